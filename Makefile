@@ -1,0 +1,59 @@
+# All paths are relative: the checkout may lie anywhere, in a folder with spaces too.
+PYTHON ?= python3
+VENV := .tally/venv/bin
+RUN := $(VENV)/python -m
+# Given on the command line: ONCE=1 for the demo, ARGS for pytest, UPGRADE=1 for newer versions.
+ONCE ?=
+ARGS ?=
+UPGRADE ?=
+
+.PHONY: help setup demo test unit lint format lock clean
+
+help:
+	@echo 'make demo [ONCE=1]      set up, then show Tally at work on real servers'
+	@echo 'make test [ARGS=...]    set up, then run the whole test suite'
+	@echo 'make unit [ARGS=...]    only the tests that need no server'
+	@echo 'make setup              everything into .tally: packages, jars, servers'
+	@echo 'make lint | format      check, or rewrite, the style'
+	@echo 'make lock [UPGRADE=1]   pin the Python packages anew'
+	@echo 'make clean              end the servers and delete .tally, with all data'
+
+setup:
+	@$(PYTHON) requirements/bootstrap.py
+
+demo: setup
+	@$(VENV)/tally demo $(if $(ONCE),--once)
+
+test: setup
+	$(RUN) pytest $(ARGS)
+
+unit: setup
+	$(RUN) pytest tests/unit $(ARGS)
+
+lint: setup
+	$(RUN) ruff check
+	$(RUN) ruff format --check
+	$(RUN) mypy
+
+format: setup
+	$(RUN) ruff check --fix
+	$(RUN) ruff format
+
+# For every Python from 3.11 on; without the address of any index.
+COMPILE = UV_CUSTOM_COMPILE_COMMAND='make lock' $(VENV)/uv pip compile --quiet --universal \
+	--python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	$(if $(UPGRADE),--upgrade)
+
+lock: setup
+	$(COMPILE) --all-extras --group test --group lint --group build \
+		pyproject.toml requirements/bootstrap.in --output-file requirements/locked.txt
+	$(COMPILE) --constraints requirements/locked.txt \
+		requirements/bootstrap.in --output-file requirements/bootstrap.txt
+
+clean:
+	@if [ -x $(VENV)/python ]; then \
+		for home in .tally .tally/*/stack.toml; do \
+			$(RUN) tally.stack down --home "$${home%/stack.toml}" || exit 1; \
+		done; \
+	fi
+	rm -rf .tally .mypy_cache .pytest_cache .ruff_cache .hypothesis

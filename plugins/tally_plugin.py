@@ -1,0 +1,19 @@
+"""Registers Tally's status page with Airflow; what it shows is made in ``tally.airflow``."""
+
+import os
+from pathlib import Path
+
+from airflow.plugins_manager import AirflowPlugin
+
+from tally.airflow.plugin import external_views, fastapi_apps
+from tally.settings import CONFIG_NAME, CONFIG_VARIABLE
+
+CONFIG = Path(os.environ.get(CONFIG_VARIABLE) or Path(__file__).parents[1] / CONFIG_NAME).absolute()
+
+
+class TallyPlugin(AirflowPlugin):
+    """A read-only page: where each partition stands, open losses, the latest batches."""
+
+    name = "tally"
+    fastapi_apps = fastapi_apps(CONFIG)
+    external_views = external_views()

@@ -1,0 +1,116 @@
+"""Airflow's connections as Tally's configuration.
+
+Asked only while a task or the API server works, never while DAGs are parsed. ``tally_kafka`` and
+``tally_mysql`` lie over everything else that the settings are read from; where one is not defined,
+the file and the environment stand. ``tally_spark`` must be defined: it says where the count runs.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any, Final
+
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from tally.errors import ConfigError, SparkConnectionError
+from tally.settings import Settings, load_settings
+
+log = logging.getLogger(__name__)
+
+KAFKA: Final = "tally_kafka"
+MYSQL: Final = "tally_mysql"
+SPARK: Final = "tally_spark"
+
+_SPARK_TYPE: Final = "spark"
+_CONNECT_TYPES: Final = frozenset({"spark_connect", "spark-connect"})
+
+
+def connected_settings(config: Path) -> Settings:
+    """The configuration with the addresses and secrets of the connections that are defined.
+
+    Raises:
+        ConfigError: The file or a connection holds a value that is not allowed.
+    """
+    kafka, mysql = find_connection(KAFKA), find_connection(MYSQL)
+    overrides = {
+        "kafka": _kafka_values(kafka) if kafka else {},
+        "mysql": _mysql_values(mysql) if mysql else {},
+    }
+    settings = load_settings(
+        config, overrides={key: value for key, value in overrides.items() if value}
+    )
+    if kafka and kafka.login and not settings.kafka.security_protocol.startswith("SASL"):
+        raise ConfigError(
+            f"connection {KAFKA} has a login, but kafka.security_protocol is "
+            f"{settings.kafka.security_protocol}: the login would not be used",
+            next_step=f'give {KAFKA} the extras "security_protocol" and "sasl_mechanism"',
+        )
+    return settings
+
+
+def find_connection(conn_id: str) -> Connection | None:
+    """The connection of that id, None when it is not defined."""
+    try:
+        connection: Connection = Connection.get(conn_id)
+    except AirflowNotFoundException:
+        log.info("connection %s is not defined; the configuration file stands", conn_id)
+        return None
+    return connection
+
+
+def require_spark_connection() -> Connection:
+    """The connection ``tally_spark``, of a kind that a batch can be submitted to.
+
+    Raises:
+        SparkConnectionError: It is missing, of another type, or asks for a driver elsewhere.
+    """
+    connection = find_connection(SPARK)
+    if connection is None:
+        # Left to itself the Spark provider would go on with master=yarn.
+        raise SparkConnectionError(
+            f"Airflow has no connection {SPARK}",
+            next_step=f"airflow connections add {SPARK} --conn-type spark --conn-host 'local[*]'",
+        )
+    if connection.conn_type in _CONNECT_TYPES:
+        raise SparkConnectionError(
+            f"connection {SPARK} is of type {connection.conn_type}, which this version of Tally "
+            "does not run on",
+            next_step=f"make it of type {_SPARK_TYPE}",
+        )
+    if connection.conn_type != _SPARK_TYPE or not connection.host:
+        raise SparkConnectionError(
+            f"connection {SPARK} is of type {connection.conn_type!r} with host "
+            f"{connection.host!r}; it must be of type {_SPARK_TYPE!r} and name a master",
+            next_step=f"airflow connections delete {SPARK}, then add it again with --conn-type "
+            "spark --conn-host MASTER",
+        )
+    if connection.extra_dejson.get("deploy-mode") == "cluster":
+        raise SparkConnectionError(
+            f"connection {SPARK} asks for deploy-mode cluster, where the driver cannot read the "
+            "secrets and Airflow does not see how it ended",
+            next_step="use deploy-mode client: the executors still run on the cluster",
+        )
+    return connection
+
+
+def _kafka_values(connection: Connection) -> dict[str, Any]:
+    """Extras in Kafka's spelling (``security.protocol``) or in Tally's (``security_protocol``)."""
+    extras = {key.replace(".", "_"): value for key, value in connection.extra_dejson.items()}
+    address = f"{connection.host}:{connection.port}" if connection.port else connection.host
+    given = {
+        "bootstrap_servers": address,
+        "sasl_username": connection.login,
+        "sasl_password": connection.password,
+    }
+    return {key: value for key, value in given.items() if value} | extras
+
+
+def _mysql_values(connection: Connection) -> dict[str, Any]:
+    given = {
+        "host": connection.host,
+        "port": connection.port,
+        "user": connection.login,
+        "password": connection.password,
+        "database": connection.schema,
+    }
+    return {key: value for key, value in given.items() if value} | connection.extra_dejson

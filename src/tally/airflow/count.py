@@ -1,0 +1,134 @@
+"""The task that counts: one batch, by spark-submit, judged by the ledger."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from tally.airflow.connections import SPARK, connected_settings, require_spark_connection
+from tally.airflow.driver import DriverHook, driver_environment, master_of, submit_conf
+from tally.airflow.failures import final_unless_retryable
+from tally.airflow.operators import from_note
+from tally.airflow.secrets_file import secrets_file
+from tally.errors import EXIT_FENCED, EXIT_OPERATOR, EXIT_USAGE
+from tally.settings import Settings
+
+# What `count` hands on; see tally.airflow.work.Outcome.
+OUTCOME_KEY: Final = "outcome"
+
+# Exit codes of the job that another try does not change.
+_FINAL_EXITS: Final = frozenset({EXIT_USAGE, EXIT_OPERATOR, EXIT_FENCED})
+
+
+class TallyCountOperator(SparkSubmitOperator):
+    """Count the planned batch with Spark and commit it, each line exactly once.
+
+    Safe to clear, retry and run twice: a batch that the ledger has as committed is not read again,
+    and of several attempts only the newest can commit. Whatever becomes of Spark or of Airflow in
+    between, the ledger says whether the batch is in the result.
+    """
+
+    def __init__(self, *, config: str, **options: Any) -> None:
+        super().__init__(
+            conn_id=SPARK, application_args=["--batch", from_note("batch_id")], **options
+        )
+        self.config = config
+        self._secrets: Path | None = None
+        self._environment: dict[str, str] = {}
+        self._killed = False
+
+    def execute(self, context: Context) -> None:
+        """Run the batch unless it is committed; tell what it held to the result's asset and XCom.
+
+        Raises:
+            AirflowFailException: A person must decide, or a newer attempt owns the batch.
+            RetryableError: Kafka or MySQL did not answer.
+            AirflowException: The driver failed in a way that may pass.
+        """
+        from tally.airflow import work  # Kafka and MySQL stay out of parsing
+
+        with final_unless_retryable():
+            settings = connected_settings(Path(self.config))
+            batch_id = self._batch_id()
+            if work.is_committed(settings, batch_id):
+                self.log.info("batch %s is committed already; nothing to do", batch_id)
+            else:
+                self._run_driver(settings, batch_id, context)
+            outcome = work.outcome(settings, batch_id)
+        self.log.info(str(outcome))
+        context["ti"].xcom_push(key=OUTCOME_KEY, value=outcome.to_extra())
+        for asset in self.outlets:
+            context["outlet_events"][asset].extra = outcome.to_extra()
+
+    def on_kill(self) -> None:
+        """End the driver with all its processes, and take its secrets away."""
+        self._killed = True
+        if self._hook is not None:
+            self._hook.on_kill()
+        if self._secrets is not None:
+            self._secrets.unlink(missing_ok=True)
+
+    def _batch_id(self) -> int:
+        return int((self.application_args or [])[-1])
+
+    def _run_driver(self, settings: Settings, batch_id: int, context: Context) -> None:
+        require_spark_connection()
+        with ExitStack() as stack:
+            self._prepare(settings, stack)
+            if self._killed:
+                raise AirflowException(f"batch {batch_id}: asked to end before the driver started")
+            failure = self._submit(context)
+        self._judge(settings, batch_id, failure)
+
+    def _prepare(self, settings: Settings, stack: ExitStack) -> None:
+        """Set what the hook is made of; set late, so that Airflow stores none of it."""
+        from tally.spark import session_options  # Spark stays out of parsing
+
+        # The connection says where Spark runs, in the driver too.
+        spark = settings.spark.model_copy(update={"master": master_of(SPARK)})
+        settings = settings.model_copy(update={"spark": spark})
+        self._secrets = stack.enter_context(secrets_file(settings))
+        self._environment = driver_environment(Path(self.config), self._secrets)
+        self.conf = submit_conf(session_options(spark))
+
+    def _submit(self, context: Context) -> AirflowException | None:
+        try:
+            super().execute(context)
+        except AirflowException as error:
+            return error
+        return None
+
+    def _judge(self, settings: Settings, batch_id: int, failure: AirflowException | None) -> None:
+        """Believe the ledger first, then the driver's exit code."""
+        from tally.airflow import work  # Kafka and MySQL stay out of parsing
+
+        if work.is_committed(settings, batch_id):
+            if failure is not None:
+                self.log.warning("the driver failed after the commit: %s", failure)
+            return
+        if failure is None:
+            raise AirflowException(
+                f"batch {batch_id}: spark-submit ended well, but the ledger does not have the "
+                "batch as committed"
+            )
+        hook = self._driver_hook()
+        if hook.exit_code in _FINAL_EXITS:
+            raise AirflowFailException(f"batch {batch_id}: {hook.last_words}") from failure
+        raise failure
+
+    def _driver_hook(self) -> DriverHook:
+        if not isinstance(self._hook, DriverHook):
+            raise AirflowException("the driver was never started")
+        return self._hook
+
+    def _get_hook(self) -> DriverHook:
+        return DriverHook(
+            environment=self._environment,
+            conf=self.conf,
+            conn_id=self._conn_id,
+            name=self.name,
+            application_args=self.application_args,
+        )

@@ -1,0 +1,140 @@
+"""Starting and ending the Spark driver: the provider's hook on a process group of its own."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+from tally.errors import SparkConnectionError
+from tally.settings import CONFIG_VARIABLE, SECRETS_VARIABLE
+
+# Flags of the driver's JVM, the one place for them; the pipeline's own
+# ``spark.driver.extraJavaOptions`` (tally.toml, ``spark.conf``) replaces them.
+DRIVER_JVM_FLAGS: Final = ""
+
+# Spark says some thousand lines a minute at its own level, INFO, and all of them go to the task's
+# log; ``spark.log.level`` in tally.toml brings them back.
+LOG_LEVEL: Final = "WARN"
+
+# Airflow kills a task's process five seconds after it has asked it to end.
+_GRACE_S: Final = 3.0
+
+# The secrets file carries these sections whole; what the worker has of them in its environment
+# would win over it in the driver, where it lost against the connections here.
+_CARRIED: Final = ("TALLY_KAFKA", "TALLY_MYSQL", "TALLY_SPARK")
+# Airflow's own configuration and connections are no business of the driver's.
+_WITHHELD: Final = ("AIRFLOW__", "_AIRFLOW_", "AIRFLOW_CONN_", "AIRFLOW_VAR_")
+
+# Spark configuration that must not show on a command line; the driver reads it from its file.
+_SENSITIVE: Final = re.compile(r"secret|password|token|credential|access\.?key", re.IGNORECASE)
+
+# How the job prints an error of Tally's: the code in brackets, the sentence.
+_TALLY_ERROR: Final = re.compile(r"^\[[a-z-]+\] ")
+
+
+class DriverHook(SparkSubmitHook):
+    """spark-submit in client mode, with an environment and a process group of its own.
+
+    The group lets all of it be ended: killing spark-submit alone leaves the Python driver running
+    for a while.
+
+    Args:
+        environment: The whole environment of the driver.
+        options: As the provider's hook takes them.
+    """
+
+    def __init__(self, *, environment: Mapping[str, str], **options: Any) -> None:
+        super().__init__(**options)
+        self._environment = dict(environment)
+
+    @property
+    def exit_code(self) -> int | None:
+        """What spark-submit ended with: in client mode the job's own exit code."""
+        return None if self._submit_sp is None else self._submit_sp.returncode
+
+    @property
+    def last_words(self) -> str:
+        """The job's own error, or the last line that spark-submit printed."""
+        lines = list(self._last_submit_log_lines)
+        ours = [line for line in lines if _TALLY_ERROR.match(line)]
+        return (ours or lines or ["it printed nothing"])[-1]
+
+    def submit(self, application: str = "", **options: Any) -> str | None:
+        """Run spark-submit to its end."""
+        binary = str(self._connection["spark_binary"])
+        if shutil.which(binary, path=self._environment.get("PATH")) is None:
+            raise SparkConnectionError(
+                f"{binary} is not on the worker's PATH",
+                next_step="install the extra tally[spark] where Airflow runs its tasks",
+            )
+        try:
+            return super().submit(
+                application, env=self._environment, start_new_session=True, **options
+            )
+        finally:
+            if self._submit_sp is not None and self._submit_sp.stdout is not None:
+                self._submit_sp.stdout.close()  # the provider leaves it open
+
+    def on_kill(self) -> None:
+        """End spark-submit, the JVM and the Python driver."""
+        if self._submit_sp is not None and self._submit_sp.returncode is None:
+            end_group(self._submit_sp.pid)
+        super().on_kill()
+
+
+def master_of(conn_id: str) -> str:
+    """Spark's master, as the provider reads the connection."""
+    return str(DriverHook(environment={}, conn_id=conn_id)._connection["master"])  # noqa: SLF001
+
+
+def end_group(leader: int) -> None:
+    """End all processes of a group: politely, then for certain."""
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(leader, kind)
+        deadline = time.monotonic() + _GRACE_S
+        while _lives(leader) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+
+def _lives(group: int) -> bool:
+    for process in psutil.process_iter(["status"]):
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(process.pid) == group and process.info["status"] != psutil.STATUS_ZOMBIE:
+                return True
+    return False
+
+
+def driver_environment(config: Path, secrets: Path) -> dict[str, str]:
+    """The environment of the driver: this task's, and where the configuration and secrets lie."""
+    dropped = (*_CARRIED, *_WITHHELD)
+    kept = {key: value for key, value in os.environ.items() if not key.upper().startswith(dropped)}
+    # Airflow need not have been started from an activated environment: the spark-submit that
+    # belongs to this Python is found last.
+    programs = os.pathsep.join(
+        [os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)]
+    )
+    return kept | {
+        "PATH": programs,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        CONFIG_VARIABLE: str(config),
+        SECRETS_VARIABLE: str(secrets),
+    }
+
+
+def submit_conf(options: Mapping[str, str]) -> dict[str, str]:
+    """What of the session's configuration spark-submit is told, for the JVM that it starts."""
+    defaults = {"spark.pyspark.python": sys.executable, "spark.log.level": LOG_LEVEL}
+    if DRIVER_JVM_FLAGS:
+        defaults["spark.driver.extraJavaOptions"] = DRIVER_JVM_FLAGS
+    return defaults | {k: v for k, v in options.items() if not _SENSITIVE.search(k)}

@@ -1,0 +1,164 @@
+"""The DAGs of each pipeline, made from the configuration; reads files, asks no server."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from inspect import cleandoc
+from pathlib import Path
+from typing import Any, Final
+
+from airflow.sdk import DAG, CronTriggerTimetable
+from airflow.sdk.exceptions import AirflowTimetableInvalid
+
+from tally.airflow.assets import result_asset, topic_assets
+from tally.airflow.count import TallyCountOperator
+from tally.airflow.operators import (
+    AUDIT,
+    BLOCKED,
+    COUNT,
+    PLAN,
+    TallyAuditOperator,
+    TallyBlockedOperator,
+    TallyPlanOperator,
+    from_note,
+)
+from tally.airflow.timeouts import RETRIES, RETRY_DELAY, Timeouts
+from tally.errors import ConfigError
+from tally.settings import Pipeline, Settings, load_settings
+
+TAG: Final = "tally"
+AUDIT_SUFFIX: Final = "_audit"
+
+# Daily, at a minute that few others choose.
+AUDIT_SCHEDULE: Final = "17 3 * * *"
+AUDIT_TIMEOUT: Final = timedelta(hours=1)
+
+# Dates mean nothing to a pipeline: what is counted next stands in the ledger. A backfill over dates
+# would only start the same batch many times.
+RUN_TYPES: Final = ("scheduled", "manual")
+
+
+def pipeline_dags(*, config: Path, job: Path, doc_md: str) -> dict[str, DAG]:
+    """All DAGs of the configuration, by id.
+
+    Args:
+        config: The configuration file.
+        job: The Spark entry point, ``jobs/count_errors.py``.
+        doc_md: What Airflow shows as the DAGs' documentation.
+
+    Raises:
+        ConfigError: The configuration is not valid; Airflow shows it as the file's import error.
+    """
+    settings = load_settings(config)
+    dags: dict[str, DAG] = {}
+    for dag in _all_dags(settings, config, job, cleandoc(doc_md)):
+        if dag.dag_id in dags:
+            raise ConfigError(
+                f"pipelines.{dag.dag_id}: the DAG id is already that of another pipeline's audit",
+                next_step="give one of the two pipelines another name",
+            )
+        dags[dag.dag_id] = dag
+    return dags
+
+
+def _all_dags(settings: Settings, config: Path, job: Path, doc_md: str) -> Iterator[DAG]:
+    for name in sorted(settings.pipelines):
+        pipeline = settings.pipeline(name)
+        timeouts = Timeouts.of(pipeline, settings.mysql)
+        yield minute_dag(pipeline, timeouts, config=config, job=job, doc_md=doc_md)
+        yield audit_dag(pipeline, config=config, doc_md=doc_md)
+
+
+def minute_dag(
+    pipeline: Pipeline, timeouts: Timeouts, *, config: Path, job: Path, doc_md: str
+) -> DAG:
+    """``plan >> [count, blocked]``, on the pipeline's schedule."""
+    with DAG(
+        pipeline.name,
+        description=f"Counts {', '.join(pipeline.topics)} into {pipeline.table}, "
+        "each line exactly once",
+        schedule=_timetable(pipeline.schedule, f"pipelines.{pipeline.name}.schedule"),
+        dagrun_timeout=timeouts.run,
+        **_common(pipeline, doc_md),
+    ) as dag:
+        plan = TallyPlanOperator(
+            task_id=PLAN,
+            pipeline=pipeline.name,
+            config=str(config),
+            execution_timeout=timeouts.plan,
+            **_documented(TallyPlanOperator),
+        )
+        count = TallyCountOperator(
+            task_id=COUNT,
+            config=str(config),
+            application=str(job),
+            name=f"tally_{pipeline.name}",
+            execution_timeout=timeouts.count,
+            inlets=topic_assets(pipeline),
+            outlets=[result_asset(pipeline)],
+            **_documented(TallyCountOperator),
+        )
+        blocked = TallyBlockedOperator(
+            task_id=BLOCKED,
+            message=from_note("blocked"),
+            retries=0,
+            execution_timeout=timeouts.plan,
+            **_documented(TallyBlockedOperator),
+        )
+        # Side by side on purpose: a run's state is that of its last tasks, and `blocked`, skipped
+        # behind a failed `count`, would turn the run green.
+        plan >> [count, blocked]
+    return dag
+
+
+def audit_dag(pipeline: Pipeline, *, config: Path, doc_md: str) -> DAG:
+    """The daily proof that the result is what was counted."""
+    with DAG(
+        f"{pipeline.name}{AUDIT_SUFFIX}",
+        description=f"Proves that {pipeline.table} is what was counted",
+        schedule=_timetable(AUDIT_SCHEDULE, "AUDIT_SCHEDULE"),
+        dagrun_timeout=AUDIT_TIMEOUT * 2,
+        **_common(pipeline, doc_md),
+    ) as dag:
+        TallyAuditOperator(
+            task_id=AUDIT,
+            pipeline=pipeline.name,
+            config=str(config),
+            execution_timeout=AUDIT_TIMEOUT,
+            inlets=[result_asset(pipeline)],
+            **_documented(TallyAuditOperator),
+        )
+    return dag
+
+
+def _common(pipeline: Pipeline, doc_md: str) -> dict[str, Any]:
+    """What all DAGs of a pipeline share."""
+    return {
+        "catchup": False,
+        "max_active_runs": 1,
+        "allowed_run_types": list(RUN_TYPES),
+        "doc_md": doc_md,
+        "tags": [TAG, *pipeline.tags],
+        "default_args": {
+            "owner": pipeline.owner,
+            "retries": RETRIES,
+            "retry_delay": RETRY_DELAY,
+            "retry_exponential_backoff": False,
+            "depends_on_past": False,
+        },
+    }
+
+
+def _documented(operator: type) -> dict[str, str]:
+    return {"doc_md": cleandoc(operator.__doc__ or "")}
+
+
+def _timetable(cron: str, key: str) -> CronTriggerTimetable:
+    timetable = CronTriggerTimetable(cron, timezone="UTC")
+    try:
+        timetable.validate()
+    except AirflowTimetableInvalid as error:
+        raise ConfigError(
+            f"{key} = {cron!r}: {error}",
+            next_step='a cron expression of five fields, such as "* * * * *"',
+        ) from None
+    return timetable

@@ -1,0 +1,74 @@
+"""The read-only status page, for Airflow's API server: plain HTML, made from the ledger."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.base_auth_manager import BaseAuthManager
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagDetails
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_view
+from fastapi import Depends, FastAPI, status
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from tally.airflow.connections import connected_settings
+from tally.airflow.status import PipelineStatus, read_status
+from tally.errors import TallyError
+
+# The page stands in an iframe of Airflow's own origin and runs no script.
+_HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
+    ),
+    "Cache-Control": "no-store",
+}
+
+
+def create_status_app(config: Path) -> FastAPI:
+    """The page's application; Airflow mounts plugins' applications without any authentication.
+
+    Args:
+        config: The configuration file, read anew for each request.
+    """
+    app = FastAPI(title="Tally", docs_url=None, redoc_url=None, openapi_url=None)
+
+    # Airflow's dependencies authenticate each request; a plain function runs in a worker thread,
+    # so that waiting for MySQL does not hold the API server up.
+    @app.get("/", dependencies=[Depends(requires_access_view(AccessView.WEBSITE))])
+    def show_status(user: GetUserDep) -> HTMLResponse:
+        try:
+            settings = connected_settings(config)
+            names = [name for name in sorted(settings.pipelines) if _may_see(name, user)]
+            html = render(read_status(settings, names))
+        except TallyError as error:
+            return HTMLResponse(
+                render([], str(error)), status.HTTP_503_SERVICE_UNAVAILABLE, _HEADERS
+            )
+        return HTMLResponse(html, headers=_HEADERS)
+
+    return app
+
+
+def render(pipelines: list[PipelineStatus], error: str = "") -> str:
+    """The page."""
+    environment = Environment(
+        loader=PackageLoader("tally.airflow", "."), autoescape=True, undefined=StrictUndefined
+    )
+    return environment.get_template("status_page.html").render(
+        pipelines=pipelines, error=error, now=_time(datetime.now(UTC)), time=_time, number=_number
+    )
+
+
+def _may_see(pipeline: str, user: Any) -> bool:
+    """Whether the user may read the pipeline's DAG."""
+    manager: BaseAuthManager[Any] = get_auth_manager()
+    return manager.is_authorized_dag(method="GET", details=DagDetails(id=pipeline), user=user)
+
+
+def _time(moment: datetime | None) -> str:
+    return "" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+def _number(count: int | None) -> str:
+    return "" if count is None else f"{count:,}"

@@ -1,0 +1,114 @@
+"""What tasks ask of Tally, as plain values. Imports Kafka and MySQL: for running tasks only."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tally import __version__
+from tally.ledger.batches import Requester, abandoned_error
+from tally.ledger.reading import batch_record, segments_of
+from tally.minute import Planned, plan_batch
+from tally.model import BatchState
+from tally.mysql import transaction
+from tally.planning import blocked_error
+from tally.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanNote:
+    """What ``plan`` hands on, as plain values: it is stored and shown by Airflow."""
+
+    batch_id: int | None
+    """The batch to count; None when there is nothing new."""
+    ranges: list[str]
+    """What it reads, ``alog/0 [300, 310)``."""
+    blocked: str | None
+    """Why the run must end red, None when nothing is blocked."""
+    text: str
+    """All of it in one sentence."""
+
+    def to_xcom(self) -> dict[str, Any]:
+        """As a plain dictionary."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """A committed batch, as the events of the result's asset carry it."""
+
+    batch_id: int
+    """The batch."""
+    ranges: list[str]
+    """What it read."""
+    records: int
+    """Records read."""
+    matched: int
+    """Lines counted."""
+    malformed: int
+    """Records that could not be understood."""
+
+    def to_extra(self) -> dict[str, Any]:
+        """As a plain dictionary."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """One line for the log."""
+        return (
+            f"batch {self.batch_id} is committed: {self.records} records, {self.matched} counted, "
+            f"{self.malformed} malformed, from {', '.join(self.ranges)}"
+        )
+
+
+def plan(settings: Settings, pipeline: str, dag_id: str, run_id: str) -> PlanNote:
+    """Plan the pipeline's next batch, in the name of a DAG run."""
+    requester = Requester(name=f"airflow:{dag_id}", version=__version__, run_id=run_id)
+    return note(settings, plan_batch(settings, pipeline, requester))
+
+
+def note(settings: Settings, planned: Planned) -> PlanNote:
+    """A plan in plain values."""
+    blocked = blocked_error(planned.pipeline, planned.blocks) if planned.blocks else None
+    batch = planned.batch
+    ranges = [str(segment.range) for segment in batch.segments] if batch else []
+    if batch:
+        verb = "is taken up again" if planned.resumed else "is planned"
+        text = f"batch {batch.batch_id} {verb}: {', '.join(ranges)}"
+    else:
+        text = f"nothing new in {', '.join(settings.pipeline(planned.pipeline).topics)}"
+    if planned.abandoned:
+        text += f"; the open batch was given up: {'; '.join(planned.abandoned)}"
+    if blocked:
+        text += f"; {blocked}"
+    return PlanNote(
+        batch_id=batch.batch_id if batch else None,
+        ranges=ranges,
+        blocked=str(blocked) if blocked else None,
+        text=text,
+    )
+
+
+def is_committed(settings: Settings, batch_id: int) -> bool:
+    """Whether the ledger has the batch as committed.
+
+    Raises:
+        UnknownBatchError: The ledger has none of that id.
+        FencedError: The batch was abandoned.
+    """
+    with transaction(settings.mysql, read_only=True) as tx:
+        batch = batch_record(tx, batch_id)
+        if batch.state is BatchState.ABANDONED:
+            raise abandoned_error(tx, batch_id)
+    return batch.state is BatchState.COMMITTED
+
+
+def outcome(settings: Settings, batch_id: int) -> Outcome:
+    """What a committed batch read and found."""
+    with transaction(settings.mysql, read_only=True) as tx:
+        batch = batch_record(tx, batch_id)
+        ranges = [str(segment.range) for segment in segments_of(tx, batch_id)]
+    return Outcome(
+        batch_id=batch.batch_id,
+        ranges=ranges,
+        records=batch.records or 0,
+        matched=batch.matched or 0,
+        malformed=batch.malformed or 0,
+    )

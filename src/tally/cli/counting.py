@@ -1,0 +1,211 @@
+"""``plan`` and ``run``: the way of a minute, by hand."""
+
+from typing import Any
+
+import click
+
+from tally.cli.app import App
+from tally.cli.command import Command
+from tally.cli.options import dry_run_option, json_option, pass_app, pipeline_argument
+from tally.cli.session import shared_session
+from tally.cli.shapes import Shape, block_shape, planned_batch_shape, range_shape, totals_shape
+from tally.cli.values import number, plural, span
+from tally.errors import UsageError
+from tally.minute import Planned, Ran, SparkFactory, plan_batch, run_batch
+from tally.model import Batch
+from tally.planning import Block, blocked_error
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        "tally plan",
+        "tally plan error_log --dry-run",
+        "tally plan error_log --json | jq .batch.batch_id",
+    ],
+)
+@pipeline_argument
+@dry_run_option
+@json_option
+@pass_app
+def plan(app: App, pipeline: str | None, dry_run: bool) -> None:
+    """Fix which offsets the next batch reads.
+
+    Asks Kafka what is new and writes the ranges down; from then on they never change. A batch that
+    was planned before and is not committed yet is taken up again as it is. Partitions on which
+    Kafka and the ledger disagree are left out and named, with exit code 4; the others are planned.
+    """
+    planned = plan_batch(app.settings, app.pipeline(pipeline), dry_run=dry_run)
+    if app.out.as_json:
+        app.out.document(_plan_shape(planned, dry_run=dry_run))
+    else:
+        _show_plan(app, planned, dry_run=dry_run)
+    if planned.blocks:
+        raise blocked_error(planned.pipeline, planned.blocks)
+
+
+@click.command(
+    cls=Command, examples=["tally run", "tally run 42", "tally run --pipeline error_log --all"]
+)
+@click.argument("batch_id", metavar="[BATCH]", type=click.IntRange(min=1), required=False)
+@click.option("--pipeline", metavar="NAME", help="Whose next batch to run, without BATCH.")
+@click.option("--all", "run_all", is_flag=True, help="Go on until it has caught up, without BATCH.")
+@json_option
+@pass_app
+def run(app: App, batch_id: int | None, pipeline: str | None, run_all: bool) -> None:
+    """Count a batch and commit it.
+
+    With BATCH: that one; if it is committed already it says so and changes nothing. Without: plans
+    the pipeline's next batch, or takes up the open one, and runs it; with --all batch after batch,
+    until everything is counted that Kafka held when the last one was planned. Spark runs in this
+    process. It is safe to run a batch again, at any time and as often as you like.
+
+    Exit code 4 when partitions are blocked; the others were counted.
+    """
+    if batch_id is not None and (pipeline or run_all):
+        raise UsageError("BATCH says it all: leave --pipeline and --all out")
+    with shared_session(app.settings.spark, app.out) as spark:
+        if batch_id is not None:
+            _finish(app, [_run_one(app, batch_id, spark)], None)
+        else:
+            _run_next(app, app.pipeline(pipeline), spark, run_all=run_all)
+
+
+def _run_next(app: App, pipeline: str, spark: SparkFactory, *, run_all: bool) -> None:
+    done: list[Ran] = []
+    while True:
+        planned = plan_batch(app.settings, pipeline)
+        for cause in planned.abandoned:
+            app.out.note(f"the open batch was given up: {cause}")
+        if planned.batch is None:
+            break
+        done.append(_run_one(app, planned.batch.batch_id, spark))
+        limit = app.settings.pipeline(pipeline).max_records_per_partition
+        if not run_all or has_caught_up(planned, limit):
+            break
+    _finish(app, done, planned)
+
+
+def has_caught_up(planned: Planned, max_records_per_partition: int) -> bool:
+    """Whether nothing was left in Kafka when the batch was planned.
+
+    A batch that was planned earlier says nothing about now; one that was cut leaves a rest.
+    """
+    if planned.batch is None:
+        return True
+    cut = any(s.range.offsets >= max_records_per_partition for s in planned.batch.segments)
+    return not planned.resumed and not cut
+
+
+def _run_one(app: App, batch_id: int, spark: SparkFactory) -> Ran:
+    ran = run_batch(app.settings, batch_id, spark)
+    if not app.out.as_json:
+        _show_ran(app, ran)
+    return ran
+
+
+def _finish(app: App, done: list[Ran], planned: Planned | None) -> None:
+    blocks: tuple[Block, ...] = planned.blocks if planned else ()
+    if app.out.as_json:
+        app.out.document(
+            {
+                "batches": [_ran_shape(ran) for ran in done],
+                "blocks": [block_shape(block) for block in blocks],
+            }
+        )
+    elif not done:
+        app.out.line("nothing new")
+    if planned and blocks:
+        raise blocked_error(planned.pipeline, blocks)
+
+
+def _show_plan(app: App, planned: Planned, *, dry_run: bool) -> None:
+    for cause in planned.abandoned:
+        app.out.line(f"the open batch {'would be' if dry_run else 'was'} given up: {cause}")
+    batch = planned.batch
+    if batch is None:
+        app.out.line(f"{planned.pipeline}: nothing new")
+        return
+    app.out.line(f"{_plan_title(planned, batch, dry_run=dry_run)}: {_extent(batch)}")
+    app.out.table(
+        ["PARTITION", "RANGE", "OFFSETS"],
+        [
+            [
+                str(segment.range.partition),
+                span(segment.range.from_offset, segment.range.until_offset),
+                number(segment.range.offsets),
+            ]
+            for segment in batch.segments
+        ],
+        numbers=["OFFSETS"],
+    )
+
+
+def _plan_title(planned: Planned, batch: Batch, *, dry_run: bool) -> str:
+    if planned.resumed:
+        verb = "would be taken up again" if dry_run else "is taken up again"
+        return f"batch {batch.batch_id} of {planned.pipeline} {verb}"
+    if dry_run:
+        return f"{planned.pipeline}: a batch would be planned"
+    return f"batch {batch.batch_id} of {planned.pipeline} is planned"
+
+
+def _extent(batch: Batch) -> str:
+    return f"{plural(len(batch.segments), 'partition')}, {plural(batch.offsets, 'offset')}"
+
+
+def _plan_shape(planned: Planned, *, dry_run: bool) -> Shape:
+    batch: Any = None
+    if planned.batch is not None:
+        is_new = not planned.resumed
+        batch = planned_batch_shape(planned.batch, dry_run=dry_run and is_new)
+    return {
+        "pipeline": planned.pipeline,
+        "dry_run": dry_run,
+        "batch": batch,
+        "resumed": planned.resumed,
+        "abandoned": list(planned.abandoned),
+        "blocks": [block_shape(block) for block in planned.blocks],
+    }
+
+
+def _show_ran(app: App, ran: Ran) -> None:
+    batch = ran.batch
+    if not ran.committed:
+        app.out.line(f"batch {batch.batch_id} of {batch.pipeline} was committed before")
+        return
+    totals = ran.totals.values()
+    records = sum(t.records for t in totals)
+    app.out.line(
+        f"batch {batch.batch_id} of {batch.pipeline} is committed: {plural(records, 'record')}, "
+        f"{number(sum(t.matched for t in totals))} matched, "
+        f"{number(sum(t.malformed for t in totals))} malformed, {ran.seconds:.1f} s"
+    )
+    app.out.table(
+        ["PARTITION", "RANGE", "RECORDS", "MATCHED", "MALFORMED"],
+        [
+            [
+                str(r.partition),
+                span(r.from_offset, r.until_offset),
+                number(ran.totals[r.partition].records),
+                number(ran.totals[r.partition].matched),
+                number(ran.totals[r.partition].malformed),
+            ]
+            for r in (segment.range for segment in batch.segments)
+        ],
+        numbers=["RECORDS", "MATCHED", "MALFORMED"],
+    )
+
+
+def _ran_shape(ran: Ran) -> Shape:
+    return {
+        "batch_id": ran.batch.batch_id,
+        "pipeline": ran.batch.pipeline,
+        "attempt": ran.batch.attempt,
+        "committed_before": not ran.committed,
+        "seconds": round(ran.seconds, 3),
+        "ranges": [
+            {**range_shape(s.range), **totals_shape(ran.totals.get(s.range.partition))}
+            for s in ran.batch.segments
+        ],
+    }

@@ -1,0 +1,81 @@
+"""What a command ends with: its exit code, and what stderr says about it.
+
+====  =============================================================================
+code  meaning
+====  =============================================================================
+0     done
+1     a check found something (audit, doctor)
+2     the request or the configuration is wrong; nothing was changed
+3     something did not answer in time; the same call may succeed
+4     a person must decide or repair something
+5     somebody newer owns the batch; this attempt changed nothing
+70    a bug in Tally; the traceback is on stderr
+130   Ctrl-C, or a question was answered with no
+141   the reader of stdout went away, as head does
+====  =============================================================================
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from tally.cli.output import Output
+from tally.errors import EXIT_BUG, EXIT_OK, TallyError
+
+EXIT_CANCELLED: Final = 130
+EXIT_PIPE_CLOSED: Final = 141
+
+BUG_ADVICE: Final = "this is a bug in Tally; please report it with the lines above"
+
+
+def guarded(work: Callable[[], Any], output: Output) -> int:
+    """Run a command; every way in which it can end as an exit code.
+
+    With ``--json`` stdout carries exactly one document, ``{"error": …}`` if the command had no
+    result before it failed.
+    """
+    try:
+        code = work()
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        output.note("cancelled")
+        return EXIT_CANCELLED
+    except BrokenPipeError:
+        _forget_stdout()
+        return EXIT_PIPE_CLOSED
+    except TallyError as error:
+        return _failed(error, output)
+    except Exception:  # noqa: BLE001 - the last place that can turn a bug into an exit code
+        traceback.print_exc()
+        output.note(BUG_ADVICE)
+        return EXIT_BUG
+    return code if isinstance(code, int) else EXIT_OK
+
+
+def _failed(error: TallyError, output: Output) -> int:
+    if output.as_json and not output.has_document:
+        output.document({"error": error_shape(error)})
+    output.problem(error.code, error.what, error.next_step)
+    return error.exit_code
+
+
+def error_shape(error: TallyError) -> dict[str, Any]:
+    """An error as JSON carries it."""
+    return {
+        "code": error.code,
+        "exit_code": error.exit_code,
+        "what": error.what,
+        "next_step": error.next_step or None,
+    }
+
+
+def _forget_stdout() -> None:
+    # Python would complain about the closed pipe once more when it flushes at its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,69 @@
+"""Arguments and options that several commands share."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from tally.cli.app import App
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+# Columns of the ledger are as wide.
+REASON_CHARACTERS: Final = 1000
+
+pass_app = click.make_pass_decorator(App)
+
+pipeline_argument = click.argument("pipeline", required=False)
+
+batch_argument = click.argument("batch_id", metavar="BATCH", type=click.IntRange(min=1))
+
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Show what would be done; change nothing."
+)
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+def _set_json(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        context.ensure_object(App).out.as_json = True
+
+
+json_option = click.option(
+    "--json",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_set_json,
+    help="Write one JSON document instead of text.",
+)
+
+
+def _check_reason(_: click.Context, __: click.Parameter, value: str) -> str:
+    reason = value.strip()
+    if not reason:
+        raise click.BadParameter("say why; the ledger keeps it")
+    if len(reason) > REASON_CHARACTERS:
+        raise click.BadParameter(f"at most {REASON_CHARACTERS} characters")
+    return reason
+
+
+reason_option = click.option(
+    "--reason",
+    required=True,
+    metavar="TEXT",
+    callback=_check_reason,
+    help="Why; kept in the ledger with who and when.",
+)
+
+
+def limit_option(default: int, what: str) -> Decorator:
+    """``--limit``: how many rows at most."""
+    return click.option(
+        "--limit",
+        type=click.IntRange(min=1, max=1_000_000),
+        default=default,
+        show_default=True,
+        help=f"{what} at most.",
+    )

@@ -1,0 +1,145 @@
+"""Where the command line writes: results to stdout, everything else to stderr.
+
+On a terminal tables have colour and fit its width; piped, they are plain text as wide as their
+content, so that nothing is cut and a line is a row. Whatever does not print is escaped on the way.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import click
+
+from tally.cli.values import printable
+
+if TYPE_CHECKING:  # only tables and bars pay for it
+    from rich.console import Console
+
+PIPED_WIDTH: Final = 1_000_000
+
+STYLES: Final[Mapping[str, str]] = {
+    "committed": "green",
+    "planned": "yellow",
+    "abandoned": "dim",
+    "open": "bold red",
+}
+
+_LABEL_STYLES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "ok": {"fg": "green"},
+    "warn": {"fg": "yellow"},
+    "FAIL": {"fg": "red", "bold": True},
+}
+
+
+class Meter(Protocol):
+    """Told how much of something is done."""
+
+    def update(self, done: int, total: int) -> None:
+        """So much is done now."""
+
+
+class Output:
+    """The two streams of one command.
+
+    Args:
+        as_json: Whether stdout carries one JSON document instead of text.
+    """
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        self.as_json = as_json
+        self.has_document = False
+
+    def document(self, value: Mapping[str, Any]) -> None:
+        """Write the command's result as JSON; once."""
+        self.has_document = True
+        click.echo(json.dumps(value, indent=2))
+
+    def line(self, text: str = "") -> None:
+        """A line of the result, for people."""
+        click.echo(_safe(text))
+
+    def labelled(self, label: str, text: str) -> None:
+        """A line of the result that begins with a coloured word."""
+        click.echo(f"{click.style(f'{label:4}', **_LABEL_STYLES.get(label, {}))}  {_safe(text)}")
+
+    def table(
+        self, headers: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
+    ) -> None:
+        """A table of the result, for people.
+
+        Args:
+            headers: One for each column.
+            rows: Cells, already formatted.
+            numbers: Headers of the columns that are aligned to the right.
+        """
+        from rich.table import Table  # noqa: PLC0415 - see above
+        from rich.text import Text  # noqa: PLC0415 - see above
+
+        console = _console()
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        for header in headers:
+            table.add_column(
+                header,
+                justify="right" if header in numbers else "left",
+                overflow="fold",
+                no_wrap=not console.is_terminal,
+            )
+        for row in rows:
+            table.add_row(*(Text(printable(cell), style=STYLES.get(cell, "")) for cell in row))
+        with console.capture() as captured:
+            console.print(table)
+        for line in captured.get().splitlines():
+            click.echo(line.rstrip())  # the last column is padded
+
+    def note(self, text: str) -> None:
+        """Something to know while it happens; not part of the result."""
+        click.echo(_safe(text), err=True)
+
+    def problem(self, code: str, what: str, next_step: str) -> None:
+        """An error: its code and its sentence, and on a line of its own what to do next."""
+        click.echo(f"{click.style(code, fg='red', bold=True)}: {_safe(what)}", err=True)
+        if next_step:
+            click.echo(f"{click.style('next', bold=True)}: {_safe(next_step)}", err=True)
+
+    @contextmanager
+    def progress(self, what: str, unit: str) -> Iterator[Meter]:
+        """How far something is: a bar on a terminal, a line for each tenth elsewhere."""
+        if not sys.stderr.isatty():
+            yield _LineMeter(self, what, unit)
+            return
+        from tally.cli.bar import bar  # noqa: PLC0415 - see above
+
+        with bar(what, unit) as meter:
+            yield meter
+
+
+class _LineMeter:
+    def __init__(self, output: Output, what: str, unit: str) -> None:
+        self._output, self._what, self._unit = output, what, unit
+        self._tenth = 0
+
+    def update(self, done: int, total: int) -> None:
+        tenth = 10 if done >= total else done * 10 // total
+        if tenth > self._tenth:
+            self._tenth = tenth
+            self._output.note(f"{self._what}: {done:,} of {total:,} {self._unit}")
+
+
+def _safe(text: str) -> str:
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def _console() -> "Console":
+    from rich.console import Console  # noqa: PLC0415 - see above
+
+    terminal = sys.stdout.isatty()
+    return Console(
+        file=sys.stdout,
+        force_terminal=terminal,
+        width=None if terminal else PIPED_WIDTH,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )

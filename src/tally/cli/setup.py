@@ -1,0 +1,84 @@
+"""``migrate`` and ``doctor``: before anything is counted, and when something is wrong."""
+
+import click
+
+from tally.cli.app import App
+from tally.cli.command import Command
+from tally.cli.options import dry_run_option, json_option, pass_app
+from tally.cli.values import plural
+from tally.doctor import Diagnosis, Health, examine
+from tally.errors import EXIT_FINDINGS
+from tally.migrations import migrate as apply_migrations
+from tally.migrations import missing
+
+_LABELS = {Health.OK: "ok", Health.WARN: "warn", Health.FAIL: "FAIL", Health.SKIP: "skip"}
+_INDENT = 32
+
+
+@click.command(cls=Command, examples=["tally migrate --dry-run", "tally migrate"])
+@dry_run_option
+@pass_app
+def migrate(app: App, dry_run: bool) -> None:
+    """Create or update Tally's tables in MySQL.
+
+    Applies the numbered files of sql/ that the database does not have yet, and creates the result
+    tables of the configured pipelines. Can be run at any time, by several at once, and again
+    after it was interrupted.
+    """
+    done = missing(app.settings) if dry_run else apply_migrations(app.settings)
+    for name in done:
+        app.out.line(f"{'would apply' if dry_run else 'applied'} {name}")
+    if not done:
+        app.out.line("everything is there")
+
+
+@click.command(
+    cls=Command,
+    examples=["tally doctor", "tally doctor --json | jq '.checks[] | select(.health != \"ok\")'"],
+)
+@json_option
+@click.pass_context
+def doctor(context: click.Context) -> None:
+    """Check everything Tally needs and say what to do.
+
+    Looks at the configuration and the environment, MySQL (version, storage engine, session and
+    server settings, grants, tables), Kafka (answers, topics, rights, and whether they are those
+    of the ledger), Java and Spark with its Kafka connector, and Airflow's connections. Changes
+    nothing; statements that try a right are rolled back. Exit code 1 when a check fails.
+    """
+    app = context.ensure_object(App)
+    found: list[Diagnosis] = []
+    for diagnosis in examine(app.config_path):
+        found.append(diagnosis)
+        if not app.out.as_json:
+            _say(app, diagnosis)
+    failed = [d for d in found if d.health is Health.FAIL]
+    if app.out.as_json:
+        app.out.document({"healthy": not failed, "checks": [_shape(d) for d in found]})
+    else:
+        _sum_up(app, found)
+    context.exit(EXIT_FINDINGS if failed else 0)
+
+
+def _say(app: App, diagnosis: Diagnosis) -> None:
+    app.out.labelled(_LABELS[diagnosis.health], f"{diagnosis.check:24}  {diagnosis.detail}")
+    if diagnosis.next_step:
+        app.out.line(f"{'':{_INDENT}}next: {diagnosis.next_step}")
+
+
+def _sum_up(app: App, found: list[Diagnosis]) -> None:
+    counted = {health: sum(d.health is health for d in found) for health in Health}
+    app.out.line()
+    app.out.line(
+        f"{plural(len(found) - counted[Health.SKIP], 'check')}: {counted[Health.FAIL]} failed, "
+        f"{counted[Health.WARN]} to look at, {counted[Health.SKIP]} not asked"
+    )
+
+
+def _shape(diagnosis: Diagnosis) -> dict[str, str | None]:
+    return {
+        "check": diagnosis.check,
+        "health": str(diagnosis.health),
+        "detail": diagnosis.detail,
+        "next_step": diagnosis.next_step or None,
+    }

@@ -1,0 +1,160 @@
+"""The tree of commands, in the order and the sections in which ``tally --help`` lists them."""
+
+import logging
+import sys
+from collections.abc import Mapping, MutableMapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from tally import __version__
+from tally.cli.app import App
+from tally.cli.command import write_examples
+from tally.cli.failures import guarded
+from tally.cli.log import LogFormatter
+
+# Section → command → (module that defines it, one line of help). The line stands here so that
+# ``tally --help`` loads none of the modules; a test holds it equal to the command's own help.
+SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
+    "Local stack": {
+        "up": ("local", "Start the local stack: Kafka, MySQL and Airflow."),
+        "down": ("local", "Stop the local stack; its data stays."),
+        "demo": ("local", "Show the whole way of a line on the local stack."),
+    },
+    "Set-up": {
+        "migrate": ("setup", "Create or update Tally's tables in MySQL."),
+        "doctor": ("setup", "Check everything Tally needs and say what to do."),
+    },
+    "Counting": {
+        "plan": ("counting", "Fix which offsets the next batch reads."),
+        "run": ("counting", "Count a batch and commit it."),
+    },
+    "Looking": {
+        "status": ("looking", "Show where each partition stands."),
+        "batches": ("looking", "List batches, newest first."),
+        "show": ("looking", "Show one batch with its ranges and counts."),
+        "dead-letters": ("letters", "List records that could not be understood."),
+        "audit": ("proving", "Prove that the result is what Kafka held."),
+    },
+    "Deciding": {
+        "losses": ("deciding", "Records that Kafka lost before they were counted."),
+        "topics": ("deciding", "Topics that were deleted and created again."),
+        "abandon": ("deciding", "Give a planned batch up."),
+    },
+}
+
+CONTEXT: Final[Mapping[str, Any]] = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 100,
+}
+
+EXAMPLES: Final = (
+    "tally up",
+    "tally run --all",
+    "tally --config /etc/tally/tally.toml status",
+)
+
+
+def _places() -> dict[str, tuple[str, str]]:
+    return {name: place for section in SECTIONS.values() for name, place in section.items()}
+
+
+class TallyGroup(click.Group):
+    """The root: loads a command's module when it is asked for, and ends with Tally's exit codes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """All commands, by section."""
+        return list(_places())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of that name, its module loaded now."""
+        if cmd_name not in _places():
+            return None
+        module = import_module(f"tally.cli.{_places()[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The list of commands, from the table above."""
+        for section, commands in SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name, line) for name, (_, line) in commands.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples, then the exit codes."""
+        write_examples(formatter, EXAMPLES)
+        super().format_epilog(ctx, formatter)
+
+    def main(  # type: ignore[override]  # narrower than click's overloads
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        *,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command line; in standalone mode, exit with the code that says how it ended."""
+        app = extra.setdefault("obj", App())
+        if not standalone_mode:
+            return super().main(args, prog_name, standalone_mode=False, **extra)
+        code = guarded(
+            lambda: super(TallyGroup, self).main(args, prog_name, standalone_mode=False, **extra),
+            app.out,
+        )
+        sys.exit(code)
+
+
+@click.group(
+    cls=TallyGroup,
+    context_settings=CONTEXT,
+    epilog="Exit codes: 0 done, 1 a check found something, 2 usage, 3 try again, 4 a person must "
+    "decide, 5 somebody newer owns the batch, 70 a bug in Tally, 130 cancelled.",
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The configuration file; TALLY_CONFIG or ./tally.toml when not given.",
+)
+@click.version_option(__version__, prog_name="tally")
+@click.pass_obj
+def cli(app: App, config: Path | None) -> None:
+    """Count the error lines of a log topic per minute, each line exactly once."""
+    app.config = config
+
+
+def main() -> None:
+    """Entry point of the program ``tally``."""
+    _survive_any_encoding()
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogFormatter())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    cli.main(prog_name="tally")
+
+
+def _survive_any_encoding() -> None:
+    # A character that the terminal's encoding lacks is no reason to fail after a commit.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def help_of(path: Sequence[str], command: click.Command, width: int = 100) -> str:
+    """The help of a command as a terminal of that width shows it."""
+    context = click.Context(command, info_name=" ".join(path), terminal_width=width, **CONTEXT)
+    return command.get_help(context)
+
+
+def walk(
+    command: click.Command = cli, path: tuple[str, ...] = ("tally",)
+) -> MutableMapping[tuple[str, ...], click.Command]:
+    """Every command below ``command``, itself included, by its path; for docs and tests."""
+    found: dict[tuple[str, ...], click.Command] = {path: command}
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            if child is not None:
+                found.update(walk(child, (*path, name)))
+    return found

@@ -1,0 +1,216 @@
+"""The demonstration itself: start everything, show each minute, check the counts."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+
+from tally.audit import Verdict, audit_ledger
+from tally.demo.airflow_api import AirflowApi
+from tally.demo.traffic import Traffic
+from tally.errors import EXIT_FINDINGS, EXIT_OK, StackError
+from tally.kafka import Kafka
+from tally.ledger import positions, reading, results
+from tally.ledger.reading import BatchRecord, SegmentRecord
+from tally.migrations import migrate
+from tally.model import BatchState, describe_ranges
+from tally.mysql import transaction
+from tally.settings import Pipeline, Settings, load_settings
+from tally.stack.server import Part
+from tally.stack.stack import Stack
+
+PIPELINE: Final = "error_log"
+PARTITIONS: Final = 4
+LINES_PER_SECOND: Final = 200
+MINUTES: Final = 2
+PATIENCE_S: Final = 600
+POLL_S: Final = 0.5
+LAST_ROWS: Final = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """Minutes in which the result is not what the producer sent; empty when all agree."""
+
+    expected: Mapping[str, int]
+    """ERROR lines per minute that the producer wrote below the committed offsets."""
+    differing: Mapping[str, tuple[int, int]]
+    """Sent and counted, of each minute where they differ."""
+
+
+def run(project: Path, *, once: bool) -> int:
+    """Run the demonstration in a checkout.
+
+    Args:
+        project: The checkout: ``tally.toml``, ``dags/`` and the hidden folder are in it.
+        once: End after two committed minutes instead of staying until Ctrl-C.
+
+    Returns:
+        The exit code: 0, or 1 when the audit or the producer's own count disagrees.
+
+    Raises:
+        StackError: A server crashed, or no minute was committed in ten minutes.
+        KeyboardInterrupt: Ctrl-C or SIGTERM; the stack is down by then.
+    """
+    stack = Stack(project=project, announce=_say)
+    with stack.foreground() as parts:
+        settings = load_settings(project / "tally.toml")
+        pipeline = settings.pipeline(PIPELINE)
+        migrate(settings)
+        Kafka(settings.kafka).create_topic(pipeline.topics[0], PARTITIONS)
+        address = next(str(status.address) for status in parts if status.part is Part.AIRFLOW)
+        password = stack.credentials().airflow_admin
+        AirflowApi(address, "admin", password).unpause(PIPELINE)
+        _say(f"Airflow: {address} (user admin, password {password})")
+        return _show(stack, settings, pipeline, once=once)
+
+
+def _show(stack: Stack, settings: Settings, pipeline: Pipeline, *, once: bool) -> int:
+    before = _counted(settings, pipeline)
+    seed = time.time_ns() % 1_000_000
+    _say(f"writing about {LINES_PER_SECOND} lines a second to {pipeline.topics[0]}, seed {seed}")
+    with Traffic(
+        settings.kafka,
+        pipeline.topics[0],
+        partitions=PARTITIONS,
+        rate=LINES_PER_SECOND,
+        seed=seed,
+    ) as traffic:
+        commits = _commits(stack, settings, patience_s=PATIENCE_S)
+        for _ in range(MINUTES):
+            next(commits)
+        if once:
+            traffic.close()
+            return _conclude(settings, pipeline, traffic, before)
+        _conclude(settings, pipeline, traffic, before)
+        _say("it goes on until Ctrl-C")
+        for _ in commits:
+            pass
+    raise AssertionError("unreachable: commits are shown until somebody interrupts")
+
+
+def _commits(stack: Stack, settings: Settings, *, patience_s: float) -> Iterator[BatchRecord]:
+    """Show each batch that is committed from now on."""
+    seen = _last_batch_id(settings)
+    deadline = time.monotonic() + patience_s
+    while True:
+        for batch in _committed_after(settings, seen):
+            seen = batch.batch_id
+            deadline = time.monotonic() + patience_s
+            _say(_line(batch, _segments(settings, batch)))
+            yield batch
+        if crashed := [s for s in stack.status() if s.state == "crashed"]:
+            raise StackError(
+                f"{crashed[0].part} crashed; the end of {crashed[0].log}:\n"
+                + "\n".join(crashed[0].log_tail)
+            )
+        if time.monotonic() > deadline:
+            raise StackError(
+                f"nothing was committed in {patience_s:.0f} s",
+                next_step=f"look at the runs of {PIPELINE} in Airflow, and at the logs under "
+                ".tally/logs",
+            )
+        time.sleep(POLL_S)
+
+
+def _conclude(
+    settings: Settings, pipeline: Pipeline, traffic: Traffic, before: Mapping[str, int]
+) -> int:
+    """Print the last rows, the audit's verdict and the producer's own count."""
+    verdict = audit_ledger(settings, pipeline.name)
+    comparison = _compare(settings, pipeline, traffic, before)
+    _say(f"\nlast rows of {pipeline.table}:")
+    for minute, count in _counted(settings, pipeline, last=LAST_ROWS).items():
+        _say(f"  {minute}  {count:>8,}")
+    _say(_verdict_line(verdict))
+    _say(_comparison_line(comparison))
+    return EXIT_OK if verdict.holds and not comparison.differing else EXIT_FINDINGS
+
+
+def _compare(
+    settings: Settings, pipeline: Pipeline, traffic: Traffic, before: Mapping[str, int]
+) -> Comparison:
+    """Hold the result against what the producer knows it sent, on one snapshot of the ledger.
+
+    Minutes that were in the table before are left out: another run wrote into them, too.
+    """
+    with transaction(settings.mysql, isolation="repeatable read", read_only=True) as tx:
+        offsets = positions.current_offsets(tx, pipeline.name)
+        counted = results.minutes(tx, pipeline.table)
+    sent = traffic.errors_before({p.partition: offset for p, offset in offsets.items()})
+    expected = {minute: count for minute, count in sent.items() if minute not in before}
+    first = min(expected, default="9999")
+    minutes = expected.keys() | {m for m in counted if m >= first and m not in before}
+    return Comparison(
+        expected=expected,
+        differing={
+            minute: (expected.get(minute, 0), counted.get(minute, 0))
+            for minute in sorted(minutes)
+            if expected.get(minute, 0) != counted.get(minute, 0)
+        },
+    )
+
+
+def _counted(settings: Settings, pipeline: Pipeline, *, last: int | None = None) -> dict[str, int]:
+    with transaction(settings.mysql, read_only=True) as tx:
+        return results.minutes(tx, pipeline.table, last=last)
+
+
+def _last_batch_id(settings: Settings) -> int:
+    with transaction(settings.mysql, read_only=True) as tx:
+        last = reading.last_committed(tx, PIPELINE)
+    return last.batch_id if last else 0
+
+
+def _committed_after(settings: Settings, batch_id: int) -> list[BatchRecord]:
+    with transaction(settings.mysql, read_only=True) as tx:
+        newest = reading.list_batches(tx, PIPELINE, state=BatchState.COMMITTED, limit=10)
+    return sorted((b for b in newest if b.batch_id > batch_id), key=lambda b: b.batch_id)
+
+
+def _segments(settings: Settings, batch: BatchRecord) -> list[SegmentRecord]:
+    with transaction(settings.mysql, read_only=True) as tx:
+        return reading.segments_of(tx, batch.batch_id)
+
+
+def _line(batch: BatchRecord, segments: list[SegmentRecord]) -> str:
+    seconds = 0.0
+    if batch.committed_at is not None and batch.claimed_at is not None:
+        seconds = (batch.committed_at - batch.claimed_at).total_seconds()
+    return (
+        f"{batch.committed_at:%H:%M:%S}  batch {batch.batch_id}"
+        f"  {batch.records or 0:,} records  {batch.matched or 0:,} errors"
+        f"  {batch.malformed or 0:,} malformed  {seconds:.1f} s"
+        f"  {describe_ranges([segment.range for segment in segments])}"
+    )
+
+
+def _verdict_line(verdict: Verdict) -> str:
+    if verdict.holds:
+        return (
+            f"audit: holds ({verdict.segments:,} segments, {verdict.records:,} records, "
+            f"{verdict.matched:,} errors in {verdict.minutes:,} minutes)"
+        )
+    details = "\n".join(f"  {f.check}: {f.where}: {f.detail}" for f in verdict.findings)
+    return f"audit: DOES NOT HOLD\n{details}"
+
+
+def _comparison_line(comparison: Comparison) -> str:
+    if comparison.differing:
+        details = "\n".join(
+            f"  {minute}: sent {sent:,}, counted {counted:,}"
+            for minute, (sent, counted) in comparison.differing.items()
+        )
+        return f"the producer's own count: DIFFERS\n{details}"
+    total = sum(comparison.expected.values())
+    return (
+        f"the producer's own count: equal ({total:,} errors in "
+        f"{len(comparison.expected):,} minutes)"
+    )
+
+
+def _say(message: str) -> None:
+    click.echo(message)

@@ -1,0 +1,47 @@
+"""The answer of one check."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Health(StrEnum):
+    """A failed check keeps Tally from counting; a warning does not, but somebody should look."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diagnosis:
+    """What one check found."""
+
+    check: str
+    """Stable name, ``<area>.<what>``."""
+    health: Health
+    """How it is."""
+    detail: str
+    """What was found, in one sentence."""
+    next_step: str = ""
+    """What to do; empty when all is well."""
+
+
+def ok(check: str, detail: str) -> Diagnosis:
+    """All is well."""
+    return Diagnosis(check=check, health=Health.OK, detail=detail)
+
+
+def warn(check: str, detail: str, next_step: str) -> Diagnosis:
+    """It works, but somebody should look."""
+    return Diagnosis(check=check, health=Health.WARN, detail=detail, next_step=next_step)
+
+
+def fail(check: str, detail: str, next_step: str) -> Diagnosis:
+    """Tally cannot count like this."""
+    return Diagnosis(check=check, health=Health.FAIL, detail=detail, next_step=next_step)
+
+
+def skip(check: str, detail: str) -> Diagnosis:
+    """Not asked, and why."""
+    return Diagnosis(check=check, health=Health.SKIP, detail=detail)

@@ -1,0 +1,206 @@
+"""Every error Tally raises on purpose.
+
+::
+
+    TallyError
+    ├── UsageError              exit 2: the request or the configuration is wrong
+    │   ├── ConfigError
+    │   ├── UnknownPipelineError
+    │   └── UnknownBatchError
+    ├── RetryableError          exit 3: try the same thing again
+    │   ├── KafkaUnavailableError
+    │   ├── MySQLUnavailableError
+    │   ├── TransactionRetryError
+    │   ├── OutcomeUnknownError
+    │   └── ReadError
+    ├── OperatorError           exit 4: a person must decide or repair something
+    │   ├── AccessDeniedError
+    │   ├── SchemaError
+    │   ├── StatementError
+    │   ├── MissingTopicError
+    │   ├── BlockedError
+    │   ├── StartInFutureError
+    │   ├── DataLossError
+    │   ├── MalformedFloodError
+    │   ├── JarsMissingError
+    │   ├── SparkConnectionError
+    │   └── StackError
+    └── FencedError             exit 5: somebody newer owns this batch; this attempt must stop
+
+Each carries what was tried, what went wrong and the command to run next; ``docs/runbook.md`` has
+an entry for each ``code``.
+"""
+
+from typing import ClassVar
+
+EXIT_OK = 0
+EXIT_FINDINGS = 1
+EXIT_USAGE = 2
+EXIT_RETRYABLE = 3
+EXIT_OPERATOR = 4
+EXIT_FENCED = 5
+EXIT_BUG = 70
+
+
+class TallyError(Exception):
+    """Base of all of Tally's own errors.
+
+    Args:
+        what: The operation and the thing it concerned, with the cause, in one sentence.
+        next_step: The command or the action that comes next; empty when there is none.
+    """
+
+    code: ClassVar[str]
+    exit_code: ClassVar[int]
+
+    def __init__(self, what: str, *, next_step: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        """One line for logs: the code, the sentence, the next step."""
+        follow_up = f" Next: {self.next_step}" if self.next_step else ""
+        return f"[{self.code}] {self.what}{follow_up}"
+
+
+class UsageError(TallyError):
+    """The request is wrong; nothing was changed."""
+
+    code = "usage"
+    exit_code = EXIT_USAGE
+
+
+class ConfigError(UsageError):
+    """A key of the configuration is missing, unknown or has a value that is not allowed."""
+
+    code = "config-invalid"
+
+
+class UnknownPipelineError(UsageError):
+    """No pipeline of that name is configured."""
+
+    code = "pipeline-unknown"
+
+
+class UnknownBatchError(UsageError):
+    """The ledger has no such batch."""
+
+    code = "batch-unknown"
+
+
+class RetryableError(TallyError):
+    """Something outside was not there in time; nothing was changed, the same call may succeed."""
+
+    code = "retryable"
+    exit_code = EXIT_RETRYABLE
+
+
+class KafkaUnavailableError(RetryableError):
+    """Kafka did not answer in time."""
+
+    code = "kafka-unavailable"
+
+
+class MySQLUnavailableError(RetryableError):
+    """MySQL could not be reached, or the connection broke."""
+
+    code = "mysql-unavailable"
+
+
+class TransactionRetryError(RetryableError):
+    """MySQL rolled the transaction back (deadlock, lock wait timeout); it may be run again."""
+
+    code = "transaction-retry"
+
+
+class OutcomeUnknownError(RetryableError):
+    """The answer to COMMIT was lost and the ledger could not be asked; run the batch again."""
+
+    code = "outcome-unknown"
+
+
+class ReadError(RetryableError):
+    """Spark could not read the planned range from Kafka."""
+
+    code = "read-failed"
+
+
+class OperatorError(TallyError):
+    """A person must decide or repair something; trying again alone does not help."""
+
+    code = "operator"
+    exit_code = EXIT_OPERATOR
+
+
+class AccessDeniedError(OperatorError):
+    """A server refused the credentials or the grants do not suffice."""
+
+    code = "access-denied"
+
+
+class SchemaError(OperatorError):
+    """The ledger's tables are missing or older than this version of Tally."""
+
+    code = "schema-not-migrated"
+
+
+class StatementError(OperatorError):
+    """MySQL refused a statement for a reason that does not pass by itself."""
+
+    code = "mysql-refused"
+
+
+class MissingTopicError(OperatorError):
+    """A configured topic does not exist in Kafka."""
+
+    code = "topic-missing"
+
+
+class BlockedError(OperatorError):
+    """Partitions are blocked because Kafka and the ledger disagree; the others went on."""
+
+    code = "partitions-blocked"
+
+
+class StartInFutureError(OperatorError):
+    """The pipeline's start time has not come yet."""
+
+    code = "start-in-future"
+
+
+class DataLossError(OperatorError):
+    """What was read is not what was planned."""
+
+    code = "data-loss"
+
+
+class MalformedFloodError(OperatorError):
+    """More records are malformed than the pipeline allows in one batch."""
+
+    code = "malformed-flood"
+
+
+class JarsMissingError(OperatorError):
+    """Spark's Kafka connector is not where it should be."""
+
+    code = "jars-missing"
+
+
+class SparkConnectionError(OperatorError):
+    """The Airflow connection to Spark is missing or of a type that is not supported."""
+
+    code = "spark-connection"
+
+
+class StackError(OperatorError):
+    """A part of the local stack could not be installed, started or stopped."""
+
+    code = "stack"
+
+
+class FencedError(TallyError):
+    """A newer attempt owns the batch, or it was abandoned; this one changed nothing."""
+
+    code = "fenced"
+    exit_code = EXIT_FENCED

@@ -1,0 +1,38 @@
+"""What ``jobs/count_errors.py`` runs on the driver."""
+
+import logging
+import sys
+from functools import partial
+
+import click
+
+from tally.errors import TallyError
+from tally.minute import run_batch
+from tally.settings import load_settings
+from tally.spark import spark_session
+
+log = logging.getLogger("tally.job")
+
+
+@click.command()
+@click.option(
+    "--batch", "batch_id", type=click.IntRange(min=1), required=True, help="Batch to run."
+)
+def main(batch_id: int) -> None:
+    """Count one planned batch and commit it.
+
+    The configuration comes from TALLY_CONFIG or ./tally.toml, secrets also from the environment
+    or TALLY_SECRETS_FILE.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    try:
+        settings = load_settings()
+        ran = run_batch(
+            settings, batch_id, partial(spark_session, settings.spark, f"tally {batch_id}")
+        )
+    except TallyError as error:
+        click.echo(str(error), err=True)
+        sys.exit(error.exit_code)
+    records = sum(totals.records for totals in ran.totals.values())
+    outcome = f"committed {records} records" if ran.committed else "was committed before"
+    click.echo(f"batch {batch_id} {outcome}")

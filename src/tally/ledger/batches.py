@@ -1,0 +1,191 @@
+"""Batches and their segments: reading, planning, claiming, abandoning."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tally.errors import FencedError, UnknownBatchError
+from tally.model import (
+    Batch,
+    BatchKind,
+    BatchState,
+    OffsetRange,
+    Segment,
+    SegmentState,
+    TopicPartition,
+)
+from tally.mysql import Row, Transaction
+
+_BATCH = "select batch_id, pipeline, kind, state, attempt, planned_at from batch "
+
+_SEGMENTS = """
+    select s.segment_id, s.batch_id, s.partition_id, s.from_offset, s.until_offset, s.state,
+           i.topic, i.topic_id, i.cluster_id
+    from segment s join topic_incarnation i using (incarnation_id)
+    where s.batch_id = %s
+    order by i.topic, s.partition_id, s.from_offset
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Requester:
+    """Who asked for a batch, and with what code."""
+
+    name: str
+    """User, or the DAG that planned it."""
+    version: str
+    """Tally's version."""
+    run_id: str | None = None
+    """Airflow's run id, when Airflow asked."""
+
+
+def find_batch(tx: Transaction, batch_id: int, *, lock: bool = False) -> Batch:
+    """The batch with its segments.
+
+    Args:
+        tx: An open transaction.
+        batch_id: The ledger's key.
+        lock: Whether to hold the batch's row until the transaction ends; the answer is then what
+            the last transaction that touched it left behind.
+
+    Raises:
+        UnknownBatchError: The ledger has none of that id.
+    """
+    row = tx.row(_BATCH + "where batch_id = %s" + (" for update" if lock else ""), (batch_id,))
+    if row is None:
+        raise UnknownBatchError(
+            f"the ledger has no batch {batch_id}", next_step="tally batches lists them"
+        )
+    return _batch(tx, row)
+
+
+def find_open_ingest(tx: Transaction, pipeline: str) -> Batch | None:
+    """The pipeline's planned ingest batch, None when there is none; there is never a second."""
+    row = tx.row(_BATCH + "where open_ingest = %s", (pipeline,))
+    return None if row is None else _batch(tx, row)
+
+
+def insert_batch(
+    tx: Transaction,
+    pipeline: str,
+    kind: BatchKind,
+    ranges: Mapping[int, Sequence[OffsetRange]],
+    requester: Requester,
+) -> int:
+    """Write a planned batch down; from here on its ranges never change.
+
+    Args:
+        tx: An open transaction.
+        pipeline: The pipeline.
+        kind: Whether it moves offsets.
+        ranges: What is read, by the ledger's key of the topic's incarnation.
+        requester: Who asks.
+
+    Returns:
+        The batch's id.
+    """
+    batch_id = tx.insert(
+        "insert into batch (pipeline, kind, planned_at, planned_version, requested_by, run_id)"
+        " values (%s, %s, %s, %s, %s, %s)",
+        (pipeline, kind, _now(), requester.version, requester.name, requester.run_id),
+    )
+    tx.insert_many(
+        "insert into segment (batch_id, incarnation_id, partition_id, from_offset, until_offset)"
+        " values (%s, %s, %s, %s, %s)",
+        [
+            (batch_id, incarnation, r.partition.partition, r.from_offset, r.until_offset)
+            for incarnation, of_topic in ranges.items()
+            for r in of_topic
+        ],
+    )
+    return batch_id
+
+
+def claim(tx: Transaction, batch_id: int, claimed_by: str) -> Batch:
+    """Raise the batch's attempt: whoever worked on it before can no longer commit it.
+
+    Returns:
+        The batch, with the attempt that now owns it; unchanged when it is committed already.
+
+    Raises:
+        UnknownBatchError: The ledger has none of that id.
+        FencedError: The batch was abandoned.
+    """
+    batch = find_batch(tx, batch_id, lock=True)
+    if batch.state is BatchState.COMMITTED:
+        return batch
+    if batch.state is BatchState.ABANDONED:
+        raise abandoned_error(tx, batch_id)
+    tx.execute(
+        "update batch set attempt = attempt + 1, claimed_at = %s, claimed_by = %s"
+        " where batch_id = %s",
+        (_now(), claimed_by, batch_id),
+    )
+    return find_batch(tx, batch_id)
+
+
+def abandon(tx: Transaction, batch_id: int, *, by: str, reason: str) -> Batch:
+    """Give a planned batch up: it counts nothing, and its offsets are planned anew.
+
+    Returns:
+        The batch as it was.
+
+    Raises:
+        UnknownBatchError: The ledger has none of that id.
+        FencedError: It is committed or abandoned already.
+    """
+    batch = find_batch(tx, batch_id, lock=True)
+    if batch.state is BatchState.ABANDONED:
+        raise abandoned_error(tx, batch_id)
+    if batch.state is BatchState.COMMITTED:
+        raise FencedError(
+            f"batch {batch_id} is committed; what is counted cannot be abandoned",
+            next_step=f"tally show {batch_id}",
+        )
+    tx.execute(
+        "update batch set state = 'abandoned', abandoned_at = %s, abandoned_by = %s, reason = %s"
+        " where batch_id = %s",
+        (_now(), by, reason, batch_id),
+    )
+    tx.execute("update segment set state = 'abandoned' where batch_id = %s", (batch_id,))
+    return batch
+
+
+def abandoned_error(tx: Transaction, batch_id: int) -> FencedError:
+    """The error of an attempt whose batch was abandoned under it."""
+    row = tx.row("select abandoned_by, reason from batch where batch_id = %s", (batch_id,)) or {}
+    return FencedError(
+        f"batch {batch_id} was abandoned by {row.get('abandoned_by')}: {row.get('reason')}",
+        next_step="tally plan takes its offsets up again",
+    )
+
+
+def _batch(tx: Transaction, row: Row) -> Batch:
+    return Batch(
+        batch_id=row["batch_id"],
+        pipeline=row["pipeline"],
+        kind=BatchKind(row["kind"]),
+        state=BatchState(row["state"]),
+        attempt=row["attempt"],
+        planned_at=row["planned_at"].replace(tzinfo=UTC),
+        segments=tuple(_segment(item) for item in tx.rows(_SEGMENTS, (row["batch_id"],))),
+    )
+
+
+def _segment(row: Row) -> Segment:
+    return Segment(
+        segment_id=row["segment_id"],
+        topic_id=row["topic_id"],
+        cluster_id=row["cluster_id"],
+        state=SegmentState(row["state"]),
+        range=OffsetRange(
+            partition=TopicPartition(topic=row["topic"], partition=row["partition_id"]),
+            from_offset=row["from_offset"],
+            until_offset=row["until_offset"],
+        ),
+    )
+
+
+def _now() -> datetime:
+    """UTC without its zone, as MySQL's datetime takes it."""
+    return datetime.now(UTC).replace(tzinfo=None)

@@ -1,0 +1,175 @@
+"""What only a person decides: accepting a loss, adopting a re-created topic."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tally.errors import UsageError
+from tally.ledger.positions import insert_incarnation, known_topics
+from tally.model import OffsetRange, TopicPartition
+from tally.mysql import Transaction
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loss:
+    """Offsets that Kafka no longer held when they were to be counted."""
+
+    lost_range_id: int
+    """The ledger's key."""
+    range: OffsetRange
+    """What is missing."""
+    topic_id: str
+    """The incarnation of the topic that it is missing from."""
+    state: str
+    """``open``, ``accepted`` or ``restored``."""
+    detected_at: datetime
+    """When a plan first saw it (UTC)."""
+    decided_at: datetime | None
+    """When it was accepted or found restored (UTC)."""
+    decided_by: str | None
+    """Who accepted it."""
+    reason: str | None
+    """Why."""
+
+
+def find_losses(
+    tx: Transaction, pipeline: str, *, only_open: bool = False, lock: bool = False
+) -> list[Loss]:
+    """The pipeline's lost ranges, oldest first."""
+    rows = tx.rows(
+        "select l.lost_range_id, i.topic, i.topic_id, l.partition_id, l.from_offset,"
+        " l.until_offset, l.state, l.detected_at, l.decided_at, l.decided_by, l.reason"
+        " from lost_range l join topic_incarnation i using (incarnation_id)"
+        " where i.pipeline = %s"
+        + (" and l.state = 'open'" if only_open else "")
+        + " order by l.lost_range_id"
+        + (" for update" if lock else ""),
+        (pipeline,),
+    )
+    return [
+        Loss(
+            lost_range_id=row["lost_range_id"],
+            range=OffsetRange(
+                partition=TopicPartition(topic=row["topic"], partition=row["partition_id"]),
+                from_offset=row["from_offset"],
+                until_offset=row["until_offset"],
+            ),
+            topic_id=row["topic_id"],
+            state=row["state"],
+            detected_at=row["detected_at"].replace(tzinfo=UTC),
+            decided_at=row["decided_at"] and row["decided_at"].replace(tzinfo=UTC),
+            decided_by=row["decided_by"],
+            reason=row["reason"],
+        )
+        for row in rows
+    ]
+
+
+def accept_losses(
+    tx: Transaction, pipeline: str, seen: Sequence[Loss], *, by: str, reason: str
+) -> None:
+    """Accept open losses exactly as they were seen, and let counting go on behind them.
+
+    Args:
+        tx: An open transaction that holds the pipeline's lock.
+        pipeline: The pipeline.
+        seen: The losses that the person decided on.
+        by: Who decided.
+        reason: Why.
+
+    Raises:
+        UsageError: One of them has grown, was decided by somebody else or its partition has
+            moved. Nothing is changed.
+    """
+    for loss in seen:
+        accepted = tx.execute(
+            "update lost_range l join partition_offset o using (incarnation_id, partition_id)"
+            " set l.state = 'accepted', l.decided_at = %s, l.decided_by = %s, l.reason = %s,"
+            "     o.next_offset = l.until_offset"
+            " where l.lost_range_id = %s and l.state = 'open'"
+            " and l.from_offset = %s and l.until_offset = %s and o.next_offset = l.from_offset",
+            (
+                datetime.now(UTC).replace(tzinfo=None),
+                by,
+                reason,
+                loss.lost_range_id,
+                loss.range.from_offset,
+                loss.range.until_offset,
+            ),
+        )
+        if accepted != 2:  # the loss and its partition's offset
+            raise UsageError(
+                f"the loss of {loss.range} is not what you saw any more: it has grown, or somebody "
+                "else has decided it",
+                next_step=f"tally losses list {pipeline}",
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Adoption:
+    """A topic's new incarnation, as Kafka showed it to the person who decided."""
+
+    topic: str
+    """The topic."""
+    cluster_id: str
+    """The cluster it is on now."""
+    topic_id: str
+    """Kafka's id of it now."""
+    starts: Mapping[int, int]
+    """Where counting begins, by partition."""
+
+
+def adopt_topic(
+    tx: Transaction, pipeline: str, adoption: Adoption, *, by: str, reason: str
+) -> None:
+    """Make another incarnation of a topic the current one; what was counted stays counted.
+
+    Open losses of the old incarnation are accepted with it: its records are gone for good.
+
+    Args:
+        tx: An open transaction that holds the pipeline's lock.
+        pipeline: The pipeline.
+        adoption: The new incarnation.
+        by: Who decided.
+        reason: Why.
+
+    Raises:
+        UsageError: The topic is unknown to the ledger, or this incarnation is current already.
+    """
+    known = known_topics(tx, pipeline).get(adoption.topic)
+    if known is None:
+        raise UsageError(
+            f"pipeline {pipeline} has never read the topic {adoption.topic}; there is nothing to "
+            "adopt",
+            next_step=f"tally plan {pipeline}",
+        )
+    if (known.topic_id, known.cluster_id) == (adoption.topic_id, adoption.cluster_id):
+        raise UsageError(
+            f"{adoption.topic} with id {adoption.topic_id} is the incarnation that the ledger "
+            "follows already",
+            next_step=f"tally status {pipeline}",
+        )
+    old_losses = [
+        loss
+        for loss in find_losses(tx, pipeline, only_open=True, lock=True)
+        if loss.range.partition.topic == adoption.topic
+    ]
+    accept_losses(tx, pipeline, old_losses, by=by, reason=reason)
+    tx.execute(
+        "update topic_incarnation set state = 'retired', retired_at = %s where incarnation_id = %s",
+        (datetime.now(UTC).replace(tzinfo=None), known.incarnation_id),
+    )
+    incarnation_id = insert_incarnation(
+        tx,
+        pipeline,
+        adoption.topic,
+        adoption.topic_id,
+        adoption.cluster_id,
+        adopted_by=by,
+        reason=reason,
+    )
+    tx.insert_many(
+        "insert into partition_offset (incarnation_id, partition_id, start_offset, next_offset)"
+        " values (%s, %s, %s, %s)",
+        [(incarnation_id, number, start, start) for number, start in adoption.starts.items()],
+    )

@@ -1,0 +1,187 @@
+"""Where each partition stands: incarnations, offsets, open losses, and writing a plan down."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from tally.errors import ConfigError
+from tally.ledger.batches import Requester, insert_batch
+from tally.model import BatchKind, OffsetRange, TopicPartition
+from tally.mysql import Transaction
+from tally.planning import KnownTopic, Plan, Position
+
+
+def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
+    """Make this the only planner of the pipeline until the transaction ends.
+
+    The very first planner writes the row that later ones lock.
+
+    Raises:
+        ConfigError: The pipeline has counted into another table before, or the table belongs to
+            another pipeline.
+    """
+    tx.execute(
+        "insert ignore into pipeline (pipeline, result_table, created_at) values (%s, %s, %s)",
+        (pipeline, result_table, datetime.now(UTC).replace(tzinfo=None)),
+    )
+    row = tx.row("select result_table from pipeline where pipeline = %s for update", (pipeline,))
+    if row is None:
+        owner = tx.row("select pipeline from pipeline where result_table = %s", (result_table,))
+        raise ConfigError(
+            f"pipelines.{pipeline}.result_table = {result_table!r}: the ledger says that it holds "
+            f"the counts of pipeline {owner['pipeline'] if owner else '?'}",
+            next_step="choose another table",
+        )
+    if row["result_table"] != result_table:
+        raise ConfigError(
+            f"pipelines.{pipeline}.result_table = {result_table!r}: this pipeline has counted into "
+            f"{row['result_table']} so far",
+            next_step=f"set it back to {row['result_table']!r}, or give the pipeline another name",
+        )
+
+
+def known_topics(tx: Transaction, pipeline: str) -> dict[str, KnownTopic]:
+    """The current incarnation of each topic that the pipeline has ever read."""
+    losses = {
+        (row["incarnation_id"], row["partition_id"]): (row["from_offset"], row["until_offset"])
+        for row in tx.rows(
+            "select l.incarnation_id, l.partition_id, l.from_offset, l.until_offset"
+            " from lost_range l join topic_incarnation i using (incarnation_id)"
+            " where i.pipeline = %s and l.state = 'open'",
+            (pipeline,),
+        )
+    }
+    positions: dict[int, dict[int, Position]] = {}
+    rows = tx.rows(
+        "select i.incarnation_id, i.topic, i.topic_id, i.cluster_id,"
+        " o.partition_id, o.start_offset, o.next_offset"
+        " from topic_incarnation i left join partition_offset o using (incarnation_id)"
+        " where i.pipeline = %s and i.state = 'current'",
+        (pipeline,),
+    )
+    for row in rows:
+        of_topic = positions.setdefault(row["incarnation_id"], {})
+        if row["partition_id"] is None:
+            continue
+        loss = losses.get((row["incarnation_id"], row["partition_id"]))
+        of_topic[row["partition_id"]] = Position(
+            start_offset=row["start_offset"],
+            next_offset=row["next_offset"],
+            open_loss=loss
+            and OffsetRange(
+                partition=TopicPartition(topic=row["topic"], partition=row["partition_id"]),
+                from_offset=loss[0],
+                until_offset=loss[1],
+            ),
+        )
+    return {
+        row["topic"]: KnownTopic(
+            incarnation_id=row["incarnation_id"],
+            topic_id=row["topic_id"],
+            cluster_id=row["cluster_id"],
+            positions=positions[row["incarnation_id"]],
+        )
+        for row in rows
+    }
+
+
+def write_plan(
+    tx: Transaction,
+    pipeline: str,
+    plan: Plan,
+    known: Mapping[str, KnownTopic],
+    cluster_id: str,
+    requester: Requester,
+) -> int | None:
+    """Write the plan down: new topics and partitions, losses seen and gone, and the batch.
+
+    The caller holds the pipeline's lock since it read ``known``.
+
+    Returns:
+        The new batch's id, None when there is nothing to read.
+    """
+    incarnations = {topic: entry.incarnation_id for topic, entry in known.items()}
+    for topic, topic_id in plan.new_topics.items():
+        incarnations[topic] = insert_incarnation(tx, pipeline, topic, topic_id, cluster_id)
+    tx.insert_many(
+        "insert into partition_offset (incarnation_id, partition_id, start_offset, next_offset)"
+        " values (%s, %s, %s, %s)",
+        [
+            (incarnations[p.partition.topic], p.partition.partition, p.start_offset, p.start_offset)
+            for p in plan.new_partitions
+        ],
+    )
+    for loss in plan.losses:
+        _record_loss(tx, incarnations[loss.partition.topic], loss)
+    for partition in plan.restored:
+        _close_restored(tx, incarnations[partition.topic], partition.partition)
+    if not plan.ranges:
+        return None
+    by_incarnation: dict[int, list[OffsetRange]] = {}
+    for offset_range in plan.ranges:
+        by_incarnation.setdefault(incarnations[offset_range.partition.topic], []).append(
+            offset_range
+        )
+    return insert_batch(tx, pipeline, BatchKind.INGEST, by_incarnation, requester)
+
+
+def insert_incarnation(
+    tx: Transaction,
+    pipeline: str,
+    topic: str,
+    topic_id: str,
+    cluster_id: str,
+    *,
+    adopted_by: str | None = None,
+    reason: str | None = None,
+) -> int:
+    """Make a topic's incarnation the current one; the one before must be retired."""
+    return tx.insert(
+        "insert into topic_incarnation"
+        " (pipeline, topic, topic_id, cluster_id, seen_at, adopted_by, reason)"
+        " values (%s, %s, %s, %s, %s, %s, %s)",
+        (
+            pipeline,
+            topic,
+            topic_id,
+            cluster_id,
+            datetime.now(UTC).replace(tzinfo=None),
+            adopted_by,
+            reason,
+        ),
+    )
+
+
+def current_offsets(tx: Transaction, pipeline: str) -> dict[TopicPartition, int]:
+    """The next offset of each partition of the pipeline's current topics."""
+    return {
+        TopicPartition(topic=topic, partition=partition): position.next_offset
+        for topic, known in known_topics(tx, pipeline).items()
+        for partition, position in known.positions.items()
+    }
+
+
+def _record_loss(tx: Transaction, incarnation_id: int, loss: OffsetRange) -> None:
+    # Retention goes on while a loss is open: the same row then grows.
+    tx.execute(
+        "insert into lost_range"
+        " (incarnation_id, partition_id, from_offset, until_offset, detected_at)"
+        " values (%s, %s, %s, %s, %s)"
+        " on duplicate key update until_offset = %s",
+        (
+            incarnation_id,
+            loss.partition.partition,
+            loss.from_offset,
+            loss.until_offset,
+            datetime.now(UTC).replace(tzinfo=None),
+            loss.until_offset,
+        ),
+    )
+
+
+def _close_restored(tx: Transaction, incarnation_id: int, partition: int) -> None:
+    tx.execute(
+        "update lost_range set state = 'restored', decided_at = %s,"
+        " reason = 'Kafka holds the records again'"
+        " where incarnation_id = %s and partition_id = %s and state = 'open'",
+        (datetime.now(UTC).replace(tzinfo=None), incarnation_id, partition),
+    )

@@ -1,0 +1,313 @@
+"""Reading the ledger for people: batches, segments, minutes, dead letters. Changes nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from tally.errors import UnknownBatchError
+from tally.model import (
+    BatchKind,
+    BatchState,
+    OffsetRange,
+    SegmentState,
+    SegmentTotals,
+    TopicPartition,
+)
+from tally.mysql import Row, Transaction
+
+_BATCHES = """
+    select b.batch_id, b.pipeline, b.kind, b.state, b.attempt, b.planned_at, b.planned_version,
+           b.requested_by, b.run_id, b.claimed_at, b.claimed_by, b.committed_at,
+           b.committed_version, b.format_fingerprint, b.abandoned_at, b.abandoned_by, b.reason,
+           count(s.segment_id) as segments, sum(s.until_offset - s.from_offset) as offsets,
+           sum(s.records) as records, sum(s.matched) as matched,
+           sum(s.unmatched) as unmatched, sum(s.malformed) as malformed
+    from batch b left join segment s using (batch_id)
+"""
+
+_SEGMENTS = """
+    select s.segment_id, s.batch_id, s.partition_id, s.from_offset, s.until_offset, s.state,
+           s.superseded_by, s.records, s.matched, s.unmatched, s.malformed, s.first_offset,
+           s.last_offset, i.topic, i.topic_id, i.cluster_id, i.state = 'current' as is_current,
+           b.format_fingerprint, b.committed_version
+    from segment s join topic_incarnation i using (incarnation_id) join batch b using (batch_id)
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchRecord:
+    """Everything that the ledger says of a batch; all times are UTC."""
+
+    batch_id: int
+    """The ledger's key."""
+    pipeline: str
+    """The pipeline it belongs to."""
+    kind: BatchKind
+    """Whether it moves offsets."""
+    state: BatchState
+    """Where it stands."""
+    attempt: int
+    """How often somebody has started to work on it."""
+    planned_at: datetime
+    """When its ranges were fixed."""
+    planned_version: str
+    """Version of the code that planned it."""
+    requested_by: str
+    """Who asked for it."""
+    run_id: str | None
+    """Airflow's run id, when Airflow asked."""
+    claimed_at: datetime | None
+    """When the newest attempt began."""
+    claimed_by: str | None
+    """Who makes the newest attempt."""
+    committed_at: datetime | None
+    """When it became part of the result."""
+    committed_version: str | None
+    """Version of the code that counted it."""
+    format_fingerprint: str | None
+    """What was counted: the line format and the levels."""
+    abandoned_at: datetime | None
+    """When it was given up."""
+    abandoned_by: str | None
+    """Who gave it up."""
+    reason: str | None
+    """Why."""
+    segments: int
+    """How many ranges it has."""
+    offsets: int
+    """How many offsets they span."""
+    records: int | None
+    """Records read; None until it is committed, as are the next three."""
+    matched: int | None
+    """Lines at a counted level."""
+    unmatched: int | None
+    """Lines at another level."""
+    malformed: int | None
+    """Records that could not be understood."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SegmentRecord:
+    """Everything that the ledger says of a segment."""
+
+    segment_id: int
+    """The ledger's key."""
+    batch_id: int
+    """The batch it belongs to."""
+    range: OffsetRange
+    """What is read."""
+    state: SegmentState
+    """Where it stands."""
+    superseded_by: int | None
+    """The segment that replaced it."""
+    topic_id: str
+    """Kafka's id of the topic when it was planned."""
+    cluster_id: str
+    """The cluster that the topic was on."""
+    is_current: bool
+    """Whether the ledger still follows that incarnation of the topic."""
+    totals: SegmentTotals | None
+    """What was found in it; None until it was counted."""
+    format_fingerprint: str | None
+    """What was counted: the line format and the levels."""
+    committed_version: str | None
+    """Version of the code that counted it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LetterRecord:
+    """A dead letter and the batch that found it."""
+
+    batch_id: int
+    """The batch."""
+    partition: TopicPartition
+    """Where the record lies."""
+    offset: int
+    """Its offset."""
+    reason: str
+    """What is wrong with it."""
+    value: bytes | None
+    """Its first bytes; None for a record without a value."""
+    value_bytes: int | None
+    """How many bytes it has in Kafka."""
+
+
+def list_batches(
+    tx: Transaction, pipeline: str, *, state: BatchState | None = None, limit: int
+) -> list[BatchRecord]:
+    """The pipeline's batches, newest first."""
+    condition = "where b.pipeline = %s" + (" and b.state = %s" if state else "")
+    parameters: list[Any] = [pipeline, state, limit] if state else [pipeline, limit]
+    rows = tx.rows(
+        f"{_BATCHES} {condition} group by b.batch_id order by b.batch_id desc limit %s", parameters
+    )
+    return [_batch(row) for row in rows]
+
+
+def batch_record(tx: Transaction, batch_id: int) -> BatchRecord:
+    """One batch.
+
+    Raises:
+        UnknownBatchError: The ledger has none of that id.
+    """
+    rows = tx.rows(f"{_BATCHES} where b.batch_id = %s group by b.batch_id", (batch_id,))
+    if not rows:
+        raise UnknownBatchError(
+            f"the ledger has no batch {batch_id}", next_step="tally batches lists them"
+        )
+    return _batch(rows[0])
+
+
+def last_committed(tx: Transaction, pipeline: str) -> BatchRecord | None:
+    """The batch that was committed last; None before the first."""
+    row = tx.row(
+        "select batch_id from batch where pipeline = %s and state = 'committed'"
+        " order by committed_at desc, batch_id desc limit 1",
+        (pipeline,),
+    )
+    return None if row is None else batch_record(tx, row["batch_id"])
+
+
+def segments_of(tx: Transaction, batch_id: int) -> list[SegmentRecord]:
+    """The batch's segments, in order of topic, partition and offset."""
+    rows = tx.rows(
+        f"{_SEGMENTS} where s.batch_id = %s order by i.topic, s.partition_id, s.from_offset",
+        (batch_id,),
+    )
+    return [_segment(row) for row in rows]
+
+
+def live_segments(tx: Transaction, pipeline: str) -> list[SegmentRecord]:
+    """The pipeline's live segments, in order of incarnation, topic, partition and offset."""
+    rows = tx.rows(
+        f"{_SEGMENTS} where i.pipeline = %s and s.state = 'live'"
+        " order by i.incarnation_id, i.topic, s.partition_id, s.from_offset",
+        (pipeline,),
+    )
+    return [_segment(row) for row in rows]
+
+
+def count_minutes(tx: Transaction, batch_id: int) -> int:
+    """How many minutes the batch's segments touch."""
+    row = tx.row(
+        "select count(distinct c.log_time) as minutes"
+        " from segment_count c join segment s using (segment_id) where s.batch_id = %s",
+        (batch_id,),
+    )
+    return int(row["minutes"]) if row else 0
+
+
+def top_minutes(tx: Transaction, batch_id: int, limit: int) -> list[tuple[str, int]]:
+    """The minutes to which the batch adds most, with how much: largest first."""
+    rows = tx.rows(
+        "select cast(c.log_time as char) as log_time, sum(c.log_count) as log_count"
+        " from segment_count c join segment s using (segment_id) where s.batch_id = %s"
+        " group by c.log_time order by sum(c.log_count) desc, c.log_time limit %s",
+        (batch_id, limit),
+    )
+    return [(row["log_time"], int(row["log_count"])) for row in rows]
+
+
+def counts_of_segments(tx: Transaction, segment_ids: Sequence[int]) -> dict[str, int]:
+    """What the segments contribute to each minute, added up."""
+    rows = tx.stream(
+        "select cast(log_time as char) as log_time, sum(log_count) as log_count"
+        " from segment_count where segment_id in %s group by log_time",
+        (list(segment_ids),),
+    )
+    return {row["log_time"]: int(row["log_count"]) for row in rows}
+
+
+def still_live(tx: Transaction, segment_ids: Sequence[int]) -> set[int]:
+    """Those of the segments that are live now."""
+    rows = tx.rows(
+        "select segment_id from segment where state = 'live' and segment_id in %s",
+        (list(segment_ids),),
+    )
+    return {row["segment_id"] for row in rows}
+
+
+def dead_letters(
+    tx: Transaction,
+    pipeline: str,
+    *,
+    batch_id: int | None = None,
+    reason: str | None = None,
+    limit: int,
+) -> list[LetterRecord]:
+    """Malformed records of live segments, the latest batch first."""
+    conditions = {"i.pipeline = %s": pipeline, "s.batch_id = %s": batch_id, "d.reason = %s": reason}
+    asked = {sql: value for sql, value in conditions.items() if value is not None}
+    rows = tx.rows(
+        "select s.batch_id, i.topic, s.partition_id, d.record_offset, d.reason, d.value,"
+        " d.value_bytes"
+        " from dead_letter d join segment s using (segment_id)"
+        " join topic_incarnation i using (incarnation_id)"
+        f" where s.state = 'live' and {' and '.join(asked)}"
+        " order by s.batch_id desc, i.topic, s.partition_id, d.record_offset limit %s",
+        [*asked.values(), limit],
+    )
+    return [
+        LetterRecord(
+            batch_id=row["batch_id"],
+            partition=TopicPartition(topic=row["topic"], partition=row["partition_id"]),
+            offset=row["record_offset"],
+            reason=row["reason"],
+            value=row["value"],
+            value_bytes=row["value_bytes"],
+        )
+        for row in rows
+    ]
+
+
+def writable_columns(tx: Transaction, database: str, tables: Sequence[str]) -> dict[str, list[str]]:
+    """The columns of each table that a statement may set; a table that is not there is left out."""
+    rows = tx.rows(
+        "select table_name as name, column_name as col from information_schema.columns"
+        " where table_schema = %s and table_name in %s and extra not like %s"
+        " order by table_name, ordinal_position",
+        (database, list(tables), "%GENERATED%"),
+    )
+    columns: dict[str, list[str]] = {}
+    for row in rows:
+        columns.setdefault(row["name"], []).append(row["col"])
+    return columns
+
+
+def _batch(row: Row) -> BatchRecord:
+    numbers = ("segments", "offsets", "records", "matched", "unmatched", "malformed")
+    times = ("planned_at", "claimed_at", "committed_at", "abandoned_at")
+    return BatchRecord(
+        **{
+            **row,
+            **{key: None if row[key] is None else int(row[key]) for key in numbers},
+            **{key: row[key] and row[key].replace(tzinfo=UTC) for key in times},
+            "kind": BatchKind(row["kind"]),
+            "state": BatchState(row["state"]),
+            "offsets": int(row["offsets"] or 0),
+        }
+    )
+
+
+def _segment(row: Row) -> SegmentRecord:
+    counted = ("records", "matched", "unmatched", "malformed", "first_offset", "last_offset")
+    return SegmentRecord(
+        segment_id=row["segment_id"],
+        batch_id=row["batch_id"],
+        range=OffsetRange(
+            partition=TopicPartition(topic=row["topic"], partition=row["partition_id"]),
+            from_offset=row["from_offset"],
+            until_offset=row["until_offset"],
+        ),
+        state=SegmentState(row["state"]),
+        superseded_by=row["superseded_by"],
+        topic_id=row["topic_id"],
+        cluster_id=row["cluster_id"],
+        is_current=bool(row["is_current"]),
+        totals=None
+        if row["records"] is None
+        else SegmentTotals(**{key: row[key] for key in counted}),
+        format_fingerprint=row["format_fingerprint"],
+        committed_version=row["committed_version"],
+    )

@@ -1,0 +1,253 @@
+r"""Line patterns: the part of the regular expression languages in which Java and Python agree.
+
+Spark counts with Java's regular expressions, the configuration is checked with Python's. A
+construct that the two read differently is refused, one that differs only in spelling is translated
+(``(?P<time>…)`` and ``(?<time>…)``, ``$``, ``\b``). So what passes here means the same there.
+
+Some repeats are refused too, since one odd line could keep a backtracking matcher busy for hours
+or overflow Java's stack: see :func:`_check_repeat`.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+GROUPS: Final = ("time", "level")
+"""The named groups that every pattern has."""
+
+_DOT_REPEATS_MAX: Final = 2
+_CLASS_ESCAPES: Final = "dDsSwWt"
+_JAVA_WORD_BOUNDARY: Final = r"(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))"
+_NAMED_GROUP: Final = re.compile(r"\(\?P?<([A-Za-z][A-Za-z0-9]*)>")
+_PLAIN_GROUP: Final = re.compile(r"\(\?(?::|=|!|<=|<!|>|i:)|\((?!\?)")
+_ATOMIC_OPENERS: Final = ("(?=", "(?!", "(?<=", "(?<!", "(?>")
+_QUANTIFIER: Final = re.compile(r"(?:([*+?])|\{(\d+)(?:(,)(\d*))?\})([?+]?)")
+_ESCAPE: Final = re.compile(r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[ -/:-@\[-`{-~])")
+_UNBOUNDED: Final = 1 << 30
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinePattern:
+    """A checked pattern in both languages. Build it with :func:`parse_pattern`.
+
+    Both must be matched from the start of a line that holds neither line feed nor carriage return.
+    """
+
+    java: str
+    r"""For ``java.util.regex`` with UNIX_LINES, inside ``\A(?:…)``."""
+    python: re.Pattern[str]
+    """For Python's ``match``."""
+
+
+@dataclass(slots=True)
+class _Atom:
+    """What a quantifier may follow, and what a group adds up to."""
+
+    is_group: bool = False
+    is_dot: bool = False
+    backtracks: bool = False
+    """Holds a repeat that gives back what it took."""
+
+
+@dataclass(slots=True)
+class _Group:
+    atomic: bool
+    backtracks: bool = False
+
+
+@dataclass(slots=True)
+class _Scanner:
+    """Walks over a pattern once, checks it and writes it down in both languages."""
+
+    text: str
+    at: int = 0
+    java: list[str] = field(default_factory=list)
+    python: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    groups: list[_Group] = field(default_factory=list)
+    atom: _Atom | None = None
+    dot_repeats: int = 0
+
+    def scan(self) -> None:
+        while self.at < len(self.text):
+            match self.text[self.at]:
+                case "\\":
+                    self._escape()
+                case "[":
+                    self._character_class()
+                case "(":
+                    self._open()
+                case ")":
+                    self._close()
+                case "*" | "+" | "?" | "{":
+                    self._quantifier()
+                case "^":
+                    self._take(1)
+                case "|":
+                    self._backtrack_if(backtracks=True)
+                    self._take(1)
+                case "$":
+                    self._take(1, java=r"\z", python=r"\Z")
+                case character:
+                    self._take(1)
+                    self.atom = _Atom(is_dot=character == ".")
+
+    def _take(self, width: int, *, java: str | None = None, python: str | None = None) -> None:
+        """Move on by ``width``, writing the same text to both languages unless told otherwise."""
+        taken = self.text[self.at : self.at + width]
+        self.java.append(taken if java is None else java)
+        self.python.append(taken if python is None else python)
+        self.at += width
+        self.atom = None
+
+    def _escape(self) -> None:
+        found = _ESCAPE.match(self.text, self.at)
+        escape = found.group() if found else self.text[self.at : self.at + 2]
+        if escape == r"\b":
+            self._take(2, java=_JAVA_WORD_BOUNDARY)
+            return
+        _check_escape(escape)
+        self._take(len(escape))
+        self.atom = _Atom()
+
+    def _character_class(self) -> None:
+        start = end = self.at + 1 + (self.text[self.at + 1 : self.at + 2] == "^")
+        while self.text[end : end + 1] != "]" or end == start:
+            end = self._class_member(end)
+        self._take(end + 1 - self.at)
+        self.atom = _Atom()
+
+    def _class_member(self, at: int) -> int:
+        """Check the member of a character class at ``at``; where the next one starts."""
+        member = self.text[at : at + 1]
+        if not member:
+            raise ValueError("opens a character class '[' that is never closed")
+        if member == "\\":
+            found = _ESCAPE.match(self.text, at)
+            escape = found.group() if found else self.text[at : at + 2]
+            _check_escape(escape)
+            return at + len(escape)
+        if member in "[]" or self.text[at : at + 2] in {"&&", "--", "~~", "||"}:
+            raise ValueError(
+                f"holds {self.text[at : at + 2]!r} in a character class, which Java and Python "
+                "read differently: write a backslash before it"
+            )
+        return at + 1
+
+    def _open(self) -> None:
+        if self.text.startswith("(?i)", self.at):
+            if self.at:
+                raise ValueError("holds (?i) after its start; put it first or write (?i:…)")
+            self._take(4)
+        elif named := _NAMED_GROUP.match(self.text, self.at):
+            name = named[1]
+            self.names.append(name)
+            self._take(len(named.group()), java=f"(?<{name}>", python=f"(?P<{name}>")
+            self.groups.append(_Group(atomic=False))
+        elif plain := _PLAIN_GROUP.match(self.text, self.at):
+            self._take(len(plain.group()))
+            self.groups.append(_Group(atomic=plain.group() in _ATOMIC_OPENERS))
+        else:
+            raise ValueError(
+                f"holds {self.text[self.at : self.at + 4]!r}; groups may be (…), (?:…), (?<name>…) "
+                "with a name of letters and digits, (?=…), (?!…), (?<=…), (?<!…), (?>…), (?i:…)"
+            )
+
+    def _close(self) -> None:
+        if not self.groups:
+            raise ValueError("closes a group ')' that was never opened")
+        group = self.groups.pop()
+        backtracks = group.backtracks and not group.atomic
+        self._backtrack_if(backtracks=backtracks)
+        self._take(1)
+        self.atom = _Atom(is_group=True, backtracks=backtracks)
+
+    def _quantifier(self) -> None:
+        found = _QUANTIFIER.match(self.text, self.at)
+        if not found:
+            raise ValueError(
+                "holds '{' that is no {n}, {n,} or {n,m}: write \\{ for the character itself"
+            )
+        if self.atom is None:
+            raise ValueError(f"holds {found.group()!r} with nothing before it to repeat")
+        self._check_repeat(self.atom, found)
+        self._take(len(found.group()))
+
+    def _check_repeat(self, atom: _Atom, found: re.Match[str]) -> None:
+        """Refuse repeats that can backtrack without end or overflow Java's stack.
+
+        A possessive repeat (``*+``) never gives back what it took and is always allowed. Else a
+        group may be repeated only a bounded number of times (Java recurses once per repetition),
+        and only when nothing in it backtracks (else the ways to split a line multiply); and an
+        unbounded repeat of the dot may stand twice at most.
+        """
+        least, most = _bounds(found)
+        possessive = found[5] == "+"
+        if possessive or least == most == 1:
+            return
+        if atom.is_group and most == _UNBOUNDED:
+            raise ValueError(
+                f"repeats a group without end by {found.group()!r}: bound it, for example "
+                f"{{0,20}}, or write it possessive, {found.group().rstrip('?')}+"
+            )
+        if atom.backtracks and most > 1:
+            raise ValueError(
+                f"repeats by {found.group()!r} a group that itself repeats or chooses: one odd "
+                "line could keep it busy for hours. Write the inner repeat possessive, for "
+                "example *+, or the choice atomic, (?>…)"
+            )
+        if most == _UNBOUNDED:
+            self._count_unbounded(atom)
+        self._backtrack_if(backtracks=least != most)
+
+    def _count_unbounded(self, atom: _Atom) -> None:
+        self.dot_repeats += atom.is_dot
+        if self.dot_repeats > _DOT_REPEATS_MAX:
+            raise ValueError(
+                f"repeats the dot without end more than {_DOT_REPEATS_MAX} times: one odd line "
+                "could keep it busy for minutes. Say what may stand there, for example [^\\]]*, or "
+                "write a repeat possessive, .*+"
+            )
+
+    def _backtrack_if(self, *, backtracks: bool) -> None:
+        if backtracks and self.groups:
+            self.groups[-1].backtracks = True
+
+
+def parse_pattern(text: str) -> LinePattern:
+    """Check a pattern and write it down for Java and for Python.
+
+    Raises:
+        ValueError: The pattern is no regular expression, lacks a group, uses what Java and Python
+            read differently, or could run without end. The message is a clause that follows the
+            pattern's name.
+    """
+    scanner = _Scanner(text)
+    scanner.scan()
+    missing = [f"(?<{name}>…)" for name in GROUPS if name not in scanner.names]
+    if missing:
+        raise ValueError(f"lacks the named group {' and '.join(missing)}")
+    try:
+        python = re.compile("".join(scanner.python), re.ASCII)
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from error
+    return LinePattern(java="".join(scanner.java), python=python)
+
+
+def _bounds(found: re.Match[str]) -> tuple[int, int]:
+    """Least and most repetitions of a quantifier."""
+    sign, least, comma, most, _ = found.groups()
+    if sign:
+        return (1 if sign == "+" else 0), (1 if sign == "?" else _UNBOUNDED)
+    if not comma:
+        return int(least), int(least)
+    return int(least), int(most) if most else _UNBOUNDED
+
+
+def _check_escape(escape: str) -> None:
+    letter = escape[1:2]
+    if not letter or (letter.isalnum() and len(escape) == 2 and letter not in _CLASS_ESCAPES):
+        raise ValueError(
+            f"holds {escape!r}; of the escapes by a letter only \\d \\D \\s \\S \\w \\W \\t \\b, "
+            "\\xhh and \\uhhhh mean the same to Java and Python (\\b outside of [ ])"
+        )

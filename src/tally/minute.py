@@ -1,0 +1,352 @@
+"""The way of a minute: plan, claim, count, check, commit.
+
+:func:`plan_batch` fixes the ranges, :func:`run_batch` counts and commits them; each can be called
+again at any time, by anyone, and never counts a line twice.
+"""
+
+import getpass
+import hashlib
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tally import __version__
+from tally.errors import (
+    DataLossError,
+    FencedError,
+    MySQLUnavailableError,
+    OutcomeUnknownError,
+    StartInFutureError,
+    TallyError,
+    TransactionRetryError,
+)
+from tally.kafka import Kafka
+from tally.ledger import batches, positions
+from tally.ledger.batches import Requester
+from tally.ledger.commits import Result, commit_ingest
+from tally.model import Batch, BatchState, KafkaSnapshot, OffsetRange, SegmentTotals, TopicPartition
+from tally.mysql import (
+    TRANSACTION_TRIES,
+    CommitUnansweredError,
+    Transaction,
+    run_transaction,
+    transaction,
+)
+from tally.planning import Block, KnownTopic, Plan, first_offsets, plan_ingest, unreadable
+from tally.settings import Pipeline, Settings
+
+if TYPE_CHECKING:  # Spark is heavy and planning does not need it
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+SparkFactory = Callable[[], AbstractContextManager["SparkSession"]]
+
+# Kafka may answer from stale metadata: a plan that would block is asked for again, so many times
+# and this far apart, before it is believed.
+DOUBT_TRIES: Final = 3
+DOUBT_PAUSE_S: Final = 1.0
+
+# How long the ledger is asked what became of a COMMIT whose answer was lost.
+OUTCOME_PATIENCE_S: Final = 120.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planned:
+    """What planning left behind."""
+
+    pipeline: str
+    """The pipeline."""
+    batch: Batch | None
+    """The batch to run; None when there is nothing new."""
+    resumed: bool
+    """Whether the batch was planned before and is taken up again."""
+    blocks: tuple[Block, ...]
+    """What is not read, and why."""
+    abandoned: tuple[str, ...] = ()
+    """Why the open batch had to be given up, when it had."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ran:
+    """What became of a batch."""
+
+    batch: Batch
+    """The batch as it was claimed."""
+    committed: bool
+    """Whether this call committed it; False when it was committed before."""
+    totals: dict[TopicPartition, SegmentTotals]
+    """What each range held; empty when it was committed before."""
+    seconds: float
+    """From the claim to the commit."""
+
+
+def plan_batch(
+    settings: Settings, name: str, requester: Requester | None = None, *, dry_run: bool = False
+) -> Planned:
+    """Fix what the pipeline's next batch reads, or take an open batch up again.
+
+    Safe to call at any time and by several at once: the ledger serialises planners, and there is
+    one open ingest batch at most. With ``dry_run`` the answer is the same and nothing is written;
+    the id of a batch that would be new means nothing then.
+
+    Raises:
+        UnknownPipelineError: No such pipeline is configured.
+        StartInFutureError: A topic is new and the pipeline's start has not come yet.
+        RetryableError: Kafka or MySQL did not answer; nothing was written.
+        OperatorError: The schema is not migrated or access is denied.
+    """
+    pipeline = settings.pipeline(name)
+    requester = requester or Requester(name=whoami(), version=__version__)
+    kafka = Kafka(settings.kafka)
+    for tries_left in reversed(range(DOUBT_TRIES)):
+        snapshot = _snapshot(kafka, pipeline)
+        facts = _Facts(kafka, pipeline, snapshot)
+        planned = run_transaction(
+            settings.mysql,
+            partial(_plan, facts=facts, requester=requester, believe=not tries_left),
+            dry_run=dry_run,
+        )
+        if planned is not None:
+            return planned
+        time.sleep(DOUBT_PAUSE_S)
+    raise AssertionError("unreachable: the last plan is believed")
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What one try at a plan knows from outside the ledger."""
+
+    kafka: Kafka
+    pipeline: Pipeline
+    snapshot: KafkaSnapshot
+
+
+def _plan(tx: Transaction, facts: _Facts, requester: Requester, believe: bool) -> Planned | None:
+    """One planning transaction; None when Kafka's answer is doubtful and must be asked again."""
+    pipeline = facts.pipeline
+    positions.lock_pipeline(tx, pipeline.name, pipeline.table)
+    known = positions.known_topics(tx, pipeline.name)
+    plan = _decide(facts, known)
+    if plan.doubtful and not believe:
+        return None
+
+    abandoned: tuple[str, ...] = ()
+    if (batch := batches.find_open_ingest(tx, pipeline.name)) is not None:
+        abandoned = unreadable(batch.segments, facts.snapshot)
+        if not abandoned:
+            return Planned(pipeline=pipeline.name, batch=batch, resumed=True, blocks=plan.blocks)
+        if not believe:
+            return None
+        reason = f"Kafka can no longer serve it: {'; '.join(abandoned)}"[:1000]
+        batches.abandon(tx, batch.batch_id, by=requester.name, reason=reason)
+
+    batch_id = positions.write_plan(
+        tx, pipeline.name, plan, known, facts.snapshot.cluster_id, requester
+    )
+    return Planned(
+        pipeline=pipeline.name,
+        batch=None if batch_id is None else batches.find_batch(tx, batch_id),
+        resumed=False,
+        blocks=plan.blocks,
+        abandoned=abandoned,
+    )
+
+
+def _decide(facts: _Facts, known: dict[str, KnownTopic]) -> Plan:
+    pipeline = facts.pipeline
+    new = [topic for topic in pipeline.topics if topic not in known]
+    return plan_ingest(
+        pipeline=pipeline.name,
+        topics=pipeline.topics,
+        known=known,
+        kafka=facts.snapshot,
+        starts=_starts(facts, new) if new else {},
+        max_records_per_partition=pipeline.max_records_per_partition,
+    )
+
+
+def _starts(facts: _Facts, new: Sequence[str]) -> dict[TopicPartition, int]:
+    start = facts.pipeline.start
+    if not isinstance(start, datetime):
+        return first_offsets(facts.snapshot, new, start, {})
+    if start > datetime.now(UTC):
+        raise StartInFutureError(
+            f"pipelines.{facts.pipeline.name}.start = {start.isoformat()} has not come yet, and "
+            f"{', '.join(new)} is new to the pipeline: where it begins is not known before then",
+            next_step='wait until then, or set start to a time that has passed or to "latest"',
+        )
+    wanted = [
+        TopicPartition(topic=topic, partition=number)
+        for topic in new
+        if topic in facts.snapshot.topics
+        for number in facts.snapshot.topics[topic].partitions
+    ]
+    return first_offsets(facts.snapshot, new, "timestamp", facts.kafka.offsets_at(wanted, start))
+
+
+def _snapshot(kafka: Kafka, pipeline: Pipeline) -> KafkaSnapshot:
+    return kafka.snapshot(
+        pipeline.topics, read_committed=pipeline.isolation_level == "read_committed"
+    )
+
+
+def run_batch(settings: Settings, batch_id: int, spark: SparkFactory) -> Ran:
+    """Count a planned batch and commit it; nothing happens when it is committed already.
+
+    Args:
+        settings: The configuration.
+        batch_id: The ledger's key of the batch.
+        spark: Opens a Spark session; called only when there is something to read.
+
+    Raises:
+        UnknownBatchError: The ledger has no such batch.
+        FencedError: A newer attempt owns the batch, or it was abandoned.
+        DataLossError: What Kafka served is not what was planned.
+        RetryableError: A server did not answer; run the batch again.
+    """
+    begun = time.monotonic()
+    batch = run_transaction(settings.mysql, lambda tx: batches.claim(tx, batch_id, whoami()))
+    pipeline = settings.pipeline(batch.pipeline)
+    if batch.state is BatchState.COMMITTED:
+        return Ran(batch=batch, committed=False, totals={}, seconds=0.0)
+
+    from tally.counting import count_ranges  # noqa: PLC0415 - Spark is heavy, see above
+
+    ranges = [segment.range for segment in batch.segments]
+    with spark() as session, count_ranges(session, settings.kafka, pipeline, ranges) as counts:
+        kafka = Kafka(settings.kafka)
+        check_still_served(kafka, pipeline, batch)
+        result = Result(
+            totals=counts.totals,
+            contributions=counts.contributions,
+            dead_letters=counts.dead_letters,
+            version=__version__,
+            format_fingerprint=fingerprint(pipeline),
+        )
+        committed = commit_once(settings, batch, pipeline, result)
+        seconds = time.monotonic() - begun
+        totals = counts.totals
+    mirror_offsets(settings, kafka, pipeline.name, ranges)
+    return Ran(batch=batch, committed=committed, totals=totals, seconds=seconds)
+
+
+def check_still_served(kafka: Kafka, pipeline: Pipeline, batch: Batch) -> None:
+    """Raise unless Kafka still holds, now that it was read, just what was planned.
+
+    Asked after the read: an id that is unchanged now was unchanged all the while, as Kafka never
+    gives one out twice.
+
+    Raises:
+        DataLossError: The topic is another one, or a range is no longer held.
+    """
+    topics = sorted({segment.range.partition.topic for segment in batch.segments})
+    read_committed = pipeline.isolation_level == "read_committed"
+    for tries_left in reversed(range(DOUBT_TRIES)):
+        snapshot = kafka.snapshot(topics, read_committed=read_committed)
+        causes = unreadable(batch.segments, snapshot)
+        if not causes:
+            return
+        if tries_left:
+            time.sleep(DOUBT_PAUSE_S)
+    raise DataLossError(
+        f"batch {batch.batch_id}: Kafka no longer holds what was planned: {'; '.join(causes)}",
+        next_step=f"tally plan {pipeline.name} gives the batch up and plans what is left",
+    )
+
+
+def commit_once(settings: Settings, batch: Batch, pipeline: Pipeline, result: Result) -> bool:
+    """Commit the batch, and find out what happened when the answer to COMMIT is lost.
+
+    Returns:
+        Whether this call committed it; False when it was committed before.
+
+    Raises:
+        FencedError: A newer attempt owns the batch, or it was abandoned.
+        OutcomeUnknownError: The ledger could not be asked in time.
+    """
+
+    def work(tx: Transaction) -> bool:
+        return commit_ingest(tx, batch, pipeline.table, result)
+
+    for _ in range(TRANSACTION_TRIES):
+        try:
+            return run_transaction(settings.mysql, work)
+        except CommitUnansweredError as error:
+            unanswered = error
+            if (committed := _ask_outcome(settings, batch)) is not None:
+                return committed
+    raise unanswered
+
+
+def _ask_outcome(settings: Settings, batch: Batch) -> bool | None:
+    """What became of our COMMIT: True when it was applied, None when it was rolled back.
+
+    False when it was rolled back and another attempt has committed the batch since.
+
+    The batch's row is locked to ask: a server that still works on the COMMIT holds that lock, so
+    the answer is final.
+    """
+    deadline = time.monotonic() + OUTCOME_PATIENCE_S
+    while True:
+        try:
+            with transaction(settings.mysql, keep=False) as tx:
+                now = batches.find_batch(tx, batch.batch_id, lock=True)
+        except (MySQLUnavailableError, TransactionRetryError) as error:
+            if time.monotonic() > deadline:
+                raise OutcomeUnknownError(
+                    f"batch {batch.batch_id}: the answer to COMMIT was lost and the ledger does "
+                    f"not say what became of it: {error.what}",
+                    next_step=f"tally run {batch.batch_id} once MySQL answers; it is safe",
+                ) from error
+            time.sleep(DOUBT_PAUSE_S)
+            continue
+        if now.state is BatchState.COMMITTED:
+            return now.attempt == batch.attempt
+        if now.state is BatchState.PLANNED and now.attempt == batch.attempt:
+            return None
+        raise FencedError(
+            f"batch {batch.batch_id}: attempt {now.attempt} has taken it over from attempt "
+            f"{batch.attempt}",
+            next_step=f"tally show {batch.batch_id}",
+        )
+
+
+def mirror_offsets(
+    settings: Settings, kafka: Kafka, pipeline: str, ranges: Sequence[OffsetRange]
+) -> None:
+    """Show the committed offsets to lag tools as the consumer group ``tally-<pipeline>``.
+
+    A courtesy after the commit: what fails here is logged and changes nothing.
+    """
+    topics = {r.partition.topic for r in ranges}
+    try:
+        with transaction(settings.mysql, read_only=True) as tx:
+            offsets = positions.current_offsets(tx, pipeline)
+        kafka.commit_offsets(
+            f"tally-{pipeline}", {p: o for p, o in offsets.items() if p.topic in topics}
+        )
+    except TallyError as error:
+        log.warning("offsets_not_mirrored", extra={"pipeline": pipeline, "cause": error.what})
+
+
+def fingerprint(pipeline: Pipeline) -> str:
+    """What a pipeline counts, as a short stable string: the line format and the levels."""
+    counted = f"{pipeline.format.fingerprint()} {sorted(set(pipeline.levels))}"
+    return hashlib.sha256(counted.encode()).hexdigest()[:16]
+
+
+def whoami() -> str:
+    """``user@host:pid``, for the ledger."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a passwd entry
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}:{os.getpid()}"

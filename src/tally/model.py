@@ -1,0 +1,216 @@
+"""The words of the ledger as value types.
+
+Pure: imports neither Spark, Kafka, MySQL nor Airflow. Operational times are aware (UTC); the only
+wall clock is a log line's own ``log_time``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class BatchKind(StrEnum):
+    """``ingest`` moves the offsets, ``replay`` does not."""
+
+    INGEST = "ingest"
+    REPLAY = "replay"
+
+
+class BatchState(StrEnum):
+    """A batch is planned once and ends committed or abandoned."""
+
+    PLANNED = "planned"
+    COMMITTED = "committed"
+    ABANDONED = "abandoned"
+
+
+class SegmentState(StrEnum):
+    """A segment's contribution is part of the result only while it is live."""
+
+    PLANNED = "planned"
+    LIVE = "live"
+    SUPERSEDED = "superseded"
+    ABANDONED = "abandoned"
+
+
+@dataclass(frozen=True, kw_only=True, order=True, slots=True)
+class TopicPartition:
+    """One partition of a Kafka topic."""
+
+    topic: str
+    """The topic's name."""
+    partition: int
+    """The partition's number, from 0."""
+
+    def __post_init__(self) -> None:
+        if not self.topic:
+            raise ValueError("a topic has a name")
+        if self.partition < 0:
+            raise ValueError(f"partition {self.partition} of {self.topic} is negative")
+
+    def __str__(self) -> str:
+        """``alog/0``."""
+        return f"{self.topic}/{self.partition}"
+
+
+@dataclass(frozen=True, kw_only=True, order=True, slots=True)
+class OffsetRange:
+    """The half-open range ``[from_offset, until_offset)`` of one partition; never empty."""
+
+    partition: TopicPartition
+    """Where the range lies."""
+    from_offset: int
+    """First offset of the range."""
+    until_offset: int
+    """First offset after the range."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.from_offset < self.until_offset:
+            raise ValueError(
+                f"[{self.from_offset}, {self.until_offset}) is no offset range of {self.partition}"
+            )
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets the range spans; the records in it may be fewer."""
+        return self.until_offset - self.from_offset
+
+    def __str__(self) -> str:
+        """``alog/0 [300, 310)``."""
+        return f"{self.partition} [{self.from_offset}, {self.until_offset})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Segment:
+    """One offset range, once planned: the unit that is counted, committed, superseded."""
+
+    segment_id: int
+    """The ledger's key."""
+    topic_id: str
+    """Kafka's id of the topic when the range was planned."""
+    cluster_id: str
+    """Id of the cluster that the topic was on."""
+    range: OffsetRange
+    """What is read."""
+    state: SegmentState
+    """Where the segment stands."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batch:
+    """Segments that commit together. Its ranges never change after they are planned."""
+
+    batch_id: int
+    """The ledger's key."""
+    pipeline: str
+    """The pipeline the batch belongs to."""
+    kind: BatchKind
+    """Whether it moves offsets."""
+    state: BatchState
+    """Where the batch stands."""
+    attempt: int
+    """Rises each time somebody starts to work on the batch; only the newest may commit."""
+    planned_at: datetime
+    """When the ranges were fixed (UTC)."""
+    segments: tuple[Segment, ...]
+    """In order of topic, partition and offset."""
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets the batch spans."""
+        return sum(segment.range.offsets for segment in self.segments)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SegmentTotals:
+    """What a read found in one segment, added up over its minutes."""
+
+    records: int
+    """Records read: ``matched + unmatched + malformed``."""
+    matched: int
+    """Lines at a counted level."""
+    unmatched: int
+    """Lines that were understood and are at another level."""
+    malformed: int
+    """Records that could not be understood."""
+    first_offset: int | None
+    """Smallest offset seen; None when nothing was read."""
+    last_offset: int | None
+    """Largest offset seen; None when nothing was read."""
+
+    def __post_init__(self) -> None:
+        if self.records != self.matched + self.unmatched + self.malformed:
+            raise ValueError(f"the counts do not add up: {self}")
+
+
+EMPTY_TOTALS = SegmentTotals(
+    records=0, matched=0, unmatched=0, malformed=0, first_offset=None, last_offset=None
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contribution:
+    """How many counted lines one partition's range holds for one minute."""
+
+    partition: TopicPartition
+    """Where the lines lie."""
+    log_time: str
+    """The minute on the lines' own clock, ``YYYY-MM-DD HH:MM:00``."""
+    log_count: int
+    """How many."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeadLetter:
+    """A record that could not be understood."""
+
+    partition: TopicPartition
+    """Where it lies."""
+    offset: int
+    """Its offset."""
+    reason: str
+    """What is wrong with it, one of :mod:`tally.line_format`'s reasons."""
+    value: bytes | None
+    """Its first bytes; None for a record without a value."""
+    value_bytes: int | None
+    """How many bytes it has in Kafka."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionSnapshot:
+    """What Kafka said of one partition at one moment."""
+
+    earliest: int
+    """First offset Kafka still holds."""
+    end: int
+    """First offset not yet readable: the last stable offset under read_committed."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.earliest <= self.end:
+            raise ValueError(f"earliest {self.earliest} and end {self.end} contradict each other")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TopicSnapshot:
+    """What Kafka said of one topic at one moment."""
+
+    topic_id: str
+    """Kafka's id of the topic."""
+    partitions: Mapping[int, PartitionSnapshot]
+    """By partition number; never empty."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KafkaSnapshot:
+    """What Kafka said of a pipeline's topics at one moment."""
+
+    cluster_id: str
+    """The cluster's id."""
+    topics: Mapping[str, TopicSnapshot]
+    """By topic name; a topic Kafka does not know is not in it."""
+
+
+def describe_ranges(ranges: Sequence[OffsetRange]) -> str:
+    """The ranges in one line, for logs and errors."""
+    return ", ".join(str(offset_range) for offset_range in ranges)

@@ -1,0 +1,54 @@
+"""Rows on their way from Spark to MySQL: in memory while they are few, in a file when many.
+
+A read is finished and checked before the transaction begins; what was checked is, byte for byte,
+what is committed, however often the transaction is run again.
+"""
+
+import pickle
+import tempfile
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Final, Generic, Self, TypeVar
+
+T = TypeVar("T")
+
+MEMORY_BYTES: Final = 8 * 1024 * 1024
+
+
+class Spool(Generic[T]):
+    """A sequence that is written once and walked as often as needed, in bounded memory."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.SpooledTemporaryFile(  # noqa: SIM115 - closed by close()
+            max_size=MEMORY_BYTES, prefix="tally-spool-"
+        )
+        self._length = 0
+
+    def append(self, item: T) -> None:
+        """Add an item at the end."""
+        pickle.dump(item, self._file, protocol=pickle.HIGHEST_PROTOCOL)
+        self._length += 1
+
+    def __iter__(self) -> Iterator[T]:
+        """Walk the items from the first; one walk at a time."""
+        self._file.seek(0)
+        for _ in range(self._length):
+            yield pickle.load(self._file)  # noqa: S301 - our own temporary file
+
+    def __len__(self) -> int:
+        return self._length
+
+    def close(self) -> None:
+        """Give the memory or the file back."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

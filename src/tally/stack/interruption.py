@@ -1,0 +1,41 @@
+"""Ctrl-C and SIGTERM as one orderly way out."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def _ignoring() -> Iterator[None]:
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Inside, Ctrl-C, SIGTERM and SIGHUP raise KeyboardInterrupt.
+
+    Yields a function that makes a context in which they are ignored, for the cleaning up. Signals
+    belong to the main thread; in any other nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield nullcontext
+        return
+    before = {number: signal.signal(number, _interrupt) for number in _SIGNALS}
+    try:
+        yield _ignoring
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,62 @@
+"""Programs that run to their end while we wait."""
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tally.errors import StackError
+
+TAIL_LINES = 15
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    what: str,
+    next_step: str,
+    timeout_s: float,
+    cwd: Path | None = None,
+    script: str = "",
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """Run ``argv`` to its end, with ``script`` as its input; return what it printed.
+
+    Args:
+        argv: Program and arguments.
+        what: What did not work if it fails: the start of the error's sentence.
+        next_step: The error's next step.
+        timeout_s: How long it may take.
+        cwd: Where it runs; here by default.
+        script: Its standard input.
+        environment: Added to our own.
+
+    Raises:
+        StackError: It cannot be started, fails or takes too long; the last lines are in the
+            message.
+    """
+    try:
+        answer = subprocess.run(
+            argv,
+            cwd=cwd,
+            env={**os.environ, **(environment or {})},
+            input=script,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=timeout_s,
+        )
+    except OSError as error:
+        raise StackError(f"{what}: {error}", next_step=next_step) from error
+    except subprocess.TimeoutExpired as error:
+        raise StackError(
+            f"{what}: {argv[0]} took longer than {timeout_s:.0f} s", next_step=next_step
+        ) from error
+    if answer.returncode:
+        tail = "\n".join(answer.stdout.splitlines()[-TAIL_LINES:])
+        raise StackError(
+            f"{what}: {argv[0]} ended with {answer.returncode}:\n{tail}", next_step=next_step
+        )
+    return answer.stdout

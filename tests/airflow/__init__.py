@@ -1,0 +1,1 @@
+"""Tally under Airflow."""

@@ -1,0 +1,75 @@
+"""A stand-in for spark-submit and the job: quick, and as well-behaved or not as a test wants.
+
+It is told by ``STAND_IN`` what to do, separated by commas: ``commit`` claims the batch and commits
+it as if every line were at another level; ``report=PATH`` writes what it was given; ``say=TEXT``
+prints; ``sleep`` waits to be killed; ``exit=CODE`` ends.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from tally.ledger.batches import claim
+from tally.ledger.commits import Result, commit_ingest
+from tally.model import SegmentTotals
+from tally.mysql import transaction
+from tally.settings import Settings, load_settings
+
+
+def commit(settings: Settings, batch_id: int) -> None:
+    """Commit the batch, with nothing counted."""
+    with transaction(settings.mysql) as tx:
+        batch = claim(tx, batch_id, "stand-in")
+    totals = {
+        segment.range.partition: SegmentTotals(
+            records=segment.range.offsets,
+            matched=0,
+            unmatched=segment.range.offsets,
+            malformed=0,
+            first_offset=segment.range.from_offset,
+            last_offset=segment.range.until_offset - 1,
+        )
+        for segment in batch.segments
+    }
+    nothing = Result(
+        totals=totals, contributions=[], dead_letters=[], version="0", format_fingerprint="0"
+    )
+    with transaction(settings.mysql) as tx:
+        commit_ingest(tx, batch, settings.pipeline(batch.pipeline).table, nothing)
+
+
+def report(path: Path) -> None:
+    """Write down the command line and the environment, and the secrets file's mode."""
+    secrets = Path(os.environ["TALLY_SECRETS_FILE"])
+    given = {
+        "argv": sys.argv,
+        "environment": dict(os.environ),
+        "secrets_mode": secrets.stat().st_mode & 0o777,
+        "pid": os.getpid(),
+    }
+    path.with_suffix(".part").write_text(json.dumps(given), encoding="utf-8")
+    path.with_suffix(".part").rename(path)
+
+
+def main() -> None:
+    """Do what ``STAND_IN`` says."""
+    batch_id = int(sys.argv[-1])
+    for order in os.environ["STAND_IN"].split(","):
+        word, _, value = order.partition("=")
+        match word:
+            case "commit":
+                commit(load_settings(), batch_id)
+            case "report":
+                report(Path(value))
+            case "say":
+                print(value, flush=True)  # noqa: T201 - it plays a program
+            case "sleep":
+                time.sleep(300)
+            case "exit":
+                sys.exit(int(value))
+
+
+if __name__ == "__main__":
+    main()

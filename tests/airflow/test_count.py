@@ -1,0 +1,290 @@
+"""The task `count`: the ledger decides, then the driver's exit code. Spark is a stand-in here."""
+
+import json
+import os
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.world import World
+
+if TYPE_CHECKING:
+    from tally.airflow.count import TallyCountOperator
+
+pytestmark = [pytest.mark.airflow, pytest.mark.stack, pytest.mark.usefixtures("spark")]
+
+STAND_IN = Path(__file__).with_name("stand_in.py")
+LINE = "2017-07-30 14:09:08 INFO all is well"
+
+
+@pytest.fixture
+def planned(world: World) -> int:
+    """A planned batch of three lines in two partitions."""
+    world.produce([LINE, LINE], 0)
+    world.produce([LINE], 1)
+    batch = world.plan().batch
+    assert batch is not None
+    return batch.batch_id
+
+
+@pytest.fixture
+def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A spark-submit that is the stand-in, and the connection that leads to it."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "spark-submit"
+    program.write_text(f'#!/bin/bash\nexec {sys.executable} {STAND_IN} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    connection = {"conn_type": "spark", "host": "local[1]"}
+    monkeypatch.setenv("AIRFLOW_CONN_TALLY_SPARK", json.dumps(connection))
+    return folder
+
+
+class Run:
+    """One execution of `count` outside of a scheduler."""
+
+    def __init__(self, world: World, batch_id: int) -> None:
+        from airflow.sdk.execution_time.context import OutletEventAccessors
+
+        from tally.airflow.factory import pipeline_dags
+
+        dags = pipeline_dags(config=world.config, job=STAND_IN, doc_md="test")
+        self.operator: TallyCountOperator = dags[world.name].get_task("count")  # type: ignore[assignment]
+        self.operator.application_args = ["--batch", str(batch_id)]  # as Airflow renders it
+        self.events = OutletEventAccessors()
+        self.pushed: dict[str, Any] = {}
+
+    def execute(self) -> None:
+        """Run the task."""
+        ti: Any = SimpleNamespace(xcom_push=lambda key, value: self.pushed.update({key: value}))
+        self.operator.execute({"ti": ti, "outlet_events": self.events})
+
+
+def state(world: World, batch_id: int) -> str:
+    """What the ledger says of a batch."""
+    (row,) = world.rows("select state from batch where batch_id = %s", (batch_id,))
+    return str(row["state"])
+
+
+def test_a_committed_batch_is_told_to_the_asset_and_to_xcom(
+    world: World, planned: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event of the result's asset carries the batch, its ranges and its counts."""
+    monkeypatch.setenv("STAND_IN", "commit")
+    run = Run(world, planned)
+    run.execute()
+    wanted = {
+        "batch_id": planned,
+        "ranges": [f"{world.topic}/0 [0, 2)", f"{world.topic}/1 [0, 1)"],
+        "records": 3,
+        "matched": 0,
+        "malformed": 0,
+    }
+    (asset,) = run.operator.outlets
+    assert run.events[asset].extra == wanted
+    assert run.pushed == {"outcome": wanted}
+
+
+def test_a_batch_that_is_committed_already_starts_no_spark(
+    world: World, planned: int, spark: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task cleared after its success does nothing, and still tells what the batch held."""
+    monkeypatch.setenv("STAND_IN", "commit")
+    Run(world, planned).execute()
+    (spark / "spark-submit").write_text("#!/bin/bash\nexit 70\n", encoding="utf-8")
+    monkeypatch.delenv("AIRFLOW_CONN_TALLY_SPARK")
+    again = Run(world, planned)
+    again.execute()
+    assert again.pushed["outcome"]["records"] == 3
+
+
+@pytest.mark.parametrize("code", [1, 3, 4, 5, 70, 137])
+def test_a_driver_that_fails_after_the_commit_is_a_success(
+    code: int, world: World, planned: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever spark-submit ends with: what the ledger has is counted."""
+    monkeypatch.setenv("STAND_IN", f"commit,exit={code}")
+    run = Run(world, planned)
+    run.execute()
+    assert run.pushed["outcome"]["batch_id"] == planned
+
+
+@pytest.mark.parametrize("code", [2, 4, 5])
+def test_an_exit_that_a_retry_cannot_change_fails_for_good(
+    code: int, world: World, planned: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the job's own words, so that the task's error says what to do."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    words = "[data-loss] batch: gone. Next: tally plan"
+    monkeypatch.setenv("STAND_IN", f"say={words},exit={code}")
+    run = Run(world, planned)
+    with pytest.raises(AirflowFailException) as caught:
+        run.execute()
+    assert words in str(caught.value)
+    assert state(world, planned) == "planned"
+    assert not run.pushed
+    assert not dict(run.events)
+
+
+@pytest.mark.parametrize("code", [1, 3, 70, 137])
+def test_an_exit_that_may_pass_is_retried(
+    code: int, world: World, planned: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed driver, a crash, a server that did not answer."""
+    from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+    monkeypatch.setenv("STAND_IN", f"exit={code}")
+    with pytest.raises(AirflowException) as caught:
+        Run(world, planned).execute()
+    assert not isinstance(caught.value, AirflowFailException)
+    assert state(world, planned) == "planned"
+
+
+def test_a_driver_that_ends_well_without_a_commit_is_not_believed(
+    world: World, planned: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Success is what the ledger says, not an exit code of 0."""
+    from airflow.sdk.exceptions import AirflowException
+
+    monkeypatch.setenv("STAND_IN", "exit=0")
+    with pytest.raises(AirflowException, match="does not have the batch as committed"):
+        Run(world, planned).execute()
+
+
+def test_an_abandoned_batch_fails_for_good_without_spark(
+    world: World, planned: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its offsets are planned anew by the next run."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    world.execute(
+        "update batch set state = 'abandoned', abandoned_at = now(), abandoned_by = 'ann',"
+        " reason = 'a test' where batch_id = %s",
+        (planned,),
+    )
+    monkeypatch.setenv("STAND_IN", f"report={tmp_path / 'started'}")
+    with pytest.raises(AirflowFailException, match="abandoned by ann: a test"):
+        Run(world, planned).execute()
+    assert not (tmp_path / "started").exists()
+
+
+def test_without_a_spark_connection_nothing_is_submitted(
+    world: World, planned: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A missing connection must not become master=yarn."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    monkeypatch.delenv("AIRFLOW_CONN_TALLY_SPARK")
+    monkeypatch.setenv("STAND_IN", f"report={tmp_path / 'started'}")
+    with pytest.raises(AirflowFailException, match=r"\[spark-connection\]"):
+        Run(world, planned).execute()
+    assert not (tmp_path / "started").exists()
+
+
+def test_the_driver_works_with_the_connections_of_airflow(
+    world: World, planned: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Credentials that only Airflow knows reach the driver, by a private file that then is gone."""
+    mysql = world.settings.mysql
+    password = mysql.password.get_secret_value()
+    connection = {
+        "conn_type": "mysql",
+        "host": mysql.host,
+        "port": mysql.port,
+        "login": mysql.user,
+        "password": password,
+        "schema": mysql.database,
+    }
+    world.config.write_text(
+        world.config.read_text(encoding="utf-8").replace(password, "wrong"), encoding="utf-8"
+    )
+    monkeypatch.setenv("AIRFLOW_CONN_TALLY_MYSQL", json.dumps(connection))
+    monkeypatch.setenv("STAND_IN", f"report={tmp_path / 'given'},commit")
+    run = Run(world, planned)
+    run.execute()
+    assert run.pushed["outcome"]["records"] == 3
+
+    given = json.loads((tmp_path / "given").read_text(encoding="utf-8"))
+    assert given["secrets_mode"] == 0o600
+    assert not Path(given["environment"]["TALLY_SECRETS_FILE"]).exists()
+    assert password not in json.dumps([given["argv"], given["environment"]])
+    rendered = [getattr(run.operator, field) for field in run.operator.template_fields]
+    assert password not in json.dumps(rendered)
+    assert password not in json.dumps(run.pushed)
+
+
+def test_the_connection_decides_where_the_driver_runs_spark(
+    world: World, planned: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also inside the driver, whose own configuration may name another master."""
+    from tally.airflow import count
+    from tally.airflow.secrets_file import secrets_file
+
+    handed: list[str] = []
+
+    def spy(settings: Any) -> Any:
+        handed.append(settings.spark.master)
+        return secrets_file(settings)
+
+    monkeypatch.setattr(count, "secrets_file", spy)
+    monkeypatch.setenv("TALLY_SPARK__MASTER", "local[7]")
+    monkeypatch.setenv("STAND_IN", "commit")
+    Run(world, planned).execute()
+    assert handed == ["local[1]"]
+
+
+def test_killing_the_task_ends_the_driver_and_takes_its_secrets_away(
+    world: World, planned: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What Airflow does on a time-out, or when somebody marks the task as failed."""
+    from airflow.sdk.exceptions import AirflowException
+
+    monkeypatch.setenv("STAND_IN", f"report={tmp_path / 'given'},sleep")
+    run = Run(world, planned)
+
+    def kill() -> None:
+        wait_for(tmp_path / "given")
+        run.operator.on_kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(AirflowException):
+        run.execute()
+    killer.join()
+    given = json.loads((tmp_path / "given").read_text(encoding="utf-8"))
+    assert not Path(given["environment"]["TALLY_SECRETS_FILE"]).exists()
+    assert not Path(f"/proc/{given['pid']}").exists()
+    assert state(world, planned) == "planned"
+
+
+def test_a_time_out_ends_the_driver_too(
+    world: World, planned: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Airflow's own time-out, as it runs a task; nothing of the driver stays behind."""
+    from airflow.sdk.exceptions import AirflowTaskTimeout
+    from airflow.sdk.execution_time import task_runner
+
+    monkeypatch.setenv("STAND_IN", f"report={tmp_path / 'given'},sleep")
+    run = Run(world, planned)
+    run.operator.execution_timeout = timedelta(seconds=5)
+    with pytest.raises(AirflowTaskTimeout):
+        task_runner._run_execute_callable({}, lambda **_: run.execute(), run.operator)
+    given = json.loads((tmp_path / "given").read_text(encoding="utf-8"))
+    assert not Path(given["environment"]["TALLY_SECRETS_FILE"]).exists()
+    assert not Path(f"/proc/{given['pid']}").exists()
+
+
+def wait_for(path: Path) -> None:
+    """Until the file is there."""
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -1,0 +1,200 @@
+"""What the DAGs look like: structure, policies, documentation, serialisation."""
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tally.airflow.timeouts import Timeouts
+from tally.errors import ConfigError
+from tally.settings import MySQLSettings, Pipeline
+
+if TYPE_CHECKING:
+    from airflow.dag_processing.dagbag import DagBag
+
+pytestmark = pytest.mark.airflow
+
+MINUTE = ["error_log", "other"]
+AUDIT = ["error_log_audit", "other_audit"]
+ALL = [*MINUTE, *AUDIT]
+
+
+@pytest.mark.parametrize("dag_id", MINUTE)
+def test_the_minute_dag_plans_then_counts(dag_id: str, bag: "DagBag") -> None:
+    """`plan` decides; `count` and `blocked` follow it side by side, and both end the run."""
+    dag = bag.dags[dag_id]
+    edges = {task.task_id: set(task.downstream_task_ids) for task in dag.tasks}
+    assert edges == {"plan": {"count", "blocked"}, "count": set(), "blocked": set()}
+    assert {task.trigger_rule.value for task in dag.tasks} == {"all_success"}
+
+
+@pytest.mark.parametrize("dag_id", AUDIT)
+def test_the_audit_dag_has_one_task(dag_id: str, bag: "DagBag") -> None:
+    """The audit stands alone."""
+    assert [task.task_id for task in bag.dags[dag_id].tasks] == ["audit"]
+
+
+@pytest.mark.parametrize(
+    ("dag_id", "cron"),
+    [("error_log", "* * * * *"), ("other", "*/5 * * * *"), ("error_log_audit", "17 3 * * *")],
+)
+def test_the_timetable_is_the_configured_one_in_utc(dag_id: str, cron: str, bag: "DagBag") -> None:
+    """A cron trigger, in UTC, that catches nothing up."""
+    from airflow.sdk import CronTriggerTimetable
+
+    dag = bag.dags[dag_id]
+    assert dag.timetable == CronTriggerTimetable(cron, timezone="UTC")
+    assert dag.catchup is False
+
+
+@pytest.mark.parametrize("dag_id", ALL)
+def test_runs_do_not_pile_up_and_dates_are_refused(dag_id: str, bag: "DagBag") -> None:
+    """One run at a time, scheduled or by hand; no backfill over dates; new DAGs start paused."""
+    dag = bag.dags[dag_id]
+    assert dag.max_active_runs == 1
+    assert set(dag.allowed_run_types or ()) == {"scheduled", "manual"}
+    assert dag.is_paused_upon_creation is not False
+    assert not any(task.depends_on_past or task.wait_for_downstream for task in dag.tasks)
+    assert dag.fail_fast is False  # it would end `count` because `blocked` is red
+
+
+@pytest.mark.parametrize("dag_id", ALL)
+def test_retries_suit_a_minute(dag_id: str, bag: "DagBag") -> None:
+    """Retries come soon and at an even pace; only `blocked` is final at once."""
+    for task in bag.dags[dag_id].tasks:
+        assert task.retries == (0 if task.task_id == "blocked" else 3)
+        assert task.retry_delay == timedelta(seconds=10)
+        assert not task.retry_exponential_backoff
+
+
+@pytest.mark.parametrize(("dag_id", "patience_s"), [("error_log", 600), ("other", 1200)])
+def test_time_outs_follow_from_the_patience(dag_id: str, patience_s: int, bag: "DagBag") -> None:
+    """Lock wait < plan < count = patience < run."""
+    dag = bag.dags[dag_id]
+    plan = dag.get_task("plan").execution_timeout
+    count = dag.get_task("count").execution_timeout
+    blocked = dag.get_task("blocked").execution_timeout
+    assert plan
+    assert count
+    assert blocked
+    assert dag.dagrun_timeout
+    lock_wait = timedelta(seconds=MySQLSettings().lock_wait_timeout_s)
+    assert count == timedelta(seconds=patience_s)
+    assert lock_wait < plan < count < plan + count < dag.dagrun_timeout
+    assert dag.dagrun_timeout == 1.25 * count
+    assert blocked <= plan
+
+
+@pytest.mark.parametrize("dag_id", AUDIT)
+def test_the_audit_has_time_outs_too(dag_id: str, bag: "DagBag") -> None:
+    """No task and no run without an end."""
+    dag = bag.dags[dag_id]
+    timeout = dag.get_task("audit").execution_timeout
+    assert timeout
+    assert dag.dagrun_timeout
+    assert timeout < dag.dagrun_timeout
+
+
+def test_a_patience_below_the_lock_wait_is_refused() -> None:
+    """A task must not be killed while MySQL would still have told it what is wrong."""
+    mysql = MySQLSettings(lock_wait_timeout_s=20)
+    short = Pipeline(name="p", topics=["a"], patience_s=100)
+    with pytest.raises(ConfigError, match="patience_s = 100"):
+        Timeouts.of(short, mysql)
+    assert Timeouts.of(short.model_copy(update={"patience_s": 101}), mysql).plan > timedelta(
+        seconds=20
+    )
+
+
+@pytest.mark.parametrize("dag_id", ALL)
+def test_dags_say_whose_they_are_and_what_they_do(dag_id: str, bag: "DagBag") -> None:
+    """Owner, tags and documentation come from the configuration and the docstrings."""
+    dag = bag.dags[dag_id]
+    ours = dag_id.startswith("error_log")
+    assert dag.tags == ({"tally", "web"} if ours else {"tally"})
+    assert {task.owner for task in dag.tasks} == {"ann" if ours else "tally"}
+    assert "each line exactly once" in (dag.doc_md or "")
+    assert dag.description
+    assert all(task.doc_md for task in dag.tasks)
+
+
+def test_assets_are_named_after_topics_and_table(bag: "DagBag") -> None:
+    """`count` reads the topics' assets and writes the table's; no URI holds an address."""
+    count = bag.dags["other"].get_task("count")
+    assert [(a.name, a.uri) for a in count.inlets] == [
+        ("kafka_one", "tally://kafka/one"),
+        ("kafka_two", "tally://kafka/two"),
+    ]
+    assert [(a.name, a.uri) for a in count.outlets] == [
+        ("tally_other_counts", "tally://mysql/other_counts")
+    ]
+
+
+@pytest.mark.parametrize("dag_id", ALL)
+def test_params_have_valid_defaults(dag_id: str, bag: "DagBag") -> None:
+    """A scheduled run needs no form: each parameter has a default that its own rule allows."""
+    bag.dags[dag_id].params.validate()
+
+
+@pytest.mark.parametrize("dag_id", ALL)
+def test_a_dag_survives_serialisation(dag_id: str, bag: "DagBag") -> None:
+    """What the scheduler reads back is what was parsed: tasks, edges, time-outs, run types."""
+    dag = bag.dags[dag_id]
+    back = _deserialised(_serialised(dag))
+    assert back.dag_id == dag.dag_id
+    assert back.task_dict.keys() == dag.task_dict.keys()
+    assert back.max_active_runs == 1
+    assert back.catchup is False
+    assert set(back.allowed_run_types or ()) == set(dag.allowed_run_types or ())
+    assert back.dagrun_timeout == dag.dagrun_timeout
+    for task in dag.tasks:
+        assert back.get_task(task.task_id).downstream_task_ids == task.downstream_task_ids
+        assert back.get_task(task.task_id).execution_timeout == task.execution_timeout
+        assert back.get_task(task.task_id).retries == task.retries
+
+
+@pytest.mark.parametrize("dag_id", ALL)
+def test_two_parses_serialise_alike(dag_id: str, load_bag: Callable[[], "DagBag"]) -> None:
+    """Nothing in a DAG changes by itself: no new version of it at each parse."""
+    first, second = (_serialised(load_bag().dags[dag_id]) for _ in range(2))
+    assert json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
+
+
+@pytest.mark.parametrize("dag_id", ALL)
+def test_rendered_fields_hold_no_credentials(dag_id: str, bag: "DagBag") -> None:
+    """What Airflow stores and shows of a task: paths, names and the batch's id, nothing else."""
+    shown = {
+        f"{task.task_id}.{field}": value
+        for task in bag.dags[dag_id].tasks
+        for field in task.template_fields
+        if (value := getattr(task, field)) is not None
+    }
+    allowed = {"count.application", "count.name", "count.application_args", "blocked.message"}
+    assert set(shown) <= allowed
+    if dag_id in MINUTE:
+        assert shown["count.application"].endswith("jobs/count_errors.py")
+        assert shown["count.application_args"][0] == "--batch"
+
+
+def test_the_tasks_read_the_configuration_that_was_parsed(bag: "DagBag", config: Path) -> None:
+    """The very same file, by its absolute path, wherever the worker runs from."""
+    readers: list[Any] = [
+        task for dag in bag.dags.values() for task in dag.tasks if task.task_id != "blocked"
+    ]
+    assert {task.config for task in readers} == {str(config)}
+    assert config.is_absolute()
+
+
+def _serialised(dag: Any) -> dict[str, Any]:
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    return DagSerialization.to_dict(dag)
+
+
+def _deserialised(stored: dict[str, Any]) -> Any:
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    return DagSerialization.from_dict(stored)

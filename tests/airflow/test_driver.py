@@ -1,0 +1,160 @@
+"""Starting and ending spark-submit, with a small program in its place."""
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tally.errors import SparkConnectionError
+
+if TYPE_CHECKING:
+    from tally.airflow.driver import DriverHook
+
+pytestmark = pytest.mark.airflow
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder on the PATH, besides the system's; and a connection to local Spark."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_TALLY_SPARK", json.dumps({"conn_type": "spark", "host": "local[1]"})
+    )
+    return folder
+
+
+def write_program(folder: Path, body: str) -> None:
+    """Put a spark-submit of our own there."""
+    program = folder / "spark-submit"
+    program.write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
+    program.chmod(0o755)
+
+
+def hook(folder: Path, **environment: str) -> "DriverHook":
+    """A hook that finds the program."""
+    from tally.airflow.driver import DriverHook
+
+    return DriverHook(
+        environment={"PATH": f"{folder}:/usr/bin:/bin", **environment},
+        conn_id="tally_spark",
+        application_args=["--batch", "7"],
+    )
+
+
+@pytest.mark.parametrize("code", [1, 3, 4, 5, 70])
+def test_the_jobs_exit_code_and_last_words_are_known(code: int, programs: Path) -> None:
+    """Which decide whether another try makes sense, and what the operator reads."""
+    from airflow.sdk.exceptions import AirflowException
+
+    write_program(
+        programs,
+        f"echo '26/11/21 INFO noise'; echo '[data-loss] batch 7: gone. Next: look'; "
+        f"echo '26/11/21 INFO ShutdownHookManager'; exit {code}",
+    )
+    driver = hook(programs)
+    with pytest.raises(AirflowException):
+        driver.submit("job.py")
+    assert driver.exit_code == code
+    assert driver.last_words == "[data-loss] batch 7: gone. Next: look"
+
+
+def test_without_an_error_of_ours_the_last_line_stands(programs: Path) -> None:
+    """A JVM that does not start has words of its own."""
+    from airflow.sdk.exceptions import AirflowException
+
+    write_program(programs, "echo first; echo 'Error: no JVM'; exit 1")
+    driver = hook(programs)
+    with pytest.raises(AirflowException):
+        driver.submit("job.py")
+    assert driver.last_words == "Error: no JVM"
+
+
+def test_the_driver_gets_just_the_environment_it_was_given(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the worker's leaks in beside it."""
+    monkeypatch.setenv("LEAK", "s3cret")
+    write_program(programs, f'env > "{tmp_path}/env"; printf "%s " "$@" > "{tmp_path}/args"')
+    hook(programs, WANTED="yes").submit("job.py")
+    environment = (tmp_path / "env").read_text(encoding="utf-8")
+    assert "WANTED=yes" in environment
+    assert "s3cret" not in environment
+    arguments = (tmp_path / "args").read_text(encoding="utf-8").split()
+    assert arguments[:2] == ["--master", "local[1]"]
+    assert arguments[-3:] == ["job.py", "--batch", "7"]
+
+
+def test_a_missing_spark_submit_is_said_plainly(programs: Path) -> None:
+    """Instead of a FileNotFoundError."""
+    with pytest.raises(SparkConnectionError, match="not on the worker's PATH"):
+        hook(programs).submit("job.py")
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_killing_ends_every_process_of_the_driver(
+    stubborn: bool, programs: Path, tmp_path: Path
+) -> None:
+    """spark-submit, the JVM and the Python driver: children too, and those that ignore SIGTERM."""
+    from airflow.sdk.exceptions import AirflowException
+
+    trap = "trap '' TERM; " if stubborn else ""
+    pids = tmp_path / "pids"
+    write_program(
+        programs,
+        f"bash -c \"{trap}echo \\$\\$ >> '{pids}'; while true; do sleep 0.1; done\" &\n"
+        f"{trap}echo $$ >> '{pids}'\nwait; while true; do sleep 0.1; done",
+    )
+    driver = hook(programs)
+
+    def kill() -> None:
+        wait_for_lines(pids, 2)
+        driver.on_kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(AirflowException):
+        driver.submit("job.py")
+    killer.join()
+    for pid in pids.read_text(encoding="utf-8").split():
+        assert not alive(int(pid))
+
+
+def test_killing_before_and_after_the_driver_lives_does_nothing(programs: Path) -> None:
+    """Airflow may ask at any moment."""
+    write_program(programs, "exit 0")
+    driver = hook(programs)
+    driver.on_kill()
+    driver.submit("job.py")
+    driver.on_kill()
+    assert driver.exit_code == 0
+
+
+def test_the_driver_does_not_die_with_its_workers_group(programs: Path, tmp_path: Path) -> None:
+    """A signal to the worker's group ends the task by Tally's rules, not the driver behind them."""
+    write_program(programs, f"ps -o pgid= -p $$ > '{tmp_path}/group'")
+    hook(programs).submit("job.py")
+    group = int((tmp_path / "group").read_text(encoding="utf-8"))
+    assert group != os.getpgid(0)
+
+
+def wait_for_lines(path: Path, count: int) -> None:
+    """Until the program has written so many."""
+    deadline = time.monotonic() + 20
+    while not path.exists() or len(path.read_text(encoding="utf-8").split()) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        os.kill(pid, 0)
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except (ProcessLookupError, psutil.NoSuchProcess):
+        return False

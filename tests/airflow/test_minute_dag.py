@@ -1,0 +1,238 @@
+"""The real DAGs, run by Airflow itself against Kafka, MySQL and (where marked) Spark."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tally.ledger.decisions import accept_losses, find_losses
+from tally.mysql import transaction
+from tests.world import World
+
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.stack,
+    # Airflow's execution API imports svcs, which imports Starlette's test client in any case.
+    pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`"),
+]
+
+ERROR = "2017-07-30 14:09:08 ERROR some message"
+INFO = "2017-07-30 14:09:09 INFO all is well"
+
+# Runs are told apart by their logical dates, which mean nothing to the DAGs.
+_MINUTES = count()
+
+RunDag = Callable[[str], "Finished"]
+
+
+class Finished:
+    """A DAG run that has ended, as Airflow's own database tells it."""
+
+    def __init__(self, run: Any) -> None:
+        self.state = str(run.state.value if hasattr(run.state, "value") else run.state)
+        self.tasks = {ti.task_id: str(ti.state) for ti in run.get_task_instances()}
+        self._dag_id, self._run_id = run.dag_id, run.run_id
+
+    def xcom(self, task_id: str, key: str) -> Any:
+        """What a task handed on."""
+        from airflow.models.xcom import XComModel
+        from airflow.utils.session import create_session
+
+        with create_session() as session:
+            row = session.scalars(
+                XComModel.get_many(
+                    run_id=self._run_id, dag_ids=self._dag_id, task_ids=task_id, key=key
+                )
+            ).first()
+            return None if row is None else XComModel.deserialize_value(row)
+
+    def events(self) -> dict[str, Any]:
+        """The extras of the asset events of this run, by asset."""
+        from airflow.models.asset import AssetEvent, AssetModel
+        from airflow.utils.session import create_session
+        from sqlalchemy import select
+
+        with create_session() as session:
+            rows = session.execute(
+                select(AssetModel.name, AssetEvent.extra)
+                .join(AssetEvent, AssetEvent.asset_id == AssetModel.id)
+                .where(AssetEvent.source_run_id == self._run_id)
+                .where(AssetEvent.source_dag_id == self._dag_id)
+            )
+            return dict(iter(rows))
+
+    def stored(self) -> str:
+        """Everything that Airflow has stored of the run's tasks: rendered fields and XComs."""
+        from airflow.models.renderedtifields import RenderedTaskInstanceFields as Rendered
+        from airflow.models.xcom import XComModel
+        from airflow.utils.session import create_session
+        from sqlalchemy import select
+
+        with create_session() as session:
+            fields = session.scalars(select(Rendered).where(Rendered.run_id == self._run_id)).all()
+            xcoms = session.scalars(select(XComModel).where(XComModel.run_id == self._run_id)).all()
+            return json.dumps([[f.rendered_fields for f in fields], [x.value for x in xcoms]])
+
+
+@pytest.fixture
+def run_dag(world: World) -> RunDag:
+    """Runs a DAG of the checkout with the world's configuration, to its end."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    folder = os.environ["AIRFLOW__CORE__DAGS_FOLDER"]
+
+    def run(dag_id: str) -> Finished:
+        bag = DagBag(dag_folder=folder)
+        assert bag.import_errors == {}
+        assert world.name in bag.dags
+        moment = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=next(_MINUTES))
+        return Finished(bag.dags[dag_id].test(logical_date=moment))
+
+    return run
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spark-submit that commits the batch without Spark."""
+    program = tmp_path / "bin" / "spark-submit"
+    program.parent.mkdir()
+    script = Path(__file__).with_name("stand_in.py")
+    program.write_text(f'#!/bin/bash\nexec {sys.executable} {script} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("STAND_IN", "commit")
+    use_spark(monkeypatch)
+
+
+def use_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Define the connection to Spark in this process's own machine."""
+    connection = {"conn_type": "spark", "host": "local[1]"}
+    monkeypatch.setenv("AIRFLOW_CONN_TALLY_SPARK", json.dumps(connection))
+
+
+@pytest.mark.spark
+def test_a_minute_counts_what_is_new(
+    world: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the schedule to the table, with real Spark: counts, offsets, event, audit; no secret."""
+    use_spark(monkeypatch)
+    world.produce([ERROR, INFO, ERROR], 0)
+    world.produce([ERROR, "garbage"], 1)
+    run = run_dag(world.name)
+    assert run.state == "success"
+    assert run.tasks == {"plan": "success", "count": "success", "blocked": "skipped"}
+    assert world.counts() == {"2017-07-30 14:09": 3}
+    assert world.offsets() == {0: (0, 3), 1: (0, 2)}
+    (batch,) = world.batches()
+    assert batch["requested_by"] == f"airflow:{world.name}"
+    assert batch["run_id"]
+    assert run.events() == {
+        f"tally_{world.name}": {
+            "batch_id": batch["batch_id"],
+            "ranges": [f"{world.topic}/0 [0, 3)", f"{world.topic}/1 [0, 2)"],
+            "records": 5,
+            "matched": 3,
+            "malformed": 1,
+        }
+    }
+    assert world.settings.mysql.password.get_secret_value() not in run.stored()
+    assert run_dag(f"{world.name}_audit").state == "success"
+
+
+def test_nothing_new_ends_green_and_says_so(world: World, run_dag: RunDag) -> None:
+    """No batch, no Spark, not even a connection to it; the plan says why."""
+    run = run_dag(world.name)
+    assert run.state == "success"
+    assert run.tasks == {"plan": "success", "count": "skipped", "blocked": "skipped"}
+    assert run.xcom("plan", "batch")["text"] == f"nothing new in {world.topic}"
+    assert world.batches() == []
+    assert run.events() == {}
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_blocked_partition_makes_the_run_red_and_the_others_are_counted(
+    world: World, run_dag: RunDag
+) -> None:
+    """Until an operator accepts the loss, at each run; then the runs are green again."""
+    world.produce([INFO] * 2, 0)
+    world.produce([INFO] * 2, 1)
+    assert run_dag(world.name).state == "success"
+    world.produce([INFO] * 3, 0)
+    world.produce([INFO] * 3, 1)
+    world.delete_records(1, before=4)
+
+    red = run_dag(world.name)
+    assert red.state == "failed"
+    assert red.tasks == {"plan": "success", "count": "success", "blocked": "failed"}
+    assert world.offsets() == {0: (0, 5), 1: (0, 2)}
+    assert "[partitions-blocked]" in red.xcom("plan", "batch")["blocked"]
+    assert "[2, 4) was never counted" in red.xcom("plan", "batch")["blocked"]
+
+    still_red = run_dag(world.name)
+    assert still_red.tasks == {"plan": "success", "count": "skipped", "blocked": "failed"}
+    assert still_red.state == "failed"
+
+    with transaction(world.settings.mysql) as tx:
+        accept_losses(tx, world.name, find_losses(tx, world.name), by="ann", reason="a test")
+    assert run_dag(world.name).state == "success"
+    assert world.offsets() == {0: (0, 5), 1: (0, 5)}
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_failed_count_makes_the_run_red(
+    world: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though `blocked`, which has nothing to say, was skipped; the next run takes the batch up."""
+    world.produce([INFO], 0)
+    monkeypatch.setenv("STAND_IN", "exit=4")
+    red = run_dag(world.name)
+    assert red.tasks == {"plan": "success", "count": "failed", "blocked": "skipped"}
+    assert red.state == "failed"
+    assert red.events() == {}
+
+    monkeypatch.setenv("STAND_IN", "commit")
+    green = run_dag(world.name)
+    assert green.state == "success"
+    assert green.xcom("plan", "batch")["batch_id"] == red.xcom("plan", "batch")["batch_id"]
+    assert [batch["state"] for batch in world.batches()] == ["committed"]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_batch_that_somebody_else_planned_is_taken_up(world: World, run_dag: RunDag) -> None:
+    """With the ranges it was planned with; what came since waits for the next run."""
+    world.produce([INFO] * 3, 0)
+    planned = world.plan().batch
+    assert planned is not None
+    world.produce([INFO] * 4, 0)
+    first = run_dag(world.name)
+    assert first.xcom("plan", "batch")["batch_id"] == planned.batch_id
+    assert "is taken up again" in first.xcom("plan", "batch")["text"]
+    assert world.offsets()[0] == (0, 3)
+    assert run_dag(world.name).xcom("plan", "batch")["ranges"] == [f"{world.topic}/0 [3, 7)"]
+
+
+def test_a_missing_topic_is_red_with_its_own_error(world: World, run_dag: RunDag) -> None:
+    """Nothing to count, and a person must act."""
+    world.configure(topics=["there-is-no-such-topic"])
+    run = run_dag(world.name)
+    assert run.state == "failed"
+    assert run.tasks == {"plan": "success", "count": "skipped", "blocked": "failed"}
+    assert "[topic-missing]" in run.xcom("plan", "batch")["blocked"]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_an_audit_that_finds_something_is_red(world: World, run_dag: RunDag) -> None:
+    """A result that is not what was counted does not go unnoticed."""
+    world.produce([INFO], 0)
+    assert run_dag(world.name).state == "success"
+    assert run_dag(f"{world.name}_audit").state == "success"
+    world.execute(f"insert into `{world.name}` values ('2017-07-30 14:09:00', 1)")
+    red = run_dag(f"{world.name}_audit")
+    assert red.state == "failed"
+    assert red.tasks == {"audit": "failed"}

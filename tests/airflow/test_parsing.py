@@ -1,0 +1,116 @@
+"""The DAG file is cheap and safe to parse: no server, no heavy import, no secret, clear errors."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from airflow.dag_processing.dagbag import DagBag
+
+pytestmark = pytest.mark.airflow
+
+LOAD = """
+from airflow.dag_processing.dagbag import DagBag
+from airflow.configuration import conf
+bag = DagBag(dag_folder=conf.get("core", "dags_folder"))
+assert not bag.import_errors, bag.import_errors
+assert len(bag.dags) == 4, bag.dags
+"""
+
+
+def test_every_pipeline_has_its_dags(bag: "DagBag") -> None:
+    """Exactly one minute DAG and one audit DAG for each pipeline, and no import error."""
+    assert bag.import_errors == {}
+    assert bag.captured_warnings == {}
+    assert set(bag.dags) == {"error_log", "error_log_audit", "other", "other_audit"}
+
+
+def test_parsing_asks_no_server(in_fresh_python: Callable[[str], str]) -> None:
+    """With every way into the network closed the DAGs still load."""
+    in_fresh_python(
+        """
+import socket
+def refuse(*args, **kwargs):
+    raise AssertionError(f"asked the network: {args}")
+for name in ("connect", "connect_ex", "sendto"):
+    setattr(socket.socket, name, refuse)
+socket.create_connection = socket.getaddrinfo = refuse
+"""
+        + LOAD
+    )
+
+
+def test_parsing_imports_nothing_heavy(in_fresh_python: Callable[[str], str]) -> None:
+    """Neither Spark nor a client of Kafka or MySQL is imported to parse the DAGs."""
+    printed = in_fresh_python(
+        LOAD
+        + """
+import sys
+heavy = {"pyspark", "py4j", "confluent_kafka", "pymysql", "pandas", "yoyo", "fastapi.applications"}
+ours = {"tally.kafka", "tally.mysql", "tally.minute", "tally.spark", "tally.airflow.work"}
+print(sorted((heavy | ours) & set(sys.modules)))
+"""
+    )
+    assert printed.splitlines()[-1] == "[]"
+
+
+def test_the_checkouts_own_configuration_is_found_without_a_variable(
+    load_bag: Callable[[], "DagBag"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without TALLY_CONFIG the file beside the DAG folder stands."""
+    monkeypatch.delenv("TALLY_CONFIG")
+    bag = load_bag()
+    assert bag.import_errors == {}
+    assert {"error_log", "error_log_audit"} <= set(bag.dags)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '[pipelines.p]\ntopics = ["a"]\npatience_s = "soon"\n',
+            "pipelines.p.patience_s = 'soon'",
+        ),
+        ('[pipelines.p]\ntopics = ["a"]\nschedule = "often"\n', "pipelines.p.schedule = 'often'"),
+        (
+            '[pipelines.p]\ntopics = ["a"]\npatience_s = 60\n',
+            "pipelines.p.patience_s = 60: a fifth of it",
+        ),
+        (
+            '[pipelines.p]\ntopics = ["a"]\n[pipelines.p_audit]\ntopics = ["a"]\n',
+            "pipelines.p_audit: the DAG id",
+        ),
+        ("[pipelines", "is no valid TOML"),
+    ],
+)
+def test_a_wrong_configuration_is_an_import_error_that_names_key_and_value(
+    text: str, said: str, config: Path, load_bag: Callable[[], "DagBag"]
+) -> None:
+    """Airflow shows what is wrong where it shows a broken DAG file."""
+    config.write_text(text, encoding="utf-8")
+    bag = load_bag()
+    assert not bag.dags
+    (error,) = bag.import_errors.values()
+    assert "[config-invalid]" in error
+    assert said in error
+
+
+def test_secrets_do_not_reach_the_dags(
+    config: Path, load_bag: Callable[[], "DagBag"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A password in the configuration or the environment is in no serialised DAG."""
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    monkeypatch.setenv("TALLY_MYSQL__PASSWORD", "s3cret-env")
+    with config.open("a", encoding="utf-8") as file:
+        file.write(
+            '[kafka]\nsecurity_protocol = "SASL_SSL"\nsasl_mechanism = "PLAIN"\n'
+            'sasl_username = "u"\nsasl_password = "s3cret-file"\n'
+        )
+    bag = load_bag()
+    assert bag.import_errors == {}
+    stored = "".join(str(DagSerialization.serialize_dag(dag)) for dag in bag.dags.values())
+    assert "error_log" in stored
+    assert "s3cret" not in stored

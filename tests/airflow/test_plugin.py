@@ -1,0 +1,152 @@
+"""The status page: it loads with Airflow, asks who is there, and shows what the ledger says."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.world import World
+
+if TYPE_CHECKING:
+    from fastapi.testclient import TestClient
+
+pytestmark = [
+    pytest.mark.airflow,
+    # Airflow's API server imports svcs, which imports Starlette's test client in any case.
+    pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`"),
+]
+
+LINE = "2017-07-30 14:09:08 INFO all is well"
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> "Iterator[TestClient]":
+    """Airflow's API server with its plugins, loaded anew."""
+    from airflow.api_fastapi.app import create_app, purge_cached_app
+    from fastapi.testclient import TestClient
+
+    from airflow import plugins_manager
+
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
+    for function in vars(plugins_manager).values():
+        if hasattr(function, "cache_clear"):
+            function.cache_clear()
+    purge_cached_app()
+    yield TestClient(create_app(apps="core"), follow_redirects=False)
+    purge_cached_app()
+
+
+@pytest.fixture
+def viewer(client: "TestClient") -> "TestClient":
+    """The browser of somebody who has logged in and may look at things."""
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+
+    manager: Any = get_auth_manager()
+    token = manager.generate_jwt(SimpleAuthManagerUser(username="ann", role="viewer"))
+    client.cookies.set("_token", token)
+    return client
+
+
+@pytest.mark.usefixtures("config")
+def test_the_plugin_loads(client: "TestClient") -> None:
+    """Airflow skips a plugin that it does not like with no more than a line in the log."""
+    from airflow import plugins_manager
+
+    plugins, errors = plugins_manager._get_plugins()
+    assert errors == {}
+    assert "tally" in {plugin.name for plugin in plugins}
+    views, _ = plugins_manager._get_ui_plugins()
+    (view,) = [view for view in views if view["name"] == "Tally"]
+    assert view["destination"] == "nav"
+    # Relative: resolved against Airflow's own base address, which may have a path.
+    assert view["href"] == "tally/"
+    assert "/tally" in {getattr(route, "path", "") for route in client.app.routes}  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("config")
+@pytest.mark.parametrize("credentials", [{}, {"Authorization": "Bearer forged"}])
+def test_strangers_are_refused(credentials: dict[str, str], client: "TestClient") -> None:
+    """Airflow mounts plugins' applications without authentication; the page brings its own."""
+    answer = client.get("/tally/", headers=credentials)
+    assert answer.status_code in {401, 403}
+    assert "error_log" not in answer.text
+
+
+@pytest.mark.usefixtures("config")
+def test_the_page_describes_nothing_to_strangers(client: "TestClient") -> None:
+    """No API description, no other route."""
+    for path in ("docs", "redoc", "openapi.json"):
+        assert client.get(f"/tally/{path}").status_code == 404
+
+
+@pytest.mark.stack
+def test_the_page_shows_what_the_ledger_says(world: World, viewer: "TestClient") -> None:
+    """Offsets per partition, the open batch, open losses, the latest batches."""
+    world.produce([LINE] * 3, 0)
+    batch = world.plan().batch
+    assert batch is not None
+    world.execute(
+        "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset,"
+        " detected_at) select incarnation_id, 1, 7, 9, now() from topic_incarnation"
+        " where pipeline = %s",
+        (world.name,),
+    )
+    answer = viewer.get("/tally/")
+    assert answer.status_code == 200, answer.text
+    assert world.name in answer.text
+    assert f'<td>{world.topic}/0</td><td class="n">0</td>' in answer.text
+    assert f"<td>{world.topic}/1 [7, 9)</td>" in answer.text
+    assert f'<td class="n">{batch.batch_id}</td><td>ingest</td><td>planned</td>' in answer.text
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.stack
+def test_a_pipeline_is_shown_only_to_those_who_may_read_its_dag(
+    world: World, viewer: "TestClient", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page opens no way around Airflow's permissions."""
+    from airflow.api_fastapi.app import get_auth_manager
+
+    asked: list[str] = []
+
+    def refuse(*, method: str, details: Any, user: Any, **_: Any) -> bool:
+        asked.append(f"{user.get_name()} {method} {details.id}")
+        return False
+
+    monkeypatch.setattr(get_auth_manager(), "is_authorized_dag", refuse)
+    answer = viewer.get("/tally/")
+    assert answer.status_code == 200, answer.text
+    assert asked == [f"ann GET {world.name}"]
+    assert world.name not in answer.text
+
+
+@pytest.mark.usefixtures("config")
+def test_a_ledger_that_does_not_answer_is_said_without_a_password(
+    viewer: "TestClient", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page comes with the error on it; it does not hang, and it names no secret."""
+    monkeypatch.setenv("TALLY_MYSQL__PORT", "1")
+    monkeypatch.setenv("TALLY_MYSQL__PASSWORD", "s3cret")
+    answer = viewer.get("/tally/")
+    assert answer.status_code == 503
+    assert "[mysql-unavailable]" in answer.text
+    assert "s3cret" not in answer.text
+
+
+def test_loading_the_plugin_imports_neither_the_page_nor_mysql(
+    in_fresh_python: Callable[[str], str],
+) -> None:
+    """Every process of Airflow loads plugins; only the API server shows the page."""
+    printed = in_fresh_python(
+        """
+import sys
+from airflow import plugins_manager
+plugins, errors = plugins_manager._get_plugins()
+assert not errors, errors
+assert "tally" in {plugin.name for plugin in plugins}
+late = {"tally.airflow.status_page", "pymysql", "pyspark", "confluent_kafka"}
+print(sorted(late & set(sys.modules)))
+"""
+    )
+    assert printed.splitlines()[-1] == "[]"

@@ -1,0 +1,108 @@
+"""The command line as a program would call it, in this process and against real servers."""
+
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from tally import __version__
+from tally.cli import cli
+from tally.ledger import batches
+from tally.ledger.commits import Result
+from tally.minute import commit_once
+from tally.model import Contribution, DeadLetter, SegmentTotals
+from tally.mysql import run_transaction
+from tests.world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MINUTE = "2017-07-30 14:09:00"
+LINE = "2017-07-30 14:09:08 ERROR some message"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a call of ``tally`` left behind."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def document(self) -> Any:
+        """Stdout as JSON: exactly one document."""
+        return json.loads(self.stdout)
+
+
+Call = Callable[..., Answer]
+
+
+@pytest.fixture
+def tally(world: World) -> Call:
+    """Call the command line with the test's own pipeline configured."""
+    assert world.config.is_file()
+
+    def call(*words: str) -> Answer:
+        result = CliRunner().invoke(cli, list(words))
+        return Answer(exit_code=result.exit_code, stdout=result.stdout, stderr=result.stderr)
+
+    return call
+
+
+@pytest.fixture
+def lent_spark(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> "SparkSession":
+    """Commands use the session of the tests instead of starting and stopping one."""
+    monkeypatch.setattr("tally.spark.spark_session", lambda *_: nullcontext(spark))
+    return spark
+
+
+def commit(world: World, *, letters: tuple[bytes, ...] = ()) -> int:
+    """Plan what is new and commit it without Spark; every record is an error line of MINUTE.
+
+    Args:
+        world: The test's pipeline.
+        letters: The last records of each range, as malformed ones.
+    """
+    planned = world.plan().batch
+    assert planned is not None
+    mysql = world.settings.mysql
+    batch = run_transaction(mysql, lambda tx: batches.claim(tx, planned.batch_id, "test"))
+    ranges = [segment.range for segment in batch.segments]
+    result = Result(
+        totals={
+            r.partition: SegmentTotals(
+                records=r.offsets,
+                matched=r.offsets - len(letters),
+                unmatched=0,
+                malformed=len(letters),
+                first_offset=r.from_offset,
+                last_offset=r.until_offset - 1,
+            )
+            for r in ranges
+        },
+        contributions=[
+            Contribution(partition=r.partition, log_time=MINUTE, log_count=r.offsets - len(letters))
+            for r in ranges
+        ],
+        dead_letters=[
+            DeadLetter(
+                partition=r.partition,
+                offset=r.until_offset - len(letters) + index,
+                reason="layout",
+                value=value,
+                value_bytes=len(value),
+            )
+            for r in ranges
+            for index, value in enumerate(letters)
+        ],
+        version=__version__,
+        format_fingerprint="test",
+    )
+    pipeline = world.settings.pipeline(world.name)
+    assert commit_once(world.settings, batch, pipeline, result)
+    return batch.batch_id

@@ -1,0 +1,167 @@
+"""`tally status`, `batches`, `show` and `dead-letters` on real servers."""
+
+import base64
+
+import pytest
+
+from tests.cli.conftest import LINE, MINUTE, Call, commit
+from tests.world import World
+
+pytestmark = pytest.mark.stack
+
+
+def test_status_sets_the_ledger_beside_kafka(tally: Call, world: World) -> None:
+    """Offsets of both sides, the lag, the open batch and the last committed one."""
+    world.produce([LINE] * 3, 0)
+    committed = commit(world)
+    world.produce([LINE] * 5, 0)
+    opened = world.plan().batch
+    assert opened is not None
+    world.produce([LINE] * 2, 1)
+
+    document = tally("status", "--json").document
+    first, second = document["partitions"]
+    assert (first["next_offset"], first["kafka_end"], first["lag_offsets"]) == (3, 8, 5)
+    assert (second["next_offset"], second["kafka_end"], second["lag_offsets"]) == (0, 2, 2)
+    assert document["open_batch"]["batch_id"] == opened.batch_id
+    assert document["last_committed_batch"]["batch_id"] == committed
+    assert document["last_committed_batch"]["records"] == 3
+    assert document["kafka_answered"] is True
+
+    lines = tally("status").stdout.splitlines()
+    assert lines[1].split()[:5] == [f"{world.topic}/0", "0", "3", "8", "5"]
+    assert any(f"open batch: {opened.batch_id}" in line for line in lines)
+
+
+def test_status_shows_the_ledger_though_kafka_is_down(
+    tally: Call, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half an answer is better than none, and the exit code says that it is half."""
+    world.produce([LINE] * 3, 0)
+    commit(world)
+    monkeypatch.setenv("TALLY_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    monkeypatch.setenv("TALLY_KAFKA__REQUEST_TIMEOUT_S", "1")
+    answer = tally("status", "--json")
+    assert answer.exit_code == 3
+    assert answer.document["kafka_answered"] is False
+    assert answer.document["partitions"][0]["next_offset"] == 3
+    assert answer.document["partitions"][0]["lag_offsets"] is None
+    assert answer.stderr.startswith("kafka-unavailable: ")
+
+
+def test_status_names_what_is_blocked_without_writing_it_down(tally: Call, world: World) -> None:
+    """Looking changes nothing: the loss is recorded by a plan only."""
+    world.produce([LINE] * 3, 0)
+    commit(world)
+    world.produce([LINE] * 5, 0)
+    world.delete_records(0, before=6)
+    answer = tally("status", "--json")
+    assert answer.exit_code == 0
+    assert answer.document["partitions"][0]["blocked"] == "records-lost"
+    assert answer.document["partitions"][0]["open_loss"] is None
+
+    world.plan()
+    loss = tally("status", "--json").document["partitions"][0]["open_loss"]
+    assert (loss["from_offset"], loss["until_offset"]) == (3, 6)
+
+
+def test_status_of_a_topic_that_kafka_does_not_have(tally: Call, world: World) -> None:
+    """A missing topic is named; nothing breaks."""
+    world.configure(topics=["no_such_topic"])
+    answer = tally("status", "--json")
+    assert answer.exit_code == 0
+    assert answer.document["partitions"] == []
+    assert answer.document["blocks"][0]["reason"] == "topic-missing"
+
+
+def test_batches_are_listed_newest_first_and_can_be_chosen(tally: Call, world: World) -> None:
+    """By state, and so many at most."""
+    ids = []
+    for _ in range(3):
+        world.produce([LINE] * 2, 0)
+        ids.append(commit(world))
+    world.produce([LINE] * 2, 0)
+    opened = world.plan().batch
+    assert opened is not None
+
+    def listed(*options: str) -> list[int]:
+        found = tally("batches", *options, "--json").document["batches"]
+        return [batch["batch_id"] for batch in found]
+
+    assert listed() == [opened.batch_id, *reversed(ids)]
+    assert listed("--state", "committed", "--limit", "2") == [ids[2], ids[1]]
+    assert listed("--state", "abandoned") == []
+    table = tally("batches").stdout.splitlines()
+    assert len(table) == 5
+    assert table[1].split()[:3] == [str(opened.batch_id), "ingest", "planned"]
+
+
+def test_a_batch_is_shown_with_its_ranges_and_its_minutes(tally: Call, world: World) -> None:
+    """Totals per range, and what it added to which minute."""
+    world.produce([LINE] * 3, 0)
+    world.produce([LINE] * 4, 1)
+    batch_id = commit(world)
+    document = tally("show", str(batch_id), "--json").document
+    assert (document["state"], document["attempt"], document["records"]) == ("committed", 1, 7)
+    assert [(r["partition"], r["records"], r["state"]) for r in document["ranges"]] == [
+        (0, 3, "live"),
+        (1, 4, "live"),
+    ]
+    assert document["minutes_touched"] == 1
+    assert document["minutes"] == [{"log_time": MINUTE, "log_count": 7}]
+    text = tally("show", str(batch_id)).stdout
+    assert f"batch         {batch_id}, ingest of {world.name}" in text
+    assert "1 of 1 minute shown" in text
+
+
+def test_no_more_minutes_are_shown_than_were_asked_for(tally: Call, world: World) -> None:
+    """A batch may touch a million of them."""
+    world.produce([LINE] * 3, 0)
+    batch_id = commit(world)
+    document = tally("show", str(batch_id), "--minutes", "0", "--json").document
+    assert document["minutes"] == []
+    assert document["minutes_touched"] == 1
+
+
+@pytest.mark.parametrize("words", [("show", "4000000000"), ("run", "4000000000")])
+def test_a_batch_that_does_not_exist_is_a_wrong_request(tally: Call, words: list[str]) -> None:
+    """Exit code 2, and stdout still is a document."""
+    answer = tally(*words, "--json")
+    assert answer.exit_code == 2
+    assert answer.document["error"]["code"] == "batch-unknown"
+
+
+def test_dead_letters_carry_their_bytes_and_cannot_reach_the_terminal(
+    tally: Call, world: World
+) -> None:
+    """Exact in JSON, escaped in text, by batch and by reason."""
+    world.produce([LINE] * 5, 0)
+    first = commit(world, letters=(b"\x1b[2J\xff", b"second"))
+    world.produce([LINE] * 5, 0)
+    second = commit(world, letters=(b"third",))
+
+    document = tally("dead-letters", "--batch", str(first), "--json").document
+    assert [letter["offset"] for letter in document["dead_letters"]] == [3, 4]
+    value = document["dead_letters"][0]["value_base64"]
+    assert base64.b64decode(value) == b"\x1b[2J\xff"
+
+    text = tally("dead-letters").stdout
+    assert "\x1b" not in text
+    assert "\\x1b[2J\\xff" in text
+    batches = [line.split()[0] for line in text.splitlines()[1:]]
+    assert batches == [str(second), str(first), str(first)]
+    assert len(tally("dead-letters", "--reason", "other").stdout.splitlines()) == 1
+    assert len(tally("dead-letters", "--limit", "1").stdout.splitlines()) == 2
+
+
+def test_dead_letters_of_what_was_replaced_are_not_listed(tally: Call, world: World) -> None:
+    """Only what is part of the result now has dead letters worth looking at."""
+    world.produce([LINE] * 5, 0)
+    commit(world, letters=(b"old",))
+    assert len(tally("dead-letters", "--json").document["dead_letters"]) == 1
+    world.execute(
+        "update segment s join batch b using (batch_id) set s.state = 'superseded',"
+        " s.superseded_by = s.segment_id where b.pipeline = %s",
+        (world.name,),
+    )
+    assert tally("dead-letters", "--json").document["dead_letters"] == []

@@ -1,0 +1,61 @@
+"""What tests share: real servers for the session, and for each test a world of its own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tally.migrations import migrate
+from tally.settings import Settings
+from tally.stack.server import Part
+from tally.stack.stack import Stack
+from tests.world import World, make_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROJECT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def stack() -> Iterator[Stack]:
+    """Kafka and MySQL, apart from the stack that ``tally up`` starts; ready and migrated."""
+    stack = Stack(project=PROJECT, home=PROJECT / ".tally" / "test", announce=print)
+    stack.up([Part.KAFKA, Part.MYSQL])
+    yield stack
+    stack.down()
+
+
+@pytest.fixture(scope="session")
+def migrated(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Stack:
+    """The stack with an up-to-date ledger."""
+    folder = tmp_path_factory.mktemp("migrate")
+    migrate(make_settings(stack, folder / "tally.toml", {"first": {"topics": ["first"]}}))
+    return stack
+
+
+@pytest.fixture(scope="session")
+def spark(stack: Stack) -> "Iterator[SparkSession]":
+    """One Spark session for all tests that need no other."""
+    from tally.settings import SparkSettings  # noqa: PLC0415
+    from tally.spark import spark_session  # noqa: PLC0415
+
+    settings = SparkSettings(master="local[2]", jars_dir=stack.jars_dir)
+    with spark_session(settings, "tests") as session:
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+
+
+@pytest.fixture
+def world(migrated: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A pipeline of the test's own on the shared servers: own name, topic and result table."""
+    world = World.create(migrated, tmp_path)
+    monkeypatch.setenv("TALLY_CONFIG", str(world.config))
+    return world
+
+
+@pytest.fixture
+def settings(world: World) -> Settings:
+    """The configuration of the test's world."""
+    return world.settings

@@ -1,0 +1,393 @@
+"""The commit on a real MySQL, with real cuts, locks and rivals; what is read is made up."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
+
+import pytest
+from tests.proxy import CommitProxy, Cut
+from tests.world import World
+
+from tally import __version__
+from tally.errors import (
+    DataLossError,
+    FencedError,
+    MySQLUnavailableError,
+    StatementError,
+    TransactionRetryError,
+)
+from tally.ledger import batches
+from tally.ledger.commits import Result, commit_ingest
+from tally.minute import commit_once
+from tally.model import Batch, Contribution, DeadLetter, SegmentTotals, TopicPartition
+from tally.mysql import run_transaction, transaction
+from tally.settings import Settings, load_settings
+
+pytestmark = pytest.mark.stack
+
+LINE = "2017-07-30 14:09:08 ERROR some message"
+MINUTE = "2017-07-30 14:09:00"
+
+
+def planned(world: World) -> Batch:
+    """A planned batch over three records in each of the two partitions."""
+    world.produce([LINE] * 3, 0)
+    world.produce([LINE] * 3, 1)
+    batch = world.plan().batch
+    assert batch is not None
+    return batch
+
+
+def claimed(world: World, batch: Batch, by: str = "test") -> Batch:
+    """The batch as a new attempt owns it."""
+    return run_transaction(world.settings.mysql, lambda tx: batches.claim(tx, batch.batch_id, by))
+
+
+def result(batch: Batch, *, minutes: Mapping[str, int] | None = None, letters: int = 0) -> Result:
+    """What a read of the batch would find: the same minutes in each segment."""
+    minutes = minutes or {MINUTE: 3 - letters}
+    partitions = [segment.range.partition for segment in batch.segments]
+    return Result(
+        totals={s.range.partition: _totals(s.range.from_offset, letters) for s in batch.segments},
+        contributions=[
+            Contribution(partition=p, log_time=minute, log_count=count)
+            for p in partitions
+            for minute, count in minutes.items()
+        ],
+        dead_letters=[_letter(p, offset) for p in partitions for offset in range(letters)],
+        version=__version__,
+        format_fingerprint="test",
+    )
+
+
+def _totals(first: int, letters: int) -> SegmentTotals:
+    return SegmentTotals(
+        records=3,
+        matched=3 - letters,
+        unmatched=0,
+        malformed=letters,
+        first_offset=first,
+        last_offset=first + 2,
+    )
+
+
+def _letter(partition: TopicPartition, offset: int) -> DeadLetter:
+    return DeadLetter(
+        partition=partition, offset=offset, reason="no-time", value=b"x", value_bytes=1
+    )
+
+
+def commit(world: World, batch: Batch, found: Result, settings: Settings | None = None) -> bool:
+    """Commit as a run does."""
+    settings = settings or world.settings
+    return commit_once(settings, batch, settings.pipeline(world.name), found)
+
+
+def assert_untouched(world: World) -> None:
+    """Nothing of a failed commit is to be seen."""
+    assert world.counts() == {}
+    assert {next_offset for _, next_offset in world.offsets().values()} == {0}
+    assert {segment["state"] for segment in world.segments()} <= {"planned", "abandoned"}
+    assert world.dead_letters() == []
+    assert world.audit().holds
+
+
+def test_results_and_offsets_commit_together(world: World) -> None:
+    """One transaction moves the offsets, adds the counts and keeps the dead letters."""
+    batch = claimed(world, planned(world))
+    assert commit(world, batch, result(batch, letters=1))
+    assert world.counts() == {"2017-07-30 14:09": 4}
+    assert world.offsets() == {0: (0, 3), 1: (0, 3)}
+    assert len(world.dead_letters()) == 2
+    assert world.audit().holds
+
+
+def test_a_batch_commits_once(world: World) -> None:
+    """A second commit of the same attempt finds it done and changes nothing."""
+    batch = claimed(world, planned(world))
+    assert commit(world, batch, result(batch))
+    assert not commit(world, batch, result(batch))
+    assert world.counts() == {"2017-07-30 14:09": 6}
+
+
+def test_a_minute_of_two_batches_adds_up(world: World) -> None:
+    """A minute that comes again in a later batch is added to, not replaced."""
+    for _ in range(2):
+        batch = claimed(world, planned(world))
+        assert commit(world, batch, result(batch))
+    assert world.counts() == {"2017-07-30 14:09": 12}
+    assert world.audit().holds
+
+
+def test_an_older_attempt_is_fenced(world: World) -> None:
+    """Once somebody else has claimed the batch, the attempt before can no longer commit."""
+    batch = planned(world)
+    older = claimed(world, batch)
+    newer = claimed(world, batch)
+    with pytest.raises(FencedError, match=r"attempt 2 .* from attempt 1"):
+        commit(world, older, result(older))
+    assert_untouched(world)
+    assert commit(world, newer, result(newer))
+    assert not commit(world, older, result(older))
+    assert world.counts() == {"2017-07-30 14:09": 6}
+
+
+def test_an_abandoned_batch_is_fenced(world: World) -> None:
+    """A worker that wakes up after its batch was given up changes nothing."""
+    batch = claimed(world, planned(world))
+    run_transaction(
+        world.settings.mysql,
+        lambda tx: batches.abandon(tx, batch.batch_id, by="me", reason="a test"),
+    )
+    with pytest.raises(FencedError, match="abandoned by me: a test"):
+        commit(world, batch, result(batch))
+    assert_untouched(world)
+
+
+def test_one_partition_that_cannot_move_stops_them_all(world: World) -> None:
+    """A compare-and-set that fails for one of two partitions commits nothing at all."""
+    batch = claimed(world, planned(world))
+    world.execute(
+        "update partition_offset set next_offset = 1, start_offset = 1 where partition_id = 1"
+        " and incarnation_id = (select incarnation_id from topic_incarnation where pipeline = %s)",
+        (world.name,),
+    )
+    with pytest.raises(FencedError, match=r"1 of 2 partitions could move.*/1 at 1"):
+        commit(world, batch, result(batch))
+    assert world.counts() == {}
+    assert world.offsets()[0] == (0, 0)
+
+
+def test_a_writer_that_forgets_a_count_commits_nothing(world: World) -> None:
+    """Contributions that do not add up to the totals are found before the commit."""
+    batch = claimed(world, planned(world))
+    with pytest.raises(DataLossError, match="not what was counted"):
+        commit(world, batch, result(batch, minutes={MINUTE: 2}))
+    assert_untouched(world)
+
+
+def test_the_connection_breaks_before_commit(world: World) -> None:
+    """Nothing was applied; the transaction is run again and counts once."""
+    batch = claimed(world, planned(world))
+    with proxied(world, Cut.BEFORE_COMMIT) as (proxy, settings):
+        assert commit(world, batch, result(batch), settings)
+        assert proxy.fired == 1
+    assert world.counts() == {"2017-07-30 14:09": 6}
+    assert world.audit().holds
+
+
+def test_the_answer_to_commit_is_lost(world: World) -> None:
+    """COMMIT was applied: the ledger says so, and nothing is committed a second time."""
+    batch = claimed(world, planned(world))
+    with proxied(world, Cut.ANSWER_LOST) as (proxy, settings):
+        assert commit(world, batch, result(batch), settings)
+        assert proxy.fired == 1
+    assert world.counts() == {"2017-07-30 14:09": 6}
+    assert world.audit().holds
+
+
+def test_a_server_that_breaks_at_every_commit_is_given_up(world: World) -> None:
+    """The error is retryable, and nothing is half written."""
+    batch = claimed(world, planned(world))
+    with (
+        proxied(world, Cut.BEFORE_COMMIT, times=99) as (proxy, settings),
+        pytest.raises(MySQLUnavailableError, match="COMMIT"),
+    ):
+        commit(world, batch, result(batch), settings)
+    assert proxy.fired > 1
+    assert_untouched(world)
+
+
+@contextmanager
+def proxied(world: World, cut: Cut, times: int = 1) -> Iterator[tuple[CommitProxy, Settings]]:
+    """The world's settings by way of a proxy that breaks at COMMIT."""
+    mysql = world.settings.mysql
+    with CommitProxy(mysql.host, mysql.port, cut, times) as proxy:
+        yield (
+            proxy,
+            load_settings(
+                world.config, overrides={"mysql": {"port": proxy.port, "tls": "disabled"}}
+            ),
+        )
+
+
+def test_a_deadlock_runs_the_transaction_again(world: World) -> None:
+    """The victim of a deadlock counts once, when the other has gone on."""
+    batch = claimed(world, planned(world))
+    attempts = []
+
+    def work(tx: object, found: Result) -> bool:
+        attempts.append(tx)
+        if len(attempts) == 1:
+            raise TransactionRetryError("a deadlock, as MySQL reports it")
+        return commit_ingest(tx, batch, world.name, found)  # type: ignore[arg-type]
+
+    assert run_transaction(world.settings.mysql, partial(work, found=result(batch)))
+    assert len(attempts) == 2
+    assert world.counts() == {"2017-07-30 14:09": 6}
+
+
+def test_a_lock_that_is_held_too_long_rolls_back(world: World) -> None:
+    """A lock wait timeout becomes a retryable error, and nothing is half written."""
+    batch = claimed(world, planned(world))
+    impatient = load_settings(world.config, overrides={"mysql": {"lock_wait_timeout_s": 1}})
+    with closing(world.connect()) as rival, rival.cursor() as cursor:
+        cursor.execute(
+            "select * from partition_offset o join topic_incarnation i using (incarnation_id)"
+            " where i.pipeline = %s for update",
+            (world.name,),
+        )
+        with (
+            pytest.raises(TransactionRetryError, match="Lock wait timeout"),
+            transaction(impatient.mysql) as tx,
+        ):
+            commit_ingest(tx, batch, world.name, result(batch))
+    assert_untouched(world)
+
+
+def test_a_silent_transaction_loses_its_locks(world: World) -> None:
+    """A process that stops inside its commit holds nobody up for ever: the server drops it."""
+    batch = claimed(world, planned(world))
+    impatient = load_settings(world.config, overrides={"mysql": {"lock_wait_timeout_s": 1}})
+    inside = threading.Event()
+    released = threading.Event()
+
+    def stop_inside() -> None:
+        try:
+            with transaction(impatient.mysql) as tx:
+                commit_ingest(tx, batch, world.name, result(batch))
+                inside.set()
+                released.wait(60)  # as if stopped by SIGSTOP
+        except MySQLUnavailableError:
+            released.set()
+
+    sleeper = threading.Thread(target=stop_inside)
+    sleeper.start()
+    assert inside.wait(30)
+    successor = claim_when_free(world, batch)
+    assert commit(world, successor, result(successor))
+    released.set()
+    sleeper.join()
+    assert world.counts() == {"2017-07-30 14:09": 6}
+
+
+def claim_when_free(world: World, batch: Batch) -> Batch:
+    """Claim the batch as soon as the lock that somebody holds on it is gone."""
+    for _ in range(60):
+        try:
+            return claimed(world, batch)
+        except TransactionRetryError:
+            continue
+    raise AssertionError("the lock was never given back")
+
+
+def test_two_commits_at_once_count_once(world: World) -> None:
+    """Of two threads with the same attempt one commits and the other finds it done."""
+    batch = claimed(world, planned(world))
+    outcomes = in_threads(2, lambda: commit(world, batch, result(batch)))
+    assert sorted(outcomes) == [False, True]
+    assert world.counts() == {"2017-07-30 14:09": 6}
+
+
+def in_threads(count: int, work: Callable[[], object]) -> list[object]:
+    """What the work returned, in each of so many threads that start at once."""
+    barrier = threading.Barrier(count)
+    outcomes: list[object] = []
+
+    def start() -> None:
+        barrier.wait()
+        outcomes.append(work())
+
+    threads = [threading.Thread(target=start) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return outcomes
+
+
+def test_a_read_only_server_is_waited_for(world: World) -> None:
+    """A server in fail-over refuses to write: retryable, nothing written, then it goes on."""
+    batch = claimed(world, planned(world))
+    with closing(world.connect_as_root()) as root, root.cursor() as cursor:
+        cursor.execute("set global super_read_only = on")
+        try:
+            with pytest.raises(MySQLUnavailableError, match="read-only"):
+                commit(world, batch, result(batch))
+        finally:
+            cursor.execute("set global super_read_only = off")
+            cursor.execute("set global read_only = off")
+    assert_untouched(world)
+    assert commit(world, batch, result(batch))
+
+
+def test_a_dead_letter_larger_than_a_packet_is_refused_whole(world: World) -> None:
+    """A statement that MySQL's packet size cannot take rolls everything back."""
+    batch = claimed(world, planned(world))
+    found = result(batch, letters=1)
+    huge = [
+        DeadLetter(
+            partition=letter.partition,
+            offset=letter.offset,
+            reason=letter.reason,
+            value=b"x" * 5_000_000,
+            value_bytes=5_000_000,
+        )
+        for letter in found.dead_letters
+    ]
+    found = Result(
+        totals=found.totals,
+        contributions=found.contributions,
+        dead_letters=huge,
+        version=found.version,
+        format_fingerprint=found.format_fingerprint,
+    )
+    with closing(world.connect_as_root()) as root, root.cursor() as cursor:
+        cursor.execute("select @@global.max_allowed_packet as packet")
+        packet = cursor.fetchone()["packet"]
+        cursor.execute("set global max_allowed_packet = 1048576")
+        try:
+            with pytest.raises((StatementError, MySQLUnavailableError)):
+                commit(world, batch, found)
+        finally:
+            cursor.execute("set global max_allowed_packet = %s", (packet,))
+    assert_untouched(world)
+
+
+def test_many_minutes_and_letters_commit_in_chunks(world: World) -> None:
+    """More rows than one INSERT holds arrive all the same."""
+    world.produce([LINE] * 5000, 0)
+    batch = world.plan().batch
+    assert batch is not None
+    batch = claimed(world, batch)
+    partition = batch.segments[0].range.partition
+    minutes = [
+        f"2017-07-{d:02} {h:02}:{m:02}:00"
+        for d in range(1, 4)
+        for h in range(24)
+        for m in range(60)
+    ]
+    letters = [_letter(partition, offset) for offset in range(5000 - len(minutes))]
+    found = Result(
+        totals={
+            partition: SegmentTotals(
+                records=5000,
+                matched=len(minutes),
+                unmatched=0,
+                malformed=len(letters),
+                first_offset=0,
+                last_offset=4999,
+            )
+        },
+        contributions=[
+            Contribution(partition=partition, log_time=minute, log_count=1) for minute in minutes
+        ],
+        dead_letters=letters,
+        version=__version__,
+        format_fingerprint="test",
+    )
+    assert commit(world, batch, found)
+    assert len(world.counts()) == len(minutes)
+    assert len(world.dead_letters()) == len(letters)
+    assert world.audit().holds

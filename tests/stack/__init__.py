@@ -1,0 +1,1 @@
+"""The local stack itself, on real servers."""

@@ -1,0 +1,128 @@
+"""What is written where, and how."""
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from tally.cli.output import Output
+from tally.cli.values import (
+    instant,
+    moment,
+    number,
+    plural,
+    printable,
+    printable_bytes,
+    shortened,
+    span,
+)
+
+Captured = pytest.CaptureFixture[str]
+
+
+def test_a_piped_table_is_plain_text_and_nothing_is_cut(capsys: Captured) -> None:
+    """A line is a row, however long, with no colour and no blanks at its end."""
+    Output().table(["A", "COUNT"], [["x" * 500, "1"], ["committed", "1,000"]], numbers=["COUNT"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "x" * 500 + "      1"
+    assert lines[2] == "committed" + " " * 491 + "  1,000"
+    assert not any("\x1b" in line or line != line.rstrip() for line in lines)
+
+
+def test_brackets_and_colons_are_text_and_no_markup(capsys: Captured) -> None:
+    """A range such as [300, 310) is shown as it is, and so is what looks like a style."""
+    Output().table(["RANGE"], [["[300, 310)"], ["[bold]x[/bold] :smile:"]])
+    assert capsys.readouterr().out == "RANGE\n[300, 310)\n[bold]x[/bold] :smile:\n"
+
+
+def test_what_does_not_print_is_escaped_everywhere(capsys: Captured) -> None:
+    """Text from outside cannot move the cursor, wherever it is shown."""
+    output = Output()
+    output.table(["VALUE"], [["a\x1b[2Jb\nc"]])
+    output.line("a\x1b[2Jb")
+    output.note("a\x1b[2Jb")
+    output.problem("code", "a\x1b[2Jb", "c\x07")
+    out, err = capsys.readouterr()
+    assert out == "VALUE\na\\x1b[2Jb\\nc\na\\x1b[2Jb\n"
+    assert err == "a\\x1b[2Jb\ncode: a\\x1b[2Jb\nnext: c\\x07\n"
+
+
+def test_an_error_of_several_lines_keeps_its_lines(capsys: Captured) -> None:
+    """A server's last log lines stay readable."""
+    Output().problem("stack", "it crashed:\n    one\n    two", "")
+    assert capsys.readouterr().err == "stack: it crashed:\n    one\n    two\n"
+
+
+def test_notes_go_to_stderr_and_results_to_stdout(capsys: Captured) -> None:
+    """A pipe carries the result alone."""
+    output = Output()
+    output.note("starting")
+    output.line("result")
+    assert capsys.readouterr() == ("result\n", "starting\n")
+
+
+def test_json_carries_no_control_characters(capsys: Captured) -> None:
+    """A document is safe to look at on a terminal, too, and says what it was given."""
+    value = {"value": "a\x1b\x9b\u202eb"}
+    Output(as_json=True).document(value)
+    out = capsys.readouterr().out
+    assert out.isascii()
+    assert "\x1b" not in out
+    assert json.loads(out) == value
+
+
+def test_progress_without_a_terminal_is_a_line_for_each_tenth(capsys: Captured) -> None:
+    """A log file gets eleven lines at most, however often it is told."""
+    with Output().progress("counting", "offsets") as meter:
+        for done in range(2_001):
+            meter.update(done, 2_000)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "counting: 200 of 2,000 offsets"
+    assert lines[-1] == "counting: 2,000 of 2,000 offsets"
+    assert len(lines) == 10
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (b"plain \xe2\x82\xac", "plain €"),
+        (b"\xff\xfe", "\\xff\\xfe"),
+        (b"\x1b[31m", "\\x1b[31m"),
+        (b"a\\x1b", "a\\\\x1b"),
+        (b"a\r\n\tb\x00", "a\\r\\n\\tb\\x00"),
+        ("\u202eevil".encode(), "\\u202eevil"),
+        (b"", ""),
+        (None, "-"),
+    ],
+)
+def test_bytes_are_text_where_they_print_and_escaped_where_not(
+    value: bytes | None, text: str
+) -> None:
+    """Every value is shown unambiguously: a backslash of the record is doubled."""
+    assert printable_bytes(value) == text
+
+
+def test_numbers_have_separators_and_ranges_do_not() -> None:
+    """Counts are for reading, offsets for pasting."""
+    assert number(1234567) == "1,234,567"
+    assert number(None) == "-"
+    assert span(1000, 2000) == "[1000, 2000)"
+    assert plural(1, "batch") == "1 batch"
+    assert plural(2000, "batch") == "2,000 batches"
+
+
+def test_times_are_utc_and_say_so() -> None:
+    """A time of any zone is shown in UTC, to people and to programs."""
+    at = datetime(2026, 11, 20, 16, 0, 5, 120_000, tzinfo=timezone(timedelta(hours=2)))
+    assert moment(at) == "2026-11-20 14:00:05 UTC"
+    assert instant(at) == "2026-11-20T14:00:05.120000Z"
+    assert moment(None) == "-"
+    assert instant(datetime(2026, 11, 20, tzinfo=UTC)) == "2026-11-20T00:00:00Z"
+    assert instant(None) is None
+
+
+def test_long_text_is_cut_with_an_ellipsis() -> None:
+    """The cut is seen, and the width is kept."""
+    assert shortened("abcdef", 6) == "abcdef"
+    assert shortened("abcdefg", 6) == "abcde…"
+    assert printable(None) == "-"

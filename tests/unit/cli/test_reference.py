@@ -1,0 +1,21 @@
+"""The reference in docs/ and the commands themselves are one."""
+
+from pathlib import Path
+
+from tally.cli.reference import render
+from tally.cli.tree import walk
+
+PAGE = Path(__file__).parents[3] / "docs" / "cli.md"
+
+
+def test_the_reference_is_what_the_commands_say() -> None:
+    """When this fails: python -m tally.cli.reference > docs/cli.md."""
+    assert PAGE.read_text(encoding="utf-8") == render()
+
+
+def test_the_reference_has_every_command_and_the_exit_codes() -> None:
+    """No command is left out of the page."""
+    page = render()
+    for path in walk():
+        assert f"### {' '.join(path)}\n" in page
+    assert "| 5 | somebody newer owns the batch; this attempt changed nothing |" in page

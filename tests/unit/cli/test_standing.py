@@ -1,0 +1,122 @@
+"""What `tally status` says of a partition, from the ledger and from Kafka."""
+
+from pathlib import Path
+
+import pytest
+
+from tally.cli.standing import Standing, stand, table_rows
+from tally.model import KafkaSnapshot, OffsetRange, PartitionSnapshot, TopicPartition, TopicSnapshot
+from tally.planning import BlockReason, KnownTopic, Position
+from tally.settings import Pipeline, load_settings
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    """A pipeline over the topic `a`."""
+    path = tmp_path / "tally.toml"
+    path.write_text('[pipelines.first]\ntopics = ["a"]\n', encoding="utf-8")
+    return load_settings(path).pipeline("first")
+
+
+def known(*positions: Position, topic_id: str = "id") -> dict[str, KnownTopic]:
+    """The ledger's side: positions of partitions 0, 1 and so on."""
+    return {
+        "a": KnownTopic(
+            incarnation_id=1,
+            topic_id=topic_id,
+            cluster_id="cluster",
+            positions=dict(enumerate(positions)),
+        )
+    }
+
+
+def kafka(*held: tuple[int, int]) -> KafkaSnapshot:
+    """Kafka's side: earliest and end of partitions 0, 1 and so on."""
+    partitions = {n: PartitionSnapshot(earliest=e, end=end) for n, (e, end) in enumerate(held)}
+    topics = {"a": TopicSnapshot(topic_id="id", partitions=partitions)} if held else {}
+    return KafkaSnapshot(cluster_id="cluster", topics=topics)
+
+
+def only(standings: list[Standing]) -> Standing:
+    """The one partition."""
+    assert len(standings) == 1
+    return standings[0]
+
+
+def test_lag_is_the_distance_to_kafkas_end_in_offsets(pipeline: Pipeline) -> None:
+    """What is not counted yet, whatever the partition's start."""
+    standings, blocks = stand(
+        pipeline, known(Position(start_offset=5, next_offset=10)), kafka((0, 35))
+    )
+    assert only(standings).lag_offsets == 25
+    assert only(standings).condition == "ok"
+    assert blocks == ()
+
+
+def test_a_partition_that_only_kafka_knows_is_new(pipeline: Pipeline) -> None:
+    """Partitions that were added are shown before they are planned."""
+    standings, _ = stand(
+        pipeline, known(Position(start_offset=0, next_offset=1)), kafka((0, 1), (0, 7))
+    )
+    assert [s.condition for s in standings] == ["ok", "new"]
+    assert table_rows(standings)[1][1:5] == ["-", "-", "7", "-"]
+
+
+def test_a_topic_that_is_new_to_the_pipeline_is_shown_without_a_start(pipeline: Pipeline) -> None:
+    """Nothing was planned yet: Kafka's side alone is known, and nothing is blocked."""
+    standings, blocks = stand(pipeline, {}, kafka((0, 7)))
+    assert only(standings).condition == "new"
+    assert blocks == ()
+
+
+def test_without_an_answer_from_kafka_nothing_is_claimed(pipeline: Pipeline) -> None:
+    """The ledger's offsets are shown; neither lag nor `ok` is."""
+    standings, blocks = stand(pipeline, known(Position(start_offset=0, next_offset=9)), None)
+    assert only(standings).next_offset == 9
+    assert only(standings).lag_offsets is None
+    assert only(standings).condition == "unknown"
+    assert blocks == ()
+
+
+def test_a_partition_whose_records_are_gone_is_blocked(pipeline: Pipeline) -> None:
+    """Retention has passed the ledger's offset; the other partition is well."""
+    standings, blocks = stand(
+        pipeline,
+        known(Position(start_offset=0, next_offset=1), Position(start_offset=0, next_offset=1)),
+        kafka((4, 9), (0, 9)),
+    )
+    assert [s.condition for s in standings] == ["blocked: records-lost", "ok"]
+    assert [b.reason for b in blocks] == [BlockReason.RECORDS_LOST]
+
+
+def test_an_open_loss_is_shown_though_kafka_says_nothing(pipeline: Pipeline) -> None:
+    """The ledger knows of it without asking."""
+    loss = OffsetRange(
+        partition=TopicPartition(topic="a", partition=0), from_offset=1, until_offset=4
+    )
+    standings, _ = stand(
+        pipeline, known(Position(start_offset=0, next_offset=1, open_loss=loss)), None
+    )
+    assert only(standings).condition == "open loss [1, 4)"
+
+
+def test_a_block_of_a_whole_topic_is_on_each_of_its_partitions(pipeline: Pipeline) -> None:
+    """A topic that was created again blocks all that is known of it."""
+    standings, blocks = stand(
+        pipeline,
+        known(
+            Position(start_offset=0, next_offset=1),
+            Position(start_offset=0, next_offset=1),
+            topic_id="old",
+        ),
+        kafka((0, 9), (0, 9)),
+    )
+    assert [s.condition for s in standings] == ["blocked: topic-changed"] * 2
+    assert len(blocks) == 1
+
+
+def test_a_topic_that_is_gone_is_blocked_and_keeps_its_rows(pipeline: Pipeline) -> None:
+    """What was counted is still shown."""
+    standings, _ = stand(pipeline, known(Position(start_offset=0, next_offset=9)), kafka())
+    assert only(standings).condition == "blocked: topic-missing"
+    assert only(standings).next_offset == 9

@@ -1,0 +1,123 @@
+"""What the servers are told."""
+
+import json
+import tomllib
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+from tally.stack.airflow_config import airflow_cfg, connections_json
+from tally.stack.credentials import Credentials
+from tally.stack.java import major_version
+from tally.stack.kafka_server import new_cluster_id, properties
+from tally.stack.mysql_program import mysql_version
+from tally.stack.mysql_server import init_sql
+from tally.stack.overlay import write_overlay
+
+PORTS = {"kafka": 20_001, "kafka_controller": 20_002, "mysql": 20_003, "airflow": 20_004}
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('openjdk version "21-ea" 2023-09-19', 21),
+        ('java version "1.8.0_402"', 8),
+        ("command not found", None),
+    ],
+)
+def test_java_version(text: str, version: int | None) -> None:
+    """The old numbering and early builds too."""
+    assert major_version(text) == version
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("/usr/sbin/mysqld  Ver 9.7.4-2 for Linux on x86_64 ((Debian))", (9, 7, 4)),
+        ("mysqld  Ver 10.11.6-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64", None),
+        ("", None),
+    ],
+)
+def test_mysql_version(text: str, version: tuple[int, ...] | None) -> None:
+    """A MariaDB that calls itself mysqld is none."""
+    assert mysql_version(text) == version
+
+
+def test_kafka_makes_no_topic_for_the_asking_and_listens_on_loopback(tmp_path: Path) -> None:
+    """And keeps one copy, for there is one node."""
+    lines = properties(PORTS, data=tmp_path).splitlines()
+    assert "auto.create.topics.enable=false" in lines
+    assert "listeners=PLAINTEXT://127.0.0.1:20001,CONTROLLER://127.0.0.1:20002" in lines
+    assert "transaction.state.log.min.isr=1" in lines
+
+
+def test_kafka_reads_any_path() -> None:
+    """Java's properties are Latin-1 with escapes."""
+    lines = properties(PORTS, data=Path("/my check out/ü\\😀")).splitlines()
+    assert "log.dirs=/my check out/\\u00fc\\\\\\ud83d\\ude00" in lines
+
+
+def test_cluster_ids_look_like_no_option() -> None:
+    """22 characters, never a leading dash."""
+    ids = {new_cluster_id() for _ in range(300)}
+    assert len(ids) == 300
+    assert all(len(text) == 22 and not text.startswith("-") for text in ids)
+
+
+def test_mysql_grants_the_application_its_database_alone() -> None:
+    """Both accounts get a password at each start."""
+    credentials = Credentials(mysql_root="r00t", mysql_tally="t4lly")
+    statements = init_sql(credentials).splitlines()
+    grants = [line for line in statements if line.startswith("GRANT") and "'tally'" in line]
+    assert len(grants) == 1
+    assert " ON tally.* " in grants[0]
+    assert "GRANT OPTION" not in grants[0]
+    assert "ALTER USER 'root'@'localhost' IDENTIFIED BY 'r00t';" in statements
+    assert "ALTER USER 'tally'@'127.0.0.1' IDENTIFIED BY 't4lly';" in statements
+
+
+def test_the_overlay_is_toml_for_the_owner_alone(tmp_path: Path) -> None:
+    """Whatever the path of the jars looks like; a server without a port is left out."""
+    path = tmp_path / "stack.toml"
+    jars = tmp_path / 'über "quoted" \\ 😀'
+    credentials = Credentials(mysql_tally="t4lly")
+    write_overlay(path, ports=PORTS, credentials=credentials, jars=jars)
+    found = tomllib.loads(path.read_text(encoding="utf-8"))
+    assert found["kafka"] == {"bootstrap_servers": "127.0.0.1:20001"}
+    assert found["mysql"]["password"] == "t4lly"  # noqa: S105
+    assert found["mysql"]["port"] == 20_003
+    assert found["spark"] == {"jars_dir": str(jars)}
+    assert path.stat().st_mode & 0o777 == 0o600
+    write_overlay(path, ports={}, credentials=credentials, jars=jars)
+    assert tomllib.loads(path.read_text(encoding="utf-8")).keys() == {"spark"}
+
+
+def test_airflow_has_its_own_keys_and_listens_on_loopback(tmp_path: Path) -> None:
+    """And a dead task is noticed within a minute."""
+    credentials = Credentials()
+    parser = ConfigParser()  # with interpolation, as Airflow reads it
+    parser.read_string(
+        airflow_cfg(
+            project=tmp_path / "100% mine",
+            folder=tmp_path,
+            port=20_004,
+            credentials=credentials,
+            connections=tmp_path / "connections.json",
+        )
+    )
+    assert parser["core"]["dags_folder"] == str(tmp_path / "100% mine" / "dags")
+    assert parser["core"]["fernet_key"] == credentials.airflow_fernet
+    assert parser["api"]["host"] == "127.0.0.1"
+    assert parser["api_auth"]["jwt_secret"] == credentials.airflow_jwt
+    assert int(parser["scheduler"]["task_instance_heartbeat_timeout"]) <= 60
+
+
+def test_airflow_connections_lead_to_the_stacks_servers() -> None:
+    """Three connections, of the types that the DAGs look for."""
+    found = json.loads(connections_json(PORTS, Credentials(mysql_tally="t4lly")))
+    assert found["tally_kafka"]["extra"] == {"bootstrap.servers": "127.0.0.1:20001"}
+    assert found["tally_mysql"]["port"] == 20_003
+    assert found["tally_spark"]["conn_type"] == "spark"
+    assert found["tally_spark"]["host"] == "local[2]"

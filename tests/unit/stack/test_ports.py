@@ -1,0 +1,45 @@
+"""Ports are chosen once and kept."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tally.errors import StackError
+from tally.stack import ports as module
+from tally.stack.ports import LOOPBACK, Ports, is_free, is_listening
+
+
+def test_a_chosen_port_is_remembered(tmp_path: Path) -> None:
+    """The next start finds the same port."""
+    chosen = Ports(tmp_path / "ports.json").choose(("kafka", "mysql"))
+    assert Ports(tmp_path / "ports.json").choose(("kafka", "mysql")) == chosen
+    assert chosen["kafka"] != chosen["mysql"]
+
+
+def test_a_port_somebody_else_took_is_chosen_anew(tmp_path: Path) -> None:
+    """A stack does not insist on a port that another process listens on by now."""
+    ports = Ports(tmp_path / "ports.json")
+    before = ports.choose(("mysql",))["mysql"]
+    with socket.create_server((LOOPBACK, before)):
+        assert is_listening(before)
+        after = ports.choose(("mysql",))["mysql"]
+    assert after != before
+    assert ports.remembered() == {"mysql": after}
+
+
+def test_a_port_on_all_addresses_is_not_free() -> None:
+    """Somebody who listens everywhere listens on the loopback address too."""
+    with socket.create_server(("0.0.0.0", 0)) as other:  # noqa: S104 - the case under test
+        assert not is_free(other.getsockname()[1])
+
+
+def test_two_names_never_share_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that does not run keeps its port from the others."""
+    monkeypatch.setattr(module, "PORTS", range(31_990, 31_992))
+    ports = Ports(tmp_path / "ports.json")
+    ports.choose(("kafka",))
+    ports.choose(("mysql",))
+    assert len(set(ports.remembered().values())) == 2
+    with pytest.raises(StackError, match="no free port"):
+        ports.choose(("airflow",))

@@ -1,0 +1,72 @@
+"""Files with passwords are for their owner, and whole."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tally.errors import StackError
+from tally.stack.credentials import Credentials
+from tally.stack.private_files import read_json, write_private
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_a_private_file_is_0600_whatever_the_umask(tmp_path: Path) -> None:
+    """Neither a lax umask nor an older, open file lets others read."""
+    path = tmp_path / "stack.toml"
+    path.write_text("old")
+    path.chmod(0o644)
+    before = os.umask(0)
+    try:
+        write_private(path, "new")
+        write_private(tmp_path / "other", "new")
+    finally:
+        os.umask(before)
+    assert mode(path) == mode(tmp_path / "other") == 0o600
+    assert path.read_text() == "new"
+
+
+def test_a_failed_write_leaves_the_old_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader never sees half a file, and no temporary one stays."""
+    path = tmp_path / "stack.toml"
+    write_private(path, "old")
+
+    def fail(descriptor: int) -> None:
+        raise OSError(28, f"no space left for {descriptor}")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="no space"):
+        write_private(path, "new")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["stack.toml"]
+    assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_a_file_we_did_not_write_is_an_error(tmp_path: Path, text: str) -> None:
+    """Not a crash with a traceback."""
+    (tmp_path / "ports.json").write_text(text)
+    with pytest.raises(StackError):
+        read_json(tmp_path / "ports.json")
+
+
+def test_credentials_are_made_once_and_hidden(tmp_path: Path) -> None:
+    """Each stack has its own; they show in no repr."""
+    path = tmp_path / "credentials.json"
+    first = Credentials.of(path)
+    assert Credentials.of(path) == first
+    assert Credentials.of(tmp_path / "other.json") != first
+    assert mode(path) == 0o600
+    assert first.mysql_root not in repr(first)
+
+
+def test_a_newer_version_adds_the_credentials_it_needs(tmp_path: Path) -> None:
+    """Those that are known stay."""
+    path = tmp_path / "credentials.json"
+    write_private(path, '{"mysql_root": "known", "forgotten": "x"}')
+    assert Credentials.of(path).mysql_root == "known"
+    assert len(Credentials.of(path).mysql_tally) >= 24

@@ -1,0 +1,158 @@
+"""Started processes are found again, and only they."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tally.errors import StackError
+from tally.stack import processes as module
+from tally.stack.private_files import read_json, write_private_json
+from tally.stack.processes import Command, Processes
+
+SLEEP = "import time; time.sleep(60)"
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    processes = Processes(run=tmp_path / "run", logs=tmp_path / "logs")
+    yield processes
+    processes.stop("part", timeout_s=1)
+
+
+@pytest.fixture
+def stranger() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is not ours to end."""
+    with subprocess.Popen([sys.executable, "-c", SLEEP]) as process:
+        yield process
+        process.kill()
+
+
+def python(code: str) -> Command:
+    return Command(argv=(sys.executable, "-c", code), cwd=Path.cwd(), env=dict(os.environ))
+
+
+def wait_for_log(processes: Processes, text: str) -> list[str]:
+    for _ in range(200):
+        if text in "\n".join(lines := processes.log_tail("part")):
+            return list(lines)
+        time.sleep(0.05)
+    raise AssertionError(f"{text} never came: {lines}")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE  # nobody reaps in a container
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_process_is_found_by_another_front(processes: Processes, tmp_path: Path) -> None:
+    """Whoever started it may be gone."""
+    started = processes.start("part", python(SLEEP))
+    other = Processes(run=tmp_path / "run", logs=tmp_path / "logs")
+    found = other.main_process("part")
+    assert found is not None
+    assert found.pid == started.pid
+    assert other.stop("part", timeout_s=5)
+    assert processes.main_process("part") is None
+    assert processes.record("part") is None
+
+
+def test_a_reused_process_id_is_never_killed(
+    processes: Processes, tmp_path: Path, stranger: subprocess.Popen[bytes]
+) -> None:
+    """The id in the record belongs to somebody else by now."""
+    processes.start("part", python(SLEEP))
+    processes.kill("part")
+    path = tmp_path / "run" / "part.json"
+    write_private_json(path, {**read_json(path), "pid": stranger.pid})
+    assert processes.main_process("part") is None
+    assert not processes.stop("part", timeout_s=1)
+    assert stranger.poll() is None
+
+
+def test_a_front_killed_before_it_wrote_the_id_loses_nothing(
+    processes: Processes, tmp_path: Path
+) -> None:
+    """The token was written before the process was started."""
+    started = processes.start("part", python(SLEEP))
+    path = tmp_path / "run" / "part.json"
+    write_private_json(path, {**read_json(path), "pid": None, "create_time": None})
+    found = processes.main_process("part")
+    assert found is not None
+    assert found.pid == started.pid
+    assert processes.stop("part", timeout_s=5)
+    assert not psutil.pid_exists(found.pid)
+
+
+def test_the_record_is_there_before_the_process(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A front that is killed in between leaves a record, not an orphan."""
+    seen = []
+
+    def spawn(command: Command, *, token: str, log: Path) -> subprocess.Popen[bytes]:
+        record = processes.record("part")
+        seen.append(record is not None and record.token == token)
+        return original(command, token=token, log=log)
+
+    original = module._spawn
+    monkeypatch.setattr(module, "_spawn", spawn)
+    processes.start("part", python(SLEEP))
+    assert seen == [True]
+
+
+def test_what_a_part_started_ends_with_it(processes: Processes) -> None:
+    """Children in sessions of their own, orphaned ones, and ones that do not care for SIGTERM."""
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+    processes.start(
+        "part",
+        python(
+            "import subprocess, sys\n"
+            f"child = subprocess.Popen([sys.executable, '-c', {stubborn!r}],"
+            " start_new_session=True)\n"
+            "print('child', child.pid, flush=True)\n"
+        ),
+    )
+    child = int(wait_for_log(processes, "child")[0].split()[1])
+    time.sleep(0.3)  # for the child to ignore SIGTERM
+    assert processes.stop("part", timeout_s=0.5)
+    assert not is_alive(child)
+
+
+def test_a_crash_is_seen_and_its_last_words_are_kept(processes: Processes) -> None:
+    """The record stays until somebody stops the part; the log of the start before too."""
+    processes.start("part", python("print('one')"))
+    wait_for_log(processes, "one")
+    processes.start("part", python("print('x\\n' * 50 + 'two'); raise SystemExit(3)"))
+    lines = wait_for_log(processes, "two")
+    assert len(lines) == module.LOG_TAIL_LINES
+    for _ in range(100):
+        if processes.main_process("part") is None:
+            break
+        time.sleep(0.05)
+    assert processes.main_process("part") is None
+    assert processes.record("part") is not None
+    assert processes.log("part").with_suffix(".log.1").read_text() == "one\n"
+    assert processes.log("part").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_program_that_is_not_there_is_an_error(processes: Processes, tmp_path: Path) -> None:
+    """Nothing is remembered of it."""
+    with pytest.raises(StackError, match="cannot start part"):
+        processes.start("part", Command(argv=("/no/such",), cwd=tmp_path, env={}))
+    assert processes.record("part") is None
+
+
+def test_a_record_of_another_version_can_be_read(processes: Processes, tmp_path: Path) -> None:
+    """A stack that an older or newer Tally started can still be taken down."""
+    processes.start("part", python(SLEEP))
+    path = tmp_path / "run" / "part.json"
+    write_private_json(path, {**read_json(path), "invented_later": 1})
+    assert processes.main_process("part") is not None

@@ -1,0 +1,367 @@
+"""Line formats: what the configuration may say, and what it is told when it may not."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tally.errors import ConfigError
+from tally.line_format import (
+    CATALOGUE,
+    FIXED_LAYOUT,
+    LineFormat,
+    MalformedReason,
+    parse_line_format,
+)
+from tally.line_pattern import parse_pattern
+from tally.line_time import parse_time_format
+
+KEY = "pipelines.error_log.line_format"
+PATTERN = r"(?<time>\S+ \S+) (?<level>\w+)"
+TIME_FORMAT = "yyyy-MM-dd HH:mm:ss"
+
+
+def refused(value: object) -> str:
+    with pytest.raises(ConfigError) as raised:
+        parse_line_format(value, key=KEY)
+    return str(raised.value)
+
+
+def refused_pattern(pattern: str) -> str:
+    return refused({"pattern": pattern, "time_format": TIME_FORMAT})
+
+
+def refused_time_format(time_format: str) -> str:
+    return refused({"pattern": PATTERN, "time_format": time_format})
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_every_name_of_the_catalogue_is_a_configuration_value(name: str) -> None:
+    """A name gives the format of that name, with its description and an example."""
+    line_format = parse_line_format(name, key=KEY)
+    assert line_format.name == name
+    assert line_format.description
+    assert line_format.example
+
+
+def test_the_fixed_layout_is_the_only_one_without_a_pattern() -> None:
+    """The fixed layout takes the fast path, all others go through their pattern."""
+    assert [f.name for f in CATALOGUE.values() if f.is_fixed] == ["fixed"]
+    assert parse_line_format("fixed", key=KEY) is FIXED_LAYOUT
+
+
+def test_an_unknown_name_is_told_which_names_there_are() -> None:
+    """The error names the key, the value and every allowed name."""
+    message = refused("log5j")
+    assert KEY in message
+    assert "'log5j'" in message
+    assert all(name in message for name in CATALOGUE)
+
+
+@pytest.mark.parametrize(("name", "advice"), [("syslog", "rfc5424"), ("klog", "json")])
+def test_formats_that_print_no_year_are_refused_with_a_way_out(name: str, advice: str) -> None:
+    """A year cannot be guessed; the error says so and what to do instead."""
+    message = refused(name)
+    assert "no year" in message
+    assert advice in message
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"pattern": PATTERN},
+        {"time_format": TIME_FORMAT},
+        {"pattern": PATTERN, "time_format": TIME_FORMAT, "colour": "red"},
+        {},
+        7,
+        None,
+        [PATTERN, TIME_FORMAT],
+    ],
+)
+def test_a_table_has_exactly_a_pattern_and_a_time_format(value: object) -> None:
+    """Anything else is refused and told the two keys."""
+    message = refused(value)
+    assert KEY in message
+    assert "pattern and time_format" in message
+
+
+@pytest.mark.parametrize("part", ["pattern", "time_format"])
+@pytest.mark.parametrize("text", ["", 7])
+def test_both_parts_of_a_table_are_texts(part: str, text: object) -> None:
+    """An empty text or a number is refused under the part's own key."""
+    table: dict[str, object] = {"pattern": PATTERN, "time_format": TIME_FORMAT} | {part: text}
+    assert f"{KEY}.{part} = {text!r}" in refused(table)
+
+
+def test_a_table_becomes_a_custom_line_format() -> None:
+    """The two texts are kept as they were written."""
+    line_format = parse_line_format({"pattern": PATTERN, "time_format": TIME_FORMAT}, key=KEY)
+    assert line_format == LineFormat(name="custom", pattern=PATTERN, time_format=TIME_FORMAT)
+    assert not line_format.is_fixed
+
+
+@pytest.mark.parametrize(
+    ("pattern", "complaint"),
+    [
+        (r"(?<level>\w+)", "(?<time>…)"),
+        (r"(?<time>\S+)", "(?<level>…)"),
+        (r"(?<time>\S+) (?<level>\w+) (?<level>\w+)", "no regular expression"),
+        (r"(?<time>\S+ (?<level>\w+)", "no regular expression"),
+        (r"(?<time>\S+)) (?<level>\w+)", "never opened"),
+        (r"(?<time>[0-9+) (?<level>\w+)", "character class"),
+        (r"(?<time>\S+) (?<level>\w{3,2})", "no regular expression"),
+        (r"* (?<time>\S+) (?<level>\w+)", "nothing before it"),
+        (r"{x} (?<time>\S+) (?<level>\w+)", r"\{"),
+        ("(?<time>\\S+) (?<level>\\w+)\\", "escapes"),
+    ],
+)
+def test_a_pattern_that_is_no_regular_expression_or_lacks_a_group_is_refused(
+    pattern: str, complaint: str
+) -> None:
+    """The error names the key, the pattern and what is wrong with it."""
+    message = refused_pattern(pattern)
+    assert f"{KEY}.pattern = {pattern!r}" in message
+    assert complaint in message
+
+
+@pytest.mark.parametrize(
+    "construct",
+    [
+        r"\p{Alpha}",
+        r"\h",
+        r"\Z",
+        r"\z",
+        r"\A",
+        r"\Qx\E",
+        r"\1",
+        r"\x4",
+        r"(?s)",
+        r"(?x: a )",
+        r"(?P=time)",
+        r"(?(1)a|b)",
+        r"(?<a_b>x)",
+        r"(?#note)",
+        r"[a-z&&[^b]]",
+        r"[[:alpha:]]",
+        r"[]a]",
+        r"[\b]",
+        r"a{,3}",
+        r"x(?i)",
+    ],
+)
+def test_what_java_and_python_read_differently_is_refused(construct: str) -> None:
+    """Else the configuration would be checked with another meaning than it is run with."""
+    message = refused_pattern(rf"(?<time>\S+) (?<level>\w+) {construct}")
+    assert f"{KEY}.pattern" in message
+
+
+@pytest.mark.parametrize(
+    "construct",
+    [r"(?:a+)+", r"(?:\w+ ?)*", r"(?:a|b)*", r"(?:ab)+?", r"(?:a*){9}", r"(?:a|a){30}", ".*.*.*"],
+)
+def test_a_repeat_that_one_odd_line_could_keep_busy_is_refused(construct: str) -> None:
+    """Backtracking without end would stop the batch, and every batch after it."""
+    message = refused_pattern(rf"(?<time>\S+) (?<level>\w+) {construct}")
+    assert "repeats" in message
+    assert "possessive" in message
+
+
+@pytest.mark.parametrize(
+    "construct",
+    [
+        r"(?:a++)*+",
+        r"(?:\w++ )*+",
+        r"(?:\w++ ){0,9}",
+        r"(?:ab){2}",
+        r"(?:a|b)?",
+        r"(?>a|b){0,9}",
+        r".*?x.*",
+        r"(?:[^\]]*\])?",
+        r"\x41\u0042\-\.\[\]\{",
+        r"[^\]\[\-a-f\d ]",
+        r"(?i:warn)(?=x)(?!y)(?<=z)(?<!z)",
+        r"\bword\b$",
+        r"^a|b",
+        r"é",
+    ],
+)
+def test_what_both_read_alike_and_in_bounded_time_is_accepted(construct: str) -> None:
+    """The rules against runaway patterns leave a way to say the same."""
+    pattern = rf"(?<time>\S+ \S+) (?<level>\w+) {construct}"
+    parse_line_format({"pattern": pattern, "time_format": TIME_FORMAT}, key=KEY)
+
+
+def test_both_spellings_of_a_named_group_mean_the_same() -> None:
+    """Python's ``(?P<time>…)`` and Java's ``(?<time>…)`` give one line format."""
+    java = parse_pattern(PATTERN)
+    python = parse_pattern(PATTERN.replace("(?<", "(?P<"))
+    assert java.java == python.java == PATTERN
+    assert java.python == python.python
+
+
+def test_what_differs_in_spelling_only_is_translated_for_java() -> None:
+    r"""``$`` and ``\b`` depend on Java's version and on stray line ends; their translations do not."""
+    java = parse_pattern(PATTERN + r"\b[$.]$").java
+    assert java == PATTERN + r"(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))[$.]\z"
+
+
+@pytest.mark.parametrize("time_format", ["MMM dd HH:mm:ss", "MM-dd HH:mm:ss", "HH:mm:ss,SSS"])
+def test_a_time_format_without_a_year_is_refused_with_the_reason(time_format: str) -> None:
+    """It says that the year would be a guess, and what to have the program print instead."""
+    message = refused_time_format(time_format)
+    assert f"{KEY}.time_format = {time_format!r}" in message
+    assert "no year" in message
+    assert "guess" in message
+    assert "RFC 5424" in message
+
+
+@pytest.mark.parametrize(
+    ("time_format", "complaint"),
+    [
+        ("yyyy-dd HH:mm", "no month"),
+        ("yyyy-MM HH:mm", "no day"),
+        ("yyyy-MM-dd mm:ss", "no hour"),
+        ("yyyy-MM-dd HH", "no minute"),
+        ("yyyy-MM-dd hh:mm:ss", "12-hour"),
+        ("yyyy-MM-dd HH:mm a", "mixes"),
+        ("yyyy-MM-dd HH hh:mm a", "mixes"),
+        ("yyyy-yyyy-MM-dd HH:mm", "twice"),
+        ("yyyy yy-MM-dd HH:mm", "twice"),
+        ("yyyy-MM-dd MMM HH:mm", "twice"),
+        ("yyyy-MM-dd HH:mm:ss.S SSS", "twice"),
+        ("YYYY-MM-dd HH:mm", "week"),
+        ("yyyy-MM-DD HH:mm", "day of the year"),
+        ("yyyy-M-dd HH:mm", "MM"),
+        ("yyyy-MM-dd H:mm", "HH"),
+        ("yyyy-MMMM-dd HH:mm", "allowed are"),
+        ("yyyy-MM-ddTHH:mm", "allowed are"),
+        ("yyyy-MM-dd HH:mm:ssXXX", "wall clock"),
+        ("yyyy-MM-dd HH:mm:ss z", "wall clock"),
+        ("yyyy-MM-dd kk:mm", "HH"),
+        ("yyyy-MM-dd HH:mm:ss.SSSSSSSSSS", "S"),
+        ("yyyy-MM-dd[ HH:mm]", "reserves"),
+        ("yyyy-MM-dd'T HH:mm", "never closed"),
+        ("yyyy年MM月dd日 HH:mm", "ASCII"),
+        ("yyyy-MM-dd\tHH:mm", "ASCII"),
+        ("yyyy-MM-dd'\t'HH:mm", "ASCII"),
+    ],
+)
+def test_a_time_format_that_does_not_fix_the_minute_is_refused(
+    time_format: str, complaint: str
+) -> None:
+    """The error names the key, the time format and what is wrong with it."""
+    message = refused_time_format(time_format)
+    assert f"{KEY}.time_format = {time_format!r}" in message
+    assert complaint in message
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("yyyy-MM-dd HH:mm:ss", "2017-07-30 14:09:08"),
+        ("yyyy-MM-dd'T'HH:mm", "2017-07-30T14:09"),
+        ("yyMMdd HHmmss", "170730 140908"),
+        ("EEE MMM dd HH:mm:ss.SSSSSS yyyy", "Sun Jul 30 14:09:08.123456 2017"),
+        ("dd.MM.yyyy 'um' hh:mm a", "30.07.2017 um 02:09 PM"),
+        ("yyyy''MM''dd 'o''clock' HHmm", "2017'07'30 o'clock 1409"),
+    ],
+)
+def test_the_parts_of_a_time_format_tell_where_its_fields_stand(text: str, time: str) -> None:
+    """Cut at its parts, a time gives its literals and, for fields, no literal at all."""
+    time_format = parse_time_format(text)
+    assert time_format.width == len(time)
+    pieces = [(part, time[part.position - 1 :][: part.width]) for part in time_format.parts]
+    assert "".join(piece for _, piece in pieces) == time
+    assert all(piece == part.literal for part, piece in pieces if part.literal)
+    assert all(re.fullmatch(r"\w+", piece) for part, piece in pieces if part.letters)
+
+
+def test_a_field_is_found_by_any_of_its_spellings() -> None:
+    """The position of a field does not depend on how it is written."""
+    time_format = parse_time_format("yyyy MMM dd HH:mm")
+    month = time_format.part("MM", "MMM")
+    assert month is not None
+    assert (month.letters, month.position, month.width) == ("MMM", 6, 3)
+    assert time_format.part("ss") is None
+
+
+@pytest.mark.parametrize("name", [name for name, f in CATALOGUE.items() if not f.is_fixed])
+def test_the_example_of_a_pattern_format_matches_it(name: str) -> None:
+    """Python finds both groups in the example, and the time as wide as the time format."""
+    line_format = CATALOGUE[name]
+    found = line_format.parsed_pattern.python.match(line_format.example)
+    assert found is not None
+    assert len(found["time"]) == line_format.parsed_time_format.width
+    assert found["level"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "time_format"), [(PATTERN, ""), ("", TIME_FORMAT), (PATTERN, "yyyy"), ("(", "x")]
+)
+def test_a_line_format_cannot_be_built_wrong(pattern: str, time_format: str) -> None:
+    """Construction checks what the configuration checks."""
+    with pytest.raises(ValueError, match=r"."):
+        LineFormat(name="custom", pattern=pattern, time_format=time_format)
+
+
+def test_the_fingerprint_identifies_what_is_counted() -> None:
+    """It is the same for the same meaning and differs in pattern, time format and level names."""
+    base = LineFormat(name="a", pattern=PATTERN, time_format=TIME_FORMAT)
+    same = LineFormat(
+        name="b", description="d", pattern=PATTERN.replace("?<", "?P<"), time_format=TIME_FORMAT
+    )
+    others = [
+        LineFormat(name="a", pattern=PATTERN + " ", time_format=TIME_FORMAT),
+        LineFormat(name="a", pattern=PATTERN, time_format="yyyy/MM/dd HH:mm:ss"),
+        LineFormat(name="a", pattern=PATTERN, time_format=TIME_FORMAT, level_names={"3": "err"}),
+        FIXED_LAYOUT,
+    ]
+    assert base.fingerprint() == same.fingerprint()
+    assert len({f.fingerprint() for f in [base, *others]}) == 1 + len(others)
+
+
+def test_the_fingerprint_is_the_same_in_every_release() -> None:
+    """The ledger keeps it: a change here says that old counts meant something else."""
+    assert FIXED_LAYOUT.fingerprint() == "fixed:1"
+    base = LineFormat(name="a", pattern=PATTERN, time_format=TIME_FORMAT)
+    assert base.fingerprint() == "pattern:1:71d080a6936c7c01"
+
+
+def test_levels_are_what_the_line_prints_unless_the_format_names_them() -> None:
+    """Without names a level is compared as it is; with names it stands for what is printed."""
+    assert CATALOGUE["log4j"].printed_levels(["WARN", "ERROR", "WARN"]) == ("ERROR", "WARN")
+    errors = CATALOGUE["rfc5424"].printed_levels(["err"])
+    assert len(errors) == 24
+    assert {int(priority) % 8 for priority in errors} == {3}
+
+
+def test_a_level_that_the_format_does_not_have_is_refused() -> None:
+    """The error names the level and the levels there are."""
+    with pytest.raises(ValueError, match="ERROR: not a level of rfc5424; it has emerg, alert"):
+        CATALOGUE["rfc5424"].printed_levels(["err", "ERROR"])
+
+
+def test_the_reasons_are_stable() -> None:
+    """They stand in the ledger's dead letters and in the documentation."""
+    assert [str(reason) for reason in MalformedReason] == [
+        "null-value",
+        "empty-value",
+        "no-match",
+        "no-time",
+        "time-invalid",
+        "time-out-of-range",
+        "no-level",
+    ]
+
+
+def test_a_line_format_costs_no_heavy_import() -> None:
+    """The configuration is parsed in every Airflow process: neither Spark nor a client comes in."""
+    program = (
+        "import sys, tally.line_format; "
+        "print(sorted({'pyspark', 'confluent_kafka', 'pymysql', 'airflow'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

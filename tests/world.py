@@ -1,0 +1,262 @@
+"""One pipeline of a test's own, and what a test does to it from outside.
+
+Rows are read through connections of the test's own, never through Tally's code.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pymysql
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from tally.audit import Verdict, audit_ledger
+from tally.kafka import Kafka
+from tally.migrations import migrate
+from tally.minute import Planned, Ran, plan_batch, run_batch
+from tally.model import TopicPartition
+from tally.mysql import Row
+from tally.settings import Settings, load_settings
+from tally.stack.stack import Stack
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Value = str | bytes | None
+
+
+@dataclass
+class World:
+    """A pipeline named ``name`` that reads ``topic`` and counts into the table ``name``."""
+
+    stack: Stack
+    config: Path
+    name: str
+    topic: str
+    keys: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def create(cls, stack: Stack, folder: Path, *, partitions: int = 2, **keys: Any) -> "World":
+        """A new pipeline with a new topic; ``keys`` are further settings of the pipeline."""
+        name = f"p_{secrets.token_hex(5)}"
+        world = cls(stack=stack, config=folder / "tally.toml", name=name, topic=name)
+        world.configure(**keys)
+        migrate(world.settings)
+        world.create_topic(partitions)
+        return world
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration, read anew."""
+        return load_settings(self.config)
+
+    def configure(self, **keys: Any) -> None:
+        """Write the pipeline's settings; ``keys`` replace those of the same name."""
+        self.keys = {"topics": [self.topic], **self.keys, **keys}
+        make_settings(self.stack, self.config, {self.name: self.keys})
+
+    # --- Kafka
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """A client of the test's own."""
+        return AdminClient({"bootstrap.servers": self.settings.kafka.bootstrap_servers})
+
+    def create_topic(self, partitions: int, topic: str | None = None, **config: str) -> None:
+        """Create a topic and wait until Kafka serves it."""
+        topic = topic or self.topic
+        new = NewTopic(topic, partitions, 1, config=config)
+        self.admin.create_topics([new])[topic].result(30)
+        self._wait_for(lambda: self._partitions(topic) == partitions)
+
+    def delete_topic(self, topic: str | None = None) -> None:
+        """Delete a topic and wait until it is gone."""
+        topic = topic or self.topic
+        self.admin.delete_topics([topic])[topic].result(30)
+        self._wait_for(lambda: self._partitions(topic) == 0)
+
+    def add_partitions(self, total: int) -> None:
+        """Let the topic have so many partitions in all."""
+        self.admin.create_partitions([NewPartitions(self.topic, total)])[self.topic].result(30)
+        self._wait_for(lambda: self._partitions(self.topic) == total)
+
+    def delete_records(self, partition: int, before: int) -> None:
+        """What retention does: let the partition begin at an offset."""
+        from confluent_kafka import TopicPartition as Offset  # noqa: PLC0415
+
+        wanted = Offset(self.topic, partition, before)
+        for future in self.admin.delete_records([wanted]).values():
+            future.result(30)
+
+    def end(self, partition: int, *, read_committed: bool) -> int:
+        """The last stable offset of a partition, or its high watermark."""
+        snapshot = Kafka(self.settings.kafka).snapshot([self.topic], read_committed=read_committed)
+        return snapshot.topics[self.topic].partitions[partition].end
+
+    def produce(
+        self,
+        lines: Iterable[Value],
+        partition: int = 0,
+        *,
+        topic: str | None = None,
+        **options: Any,
+    ) -> None:
+        """Write lines to a partition and wait until the broker has them."""
+        producer = self.producer(**options)
+        for line in lines:
+            value = line.encode() if isinstance(line, str) else line
+            self._produce_one(producer, topic or self.topic, partition, value)
+        assert producer.flush(60) == 0
+
+    def producer(self, **options: Any) -> Producer:
+        """A producer of the test's own."""
+        servers = self.settings.kafka.bootstrap_servers
+        return Producer({"bootstrap.servers": servers, "message.max.bytes": 20_000_000, **options})
+
+    @staticmethod
+    def _produce_one(producer: Producer, topic: str, partition: int, value: bytes | None) -> None:
+        while True:
+            try:
+                producer.produce(topic, value=value, partition=partition)
+            except BufferError:
+                producer.poll(0.5)
+                continue
+            producer.poll(0)
+            return
+
+    def _partitions(self, topic: str) -> int:
+        found = self.admin.list_topics(timeout=10).topics.get(topic)
+        return len(found.partitions) if found is not None and found.error is None else 0
+
+    @staticmethod
+    def _wait_for(condition: Any, timeout_s: float = 30) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, "Kafka did not get there in time"
+            time.sleep(0.05)
+
+    # --- MySQL, on connections of the test's own
+
+    def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """Rows of a query on a fresh connection."""
+        with closing(self.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute(statement, parameters)
+            return list(cursor.fetchall())
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> None:
+        """Run and commit a statement on a fresh connection."""
+        with closing(self.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute(statement, parameters)
+            connection.commit()
+
+    def connect(self, **options: Any) -> "pymysql.Connection[Any]":
+        """A connection as the application's user."""
+        mysql = self.settings.mysql
+        arguments: dict[str, Any] = {
+            "host": mysql.host,
+            "port": mysql.port,
+            "user": mysql.user,
+            "password": mysql.password.get_secret_value(),
+            "database": mysql.database,
+            "cursorclass": pymysql.cursors.DictCursor,
+            **options,
+        }
+        return pymysql.connect(**arguments)
+
+    def connect_as_root(self, **options: Any) -> "pymysql.Connection[Any]":
+        """A connection as MySQL's root."""
+        password = self.stack.credentials().mysql_root
+        return self.connect(user="root", password=password, **options)
+
+    # --- what a test looks at
+
+    def plan(self) -> Planned:
+        """Plan the pipeline's next batch."""
+        return plan_batch(self.settings, self.name)
+
+    def run(self, batch_id: int, spark: "SparkSession") -> Ran:
+        """Count and commit a batch with the session's Spark."""
+
+        def factory() -> "AbstractContextManager[SparkSession]":
+            return nullcontext(spark)
+
+        return run_batch(self.settings, batch_id, factory)
+
+    def minute(self, spark: "SparkSession") -> Ran | None:
+        """Plan and run once; None when nothing was new."""
+        planned = self.plan()
+        return None if planned.batch is None else self.run(planned.batch.batch_id, spark)
+
+    def counts(self) -> dict[str, int]:
+        """The result table, as ``{"2017-07-30 14:09": 3}``."""
+        rows = self.rows(
+            f"select date_format(log_time, '%%Y-%%m-%%d %%H:%%i') as minute, log_count"
+            f" from `{self.name}` order by log_time"
+        )
+        return {row["minute"]: row["log_count"] for row in rows}
+
+    def offsets(self) -> dict[int, tuple[int, int]]:
+        """Start and next offset of each partition of the current topic."""
+        rows = self.rows(
+            "select o.partition_id, o.start_offset, o.next_offset from partition_offset o"
+            " join topic_incarnation i using (incarnation_id)"
+            " where i.pipeline = %s and i.topic = %s and i.state = 'current'",
+            (self.name, self.topic),
+        )
+        return {row["partition_id"]: (row["start_offset"], row["next_offset"]) for row in rows}
+
+    def batches(self) -> list[Row]:
+        """The pipeline's batches, oldest first."""
+        return self.rows("select * from batch where pipeline = %s order by batch_id", (self.name,))
+
+    def segments(self) -> list[Row]:
+        """The pipeline's segments with their topic, oldest first."""
+        return self.rows(
+            "select s.*, i.topic, i.topic_id from segment s"
+            " join topic_incarnation i using (incarnation_id)"
+            " where i.pipeline = %s order by s.segment_id",
+            (self.name,),
+        )
+
+    def dead_letters(self) -> list[Row]:
+        """The pipeline's dead letters, in order of partition and offset."""
+        return self.rows(
+            "select s.partition_id, d.record_offset, d.reason, d.value, d.value_bytes"
+            " from dead_letter d join segment s using (segment_id)"
+            " join topic_incarnation i using (incarnation_id)"
+            " where i.pipeline = %s order by s.partition_id, d.record_offset",
+            (self.name,),
+        )
+
+    def audit(self) -> Verdict:
+        """What the audit says."""
+        return audit_ledger(self.settings, self.name)
+
+    def partition(self, number: int) -> TopicPartition:
+        """A partition of the topic."""
+        return TopicPartition(topic=self.topic, partition=number)
+
+
+def make_settings(stack: Stack, path: Path, pipelines: Mapping[str, Mapping[str, Any]]) -> Settings:
+    """Write a configuration that leads to the stack's servers, and read it."""
+    tables = [stack.overlay.read_text(encoding="utf-8")]
+    for name, keys in pipelines.items():
+        lines = [f"{key} = {_toml(value)}" for key, value in keys.items()]
+        tables.append("\n".join([f"[pipelines.{name}]", *lines]))
+    path.touch(mode=0o600)
+    path.write_text("\n\n".join(tables) + "\n", encoding="utf-8")
+    return load_settings(path)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + " }"
+    # Strings, numbers, booleans and lists of them look the same in JSON and TOML.
+    return json.dumps(value)
