@@ -24,7 +24,7 @@ from tally.line_time import MONTHS, WEEKDAYS, TimeFormat, TimePart
 
 _FIXED_SHAPE: Final = r"\A[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\z"
 _LEVEL_ENDS: Final = (b" ", b"\t", b"\r", b"\n", b"")
-_CUT: Final = "\x01"
+_MARK: Final = "\n"
 _TO_THE_END: Final = 2**31 - 1
 
 
@@ -90,15 +90,15 @@ def _pattern_columns(value: Column, line_format: LineFormat, levels: Sequence[st
     time_format = line_format.parsed_time_format
     found = _time_and_level(value, line_format.parsed_pattern.java).cast("binary")
     time = _normalised(found, time_format).cast("binary")
-    level = F.substring(found, time_format.width + 2, _TO_THE_END)
+    level = F.substring(found, time_format.width + 3, _TO_THE_END)
     checks = [*_literal_checks(found, time_format), *_time_checks(time)]
     well_formed = _all([*checks, time >= _bytes(b"1"), F.length(level) > 0])
     reason = (
         F.when(well_formed, F.lit(None))
         .when(value.isNull(), MalformedReason.NULL_VALUE.value)
         .when(F.length(value) == 0, MalformedReason.EMPTY_VALUE.value)
-        .when(found == _bytes(_CUT.encode()), MalformedReason.NO_MATCH.value)
-        .when(F.substring(found, 1, 1) == _bytes(_CUT.encode()), MalformedReason.NO_TIME.value)
+        .when(F.substring(found, 1, 1) != _bytes(_MARK.encode()), MalformedReason.NO_MATCH.value)
+        .when(F.substring(found, 2, 1) == _bytes(_MARK.encode()), MalformedReason.NO_TIME.value)
         .when(~F.coalesce(_all(checks), F.lit(False)), MalformedReason.TIME_INVALID.value)
         .when(time < _bytes(b"1"), MalformedReason.TIME_OUT_OF_RANGE.value)
         .otherwise(MalformedReason.NO_LEVEL.value)
@@ -108,20 +108,23 @@ def _pattern_columns(value: Column, line_format: LineFormat, levels: Sequence[st
 
 
 def _time_and_level(value: Column, java_pattern: str) -> Column:
-    r"""The groups ``time`` and ``level`` with ``\x01`` between, in one run of the pattern.
+    r"""``\n``, the group ``time``, ``\n`` and the group ``level``, in one run of the pattern.
 
-    The replacement covers the whole line whether the pattern matches or not, so a line cannot pass
-    itself off as a result; groups that took no part are empty.
+    A line in which the pattern finds nothing stays as it is and thus has no ``\n``, so no line can
+    pass itself off as a result. A group that took no part is empty.
     """
     head = F.substring(value, 1, HEAD_BYTES).cast("string")
     line = F.substring_index(F.substring_index(head, "\n", 1), "\r", 1)
-    total = rf"(?d)\A(?:(?:{java_pattern})[^\n]*|[^\n]*)\z"
-    return F.regexp_replace(line, total, rf"${{time}}{_CUT}${{level}}")
+    whole_line = rf"(?d)\A(?:{java_pattern})[^\n]*+"
+    return F.regexp_replace(line, whole_line, rf"{_MARK}${{time}}{_MARK}${{level}}")
 
 
 def _literal_checks(found: Column, time_format: TimeFormat) -> list[Column]:
     """That the literals, fractions and weekdays of the time stand where they should."""
-    checks = [F.substring(found, time_format.width + 1, 1) == _bytes(_CUT.encode())]
+    checks = [
+        F.substring(found, position, 1) == _bytes(_MARK.encode())
+        for position in (1, time_format.width + 2)
+    ]
     for part in time_format.parts:
         text = _piece(found, part)
         if part.literal:
@@ -170,7 +173,7 @@ def _hour_of_day(hour: Column, marker: Column) -> Column:
 
 
 def _piece(found: Column, part: TimePart) -> Column:
-    return F.substring(found, part.position, part.width).cast("string")
+    return F.substring(found, part.position + 1, part.width).cast("string")
 
 
 def _time_checks(line: Column) -> list[Column]:

@@ -20,7 +20,7 @@ _CLASS_ESCAPES: Final = "dDsSwWt"
 _JAVA_WORD_BOUNDARY: Final = r"(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))"
 _NAMED_GROUP: Final = re.compile(r"\(\?P?<([A-Za-z][A-Za-z0-9]*)>")
 _PLAIN_GROUP: Final = re.compile(r"\(\?(?::|=|!|<=|<!|>|i:)|\((?!\?)")
-_ATOMIC_OPENERS: Final = ("(?=", "(?!", "(?<=", "(?<!", "(?>")
+_LOOKAROUNDS: Final = frozenset({"(?=", "(?!", "(?<=", "(?<!"})
 _QUANTIFIER: Final = re.compile(r"(?:([*+?])|\{(\d+)(?:(,)(\d*))?\})([?+]?)")
 _ESCAPE: Final = re.compile(r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[ -/:-@\[-`{-~])")
 _UNBOUNDED: Final = 1 << 30
@@ -51,8 +51,10 @@ class _Atom:
 
 @dataclass(slots=True)
 class _Group:
-    atomic: bool
+    opener: str
     backtracks: bool = False
+    captures: bool = False
+    """Holds ``time`` or ``level``."""
 
 
 @dataclass(slots=True)
@@ -67,6 +69,10 @@ class _Scanner:
     groups: list[_Group] = field(default_factory=list)
     atom: _Atom | None = None
     dot_repeats: int = 0
+    chooses: bool = False
+    """There is a ``|`` outside of all groups."""
+    captures_ahead: list[bool] = field(default_factory=list)
+    """For each lookaround that holds ``time`` or ``level``: whether it stands inside of a group."""
 
     def scan(self) -> None:
         while self.at < len(self.text):
@@ -85,6 +91,7 @@ class _Scanner:
                     self._take(1)
                 case "|":
                     self._backtrack_if(backtracks=True)
+                    self.chooses |= not self.groups
                     self._take(1)
                 case "$":
                     self._take(1, java=r"\z", python=r"\Z")
@@ -143,10 +150,10 @@ class _Scanner:
             name = named[1]
             self.names.append(name)
             self._take(len(named.group()), java=f"(?<{name}>", python=f"(?P<{name}>")
-            self.groups.append(_Group(atomic=False))
+            self.groups.append(_Group(opener="(?<", captures=name in GROUPS))
         elif plain := _PLAIN_GROUP.match(self.text, self.at):
             self._take(len(plain.group()))
-            self.groups.append(_Group(atomic=plain.group() in _ATOMIC_OPENERS))
+            self.groups.append(_Group(opener=plain.group()))
         else:
             raise ValueError(
                 f"holds {self.text[self.at : self.at + 4]!r}; groups may be (…), (?:…), (?<name>…) "
@@ -157,7 +164,12 @@ class _Scanner:
         if not self.groups:
             raise ValueError("closes a group ')' that was never opened")
         group = self.groups.pop()
-        backtracks = group.backtracks and not group.atomic
+        atomic = group.opener == "(?>" or group.opener in _LOOKAROUNDS
+        backtracks = group.backtracks and not atomic
+        if self.groups:
+            self.groups[-1].captures |= group.captures
+        if group.captures and group.opener in _LOOKAROUNDS:
+            self.captures_ahead.append(bool(self.groups))
         self._backtrack_if(backtracks=backtracks)
         self._take(1)
         self.atom = _Atom(is_group=True, backtracks=backtracks)
@@ -227,6 +239,11 @@ def parse_pattern(text: str) -> LinePattern:
     missing = [f"(?<{name}>…)" for name in GROUPS if name not in scanner.names]
     if missing:
         raise ValueError(f"lacks the named group {' and '.join(missing)}")
+    if any(scanner.captures_ahead) or (scanner.captures_ahead and scanner.chooses):
+        raise ValueError(
+            "has a lookahead with the group time or level inside of a group or a choice; Java "
+            "keeps what it found there even where the rest then fails. Put it outside"
+        )
     try:
         python = re.compile("".join(scanner.python), re.ASCII)
     except re.error as error:

@@ -112,9 +112,9 @@ def recount(settings: Settings, name: str, spark: SparkFactory, progress: Progre
     held = _keep_held(segments, _snapshot(kafka, pipeline, segments), tally)
     total = sum(segment.range.offsets for segment in held)
     if held:
-        progress(0, total)
         done = 0
         with spark() as session:
+            progress(done, total)
             reader = _Reader(settings, pipeline, kafka, session)
             for chunks in rounds(join_segments(held)):
                 _count_round(reader, chunks, tally)

@@ -168,6 +168,19 @@ def test_a_repeat_that_one_odd_line_could_keep_busy_is_refused(construct: str) -
 
 
 @pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(?:(?=.*?(?<level>ERR|INF))x|y)(?<time>\d+)",
+        r"(?=.*?(?<level>ERR|INF))x(?<time>\d+)|y",
+        r"(?:(?=(?:.(?<level>ERR)))x)?(?<time>\d+)",
+    ],
+)
+def test_a_group_in_a_lookahead_that_may_be_given_up_is_refused(pattern: str) -> None:
+    """Java would report a level from an alternative that did not match."""
+    assert "lookahead" in refused_pattern(pattern)
+
+
+@pytest.mark.parametrize(
     "construct",
     [
         r"(?:a++)*+",
@@ -201,7 +214,7 @@ def test_both_spellings_of_a_named_group_mean_the_same() -> None:
 
 
 def test_what_differs_in_spelling_only_is_translated_for_java() -> None:
-    r"""``$`` and ``\b`` depend on Java's version and on stray line ends; their translations do not."""
+    r"""``$`` and ``\b`` depend on Java's version and on line ends; their translations do not."""
     java = parse_pattern(PATTERN + r"\b[$.]$").java
     assert java == PATTERN + r"(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))[$.]\z"
 

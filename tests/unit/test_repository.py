@@ -186,7 +186,7 @@ def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
             drawn.append((found[2], stack[-1]))
             stack.append(found[2])
     assert sorted(drawn) == sorted(
-        (error.__name__, error.__base__.__name__) for error in all_errors()
+        (error.__name__, error.__mro__[1].__name__) for error in all_errors()
     )
 
 

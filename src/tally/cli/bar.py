@@ -9,16 +9,23 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 
 class _BarMeter:
-    def __init__(self, progress: Progress, task: TaskID) -> None:
-        self._progress, self._task = progress, task
+    def __init__(self, progress: Progress, what: str) -> None:
+        self._progress, self._what = progress, what
+        self._task: TaskID | None = None
 
     def update(self, done: int, total: int) -> None:
+        if self._task is None:  # until then others, such as a starting Spark, may write
+            self._progress.start()
+            self._task = self._progress.add_task(self._what, total=total)
         self._progress.update(self._task, completed=done, total=total)
 
 
 @contextmanager
 def bar(what: str, unit: str) -> Iterator[_BarMeter]:
-    """A bar on stderr with counts and the time that is left; gone when the block ends."""
+    """A bar on stderr with counts and the time that is left.
+
+    It appears with the first update and is gone when the block ends.
+    """
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -27,5 +34,7 @@ def bar(what: str, unit: str) -> Iterator[_BarMeter]:
         console=Console(file=sys.stderr),
         transient=True,
     )
-    with progress:
-        yield _BarMeter(progress, progress.add_task(what, total=1))
+    try:
+        yield _BarMeter(progress, what)
+    finally:
+        progress.stop()

@@ -1,6 +1,7 @@
 """Log lines on stderr: the event's stable name and its fields."""
 
 import logging
+from pathlib import PurePath
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -13,3 +14,8 @@ class LogFormatter(logging.Formatter):
         fields = [f"{k}={v!r}" for k, v in vars(record).items() if k not in _STANDARD]
         line = " ".join([record.levelname, record.getMessage(), *fields])
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def is_worth_saying(record: logging.LogRecord) -> bool:
+    """Whether a record is no echo: py4j logs, through the root logger, what it raises anyway."""
+    return PurePath(record.pathname).parent.name != "py4j"

@@ -1,5 +1,7 @@
 """One Spark session for all the batches of a command, started when the first one needs it."""
 
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property
@@ -35,8 +37,8 @@ def quiet(settings: SparkSettings, options: str) -> SparkSettings:
     """
     if "log4j" in options:
         return settings
-    logging = f'"-Dlog4j2.configurationFile={LOGGING.as_uri()}"'
-    conf = {**settings.conf, JAVA_OPTIONS: f"{options} {logging}".strip()}
+    option = f'"-Dlog4j2.configurationFile={LOGGING.as_uri()}"'
+    conf = {**settings.conf, JAVA_OPTIONS: f"{options} {option}".strip()}
     return settings.model_copy(update={"conf": conf})
 
 
@@ -53,4 +55,19 @@ class _Session:
 
         options = session_options(self._settings).get(JAVA_OPTIONS, "")
         self._out.note(f"starting Spark on {self._settings.master}")
-        return self._cleanup.enter_context(spark_session(quiet(self._settings, options), "tally"))
+        with _interrupt_handler_kept():
+            return self._cleanup.enter_context(
+                spark_session(quiet(self._settings, options), "tally")
+            )
+
+
+@contextmanager
+def _interrupt_handler_kept() -> Iterator[None]:
+    # PySpark's own handler calls Java from inside a call to Java, which fails; stopping the session
+    # cancels its jobs just as well.
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)

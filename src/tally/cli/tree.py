@@ -13,7 +13,7 @@ from tally import __version__
 from tally.cli.app import App
 from tally.cli.command import write_examples
 from tally.cli.failures import guarded
-from tally.cli.log import LogFormatter
+from tally.cli.log import LogFormatter, is_worth_saying
 
 # Section → command → (module that defines it, one line of help). The line stands here so that
 # ``tally --help`` loads none of the modules; a test holds it equal to the command's own help.
@@ -129,6 +129,7 @@ def main() -> None:
     _survive_any_encoding()
     handler = logging.StreamHandler()
     handler.setFormatter(LogFormatter())
+    handler.addFilter(is_worth_saying)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     cli.main(prog_name="tally")
 

@@ -1,0 +1,239 @@
+"""How fast a backlog is counted, against a bare read and against peers, in one run.
+
+Usage: ``.tally/venv/bin/python -m benchmarks.throughput [--lines 10000000] [--rounds 3]``
+
+Writes lines of 71 bytes over four partitions to a topic of its own on a stack of its own, whose
+counts per minute it knows, and reads all of them in each of these ways, in turns:
+
+- ``bare``: Spark reads every record and throws it away,
+- ``tally``: plan, claim, count, check and commit of one batch into MySQL,
+- ``consumer-perf``: Kafka's own ConsumerPerformance, records thrown away, start-up excluded,
+- ``python``: a plain Python loop over confluent-kafka that counts the same in a dictionary.
+
+The result of ``tally`` and of ``python`` must be what was written, or it ends with exit code 1.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from datetime import datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as Offset
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from tally.kafka import Kafka
+from tally.ledger import results
+from tally.migrations import migrate
+from tally.minute import plan_batch, run_batch
+from tally.mysql import transaction
+from tally.settings import Settings, load_settings
+from tally.spark import reader_options, spark_session
+from tally.stack.server import Part
+from tally.stack.stack import Stack
+
+PROJECT = Path(__file__).parents[1]
+PARTITIONS = 4
+LINES_PER_MINUTE = 10_000
+LEVELS = ("INFO", "INFO", "INFO", "DEBUG", "WARN", "ERROR", "INFO", "INFO", "DEBUG", "INFO")
+CHUNK = 10_000
+
+
+def main() -> int:
+    """Run the comparison and print one line per reader."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lines", type=int, default=10_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    stack = Stack(project=PROJECT, home=PROJECT / ".tally" / "bench", announce=_say)
+    with stack.foreground([Part.KAFKA, Part.MYSQL]), TemporaryDirectory() as folder:
+        topic = f"throughput-{time.time_ns()}"
+        settings = _settings(stack, Path(folder), topic, arguments.rounds, arguments.lines)
+        migrate(settings)
+        Kafka(settings.kafka).create_topic(topic, PARTITIONS)
+        expected = _produce(settings, topic, arguments.lines)
+        with spark_session(settings.spark, "throughput") as spark:
+            return _compare(stack, settings, spark, topic, arguments, expected)
+
+
+def _compare(  # noqa: PLR0913 - all that the readers need
+    stack: Stack,
+    settings: Settings,
+    spark: SparkSession,
+    topic: str,
+    arguments: argparse.Namespace,
+    expected: Mapping[str, int],
+) -> int:
+    rounds = iter(range(arguments.rounds + 1))
+    found: dict[str, Mapping[str, int]] = {}
+
+    def tally() -> None:
+        found["tally"] = _tally(settings, spark, f"round{next(rounds)}")
+
+    def python() -> None:
+        found["python"] = _python(settings, topic, arguments.lines)
+
+    readers: dict[str, Callable[[], object]] = {
+        "bare": lambda: _bare(settings, spark, topic),
+        "tally": tally,
+        "python": python,
+    }
+    tally()  # warms the session's code, as a bare read before it would
+    seconds: dict[str, list[float]] = {name: [] for name in [*readers, "consumer-perf"]}
+    for _ in range(arguments.rounds):
+        for name, read in readers.items():
+            began = time.perf_counter()
+            read()
+            seconds[name].append(time.perf_counter() - began)
+        seconds["consumer-perf"].append(_consumer_perf(stack, settings, topic, arguments.lines))
+    bare = statistics.median(seconds["bare"])
+    _say(f"{arguments.lines:,} lines, {PARTITIONS} partitions, median of {arguments.rounds} rounds")
+    for name, values in seconds.items():
+        median = statistics.median(values)
+        _say(
+            f"  {name:14} {median:7.2f} s  {arguments.lines / median / 1e6:5.2f} million lines/s"
+            f"  {bare / median:5.2f} of the bare read"
+        )
+    wrong = [name for name, counts in found.items() if counts != expected]
+    _say(f"counts equal to what was written: {'NO: ' + ', '.join(wrong) if wrong else 'yes'}")
+    return 1 if wrong else 0
+
+
+def _settings(stack: Stack, folder: Path, topic: str, rounds: int, lines: int) -> Settings:
+    config = folder / "tally.toml"
+    overlay = stack.overlay.read_text(encoding="utf-8")
+    run = time.time_ns()
+    pipelines = "".join(
+        f'[pipelines.round{n}]\ntopics = ["{topic}"]\nresult_table = "round_{run}_{n}"\n'
+        f"max_records_per_partition = {lines}\n"
+        for n in range(rounds + 1)
+    )
+    config.touch(mode=0o600)
+    config.write_text(f"{overlay}\n{pipelines}", encoding="utf-8")
+    settings = load_settings(config)
+    # The ledger of earlier runs knows pipelines of these names with other tables.
+    with transaction(settings.mysql) as tx:
+        tx.execute("drop database if exists tally")
+        tx.execute("create database tally")
+    return settings
+
+
+def _produce(settings: Settings, topic: str, lines: int) -> dict[str, int]:
+    """Write the lines; what it returns is what any count of them must be."""
+    producer = Producer(
+        {
+            "bootstrap.servers": settings.kafka.bootstrap_servers,
+            "linger.ms": 50,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.kbytes": 1_000_000,
+        }
+    )
+    expected: Counter[str] = Counter()
+    began = datetime(2026, 1, 1)  # noqa: DTZ001 - the lines' own clock has no zone
+    for first in range(0, lines, CHUNK):
+        minute = began + timedelta(minutes=first // LINES_PER_MINUTE)
+        count = min(CHUNK, lines - first)
+        values = [_line(minute, first + n) for n in range(count)]
+        key = f"{minute:%Y-%m-%d %H:%M}"
+        expected[key] += sum(b" ERROR " in value[:26] for value in values)
+        while producer.produce_batch(
+            topic, [{"value": v} for v in values], partition=(first // CHUNK) % PARTITIONS
+        ) != count:
+            raise RuntimeError("the producer's queue is full")
+        while len(producer) > 500_000:
+            producer.poll(0.1)
+        producer.poll(0)
+    producer.flush()
+    return dict(expected)
+
+
+def _line(minute: datetime, number: int) -> bytes:
+    level = LEVELS[number % len(LEVELS)]
+    return f"{minute:%Y-%m-%d %H:%M}:{number % 60:02} {level} request {number:012}".ljust(71).encode()
+
+
+def _tally(settings: Settings, spark: SparkSession, name: str) -> dict[str, int]:
+    batch = plan_batch(settings, name).batch
+    if batch is None:
+        raise RuntimeError("there is nothing to count")
+    run_batch(settings, batch.batch_id, lambda: nullcontext(spark))
+    with transaction(settings.mysql, read_only=True) as tx:
+        return results.minutes(tx, settings.pipeline(name).table)
+
+
+def _bare(settings: Settings, spark: SparkSession, topic: str) -> None:
+    assigned = {topic: list(range(PARTITIONS))}
+    records = (
+        spark.read.format("kafka")
+        .options(**reader_options(settings.kafka, settings.pipeline("round0")))
+        .option("assign", json.dumps(assigned))
+        .load()
+    )
+    records.select(F.max("offset"), F.max(F.octet_length("value"))).collect()
+
+
+def _python(settings: Settings, topic: str, lines: int) -> dict[str, int]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": settings.kafka.bootstrap_servers,
+            "group.id": "throughput",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "check.crcs": False,
+            "fetch.queue.backoff.ms": 5,
+        }
+    )
+    consumer.assign([Offset(topic, n, 0) for n in range(PARTITIONS)])
+    counts: Counter[str] = Counter()
+    seen = 0
+    while seen < lines:
+        for message in consumer.consume(10_000, 1.0):
+            value = message.value() or b""
+            seen += 1
+            if value[20:26] == b"ERROR ":
+                counts[value[:16].decode()] += 1
+    consumer.close()
+    return dict(sorted(counts.items()))
+
+
+def _consumer_perf(stack: Stack, settings: Settings, topic: str, lines: int) -> float:
+    """Seconds that ConsumerPerformance says it fetched for."""
+    told = subprocess.run(
+        [
+            "java",
+            "-cp",
+            f"{stack.kafka_jars_dir}/*",
+            "org.apache.kafka.tools.ConsumerPerformance",
+            "--bootstrap-server",
+            settings.kafka.bootstrap_servers,
+            "--topic",
+            topic,
+            "--num-records",
+            str(lines),
+            "--timeout",
+            "30000",
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    names, values = ([c.strip() for c in line.split(",")] for line in told.splitlines()[-2:])
+    return float(values[names.index("fetch.time.ms")]) / 1000
+
+
+def _say(message: str) -> None:
+    print(message, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""``tally migrate`` on a database of the test's own."""
+
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pymysql
+import pytest
+
+from tally.errors import AccessDeniedError, MySQLUnavailableError, SchemaError
+from tally.migrations import check_migrated, migrate, pending
+from tally.minute import plan_batch
+from tally.mysql import transaction
+from tally.settings import Settings, load_settings
+from tally.stack.stack import Stack
+from tests.world import make_settings
+
+pytestmark = pytest.mark.stack
+
+SNAPSHOT = Path(__file__).parents[2] / "sql" / "schema" / "schema.sql"
+UPDATE = "TALLY_UPDATE_SCHEMA_SNAPSHOT"
+
+
+@pytest.fixture
+def empty(stack: Stack, tmp_path: Path) -> Iterator[Settings]:
+    """Settings that lead to an empty database."""
+    name = f"t_{secrets.token_hex(5)}"
+    settings = make_settings(stack, tmp_path / "tally.toml", {"first": {"topics": ["first"]}})
+    with closing(root(stack, settings)) as connection, connection.cursor() as cursor:
+        cursor.execute(f"create database {name} character set utf8mb4")
+        cursor.execute(f"grant all on {name}.* to tally@'127.0.0.1'")
+        yield load_settings(tmp_path / "tally.toml", overrides={"mysql": {"database": name}})
+        cursor.execute(f"drop database {name}")
+
+
+def root(stack: Stack, settings: Settings) -> "pymysql.Connection[pymysql.cursors.Cursor]":
+    """A connection as MySQL's root."""
+    return pymysql.connect(
+        host=settings.mysql.host,
+        port=settings.mysql.port,
+        user="root",
+        password=stack.credentials().mysql_root,
+        autocommit=True,
+    )
+
+
+def tables(settings: Settings) -> dict[str, str]:
+    """Each table's definition as MySQL tells it."""
+    with transaction(settings.mysql, read_only=True) as tx:
+        names = sorted(str(next(iter(row.values()))) for row in tx.rows("show tables"))
+        rows = {name: tx.row(f"show create table `{name}`") or {} for name in names}
+    return {name: re.sub(r" AUTO_INCREMENT=\d+", "", row["Create Table"]) for name, row in rows.items()}
+
+
+def test_the_snapshot_is_the_sum_of_the_migrations(empty: Settings) -> None:
+    """sql/schema/schema.sql shows what the migrations make, for those who read."""
+    migrate(empty)
+    made = "".join(
+        f"{definition};\n\n"
+        for name, definition in tables(empty).items()
+        if "yoyo" not in name and name != "first"
+    )
+    if os.environ.get(UPDATE):
+        SNAPSHOT.write_text(made, encoding="utf-8")
+    assert SNAPSHOT.read_text(encoding="utf-8") == made, f"run it again with {UPDATE}=1"
+
+
+def test_migrating_twice_changes_nothing(empty: Settings) -> None:
+    """The first call says what it applied, the second one nothing."""
+    assert migrate(empty) == ["0001.ledger", "table first"]
+    before = tables(empty)
+    assert migrate(empty) == []
+    assert tables(empty) == before
+    check_migrated(empty)
+
+
+def test_four_at_once_migrate_once(empty: Settings) -> None:
+    """Of several migrators one works, the others wait and find nothing to do."""
+    barrier = threading.Barrier(4)
+    applied: list[list[str]] = []
+
+    def work() -> None:
+        barrier.wait()
+        applied.append(migrate(empty))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(applied) == [[], [], [], ["0001.ledger", "table first"]]
+
+
+@pytest.mark.parametrize("after_tables", [0, 1, 3, 6, 11])
+def test_a_killed_migrator_is_taken_over(
+    empty: Settings, tmp_path: Path, after_tables: int
+) -> None:
+    """SIGKILL at any moment: the next one goes on from there, to the same tables."""
+    with subprocess.Popen(
+        [sys.executable, "-c", "from tally.cli import main; main()", "migrate"],
+        env={
+            **os.environ,
+            "TALLY_CONFIG": str(tmp_path / "tally.toml"),
+            "TALLY_MYSQL__DATABASE": empty.mysql.database,
+        },
+        stdout=subprocess.DEVNULL,
+    ) as migrator:
+        while migrator.poll() is None and len(tables(empty)) < after_tables:
+            time.sleep(0.001)
+        migrator.send_signal(signal.SIGKILL)
+    migrate(empty)
+    assert pending(empty.mysql) == []
+    check_migrated(empty)
+    assert len(tables(empty)) == 14
+
+
+def test_a_ledger_that_is_not_migrated_says_so(empty: Settings, stack: Stack) -> None:
+    """Planning names what is missing and the command that mends it."""
+    with pytest.raises(SchemaError, match=r"0001\.ledger.*tally migrate"):
+        check_migrated(empty)
+    with pytest.raises(SchemaError, match="tally migrate"):
+        plan_batch(empty, "first")
+
+
+def test_a_missing_result_table_says_so(empty: Settings) -> None:
+    """A pipeline that was configured after the last migration."""
+    migrate(empty)
+    with transaction(empty.mysql) as tx:
+        tx.execute("drop table first")
+    with pytest.raises(SchemaError, match="table first"):
+        check_migrated(empty)
+    assert migrate(empty) == ["table first"]
+
+
+def test_a_wrong_password_is_named_without_it(empty: Settings, tmp_path: Path) -> None:
+    """The user and the address are in the message, the password is not."""
+    wrong = load_settings(tmp_path / "tally.toml", overrides={"mysql": {"password": "hunter2"}})
+    with pytest.raises(AccessDeniedError, match=r"tally@127\.0\.0\.1:\d+.*Access denied") as raised:
+        migrate(wrong)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_server_that_is_down_is_retryable(empty: Settings, tmp_path: Path) -> None:
+    """The address is in the message."""
+    nowhere = load_settings(tmp_path / "tally.toml", overrides={"mysql": {"port": 9}})
+    with pytest.raises(MySQLUnavailableError, match=r"127\.0\.0\.1:9"):
+        migrate(nowhere)

@@ -1,0 +1,477 @@
+"""Line formats in Spark: every record is understood as an independent reader understands it."""
+
+import contextlib
+import io
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from tally.line_columns import parse_line
+from tally.line_format import CATALOGUE, FIXED_LAYOUT, HEAD_BYTES, LineFormat, MalformedReason
+from tests.spark.oracle import MONTHS, Outcome, expected
+
+pytestmark = pytest.mark.spark
+
+SEED = 20170730
+PATTERNS = [name for name, line_format in CATALOGUE.items() if not line_format.is_fixed]
+CLOCK_12 = LineFormat(
+    name="custom",
+    pattern=r"(?<time>\d.*?[AP]M)? ?(?<level>[A-Z]+)?:",
+    time_format="dd.MM.yyyy 'at' hh:mm a",
+)
+LEVEL_OF = {
+    "rfc5424": "err",
+    "serilog": "ERR",
+    "tomcat": "SEVERE",
+    "apache-2.2": "error",
+    "apache-2.4": "error",
+    "nginx": "error",
+} | dict.fromkeys(("zookeeper", "log4j", "spark", "hdfs"), "INFO")
+TIMES = (
+    "2017-07-30 14:09:08",
+    "2016-02-29 00:00:00",
+    "2017-02-29 12:00:00",
+    "2000-02-29 12:00:00",
+    "1900-02-29 12:00:00",
+    "2017-02-30 12:00:00",
+    "2017-04-31 12:00:00",
+    "2017-12-31 23:59:59",
+    "2017-13-01 12:00:00",
+    "2017-00-10 12:00:00",
+    "2017-01-00 12:00:00",
+    "2017-01-32 12:00:00",
+    "2017-01-01 24:00:00",
+    "2017-01-01 23:60:00",
+    "2016-12-31 23:59:60",
+    "2016-12-31 23:59:61",
+    "0000-01-01 00:00:00",
+    "0000-02-29 00:00:00",
+    "0000-13-01 00:00:00",
+    "0001-01-01 00:00:00",
+    "0999-12-31 23:59:59",
+    "1000-01-01 00:00:00",
+    "1582-10-10 12:00:00",
+    "2026-03-29 02:30:00",
+    "2026-10-25 02:30:00",
+    "2999-07-30 14:09:08",
+    "9999-12-31 23:59:59",
+)
+
+
+def parsed(
+    spark: SparkSession, values: Sequence[bytes | None], line_format: LineFormat, levels: set[str]
+) -> DataFrame:
+    rows = [(None if value is None else bytearray(value),) for value in values]
+    lines = parse_line(F.col("value"), line_format, sorted(levels))
+    return spark.createDataFrame(rows, "value binary").select(
+        lines.malformed_reason.alias("reason"), lines.minute.alias("minute")
+    )
+
+
+def outcomes(
+    spark: SparkSession,
+    values: Sequence[bytes | None],
+    line_format: LineFormat = FIXED_LAYOUT,
+    levels: set[str] | None = None,
+) -> list[Outcome]:
+    rows = parsed(spark, values, line_format, levels or {"ERROR"}).collect()
+    return [(row.reason, row.minute) for row in rows]
+
+
+@contextmanager
+def settings(spark: SparkSession, **values: str) -> Iterator[None]:
+    names = {name: "spark.sql." + name.replace("__", ".") for name in values}
+    before = {name: spark.conf.get(full) for name, full in names.items()}
+    try:
+        for name, full in names.items():
+            spark.conf.set(full, values[name])
+        yield
+    finally:
+        for name, full in names.items():
+            spark.conf.set(full, str(before[name]))
+
+
+def odd_fixed_lines(rng: random.Random, count: int) -> list[bytes | None]:
+    """Well-formed lines, lines at the edges of the calendar, and both with bytes changed."""
+    levels = ["ERROR", "ERROR", "WARN", "ERRORS", "ERRO", "error", "", "E", "FATAL"]
+    gaps = [" "] * 6 + ["  ", "\t", ""]
+    ends = [" some message", "\tx", "\r\n", "\n", "\r", "", " ERROR", ":"]
+    lines: list[bytes | None] = [None, b"", b" ", b"\n", b"\xff\xfe\x00"]
+    while len(lines) < count:
+        line = rng.choice([rng.choice(TIMES), TIMES[0], random_time(rng)])
+        line += rng.choice(gaps) + rng.choice(levels) + rng.choice(ends)
+        lines.append(mutated(rng, line.encode(), rng.choice([0, 0, 1, 1, 2, 3]), within=24))
+    return lines
+
+
+def random_time(rng: random.Random) -> str:
+    return (
+        f"{rng.choice([rng.randrange(10000), rng.randrange(1990, 2040)]):04d}"
+        f"-{rng.randrange(14):02d}-{rng.randrange(33):02d}"
+        f" {rng.randrange(26):02d}:{rng.randrange(62):02d}:{rng.randrange(62):02d}"
+    )
+
+
+def mutated(rng: random.Random, line: bytes, times: int, within: int) -> bytes:
+    """``line`` with some of its first bytes replaced, removed, doubled or swapped."""
+    changed = bytearray(line)
+    for _ in range(times):
+        at = rng.randrange(max(1, min(within, len(changed))))
+        match rng.randrange(5):
+            case 0 | 1:
+                changed[at : at + 1] = bytes(
+                    [rng.choice(b"0123456789 -:.,+TZ/[]\t\n\r\x00\x01\xe9aE")]
+                )
+            case 2:
+                del changed[at : at + 1]
+            case 3:
+                changed[at:at] = changed[at : at + 1]
+            case 4:
+                changed[at : at + 2] = changed[at : at + 2][::-1]
+    return bytes(changed)
+
+
+def printed(line_format: LineFormat, time: str) -> bytes | None:
+    """The format's example with another time; None when the format cannot print it."""
+    date, clock = time.split()
+    year, month, day = date.split("-")
+    hour, minute, second = clock.split(":")
+    if "MMM" in line_format.time_format and not 1 <= int(month) <= 12:
+        return None
+    if "yyyy" not in line_format.time_format and not year.startswith("20"):
+        return None
+    text = line_format.time_format.replace("'", "")
+    for letters, field in {
+        "EEE": "Sun",
+        "MMM": MONTHS[int(month) - 1] if "MMM" in text else "",
+        "SSSSSS": "123456",
+        "yyyy": year,
+        "yy": year[2:],
+        "MM": month,
+        "dd": day,
+        "HH": hour,
+        "mm": minute,
+        "ss": second,
+    }.items():
+        text = text.replace(letters, field)
+    found = line_format.parsed_pattern.python.match(line_format.example)
+    assert found is not None
+    start, end = found.span("time")
+    return (line_format.example[:start] + text + line_format.example[end:]).encode()
+
+
+def odd_lines(rng: random.Random, line_format: LineFormat, count: int) -> list[bytes | None]:
+    lines: list[bytes | None] = [
+        None,
+        b"",
+        b" ",
+        b"\r\n",
+        b"\xff\xfe\x00",
+        b"\x01",
+        b"\x01\x01ERROR",
+    ]
+    lines += [b"2017-07-30 14:09:08\x01ERROR", b"\x012017-07-30 14:09:08\x01ERROR"]
+    lines += [line for time in TIMES if (line := printed(line_format, time)) is not None]
+    ends = [b"", b"\r\n", b"\n" + line_format.example.encode(), b"\xff\xc3", b" ERROR"]
+    while len(lines) < count:
+        line = printed(line_format, rng.choice([rng.choice(TIMES), random_time(rng)]))
+        if line is not None:
+            times = rng.choice([0, 0, 1, 1, 1, 2])
+            lines.append(mutated(rng, line + rng.choice(ends), times, within=70))
+    return lines
+
+
+def assert_as_expected(
+    spark: SparkSession,
+    lines: Sequence[bytes | None],
+    line_format: LineFormat,
+    levels: set[str],
+    reasons: set[str],
+) -> None:
+    """Spark and the oracle agree, and every outcome that can happen did happen."""
+    wanted = [expected(line, line_format, levels) for line in lines]
+    found = outcomes(spark, lines, line_format, levels)
+    wrong = [
+        (line, f"expected {w}, found {f}")
+        for line, w, f in zip(lines, wanted, found, strict=True)
+        if w != f
+    ]
+    assert wrong == [], f"seed {SEED}"
+    seen = Counter(reason or ("counted" if minute else "not counted") for reason, minute in wanted)
+    assert reasons <= set(seen), seen
+    assert seen["counted"] > len(lines) / 100, seen
+
+
+def test_the_fixed_layout_reads_thousands_of_odd_lines_as_python_does(spark: SparkSession) -> None:
+    """Whatever a line looks like, reason and minute are those of an independent reader."""
+    lines = odd_fixed_lines(random.Random(SEED), 6000)
+    reasons = {str(r) for r in MalformedReason} - {"no-match"} | {"counted", "not counted"}
+    assert_as_expected(spark, lines, FIXED_LAYOUT, {"ERROR", "FATAL"}, reasons)
+
+
+def test_no_byte_can_stand_in_for_another_in_the_fixed_layout(spark: SparkSession) -> None:
+    """Each of the first 22 bytes of a line is replaced by every byte there is."""
+    line = b"2017-07-30 14:09:08 ERROR x"
+    lines = [line[:at] + bytes([byte]) + line[at + 1 :] for at in range(22) for byte in range(256)]
+    assert_as_expected(
+        spark, lines, FIXED_LAYOUT, {"ERROR"}, {"no-time", "time-invalid", "no-level"}
+    )
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_pattern_format_reads_hundreds_of_odd_lines_as_python_does(
+    spark: SparkSession, name: str
+) -> None:
+    """Whatever a line looks like, reason and minute are those of an independent reader."""
+    line_format = CATALOGUE[name]
+    lines = odd_lines(random.Random(f"{SEED} {name}"), line_format, 400)
+    reasons = {"null-value", "empty-value", "no-match", "time-invalid", "counted"}
+    if "yyyy" in line_format.time_format:
+        reasons.add("time-out-of-range")
+    assert_as_expected(spark, lines, line_format, {LEVEL_OF.get(name, "ERROR")}, reasons)
+
+
+def test_a_custom_format_with_a_12_hour_clock_and_optional_groups(spark: SparkSession) -> None:
+    """Noon and midnight are told apart, and a group that took no part is a missing one."""
+    lines: list[bytes | None] = [
+        f"30.07.2017 at {hour:02d}:{minute} {marker} ERROR: x".encode()
+        for hour in range(14)
+        for minute in ("00", "59", "60", " 9", "9 ")
+        for marker in ("AM", "PM")
+    ]
+    lines += [b"30.07.2017 at 02:09 PM : x", b"ERROR: x", b" : x", b"x", b":"]
+    lines += [b"30.07.0217 at 02:09 PM ERROR:", b"31.06.2017 at 02:09 PM ERROR:", None, b""]
+    reasons = {str(r) for r in MalformedReason} | {"counted"}
+    assert_as_expected(spark, lines, CLOCK_12, {"ERROR"}, reasons)
+    assert outcomes(
+        spark,
+        [b"30.07.2017 at 12:00 AM ERROR:", b"30.07.2017 at 12:00 PM ERROR:"],
+        CLOCK_12,
+    ) == [(None, "2017-07-30 00:00:00"), (None, "2017-07-30 12:00:00")]
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_the_example_counts_and_an_error_in_its_message_does_not(
+    spark: SparkSession, name: str
+) -> None:
+    """The level is taken from its place; a second line, CR LF and odd bytes change nothing."""
+    line_format = CATALOGUE[name]
+    level = LEVEL_OF.get(name, "ERROR")
+    example = line_format.example.encode()
+    lines = [
+        example,
+        example + b"\r\n\tat com.example.Cart.add(Cart.java:12)\r\n",
+        example + b" \xff\xfe\xc3",
+    ]
+    (minute,) = {minute for _, minute in outcomes(spark, lines, line_format, {level})}
+    assert minute is not None
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:00", minute)
+    lines += [line + example for line in lines]
+    found = outcomes(spark, lines, line_format, {"emerg" if name == "rfc5424" else "OTHER"})
+    assert found == [(None, None)] * len(lines)
+
+
+@pytest.mark.parametrize(
+    ("line", "outcome"),
+    [
+        (b"2017-07-30 14:09:08 INFO ERROR ERROR", (None, None)),
+        (b"2017-07-30 14:09:08 INFO\n2017-07-30 14:09:08 ERROR x", (None, None)),
+        (b"2017-07-30 14:09:08 ERROR", (None, "2017-07-30 14:09:00")),
+        (b"2017-07-30 14:09:08 ERROR\r\n", (None, "2017-07-30 14:09:00")),
+        (b"2017-07-30 14:09:08 ERROR\n\tat x", (None, "2017-07-30 14:09:00")),
+        (b"2017-07-30 14:09:08 ERROR \xff\xfe", (None, "2017-07-30 14:09:00")),
+        (b"2017-07-30 14:09:08 ERROR: x", (None, None)),
+        (b"2017-07-30 14:09:08 error x", (None, None)),
+        (b"2017-07-30 14:09:08  ERROR x", ("no-level", None)),
+        (b"2017-07-30 14:09:08", ("no-level", None)),
+        (b"2017-07-30 14:09:08 ", ("no-level", None)),
+        (b"2017-07-30 14:09:08 \nERROR", ("no-level", None)),
+        (b"2017-07-30 14:09:08,123 ERROR", ("no-level", None)),
+        (b" 2017-07-30 14:09:08 ERROR", ("no-time", None)),
+        (b"2017-07-30T14:09:08 ERROR", ("no-time", None)),
+        (b"2017-7-30 14:09:08. ERROR", ("no-time", None)),
+        (b"\tat com.example.Cart.add", ("no-time", None)),
+        (b"2999-07-30 14:09:08 ERROR x", (None, "2999-07-30 14:09:00")),
+        (b"2026-03-29 02:30:00 ERROR x", (None, "2026-03-29 02:30:00")),
+        (b"0000-01-01 00:00:00 ERROR x", ("time-out-of-range", None)),
+        (b"2017-02-29 00:00:00 ERROR x", ("time-invalid", None)),
+        (b"2016-12-31 23:59:60 ERROR x", ("time-invalid", None)),
+    ],
+)
+def test_the_fixed_layout_by_example(spark: SparkSession, line: bytes, outcome: Outcome) -> None:
+    """What ``docs/line-formats.md`` promises, line by line."""
+    assert outcomes(spark, [line]) == [outcome]
+
+
+COUNTED: Outcome = (None, "2017-07-30 14:09:00")
+NOT_COUNTED: Outcome = (None, None)
+UNMATCHED: Outcome = ("no-match", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "outcome"),
+    [
+        ("log4j", "2017-07-30 14:09:08,123 WARN  [a] ERROR", NOT_COUNTED),
+        ("log4j", "2017-07-30 14:09:08.123  ERROR 12 --- [a] b", COUNTED),
+        ("log4j", "2017-07-30 14:09:08,123 ERROR", COUNTED),
+        ("log4j", "2017-07-30 14:09:08,123 [main] ERROR x", UNMATCHED),
+        ("logback", "2017-07-30 14:09:08 [a[b]/c d] INFO  x [y] ERROR z", NOT_COUNTED),
+        ("spring-boot", "2026-03-29T02:30:00.1Z ERROR x", (None, "2026-03-29 02:30:00")),
+        ("spring-boot", "2017-07-30T14:09:59-11:00 ERROR x", COUNTED),
+        ("apache-2.4", "[Sun Jul 30 14:09:52.123456 2017] [error] x", COUNTED),
+        ("apache-2.4", "[Sun Jul 30 14:09:52.123456 2017] [ssl:warn] [error]", NOT_COUNTED),
+        ("apache-2.2", "[Sun Jux 30 14:09:44 2017] [error] x", ("time-invalid", None)),
+        ("postgresql", "2017-07-30 14:09:08.123 CEST [7] a@b ERROR:  x", COUNTED),
+        ("postgresql", "2017-07-30 14:09:08.123 CEST [7] LOG:  ERROR:  x", NOT_COUNTED),
+        ("rfc5424", "<14>1 2017-07-30T14:09:08Z h a p m - error", NOT_COUNTED),
+        ("rfc5424", "<131>1 2017-07-30T14:09:08+02:00 h a p m - x", COUNTED),
+        ("rfc5424", "<11>1 - h a p m - x", UNMATCHED),
+        ("json", '{"level":"ERROR","n":1,"time":"2017-07-30T14:09:08"}', COUNTED),
+        ("json", '{ "m" : "\\"level\\":\\"INFO\\" {", "ts": 1, "log.level": "ERROR", '
+         + '"@timestamp": "2017-07-30T14:09:08Z" , "o": {}}', COUNTED),
+        ("json", r'{"m":"\"level\":\"ERROR\"","time":"2017-07-30T14:09:08Z","level":"INFO"}',
+         NOT_COUNTED),
+        ("json", '{"o":{"level":"ERROR"},"time":"2017-07-30T14:09:08Z","level":"INFO"}', UNMATCHED),
+        ("json", r'{"level":"ERROR","m":"\"time\":\"2017-07-30T14:09:08Z\""}', UNMATCHED),
+        ("json", '{"time":"2017-07-30T14:09:08Z","leevl":"ERROR"}', UNMATCHED),
+    ],
+)  # fmt: skip
+def test_pattern_formats_by_example(
+    spark: SparkSession, name: str, line: str, outcome: Outcome
+) -> None:
+    """Thread names with brackets, offsets, quotes in JSON: the right time and level are taken."""
+    level = LEVEL_OF.get(name, "ERROR") if name != "log4j" else "ERROR"
+    assert outcomes(spark, [line.encode()], CATALOGUE[name], {level}) == [outcome]
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Asia/Kolkata"])
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_session_settings_change_nothing(spark: SparkSession, zone: str, ansi: str) -> None:
+    """Time zone of the session, ANSI mode and the time parser policy play no part."""
+    rng = random.Random(SEED)
+    policy = "LEGACY" if ansi == "false" else "EXCEPTION"
+    with settings(
+        spark, session__timeZone=zone, ansi__enabled=ansi, legacy__timeParserPolicy=policy
+    ):
+        for name in ("fixed", "log4j", "apache-2.4"):
+            line_format = CATALOGUE[name]
+            lines = (
+                odd_fixed_lines(rng, 200)
+                if line_format.is_fixed
+                else odd_lines(rng, line_format, 200)
+            )
+            levels = {LEVEL_OF.get(name, "ERROR")}
+            assert_as_expected(spark, lines, line_format, levels, {"counted", "time-invalid"})
+
+
+def test_the_time_zone_of_the_jvm_changes_nothing(spark: SparkSession) -> None:
+    """The hour that does not exist in Berlin is counted as printed."""
+    zones = spark._jvm.java.util.TimeZone  # type: ignore[union-attr]
+    before = zones.getDefault()
+    zones.setDefault(zones.getTimeZone("Europe/Berlin"))
+    try:
+        assert outcomes(spark, [b"2026-03-29 02:30:00 ERROR x"]) == [(None, "2026-03-29 02:30:00")]
+        line = b"[Sun Mar 29 02:30:00 2026] [error] x"
+        found = outcomes(spark, [line], CATALOGUE["apache-2.2"], {"error"})
+        assert found == [(None, "2026-03-29 02:30:00")]
+    finally:
+        zones.setDefault(before)
+
+
+def test_several_levels_of_different_length_are_counted(spark: SparkSession) -> None:
+    """Each counted level is found whatever the others are."""
+    lines = [f"2017-07-30 14:09:08 {level}".encode() for level in ("E", "FATAL", "FAT", "ERROR")]
+    found = outcomes(spark, lines, levels={"E", "FATAL", "ERROR"})
+    assert [minute is not None for _, minute in found] == [True, True, False, True]
+
+
+def test_a_level_of_no_ascii_letters_is_compared_by_its_bytes(spark: SparkSession) -> None:
+    """A level may be any word."""
+    line = "2017-07-30 14:09:08 FEHLER\u00dc x"
+    assert outcomes(spark, [line.encode()], levels={"FEHLER\u00dc"}) == [
+        (None, "2017-07-30 14:09:00")
+    ]
+
+
+@pytest.mark.parametrize("name", ["fixed", "log4j", "json"])
+def test_a_line_of_ten_megabytes_is_counted(spark: SparkSession, name: str) -> None:
+    """The length of the message plays no part; a pattern sees the head of the line."""
+    line_format = CATALOGUE[name]
+    lines = [line_format.example.encode() + b"x\xff" * 5_000_000, b"x" * 10_000_000]
+    (good, bad) = outcomes(spark, lines, line_format, {LEVEL_OF.get(name, "ERROR")})
+    assert good[1] is not None
+    assert bad == ("no-time" if line_format.is_fixed else "no-match", None)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line"),
+    [
+        (r"(?<time>\S+ \S+) (?<level>\w+) (?:a|b)*+c", b"ab"),
+        (r"(?<time>\S+ \S+) (?<level>\w+) (?:[ab]b?+){0,4000}c", b"ab"),
+        (r"(?<time>\S+ \S+) (?<level>\w+) (?>a|b|ab){0,4000}c", b"ab"),
+        (r"(?<time>\S+ \S+) (?<level>\w+) .*a.*c", b"ab"),
+        (r"(?<time>\S+ \S+) (?<level>\w+) [^c]*[^d]*c", b"ab"),
+    ],
+)
+def test_an_accepted_pattern_neither_hangs_nor_overflows_the_stack(
+    spark: SparkSession, pattern: str, line: bytes
+) -> None:
+    """The worst line for a pattern that the configuration takes costs little."""
+    custom = LineFormat(name="custom", pattern=pattern, time_format="yyyy-MM-dd HH:mm:ss")
+    value = b"2017-07-30 14:09:08 ERROR " + line * HEAD_BYTES
+    assert outcomes(spark, [value], custom) == [("no-match", None)]
+
+
+def test_what_stands_beyond_the_head_of_a_line_is_not_seen_by_a_pattern(
+    spark: SparkSession,
+) -> None:
+    """The limit is a promise: it bounds what one line can cost."""
+    line = b'{"m":"%s","level":"ERROR","time":"2017-07-30T14:09:08Z"}'
+    near, far = (line % (b"x" * length) for length in (HEAD_BYTES - 100, HEAD_BYTES))
+    assert outcomes(spark, [near, far], CATALOGUE["json"]) == [
+        (None, "2017-07-30 14:09:00"),
+        ("no-match", None),
+    ]
+
+
+@pytest.mark.parametrize("levels", [[], [""], ["ERROR", "TWO WORDS"], ["ERROR\n"]])
+def test_levels_that_cannot_stand_in_a_line_are_refused(
+    spark: SparkSession,
+    levels: list[str],
+) -> None:
+    """They would silently count nothing."""
+    with pytest.raises(ValueError, match="levels"):
+        parse_line(F.col("value"), FIXED_LAYOUT, levels)
+
+
+@pytest.mark.parametrize("name", ["fixed", "log4j", "apache-2.4"])
+def test_time_and_pattern_are_computed_once_for_a_well_formed_line(
+    spark: SparkSession, name: str
+) -> None:
+    """Spark shares the work between both columns; a method that is too long is never compiled."""
+    with settings(spark, adaptive__enabled="false"):
+        values = spark.range(1).select(F.col("id").cast("string").cast("binary").alias("value"))
+        lines = parse_line(F.col("value"), CATALOGUE[name], ["ERROR"])
+        counted = (
+            values.select(lines.malformed_reason.alias("reason"), lines.minute.alias("minute"))
+            .groupBy("minute")
+            .agg(F.count("*"), F.count("reason"))
+        )
+        with contextlib.redirect_stdout(io.StringIO()) as explained:
+            counted.explain("codegen")
+    code = explained.getvalue()
+    sizes = [int(size) for size in re.findall(r"maxMethodCodeSize:(\d+)", code)]
+    assert sizes
+    assert max(sizes) < 8000
+    # The second one is for malformed records only.
+    assert code.count("stringToTimestampWithoutTimeZone(") <= 2
+    assert code.count("appendReplacement(") == (name != "fixed")

@@ -1,0 +1,110 @@
+"""How the stack starts a server, with a stand-in for the server."""
+
+import os
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tally.errors import StackError
+from tally.stack.ports import LOOPBACK, is_listening
+from tally.stack.processes import Command, Record
+from tally.stack.server import Part, PartState
+from tally.stack.stack import PORT_TRIES, Stack
+
+LISTEN = (
+    "import socket, sys, time\n"
+    "server = socket.create_server(('127.0.0.1', int(sys.argv[1])))\n"
+    "time.sleep(60)"
+)
+
+
+class StandIn:
+    """Listens on its port; somebody else is quicker ``thefts`` times."""
+
+    part = Part.MYSQL
+    ports = ("mysql",)
+    start_timeout_s = 20.0
+    stop_timeout_s = 5.0
+
+    def __init__(self, thefts: int = 0) -> None:
+        self.thefts = thefts
+        self.stolen: list[socket.socket] = []
+
+    def prepare(self, ports: Mapping[str, int]) -> Command:
+        """Listen, where a thief does so already while thefts are left."""
+        if len(self.stolen) < self.thefts:
+            self.stolen.append(socket.create_server((LOOPBACK, ports["mysql"])))
+        return Command(
+            argv=(sys.executable, "-c", LISTEN, str(ports["mysql"])),
+            cwd=Path.cwd(),
+            env=dict(os.environ),
+        )
+
+    def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:  # noqa: ARG002
+        """Whether it is us who listen."""
+        theirs = [stolen.getsockname()[1] for stolen in self.stolen]
+        return ports["mysql"] not in theirs and is_listening(ports["mysql"])
+
+    def address(self, ports: Mapping[str, int]) -> str:
+        """Where it would listen."""
+        return f"{LOOPBACK}:{ports['mysql']}"
+
+
+@pytest.fixture
+def server() -> Iterator[StandIn]:
+    server = StandIn()
+    yield server
+    for stolen in server.stolen:
+        stolen.close()
+
+
+@pytest.fixture
+def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: StandIn) -> Iterator[Stack]:
+    stack = Stack(project=tmp_path)
+    monkeypatch.setattr(stack, "install", lambda: None)
+    monkeypatch.setattr(stack, "_server", lambda _: server)
+    yield stack
+    stack.down([Part.MYSQL])
+
+
+def test_a_port_lost_to_a_quicker_process_is_chosen_anew(stack: Stack, server: StandIn) -> None:
+    """Two stacks that chose the same port at the same moment."""
+    server.thefts = 1
+    status = stack.up([Part.MYSQL])[0]
+    assert status.state is PartState.RUNNING
+    assert status.address != f"{LOOPBACK}:{server.stolen[0].getsockname()[1]}"
+    assert f"port = {str(status.address).split(':')[1]}" in stack.overlay.read_text()
+
+
+def test_a_server_that_never_gets_a_port_is_an_error(stack: Stack, server: StandIn) -> None:
+    """With what it said last."""
+    server.thefts = PORT_TRIES
+    with pytest.raises(StackError, match=r"mysql ended while it started(.|\n)*in use"):
+        stack.up([Part.MYSQL])
+
+
+def test_a_server_that_is_never_ready_is_an_error(
+    stack: Stack, server: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on running, for whoever wants to look, and down ends it."""
+    monkeypatch.setattr(server, "is_ready", lambda *_: False)
+    monkeypatch.setattr(server, "start_timeout_s", 0.2)
+    with pytest.raises(StackError, match="mysql was not ready after"):
+        stack.up([Part.MYSQL])
+    assert stack.down([Part.MYSQL]) == [Part.MYSQL]
+
+
+def test_a_block_in_the_foreground_takes_its_stack_down(stack: Stack) -> None:
+    """However it ends."""
+
+    def work() -> None:
+        with stack.foreground([Part.MYSQL]) as running:
+            assert running[0].state is PartState.RUNNING
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        work()
+    assert stack.down([Part.MYSQL]) == []

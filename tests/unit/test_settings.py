@@ -1,0 +1,183 @@
+"""The configuration: where values come from, and what is said of wrong ones."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tally.errors import ConfigError, UnknownPipelineError
+from tally.settings import READER_DEFAULTS, Settings, load_settings
+
+MINIMAL = '[pipelines.error_log]\ntopics = ["alog"]\n'
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TALLY_CONFIG", raising=False)
+    monkeypatch.delenv("TALLY_SECRETS_FILE", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def load(text: str = MINIMAL, **overrides: Any) -> Settings:
+    """The settings from a ``tally.toml`` in the current folder."""
+    Path("tally.toml").write_text(text, encoding="utf-8")
+    return load_settings(overrides=overrides)
+
+
+def test_a_pipeline_needs_its_topics_alone() -> None:
+    """Everything else has a default."""
+    pipeline = load().pipeline("error_log")
+    assert pipeline.topics == ["alog"]
+    assert pipeline.levels == ["ERROR"]
+    assert pipeline.table == "error_log"
+    assert pipeline.reader_options == dict(READER_DEFAULTS)
+
+
+def test_reader_options_override_key_by_key() -> None:
+    """One key changed leaves the other defaults as they are; numbers become text."""
+    pipeline = load(MINIMAL + 'reader = { "kafka.max.poll.records" = 5 }').pipeline("error_log")
+    assert pipeline.reader_options == {**READER_DEFAULTS, "kafka.max.poll.records": "5"}
+
+
+def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any key, in a pipeline too; lists as JSON."""
+    monkeypatch.setenv("TALLY_MYSQL__PORT", "3307")
+    monkeypatch.setenv("TALLY_PIPELINES__ERROR_LOG__LEVELS", '["WARN", "ERROR"]')
+    settings = load(MINIMAL + "[mysql]\nport = 3308\n")
+    assert settings.mysql.port == 3307
+    assert settings.pipeline("error_log").levels == ["WARN", "ERROR"]
+
+
+def test_what_the_caller_passes_wins_over_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow's connections are such a caller."""
+    monkeypatch.setenv("TALLY_MYSQL__PORT", "3307")
+    assert load(mysql={"port": 3309}).mysql.port == 3309
+
+
+def test_the_local_stack_lies_over_the_file() -> None:
+    """.tally/stack.toml fills in addresses and passwords."""
+    Path(".tally").mkdir()
+    Path(".tally/stack.toml").write_text('[mysql]\nport = 4000\npassword = "x"\n')
+    settings = load(MINIMAL + '[mysql]\nport = 3308\nuser = "me"\n')
+    assert (settings.mysql.port, settings.mysql.user) == (4000, "me")
+
+
+def test_a_secrets_file_lies_over_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TALLY_SECRETS_FILE has the same shape as tally.toml."""
+    secrets = Path("secrets.toml")
+    secrets.touch(mode=0o600)
+    secrets.write_text('[mysql]\npassword = "from the file"\n')
+    monkeypatch.setenv("TALLY_SECRETS_FILE", str(secrets))
+    assert load().mysql.password.get_secret_value() == "from the file"
+
+
+def test_a_secrets_file_that_others_may_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says how to mend it."""
+    Path("secrets.toml").write_text("")
+    Path("secrets.toml").chmod(0o644)
+    monkeypatch.setenv("TALLY_SECRETS_FILE", "secrets.toml")
+    with pytest.raises(ConfigError, match="chmod 600"):
+        load()
+
+
+def test_a_missing_secrets_file_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No secret is looked for elsewhere in silence."""
+    monkeypatch.setenv("TALLY_SECRETS_FILE", "nowhere.toml")
+    with pytest.raises(ConfigError, match=r"nowhere\.toml, which does not exist"):
+        load()
+
+
+def test_a_missing_configuration_says_where_it_was_looked_for() -> None:
+    """And which variable names another place."""
+    with pytest.raises(ConfigError, match=r"tally\.toml.*TALLY_CONFIG"):
+        load_settings()
+
+
+def test_text_that_is_no_toml_is_named_with_its_line() -> None:
+    """The TOML reader's own words are kept."""
+    with pytest.raises(ConfigError, match=r"no valid TOML.*line 2"):
+        load("colour = 1\npipelines = = 2\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "allowed"),
+    [
+        ("", "pipelines", "is required"),
+        ("[pipelines]\n", "pipelines", "at least 1 item"),
+        ("[pipelines.error_log]\n", "pipelines.error_log.topics", "is required"),
+        ("[pipelines.error_log]\ntopics = []\n", "pipelines.error_log.topics", "at least 1 item"),
+        ('[pipelines.error_log]\ntopics = ["a b"]\n', "topics.0", "letters, digits, dots"),
+        ('[pipelines.Error-Log]\ntopics = ["a"]\n', "pipelines.Error-Log", "lower-case letters"),
+        (MINIMAL + 'start = "yesterday"\n', "start = 'yesterday'", "earliest"),
+        (MINIMAL + "start = 2026-11-20T14:00:00\n", "start", "needs its zone"),
+        (MINIMAL + "levels = []\n", "levels", "at least 1 item"),
+        (MINIMAL + 'levels = ["TWO WORDS"]\n', "levels.0", "one word"),
+        (MINIMAL + 'line_format = "syslog"\n', "line_format", "year"),
+        (MINIMAL + 'line_format = "nonsense"\n', "line_format", "nonsense"),
+        (MINIMAL + 'result_table = "segment"\n', "result_table", "Tally's own tables"),
+        (MINIMAL + 'result_table = "a-b"\n', "result_table", "lower-case letters"),
+        (MINIMAL + "max_records_per_partition = 0\n", "max_records_per_partition", "greater"),
+        (MINIMAL + "max_malformed_per_batch = -1\n", "max_malformed_per_batch", "greater"),
+        (MINIMAL + "dead_letter_max_bytes = 16777216\n", "dead_letter_max_bytes", "less"),
+        (MINIMAL + 'isolation_level = "serializable"\n', "isolation_level", "read_committed"),
+        (MINIMAL + 'offsets = "maybe"\n', "offsets", "dense"),
+        (MINIMAL + 'reader = { "assign" = "x" }\n', "reader", "from the plan"),
+        (MINIMAL + 'reader = { "failOnDataLoss" = "false" }\n', "reader", "from the plan"),
+        (MINIMAL + 'schedule = ""\n', "schedule", "at least 1 character"),
+        (MINIMAL + "patience_s = 5\n", "patience_s", "greater"),
+        (MINIMAL + 'owner = ""\n', "owner", "at least 1 character"),
+        (MINIMAL + 'tags = "x"\n', "tags", "list"),
+        (MINIMAL + "colour = 3\n", "pipelines.error_log.colour", "no known key"),
+        (MINIMAL + "[kafka]\nbootstrap_servers = ''\n", "kafka.bootstrap_servers", "at least 1"),
+        (MINIMAL + "[kafka]\nsecurity_protocol = 'TLS'\n", "kafka.security_protocol", "SASL_SSL"),
+        (MINIMAL + "[kafka]\nsecurity_protocol = 'SASL_SSL'\n", "kafka", "sasl_mechanism"),
+        (MINIMAL + "[kafka]\nsasl_mechanism = 'GSSAPI'\n", "kafka.sasl_mechanism", "SCRAM"),
+        (MINIMAL + "[kafka]\nrequest_timeout_s = 0\n", "kafka.request_timeout_s", "greater"),
+        (MINIMAL + "[mysql]\nhost = ''\n", "mysql.host", "at least 1 character"),
+        (MINIMAL + "[mysql]\nport = 70000\n", "mysql.port", "65535"),
+        (MINIMAL + "[mysql]\nuser = ''\n", "mysql.user", "at least 1 character"),
+        (MINIMAL + "[mysql]\ndatabase = 'a b'\n", "mysql.database", "lower-case"),
+        (MINIMAL + "[mysql]\ntls = 'maybe'\n", "mysql.tls", "verified"),
+        (MINIMAL + "[mysql]\nconnect_timeout_s = 0\n", "mysql.connect_timeout_s", "greater"),
+        (MINIMAL + "[mysql]\nlock_wait_timeout_s = 0\n", "mysql.lock_wait_timeout_s", "greater"),
+        (MINIMAL + "[spark]\nmaster = ''\n", "spark.master", "at least 1 character"),
+        (MINIMAL + "[spark]\nconf = 3\n", "spark.conf", "dict"),
+        (
+            MINIMAL + '[pipelines.b]\ntopics = ["b"]\nresult_table = "error_log"\n',
+            "error_log and b",
+            "same result_table",
+        ),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_allowed(text: str, key: str, allowed: str) -> None:
+    """The key, the value and the choice are all in the message."""
+    with pytest.raises(ConfigError) as raised:
+        load(text)
+    assert key in raised.value.what
+    assert allowed in raised.value.what
+
+
+def test_all_wrong_values_are_named_at_once() -> None:
+    """Nobody has to mend a file one run at a time."""
+    with pytest.raises(ConfigError) as raised:
+        load(MINIMAL + "patience_s = 5\n[mysql]\nport = 0\n")
+    assert "patience_s" in raised.value.what
+    assert "mysql.port" in raised.value.what
+
+
+def test_passwords_never_show() -> None:
+    """Neither in a representation nor in an error about their own section."""
+    settings = load(MINIMAL + "[mysql]\npassword = 'hunter2'\n")
+    assert "hunter2" not in repr(settings)
+    with pytest.raises(ConfigError) as raised:
+        load(MINIMAL + "[mysql]\npassword = 'hunter2'\nport = 0\nnothing = 'hunter2'\n")
+    assert "hunter2" not in str(raised.value)
+    with pytest.raises(ConfigError) as raised:
+        load(MINIMAL + "[mysql]\npassword = [12345678]\n")
+    assert "12345678" not in str(raised.value)
+
+
+def test_an_unknown_pipeline_is_named_with_the_known_ones() -> None:
+    """A typing error costs one look."""
+    with pytest.raises(UnknownPipelineError, match="'eror_log'.*error_log"):
+        load().pipeline("eror_log")
