@@ -146,9 +146,12 @@ def _produce(settings: Settings, topic: str, lines: int) -> dict[str, int]:
         values = [_line(minute, first + n) for n in range(count)]
         key = f"{minute:%Y-%m-%d %H:%M}"
         expected[key] += sum(b" ERROR " in value[:26] for value in values)
-        while producer.produce_batch(
-            topic, [{"value": v} for v in values], partition=(first // CHUNK) % PARTITIONS
-        ) != count:
+        while (
+            producer.produce_batch(
+                topic, [{"value": v} for v in values], partition=(first // CHUNK) % PARTITIONS
+            )
+            != count
+        ):
             raise RuntimeError("the producer's queue is full")
         while len(producer) > 500_000:
             producer.poll(0.1)
@@ -159,7 +162,9 @@ def _produce(settings: Settings, topic: str, lines: int) -> dict[str, int]:
 
 def _line(minute: datetime, number: int) -> bytes:
     level = LEVELS[number % len(LEVELS)]
-    return f"{minute:%Y-%m-%d %H:%M}:{number % 60:02} {level} request {number:012}".ljust(71).encode()
+    return f"{minute:%Y-%m-%d %H:%M}:{number % 60:02} {level} request {number:012}".ljust(
+        71
+    ).encode()
 
 
 def _tally(settings: Settings, spark: SparkSession, name: str) -> dict[str, int]:

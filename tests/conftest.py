@@ -1,10 +1,13 @@
 """What tests share: real servers for the session, and for each test a world of its own."""
 
+import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from filelock import FileLock, Timeout
 
 from tally.migrations import migrate
 from tally.settings import Settings
@@ -18,13 +21,30 @@ if TYPE_CHECKING:
 PROJECT = Path(__file__).parents[1]
 
 
+@contextmanager
+def free_home() -> Iterator[Path]:
+    """A home that no other test session of this checkout uses at the moment."""
+    for number in itertools.count():
+        home = PROJECT / ".tally" / f"test-{number}"
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = FileLock(home / "session.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            continue
+        with lock:
+            yield home
+        return
+
+
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Stack]:
-    """Kafka and MySQL, apart from the stack that ``tally up`` starts; ready and migrated."""
-    stack = Stack(project=PROJECT, home=PROJECT / ".tally" / "test", announce=print)
-    stack.up([Part.KAFKA, Part.MYSQL])
-    yield stack
-    stack.down()
+    """Kafka and MySQL, apart from the stack that ``tally up`` starts."""
+    with free_home() as home:
+        stack = Stack(project=PROJECT, home=home, announce=print)
+        stack.up([Part.KAFKA, Part.MYSQL])
+        yield stack
+        stack.down()
 
 
 @pytest.fixture(scope="session")

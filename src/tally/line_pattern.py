@@ -16,6 +16,7 @@ GROUPS: Final = ("time", "level")
 """The named groups that every pattern has."""
 
 _DOT_REPEATS_MAX: Final = 2
+_GROUP_REPEATS_MAX: Final = 100
 _CLASS_ESCAPES: Final = "dDsSwWt"
 _JAVA_WORD_BOUNDARY: Final = r"(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))"
 _NAMED_GROUP: Final = re.compile(r"\(\?P?<([A-Za-z][A-Za-z0-9]*)>")
@@ -189,18 +190,20 @@ class _Scanner:
         """Refuse repeats that can backtrack without end or overflow Java's stack.
 
         A possessive repeat (``*+``) never gives back what it took and is always allowed. Else a
-        group may be repeated only a bounded number of times (Java recurses once per repetition),
-        and only when nothing in it backtracks (else the ways to split a line multiply); and an
-        unbounded repeat of the dot may stand twice at most.
+        group may be repeated only some hundred times (Java recurses once per repetition, and a
+        stack that overflows ends Spark's whole JVM), and only when nothing in it backtracks (else
+        the ways to split a line multiply); and an unbounded repeat of the dot may stand twice at
+        most.
         """
         least, most = _bounds(found)
         possessive = found[5] == "+"
         if possessive or least == most == 1:
             return
-        if atom.is_group and most == _UNBOUNDED:
+        if atom.is_group and most > _GROUP_REPEATS_MAX:
             raise ValueError(
-                f"repeats a group without end by {found.group()!r}: bound it, for example "
-                f"{{0,20}}, or write it possessive, {found.group().rstrip('?')}+"
+                f"repeats a group by {found.group()!r}, more than {_GROUP_REPEATS_MAX} times: one "
+                "long line could overflow Java's stack. Bound it, for example {0,20}, or write it "
+                f"possessive, {found.group().rstrip('?')}+"
             )
         if atom.backtracks and most > 1:
             raise ValueError(
@@ -210,7 +213,7 @@ class _Scanner:
             )
         if most == _UNBOUNDED:
             self._count_unbounded(atom)
-        self._backtrack_if(backtracks=least != most)
+        self._backtrack_if(backtracks=least != most or atom.is_group)
 
     def _count_unbounded(self, atom: _Atom) -> None:
         self.dot_repeats += atom.is_dot

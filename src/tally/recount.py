@@ -7,9 +7,10 @@ longer holds cannot be checked, and is reported as such, never as right.
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tally.audit import Finding
+from tally.chunks import Chunk, join_segments, rounds, why_not_held
 from tally.errors import DataLossError
 from tally.kafka import Kafka
 from tally.ledger.reading import SegmentRecord, counts_of_segments, live_segments, still_live
@@ -20,10 +21,6 @@ from tally.settings import Pipeline, Settings
 
 if TYPE_CHECKING:  # Spark is heavy and comparing does not need it
     from pyspark.sql import SparkSession
-
-# Offsets that one read takes from one partition, unless a single segment spans more: large enough
-# that Spark's start of a job does not matter, small enough that progress shows.
-OFFSETS_PER_RANGE: Final = 2_000_000
 
 Progress = Callable[[int, int], None]
 
@@ -52,32 +49,6 @@ class Recount:
     """Differences; empty when Kafka and the ledger agree on all that was counted again."""
     unchecked: tuple[Unchecked, ...]
     """What could not be counted again; empty when all of the result is proven."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Chunk:
-    """Consecutive live segments of one partition, read as one range."""
-
-    segments: tuple[SegmentRecord, ...]
-    """In order of offset; each begins where the one before ends."""
-
-    @property
-    def range(self) -> OffsetRange:
-        """From the first one's start to the last one's end."""
-        return OffsetRange(
-            partition=self.segments[0].range.partition,
-            from_offset=self.segments[0].range.from_offset,
-            until_offset=self.segments[-1].range.until_offset,
-        )
-
-    @property
-    def segment_ids(self) -> list[int]:
-        """The ledger's keys."""
-        return [segment.segment_id for segment in self.segments]
-
-    def expected(self, key: str) -> int:
-        """The sum of one of the totals that were committed."""
-        return sum(getattr(segment.totals, key) for segment in self.segments)
 
 
 @dataclass(slots=True)
@@ -127,69 +98,6 @@ def recount(settings: Settings, name: str, spark: SparkFactory, progress: Progre
         findings=tuple(tally.findings),
         unchecked=tuple(tally.unchecked),
     )
-
-
-def join_segments(
-    segments: Sequence[SegmentRecord], offsets_per_range: int = OFFSETS_PER_RANGE
-) -> list[Chunk]:
-    """Consecutive segments of a partition joined, each chunk of about so many offsets at most.
-
-    Args:
-        segments: Of current incarnations, in order of partition and offset.
-        offsets_per_range: A single segment may span more.
-    """
-    chunks: list[list[SegmentRecord]] = []
-    for segment in segments:
-        last = chunks[-1] if chunks else None
-        if (
-            last is not None
-            and last[-1].range.partition == segment.range.partition
-            and last[-1].range.until_offset == segment.range.from_offset
-            and segment.range.until_offset - last[0].range.from_offset <= offsets_per_range
-        ):
-            last.append(segment)
-        else:
-            chunks.append([segment])
-    return [Chunk(segments=tuple(chunk)) for chunk in chunks]
-
-
-def rounds(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
-    """One chunk of each partition at a time: what one read can take."""
-    waiting: dict[TopicPartition, list[Chunk]] = {}
-    for chunk in chunks:
-        waiting.setdefault(chunk.range.partition, []).append(chunk)
-    while waiting:
-        yield [queue.pop(0) for queue in waiting.values()]
-        waiting = {partition: queue for partition, queue in waiting.items() if queue}
-
-
-def why_not_held(segment: SegmentRecord, kafka: KafkaSnapshot) -> str | None:
-    """Why a segment cannot be counted again; None when Kafka holds all of it."""
-    if not segment.is_current:
-        return f"of the retired topic id {segment.topic_id}"
-    return _why_another_topic(segment, kafka) or _why_out_of_reach(segment.range, kafka)
-
-
-def _why_another_topic(segment: SegmentRecord, kafka: KafkaSnapshot) -> str | None:
-    topic = kafka.topics.get(segment.range.partition.topic)
-    if segment.cluster_id != kafka.cluster_id:
-        return f"counted on cluster {segment.cluster_id}, Kafka says {kafka.cluster_id}"
-    if topic is None:
-        return "Kafka has no such topic any more"
-    if topic.topic_id != segment.topic_id:
-        return f"counted with topic id {segment.topic_id}, Kafka says {topic.topic_id}"
-    return None
-
-
-def _why_out_of_reach(r: OffsetRange, kafka: KafkaSnapshot) -> str | None:
-    held = kafka.topics[r.partition.topic].partitions.get(r.partition.partition)
-    if held is None:
-        return "Kafka does not answer for this partition"
-    if held.earliest > r.from_offset:
-        return f"retention: Kafka's first offset is {held.earliest}"
-    if held.end < r.until_offset:
-        return f"Kafka's end offset is {held.end}"
-    return None
 
 
 def compare(

@@ -13,6 +13,10 @@ from tally.settings import KafkaSettings, Pipeline, SparkSettings
 CONNECTOR_JAR: Final = "spark-sql-kafka-0-10_2.13-*.jar"
 KAFKA_SOURCE: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
+# Flags of the driver's JVM for a small batch, which is over before an optimising compiler or a
+# parallel collector have paid for themselves (docs/performance.md has the measurement).
+QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 LOOPBACK: Final = "127.0.0.1"
 
 # How long an executor waits for records it was promised, in milliseconds: Spark's own two minutes

@@ -74,6 +74,17 @@ def test_strangers_are_refused(credentials: dict[str, str], client: "TestClient"
 
 
 @pytest.mark.usefixtures("config")
+def test_a_user_without_the_permission_to_look_is_refused(
+    viewer: "TestClient", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To be somebody is not enough."""
+    from airflow.api_fastapi.app import get_auth_manager
+
+    monkeypatch.setattr(get_auth_manager(), "is_authorized_view", lambda **_: False)
+    assert viewer.get("/tally/").status_code == 403
+
+
+@pytest.mark.usefixtures("config")
 def test_the_page_describes_nothing_to_strangers(client: "TestClient") -> None:
     """No API description, no other route."""
     for path in ("docs", "redoc", "openapi.json"):

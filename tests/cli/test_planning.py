@@ -45,6 +45,16 @@ def test_nothing_new_is_no_batch_and_no_error(tally: Call) -> None:
     assert "nothing new" in answer.stdout
 
 
+def test_a_missing_topic_is_not_called_nothing_new(tally: Call, world: World) -> None:
+    """Where nothing could be asked, nothing is claimed."""
+    world.configure(topics=["no_such_topic"])
+    for words in (("plan",), ("run",)):
+        answer = tally(*words)
+        assert answer.exit_code == 4
+        assert "nothing new" not in answer.stdout
+        assert answer.stderr.startswith("topic-missing: ")
+
+
 def test_a_blocked_partition_ends_with_4_after_the_others_were_planned(
     tally: Call, world: World
 ) -> None:

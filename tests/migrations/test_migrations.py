@@ -57,7 +57,9 @@ def tables(settings: Settings) -> dict[str, str]:
     with transaction(settings.mysql, read_only=True) as tx:
         names = sorted(str(next(iter(row.values()))) for row in tx.rows("show tables"))
         rows = {name: tx.row(f"show create table `{name}`") or {} for name in names}
-    return {name: re.sub(r" AUTO_INCREMENT=\d+", "", row["Create Table"]) for name, row in rows.items()}
+    return {
+        name: re.sub(r" AUTO_INCREMENT=\d+", "", row["Create Table"]) for name, row in rows.items()
+    }
 
 
 def test_the_snapshot_is_the_sum_of_the_migrations(empty: Settings) -> None:

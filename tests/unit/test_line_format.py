@@ -158,7 +158,18 @@ def test_what_java_and_python_read_differently_is_refused(construct: str) -> Non
 
 @pytest.mark.parametrize(
     "construct",
-    [r"(?:a+)+", r"(?:\w+ ?)*", r"(?:a|b)*", r"(?:ab)+?", r"(?:a*){9}", r"(?:a|a){30}", ".*.*.*"],
+    [
+        r"(?:a+)+",
+        r"(?:\w+ ?)*",
+        r"(?:a|b)*",
+        r"(?:ab)+?",
+        r"(?:a*){9}",
+        r"(?:a|a){30}",
+        r"(?:ab){0,101}",
+        r"(?:ab){101}",
+        r"(?:(?:ab){9}c){9}",
+        r".*.*.*",
+    ],
 )
 def test_a_repeat_that_one_odd_line_could_keep_busy_is_refused(construct: str) -> None:
     """Backtracking without end would stop the batch, and every batch after it."""

@@ -114,7 +114,7 @@ def _finish(app: App, done: list[Ran], planned: Planned | None) -> None:
             }
         )
     elif not done:
-        app.out.line("nothing new")
+        app.out.line("nothing to run" if blocks else "nothing new")
     if planned and blocks:
         raise blocked_error(planned.pipeline, blocks)
 
@@ -124,7 +124,9 @@ def _show_plan(app: App, planned: Planned, *, dry_run: bool) -> None:
         app.out.line(f"the open batch {'would be' if dry_run else 'was'} given up: {cause}")
     batch = planned.batch
     if batch is None:
-        app.out.line(f"{planned.pipeline}: nothing new")
+        app.out.line(
+            f"{planned.pipeline}: {'nothing planned' if planned.blocks else 'nothing new'}"
+        )
         return
     app.out.line(f"{_plan_title(planned, batch, dry_run=dry_run)}: {_extent(batch)}")
     app.out.table(

@@ -1,6 +1,5 @@
-"""``status``, ``batches``, ``show``: reading the ledger."""
+"""``batches`` and ``show``: reading the ledger."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -14,64 +13,19 @@ from tally.cli.options import (
     pass_app,
     pipeline_argument,
 )
-from tally.cli.shapes import Shape, batch_shape, block_shape, range_shape, segment_shape
-from tally.cli.standing import Standing, stand, table_rows
+from tally.cli.shapes import batch_shape, segment_shape
 from tally.cli.values import ABSENT, moment, number, plural, span
-from tally.errors import KafkaUnavailableError, TallyError
-from tally.kafka import Kafka
-from tally.ledger import batches as ledger_batches
-from tally.ledger.positions import known_topics
 from tally.ledger.reading import (
     BatchRecord,
     SegmentRecord,
     batch_record,
     count_minutes,
-    last_committed,
     list_batches,
     segments_of,
     top_minutes,
 )
-from tally.model import BatchState, KafkaSnapshot
-from tally.mysql import Transaction, transaction
-from tally.planning import Block, KnownTopic
-from tally.settings import Pipeline
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Ledger:
-    known: dict[str, KnownTopic]
-    open_batch: BatchRecord | None
-    last: BatchRecord | None
-
-
-@click.command(
-    cls=Command,
-    examples=[
-        "tally status",
-        "tally status error_log --json | jq '[.partitions[].lag_offsets] | add'",
-    ],
-)
-@pipeline_argument
-@json_option
-@pass_app
-def status(app: App, pipeline: str | None) -> None:
-    """Show where each partition stands.
-
-    Start and next offset of the ledger, Kafka's end, the lag in offsets, and what is blocked or
-    lost; then the open batch and the last committed one. When Kafka does not answer, the ledger's
-    side is shown all the same, with exit code 3.
-    """
-    settings = app.settings.pipeline(app.pipeline(pipeline))
-    with transaction(app.settings.mysql, isolation="repeatable read", read_only=True) as tx:
-        ledger = _read_ledger(tx, settings.name)
-    kafka, trouble = _ask_kafka(app, settings)
-    standings, blocks = stand(settings, ledger.known, kafka)
-    if app.out.as_json:
-        app.out.document(_status_shape(settings, ledger, kafka, standings, blocks))
-    else:
-        _show_status(app, settings, ledger, standings, blocks)
-    if trouble is not None:
-        raise trouble
+from tally.model import BatchState
+from tally.mysql import transaction
 
 
 @click.command(
@@ -158,93 +112,6 @@ def show(app: App, batch_id: int, minutes: int) -> None:
             ["LOG TIME", "LINES"], [[at, number(count)] for at, count in top], numbers=["LINES"]
         )
         app.out.line(f"{len(top):,} of {plural(touched, 'minute')} shown")
-
-
-def _read_ledger(tx: Transaction, pipeline: str) -> _Ledger:
-    batch = ledger_batches.find_open_ingest(tx, pipeline)
-    return _Ledger(
-        known=known_topics(tx, pipeline),
-        open_batch=batch_record(tx, batch.batch_id) if batch else None,
-        last=last_committed(tx, pipeline),
-    )
-
-
-def _ask_kafka(app: App, pipeline: Pipeline) -> tuple[KafkaSnapshot | None, TallyError | None]:
-    try:
-        read_committed = pipeline.isolation_level == "read_committed"
-        kafka = Kafka(app.settings.kafka)
-        return kafka.snapshot(pipeline.topics, read_committed=read_committed), None
-    except KafkaUnavailableError as error:
-        return None, error
-
-
-def _show_status(
-    app: App,
-    pipeline: Pipeline,
-    ledger: _Ledger,
-    standings: list[Standing],
-    blocks: tuple[Block, ...],
-) -> None:
-    if standings:
-        app.out.table(
-            ["PARTITION", "START", "NEXT", "END", "LAG", "TOPIC ID", "STATE"],
-            table_rows(standings),
-            numbers=["START", "NEXT", "END", "LAG"],
-        )
-        app.out.line()
-    app.out.line(f"pipeline {pipeline.name}, table {pipeline.table}")
-    if (batch := ledger.open_batch) is not None:
-        app.out.line(
-            f"open batch: {batch.batch_id}, planned {moment(batch.planned_at)}, attempt "
-            f"{batch.attempt}, {plural(batch.offsets, 'offset')}"
-        )
-    else:
-        app.out.line("open batch: none")
-    if (last := ledger.last) is not None:
-        app.out.line(
-            f"last committed: {last.batch_id} at {moment(last.committed_at)}, "
-            f"{plural(last.records or 0, 'record')}, {number(last.matched)} matched"
-        )
-    else:
-        app.out.line("last committed: none")
-    for block in blocks:
-        where = block.topic if block.partition is None else f"{block.topic}/{block.partition}"
-        app.out.line(f"blocked: {where}: {block.detail}")
-        app.out.line(f"    next: {block.next_step}")
-
-
-def _status_shape(
-    pipeline: Pipeline,
-    ledger: _Ledger,
-    kafka: KafkaSnapshot | None,
-    standings: list[Standing],
-    blocks: tuple[Block, ...],
-) -> Shape:
-    return {
-        "pipeline": pipeline.name,
-        "result_table": pipeline.table,
-        "kafka_answered": kafka is not None,
-        "cluster_id": kafka.cluster_id if kafka else None,
-        "partitions": [_standing_shape(standing) for standing in standings],
-        "blocks": [block_shape(block) for block in blocks],
-        "open_batch": batch_shape(ledger.open_batch) if ledger.open_batch else None,
-        "last_committed_batch": batch_shape(ledger.last) if ledger.last else None,
-    }
-
-
-def _standing_shape(standing: Standing) -> Shape:
-    return {
-        "topic": standing.partition.topic,
-        "partition": standing.partition.partition,
-        "topic_id": standing.topic_id,
-        "start_offset": standing.start_offset,
-        "next_offset": standing.next_offset,
-        "kafka_earliest": standing.kafka_earliest,
-        "kafka_end": standing.kafka_end,
-        "lag_offsets": standing.lag_offsets,
-        "open_loss": range_shape(standing.open_loss) if standing.open_loss else None,
-        "blocked": str(standing.block.reason) if standing.block else None,
-    }
 
 
 def _show_batch(app: App, batch: BatchRecord) -> None:

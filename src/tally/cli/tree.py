@@ -32,7 +32,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "run": ("counting", "Count a batch and commit it."),
     },
     "Looking": {
-        "status": ("looking", "Show where each partition stands."),
+        "status": ("status", "Show where each partition stands."),
         "batches": ("looking", "List batches, newest first."),
         "show": ("looking", "Show one batch with its ranges and counts."),
         "dead-letters": ("letters", "List records that could not be understood."),

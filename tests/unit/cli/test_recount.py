@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tally.chunks import Chunk, join_segments, rounds, why_not_held
 from tally.ledger.reading import SegmentRecord
 from tally.minute import fingerprint
 from tally.model import (
@@ -17,16 +18,7 @@ from tally.model import (
     TopicPartition,
     TopicSnapshot,
 )
-from tally.recount import (
-    Chunk,
-    Unchecked,
-    compare,
-    explain,
-    join_segments,
-    rounds,
-    summarize,
-    why_not_held,
-)
+from tally.recount import Unchecked, compare, explain, summarize
 from tally.settings import Pipeline, load_settings
 
 

@@ -1,0 +1,107 @@
+"""What understanding a line costs, per line format, beside only counting the records.
+
+The records lie in Spark's memory, all at a counted level, so neither Kafka nor a disk plays a
+part: in a real batch, where reading takes most of the time, the share of the line format is
+smaller. Each figure is the best of several passes, in nanoseconds per record and core::
+
+    python benchmarks/line_formats.py [--records 1000000] [--passes 5] [--cores 2] [FORMAT ...]
+"""
+
+import argparse
+import time
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from tally.line_columns import parse_line
+from tally.line_format import CATALOGUE, LineFormat
+
+
+def main() -> None:
+    """Measure and print a table."""
+    arguments = _arguments()
+    session = (
+        SparkSession.builder.master(f"local[{arguments.cores}]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "2g")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", str(arguments.cores))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    print(f"{arguments.records} records, {arguments.cores} cores, best of {arguments.passes}")
+    print("| format | bytes | count only | counted | added | ratio |")
+    print("|---|---:|---:|---:|---:|---:|")
+    names = arguments.formats or list(CATALOGUE)
+    warm_up = _records(session, CATALOGUE[names[0]], arguments.records, arguments.cores)
+    _measure(warm_up, CATALOGUE[names[0]], arguments.passes)
+    warm_up.unpersist()
+    for name in names:
+        line_format = CATALOGUE[name]
+        records = _records(session, line_format, arguments.records, arguments.cores)
+        bare, counted = _measure(records, line_format, arguments.passes)
+        scale = 1e9 * arguments.cores / arguments.records
+        print(
+            f"| {name} | {len(line_format.example) + 9} | {bare * scale:.0f} ns "
+            f"| {counted * scale:.0f} ns | {(counted - bare) * scale:.0f} ns "
+            f"| {counted / bare:.2f} |",
+            flush=True,
+        )
+        records.unpersist()
+    session.stop()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("formats", nargs="*", metavar="FORMAT", choices=[[], *CATALOGUE])
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--passes", type=int, default=5)
+    parser.add_argument("--cores", type=int, default=2)
+    return parser.parse_args()
+
+
+def _records(session: SparkSession, line_format: LineFormat, records: int, cores: int) -> DataFrame:
+    """The format's example with a running number at its end, in memory."""
+    number = F.format_string(" %08d", F.col("id"))
+    value = F.concat(F.lit(line_format.example), number).cast("binary")
+    frame = session.range(0, records, 1, cores).select(value.alias("value")).cache()
+    frame.count()
+    return frame
+
+
+def _measure(records: DataFrame, line_format: LineFormat, passes: int) -> tuple[float, float]:
+    """Seconds for counting only and for counting by minute; in turns, so both meet one noise."""
+    line = parse_line(F.col("value"), line_format, [_level_of_example(line_format)])
+    bare = records.groupBy(F.substring("value", 1, 0)).agg(F.count("*"), F.count("value"))
+    counted = (
+        records.select(line.malformed_reason.alias("reason"), line.minute.alias("minute"))
+        .groupBy("minute")
+        .agg(F.count("*").alias("records"), F.count("reason").alias("malformed"))
+    )
+    (row,) = counted.collect()
+    if row.minute is None or row.malformed:
+        raise SystemExit(f"{line_format.name}: the example was not counted: {row}")
+    bare.collect()
+    times = [(_seconds(bare), _seconds(counted)) for _ in range(passes)]
+    return min(b for b, _ in times), min(c for _, c in times)
+
+
+def _level_of_example(line_format: LineFormat) -> str:
+    if line_format.is_fixed:
+        return line_format.example.split()[2]
+    found = line_format.parsed_pattern.python.match(line_format.example)
+    if found is None:
+        raise SystemExit(f"{line_format.name}: the pattern does not match the example")
+    return line_format.level_names.get(found["level"], found["level"])
+
+
+def _seconds(frame: DataFrame) -> float:
+    begun = time.perf_counter()
+    frame.collect()
+    return time.perf_counter() - begun
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Servers and executors that die under a batch. The harder campaign is elsewhere; these are the
+cases that any night brings."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pyspark
+import pytest
+
+from tally.errors import DataLossError, RetryableError
+from tally.stack.server import Part
+from tests.world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.stack, pytest.mark.spark]
+
+ERROR = "2017-07-30 14:09:08 ERROR some message"
+
+
+def planned_id(world: World) -> int:
+    """The id of the batch that is open or newly planned."""
+    batch = world.plan().batch
+    assert batch is not None
+    return batch.batch_id
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 120) -> None:
+    """Poll until the condition holds."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not get there in time"
+        time.sleep(0.01)
+
+
+def test_the_broker_dies_under_the_read(world: World, spark: "SparkSession") -> None:
+    """Killed and started again in mid-read: counted once, at once or when it is run again."""
+    world.produce([ERROR] * 100_000, 0)
+    world.produce([ERROR] * 100_000, 1)
+    batch_id = planned_id(world)
+    claimed = threading.Event()
+
+    def kill_and_restart() -> None:
+        claimed.wait(60)
+        world.stack.kill(Part.KAFKA)
+        world.stack.up([Part.KAFKA])
+
+    killer = threading.Thread(target=kill_and_restart)
+    killer.start()
+    try:
+        claimed.set()
+        with suppress(RetryableError, DataLossError):
+            world.run(batch_id, spark)
+    finally:
+        killer.join()
+    world.run(batch_id, spark)
+    assert world.counts() == {"2017-07-30 14:09": 200_000}
+    assert world.audit().holds
+
+
+def test_the_database_dies_under_the_commit(world: World, spark: "SparkSession") -> None:
+    """Killed in the middle of the transaction: nothing of it is there, the next run counts once."""
+    world.produce([ERROR] * 300)
+    batch_id = planned_id(world)
+    with closing(world.connect()) as rival, rival.cursor() as cursor:
+        # The run's commit waits for this row, in the middle of its transaction.
+        cursor.execute(
+            "select * from partition_offset o join topic_incarnation i using (incarnation_id)"
+            " where i.pipeline = %s for update",
+            (world.name,),
+        )
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                world.run(batch_id, spark)
+            except RetryableError as error:
+                failures.append(error)
+
+        runner = threading.Thread(target=run)
+        runner.start()
+        wait_until(lambda: waits_in_commit(world))
+        world.stack.kill(Part.MYSQL)
+        world.stack.up([Part.MYSQL])
+        runner.join()
+    assert len(failures) == 1
+    assert world.counts() == {}
+    assert world.run(batch_id, spark).committed
+    assert world.counts() == {"2017-07-30 14:09": 300}
+    assert world.audit().holds
+
+
+def waits_in_commit(world: World) -> bool:
+    """Whether a commit waits for a lock on the offsets."""
+    return bool(
+        world.rows(
+            "select 1 from information_schema.processlist where user = %s"
+            " and info like 'update partition_offset%%'",
+            (world.settings.mysql.user,),
+        )
+    )
+
+
+def test_an_executor_dies_under_the_read(world: World) -> None:
+    """Its tasks are run again by another one; the count is the same, nothing twice."""
+    world.produce([ERROR] * 300_000, 0)
+    world.produce([ERROR] * 300_000, 1)
+    world.configure(reader={"minPartitions": 16, "kafka.max.poll.records": 500})
+    batch_id = planned_id(world)
+    with subprocess.Popen(
+        [
+            str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
+            "--master",
+            "local-cluster[2,1,1024]",
+            "--conf",
+            "spark.executor.memory=700m",
+            "--jars",
+            ",".join(str(jar) for jar in world.stack.jars_dir.glob("*.jar")),
+            str(world.stack.layout.project / "jobs" / "count_errors.py"),
+            "--batch",
+            str(batch_id),
+        ],
+        env={
+            **os.environ,
+            "TALLY_CONFIG": str(world.config),
+            "TALLY_SPARK__MASTER": "local-cluster[2,1,1024]",
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+        start_new_session=True,
+    ) as job:
+        wait_until(lambda: any(busy(e) for e in executors(job.pid)))
+        victim = next(e for e in executors(job.pid) if busy(e))
+        victim.kill()
+        assert job.wait(300) == 0
+    assert world.counts() == {"2017-07-30 14:09": 600_000}
+    assert world.audit().holds
+
+
+def executors(leader: int) -> Iterator[psutil.Process]:
+    """The executor processes of a job."""
+    for process in psutil.Process(leader).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()):
+                yield process
+
+
+def busy(executor: psutil.Process) -> bool:
+    """Whether an executor is connected to something besides its own driver: it reads."""
+    with suppress(psutil.NoSuchProcess):
+        names = {thread.id for thread in executor.threads()}
+        return len(names) > 30 and executor.cpu_times().user > 3
+    return False
