@@ -7,7 +7,7 @@ ONCE ?=
 ARGS ?=
 UPGRADE ?=
 
-.PHONY: help setup demo test unit lint format lock clean
+.PHONY: help setup demo test unit lint format docs picture lock compose-secrets clean
 
 help:
 	@echo 'make demo [ONCE=1]      set up, then show Tally at work on real servers'
@@ -15,6 +15,9 @@ help:
 	@echo 'make unit [ARGS=...]    only the tests that need no server'
 	@echo 'make setup              everything into .tally: packages, jars, servers'
 	@echo 'make lint | format      check, or rewrite, the style'
+	@echo 'make docs               write the references and the picture in docs/ anew'
+	@echo 'make picture            only the picture'
+	@echo 'make compose-secrets    passwords and keys for docker-compose.yml, once'
 	@echo 'make lock [UPGRADE=1]   pin the Python packages anew'
 	@echo 'make clean              end the servers and delete .tally, with all data'
 
@@ -38,6 +41,18 @@ lint: setup
 format: setup
 	$(RUN) ruff check --fix
 	$(RUN) ruff format
+
+# Tests hold each of these files equal to what is printed here.
+docs: setup picture
+	$(RUN) tally.cli.reference > docs/cli.md
+	$(RUN) tally.reference > docs/configuration.md
+
+# The standard library is enough for these two.
+picture:
+	$(PYTHON) docs/picture.py > docs/way-of-a-minute.svg
+
+compose-secrets:
+	@PYTHONPATH=src $(PYTHON) -m tally.compose_secrets
 
 # For every Python from 3.11 on; without the address of any index.
 COMPILE = UV_CUSTOM_COMPILE_COMMAND='make lock' $(VENV)/uv pip compile --quiet --universal \

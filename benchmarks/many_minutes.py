@@ -1,4 +1,4 @@
-"""A million distinct minutes in one batch: does it commit, and in how much memory of the driver?
+"""A million distinct minutes in one batch: whether it commits, and in how much memory.
 
 Usage: ``.tally/venv/bin/python -m benchmarks.many_minutes [--minutes 1000000]``
 

@@ -65,7 +65,7 @@ def main() -> int:
             return _compare(stack, settings, spark, topic, arguments, expected)
 
 
-def _compare(  # noqa: PLR0913 - all that the readers need
+def _compare(
     stack: Stack,
     settings: Settings,
     spark: SparkSession,

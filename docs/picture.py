@@ -75,19 +75,19 @@ STYLE = """
 """
 
 DESCRIPTION = (
-    "A minute in five steps. Plan: the offset range [300, 310) of the partition alog/0 is written "
-    "into the ledger in MySQL before any record is read. Claim: the attempt is raised. Count: Spark "
-    "reads exactly that range. Check: all of it was there. Commit: next_offset, counts and dead "
-    "letters change in one transaction. Whatever is killed before the commit leaves the result as "
-    "it was, and the next attempt reads the same range."
+    "A minute in five steps. Plan: the offset range [300, 310) of the partition alog/0 is "
+    "written into the ledger in MySQL before any record is read. Claim: the attempt is raised. "
+    "Count: Spark reads exactly that range. Check: all of it was there. Commit: next_offset, "
+    "counts and dead letters change in one transaction. Whatever is killed before the commit "
+    "leaves the result as it was, and the next attempt reads the same range."
 )
 
 
 def render() -> str:
     """The whole picture."""
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'width="{WIDTH}" height="{HEIGHT}" role="img" aria-labelledby="title description">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}"',
+        f' width="{WIDTH}" height="{HEIGHT}" role="img" aria-labelledby="title description">',
         '<title id="title">The way of a minute</title>',
         f'<desc id="description">{escape(DESCRIPTION)}</desc>',
         f"<style>{STYLE}</style>",
@@ -153,7 +153,11 @@ def _ledger() -> Iterator[str]:
     x = _column(3) + 30
     yield _box("done", x, LEDGER_Y + 10, RIGHT - 10 - x, LEDGER_HEIGHT - 20, 6)
     for row, line in enumerate(
-        ("next_offset 300 → 310", "error_log  + these counts", "dead letters, totals",)
+        (
+            "next_offset 300 → 310",
+            "error_log  + these counts",
+            "dead letters, totals",
+        )
     ):
         yield _text("mono", x + 14, LEDGER_Y + 33 + row * 19, line)
     yield _text("mono done-text", x + 14, LEDGER_Y + 90, "batch committed")
@@ -207,7 +211,7 @@ def _class(kind: str, what: str) -> str:
     return f"{kind}-{what}" if kind else what
 
 
-def _box(kind: str, x: float, y: float, width: float, height: float, radius: float) -> str:  # noqa: PLR0913
+def _box(kind: str, x: float, y: float, width: float, height: float, radius: float) -> str:
     return (
         f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" '
         f'rx="{radius:g}"/>'

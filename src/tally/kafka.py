@@ -249,6 +249,7 @@ class Kafka:
         return [self._result(operation, future) for future in self._start(operation, ask)]
 
     def _start(self, operation: str, ask: Callable[[], T]) -> T:
+        self._last_error = None
         try:
             return ask()
         except KafkaException as error:

@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -20,7 +21,6 @@ from tally.settings import (
     KafkaSettings,
     MySQLSettings,
     PipelineSettings,
-    Settings,
     SparkSettings,
 )
 
@@ -53,8 +53,9 @@ The first place that has the value wins, key by key:
 5. `tally.toml`,
 6. the default.
 
-Lists and tables in the environment are JSON: `TALLY_PIPELINES__ERROR_LOG__LEVELS='["WARN","ERROR"]'`.
-`tally doctor` names each `TALLY_` variable that means nothing.
+Lists and tables in the environment are JSON, such as
+`TALLY_PIPELINES__ERROR_LOG__LEVELS='["WARN", "ERROR"]'`. `tally doctor` names each `TALLY_`
+variable that means nothing.
 
 Passwords belong in the environment, the secrets file or an Airflow connection. They appear in no
 log, no error and no command line.
@@ -88,11 +89,6 @@ def render() -> str:
     return "\n".join([HEADER, *sections, *_reader()])
 
 
-def sections() -> Sequence[str]:
-    """The names of the file's tables."""
-    return list(Settings.model_fields)
-
-
 def _section(name: str, prefix: str, model: type[BaseModel]) -> Iterator[str]:
     yield f"## [{name}]\n"
     yield f"{model.__doc__}\n"
@@ -102,7 +98,7 @@ def _section(name: str, prefix: str, model: type[BaseModel]) -> Iterator[str]:
             f"`{key}`<br>`{prefix}__{key.upper()}`",
             _allowed(field),
             _default(field),
-            " ".join((field.description or "").split()),
+            _meaning(field),
         )
         yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
     yield ""
@@ -114,6 +110,11 @@ def _reader() -> Iterator[str]:
     for key, value in READER_DEFAULTS.items():
         yield f"| `{key}` | `{value}` |"
     yield ""
+
+
+def _meaning(field: FieldInfo) -> str:
+    text = " ".join((field.description or "").split())
+    return re.sub(r"\bdocs/([\w-]+\.md)", r"[\1](\1)", text)
 
 
 def _allowed(field: FieldInfo) -> str:

@@ -216,6 +216,8 @@ class MySQLSettings(_Section):
     """PEM file with the authority to trust under `tls = "verified"`; the system's when not set."""
     connect_timeout_s: Annotated[int, Field(ge=1, le=300)] = 10
     """Seconds to wait for a connection."""
+    statement_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 300
+    """Seconds to wait for the answer to one statement; then the server counts as gone."""
     lock_wait_timeout_s: Annotated[int, Field(ge=1, le=300)] = 20
     """Seconds a statement waits for a row lock before the transaction is rolled back and run
     again. A connection that falls silent inside a transaction is dropped by the server after
@@ -268,7 +270,7 @@ class PipelineSettings(_Section):
     schedule: Annotated[str, Field(min_length=1)] = "* * * * *"
     """When Airflow starts a batch: a cron expression, in UTC."""
     patience_s: Annotated[int, Field(ge=30, le=86_400)] = 600
-    """Seconds a run may take in all. The time-outs of its tasks follow from it."""
+    """Seconds the count of one batch may take. The other time-outs of a run follow from it."""
     owner: Annotated[str, Field(min_length=1)] = "tally"
     """Owner of the DAGs."""
     tags: list[str] = []

@@ -1,10 +1,12 @@
 """The Spark session and how it reaches Kafka: every setting of both, in one place."""
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from tally.errors import JarsMissingError
@@ -16,6 +18,7 @@ KAFKA_SOURCE: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 # Flags of the driver's JVM for a small batch, which is over before an optimising compiler or a
 # parallel collector have paid for themselves (docs/performance.md has the measurement).
 QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_START_OFFSETS_MAX: Final = 1_000_000
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -75,11 +78,13 @@ def _is_local(settings: SparkSettings) -> bool:
 def spark_session(settings: SparkSettings, name: str) -> Iterator[SparkSession]:
     """A Spark session of our own, stopped at the end.
 
-    Under spark-submit the master and the class path that it was given win.
+    Under spark-submit the master that it was given wins over the configured one.
 
     Raises:
         JarsMissingError: Spark's Kafka connector cannot be found.
     """
+    if (submitted := _submitted_master()) is not None:
+        settings = settings.model_copy(update={"master": submitted})
     builder = SparkSession.builder.appName(name).master(settings.master)
     for key, value in session_options(settings).items():
         builder = builder.config(key, value)
@@ -89,6 +94,19 @@ def spark_session(settings: SparkSettings, name: str) -> Iterator[SparkSession]:
         yield session
     finally:
         session.stop()
+
+
+def driver_flags(offsets: int) -> str:
+    """Flags for the JVM of a driver that is about to read so many offsets; may be empty."""
+    return QUICK_START if offsets <= QUICK_START_OFFSETS_MAX else ""
+
+
+def _submitted_master() -> str | None:
+    """The master that spark-submit was given; None when Python started Spark itself."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return None
+    SparkContext._ensure_initialized()  # noqa: SLF001 - without it a SparkConf knows no defaults
+    return SparkConf().get("spark.master")
 
 
 def check_connector(session: SparkSession) -> None:

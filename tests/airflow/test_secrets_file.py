@@ -83,7 +83,18 @@ def test_sensitive_spark_configuration_is_not_on_the_command_line() -> None:
     from tally.airflow.driver import submit_conf
 
     conf = submit_conf(
-        {"spark.a": "1", "spark.hadoop.fs.s3a.secret.key": "x", "spark.my.Token": "y"}
+        {"spark.a": "1", "spark.hadoop.fs.s3a.secret.key": "x", "spark.my.Token": "y"}, ""
     )
     assert conf["spark.a"] == "1"
     assert not {"x", "y"} & set(conf.values())
+
+
+def test_the_jvm_flags_yield_to_the_configuration() -> None:
+    """Small batches start quickly; whoever sets flags of their own keeps them."""
+    from tally.airflow.driver import submit_conf
+    from tally.spark import QUICK_START, QUICK_START_OFFSETS_MAX, driver_flags
+
+    key = "spark.driver.extraJavaOptions"
+    assert submit_conf({}, driver_flags(QUICK_START_OFFSETS_MAX))[key] == QUICK_START
+    assert key not in submit_conf({}, driver_flags(QUICK_START_OFFSETS_MAX + 1))
+    assert submit_conf({key: "-Xint"}, QUICK_START)[key] == "-Xint"

@@ -6,8 +6,6 @@ from contextlib import closing, contextmanager
 from functools import partial
 
 import pytest
-from tests.proxy import CommitProxy, Cut
-from tests.world import World
 
 from tally import __version__
 from tally.errors import (
@@ -23,6 +21,8 @@ from tally.minute import commit_once
 from tally.model import Batch, Contribution, DeadLetter, SegmentTotals, TopicPartition
 from tally.mysql import run_transaction, transaction
 from tally.settings import Settings, load_settings
+from tests.proxy import CommitProxy, Cut
+from tests.world import World
 
 pytestmark = pytest.mark.stack
 

@@ -1,5 +1,4 @@
-"""Servers and executors that die under a batch. The harder campaign is elsewhere; these are the
-cases that any night brings."""
+"""Servers and executors that die under a batch: what any night may bring."""
 
 import os
 import subprocess

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.world import World
 
 from tally import minute
 from tally.errors import (
@@ -23,6 +22,7 @@ from tally.errors import (
     UnknownBatchError,
 )
 from tally.minute import run_batch
+from tests.world import World
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

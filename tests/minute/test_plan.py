@@ -4,7 +4,6 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.world import World
 
 from tally import minute
 from tally.errors import (
@@ -18,6 +17,7 @@ from tally.minute import Planned, plan_batch
 from tally.mysql import transaction
 from tally.planning import BlockReason
 from tally.settings import load_settings
+from tests.world import World
 
 pytestmark = pytest.mark.stack
 

@@ -179,5 +179,5 @@ def test_passwords_never_show() -> None:
 
 def test_an_unknown_pipeline_is_named_with_the_known_ones() -> None:
     """A typing error costs one look."""
-    with pytest.raises(UnknownPipelineError, match="'eror_log'.*error_log"):
+    with pytest.raises(UnknownPipelineError, match=r"'eror_log'.*error_log"):
         load().pipeline("eror_log")

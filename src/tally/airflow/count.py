@@ -77,22 +77,24 @@ class TallyCountOperator(SparkSubmitOperator):
     def _run_driver(self, settings: Settings, batch_id: int, context: Context) -> None:
         require_spark_connection()
         with ExitStack() as stack:
-            self._prepare(settings, stack)
+            self._prepare(settings, batch_id, stack)
             if self._killed:
                 raise AirflowException(f"batch {batch_id}: asked to end before the driver started")
             failure = self._submit(context)
         self._judge(settings, batch_id, failure)
 
-    def _prepare(self, settings: Settings, stack: ExitStack) -> None:
+    def _prepare(self, settings: Settings, batch_id: int, stack: ExitStack) -> None:
         """Set what the hook is made of; set late, so that Airflow stores none of it."""
-        from tally.spark import session_options  # Spark stays out of parsing
+        from tally.airflow import work  # Kafka and MySQL stay out of parsing
+        from tally.spark import driver_flags, session_options  # and Spark, too
 
         # The connection says where Spark runs, in the driver too.
         spark = settings.spark.model_copy(update={"master": master_of(SPARK)})
         settings = settings.model_copy(update={"spark": spark})
         self._secrets = stack.enter_context(secrets_file(settings))
         self._environment = driver_environment(Path(self.config), self._secrets)
-        self.conf = submit_conf(session_options(spark))
+        flags = driver_flags(work.offsets(settings, batch_id))
+        self.conf = submit_conf(session_options(spark), flags)
 
     def _submit(self, context: Context) -> AirflowException | None:
         try:

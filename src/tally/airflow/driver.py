@@ -17,10 +17,6 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from tally.errors import SparkConnectionError
 from tally.settings import CONFIG_VARIABLE, SECRETS_VARIABLE
 
-# Flags of the driver's JVM, the one place for them; the pipeline's own
-# ``spark.driver.extraJavaOptions`` (tally.toml, ``spark.conf``) replaces them.
-DRIVER_JVM_FLAGS: Final = ""
-
 # Spark says some thousand lines a minute at its own level, INFO, and all of them go to the task's
 # log; ``spark.log.level`` in tally.toml brings them back.
 LOG_LEVEL: Final = "WARN"
@@ -132,9 +128,15 @@ def driver_environment(config: Path, secrets: Path) -> dict[str, str]:
     }
 
 
-def submit_conf(options: Mapping[str, str]) -> dict[str, str]:
-    """What of the session's configuration spark-submit is told, for the JVM that it starts."""
+def submit_conf(options: Mapping[str, str], jvm_flags: str) -> dict[str, str]:
+    """What of the session's configuration spark-submit is told, for the JVM that it starts.
+
+    Args:
+        options: The session's configuration; its ``spark.driver.extraJavaOptions`` replaces the
+            flags.
+        jvm_flags: Flags of the driver's JVM; may be empty.
+    """
     defaults = {"spark.pyspark.python": sys.executable, "spark.log.level": LOG_LEVEL}
-    if DRIVER_JVM_FLAGS:
-        defaults["spark.driver.extraJavaOptions"] = DRIVER_JVM_FLAGS
+    if jvm_flags:
+        defaults["spark.driver.extraJavaOptions"] = jvm_flags
     return defaults | {k: v for k, v in options.items() if not _SENSITIVE.search(k)}

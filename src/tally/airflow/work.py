@@ -100,6 +100,12 @@ def is_committed(settings: Settings, batch_id: int) -> bool:
     return batch.state is BatchState.COMMITTED
 
 
+def offsets(settings: Settings, batch_id: int) -> int:
+    """How many offsets a batch spans."""
+    with transaction(settings.mysql, read_only=True) as tx:
+        return batch_record(tx, batch_id).offsets
+
+
 def outcome(settings: Settings, batch_id: int) -> Outcome:
     """What a committed batch read and found."""
     with transaction(settings.mysql, read_only=True) as tx:

@@ -1,0 +1,314 @@
+"""What README and docs/ speak of exists: commands, targets, links, keys, codes, tests."""
+
+import ast
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import click
+import pytest
+
+from tally import errors, reference
+from tally.cli import failures
+from tally.cli.app import App
+from tally.cli.tree import cli
+from tally.errors import TallyError
+from tally.line_format import MalformedReason
+from tally.model import BatchState, SegmentState
+from tally.planning import BlockReason
+from tally.settings import Settings, load_settings
+
+CHECKOUT = Path(__file__).parents[2]
+DOCS = CHECKOUT / "docs"
+README = CHECKOUT / "README.md"
+PAGES = [README, *sorted(DOCS.glob("*.md"))]
+
+FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+CODE_SPAN = re.compile(r"`([^`]+)`")
+PROGRAM = re.compile(r"(?:\$ )?(?:\.tally/venv/bin/)?tally(?= |$)")
+TARGET = re.compile(r"(?:\$ )?(?:time )?make (?P<words>[^&|#]+)")
+TEST_NAME = re.compile(r"test_\w+")
+
+
+def code_blocks(page: Path, language: str | None = None) -> list[str]:
+    """The contents of a page's code blocks, of one language or of all."""
+    found = FENCE.findall(page.read_text(encoding="utf-8"))
+    return [text for kind, text in found if language in {None, kind}]
+
+
+def prose(page: Path) -> str:
+    """A page without its code blocks."""
+    return FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def code_lines(page: Path) -> Iterator[str]:
+    """Each line of a page's code blocks."""
+    for block in code_blocks(page):
+        yield from (line.strip() for line in block.splitlines())
+
+
+def spans(page: Path) -> Iterator[str]:
+    """Each piece of code inside a page's sentences and tables."""
+    for span in CODE_SPAN.findall(prose(page)):
+        yield " ".join(span.replace("\\|", "|").split())
+
+
+def table(page: Path, heading: str) -> list[list[str]]:
+    """The cells of the first table below a heading, its own header left out."""
+    section = prose(page).partition(f"\n## {heading}\n")[2]
+    rows = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
+    assert rows is not None
+    return [[c.strip() for c in line.strip("|").split("|")] for line in rows[0].splitlines()[2:]]
+
+
+def headings(page: Path) -> list[str]:
+    """A page's headings, in order."""
+    return re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+
+
+def anchor(heading: str) -> str:
+    """What a heading is called in a link."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def parse(line: str) -> click.Context:
+    """Parse a command line of tally's down to its last command, without running it."""
+    own = re.split(r" [|&>]", PROGRAM.sub("", line))[0]
+    context = cli.make_context("tally", shlex.split(own, comments=True), obj=App())
+    command: click.Command = cli
+    while isinstance(command, click.Group) and (left := [*context._protected_args, *context.args]):
+        name, found, rest = command.resolve_command(context, left)
+        assert found is not None
+        command = found
+        context = found.make_context(name, rest, parent=context)
+    return context
+
+
+def commands(page: Path) -> list[str]:
+    """Every command line of tally's in a page's code blocks."""
+    return [line for line in code_lines(page) if PROGRAM.match(line)]
+
+
+def all_errors(kind: type[TallyError] = TallyError) -> list[type[TallyError]]:
+    """All of Tally's errors below ``kind``."""
+    below = [error for child in kind.__subclasses__() for error in (child, *all_errors(child))]
+    return [error for error in below if error.__module__ == errors.__name__]
+
+
+def test_the_picture_is_what_its_generator_draws() -> None:
+    """When this fails: make picture."""
+    drawn = subprocess.run(
+        [sys.executable, str(DOCS / "picture.py")], capture_output=True, text=True, check=True
+    ).stdout
+    assert (DOCS / "way-of-a-minute.svg").read_text(encoding="utf-8") == drawn
+
+
+def test_the_picture_is_a_picture_with_words_for_those_who_do_not_see_it() -> None:
+    """It is well-formed XML and carries a title and a description."""
+    picture = ET.parse(DOCS / "way-of-a-minute.svg").getroot()  # noqa: S314 - our own
+    words = {child.tag.rpartition("}")[2]: child.text for child in picture}
+    assert words["title"]
+    assert words["desc"]
+
+
+def test_the_configuration_reference_is_what_the_settings_say() -> None:
+    """When this fails: make docs."""
+    assert (DOCS / "configuration.md").read_text(encoding="utf-8") == reference.render()
+
+
+def test_the_configuration_reference_has_every_section_and_key() -> None:
+    """No key is left out of the page."""
+    page = reference.render()
+    for name, field in Settings.model_fields.items():
+        section = "pipelines.NAME" if name == "pipelines" else name
+        assert f"## [{section}]\n" in page
+        kind: Any = field.annotation
+        model = kind if name != "pipelines" else kind.__args__[1]
+        for key in model.model_fields:
+            assert f"`{key}`<br>`TALLY_{name.upper()}__" in page
+
+
+def documented_variables() -> list[tuple[str, str]]:
+    """Each variable of the reference with its default, where it has one that can be set."""
+    rows = re.findall(r"<br>`(TALLY_\w+)` \| .*? \| `(.*?)` \|", reference.render())
+    return [
+        (name.replace("__NAME__", "__ERROR_LOG__"), value)
+        for name, value in rows
+        if value != '""'  # SASL apart, an empty text is the default of the password alone
+    ]
+
+
+@pytest.mark.parametrize(("variable", "default"), documented_variables())
+def test_every_variable_of_the_reference_is_read(
+    variable: str, default: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Set to the default that stands beside it, each one is accepted and changes nothing."""
+    monkeypatch.delenv("TALLY_SECRETS_FILE", raising=False)
+    config = tmp_path / "tally.toml"
+    config.write_text('[pipelines.error_log]\ntopics = ["alog"]\n')
+    before = load_settings(config)
+    value = json.loads(default)
+    monkeypatch.setenv(variable, value if isinstance(value, str) else default)
+    assert load_settings(config) == before
+    monkeypatch.setenv(variable, "{")  # what no key allows, or what then shows
+    try:
+        changed = load_settings(config)
+    except errors.ConfigError:
+        return
+    assert changed != before
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_configuration_that_is_shown_can_be_loaded(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each piece of tally.toml in the documentation is valid as it stands."""
+    monkeypatch.delenv("TALLY_SECRETS_FILE", raising=False)
+    for block in code_blocks(page, "toml"):
+        config = tmp_path / "tally.toml"
+        config.write_text(block, encoding="utf-8")
+        assert load_settings(config).pipelines.keys() == tomllib.loads(block)["pipelines"].keys()
+
+
+def test_the_runbook_has_exactly_one_entry_for_each_code_and_each_reason() -> None:
+    """None is missing, none is left over, none stands there twice."""
+    text = prose(DOCS / "runbook.md")
+    chapters = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", text, re.MULTILINE))
+    entries = [
+        entry
+        for chapter in ("Errors", "Blocked partitions")
+        for entry in re.findall(r"^### (.+)$", chapters[chapter], re.MULTILINE)
+    ]
+    wanted = {error.code for error in all_errors()} | {str(reason) for reason in BlockReason}
+    assert sorted(entries) == sorted(wanted)
+    assert len(headings(DOCS / "runbook.md")) == len(set(headings(DOCS / "runbook.md")))
+
+
+def test_every_entry_that_the_code_sends_people_to_is_in_the_runbook() -> None:
+    """Messages such as "see docs/runbook.md, audit-finding"."""
+    sent = {
+        name
+        for path in (CHECKOUT / "src").rglob("*.py")
+        for name in re.findall(r"docs/runbook\.md, ([a-z-]+)", path.read_text(encoding="utf-8"))
+    }
+    assert "audit-finding" in sent
+    assert sent <= set(headings(DOCS / "runbook.md"))
+
+
+def test_the_runbook_lists_the_errors_as_they_are() -> None:
+    """Code, exit code and class of each."""
+    assert sorted(table(DOCS / "runbook.md", "Errors")) == sorted(
+        [f"[{error.code}](#{error.code})", str(error.exit_code), error.__name__]
+        for error in all_errors()
+    )
+
+
+def test_the_runbook_lists_the_exit_codes_as_they_are() -> None:
+    """Every exit code, and the class of errors that ends with it."""
+    listed = {int(row[0]): row[1] for row in table(DOCS / "runbook.md", "Exit codes")}
+    known = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
+    assert listed.keys() == known | {failures.EXIT_CANCELLED, failures.EXIT_PIPE_CLOSED}
+    bases = {error.exit_code: error.__name__ for error in TallyError.__subclasses__()}
+    assert {code: name for code, name in listed.items() if name} == bases
+
+
+@pytest.mark.parametrize(
+    "word", sorted({str(w) for e in (BatchState, SegmentState, MalformedReason) for w in e})
+)
+def test_the_glossary_has_every_state_and_every_reason(word: str) -> None:
+    """What the command line prints can be looked up."""
+    assert re.search(rf"[|,`] ?{word}[ ,`]", prose(DOCS / "glossary.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    """The file is there, and so is the heading."""
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"https?:", link):
+            continue
+        path, _, fragment = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.is_file(), link
+        assert not fragment or fragment in map(anchor, headings(target)), link
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    """No page is forgotten in its folder."""
+    linked = set(re.findall(r"\]\((docs/[\w-]+\.md)", prose(README)))
+    assert linked == {f"docs/{page.name}" for page in PAGES if page != README}
+
+
+@pytest.mark.parametrize(
+    ("page", "line"), [(p, line) for p in PAGES for line in commands(p)], ids=lambda x: str(x)[-40:]
+)
+def test_every_command_line_of_tally_parses(page: Path, line: str) -> None:
+    """Commands, arguments and options in code blocks all exist."""
+    parse(line)
+
+
+# Concepts as well as commands stand in the sentences of docs/airflow.md.
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if p.name != "airflow.md"], ids=lambda page: page.name
+)
+def test_every_command_in_a_sentence_exists(page: Path) -> None:
+    """What stands in backquotes parses, or is no more than a command's name."""
+    for span in filter(PROGRAM.match, spans(page)):
+        with suppress(click.MissingParameter, click.exceptions.NoArgsIsHelpError):
+            parse(span)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_make_target_exists_and_is_explained(page: Path) -> None:
+    """In the Makefile, as a target and in its help."""
+    makefile = (CHECKOUT / "Makefile").read_text(encoding="utf-8")
+    for code in [*code_lines(page), *spans(page)]:
+        if found := TARGET.match(code):
+            for word in shlex.split(found["words"]):
+                if "=" not in word:
+                    assert re.search(rf"^{word}:", makefile, re.MULTILINE), code
+                    assert re.search(rf"@echo 'make (\w+ \| )?{word}\b", makefile), code
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_program_of_the_checkout_that_is_shown_exists(page: Path) -> None:
+    """Modules behind -m and files of Python in code blocks."""
+    for line in code_lines(page):
+        for module in re.findall(r"-m ((?:benchmarks|tally)[\w.]*)", line):
+            assert any(
+                (CHECKOUT / base / f"{module.replace('.', '/')}.py").is_file()
+                for base in ("", "src")
+            ), line
+        for path in re.findall(r"\bpython3? ([\w/]+\.py)", line):
+            assert (CHECKOUT / path).is_file(), line
+
+
+def test_every_test_that_is_named_as_evidence_exists() -> None:
+    """A claim is no stronger than the test beside it."""
+    known = {
+        node.name
+        for path in (CHECKOUT / "tests").rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+    for page in PAGES:
+        named = TEST_NAME.findall(re.sub(r"[\w/]+\.py", "", page.read_text(encoding="utf-8")))
+        assert set(named) <= known, page.name
+    assert len(TEST_NAME.findall(prose(DOCS / "exactly-once.md"))) > 40
+
+
+def test_the_checks_can_fail() -> None:
+    """What is wrong would be noticed: an option, a heading, a target."""
+    with pytest.raises(click.NoSuchOption):
+        parse("tally audit --frobnicate # because")
+    assert anchor("Defaults of `reader`") == "defaults-of-reader"
+    assert TARGET.match("$ make demo ONCE=1     # the same") is not None
+    assert PROGRAM.match("$ .tally/venv/bin/tally status") is not None
+    assert PROGRAM.match("tally-<pipeline>") is None
