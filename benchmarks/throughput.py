@@ -23,26 +23,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from datetime import datetime, timedelta
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Offset
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tally.kafka import Kafka
+from benchmarks.servers import PARTITIONS, Bench, bench, say
 from tally.ledger import results
-from tally.migrations import migrate
-from tally.minute import plan_batch, run_batch
+from tally.minute import run_batch
 from tally.mysql import transaction
-from tally.settings import Settings, load_settings
 from tally.spark import reader_options, spark_session
-from tally.stack.server import Part
-from tally.stack.stack import Stack
 
-PROJECT = Path(__file__).parents[1]
-PARTITIONS = 4
 LINES_PER_MINUTE = 10_000
 LEVELS = ("INFO", "INFO", "INFO", "DEBUG", "WARN", "ERROR", "INFO", "INFO", "DEBUG", "INFO")
 CHUNK = 10_000
@@ -54,84 +46,57 @@ def main() -> int:
     parser.add_argument("--lines", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    stack = Stack(project=PROJECT, home=PROJECT / ".tally" / "bench", announce=_say)
-    with stack.foreground([Part.KAFKA, Part.MYSQL]), TemporaryDirectory() as folder:
-        topic = f"throughput-{time.time_ns()}"
-        settings = _settings(stack, Path(folder), topic, arguments.rounds, arguments.lines)
-        migrate(settings)
-        Kafka(settings.kafka).create_topic(topic, PARTITIONS)
-        expected = _produce(settings, topic, arguments.lines)
-        with spark_session(settings.spark, "throughput") as spark:
-            return _compare(stack, settings, spark, topic, arguments, expected)
+    lines, rounds = arguments.lines, arguments.rounds
+    pipelines = [f"round{n}" for n in range(rounds + 1)]
+    with bench(pipelines, f"max_records_per_partition = {lines}") as servers:
+        expected = _produce(servers, lines)
+        with spark_session(servers.settings.spark, "throughput") as spark:
+            return _compare(servers, spark, lines, rounds, expected)
 
 
 def _compare(
-    stack: Stack,
-    settings: Settings,
-    spark: SparkSession,
-    topic: str,
-    arguments: argparse.Namespace,
-    expected: Mapping[str, int],
+    servers: Bench, spark: SparkSession, lines: int, rounds: int, expected: Mapping[str, int]
 ) -> int:
-    rounds = iter(range(arguments.rounds + 1))
+    pipelines = iter(range(rounds + 1))
     found: dict[str, Mapping[str, int]] = {}
 
     def tally() -> None:
-        found["tally"] = _tally(settings, spark, f"round{next(rounds)}")
+        found["tally"] = _tally(servers, spark, f"round{next(pipelines)}")
 
     def python() -> None:
-        found["python"] = _python(settings, topic, arguments.lines)
+        found["python"] = _python(servers, lines)
 
     readers: dict[str, Callable[[], object]] = {
-        "bare": lambda: _bare(settings, spark, topic),
+        "bare": lambda: _bare(servers, spark),
         "tally": tally,
         "python": python,
     }
     tally()  # warms the session's code, as a bare read before it would
     seconds: dict[str, list[float]] = {name: [] for name in [*readers, "consumer-perf"]}
-    for _ in range(arguments.rounds):
+    for _ in range(rounds):
         for name, read in readers.items():
             began = time.perf_counter()
             read()
             seconds[name].append(time.perf_counter() - began)
-        seconds["consumer-perf"].append(_consumer_perf(stack, settings, topic, arguments.lines))
+        seconds["consumer-perf"].append(_consumer_perf(servers, lines))
     bare = statistics.median(seconds["bare"])
-    _say(f"{arguments.lines:,} lines, {PARTITIONS} partitions, median of {arguments.rounds} rounds")
+    say(f"{lines:,} lines, {PARTITIONS} partitions, median of {rounds} rounds")
     for name, values in seconds.items():
         median = statistics.median(values)
-        _say(
-            f"  {name:14} {median:7.2f} s  {arguments.lines / median / 1e6:5.2f} million lines/s"
+        say(
+            f"  {name:14} {median:7.2f} s  {lines / median / 1e6:5.2f} million lines/s"
             f"  {bare / median:5.2f} of the bare read"
         )
     wrong = [name for name, counts in found.items() if counts != expected]
-    _say(f"counts equal to what was written: {'NO: ' + ', '.join(wrong) if wrong else 'yes'}")
+    say(f"counts equal to what was written: {'NO: ' + ', '.join(wrong) if wrong else 'yes'}")
     return 1 if wrong else 0
 
 
-def _settings(stack: Stack, folder: Path, topic: str, rounds: int, lines: int) -> Settings:
-    config = folder / "tally.toml"
-    overlay = stack.overlay.read_text(encoding="utf-8")
-    run = time.time_ns()
-    pipelines = "".join(
-        f'[pipelines.round{n}]\ntopics = ["{topic}"]\nresult_table = "round_{run}_{n}"\n'
-        f"max_records_per_partition = {lines}\n"
-        for n in range(rounds + 1)
-    )
-    config.touch(mode=0o600)
-    config.write_text(f"{overlay}\n{pipelines}", encoding="utf-8")
-    settings = load_settings(config)
-    # The ledger of earlier runs knows pipelines of these names with other tables.
-    with transaction(settings.mysql) as tx:
-        tx.execute("drop database if exists tally")
-        tx.execute("create database tally")
-    return settings
-
-
-def _produce(settings: Settings, topic: str, lines: int) -> dict[str, int]:
+def _produce(servers: Bench, lines: int) -> dict[str, int]:
     """Write the lines; what it returns is what any count of them must be."""
     producer = Producer(
         {
-            "bootstrap.servers": settings.kafka.bootstrap_servers,
+            "bootstrap.servers": servers.settings.kafka.bootstrap_servers,
             "linger.ms": 50,
             "batch.size": 1_000_000,
             "queue.buffering.max.messages": 1_000_000,
@@ -146,12 +111,9 @@ def _produce(settings: Settings, topic: str, lines: int) -> dict[str, int]:
         values = [_line(minute, first + n) for n in range(count)]
         key = f"{minute:%Y-%m-%d %H:%M}"
         expected[key] += sum(b" ERROR " in value[:26] for value in values)
-        while (
-            producer.produce_batch(
-                topic, [{"value": v} for v in values], partition=(first // CHUNK) % PARTITIONS
-            )
-            != count
-        ):
+        messages = [{"value": value} for value in values]
+        partition = (first // CHUNK) % PARTITIONS
+        if producer.produce_batch(servers.topic, messages, partition=partition) != count:
             raise RuntimeError("the producer's queue is full")
         while len(producer) > 500_000:
             producer.poll(0.1)
@@ -167,30 +129,27 @@ def _line(minute: datetime, number: int) -> bytes:
     ).encode()
 
 
-def _tally(settings: Settings, spark: SparkSession, name: str) -> dict[str, int]:
-    batch = plan_batch(settings, name).batch
-    if batch is None:
-        raise RuntimeError("there is nothing to count")
-    run_batch(settings, batch.batch_id, lambda: nullcontext(spark))
-    with transaction(settings.mysql, read_only=True) as tx:
-        return results.minutes(tx, settings.pipeline(name).table)
+def _tally(servers: Bench, spark: SparkSession, name: str) -> dict[str, int]:
+    run_batch(servers.settings, servers.plan(name), lambda: nullcontext(spark))
+    with transaction(servers.settings.mysql, read_only=True) as tx:
+        return results.minutes(tx, name)
 
 
-def _bare(settings: Settings, spark: SparkSession, topic: str) -> None:
-    assigned = {topic: list(range(PARTITIONS))}
+def _bare(servers: Bench, spark: SparkSession) -> None:
+    assigned = {servers.topic: list(range(PARTITIONS))}
     records = (
         spark.read.format("kafka")
-        .options(**reader_options(settings.kafka, settings.pipeline("round0")))
+        .options(**reader_options(servers.settings.kafka, servers.settings.pipeline("round0")))
         .option("assign", json.dumps(assigned))
         .load()
     )
     records.select(F.max("offset"), F.max(F.octet_length("value"))).collect()
 
 
-def _python(settings: Settings, topic: str, lines: int) -> dict[str, int]:
+def _python(servers: Bench, lines: int) -> dict[str, int]:
     consumer = Consumer(
         {
-            "bootstrap.servers": settings.kafka.bootstrap_servers,
+            "bootstrap.servers": servers.settings.kafka.bootstrap_servers,
             "group.id": "throughput",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
@@ -198,7 +157,7 @@ def _python(settings: Settings, topic: str, lines: int) -> dict[str, int]:
             "fetch.queue.backoff.ms": 5,
         }
     )
-    consumer.assign([Offset(topic, n, 0) for n in range(PARTITIONS)])
+    consumer.assign([Offset(servers.topic, n, 0) for n in range(PARTITIONS)])
     counts: Counter[str] = Counter()
     seen = 0
     while seen < lines:
@@ -211,18 +170,18 @@ def _python(settings: Settings, topic: str, lines: int) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _consumer_perf(stack: Stack, settings: Settings, topic: str, lines: int) -> float:
+def _consumer_perf(servers: Bench, lines: int) -> float:
     """Seconds that ConsumerPerformance says it fetched for."""
     told = subprocess.run(
         [
             "java",
             "-cp",
-            f"{stack.kafka_jars_dir}/*",
+            f"{servers.stack.kafka_jars_dir}/*",
             "org.apache.kafka.tools.ConsumerPerformance",
             "--bootstrap-server",
-            settings.kafka.bootstrap_servers,
+            servers.settings.kafka.bootstrap_servers,
             "--topic",
-            topic,
+            servers.topic,
             "--num-records",
             str(lines),
             "--timeout",
@@ -234,10 +193,6 @@ def _consumer_perf(stack: Stack, settings: Settings, topic: str, lines: int) -> 
     ).stdout
     names, values = ([c.strip() for c in line.split(",")] for line in told.splitlines()[-2:])
     return float(values[names.index("fetch.time.ms")]) / 1000
-
-
-def _say(message: str) -> None:
-    print(message, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,95 @@
+"""What the benchmarks share: servers of their own, a fresh ledger, a fresh topic, the job."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyspark
+
+from tally.kafka import Kafka
+from tally.migrations import migrate
+from tally.minute import plan_batch
+from tally.mysql import transaction
+from tally.settings import Settings, load_settings
+from tally.stack.server import Part
+from tally.stack.stack import Stack
+
+PROJECT = Path(__file__).parents[1]
+PARTITIONS = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bench:
+    """Kafka and MySQL of the benchmarks' own, with one new topic of four partitions."""
+
+    stack: Stack
+    """The servers."""
+    config: Path
+    """The configuration that leads to them."""
+    settings: Settings
+    """The same, read."""
+    topic: str
+    """The topic that every pipeline reads."""
+
+    def plan(self, pipeline: str) -> int:
+        """Plan a batch and return its id; there must be something new."""
+        batch = plan_batch(self.settings, pipeline).batch
+        if batch is None:
+            raise RuntimeError("there is nothing to count")
+        return batch.batch_id
+
+    def job(self, batch_id: int, jvm_flags: str = "") -> list[str]:
+        """The command line of the Spark entry point for a batch."""
+        return [
+            str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
+            *("--master", "local[2]"),
+            *("--driver-class-path", f"{self.stack.jars_dir}/*"),
+            *(("--driver-java-options", jvm_flags) if jvm_flags else ()),
+            *("--conf", "spark.log.level=ERROR"),
+            str(PROJECT / "jobs" / "count_errors.py"),
+            *("--batch", str(batch_id)),
+        ]
+
+    def environment(self) -> dict[str, str]:
+        """The environment of the Spark entry point."""
+        return {
+            **os.environ,
+            "TALLY_CONFIG": str(self.config),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        }
+
+
+@contextmanager
+def bench(pipelines: Sequence[str], keys: str = "") -> Iterator[Bench]:
+    """Start the servers, drop what an earlier run left in the ledger, and create the topic.
+
+    Args:
+        pipelines: Names of pipelines that all read the topic, each into its own table.
+        keys: Further keys of each pipeline, as TOML.
+    """
+    stack = Stack(project=PROJECT, home=PROJECT / ".tally" / "bench", announce=say)
+    with stack.foreground([Part.KAFKA, Part.MYSQL]), TemporaryDirectory() as folder:
+        topic = f"{pipelines[0]}-{time.time_ns()}"
+        config = Path(folder) / "tally.toml"
+        config.touch(mode=0o600)
+        tables = [f'[pipelines.{name}]\ntopics = ["{topic}"]\n{keys}\n' for name in pipelines]
+        overlay = stack.overlay.read_text(encoding="utf-8")
+        config.write_text("\n".join([overlay, *tables]), encoding="utf-8")
+        settings = load_settings(config)
+        with transaction(settings.mysql) as tx:
+            tx.execute("drop database if exists tally")
+            tx.execute("create database tally")
+        migrate(settings)
+        Kafka(settings.kafka).create_topic(topic, PARTITIONS)
+        yield Bench(stack=stack, config=config, settings=settings, topic=topic)
+
+
+def say(message: str) -> None:
+    """Print a line at once."""
+    print(message, flush=True)

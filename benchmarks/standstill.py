@@ -1,0 +1,79 @@
+"""The pipeline stands still while lines keep coming, then goes on: is every line counted once.
+
+Usage: ``.tally/venv/bin/python -m benchmarks.standstill [--seconds 300]``
+
+Counts two batches under steady traffic, stops for so many seconds, goes on until it has caught up,
+and holds the result against what the producer knows it sent. Ends with exit code 1 if they differ
+or the audit finds something.
+"""
+
+import argparse
+import sys
+import time
+from contextlib import nullcontext
+
+from pyspark.sql import SparkSession
+
+from benchmarks.servers import PARTITIONS, bench, say
+from tally.audit import audit_ledger
+from tally.demo.traffic import Traffic
+from tally.ledger import positions, results
+from tally.minute import plan_batch, run_batch
+from tally.mysql import transaction
+from tally.settings import Settings
+from tally.spark import spark_session
+
+LINES_PER_SECOND = 2_000
+PIPELINE = "standstill"
+
+
+def main() -> int:
+    """Run it once and print what was sent and counted."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=300)
+    seconds = parser.parse_args().seconds
+    with bench([PIPELINE], "max_records_per_partition = 50000") as servers:
+        settings = servers.settings
+        with spark_session(settings.spark, PIPELINE) as spark:
+            with Traffic(
+                settings.kafka,
+                servers.topic,
+                partitions=PARTITIONS,
+                rate=LINES_PER_SECOND,
+                seed=1,
+            ) as traffic:
+                for _ in range(2):
+                    time.sleep(2)
+                    _minute(settings, spark)
+                say(f"standing still for {seconds:.0f} s")
+                time.sleep(seconds)
+            batches = 0
+            while _minute(settings, spark):
+                batches += 1
+        return _conclude(settings, traffic, batches)
+
+
+def _conclude(settings: Settings, traffic: Traffic, batches: int) -> int:
+    with transaction(settings.mysql, read_only=True) as tx:
+        offsets = positions.current_offsets(tx, PIPELINE)
+        counted = results.minutes(tx, PIPELINE)
+    sent = traffic.errors_before({p.partition: offset for p, offset in offsets.items()})
+    verdict = audit_ledger(settings, PIPELINE)
+    right = sent == counted and verdict.holds and verdict.records == traffic.sent
+    say(
+        f"sent {traffic.sent:,} lines, {sum(sent.values()):,} of them errors; caught up in "
+        f"{batches} batches; counted {verdict.records:,} lines, {sum(counted.values()):,} errors; "
+        f"{'equal, minute by minute' if right else 'NOT EQUAL'}"
+    )
+    return 0 if right else 1
+
+
+def _minute(settings: Settings, spark: SparkSession) -> bool:
+    batch = plan_batch(settings, PIPELINE).batch
+    if batch is None:
+        return False
+    return run_batch(settings, batch.batch_id, lambda: nullcontext(spark)).committed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
