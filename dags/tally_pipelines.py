@@ -10,8 +10,7 @@ Two DAGs for each pipeline of `tally.toml`:
 * **`<pipeline>_audit`**, daily: proves that the result table is the sum of what was counted.
 
 Runs may be triggered, cleared, retried and killed at any time: what is counted stands in the
-ledger, not in Airflow. A date means nothing to these DAGs, so backfills over dates are refused;
-`tally replay` counts a range of offsets or time again.
+ledger, not in Airflow. A date means nothing to these DAGs, so backfills over dates are refused.
 
 If a run is red: read the error of its red task, it names the next command; `docs/runbook.md` has
 an entry for each error code.

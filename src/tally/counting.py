@@ -130,7 +130,10 @@ def _shortfall(r: OffsetRange, found: SegmentTotals, density: str) -> str | None
     offsets_seen = [o for o in (found.first_offset, found.last_offset) if o is not None]
     if any(not r.from_offset <= offset < r.until_offset for offset in offsets_seen):
         return f"{r}: {seen}, outside of the range"
-    if found.records > r.offsets or (density == "dense" and found.records != r.offsets):
+    whole = (r.offsets, r.from_offset, r.until_offset - 1)
+    if found.records > r.offsets or (
+        density == "dense" and (found.records, found.first_offset, found.last_offset) != whole
+    ):
         return f"{r}: {seen}, expected {r.offsets}"
     return None
 

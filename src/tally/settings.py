@@ -256,8 +256,8 @@ class PipelineSettings(_Section):
     max_records_per_partition: Annotated[int, Field(ge=1)] = 5_000_000
     """Offsets that one batch takes from one partition at most; a backlog is cut into several."""
     max_malformed_per_batch: Annotated[int, Field(ge=0)] = 100_000
-    """Malformed records in one batch from which it stops and asks: the line format is probably
-    wrong."""
+    """Malformed records that one batch may hold; with more it stops and asks, as the line format
+    is probably wrong."""
     dead_letter_max_bytes: Annotated[int, Field(ge=0, le=16_777_215)] = 1_048_576
     """Bytes of a malformed record that are kept; its whole length is always recorded."""
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"

@@ -254,10 +254,7 @@ def test_every_command_line_of_tally_parses(page: Path, line: str) -> None:
     parse(line)
 
 
-# Concepts as well as commands stand in the sentences of docs/airflow.md.
-@pytest.mark.parametrize(
-    "page", [p for p in PAGES if p.name != "airflow.md"], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_in_a_sentence_exists(page: Path) -> None:
     """What stands in backquotes parses, or is no more than a command's name."""
     for span in filter(PROGRAM.match, spans(page)):
@@ -288,6 +285,14 @@ def test_every_program_of_the_checkout_that_is_shown_exists(page: Path) -> None:
             ), line
         for path in re.findall(r"\bpython3? ([\w/]+\.py)", line):
             assert (CHECKOUT / path).is_file(), line
+
+
+def test_every_benchmark_has_its_place_in_the_page_of_performance() -> None:
+    """A program that measures is told of where figures are looked for."""
+    page = (DOCS / "performance.md").read_text(encoding="utf-8")
+    for path in (CHECKOUT / "benchmarks").glob("*.py"):
+        if "__main__" in path.read_text(encoding="utf-8"):
+            assert f"benchmarks.{path.stem}" in page or f"benchmarks/{path.name}" in page
 
 
 def test_every_test_that_is_named_as_evidence_exists() -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from tally.doctor.diagnosis import Diagnosis, fail, ok, skip, warn
 
 CONNECTIONS: Final = ("tally_kafka", "tally_mysql", "tally_spark")
-SPARK_TYPES: Final = frozenset({"spark", "spark_connect"})
+SPARK_TYPES: Final = frozenset({"spark"})
 PATIENCE_S: Final = 60
 
 # In a process of its own: importing Airflow takes seconds, sets up logging and leaves hooks behind.

@@ -1,6 +1,7 @@
 """The Kafka broker of one stack: a single node, broker and controller in one (KRaft)."""
 
 import base64
+import mmap
 import os
 import shutil
 import uuid
@@ -18,7 +19,6 @@ from tally.stack.server import Part
 
 STARTED = b"Kafka Server started"
 """Logged once the broker is registered, unfenced and takes requests."""
-START_OF_LOG_BYTES = 1_000_000
 HEAP = "-Xmx512m"
 FORMAT_TIMEOUT_S = 60
 
@@ -62,9 +62,13 @@ class KafkaServer:
     def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:
         """Whether the broker has said so and listens."""
         try:
-            with Path(start.log).open("rb") as stream:
-                started = STARTED in stream.read(START_OF_LOG_BYTES)
-        except FileNotFoundError:
+            with (
+                Path(start.log).open("rb") as stream,
+                mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as log,
+            ):
+                # Anywhere in it: with many partitions the broker says a lot before it has started.
+                started = log.find(STARTED) >= 0
+        except (FileNotFoundError, ValueError):  # no log yet, or an empty one
             return False
         return started and is_listening(ports["kafka"])
 
