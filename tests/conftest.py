@@ -56,12 +56,14 @@ def migrated(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Stack:
 
 
 @pytest.fixture(scope="session")
-def spark(stack: Stack) -> "Iterator[SparkSession]":
-    """One Spark session for all tests that need no other."""
+def spark() -> "Iterator[SparkSession]":
+    """One Spark session for all tests that need no other; it needs no server."""
     from tally.settings import SparkSettings  # noqa: PLC0415
     from tally.spark import spark_session  # noqa: PLC0415
 
-    settings = SparkSettings(master="local[2]", jars_dir=stack.jars_dir)
+    downloads = Stack(project=PROJECT)
+    downloads.install()
+    settings = SparkSettings(master="local[2]", jars_dir=downloads.jars_dir)
     with spark_session(settings, "tests") as session:
         session.sparkContext.setLogLevel("OFF")
         yield session

@@ -77,10 +77,6 @@ class TimeFormat:
     width: int
     """How many bytes a time in this format takes."""
 
-    def part(self, *letters: str) -> TimePart | None:
-        """The field that is written with one of ``letters``; None when there is none."""
-        return next((part for part in self.parts if part.letters in letters), None)
-
 
 def parse_time_format(text: str) -> TimeFormat:
     """Take a time format apart.

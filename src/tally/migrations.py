@@ -25,6 +25,8 @@ LOCK_PATIENCE_S: Final = 300
 MIGRATIONS_TABLE: Final = "_yoyo_migration"
 FIRST_TABLE: Final = "error_log"
 VERSION_TABLE: Final = "_yoyo_version"
+# yoyo makes and drops a table of such a name to see whether the server can roll DDL back.
+YOYO_PROBE: Final = "yoyo_tmp_"
 YOYO_TABLES: Final = frozenset({MIGRATIONS_TABLE, VERSION_TABLE, "_yoyo_log", "yoyo_lock"})
 
 
@@ -143,9 +145,12 @@ def _forget_interrupted_start(settings: MySQLSettings) -> None:
 
     It writes its version last, so without one nothing is recorded in the others.
     """
-    if not (half := _tables(settings) & YOYO_TABLES):
-        return
+    tables = _tables(settings)
     with transaction(settings) as tx:
+        for table in sorted(name for name in tables if name.startswith(YOYO_PROBE)):
+            tx.execute(f"drop table `{table}`")
+        if not (half := tables & YOYO_TABLES):
+            return
         if VERSION_TABLE in half and tx.row(f"select version from {VERSION_TABLE}") is not None:
             return
         tx.execute(f"drop table {', '.join(sorted(half))}")

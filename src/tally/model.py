@@ -170,7 +170,7 @@ class DeadLetter:
     offset: int
     """Its offset."""
     reason: str
-    """What is wrong with it, one of :mod:`tally.line_format`'s reasons."""
+    """What is wrong with it, a :class:`tally.line_format.MalformedReason`."""
     value: bytes | None
     """Its first bytes; None for a record without a value."""
     value_bytes: int | None

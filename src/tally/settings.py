@@ -394,15 +394,24 @@ def load_settings(
     token = _files_of_this_load.set(files)
     try:
         settings = Settings(**(overrides or {}))
-        for name in settings.pipelines:
-            parse_line_format(
-                settings.pipelines[name].line_format, key=f"pipelines.{name}.line_format"
-            )
+        for name, pipeline in settings.pipelines.items():
+            _check_line_format(name, pipeline)
     except (ValidationError, SettingsError) as error:
         raise _config_error(error, base) from None
     finally:
         _files_of_this_load.reset(token)
     return settings
+
+
+def _check_line_format(name: str, pipeline: PipelineSettings) -> None:
+    line_format = parse_line_format(pipeline.line_format, key=f"pipelines.{name}.line_format")
+    try:
+        line_format.printed_levels(pipeline.levels)
+    except ValueError as error:
+        raise ConfigError(
+            f"pipelines.{name}.levels = {pipeline.levels!r}: {error}",
+            next_step="name levels of this line format (docs/line-formats.md lists them)",
+        ) from None
 
 
 def _existing_files(base: Path) -> tuple[Path, ...]:

@@ -1,6 +1,7 @@
 """The command line as a program would call it, in this process and against real servers."""
 
 import json
+import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
 
 MINUTE = "2017-07-30 14:09:00"
 LINE = "2017-07-30 14:09:08 ERROR some message"
+
+
+@pytest.fixture(autouse=True)
+def _no_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The doctor asks Airflow where one is configured; another test may have done so."""
+    for name in [name for name in os.environ if name.startswith("AIRFLOW")]:
+        monkeypatch.delenv(name)
 
 
 @dataclass(frozen=True)

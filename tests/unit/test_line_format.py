@@ -3,13 +3,17 @@
 import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from tally.errors import ConfigError
+from tally.line_catalogue import REFUSED
 from tally.line_format import (
     CATALOGUE,
     FIXED_LAYOUT,
+    HEAD_BYTES,
     LineFormat,
     MalformedReason,
     parse_line_format,
@@ -301,15 +305,6 @@ def test_the_parts_of_a_time_format_tell_where_its_fields_stand(text: str, time:
     assert all(re.fullmatch(r"\w+", piece) for part, piece in pieces if part.letters)
 
 
-def test_a_field_is_found_by_any_of_its_spellings() -> None:
-    """The position of a field does not depend on how it is written."""
-    time_format = parse_time_format("yyyy MMM dd HH:mm")
-    month = time_format.part("MM", "MMM")
-    assert month is not None
-    assert (month.letters, month.position, month.width) == ("MMM", 6, 3)
-    assert time_format.part("ss") is None
-
-
 @pytest.mark.parametrize("name", [name for name, f in CATALOGUE.items() if not f.is_fixed])
 def test_the_example_of_a_pattern_format_matches_it(name: str) -> None:
     """Python finds both groups in the example, and the time as wide as the time format."""
@@ -377,6 +372,31 @@ def test_the_reasons_are_stable() -> None:
         "time-out-of-range",
         "no-level",
     ]
+
+
+def test_the_documentation_lists_every_format_and_every_reason() -> None:
+    """The page and the code say the same."""
+    page = (Path(__file__).parents[2] / "docs" / "line-formats.md").read_text(encoding="utf-8")
+    for line_format in CATALOGUE.values():
+        row = f"| `{line_format.name}` | {line_format.description} | `{line_format.example}` |"
+        assert row in page
+    _, _, malformed = page.partition("## Malformed records")
+    documented = re.findall(r"^\| `([a-z-]+)` \|", malformed.partition("## ")[0], re.MULTILINE)
+    assert documented == [str(reason) for reason in MalformedReason]
+    assert all(f"`{name}`" in page for name in REFUSED)
+    assert f"first {HEAD_BYTES:,} bytes" in page
+
+
+def test_the_configuration_in_the_documentation_is_valid() -> None:
+    """Copied from the page, it works."""
+    page = (Path(__file__).parents[2] / "docs" / "line-formats.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    pipelines = tomllib.loads(example)["pipelines"]
+    log4j, custom = (parse_line_format(p["line_format"], key=KEY) for p in pipelines.values())
+    assert log4j is CATALOGUE["log4j"]
+    found = custom.parsed_pattern.python.match("|30.07.2017 14:09:08|SEVERE| no such item")
+    assert found is not None
+    assert (len(found["time"]), found["level"]) == (custom.parsed_time_format.width, "SEVERE")
 
 
 def test_a_line_format_costs_no_heavy_import() -> None:

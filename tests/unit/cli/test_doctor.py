@@ -230,7 +230,7 @@ def test_a_missing_connector_is_found(tmp_path: Path) -> None:
     [
         ("tally_spark", None, FAIL),
         ("tally_spark", "spark", OK),
-        ("tally_spark", "spark_connect", OK),
+        ("tally_spark", "spark_connect", FAIL),
         ("tally_spark", "http", FAIL),
         ("tally_mysql", None, OK),
         ("tally_kafka", "kafka", OK),
