@@ -28,6 +28,7 @@ create table if not exists topic_incarnation (
         generated always as (case when state = 'current' then topic end) stored,
     primary key (incarnation_id),
     unique key one_current_incarnation (pipeline, current_topic),
+    unique key one_row_for_each_life (pipeline, topic, cluster_id, topic_id),
     constraint incarnation_of_pipeline foreign key (pipeline) references pipeline (pipeline)
 ) engine = InnoDB default character set utf8mb4;
 

@@ -134,6 +134,7 @@ CREATE TABLE `topic_incarnation` (
   `reason` varchar(1000) DEFAULT NULL,
   `current_topic` varchar(249) CHARACTER SET ascii COLLATE ascii_bin GENERATED ALWAYS AS ((case when (`state` = _utf8mb4'current') then `topic` end)) STORED,
   PRIMARY KEY (`incarnation_id`),
+  UNIQUE KEY `one_row_for_each_life` (`pipeline`,`topic`,`cluster_id`,`topic_id`),
   UNIQUE KEY `one_current_incarnation` (`pipeline`,`current_topic`),
   CONSTRAINT `incarnation_of_pipeline` FOREIGN KEY (`pipeline`) REFERENCES `pipeline` (`pipeline`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;

@@ -18,6 +18,7 @@
     │   ├── SchemaError
     │   ├── StatementError
     │   ├── MissingTopicError
+    │   ├── TopicIdError
     │   ├── BlockedError
     │   ├── StartInFutureError
     │   ├── DataLossError
@@ -155,6 +156,12 @@ class MissingTopicError(OperatorError):
     """A configured topic does not exist in Kafka."""
 
     code = "topic-missing"
+
+
+class TopicIdError(OperatorError):
+    """The brokers give topics no ids, so a topic that was created again could not be told."""
+
+    code = "topic-id-missing"
 
 
 class BlockedError(OperatorError):

@@ -24,7 +24,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, NewTopic, ResourceType
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from tally.errors import AccessDeniedError, KafkaUnavailableError, TallyError
+from tally.errors import AccessDeniedError, KafkaUnavailableError, TallyError, TopicIdError
 from tally.model import KafkaSnapshot, PartitionSnapshot, TopicPartition, TopicSnapshot
 from tally.settings import KafkaSettings
 
@@ -50,6 +50,9 @@ _LEADER_MOVING = frozenset(
         KafkaError.UNKNOWN_LEADER_EPOCH,
     }
 )
+
+# How a broker without topic ids answers: the id of sixteen zero bytes.
+NO_TOPIC_ID = frozenset({"AAAAAAAAAAAAAAAAAAAAAA", "None", ""})
 
 LEADER_PAUSE_S = 0.2
 
@@ -93,6 +96,7 @@ class Kafka:
         Raises:
             KafkaUnavailableError: No answer in time, or a partition without a leader.
             AccessDeniedError: The brokers refused the credentials or the topic.
+            TopicIdError: The brokers give topics no ids.
         """
         names = list(topics)
         deadline = time.monotonic() + self._timeout_s
@@ -107,6 +111,12 @@ class Kafka:
 
     def _snapshot(self, topics: list[str], *, read_committed: bool) -> KafkaSnapshot:
         described = self._describe(topics)
+        if nameless := [n for n, d in described.items() if str(d.topic_id) in NO_TOPIC_ID]:
+            raise TopicIdError(
+                f"Kafka ({self._settings.bootstrap_servers}) gives {', '.join(nameless)} no id; "
+                "without one a topic that was created again looks like the one before",
+                next_step="use brokers that give topics ids: Kafka 2.8 or newer",
+            )
         partitions = [
             KafkaTopicPartition(name, partition.id)
             for name, description in described.items()

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -39,7 +39,15 @@ from tally.mysql import (
     run_transaction,
     transaction,
 )
-from tally.planning import Block, KnownTopic, Plan, first_offsets, plan_ingest, unreadable
+from tally.planning import (
+    Block,
+    KnownTopic,
+    beside,
+    first_offsets,
+    overtaken,
+    plan_ingest,
+    unreadable,
+)
 from tally.settings import Pipeline, Settings
 
 if TYPE_CHECKING:  # Spark is heavy and planning does not need it
@@ -107,11 +115,14 @@ def plan_batch(
     requester = requester or Requester(name=whoami(), version=__version__)
     kafka = Kafka(settings.kafka)
     for tries_left in reversed(range(DOUBT_TRIES)):
-        snapshot = _snapshot(kafka, pipeline)
-        facts = _Facts(kafka, pipeline, snapshot)
         planned = run_transaction(
             settings.mysql,
-            partial(_plan, facts=facts, requester=requester, believe=not tries_left),
+            partial(
+                _plan,
+                facts=_ask_kafka(settings, kafka, pipeline),
+                requester=requester,
+                believe=not tries_left,
+            ),
             dry_run=dry_run,
         )
         if planned is not None:
@@ -120,82 +131,102 @@ def plan_batch(
     raise AssertionError("unreachable: the last plan is believed")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Facts:
     """What one try at a plan knows from outside the ledger."""
 
-    kafka: Kafka
     pipeline: Pipeline
     snapshot: KafkaSnapshot
+    starts: dict[TopicPartition, int]
+
+
+def _ask_kafka(settings: Settings, kafka: Kafka, pipeline: Pipeline) -> _Facts:
+    """All that Kafka has to say, before the planning transaction takes its locks."""
+    with transaction(settings.mysql, read_only=True) as tx:
+        known = positions.known_topics(tx, pipeline.name)
+        batch = batches.find_open_ingest(tx, pipeline.name)
+    open_topics = {s.range.partition.topic for s in batch.segments} if batch else set()
+    snapshot = kafka.snapshot(
+        sorted({*pipeline.topics, *open_topics}),
+        read_committed=pipeline.isolation_level == "read_committed",
+    )
+    new = [topic for topic in pipeline.topics if topic not in known]
+    starts = _starts(kafka, pipeline, snapshot, new) if new else {}
+    return _Facts(pipeline=pipeline, snapshot=snapshot, starts=starts)
 
 
 def _plan(tx: Transaction, facts: _Facts, requester: Requester, believe: bool) -> Planned | None:
-    """One planning transaction; None when Kafka's answer is doubtful and must be asked again."""
+    """One planning transaction; None when Kafka's answer is doubtful and must be asked again.
+
+    The open batch is looked for first, and locked: without one, or with one that is held, no
+    commit can move an offset any more, so the positions that are read next stay true.
+    """
     pipeline = facts.pipeline
     positions.lock_pipeline(tx, pipeline.name, pipeline.table)
+    batch = batches.find_open_ingest(tx, pipeline.name, lock=True)
     known = positions.known_topics(tx, pipeline.name)
-    plan = _decide(facts, known)
-    if plan.doubtful and not believe:
+    plan = plan_ingest(
+        pipeline=pipeline.name,
+        topics=pipeline.topics,
+        known=known,
+        kafka=facts.snapshot,
+        starts=facts.starts,
+        max_records_per_partition=pipeline.max_records_per_partition,
+    )
+    given_up = _why_give_up(batch, facts, known) if batch else ()
+    if (plan.doubtful or given_up) and not believe:
         return None
 
-    abandoned: tuple[str, ...] = ()
-    if (batch := batches.find_open_ingest(tx, pipeline.name)) is not None:
-        abandoned = unreadable(batch.segments, facts.snapshot)
-        if not abandoned:
-            return Planned(pipeline=pipeline.name, batch=batch, resumed=True, blocks=plan.blocks)
-        if not believe:
-            return None
-        reason = f"Kafka can no longer serve it: {'; '.join(abandoned)}"[:1000]
+    cluster_id = facts.snapshot.cluster_id
+    if batch is not None and not given_up:
+        plan = beside(plan, batch.segments)
+        positions.write_plan(tx, pipeline.name, plan, known, cluster_id, requester)
+        return Planned(pipeline=pipeline.name, batch=batch, resumed=True, blocks=plan.blocks)
+    if batch is not None:
+        reason = f"it can no longer be counted: {'; '.join(given_up)}"[:1000]
         batches.abandon(tx, batch.batch_id, by=requester.name, reason=reason)
-
-    batch_id = positions.write_plan(
-        tx, pipeline.name, plan, known, facts.snapshot.cluster_id, requester
-    )
+    batch_id = positions.write_plan(tx, pipeline.name, plan, known, cluster_id, requester)
     return Planned(
         pipeline=pipeline.name,
         batch=None if batch_id is None else batches.find_batch(tx, batch_id),
         resumed=False,
         blocks=plan.blocks,
-        abandoned=abandoned,
+        abandoned=given_up,
     )
 
 
-def _decide(facts: _Facts, known: dict[str, KnownTopic]) -> Plan:
-    pipeline = facts.pipeline
-    new = [topic for topic in pipeline.topics if topic not in known]
-    return plan_ingest(
-        pipeline=pipeline.name,
-        topics=pipeline.topics,
-        known=known,
-        kafka=facts.snapshot,
-        starts=_starts(facts, new) if new else {},
-        max_records_per_partition=pipeline.max_records_per_partition,
+def _why_give_up(batch: Batch, facts: _Facts, known: dict[str, KnownTopic]) -> tuple[str, ...]:
+    """Why the open batch can never be counted; empty while it may.
+
+    While an attempt works on it, records that retention takes away are no reason: it may have read
+    them already.
+    """
+    patience = timedelta(seconds=facts.pipeline.patience_s)
+    working = batch.claimed_at is not None and datetime.now(UTC) - batch.claimed_at < patience
+    return overtaken(batch.segments, known) + unreadable(
+        batch.segments, facts.snapshot, still_held=not working
     )
 
 
-def _starts(facts: _Facts, new: Sequence[str]) -> dict[TopicPartition, int]:
-    start = facts.pipeline.start
+def _starts(
+    kafka: Kafka, pipeline: Pipeline, snapshot: KafkaSnapshot, new: Sequence[str]
+) -> dict[TopicPartition, int]:
+    start = pipeline.start
     if not isinstance(start, datetime):
-        return first_offsets(facts.snapshot, new, start, {})
+        return first_offsets(snapshot, new, start, {})
     if start > datetime.now(UTC):
         raise StartInFutureError(
-            f"pipelines.{facts.pipeline.name}.start = {start.isoformat()} has not come yet, and "
+            f"pipelines.{pipeline.name}.start = {start.isoformat()} has not come yet, and "
             f"{', '.join(new)} is new to the pipeline: where it begins is not known before then",
             next_step='wait until then, or set start to a time that has passed or to "latest"',
         )
     wanted = [
         TopicPartition(topic=topic, partition=number)
         for topic in new
-        if topic in facts.snapshot.topics
-        for number in facts.snapshot.topics[topic].partitions
+        if topic in snapshot.topics
+        for number in snapshot.topics[topic].partitions
     ]
-    return first_offsets(facts.snapshot, new, "timestamp", facts.kafka.offsets_at(wanted, start))
-
-
-def _snapshot(kafka: Kafka, pipeline: Pipeline) -> KafkaSnapshot:
-    return kafka.snapshot(
-        pipeline.topics, read_committed=pipeline.isolation_level == "read_committed"
-    )
+    return first_offsets(snapshot, new, "timestamp", kafka.offsets_at(wanted, start))
 
 
 def run_batch(settings: Settings, batch_id: int, spark: SparkFactory) -> Ran:
@@ -218,6 +249,16 @@ def run_batch(settings: Settings, batch_id: int, spark: SparkFactory) -> Ran:
     if batch.state is BatchState.COMMITTED:
         return Ran(batch=batch, committed=False, totals={}, seconds=0.0)
 
+    try:
+        return _count_and_commit(settings, batch, pipeline, spark, begun)
+    except BaseException:
+        _release(settings, batch)
+        raise
+
+
+def _count_and_commit(
+    settings: Settings, batch: Batch, pipeline: Pipeline, spark: SparkFactory, begun: float
+) -> Ran:
     from tally.counting import count_ranges  # noqa: PLC0415 - Spark is heavy, see above
 
     ranges = [segment.range for segment in batch.segments]
@@ -238,11 +279,20 @@ def run_batch(settings: Settings, batch_id: int, spark: SparkFactory) -> Ran:
     return Ran(batch=batch, committed=committed, totals=totals, seconds=seconds)
 
 
+def _release(settings: Settings, batch: Batch) -> None:
+    """Let the next plan judge a batch whose attempt has failed; a courtesy, like a time-out."""
+    try:
+        run_transaction(settings.mysql, lambda tx: batches.release(tx, batch))
+    except TallyError as error:
+        log.warning("batch_not_released", extra={"batch": batch.batch_id, "cause": error.what})
+
+
 def check_still_served(kafka: Kafka, pipeline: Pipeline, batch: Batch) -> None:
-    """Raise unless Kafka still holds, now that it was read, just what was planned.
+    """Raise unless what was read is, now that it was read, still what was planned.
 
     Asked after the read: an id that is unchanged now was unchanged all the while, as Kafka never
-    gives one out twice.
+    gives one out twice. That a dense range was read whole is proven by its offsets, and it may be
+    gone by now; of a sparse one only Kafka can tell that nothing was taken from its start.
 
     Raises:
         DataLossError: The topic is another one, or a range is no longer held.
@@ -251,7 +301,7 @@ def check_still_served(kafka: Kafka, pipeline: Pipeline, batch: Batch) -> None:
     read_committed = pipeline.isolation_level == "read_committed"
     for tries_left in reversed(range(DOUBT_TRIES)):
         snapshot = kafka.snapshot(topics, read_committed=read_committed)
-        causes = unreadable(batch.segments, snapshot)
+        causes = unreadable(batch.segments, snapshot, still_held=pipeline.offsets == "sparse")
         if not causes:
             return
         if tries_left:
@@ -299,6 +349,8 @@ def _ask_outcome(settings: Settings, batch: Batch) -> bool | None:
         try:
             with transaction(settings.mysql, keep=False) as tx:
                 now = batches.find_batch(tx, batch.batch_id, lock=True)
+                if now.state is BatchState.ABANDONED:
+                    raise batches.abandoned_error(tx, batch.batch_id)
         except (MySQLUnavailableError, TransactionRetryError) as error:
             if time.monotonic() > deadline:
                 raise OutcomeUnknownError(
@@ -310,7 +362,7 @@ def _ask_outcome(settings: Settings, batch: Batch) -> bool | None:
             continue
         if now.state is BatchState.COMMITTED:
             return now.attempt == batch.attempt
-        if now.state is BatchState.PLANNED and now.attempt == batch.attempt:
+        if now.attempt == batch.attempt:
             return None
         raise FencedError(
             f"batch {batch.batch_id}: attempt {now.attempt} has taken it over from attempt "

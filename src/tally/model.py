@@ -113,6 +113,8 @@ class Batch:
     """Rises each time somebody starts to work on the batch; only the newest may commit."""
     planned_at: datetime
     """When the ranges were fixed (UTC)."""
+    claimed_at: datetime | None
+    """When the attempt that works on it began (UTC); None when it has given up, or none began."""
     segments: tuple[Segment, ...]
     """In order of topic, partition and offset."""
 

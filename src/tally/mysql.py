@@ -5,6 +5,7 @@ so when ``ping`` is asked for it, and nothing here asks. A transaction that has 
 is therefore gone as a whole.
 """
 
+import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ _SILENCE_IN_LOCK_WAITS: Final = 3
 # MySQL's error numbers that PyMySQL has no name for.
 _ACCESS_DENIED_NO_PASSWORD: Final = 1698
 _READ_ONLY_TRANSACTION: Final = 1792
+_ROLLED_BACK_BY_GROUP: Final = 3101
 _READ_ONLY_MODE: Final = 1836
 _CONNECTION_KILLED: Final = 1927  # MariaDB
 _CLIENT_TIMED_OUT: Final = 4031
@@ -68,7 +70,7 @@ _TRANSLATIONS: Final[Sequence[tuple[frozenset[int], type[TallyError], str]]] = (
         "create the database that mysql.database names, then: tally migrate",
     ),
     (
-        frozenset({ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT}),
+        frozenset({ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT, _ROLLED_BACK_BY_GROUP}),
         TransactionRetryError,
         "run it again",
     ),
@@ -106,6 +108,7 @@ _TRANSLATIONS: Final[Sequence[tuple[frozenset[int], type[TallyError], str]]] = (
                 ER.NET_ERROR_ON_WRITE,
                 ER.NET_WRITE_INTERRUPTED,
                 ER.QUERY_INTERRUPTED,
+                ER.ERROR_DURING_COMMIT,
                 _CONNECTION_KILLED,
                 _CLIENT_TIMED_OUT,
             }
@@ -282,8 +285,8 @@ def _connect(settings: MySQLSettings, **options: Any) -> "pymysql.Connection[Any
 
 def _tls_options(settings: MySQLSettings) -> dict[str, Any]:
     if settings.tls == "verified":
-        ca = str(settings.ssl_ca) if settings.ssl_ca else None
-        return {"ssl_ca": ca, "ssl_verify_cert": True, "ssl_verify_identity": True}
+        # A context of our own: PyMySQL's checks no host name when it is given no authority.
+        return {"ssl": ssl.create_default_context(cafile=settings.ssl_ca)}
     # Without any option PyMySQL encrypts when the server offers it.
     return {"ssl_disabled": True} if settings.tls == "disabled" else {}
 
@@ -331,7 +334,8 @@ def _translate(error: Exception, where: str = "") -> TallyError:
     for numbers, ours, next_step in _TRANSLATIONS:
         if number in numbers:
             return ours(text, next_step=next_step)
-    if isinstance(error, OSError | pymysql.err.InterfaceError):
+    # Without a number the driver has lost track of the conversation; so has whoever asks it.
+    if not number or isinstance(error, OSError | pymysql.err.InterfaceError):
         return MySQLUnavailableError(text, next_step="tally doctor")
     return StatementError(text, next_step="see docs/runbook.md, mysql-refused")
 

@@ -5,7 +5,7 @@ Pure: imports neither Spark, Kafka, MySQL nor Airflow. :mod:`tally.minute` bring
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tally.errors import BlockedError, MissingTopicError, OperatorError
@@ -269,35 +269,66 @@ def _held_partitions(
                 yield TopicPartition(topic=topic, partition=number), partition
 
 
-def unreadable(segments: Sequence[Segment], kafka: KafkaSnapshot) -> tuple[str, ...]:
-    """Why Kafka can no longer serve what was planned; empty when it still can.
+def unreadable(
+    segments: Sequence[Segment], kafka: KafkaSnapshot, *, still_held: bool = True
+) -> tuple[str, ...]:
+    """Why Kafka cannot serve what was planned; empty when it can.
 
     Args:
         segments: The planned segments of an open batch.
-        kafka: What Kafka says now; topics or partitions that it leaves out are no evidence.
+        kafka: What Kafka says now of their topics.
+        still_held: Whether the records must still be there; not asked of what was read already.
     """
+    causes = (_why_unreadable(segment, kafka, still_held=still_held) for segment in segments)
+    return tuple(cause for cause in causes if cause is not None)
+
+
+def _why_unreadable(segment: Segment, kafka: KafkaSnapshot, *, still_held: bool) -> str | None:
+    planned = segment.range
+    topic = kafka.topics.get(planned.partition.topic)
+    held = topic.partitions.get(planned.partition.partition) if topic else None
+    if segment.cluster_id != kafka.cluster_id:
+        cause = f"planned on cluster {segment.cluster_id}, this is {kafka.cluster_id}"
+    elif topic is None:
+        cause = "Kafka has no such topic any more"
+    elif topic.topic_id != segment.topic_id:
+        cause = f"planned on topic id {segment.topic_id}, now {topic.topic_id}"
+    elif held is None:
+        cause = "Kafka leaves the partition out"
+    elif held.end < planned.until_offset:
+        cause = f"Kafka's end offset is now {held.end}"
+    elif still_held and held.earliest > planned.from_offset:
+        cause = f"Kafka's first offset is now {held.earliest}"
+    else:
+        return None
+    return f"{planned}: {cause}"
+
+
+def overtaken(segments: Sequence[Segment], known: Mapping[str, KnownTopic]) -> tuple[str, ...]:
+    """Why a planned batch can never commit: the ledger does not stand where it begins."""
     causes = []
     for segment in segments:
-        planned = segment.range
-        if segment.cluster_id != kafka.cluster_id:
-            causes.append(
-                f"{planned}: planned on cluster {segment.cluster_id}, this is {kafka.cluster_id}"
-            )
-            continue
-        topic = kafka.topics.get(planned.partition.topic)
-        if topic is None:
-            continue
-        if topic.topic_id != segment.topic_id:
-            causes.append(
-                f"{planned}: planned on topic id {segment.topic_id}, now {topic.topic_id}"
-            )
-            continue
-        held = topic.partitions.get(planned.partition.partition)
-        if held is not None and held.earliest > planned.from_offset:
-            causes.append(f"{planned}: Kafka's first offset is now {held.earliest}")
-        elif held is not None and held.end < planned.until_offset:
-            causes.append(f"{planned}: Kafka's end offset is now {held.end}")
+        topic = known.get(segment.range.partition.topic)
+        position = topic.positions.get(segment.range.partition.partition) if topic else None
+        if position is not None and position.next_offset != segment.range.from_offset:
+            causes.append(f"{segment.range}: the ledger stands at {position.next_offset}")
     return tuple(causes)
+
+
+def beside(plan: Plan, segments: Sequence[Segment]) -> Plan:
+    """What a plan has to say while a batch is open: nothing to read, nothing of its partitions."""
+    busy = {segment.range.partition for segment in segments}
+    return replace(
+        plan,
+        ranges=(),
+        losses=tuple(loss for loss in plan.losses if loss.partition not in busy),
+        blocks=tuple(
+            block
+            for block in plan.blocks
+            if block.partition is None
+            or TopicPartition(topic=block.topic, partition=block.partition) not in busy
+        ),
+    )
 
 
 def identity_block(

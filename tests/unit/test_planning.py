@@ -20,8 +20,10 @@ from tally.planning import (
     NewPartition,
     Plan,
     Position,
+    beside,
     blocked_error,
     first_offsets,
+    overtaken,
     plan_ingest,
     unreadable,
 )
@@ -238,8 +240,34 @@ def test_a_planned_range_is_readable_while_kafka_holds_all_of_it(
     assert (unreadable([segment], kafka({0: held(5, 30)})) == ()) is readable
 
 
-def test_an_answer_that_leaves_the_partition_out_is_no_evidence() -> None:
-    """A short or empty answer never gives a planned batch up."""
+def test_what_kafka_leaves_out_cannot_be_read() -> None:
+    """A topic or a partition that is gone under a plan would stop the healthy ones for ever."""
     nothing = KafkaSnapshot(cluster_id="C", topics={})
-    assert unreadable([planned_segment(0, 20)], nothing) == ()
-    assert unreadable([planned_segment(0, 20)], kafka({1: held(0, 1)})) == ()
+    assert "no such topic" in unreadable([planned_segment(0, 20)], nothing)[0]
+    assert (
+        "leaves the partition out"
+        in unreadable([planned_segment(0, 20)], kafka({1: held(0, 1)}))[0]
+    )
+
+
+def test_what_was_read_need_not_be_held_any_more() -> None:
+    """Retention behind a read takes nothing from it; another topic still does."""
+    late = kafka({0: held(15, 30)})
+    assert unreadable([planned_segment(10, 20)], late, still_held=False) == ()
+    assert unreadable([planned_segment(10, 20, topic_id="B")], late, still_held=False) != ()
+
+
+def test_a_batch_that_the_ledger_has_passed_is_overtaken() -> None:
+    """It could never commit, whatever made it so."""
+    assert overtaken([planned_segment(10, 20)], known({0: 10})) == ()
+    assert "stands at 15" in overtaken([planned_segment(10, 20)], known({0: 15}))[0]
+
+
+def test_an_open_batch_keeps_its_partitions_to_itself() -> None:
+    """Beside it losses and blocks of other partitions are recorded, and nothing is read."""
+    snapshot = kafka({0: held(20, 30), 1: held(20, 30)})
+    planned = plan(snapshot, known({0: 10, 1: 10}))
+    rest = beside(planned, [planned_segment(10, 20)])
+    assert rest.ranges == ()
+    assert rest.losses == (offsets(P1, 10, 20),)
+    assert [block.partition for block in rest.blocks] == [1]

@@ -66,10 +66,11 @@ class TallyCountOperator(SparkSubmitOperator):
     def on_kill(self) -> None:
         """End the driver with all its processes, and take its secrets away."""
         self._killed = True
-        if self._hook is not None:
-            self._hook.on_kill()
+        # The secrets first: the driver has long read them, and Airflow's patience is short.
         if self._secrets is not None:
             self._secrets.unlink(missing_ok=True)
+        if self._hook is not None:
+            self._hook.on_kill()
 
     def _batch_id(self) -> int:
         return int((self.application_args or [])[-1])

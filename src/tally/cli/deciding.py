@@ -1,5 +1,7 @@
 """``losses``, ``topics``, ``abandon``: what only a person decides."""
 
+from dataclasses import replace
+
 import click
 
 from tally.cli.app import App
@@ -166,12 +168,12 @@ def adopt(
         )
     adoption = find_adoption(settings, topic, start, _snapshot(app, settings, topic))
 
-    def decide(tx: Transaction) -> None:
+    def decide(tx: Transaction) -> dict[int, int]:
         lock_pipeline(tx, settings.name, settings.table)
-        adopt_topic(tx, settings.name, adoption, by=whoami(), reason=reason)
+        return adopt_topic(tx, settings.name, adoption, by=whoami(), reason=reason)
 
-    run_transaction(app.settings.mysql, decide, dry_run=True)
-    _show_adoption(app, adoption)
+    starts = run_transaction(app.settings.mysql, decide, dry_run=True)
+    _show_adoption(app, replace(adoption, starts=starts))
     if not dry_run:
         app.confirm(f"Follow {topic} with the id {adoption.topic_id} from now on?", yes=yes)
         run_transaction(app.settings.mysql, decide)

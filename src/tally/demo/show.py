@@ -127,7 +127,8 @@ def _conclude(
         _say(f"  {minute}  {count:>8,}")
     _say(_verdict_line(verdict))
     _say(_comparison_line(comparison))
-    return EXIT_OK if verdict.holds and not comparison.differing else EXIT_FINDINGS
+    proven = verdict.holds and comparison.expected and not comparison.differing
+    return EXIT_OK if proven else EXIT_FINDINGS
 
 
 def _compare(

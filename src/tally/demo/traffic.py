@@ -89,6 +89,13 @@ class Traffic:
         return dict(sorted(counts.items()))
 
     def _work(self) -> None:
+        try:
+            self._write_until_closed()
+        except Exception as error:  # the thread's last words; errors_before raises them
+            self._failure = repr(error)
+            raise
+
+    def _write_until_closed(self) -> None:
         while not self._stopping.is_set():
             now = datetime.now(UTC)
             for line in self._lines.batch(now, self._per_tick):

@@ -16,7 +16,7 @@ from tally.model import (
 )
 from tally.mysql import Row, Transaction
 
-_BATCH = "select batch_id, pipeline, kind, state, attempt, planned_at from batch "
+_BATCH = "select batch_id, pipeline, kind, state, attempt, planned_at, claimed_at from batch "
 
 _SEGMENTS = """
     select s.segment_id, s.batch_id, s.partition_id, s.from_offset, s.until_offset, s.state,
@@ -59,9 +59,13 @@ def find_batch(tx: Transaction, batch_id: int, *, lock: bool = False) -> Batch:
     return _batch(tx, row)
 
 
-def find_open_ingest(tx: Transaction, pipeline: str) -> Batch | None:
-    """The pipeline's planned ingest batch, None when there is none; there is never a second."""
-    row = tx.row(_BATCH + "where open_ingest = %s", (pipeline,))
+def find_open_ingest(tx: Transaction, pipeline: str, *, lock: bool = False) -> Batch | None:
+    """The pipeline's planned ingest batch, None when there is none; there is never a second.
+
+    With ``lock`` its row is held until the transaction ends: a commit that is under way is waited
+    for, and what is read after this call is what it left behind.
+    """
+    row = tx.row(_BATCH + "where open_ingest = %s" + (" for update" if lock else ""), (pipeline,))
     return None if row is None else _batch(tx, row)
 
 
@@ -124,6 +128,15 @@ def claim(tx: Transaction, batch_id: int, claimed_by: str) -> Batch:
     return find_batch(tx, batch_id)
 
 
+def release(tx: Transaction, batch: Batch) -> None:
+    """Say that the attempt has failed: nobody works on the batch until it is claimed again."""
+    tx.execute(
+        "update batch set claimed_at = null where batch_id = %s and attempt = %s"
+        " and state = 'planned'",
+        (batch.batch_id, batch.attempt),
+    )
+
+
 def abandon(tx: Transaction, batch_id: int, *, by: str, reason: str) -> Batch:
     """Give a planned batch up: it counts nothing, and its offsets are planned anew.
 
@@ -168,6 +181,7 @@ def _batch(tx: Transaction, row: Row) -> Batch:
         state=BatchState(row["state"]),
         attempt=row["attempt"],
         planned_at=row["planned_at"].replace(tzinfo=UTC),
+        claimed_at=row["claimed_at"] and row["claimed_at"].replace(tzinfo=UTC),
         segments=tuple(_segment(item) for item in tx.rows(_SEGMENTS, (row["batch_id"],))),
     )
 

@@ -121,10 +121,12 @@ class Adoption:
 
 def adopt_topic(
     tx: Transaction, pipeline: str, adoption: Adoption, *, by: str, reason: str
-) -> None:
+) -> dict[int, int]:
     """Make another incarnation of a topic the current one; what was counted stays counted.
 
-    Open losses of the old incarnation are accepted with it: its records are gone for good.
+    Open losses of the old incarnation are accepted with it, and so is what was planned of it and
+    never counted: its records are gone for good. An incarnation that was current before goes on
+    where it stood, whatever ``starts`` says.
 
     Args:
         tx: An open transaction that holds the pipeline's lock.
@@ -132,6 +134,9 @@ def adopt_topic(
         adoption: The new incarnation.
         by: Who decided.
         reason: Why.
+
+    Returns:
+        Where counting goes on, by partition.
 
     Raises:
         UsageError: The topic is unknown to the ledger, or this incarnation is current already.
@@ -155,10 +160,14 @@ def adopt_topic(
         if loss.range.partition.topic == adoption.topic
     ]
     accept_losses(tx, pipeline, old_losses, by=by, reason=reason)
+    _accept_what_was_planned(tx, known.incarnation_id, by=by, reason=reason)
     tx.execute(
         "update topic_incarnation set state = 'retired', retired_at = %s where incarnation_id = %s",
         (datetime.now(UTC).replace(tzinfo=None), known.incarnation_id),
     )
+    if (stands := earlier_life(tx, pipeline, adoption)) is not None:
+        _take_up_again(tx, pipeline, adoption, by=by, reason=reason)
+        return stands
     incarnation_id = insert_incarnation(
         tx,
         pipeline,
@@ -173,3 +182,61 @@ def adopt_topic(
         " values (%s, %s, %s, %s)",
         [(incarnation_id, number, start, start) for number, start in adoption.starts.items()],
     )
+    return dict(adoption.starts)
+
+
+def earlier_life(tx: Transaction, pipeline: str, adoption: Adoption) -> dict[int, int] | None:
+    """Where an incarnation stands that was current before, by partition; None if it never was."""
+    rows = tx.rows(
+        "select o.partition_id, o.next_offset"
+        " from topic_incarnation i left join partition_offset o using (incarnation_id)"
+        " where i.pipeline = %s and i.topic = %s and i.cluster_id = %s and i.topic_id = %s",
+        (pipeline, adoption.topic, adoption.cluster_id, adoption.topic_id),
+    )
+    if not rows:
+        return None
+    return {r["partition_id"]: r["next_offset"] for r in rows if r["partition_id"] is not None}
+
+
+def _take_up_again(
+    tx: Transaction, pipeline: str, adoption: Adoption, *, by: str, reason: str
+) -> None:
+    """Make an earlier incarnation current; it goes on where it stood and counts nothing twice."""
+    tx.execute(
+        "update topic_incarnation set state = 'current', retired_at = null, adopted_by = %s,"
+        " reason = %s where pipeline = %s and topic = %s and cluster_id = %s and topic_id = %s",
+        (by, reason, pipeline, adoption.topic, adoption.cluster_id, adoption.topic_id),
+    )
+
+
+def _accept_what_was_planned(tx: Transaction, incarnation_id: int, *, by: str, reason: str) -> None:
+    """Record as lost what Kafka held once, as a plan saw it, and nobody has counted."""
+    rows = tx.rows(
+        "select o.partition_id, o.next_offset, max(s.until_offset) as planned_until"
+        " from partition_offset o join segment s using (incarnation_id, partition_id)"
+        " where o.incarnation_id = %s group by o.partition_id, o.next_offset"
+        " having planned_until > o.next_offset",
+        (incarnation_id,),
+    )
+    now = datetime.now(UTC).replace(tzinfo=None)
+    for row in rows:
+        tx.execute(
+            "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset,"
+            " state, detected_at, decided_at, decided_by, reason)"
+            " values (%s, %s, %s, %s, 'accepted', %s, %s, %s, %s)",
+            (
+                incarnation_id,
+                row["partition_id"],
+                row["next_offset"],
+                row["planned_until"],
+                now,
+                now,
+                by,
+                reason,
+            ),
+        )
+        tx.execute(
+            "update partition_offset set next_offset = %s"
+            " where incarnation_id = %s and partition_id = %s and next_offset = %s",
+            (row["planned_until"], incarnation_id, row["partition_id"], row["next_offset"]),
+        )

@@ -19,11 +19,16 @@ def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
         ConfigError: The pipeline has counted into another table before, or the table belongs to
             another pipeline.
     """
-    tx.execute(
-        "insert ignore into pipeline (pipeline, result_table, created_at) values (%s, %s, %s)",
-        (pipeline, result_table, datetime.now(UTC).replace(tzinfo=None)),
-    )
-    row = tx.row("select result_table from pipeline where pipeline = %s for update", (pipeline,))
+    select = "select result_table from pipeline where pipeline = %s for update"
+    row = tx.row(select, (pipeline,))
+    if row is None:
+        # Inserting over a row that is there would take a shared lock first, and two planners that
+        # both hold one wait for each other.
+        tx.execute(
+            "insert ignore into pipeline (pipeline, result_table, created_at) values (%s, %s, %s)",
+            (pipeline, result_table, datetime.now(UTC).replace(tzinfo=None)),
+        )
+        row = tx.row(select, (pipeline,))
     if row is None:
         owner = tx.row("select pipeline from pipeline where result_table = %s", (result_table,))
         raise ConfigError(
@@ -166,13 +171,14 @@ def _record_loss(tx: Transaction, incarnation_id: int, loss: OffsetRange) -> Non
         "insert into lost_range"
         " (incarnation_id, partition_id, from_offset, until_offset, detected_at)"
         " values (%s, %s, %s, %s, %s)"
-        " on duplicate key update until_offset = %s",
+        " on duplicate key update from_offset = %s, until_offset = %s",
         (
             incarnation_id,
             loss.partition.partition,
             loss.from_offset,
             loss.until_offset,
             datetime.now(UTC).replace(tzinfo=None),
+            loss.from_offset,
             loss.until_offset,
         ),
     )

@@ -1,0 +1,216 @@
+"""Planners, runners and people who work on one pipeline at the same time, or one after another."""
+
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tally import minute
+from tally.errors import DataLossError, FencedError
+from tally.ledger import batches, positions
+from tally.ledger.decisions import Adoption, adopt_topic
+from tally.minute import Planned
+from tally.mysql import Transaction, run_transaction
+from tally.planning import BlockReason
+from tests.world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.stack, pytest.mark.spark]
+
+ERROR = "2017-07-30 14:09:08 ERROR some message"
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minute, "DOUBT_PAUSE_S", 0.01)
+
+
+def planned_id(planned: Planned) -> int:
+    """The id of the planned batch."""
+    assert planned.batch is not None
+    return planned.batch.batch_id
+
+
+def test_a_plan_waits_for_the_commit_that_is_under_way(
+    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planned while its batch commits, the next batch begins where that one ended."""
+    world.produce([ERROR] * 3)
+    batch_id = planned_id(world.plan())
+    inside, go_on = threading.Event(), threading.Event()
+    real = minute.commit_ingest
+
+    def slow(tx: Transaction, *arguments: object) -> bool:
+        done = real(tx, *arguments)  # type: ignore[arg-type]
+        inside.set()
+        go_on.wait(30)
+        return done
+
+    monkeypatch.setattr(minute, "commit_ingest", slow)
+    runner = threading.Thread(target=lambda: world.run(batch_id, spark))
+    runner.start()
+    assert inside.wait(60)
+    world.produce([ERROR] * 2)
+    plans: list[Planned] = []
+    planner = threading.Thread(target=lambda: plans.append(world.plan()))
+    planner.start()
+    planner.join(1)
+    assert plans == []
+    go_on.set()
+    runner.join()
+    planner.join()
+    monkeypatch.setattr(minute, "commit_ingest", real)
+    (planned,) = plans
+    assert planned.batch is not None
+    assert [(s.range.from_offset, s.range.until_offset) for s in planned.batch.segments] == [(3, 5)]
+    assert world.run(planned_id(planned), spark).committed
+    assert world.counts() == {"2017-07-30 14:09": 5}
+
+
+def test_a_batch_that_can_never_commit_is_given_up(world: World, spark: "SparkSession") -> None:
+    """However the ledger came to stand elsewhere, the next plan goes on from where it stands."""
+    world.produce([ERROR] * 5)
+    world.plan()
+    world.execute(
+        "update partition_offset o join topic_incarnation i using (incarnation_id)"
+        " set o.next_offset = 2, o.start_offset = 2 where i.pipeline = %s and o.partition_id = 0",
+        (world.name,),
+    )
+    planned = world.plan()
+    assert "the ledger stands at 2" in planned.abandoned[0]
+    assert world.run(planned_id(planned), spark).committed
+    assert world.counts() == {"2017-07-30 14:09": 3}
+    assert world.audit().holds
+
+
+def test_a_topic_that_vanishes_under_a_plan_stops_no_other(
+    world: World, spark: "SparkSession"
+) -> None:
+    """The open batch is given up, the other topic is planned and counted."""
+    other = f"{world.topic}-b"
+    world.create_topic(1, other)
+    world.configure(topics=[world.topic, other])
+    world.produce([ERROR] * 3)
+    world.produce([ERROR] * 2, topic=other)
+    world.plan()
+    world.delete_topic(other)
+    planned = world.plan()
+    assert "no such topic any more" in planned.abandoned[0]
+    assert [block.reason for block in planned.blocks] == [BlockReason.TOPIC_MISSING]
+    assert world.run(planned_id(planned), spark).committed
+    assert world.counts() == {"2017-07-30 14:09": 3}
+
+
+def test_records_that_expire_behind_a_read_are_counted(
+    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read whole may be gone from Kafka by the commit; no plan takes the batch away."""
+    world.produce([ERROR] * 5)
+    batch_id = planned_id(world.plan())
+    check = minute.check_still_served
+    plans: list[Planned] = []
+
+    def expire_first(*arguments: object) -> None:
+        world.delete_records(0, 4)
+        plans.append(world.plan())
+        check(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(minute, "check_still_served", expire_first)
+    assert world.run(batch_id, spark).committed
+    assert plans[0].resumed
+    assert plans[0].blocks == ()
+    assert world.counts() == {"2017-07-30 14:09": 5}
+    assert world.audit().holds
+
+
+def test_a_failed_attempt_lets_the_next_plan_judge(world: World, spark: "SparkSession") -> None:
+    """Records are gone before the read: the run fails, the next plan gives the batch up at once."""
+    world.produce([ERROR] * 5, 0)
+    world.produce([ERROR] * 2, 1)
+    batch_id = planned_id(world.plan())
+    world.delete_records(0, 3)
+    with pytest.raises(DataLossError):
+        world.run(batch_id, spark)
+    planned = world.plan()
+    assert "first offset is now 3" in planned.abandoned[0]
+    assert [block.reason for block in planned.blocks] == [BlockReason.RECORDS_LOST]
+    assert world.run(planned_id(planned), spark).committed
+    assert world.counts() == {"2017-07-30 14:09": 2}
+
+
+def test_an_attempt_that_died_holds_nobody_up_for_ever(world: World) -> None:
+    """After the pipeline's patience a claim counts for nothing."""
+    world.produce([ERROR] * 5)
+    batch_id = planned_id(world.plan())
+    run_transaction(world.settings.mysql, lambda tx: batches.claim(tx, batch_id, "it"))
+    world.delete_records(0, 3)
+    assert world.plan().resumed
+    long_ago = datetime.now(UTC).replace(tzinfo=None) - timedelta(hours=1)
+    world.execute("update batch set claimed_at = %s where batch_id = %s", (long_ago, batch_id))
+    assert world.plan().abandoned
+
+
+def adopt(world: World, topic_id: str, cluster_id: str, starts: dict[int, int]) -> dict[int, int]:
+    """What ``tally topics adopt`` does in the ledger."""
+    adoption = Adoption(topic=world.topic, cluster_id=cluster_id, topic_id=topic_id, starts=starts)
+
+    def decide(tx: Transaction) -> dict[int, int]:
+        positions.lock_pipeline(tx, world.name, world.name)
+        return adopt_topic(tx, world.name, adoption, by="me", reason="a test")
+
+    return run_transaction(world.settings.mysql, decide)
+
+
+def test_going_back_to_an_earlier_cluster_counts_nothing_twice(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Fail-over and fail-back: the first incarnation goes on where it stood."""
+    world.produce([ERROR] * 5)
+    assert world.minute(spark) is not None
+    (life,) = world.rows("select * from topic_incarnation where pipeline = %s", (world.name,))
+    adopt(world, life["topic_id"], "another cluster", {0: 0, 1: 0})
+    assert world.plan().blocks[0].reason is BlockReason.CLUSTER_CHANGED
+    assert adopt(world, life["topic_id"], life["cluster_id"], {0: 0, 1: 0}) == {0: 5, 1: 0}
+    world.produce([ERROR] * 2)
+    assert world.minute(spark) is not None
+    assert world.counts() == {"2017-07-30 14:09": 7}
+    assert world.audit().holds
+
+
+def test_adopting_records_what_was_planned_and_never_counted(world: World) -> None:
+    """Offsets that a plan saw and nobody counted are on record as lost with the old topic."""
+    world.produce([ERROR] * 5)
+    batch = world.plan().batch
+    assert batch is not None
+    batch = run_transaction(
+        world.settings.mysql, lambda tx: batches.claim(tx, batch.batch_id, "it")
+    )
+    adopt(world, "another life", "a cluster", {0: 0, 1: 0})
+    losses = world.rows(
+        "select l.from_offset, l.until_offset, l.state, l.decided_by, l.reason"
+        " from lost_range l join topic_incarnation i using (incarnation_id)"
+        " where i.pipeline = %s",
+        (world.name,),
+    )
+    assert losses == [
+        {
+            "from_offset": 0,
+            "until_offset": 5,
+            "state": "accepted",
+            "decided_by": "me",
+            "reason": "a test",
+        }
+    ]
+    assert world.audit().holds
+    with pytest.raises(FencedError):
+        run_transaction(world.settings.mysql, lambda tx: batches_commit(tx, world, batch))
+
+
+def batches_commit(tx: Transaction, world: World, batch: object) -> bool:
+    """The commit of an attempt that does not know of the adoption."""
+    from tests.minute.test_commit import result  # noqa: PLC0415
+
+    return minute.commit_ingest(tx, batch, world.name, result(batch))  # type: ignore[arg-type]

@@ -1,0 +1,56 @@
+"""What a connection is made with, and which of our errors MySQL's become."""
+
+import ssl
+
+import pymysql
+import pytest
+
+from tally.errors import (
+    AccessDeniedError,
+    MySQLUnavailableError,
+    SchemaError,
+    StatementError,
+    TallyError,
+    TransactionRetryError,
+)
+from tally.mysql import _tls_options, _translate
+from tally.settings import MySQLSettings
+
+
+def test_a_verified_connection_checks_certificate_and_name() -> None:
+    """Also without an authority of one's own."""
+    context = _tls_options(MySQLSettings(tls="verified"))["ssl"]
+    assert context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
+
+
+@pytest.mark.parametrize(
+    ("error", "ours"),
+    [
+        (pymysql.err.OperationalError(1045, "x"), AccessDeniedError),
+        (pymysql.err.OperationalError(1142, "x"), AccessDeniedError),
+        (pymysql.err.ProgrammingError(1146, "x"), SchemaError),
+        (pymysql.err.OperationalError(1213, "x"), TransactionRetryError),
+        (pymysql.err.OperationalError(1205, "x"), TransactionRetryError),
+        (pymysql.err.OperationalError(3101, "x"), TransactionRetryError),
+        (pymysql.err.OperationalError(1290, "x"), MySQLUnavailableError),
+        (pymysql.err.OperationalError(1836, "x"), MySQLUnavailableError),
+        (pymysql.err.OperationalError(1180, "x"), MySQLUnavailableError),
+        (pymysql.err.OperationalError(2013, "x"), MySQLUnavailableError),
+        (pymysql.err.OperationalError(4031, "x"), MySQLUnavailableError),
+        (pymysql.err.InterfaceError(0, ""), MySQLUnavailableError),
+        (pymysql.err.InternalError("Packet sequence number wrong"), MySQLUnavailableError),
+        (ConnectionResetError("reset"), MySQLUnavailableError),
+        (pymysql.err.OperationalError(1021, "disk full"), StatementError),
+        (pymysql.err.OperationalError(1114, "table full"), StatementError),
+        (pymysql.err.OperationalError(1153, "packet"), StatementError),
+        (pymysql.err.DataError(1264, "out of range"), StatementError),
+        (pymysql.err.OperationalError(3819, "check"), StatementError),
+    ],
+)
+def test_each_error_of_mysql_is_of_one_class(error: Exception, ours: type[TallyError]) -> None:
+    """And keeps the driver's own words."""
+    translated = _translate(error, "me@there")
+    assert type(translated) is ours
+    assert "me@there" in translated.what
+    assert str(error.args[-1]) in translated.what
