@@ -58,7 +58,10 @@ def audit_ledger(settings: Settings, name: str) -> Verdict:
     """
     pipeline = settings.pipeline(name)
     with transaction(settings.mysql, isolation="repeatable read", read_only=True) as tx:
-        findings = [finding for check in _CHECKS for finding in check(tx, pipeline)]
+        findings = list(_check_table(tx, pipeline))
+        if owned := _owned_table(tx, pipeline):
+            pipeline = pipeline.model_copy(update={"result_table": owned})
+        findings += [finding for check in _CHECKS for finding in check(tx, pipeline)]
         segments = tx.row(
             "select count(*) as segments, coalesce(sum(s.records), 0) as records"
             " from segment s join topic_incarnation i using (incarnation_id)"
@@ -80,6 +83,22 @@ def audit_ledger(settings: Settings, name: str) -> Verdict:
         findings=tuple(findings),
         **{key: int(value) for key, value in counted.items()},
     )
+
+
+def _owned_table(tx: Transaction, pipeline: Pipeline) -> str | None:
+    row = tx.row("select result_table from pipeline where pipeline = %s", (pipeline.name,))
+    return None if row is None else str(row["result_table"])
+
+
+def _check_table(tx: Transaction, pipeline: Pipeline) -> Iterator[Finding]:
+    """The table that is configured must be the one that the pipeline counts into."""
+    owned = _owned_table(tx, pipeline)
+    if owned is not None and owned != pipeline.table:
+        yield Finding(
+            check="result",
+            where=pipeline.table,
+            detail=f"{pipeline.name} counts into {owned}, the configuration says otherwise",
+        )
 
 
 def _check_tiling(tx: Transaction, pipeline: Pipeline) -> Iterator[Finding]:

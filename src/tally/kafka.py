@@ -54,6 +54,11 @@ _LEADER_MOVING = frozenset(
 # How a broker without topic ids answers: the id of sixteen zero bytes.
 NO_TOPIC_ID = frozenset({"AAAAAAAAAAAAAAAAAAAAAA", "None", ""})
 
+# librdkafka would write to stderr by itself; what it has to say reaches the caller as an error.
+_SILENT = logging.getLogger("tally.kafka.client")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
 LEADER_PAUSE_S = 0.2
 
 
@@ -82,7 +87,7 @@ class Kafka:
         # librdkafka prints connection failures to stderr by itself; here they become errors.
         self._client = AdminClient(
             {**client_options(settings), "error_cb": self._remember},  # type: ignore[dict-item]
-            logger=_silent_logger(),
+            logger=_SILENT,
         )
         self._last_error: KafkaError | None = None
 
@@ -184,12 +189,16 @@ class Kafka:
             group,
             [KafkaTopicPartition(p.topic, p.partition, offset) for p, offset in offsets.items()],
         )
-        self._answer(
-            f"commit offsets to the group {group}",
+        operation = f"commit offsets to the group {group}"
+        answers = self._answer(
+            operation,
             lambda: self._client.alter_consumer_group_offsets(
                 [request], request_timeout=self._timeout_s
             ).values(),
         )
+        for partition in (p for answer in answers for p in answer.topic_partitions or []):
+            if partition.error is not None:
+                raise self._translate(operation, partition.error)
 
     def rights(self, topics: Iterable[str]) -> dict[str, TopicRights]:
         """What may be done with the topics, for ``tally doctor``; unknown topics are left out."""
@@ -318,7 +327,7 @@ class LineWriter:
 
     def __init__(self, settings: KafkaSettings) -> None:
         options = {**client_options(settings), "enable.idempotence": True, "linger.ms": 20}
-        self._producer = Producer(options, logger=_silent_logger())
+        self._producer = Producer(options, logger=_SILENT)
 
     def write(
         self,
@@ -390,10 +399,3 @@ def client_options(settings: KafkaSettings) -> dict[str, Any]:
     if settings.ssl_ca_location is not None:
         options["ssl.ca.location"] = str(settings.ssl_ca_location)
     return options
-
-
-def _silent_logger() -> logging.Logger:
-    logger = logging.getLogger("tally.kafka.client")
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False
-    return logger

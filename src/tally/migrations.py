@@ -102,7 +102,9 @@ def _migrations() -> MigrationList:
 
 @contextmanager
 def _one_at_a_time(settings: MySQLSettings) -> Iterator[None]:
-    with transaction(settings) as tx:
+    # The socket must wait longer than the server does, or the server's answer never arrives.
+    patient = settings.model_copy(update={"statement_timeout_s": LOCK_PATIENCE_S + 60})
+    with transaction(patient) as tx:
         # The lock's connection is silent while the migrations run on another.
         tx.execute("set session wait_timeout = 86400")
         row = tx.row("select get_lock(%s, %s) as held", (_lock_name(settings), LOCK_PATIENCE_S))

@@ -281,8 +281,11 @@ def _count_and_commit(
 
 def _release(settings: Settings, batch: Batch) -> None:
     """Let the next plan judge a batch whose attempt has failed; a courtesy, like a time-out."""
+    # Whoever waits for this waits in vain for a commit: one try, and no long wait for a lock.
+    brief = settings.mysql.model_copy(update={"lock_wait_timeout_s": 1})
     try:
-        run_transaction(settings.mysql, lambda tx: batches.release(tx, batch))
+        with transaction(brief) as tx:
+            batches.release(tx, batch)
     except TallyError as error:
         log.warning("batch_not_released", extra={"batch": batch.batch_id, "cause": error.what})
 

@@ -275,6 +275,8 @@ def _connect(settings: MySQLSettings, **options: Any) -> "pymysql.Connection[Any
         "init_command": (
             "set session time_zone = '+00:00',"
             f" innodb_lock_wait_timeout = {settings.lock_wait_timeout_s},"
+            f" lock_wait_timeout = {settings.lock_wait_timeout_s},"  # of metadata: a year otherwise
+            " sql_select_limit = default,"
             f" wait_timeout = {silence_s}"
         ),
         **options,

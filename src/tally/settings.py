@@ -100,6 +100,10 @@ READER_FORBIDDEN = frozenset(
 )
 
 
+# These would show in a representation of the settings and in Spark's plans.
+READER_SECRETS = re.compile(r"jaas|password|secret", re.IGNORECASE)
+
+
 def _check_pipeline_name(name: str) -> str:
     if not MYSQL_NAME.fullmatch(name):
         raise ValueError("a pipeline's name is lower-case letters, digits and underscores")
@@ -130,6 +134,10 @@ def _check_reader_options(options: dict[str, str]) -> dict[str, str]:
     taken = sorted(key for key in options if key.lower() in READER_FORBIDDEN)
     if taken:
         raise ValueError(f"Tally sets {', '.join(taken)} itself, from the plan")
+    if secret := sorted(key for key in options if READER_SECRETS.search(key)):
+        raise ValueError(
+            f"{', '.join(secret)}: secrets belong into [kafka], where nothing shows them"
+        )
     return options
 
 

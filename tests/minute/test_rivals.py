@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tally import minute
-from tally.errors import DataLossError, FencedError
+from tally.errors import ConfigError, DataLossError, FencedError
 from tally.ledger import batches, positions
 from tally.ledger.decisions import Adoption, adopt_topic
 from tally.minute import Planned
@@ -214,3 +214,22 @@ def batches_commit(tx: Transaction, world: World, batch: object) -> bool:
     from tests.minute.test_commit import result  # noqa: PLC0415
 
     return minute.commit_ingest(tx, batch, world.name, result(batch))  # type: ignore[arg-type]
+
+
+def test_a_result_table_changed_between_plan_and_run_is_refused(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Counts never land in a table that is not the pipeline's; the audit names the mistake."""
+    other = f"{world.name}_b"
+    world.produce([ERROR] * 3)
+    batch_id = planned_id(world.plan())
+    world.execute(f"create table `{other}` like `{world.name}`")
+    world.configure(result_table=other)
+    with pytest.raises(ConfigError, match="has counted into"):
+        world.run(batch_id, spark)
+    assert world.rows(f"select * from `{other}`") == []
+    assert not world.audit().holds
+    world.configure(result_table=world.name)
+    assert world.run(batch_id, spark).committed
+    assert world.counts() == {"2017-07-30 14:09": 3}
+    assert world.audit().holds

@@ -124,6 +124,7 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
         (MINIMAL + 'offsets = "maybe"\n', "offsets", "dense"),
         (MINIMAL + 'reader = { "assign" = "x" }\n', "reader", "from the plan"),
         (MINIMAL + 'reader = { "failOnDataLoss" = "false" }\n', "reader", "from the plan"),
+        (MINIMAL + 'reader = { "kafka.sasl.jaas.config" = "x" }\n', "reader", "into [kafka]"),
         (MINIMAL + 'schedule = ""\n', "schedule", "at least 1 character"),
         (MINIMAL + "patience_s = 5\n", "patience_s", "greater"),
         (MINIMAL + 'owner = ""\n', "owner", "at least 1 character"),

@@ -63,7 +63,15 @@ class AirflowApi:
             headers={"Content-Type": "application/json", **headers},
             method=method,
         )
-        with urllib.request.urlopen(  # noqa: S310
-            request, timeout=REQUEST_TIMEOUT_S
-        ) as answer:
-            return json.load(answer)
+        try:
+            with urllib.request.urlopen(  # noqa: S310
+                request, timeout=REQUEST_TIMEOUT_S
+            ) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError:
+            raise  # an answer; what it means depends on the question
+        except OSError as error:
+            raise StackError(
+                f"Airflow at {self._address} did not answer {method} {path}: {error}",
+                next_step="tally status, and the end of Airflow's log below .tally/logs",
+            ) from error

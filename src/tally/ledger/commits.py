@@ -7,6 +7,7 @@ from itertools import islice
 
 from tally.errors import DataLossError, FencedError
 from tally.ledger.batches import abandoned_error, find_batch
+from tally.ledger.positions import check_result_table
 from tally.model import (
     Batch,
     BatchState,
@@ -61,6 +62,7 @@ def commit_ingest(tx: Transaction, batch: Batch, result_table: str, result: Resu
         Whether this call committed it; False when it was committed before.
 
     Raises:
+        ConfigError: The pipeline counts into another table. Nothing is changed.
         FencedError: A newer attempt owns the batch, it was abandoned, or a partition's offset is
             not where the batch began. Nothing is changed.
         DataLossError: What is about to be committed does not add up. Nothing is changed.
@@ -68,6 +70,7 @@ def commit_ingest(tx: Transaction, batch: Batch, result_table: str, result: Resu
     # 1
     if not _lock_for_commit(tx, batch):
         return False
+    check_result_table(tx, batch.pipeline, result_table)
     # 2
     _move_offsets(tx, batch)
     # 3
@@ -136,12 +139,13 @@ def _add_to_result(tx: Transaction, batch_id: int, table: str) -> None:
     # deadlock.
     tx.execute(
         f"insert into `{table}` (log_time, log_count)"
-        " select added.log_time, added.log_count from ("
+        " select `_added`.log_time, `_added`.log_count from ("
         "   select c.log_time, sum(c.log_count) as log_count"
         "   from segment_count c join segment s using (segment_id)"
         "   where s.batch_id = %s group by c.log_time"
-        " ) as added order by added.log_time"
-        f" on duplicate key update log_count = `{table}`.log_count + added.log_count",
+        # No result table can have this alias' name: it begins with an underscore.
+        " ) as `_added` order by `_added`.log_time"
+        f" on duplicate key update log_count = `{table}`.log_count + `_added`.log_count",
         (batch_id,),
     )
 

@@ -36,11 +36,25 @@ def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
             f"the counts of pipeline {owner['pipeline'] if owner else '?'}",
             next_step="choose another table",
         )
-    if row["result_table"] != result_table:
+    _check_result_table(pipeline, row["result_table"], result_table)
+
+
+def check_result_table(tx: Transaction, pipeline: str, result_table: str) -> None:
+    """Raise unless this is the table that the pipeline counts into.
+
+    Raises:
+        ConfigError: The pipeline has counted into another table so far.
+    """
+    row = tx.row("select result_table from pipeline where pipeline = %s", (pipeline,))
+    _check_result_table(pipeline, row["result_table"] if row else None, result_table)
+
+
+def _check_result_table(pipeline: str, owned: str | None, configured: str) -> None:
+    if owned != configured:
         raise ConfigError(
-            f"pipelines.{pipeline}.result_table = {result_table!r}: this pipeline has counted into "
-            f"{row['result_table']} so far",
-            next_step=f"set it back to {row['result_table']!r}, or give the pipeline another name",
+            f"pipelines.{pipeline}.result_table = {configured!r}: this pipeline has counted into "
+            f"{owned} so far",
+            next_step=f"set it back to {owned!r}, or give the pipeline another name",
         )
 
 

@@ -48,6 +48,7 @@ def batch(until: int = 310) -> Batch:
         state=BatchState.PLANNED,
         attempt=0,
         planned_at=AT,
+        claimed_at=None,
         segments=(segment,),
     )
 
