@@ -60,6 +60,7 @@ class Bench:
         return {
             **os.environ,
             "TALLY_CONFIG": str(self.config),
+            "SPARK_HOME": str(Path(pyspark.__file__).parent),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }

@@ -131,6 +131,7 @@ def test_an_executor_dies_under_the_read(world: World) -> None:
         env={
             **os.environ,
             "TALLY_CONFIG": str(world.config),
+            "SPARK_HOME": str(Path(pyspark.__file__).parent),
             "TALLY_SPARK__MASTER": "local-cluster[2,1,1024]",
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,

@@ -401,6 +401,7 @@ def start_job(world: World, batch_id: int) -> "subprocess.Popen[bytes]":
         env={
             **os.environ,
             "TALLY_CONFIG": str(world.config),
+            "SPARK_HOME": str(Path(pyspark.__file__).parent),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         },

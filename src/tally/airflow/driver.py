@@ -1,6 +1,7 @@
 """Starting and ending the Spark driver: the provider's hook on a process group of its own."""
 
 import contextlib
+import importlib.util
 import os
 import re
 import shutil
@@ -119,13 +120,31 @@ def driver_environment(config: Path, secrets: Path) -> dict[str, str]:
     programs = os.pathsep.join(
         [os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)]
     )
-    return kept | {
-        "PATH": programs,
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        CONFIG_VARIABLE: str(config),
-        SECRETS_VARIABLE: str(secrets),
-    }
+    return (
+        kept
+        | _own_spark_home(programs)
+        | {
+            "PATH": programs,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            CONFIG_VARIABLE: str(config),
+            SECRETS_VARIABLE: str(secrets),
+        }
+    )
+
+
+def _own_spark_home(path: str) -> dict[str, str]:
+    """Where Spark lies, when spark-submit is the one of this Python.
+
+    Its shell script looks for it otherwise, and fails where Python's path holds a blank.
+    """
+    submit = shutil.which("spark-submit", path=path)
+    pyspark = importlib.util.find_spec("pyspark")
+    if "SPARK_HOME" in os.environ or submit is None or pyspark is None or pyspark.origin is None:
+        return {}
+    if Path(submit).parent != Path(sys.executable).parent:
+        return {}
+    return {"SPARK_HOME": str(Path(pyspark.origin).parent)}
 
 
 def submit_conf(options: Mapping[str, str], jvm_flags: str) -> dict[str, str]:
