@@ -40,7 +40,9 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     program = folder / "spark-submit"
-    program.write_text(f'#!/bin/bash\nexec {shlex.join([sys.executable, str(STAND_IN)])} "$@"\n', encoding="utf-8")
+    program.write_text(
+        f'#!/bin/bash\nexec {shlex.join([sys.executable, str(STAND_IN)])} "$@"\n', encoding="utf-8"
+    )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     connection = {"conn_type": "spark", "host": "local[1]"}
