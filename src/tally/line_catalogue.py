@@ -45,7 +45,22 @@ class CatalogueEntry:
     """Of the group ``time``."""
     level_names: Mapping[str, str] = field(default_factory=dict)
     """Level by what the line prints, where the two differ."""
+    levels: tuple[str, ...] = ()
+    """All levels that the producer prints, where it alone decides; empty where applications add
+    levels of their own."""
 
+
+# From the least to the most severe, or the other way round where the producer's manual does so.
+_APACHE_22: Final = ("emerg", "alert", "crit", "error", "warn", "notice", "info", "debug")
+_APACHE_24: Final = (*_APACHE_22, *(f"trace{depth}" for depth in range(1, 9)))
+_NGINX: Final = ("debug", "info", "notice", "warn", "error", "crit", "alert", "emerg")
+_LOG4J: Final = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+_JULI: Final = ("FINEST", "FINER", "FINE", "CONFIG", "INFO", "WARNING", "SEVERE")
+_POSTGRESQL: Final = ("DEBUG", "INFO", "NOTICE", "WARNING", "ERROR", "LOG", "FATAL", "PANIC")
+_MYSQL: Final = ("System", "ERROR", "Warning", "Note")
+# Two of its own for deprecated settings: OpenSearch prints the first, Elasticsearch 8 the second.
+_ELASTICSEARCH: Final = (*_LOG4J, "DEPRECATION", "CRITICAL")
+_SERILOG: Final = ("VRB", "DBG", "INF", "WRN", "ERR", "FTL")
 
 _SEVERITIES: Final = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "debug")
 _PRIORITY_NAMES: Final = MappingProxyType(
@@ -79,12 +94,14 @@ ENTRIES: Final[Mapping[str, CatalogueEntry]] = MappingProxyType(
             "FastLeaderElection@774] - Notification time out: 3200",
             pattern=rf"{_TIME} - {_LEVEL} ",
             time_format=_SPACED,
+            levels=_LOG4J,
         ),
         "kafka": CatalogueEntry(
             description="Kafka's broker ([%d] %p …)",
             example="[2017-07-30 14:09:08,123] ERROR [KafkaServer id=0] Fatal error during startup",
             pattern=rf"\[{_TIME}\] {_LEVEL} ",
             time_format=_SPACED,
+            levels=_LOG4J,
         ),
         "spark": CatalogueEntry(
             description="Spark's and Hadoop's short year (%d{yy/MM/dd HH:mm:ss} %p %c{1}: …)",
@@ -97,6 +114,7 @@ ENTRIES: Final[Mapping[str, CatalogueEntry]] = MappingProxyType(
             example="081109 203615 148 INFO dfs.DataNode$PacketResponder: PacketResponder 1 ends",
             pattern=rf"(?<time>\d{{6}} \d{{6}}) \d+ {_LEVEL} ",
             time_format="yyMMdd HHmmss",
+            levels=_LOG4J,
         ),
         "tomcat": CatalogueEntry(
             description="Tomcat's own logs (JULI's one-line formatter)",
@@ -104,27 +122,31 @@ ENTRIES: Final[Mapping[str, CatalogueEntry]] = MappingProxyType(
             "failed to start",
             pattern=rf"(?<time>\d\d-[A-Z][a-z]{{2}}-\d{{4}} {_CLOCK}){_FRACTION} {_LEVEL} ",
             time_format="dd-MMM-yyyy HH:mm:ss",
+            levels=_JULI,
         ),
         "apache-2.2": CatalogueEntry(
-            description="Apache httpd's error log up to 2.2; levels such as error",
+            description="Apache httpd's error log up to 2.2",
             example="[Sun Dec 04 04:47:44 2005] [error] mod_jk child workerEnv in error state 6",
             pattern=rf"\[(?<time>[A-Z][a-z]{{2}} [A-Z][a-z]{{2}} \d\d {_CLOCK} \d{{4}})\] "
             r"\[(?<level>[a-z]+)\](?: |$)",
             time_format="EEE MMM dd HH:mm:ss yyyy",
+            levels=_APACHE_22,
         ),
         "apache-2.4": CatalogueEntry(
-            description="Apache httpd's error log from 2.4, with microseconds; levels as error",
+            description="Apache httpd's error log from 2.4, with microseconds",
             example="[Wed Oct 11 14:32:52.123456 2017] [core:error] [pid 35708:tid 4328636416] "
             "[client 72.15.99.187] File does not exist: /usr/local/apache2/htdocs/favicon.ico",
             pattern=rf"\[(?<time>[A-Z][a-z]{{2}} [A-Z][a-z]{{2}} \d\d {_CLOCK}\.\d{{6}} \d{{4}})\] "
             r"\[(?:[\w-]*+:)?(?<level>[a-z]+\d?)\](?: |$)",
             time_format="EEE MMM dd HH:mm:ss.SSSSSS yyyy",
+            levels=_APACHE_24,
         ),
         "nginx": CatalogueEntry(
-            description="nginx's error log; levels such as error",
+            description="nginx's error log",
             example='2017/07/30 14:09:08 [error] 1234#0: *5 open() "/srv/x" failed',
             pattern=rf"(?<time>\d{{4}}/\d\d/\d\d {_CLOCK}) \[(?<level>[a-z]+)\] ",
             time_format="yyyy/MM/dd HH:mm:ss",
+            levels=_NGINX,
         ),
         "python": CatalogueEntry(
             description="Python's logging as its manual formats it (asctime - name - level - …)",
@@ -144,32 +166,36 @@ ENTRIES: Final[Mapping[str, CatalogueEntry]] = MappingProxyType(
             pattern=rf"{_TIME} \S{{1,12}} \[\d+\] (?:\S{{1,128}}@\S{{1,128}} )?"
             r"(?<level>[A-Z]+\d?): ",
             time_format=_SPACED,
+            levels=_POSTGRESQL,
         ),
         "mysql": CatalogueEntry(
-            description="MySQL's error log from 5.7; levels such as ERROR, Warning, Note, System",
+            description="MySQL's error log from 5.7",
             example="2017-07-30T14:09:08.123456Z 0 [ERROR] [MY-010119] [Server] Aborting",
             pattern=rf"{_TIME_T}{_ZONE} \d+ \[{_LEVEL}\] ",
             time_format=_ISO,
+            levels=_MYSQL,
         ),
         "elasticsearch": CatalogueEntry(
             description="Elasticsearch's and OpenSearch's text logs ([time][level][logger] …)",
             example="[2017-07-30T14:09:08,123][ERROR][o.e.b.Bootstrap          ] [node] Exception",
             pattern=rf"\[{_TIME_T}\]\[{_LEVEL} *+\]",
             time_format=_ISO,
+            levels=_ELASTICSEARCH,
         ),
         "serilog": CatalogueEntry(
-            description="Serilog's file sink (.NET); levels VRB, DBG, INF, WRN, ERR, FTL",
+            description="Serilog's file sink (.NET)",
             example="2017-07-30 14:09:08.123 +02:00 [ERR] no such item",
             pattern=rf"{_TIME}{_ZONE} \[{_LEVEL}\] ",
             time_format=_SPACED,
+            levels=_SERILOG,
         ),
         "rfc5424": CatalogueEntry(
-            description="syslog by RFC 5424, the level from the priority: emerg, alert, crit, err, "
-            "warning, notice, info, debug",
+            description="syslog by RFC 5424, the level from the priority",
             example="<11>1 2003-10-11T22:14:15.003Z host.example.com shop 812 ID47 - no such item",
             pattern=rf"<(?<level>\d{{1,3}})>1 {_TIME_T}{_ZONE} ",
             time_format=_ISO,
             level_names=_PRIORITY_NAMES,
+            levels=_SEVERITIES,
         ),
         "logfmt": CatalogueEntry(
             description="key=value lines that start with time and level, such as Go's slog",

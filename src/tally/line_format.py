@@ -71,6 +71,8 @@ class LineFormat:
     """Format of the group ``time``; empty for the fixed layout."""
     level_names: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Level by what the line prints, where the two differ (RFC 5424); else empty."""
+    levels: tuple[str, ...] = ()
+    """All levels that the producer prints, where it alone decides; empty where any may stand."""
 
     def __post_init__(self) -> None:
         if bool(self.pattern) != bool(self.time_format):
@@ -98,21 +100,45 @@ class LineFormat:
         """What a line prints when it is at one of ``levels``, sorted.
 
         Raises:
-            ValueError: The format has names for its levels, and one of ``levels`` is none of them.
+            ValueError: One of ``levels`` is none that the producer prints, or none that can stand
+                in its lines: it would silently count nothing.
         """
-        if not self.level_names:
-            return tuple(sorted(set(levels)))
-        unknown = sorted(set(levels) - set(self.level_names.values()))
-        if unknown:
-            known = ", ".join(dict.fromkeys(self.level_names.values()))
-            raise ValueError(f"{', '.join(unknown)}: not a level of {self.name}; it has {known}")
-        return tuple(sorted(word for word, level in self.level_names.items() if level in levels))
+        wanted = set(levels)
+        known = self.levels or tuple(dict.fromkeys(self.level_names.values()))
+        if known and (unknown := sorted(wanted - set(known))):
+            raise ValueError(
+                f"{', '.join(unknown)}: not a level of {self.name}; it has {', '.join(known)}"
+            )
+        if self.level_names:
+            return tuple(sorted(w for w, level in self.level_names.items() if level in wanted))
+        if misfits := sorted(level for level in wanted if not self._has_room_for(level)):
+            raise ValueError(
+                f"{', '.join(misfits)}: cannot stand where {self.name} has its level, "
+                f"as in {self.example}"
+            )
+        return tuple(sorted(wanted))
+
+    def _has_room_for(self, level: str) -> bool:
+        """Whether the example would still be understood if it were at ``level``.
+
+        Nothing is known of a format without an example, and any word fits into the fixed layout.
+        """
+        if self.is_fixed or not self.example:
+            return True
+        pattern = self.parsed_pattern.python
+        found = pattern.match(self.example)
+        if found is None:
+            return True
+        start, end = found.span("level")
+        changed = pattern.match(self.example[:start] + level + self.example[end:])
+        return changed is not None and changed["level"] == level
 
     def fingerprint(self) -> str:
         """Identifies what the format counts, the same in every process and release.
 
         Two formats with one fingerprint understand the same lines in the same way; name,
-        description and example are no part of it. The reverse is not guaranteed.
+        description, example and the list of levels are no part of it. The reverse is not
+        guaranteed.
         """
         if self.is_fixed:
             return f"fixed:{_MEANING_VERSION}"
@@ -137,6 +163,7 @@ CATALOGUE: Final[Mapping[str, LineFormat]] = MappingProxyType(
             pattern=entry.pattern,
             time_format=entry.time_format,
             level_names=entry.level_names,
+            levels=entry.levels,
         )
         for name, entry in ENTRIES.items()
     }

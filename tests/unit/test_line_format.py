@@ -345,6 +345,29 @@ def test_the_fingerprint_is_the_same_in_every_release() -> None:
     assert FIXED_LAYOUT.fingerprint() == "fixed:1"
     base = LineFormat(name="a", pattern=PATTERN, time_format=TIME_FORMAT)
     assert base.fingerprint() == "pattern:1:71d080a6936c7c01"
+    assert {name: f.fingerprint() for name, f in CATALOGUE.items()} == {
+        "fixed": "fixed:1",
+        "log4j": "pattern:1:8f69a0f0ae1c7093",
+        "logback": "pattern:1:1c43dc4462226dd8",
+        "spring-boot": "pattern:1:5c30f7f4fa295b58",
+        "zookeeper": "pattern:1:d22937a4200a3c02",
+        "kafka": "pattern:1:3d4b43e9bc189b19",
+        "spark": "pattern:1:2e9a5e0bace41881",
+        "hdfs": "pattern:1:57ca7bd6a20fe388",
+        "tomcat": "pattern:1:69e755efd907294e",
+        "apache-2.2": "pattern:1:c44a0b2fd107b526",
+        "apache-2.4": "pattern:1:810114ca2090cc3b",
+        "nginx": "pattern:1:af22b51c895c0b58",
+        "python": "pattern:1:5d11a8aa932862aa",
+        "airflow": "pattern:1:7a76296e27479640",
+        "postgresql": "pattern:1:501f60d21cad1a4b",
+        "mysql": "pattern:1:6b4c8e7b01e9f8ca",
+        "elasticsearch": "pattern:1:53f40700c25538bb",
+        "serilog": "pattern:1:08357e52b0c4c795",
+        "rfc5424": "pattern:1:0461ec1da70da04e",
+        "logfmt": "pattern:1:4c76089a005ec71d",
+        "json": "pattern:1:c7bdc5a937951d40",
+    }
 
 
 def test_levels_are_what_the_line_prints_unless_the_format_names_them() -> None:
@@ -355,10 +378,84 @@ def test_levels_are_what_the_line_prints_unless_the_format_names_them() -> None:
     assert {int(priority) % 8 for priority in errors} == {3}
 
 
-def test_a_level_that_the_format_does_not_have_is_refused() -> None:
-    """The error names the level and the levels there are."""
-    with pytest.raises(ValueError, match="ERROR: not a level of rfc5424; it has emerg, alert"):
-        CATALOGUE["rfc5424"].printed_levels(["err", "ERROR"])
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("apache-2.2", "emerg, alert, crit, error, warn, notice, info, debug"),
+        ("apache-2.4", "emerg, alert, crit, error, warn, notice, info, debug, trace1, trace2"),
+        ("nginx", "debug, info, notice, warn, error, crit, alert, emerg"),
+        ("tomcat", "FINEST, FINER, FINE, CONFIG, INFO, WARNING, SEVERE"),
+        ("serilog", "VRB, DBG, INF, WRN, ERR, FTL"),
+        ("rfc5424", "emerg, alert, crit, err, warning, notice, info, debug"),
+    ],
+)
+def test_the_usual_level_is_refused_where_the_format_prints_another(name: str, known: str) -> None:
+    """The default would silently count nothing; the error names the levels there are."""
+    line_format = CATALOGUE[name]
+    with pytest.raises(ValueError, match=f"ERROR: not a level of {name}; it has {known}"):
+        line_format.printed_levels([line_format.levels[0], "ERROR"])
+
+
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [
+        ("mysql", "WARNING"),
+        ("mysql", "NOTE"),
+        ("postgresql", "WARN"),
+        ("postgresql", "DEBUG1"),
+        ("elasticsearch", "WARNING"),
+        ("kafka", "error"),
+        ("zookeeper", "SEVERE"),
+        ("hdfs", "Error"),
+    ],
+)
+def test_a_level_that_the_producer_never_prints_is_refused(name: str, level: str) -> None:
+    """Beside the right ones too: what is asked for and never counted is a mistake."""
+    with pytest.raises(ValueError, match=f"{level}: not a level of {name}; it has .*ERROR"):
+        CATALOGUE[name].printed_levels(["ERROR", level])
+
+
+@pytest.mark.parametrize("name", [name for name, f in CATALOGUE.items() if f.levels])
+def test_each_level_of_a_closed_list_can_stand_in_the_line(name: str) -> None:
+    """The list and the pattern agree, and the example is at one of them."""
+    line_format = CATALOGUE[name]
+    printed = line_format.printed_levels(line_format.levels)
+    assert set(printed) == set(line_format.level_names or line_format.levels)
+    found = line_format.parsed_pattern.python.match(line_format.example)
+    assert found is not None
+    assert found["level"] in printed
+
+
+@pytest.mark.parametrize(
+    "name", ["log4j", "logback", "spring-boot", "spark", "python", "airflow", "logfmt", "json"]
+)
+def test_levels_of_an_applications_own_are_allowed_where_there_can_be_any(name: str) -> None:
+    """Log4j, Python's logging and whoever writes JSON let a program name levels itself."""
+    assert CATALOGUE[name].printed_levels(["NOTICE", "AUDIT"]) == ("AUDIT", "NOTICE")
+
+
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [
+        ("python", "error"),
+        ("airflow", "Error"),
+        ("log4j", "ERROR:"),
+        ("logback", "[ERROR]"),
+        ("logfmt", "level=ERROR"),
+        ("json", 'ERR"OR'),
+    ],
+)
+def test_a_level_that_cannot_stand_in_the_line_is_refused(name: str, level: str) -> None:
+    """Also where any level is allowed: this one the pattern can never find."""
+    with pytest.raises(ValueError, match=f"cannot stand where {name} has its level"):
+        CATALOGUE[name].printed_levels(["ERROR", level])
+
+
+def test_any_level_is_allowed_where_nothing_is_known_of_the_lines() -> None:
+    """The fixed layout takes every word, and a pattern of one's own has no example."""
+    custom = LineFormat(name="custom", pattern=PATTERN, time_format=TIME_FORMAT)
+    for line_format in (FIXED_LAYOUT, custom):
+        assert line_format.printed_levels(["[error]:"]) == ("[error]:",)
 
 
 def test_the_reasons_are_stable() -> None:
@@ -378,8 +475,9 @@ def test_the_documentation_lists_every_format_and_every_reason() -> None:
     """The page and the code say the same."""
     page = (Path(__file__).parents[2] / "docs" / "line-formats.md").read_text(encoding="utf-8")
     for line_format in CATALOGUE.values():
-        row = f"| `{line_format.name}` | {line_format.description} | `{line_format.example}` |"
-        assert row in page
+        levels = ", ".join(f"`{level}`" for level in line_format.levels) or "any"
+        about = f"| `{line_format.name}` | {line_format.description} | {levels}"
+        assert f"{about} | `{line_format.example}` |" in page
     _, _, malformed = page.partition("## Malformed records")
     documented = re.findall(r"^\| `([a-z-]+)` \|", malformed.partition("## ")[0], re.MULTILINE)
     assert documented == [str(reason) for reason in MalformedReason]

@@ -115,6 +115,12 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
         (MINIMAL + 'line_format = "syslog"\n', "line_format", "year"),
         (MINIMAL + 'line_format = "nonsense"\n', "line_format", "nonsense"),
         (MINIMAL + 'line_format = "rfc5424"\n', "levels = ['ERROR']", "not a level of rfc5424"),
+        (MINIMAL + 'line_format = "nginx"\n', "error_log.levels = ['ERROR']", "it has debug, info"),
+        (
+            MINIMAL + 'line_format = "python"\nlevels = ["error"]\n',
+            "error_log.levels = ['error']",
+            "cannot stand where python has its level",
+        ),
         (MINIMAL + 'result_table = "segment"\n', "result_table", "Tally's own tables"),
         (MINIMAL + 'result_table = "a-b"\n', "result_table", "lower-case letters"),
         (MINIMAL + "max_records_per_partition = 0\n", "max_records_per_partition", "greater"),
