@@ -61,6 +61,9 @@ _SILENT.propagate = False
 
 LEADER_PAUSE_S = 0.2
 
+# The client's own time-out answers first; this much longer we wait for a client that does not.
+GRACE_S = 1.0
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopicRights:
@@ -75,7 +78,8 @@ class TopicRights:
 class Kafka:
     """A client of one Kafka cluster for questions about topics.
 
-    Every call answers or raises within ``kafka.request_timeout_s`` seconds, and a little.
+    Every call answers or raises within ``kafka.request_timeout_s`` seconds, and a little, however
+    many requests it takes.
 
     Args:
         settings: How to reach the cluster.
@@ -104,18 +108,20 @@ class Kafka:
             TopicIdError: The brokers give topics no ids.
         """
         names = list(topics)
-        deadline = time.monotonic() + self._timeout_s
+        deadline = self._deadline()
         while True:
             try:
-                return self._snapshot(names, read_committed=read_committed)
+                return self._snapshot(names, deadline, read_committed=read_committed)
             except _LeaderMovingError:
                 # A new topic or a broker that leaves: the leaders settle within moments.
-                if time.monotonic() > deadline:
+                if time.monotonic() + LEADER_PAUSE_S >= deadline:
                     raise
                 time.sleep(LEADER_PAUSE_S)
 
-    def _snapshot(self, topics: list[str], *, read_committed: bool) -> KafkaSnapshot:
-        described = self._describe(topics)
+    def _snapshot(
+        self, topics: list[str], deadline: float, *, read_committed: bool
+    ) -> KafkaSnapshot:
+        described = self._describe(topics, deadline)
         if nameless := [n for n, d in described.items() if str(d.topic_id) in NO_TOPIC_ID]:
             raise TopicIdError(
                 f"Kafka ({self._settings.bootstrap_servers}) gives {', '.join(nameless)} no id; "
@@ -127,13 +133,14 @@ class Kafka:
             for name, description in described.items()
             for partition in description.partitions
         ]
-        earliest = self._offsets({p: OffsetSpec.earliest() for p in partitions})
+        earliest = self._offsets({p: OffsetSpec.earliest() for p in partitions}, deadline)
         ends = self._offsets(
-            {p: OffsetSpec.latest() for p in partitions}, read_committed=read_committed
+            {p: OffsetSpec.latest() for p in partitions}, deadline, read_committed=read_committed
         )
         cluster = self._answer(
             "describe the cluster",
-            lambda: [self._client.describe_cluster(request_timeout=self._timeout_s)],
+            deadline,
+            lambda left_s: [self._client.describe_cluster(request_timeout=left_s)],
         )[0]
         return KafkaSnapshot(
             cluster_id=str(cluster.cluster_id),
@@ -168,7 +175,9 @@ class Kafka:
         """
         wanted = list(partitions)
         spec = OffsetSpec.for_timestamp(int(moment.timestamp() * 1000))
-        found = self._offsets({KafkaTopicPartition(p.topic, p.partition): spec for p in wanted})
+        found = self._offsets(
+            {KafkaTopicPartition(p.topic, p.partition): spec for p in wanted}, self._deadline()
+        )
         return {p: offset if (offset := found[p.topic, p.partition]) >= 0 else None for p in wanted}
 
     def create_topic(self, topic: str, partitions: int) -> bool:
@@ -177,7 +186,8 @@ class Kafka:
         try:
             self._answer(
                 f"create the topic {topic}",
-                lambda: self._client.create_topics([new], request_timeout=self._timeout_s).values(),
+                self._deadline(),
+                lambda left_s: self._client.create_topics([new], request_timeout=left_s).values(),
             )
         except _TopicExistsError:
             return False
@@ -192,8 +202,9 @@ class Kafka:
         operation = f"commit offsets to the group {group}"
         answers = self._answer(
             operation,
-            lambda: self._client.alter_consumer_group_offsets(
-                [request], request_timeout=self._timeout_s
+            self._deadline(),
+            lambda left_s: self._client.alter_consumer_group_offsets(
+                [request], request_timeout=left_s
             ).values(),
         )
         for partition in (p for answer in answers for p in answer.topic_partitions or []):
@@ -202,49 +213,58 @@ class Kafka:
 
     def rights(self, topics: Iterable[str]) -> dict[str, TopicRights]:
         """What may be done with the topics, for ``tally doctor``; unknown topics are left out."""
+        deadline = self._deadline()
         return {
             name: TopicRights(
                 readable=any(
                     operation.value == AclOperation.READ.value
                     for operation in description.authorized_operations or ()
                 ),
-                compacted=self._is_compacted(name),
+                compacted=self._is_compacted(name, deadline),
             )
-            for name, description in self._describe(list(topics), rights=True).items()
+            for name, description in self._describe(list(topics), deadline, rights=True).items()
         }
 
-    def _is_compacted(self, topic: str) -> bool | None:
+    def _is_compacted(self, topic: str, deadline: float) -> bool | None:
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
             config = self._answer(
                 f"describe the settings of the topic {topic}",
-                lambda: self._client.describe_configs(
-                    [resource], request_timeout=self._timeout_s
+                deadline,
+                lambda left_s: self._client.describe_configs(
+                    [resource], request_timeout=left_s
                 ).values(),
             )[0]
         except AccessDeniedError:
             return None
         return "compact" in config["cleanup.policy"].value
 
-    def _describe(self, topics: list[str], *, rights: bool = False) -> dict[str, Any]:
+    def _describe(
+        self, topics: list[str], deadline: float, *, rights: bool = False
+    ) -> dict[str, Any]:
         futures = self._start(
             f"describe the topics {', '.join(topics)}",
-            lambda: self._client.describe_topics(
+            deadline,
+            lambda left_s: self._client.describe_topics(
                 TopicCollection(topics),
                 include_authorized_operations=rights,
-                request_timeout=self._timeout_s,
+                request_timeout=left_s,
             ),
         )
         described = {}
         for name, future in futures.items():
             try:
-                described[name] = self._result(f"describe the topic {name}", future)
+                described[name] = self._result(f"describe the topic {name}", deadline, future)
             except _UnknownTopicError:
                 continue
         return described
 
     def _offsets(
-        self, wanted: Mapping[KafkaTopicPartition, OffsetSpec], *, read_committed: bool = False
+        self,
+        wanted: Mapping[KafkaTopicPartition, OffsetSpec],
+        deadline: float,
+        *,
+        read_committed: bool = False,
     ) -> dict[tuple[str, int], int]:
         if not wanted:
             return {}
@@ -253,30 +273,40 @@ class Kafka:
         )
         futures = self._start(
             "list offsets",
-            lambda: self._client.list_offsets(
-                dict(wanted), isolation_level=isolation, request_timeout=self._timeout_s
+            deadline,
+            lambda left_s: self._client.list_offsets(
+                dict(wanted), isolation_level=isolation, request_timeout=left_s
             ),
         )
         return {
             (p.topic, p.partition): self._result(
-                f"list the offsets of {p.topic}/{p.partition}", future
+                f"list the offsets of {p.topic}/{p.partition}", deadline, future
             ).offset
             for p, future in futures.items()
         }
 
-    def _answer(self, operation: str, ask: Callable[[], Iterable["Future[T]"]]) -> list[T]:
-        return [self._result(operation, future) for future in self._start(operation, ask)]
+    def _deadline(self) -> float:
+        """When a call that begins now must have ended, all of its requests together."""
+        return time.monotonic() + self._timeout_s
 
-    def _start(self, operation: str, ask: Callable[[], T]) -> T:
+    def _answer(
+        self, operation: str, deadline: float, ask: Callable[[float], Iterable["Future[T]"]]
+    ) -> list[T]:
+        futures = self._start(operation, deadline, ask)
+        return [self._result(operation, deadline, future) for future in futures]
+
+    def _start(self, operation: str, deadline: float, ask: Callable[[float], T]) -> T:
         self._last_error = None
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise self._unavailable(operation, "no time was left for it")
         try:
-            return ask()
+            return ask(left_s)
         except KafkaException as error:
             raise self._translate(operation, error.args[0]) from error
 
-    def _result(self, operation: str, future: "Future[T]") -> T:
-        # The client's own time-out answers first; this bound is for a client that does not.
-        done, _ = wait([future], timeout=self._timeout_s + 5)
+    def _result(self, operation: str, deadline: float, future: "Future[T]") -> T:
+        done, _ = wait([future], timeout=max(0.0, deadline - time.monotonic()) + GRACE_S)
         if not done:
             raise self._unavailable(operation, "no answer")
         try:

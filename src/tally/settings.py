@@ -190,7 +190,7 @@ class KafkaSettings(_Section):
     ssl_ca_location: Path | None = None
     """PEM file with the authorities to trust; the system's when not set."""
     request_timeout_s: Annotated[float, Field(gt=0, le=300)] = 10.0
-    """Seconds the planner waits for an answer from Kafka."""
+    """Seconds the planner waits for an answer from Kafka, all requests for it together."""
 
     @model_validator(mode="after")
     def _sasl_is_whole(self) -> "KafkaSettings":
@@ -225,11 +225,23 @@ class MySQLSettings(_Section):
     connect_timeout_s: Annotated[int, Field(ge=1, le=300)] = 10
     """Seconds to wait for a connection."""
     statement_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 300
-    """Seconds to wait for the answer to one statement; then the server counts as gone."""
+    """Seconds to wait for the answer to one statement; then the server counts as gone. Less than a
+    pipeline's `patience_s`. Airflow's `plan` and audit wait for half of their own time-outs at
+    most."""
     lock_wait_timeout_s: Annotated[int, Field(ge=1, le=300)] = 20
     """Seconds a statement waits for a row lock before the transaction is rolled back and run
-    again. A connection that falls silent inside a transaction is dropped by the server after
-    three times this long, with its locks."""
+    again; less than `statement_timeout_s`. A connection that falls silent inside a transaction is
+    dropped by the server after three times this long, with its locks."""
+
+    @model_validator(mode="after")
+    def _lock_waits_are_answered(self) -> "MySQLSettings":
+        if self.lock_wait_timeout_s >= self.statement_timeout_s:
+            raise ValueError(
+                f"lock_wait_timeout_s = {self.lock_wait_timeout_s} must be less than "
+                f"statement_timeout_s = {self.statement_timeout_s}, or the server would count as "
+                "gone while it waits for a lock"
+            )
+        return self
 
 
 class SparkSettings(_Section):
@@ -278,7 +290,8 @@ class PipelineSettings(_Section):
     schedule: Annotated[str, Field(min_length=1)] = "* * * * *"
     """When Airflow starts a batch: a cron expression, in UTC."""
     patience_s: Annotated[int, Field(ge=30, le=86_400)] = 600
-    """Seconds the count of one batch may take. The other time-outs of a run follow from it."""
+    """Seconds the count of one batch may take; more than `mysql.statement_timeout_s`. The other
+    time-outs of a run follow from it."""
     owner: Annotated[str, Field(min_length=1)] = "tally"
     """Owner of the DAGs."""
     tags: list[str] = []
@@ -404,6 +417,7 @@ def load_settings(
         settings = Settings(**(overrides or {}))
         for name, pipeline in settings.pipelines.items():
             _check_line_format(name, pipeline)
+            _check_patience(name, pipeline, settings)
     except (ValidationError, SettingsError) as error:
         raise _config_error(error, base) from None
     finally:
@@ -420,6 +434,22 @@ def _check_line_format(name: str, pipeline: PipelineSettings) -> None:
             f"pipelines.{name}.levels = {pipeline.levels!r}: {error}",
             next_step="name levels of this line format (docs/line-formats.md lists them)",
         ) from None
+
+
+def _check_patience(name: str, pipeline: PipelineSettings, settings: Settings) -> None:
+    """A server's answer must not be waited for when the batch's own time is over."""
+    waits = {
+        "mysql.statement_timeout_s": settings.mysql.statement_timeout_s,
+        "mysql.connect_timeout_s": settings.mysql.connect_timeout_s,
+        "kafka.request_timeout_s": settings.kafka.request_timeout_s,
+    }
+    for key, seconds in waits.items():
+        if seconds >= pipeline.patience_s:
+            raise ConfigError(
+                f"pipelines.{name}.patience_s = {pipeline.patience_s} must be more than "
+                f"{key} = {seconds:g}: a batch would be given up while it waits for an answer",
+                next_step=f"raise patience_s or lower {key}",
+            )
 
 
 def _existing_files(base: Path) -> tuple[Path, ...]:

@@ -4,13 +4,20 @@ import json
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tally.airflow.timeouts import Timeouts
+from tally.airflow.timeouts import Timeouts, bounded
 from tally.errors import ConfigError
-from tally.settings import MySQLSettings, Pipeline
+from tally.settings import (
+    KafkaSettings,
+    MySQLSettings,
+    PipelineSettings,
+    Settings,
+    load_settings,
+)
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
@@ -98,15 +105,76 @@ def test_the_audit_has_time_outs_too(dag_id: str, bag: "DagBag") -> None:
     assert timeout < dag.dagrun_timeout
 
 
-def test_a_patience_below_the_lock_wait_is_refused() -> None:
-    """A task must not be killed while MySQL would still have told it what is wrong."""
-    mysql = MySQLSettings(lock_wait_timeout_s=20)
-    short = Pipeline(name="p", topics=["a"], patience_s=100)
-    with pytest.raises(ConfigError, match="patience_s = 100"):
-        Timeouts.of(short, mysql)
-    assert Timeouts.of(short.model_copy(update={"patience_s": 101}), mysql).plan > timedelta(
-        seconds=20
+@pytest.mark.parametrize(
+    ("section", "wait", "key"),
+    [
+        ("mysql", {"lock_wait_timeout_s": 25}, "mysql.lock_wait_timeout_s = 25"),
+        ("mysql", {"connect_timeout_s": 25}, "mysql.connect_timeout_s = 25"),
+        ("kafka", {"request_timeout_s": 25}, "kafka.request_timeout_s = 25"),
+    ],
+)
+def test_a_patience_too_short_for_an_answer_is_refused(
+    section: str, wait: dict[str, int], key: str
+) -> None:
+    """A task must not be killed while a server would still have told it what is wrong."""
+    settings = Settings(
+        kafka=KafkaSettings(**wait if section == "kafka" else {}),
+        mysql=MySQLSettings(**wait if section == "mysql" else {}),
+        pipelines={"p": PipelineSettings(topics=["a"], patience_s=250)},
     )
+    short = settings.pipeline("p")
+    with pytest.raises(ConfigError, match=rf"pipelines\.p\.patience_s = 250: .*{key}"):
+        Timeouts.of(short, settings)
+    longer = short.model_copy(update={"patience_s": 251})
+    assert Timeouts.of(longer, settings).plan > 2 * timedelta(seconds=25)
+
+
+@pytest.mark.parametrize(("configured", "task_s", "left"), [(300, 120, 60), (30, 120, 30)])
+def test_a_statement_is_given_up_before_its_task_is(
+    configured: int, task_s: int, left: int
+) -> None:
+    """Half of the task's time-out, and less where the configuration says so."""
+    settings = Settings(
+        mysql=MySQLSettings(statement_timeout_s=configured),
+        pipelines={"p": PipelineSettings(topics=["a"])},
+    )
+    mysql = bounded(settings, timedelta(seconds=task_s)).mysql
+    assert mysql.statement_timeout_s == left
+    assert mysql.lock_wait_timeout_s < mysql.statement_timeout_s < task_s
+
+
+def test_plan_and_audit_give_a_statement_up_before_airflow_ends_them(
+    bag: "DagBag", config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the tasks hand to Tally follows from their own time-outs, not from `[mysql]` alone."""
+    seen: dict[str, Settings] = {}
+    with config.open("a", encoding="utf-8") as file:
+        file.write("[mysql]\nstatement_timeout_s = 599\n")
+
+    def plan(settings: Settings, *_: Any) -> Any:
+        seen["plan"] = settings
+        return SimpleNamespace(text="", batch_id=None, blocked=None, to_xcom=dict)
+
+    def audit(settings: Settings, _: str) -> Any:
+        seen["audit"] = settings
+        nothing = dict.fromkeys(("partitions", "segments", "records", "minutes", "matched"), 0)
+        return SimpleNamespace(holds=True, findings=(), **nothing)
+
+    monkeypatch.setattr("tally.airflow.operators.connected_settings", load_settings)
+    monkeypatch.setattr("tally.airflow.work.plan", plan)
+    monkeypatch.setattr("tally.audit.audit_ledger", audit)
+    ti = SimpleNamespace(dag_id="error_log", run_id="r", xcom_push=lambda **_: None)
+    context: Any = {"ti": ti}
+    tasks = {
+        "plan": bag.dags["error_log"].get_task("plan"),
+        "audit": bag.dags["error_log_audit"].get_task("audit"),
+    }
+    tasks["plan"].choose_branch(context)
+    tasks["audit"].execute(context)
+    for name, task in tasks.items():
+        assert task.execution_timeout is not None
+        longest = task.execution_timeout.total_seconds() / 2
+        assert seen[name].mysql.statement_timeout_s == min(599, longest)
 
 
 @pytest.mark.parametrize("dag_id", ALL)

@@ -76,7 +76,11 @@ def test_the_checkouts_own_configuration_is_found_without_a_variable(
         ('[pipelines.p]\ntopics = ["a"]\nschedule = "often"\n', "pipelines.p.schedule = 'often'"),
         (
             '[pipelines.p]\ntopics = ["a"]\npatience_s = 60\n',
-            "pipelines.p.patience_s = 60: a fifth of it",
+            "pipelines.p.patience_s = 60 must be more than mysql.statement_timeout_s = 300",
+        ),
+        (
+            '[pipelines.p]\ntopics = ["a"]\npatience_s = 150\n[mysql]\nstatement_timeout_s = 60\n',
+            "pipelines.p.patience_s = 150: a tenth of it",
         ),
         (
             '[pipelines.p]\ntopics = ["a"]\n[pipelines.p_audit]\ntopics = ["a"]\n',

@@ -148,6 +148,22 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
         (MINIMAL + "[mysql]\ntls = 'maybe'\n", "mysql.tls", "verified"),
         (MINIMAL + "[mysql]\nconnect_timeout_s = 0\n", "mysql.connect_timeout_s", "greater"),
         (MINIMAL + "[mysql]\nlock_wait_timeout_s = 0\n", "mysql.lock_wait_timeout_s", "greater"),
+        (
+            MINIMAL + "[mysql]\nlock_wait_timeout_s = 300\n",
+            "mysql: lock_wait_timeout_s = 300",
+            "less than statement_timeout_s = 300",
+        ),
+        (
+            MINIMAL + "patience_s = 120\n",
+            "pipelines.error_log.patience_s = 120",
+            "more than mysql.statement_timeout_s = 300",
+        ),
+        (
+            MINIMAL + "patience_s = 60\n[kafka]\nrequest_timeout_s = 60\n"
+            "[mysql]\nstatement_timeout_s = 30\n",
+            "pipelines.error_log.patience_s = 60",
+            "more than kafka.request_timeout_s = 60",
+        ),
         (MINIMAL + "[spark]\nmaster = ''\n", "spark.master", "at least 1 character"),
         (MINIMAL + "[spark]\nconf = 3\n", "spark.conf", "dict"),
         (
@@ -163,6 +179,12 @@ def test_a_wrong_value_is_named_with_what_is_allowed(text: str, key: str, allowe
         load(text)
     assert key in raised.value.what
     assert allowed in raised.value.what
+
+
+def test_a_patience_just_above_the_wait_for_an_answer_is_accepted() -> None:
+    """Lock wait < statement < patience, by a second each."""
+    settings = load(MINIMAL + "patience_s = 301\n[mysql]\nlock_wait_timeout_s = 299\n")
+    assert settings.pipeline("error_log").patience_s == 301
 
 
 def test_all_wrong_values_are_named_at_once() -> None:

@@ -1,7 +1,6 @@
 """The DAGs of each pipeline, made from the configuration; reads files, asks no server."""
 
 from collections.abc import Iterator
-from datetime import timedelta
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +20,7 @@ from tally.airflow.operators import (
     TallyPlanOperator,
     from_note,
 )
-from tally.airflow.timeouts import RETRIES, RETRY_DELAY, Timeouts
+from tally.airflow.timeouts import AUDIT_TIMEOUT, RETRIES, RETRY_DELAY, Timeouts
 from tally.errors import ConfigError
 from tally.settings import Pipeline, Settings, load_settings
 
@@ -30,7 +29,6 @@ AUDIT_SUFFIX: Final = "_audit"
 
 # Daily, at a minute that few others choose.
 AUDIT_SCHEDULE: Final = "17 3 * * *"
-AUDIT_TIMEOUT: Final = timedelta(hours=1)
 
 # Dates mean nothing to a pipeline: what is counted next stands in the ledger. A backfill over dates
 # would only start the same batch many times.
@@ -63,7 +61,7 @@ def pipeline_dags(*, config: Path, job: Path, doc_md: str) -> dict[str, DAG]:
 def _all_dags(settings: Settings, config: Path, job: Path, doc_md: str) -> Iterator[DAG]:
     for name in sorted(settings.pipelines):
         pipeline = settings.pipeline(name)
-        timeouts = Timeouts.of(pipeline, settings.mysql)
+        timeouts = Timeouts.of(pipeline, settings)
         yield minute_dag(pipeline, timeouts, config=config, job=job, doc_md=doc_md)
         yield audit_dag(pipeline, config=config, doc_md=doc_md)
 

@@ -9,6 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from tally.airflow.connections import connected_settings
 from tally.airflow.failures import final_unless_retryable
+from tally.airflow.timeouts import AUDIT_TIMEOUT, Timeouts, bounded
 
 PLAN: Final = "plan"
 COUNT: Final = "count"
@@ -46,6 +47,9 @@ class TallyPlanOperator(BaseBranchOperator):
         ti = context["ti"]
         with final_unless_retryable():
             settings = connected_settings(Path(self.config))
+            # A connection may have other time-outs than the file that the DAG was made from.
+            timeouts = Timeouts.of(settings.pipeline(self.pipeline), settings)
+            settings = bounded(settings, timeouts.plan)
             note = work.plan(settings, self.pipeline, ti.dag_id, ti.run_id)
         self.log.info(note.text)
         ti.xcom_push(key=NOTE_KEY, value=note.to_xcom())
@@ -87,7 +91,8 @@ class TallyAuditOperator(BaseOperator):
         from tally.audit import audit_ledger  # MySQL stays out of parsing
 
         with final_unless_retryable():
-            verdict = audit_ledger(connected_settings(Path(self.config)), self.pipeline)
+            settings = bounded(connected_settings(Path(self.config)), AUDIT_TIMEOUT)
+            verdict = audit_ledger(settings, self.pipeline)
         looked_at = {
             "partitions": verdict.partitions,
             "segments": verdict.segments,
