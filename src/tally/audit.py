@@ -2,12 +2,16 @@
 
 The invariants are those of ``docs/exactly-once.md``: (1) live segments and accepted losses tile
 each partition from its start to its next offset; (2) the result is the sum of the live
-contributions; (5) each segment adds up.
+contributions; (5) each segment adds up. Besides, no state contradicts another.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
+from tally.ledger.contradictions import lives_told_twice, wrong_states
+from tally.ledger.positions import owned_table
 from tally.mysql import Row, Transaction, transaction
 from tally.settings import Pipeline, Settings
 
@@ -17,9 +21,9 @@ class Finding:
     """Something that should not be."""
 
     check: str
-    """``tiling``, ``result``, ``segment`` or ``recount``."""
+    """``tiling``, ``result``, ``segment``, ``state``, ``topic`` or ``recount``."""
     where: str
-    """The partition, minute or segment."""
+    """The partition, minute, segment or topic."""
     detail: str
     """What was found and what was expected."""
 
@@ -50,7 +54,7 @@ class Verdict:
 
 
 def audit_ledger(settings: Settings, name: str) -> Verdict:
-    """Check invariants 1, 2 and 5 on one consistent snapshot of the ledger.
+    """Check invariants 1, 2 and 5, and the states, on one consistent snapshot of the ledger.
 
     Raises:
         SchemaError: The ledger is not migrated.
@@ -58,8 +62,9 @@ def audit_ledger(settings: Settings, name: str) -> Verdict:
     """
     pipeline = settings.pipeline(name)
     with transaction(settings.mysql, isolation="repeatable read", read_only=True) as tx:
-        findings = list(_check_table(tx, pipeline))
-        if owned := _owned_table(tx, pipeline):
+        owned = owned_table(tx, name)
+        findings = list(_check_table(pipeline, owned))
+        if owned is not None:
             pipeline = pipeline.model_copy(update={"result_table": owned})
         findings += [finding for check in _CHECKS for finding in check(tx, pipeline)]
         segments = tx.row(
@@ -85,14 +90,8 @@ def audit_ledger(settings: Settings, name: str) -> Verdict:
     )
 
 
-def _owned_table(tx: Transaction, pipeline: Pipeline) -> str | None:
-    row = tx.row("select result_table from pipeline where pipeline = %s", (pipeline.name,))
-    return None if row is None else str(row["result_table"])
-
-
-def _check_table(tx: Transaction, pipeline: Pipeline) -> Iterator[Finding]:
+def _check_table(pipeline: Pipeline, owned: str | None) -> Iterator[Finding]:
     """The table that is configured must be the one that the pipeline counts into."""
-    owned = _owned_table(tx, pipeline)
     if owned is not None and owned != pipeline.table:
         yield Finding(
             check="result",
@@ -104,7 +103,8 @@ def _check_table(tx: Transaction, pipeline: Pipeline) -> Iterator[Finding]:
 def _check_tiling(tx: Transaction, pipeline: Pipeline) -> Iterator[Finding]:
     """Invariant 1: from start to next offset, no hole and no overlap."""
     tiles = tx.rows(
-        "select i.topic, i.topic_id, o.partition_id, o.start_offset, o.next_offset,"
+        "select i.incarnation_id, i.topic, i.topic_id, o.partition_id, o.start_offset,"
+        " o.next_offset,"
         " t.from_offset, t.until_offset"
         " from topic_incarnation i join partition_offset o using (incarnation_id)"
         " left join ("
@@ -119,16 +119,10 @@ def _check_tiling(tx: Transaction, pipeline: Pipeline) -> Iterator[Finding]:
         " order by i.incarnation_id, o.partition_id, t.from_offset",
         (pipeline.name,),
     )
-    for partition, of_partition in _grouped(tiles):
-        yield from _check_tiles(partition, of_partition)
-
-
-def _grouped(tiles: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
-    groups: dict[str, list[Row]] = {}
-    for row in tiles:
-        name = f"{row['topic']}/{row['partition_id']} (topic id {row['topic_id']})"
-        groups.setdefault(name, []).append(row)
-    yield from groups.items()
+    for _, of_partition in groupby(tiles, key=itemgetter("incarnation_id", "partition_id")):
+        rows = list(of_partition)
+        partition = f"{rows[0]['topic']}/{rows[0]['partition_id']}"
+        yield from _check_tiles(f"{partition} (topic id {rows[0]['topic_id']})", rows)
 
 
 def _check_tiles(partition: str, tiles: Sequence[Row]) -> Iterator[Finding]:
@@ -199,8 +193,22 @@ def _check_segments(tx: Transaction, pipeline: Pipeline) -> Iterator[Finding]:
         )
 
 
+def _check_states(tx: Transaction, pipeline: Pipeline) -> Iterator[Finding]:
+    """What is live belongs to a committed batch, and what was given up is not live."""
+    for said in wrong_states(tx, pipeline.name):
+        yield Finding(check="state", where=said.where, detail=said.detail)
+
+
+def _check_topics(tx: Transaction, pipeline: Pipeline) -> Iterator[Finding]:
+    """Each life of a topic is told once, so that none of its offsets counts twice."""
+    for said in lives_told_twice(tx, pipeline.name):
+        yield Finding(check="topic", where=said.where, detail=said.detail)
+
+
 _CHECKS: tuple[Callable[[Transaction, Pipeline], Iterator[Finding]], ...] = (
     _check_tiling,
     _check_result,
     _check_segments,
+    _check_states,
+    _check_topics,
 )

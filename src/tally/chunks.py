@@ -11,6 +11,10 @@ from tally.model import KafkaSnapshot, OffsetRange, TopicPartition
 # that Spark's start of a job does not matter, small enough that progress shows.
 OFFSETS_PER_RANGE: Final = 2_000_000
 
+# The ledger is asked for all segments of a chunk in one statement, which must stay small however
+# long the pipeline has counted few lines a minute.
+SEGMENTS_PER_RANGE: Final = 2_000
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chunk:
@@ -39,19 +43,23 @@ class Chunk:
 
 
 def join_segments(
-    segments: Sequence[SegmentRecord], offsets_per_range: int = OFFSETS_PER_RANGE
+    segments: Sequence[SegmentRecord],
+    offsets_per_range: int = OFFSETS_PER_RANGE,
+    segments_per_range: int = SEGMENTS_PER_RANGE,
 ) -> list[Chunk]:
-    """Consecutive segments of a partition joined, each chunk of about so many offsets at most.
+    """Consecutive segments of a partition joined, up to a number of offsets and of segments.
 
     Args:
         segments: Of current incarnations, in order of partition and offset.
-        offsets_per_range: A single segment may span more.
+        offsets_per_range: A chunk spans no more, unless it is a single segment.
+        segments_per_range: A chunk has no more.
     """
     chunks: list[list[SegmentRecord]] = []
     for segment in segments:
         last = chunks[-1] if chunks else None
         if (
             last is not None
+            and len(last) < segments_per_range
             and last[-1].range.partition == segment.range.partition
             and last[-1].range.until_offset == segment.range.from_offset
             and segment.range.until_offset - last[0].range.from_offset <= offsets_per_range

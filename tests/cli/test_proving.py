@@ -1,10 +1,13 @@
 """`tally audit`, with and without counting again from Kafka."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tally.audit import audit_ledger
+from tally.mysql import Transaction
 from tally.recount import Recount, recount
 from tests.cli.conftest import LINE, Call, commit
 from tests.world import World
@@ -15,6 +18,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.stack
 
 OTHER = "2017-07-30 14:10:59 ERROR another minute"
+GIVEN_UP = (
+    "update batch set state = 'abandoned', committed_at = null, abandoned_at = now(), reason = 'x'"
+)
 
 
 def test_a_sound_ledger_is_no_finding(tally: Call, world: World) -> None:
@@ -39,6 +45,121 @@ def test_a_result_that_was_touched_is_found(tally: Call, world: World) -> None:
     text = tally("audit").stdout
     assert "the table says 4, live segments add up to 3" in text
     assert "1 finding" in text
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        (
+            "update batch set state = 'planned', committed_at = null",
+            "it is live, its batch {batch} is planned",
+        ),
+        (GIVEN_UP, "it is live, its batch {batch} is abandoned"),
+        (
+            "update segment join batch using (batch_id) set segment.state = 'planned'",
+            "it is planned, its batch {batch} is committed",
+        ),
+        (
+            "update segment join batch using (batch_id) set segment.state = 'abandoned'",
+            "it is abandoned, its batch {batch} is committed",
+        ),
+    ],
+)
+def test_states_that_contradict_each_other_are_found(
+    tally: Call, world: World, statement: str, said: str
+) -> None:
+    """What is live was committed, and what was committed is live or replaced."""
+    world.produce([LINE] * 3, 0)
+    batch = commit(world)
+    world.execute(f"{statement} where batch.pipeline = %s", (world.name,))
+    answer = tally("audit", "--json")
+    assert answer.exit_code == 1
+    (finding,) = [f for f in answer.document["findings"] if f["check"] == "state"]
+    assert finding["detail"] == said.format(batch=batch)
+    assert finding["where"].endswith(f"of {world.topic}/0 [0, 3)")
+
+
+@contextmanager
+def without_the_key_of_lives(world: World) -> Iterator[None]:
+    """A ledger that was restored without the key that keeps a topic's life from coming twice."""
+    table, key = "alter table topic_incarnation", "one_row_for_each_life"
+    with closing(world.connect_as_root()) as root, root.cursor() as cursor:
+        cursor.execute(f"{table} drop key {key}")
+        try:
+            yield
+        finally:
+            for forget in (
+                "delete s from segment s join topic_incarnation i using (incarnation_id)",
+                "delete o from partition_offset o join topic_incarnation i using (incarnation_id)",
+                "delete i from topic_incarnation i",
+            ):
+                cursor.execute(f"{forget} where i.state = 'retired' and i.seen_at = '2000-01-01'")
+            root.commit()
+            cursor.execute(f"{table} add unique key {key} (pipeline, topic, cluster_id, topic_id)")
+
+
+def test_a_topic_that_the_ledger_has_twice_is_found(tally: Call, world: World) -> None:
+    """One life of a topic under two keys: each alone is sound, together they count twice."""
+    world.produce([LINE] * 3, 0)
+    commit(world)
+    (segment,) = world.segments()
+    mine = (world.name,)
+    with without_the_key_of_lives(world):
+        world.execute(
+            "insert into topic_incarnation"
+            " (pipeline, topic, topic_id, cluster_id, state, seen_at)"
+            " select pipeline, topic, topic_id, cluster_id, 'retired', '2000-01-01'"
+            " from topic_incarnation where pipeline = %s",
+            mine,
+        )
+        world.execute(
+            "insert into partition_offset (incarnation_id, partition_id, start_offset, next_offset)"
+            " select incarnation_id, 0, 1, 3 from topic_incarnation"
+            " where pipeline = %s and state = 'retired'",
+            mine,
+        )
+        world.execute(
+            "insert into segment (batch_id, incarnation_id, partition_id, from_offset,"
+            " until_offset, state, records, matched, unmatched, malformed, first_offset,"
+            " last_offset) select %s, incarnation_id, 0, 1, 3, 'live', 2, 0, 2, 0, 1, 2"
+            " from topic_incarnation where pipeline = %s and state = 'retired'",
+            (segment["batch_id"], world.name),
+        )
+        twin = world.segments()[-1]
+        found = tally("audit", "--json").document["findings"]
+    assert [f["check"] for f in found] == ["topic", "topic"]
+    assert "the ledger has it 2 times" in found[0]["detail"]
+    assert found[1]["where"].startswith(f"{world.topic}/0 ")
+    assert found[1]["detail"] == (
+        f"[1, 3) is live in segment {segment['segment_id']} and in segment {twin['segment_id']}"
+    )
+    assert tally("audit").exit_code == 0
+
+
+def test_the_table_that_is_counted_into_is_asked_for_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the first plan, after it, and when the configuration names another table."""
+    asked: list[str] = []
+    row = Transaction.row
+
+    def listen(tx: Transaction, statement: str, *parameters: object) -> object:
+        asked.append(statement)
+        return row(tx, statement, *parameters)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Transaction, "row", listen)
+
+    def questions() -> int:
+        asked.clear()
+        verdict = audit_ledger(world.settings, world.name)
+        assert verdict.holds is (world.settings.pipeline(world.name).table == world.name)
+        return sum("result_table" in statement for statement in asked)
+
+    assert questions() == 1
+    world.plan()
+    assert questions() == 1
+    world.configure(result_table=f"{world.name}_b")
+    assert questions() == 1
 
 
 def again(

@@ -37,9 +37,9 @@ def audit(context: click.Context, pipeline: str | None, from_kafka: bool) -> Non
 
     On one consistent snapshot of the ledger: live segments and accepted losses tile each partition
     from its start to its next offset; the result table is the sum of the live contributions,
-    minute by minute; every segment adds up. With --recount, everything live that Kafka still holds
-    is read again and compared per partition and minute; what it no longer holds is named as not
-    checkable.
+    minute by minute; every segment adds up; no state contradicts another. With --recount,
+    everything live that Kafka still holds is read again and compared per partition and minute; what
+    it no longer holds is named as not checkable.
 
     Exit code 1 when something is found.
     """

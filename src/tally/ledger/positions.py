@@ -39,14 +39,19 @@ def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
     _check_result_table(pipeline, row["result_table"], result_table)
 
 
+def owned_table(tx: Transaction, pipeline: str) -> str | None:
+    """The table that the pipeline counts into; None before its first plan."""
+    row = tx.row("select result_table from pipeline where pipeline = %s", (pipeline,))
+    return None if row is None else str(row["result_table"])
+
+
 def check_result_table(tx: Transaction, pipeline: str, result_table: str) -> None:
     """Raise unless this is the table that the pipeline counts into.
 
     Raises:
         ConfigError: The pipeline has counted into another table so far.
     """
-    row = tx.row("select result_table from pipeline where pipeline = %s", (pipeline,))
-    _check_result_table(pipeline, row["result_table"] if row else None, result_table)
+    _check_result_table(pipeline, owned_table(tx, pipeline), result_table)
 
 
 def _check_result_table(pipeline: str, owned: str | None, configured: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tally.chunks import Chunk, join_segments, rounds, why_not_held
+from tally.chunks import SEGMENTS_PER_RANGE, Chunk, join_segments, rounds, why_not_held
 from tally.ledger.reading import SegmentRecord
 from tally.minute import fingerprint
 from tally.model import (
@@ -78,6 +78,14 @@ def test_consecutive_segments_are_joined_up_to_the_limit() -> None:
     """A minute's segments are small: reading each by itself would take hours."""
     chunks = join_segments([segment(n, n + 10) for n in range(0, 50, 10)], 20)
     assert [c.range for c in chunks] == [offsets(0, 20), offsets(20, 40), offsets(40, 50)]
+
+
+def test_a_range_has_no_more_segments_than_a_statement_may_name() -> None:
+    """A quiet pipeline has a segment of a few offsets for each minute of a year."""
+    chunks = join_segments([segment(n, n + 1) for n in range(5)], segments_per_range=2)
+    assert [c.range for c in chunks] == [offsets(0, 2), offsets(2, 4), offsets(4, 5)]
+    year = [segment(n, n + 1) for n in range(2 * SEGMENTS_PER_RANGE + 1)]
+    assert [len(c.segments) for c in join_segments(year)] == [SEGMENTS_PER_RANGE] * 2 + [1]
 
 
 def test_a_gap_and_another_partition_end_a_range() -> None:

@@ -1,0 +1,88 @@
+"""What the ledger must not say: states of batches and segments that exclude each other.
+
+Constraints keep most of it out. This is for what they cannot see, and for a ledger whose
+constraints were taken away or restored without.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tally.mysql import Row, Transaction
+
+# A superseded segment's batch stays committed: it was counted, and another has replaced it since.
+_STATES = """
+    select b.batch_id, b.state as batch_state, s.segment_id, s.state, i.topic, s.partition_id,
+           s.from_offset, s.until_offset
+    from batch b join segment s using (batch_id) join topic_incarnation i using (incarnation_id)
+    where b.pipeline = %s and not (
+        (b.state = 'planned' and s.state = 'planned')
+        or (b.state = 'committed' and s.state in ('live', 'superseded'))
+        or (b.state = 'abandoned' and s.state = 'abandoned'))
+    order by s.segment_id
+"""
+
+_LIVES = """
+    select topic, cluster_id, topic_id, count(*) as incarnations
+    from topic_incarnation where pipeline = %s
+    group by topic, cluster_id, topic_id having count(*) > 1
+    order by topic, cluster_id, topic_id
+"""
+
+_LIVE_TWICE = """
+    select a.segment_id, b.segment_id as other_id, a.partition_id,
+           greatest(a.from_offset, b.from_offset) as from_offset,
+           least(a.until_offset, b.until_offset) as until_offset
+    from topic_incarnation i join segment a using (incarnation_id)
+    join topic_incarnation j on j.pipeline = i.pipeline and j.topic = i.topic
+        and j.cluster_id = i.cluster_id and j.topic_id = i.topic_id
+        and j.incarnation_id > i.incarnation_id
+    join segment b on b.incarnation_id = j.incarnation_id and b.partition_id = a.partition_id
+        and a.from_offset < b.until_offset and b.from_offset < a.until_offset
+    where i.pipeline = %s and i.topic = %s and i.cluster_id = %s and i.topic_id = %s
+        and a.state = 'live' and b.state = 'live'
+    order by a.partition_id, a.from_offset
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contradiction:
+    """Two things that the ledger says and that cannot both be."""
+
+    where: str
+    """The segment or the topic."""
+    detail: str
+    """What is said."""
+
+
+def wrong_states(tx: Transaction, pipeline: str) -> Iterator[Contradiction]:
+    """Segments whose state is none that their batch allows.
+
+    A planned batch has planned segments, an abandoned one abandoned segments, and a committed one
+    live and superseded ones; so what is live belongs to a committed batch.
+    """
+    for row in tx.stream(_STATES, (pipeline,)):
+        span = f"{row['topic']}/{row['partition_id']} [{row['from_offset']}, {row['until_offset']})"
+        yield Contradiction(
+            where=f"segment {row['segment_id']} of {span}",
+            detail=f"it is {row['state']}, its batch {row['batch_id']} is {row['batch_state']}",
+        )
+
+
+def lives_told_twice(tx: Transaction, pipeline: str) -> Iterator[Contradiction]:
+    """Topics of one id on one cluster that the ledger has twice, and offsets that count twice."""
+    for life in tx.rows(_LIVES, (pipeline,)):
+        topic = f"{life['topic']} (topic id {life['topic_id']}, cluster {life['cluster_id']})"
+        yield Contradiction(
+            where=topic, detail=f"the ledger has it {life['incarnations']} times, as if re-created"
+        )
+        yield from _live_twice(tx, pipeline, life)
+
+
+def _live_twice(tx: Transaction, pipeline: str, life: Row) -> Iterator[Contradiction]:
+    key = (pipeline, life["topic"], life["cluster_id"], life["topic_id"])
+    for row in tx.stream(_LIVE_TWICE, key):
+        yield Contradiction(
+            where=f"{life['topic']}/{row['partition_id']} (topic id {life['topic_id']})",
+            detail=f"[{row['from_offset']}, {row['until_offset']}) is live in segment "
+            f"{row['segment_id']} and in segment {row['other_id']}",
+        )
