@@ -17,6 +17,7 @@
     │   ├── AccessDeniedError
     │   ├── SchemaError
     │   ├── StatementError
+    │   ├── CountOverflowError
     │   ├── MissingTopicError
     │   ├── TopicIdError
     │   ├── BlockedError
@@ -150,6 +151,12 @@ class StatementError(OperatorError):
     """MySQL refused a statement for a reason that does not pass by itself."""
 
     code = "mysql-refused"
+
+
+class CountOverflowError(OperatorError):
+    """A minute's count does not fit into the column that holds it."""
+
+    code = "count-overflow"
 
 
 class MissingTopicError(OperatorError):

@@ -17,6 +17,7 @@ from pymysql.cursors import DictCursor, SSDictCursor
 
 from tally.errors import (
     AccessDeniedError,
+    CountOverflowError,
     MySQLUnavailableError,
     SchemaError,
     StatementError,
@@ -83,6 +84,12 @@ _TRANSLATIONS: Final[Sequence[tuple[frozenset[int], type[TallyError], str]]] = (
         frozenset({ER.DISK_FULL, ER.RECORD_FILE_FULL, ER.ERROR_ON_WRITE}),
         StatementError,
         "free disk space on the MySQL server, then run it again",
+    ),
+    (
+        # What else has a column of numbers is kept in range by the configuration.
+        frozenset({ER.WARN_DATA_OUT_OF_RANGE}),
+        CountOverflowError,
+        "give the result table a wider column: docs/runbook.md, count-overflow",
     ),
     (
         frozenset({ER.NET_PACKET_TOO_LARGE}),

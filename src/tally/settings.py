@@ -273,7 +273,8 @@ class PipelineSettings(_Section):
     """Levels that are counted, as they stand in the line."""
     result_table: Annotated[str, AfterValidator(_check_result_table)] | None = None
     """Table of the counts; the pipeline's name when not set."""
-    max_records_per_partition: Annotated[int, Field(ge=1)] = 5_000_000
+    # All of a range may fall into one minute, which the ledger counts in an INT of MySQL.
+    max_records_per_partition: Annotated[int, Field(ge=1, le=2_000_000_000)] = 5_000_000
     """Offsets that one batch takes from one partition at most; a backlog is cut into several."""
     max_malformed_per_batch: Annotated[int, Field(ge=0)] = 100_000
     """Malformed records that one batch may hold; with more it stops and asks, as the line format

@@ -1,14 +1,17 @@
 """The commit on a real MySQL, with real cuts, locks and rivals; what is read is made up."""
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from tally import __version__
 from tally.errors import (
+    CountOverflowError,
     DataLossError,
     FencedError,
     MySQLUnavailableError,
@@ -17,6 +20,8 @@ from tally.errors import (
 )
 from tally.ledger import batches
 from tally.ledger.commits import Result, commit_ingest
+from tally.ledger.results import minutes
+from tally.migrations import migrate
 from tally.minute import commit_once
 from tally.model import Batch, Contribution, DeadLetter, SegmentTotals, TopicPartition
 from tally.mysql import run_transaction, transaction
@@ -165,6 +170,37 @@ def test_a_writer_that_forgets_a_count_commits_nothing(world: World) -> None:
     with pytest.raises(DataLossError, match="not what was counted"):
         commit(world, batch, result(batch, minutes={MINUTE: 2}))
     assert_untouched(world)
+
+
+def test_a_minute_beyond_the_columns_range_commits_nothing_until_it_is_wider(world: World) -> None:
+    """The batch stays planned; with the runbook's `alter table` it is counted, and all else works.
+
+    The minute is filled up by hand, as two thousand million lines would take a while.
+    """
+    first = claimed(world, planned(world))
+    commit(world, first, result(first))
+    almost = 2**31 - 6
+    world.execute(f"update `{world.name}` set log_count = {almost}")
+    batch = claimed(world, planned(world))
+    with pytest.raises(CountOverflowError, match="'log_count'"):
+        commit(world, batch, result(batch))
+    assert world.counts() == {"2017-07-30 14:09": almost}
+    assert world.batches()[-1]["state"] == "planned"
+
+    runbook = (Path(__file__).parents[2] / "docs" / "runbook.md").read_text(encoding="utf-8")
+    wider = re.findall(r"alter table error_log modify log_count .*;", runbook)
+    assert len(wider) == 1
+    with closing(world.connect_as_root()) as root, root.cursor() as cursor:
+        cursor.execute(wider[0].replace("error_log", f"`{world.name}`"))
+    assert commit(world, batch, result(batch))
+    assert world.counts() == {"2017-07-30 14:09": almost + 6}
+    with transaction(world.settings.mysql, read_only=True) as tx:
+        assert minutes(tx, world.name) == {"2017-07-30 14:09": almost + 6}
+    (finding,) = world.audit().findings
+    assert finding.detail == f"the table says {almost + 6}, live segments add up to 12"
+    world.execute(f"update `{world.name}` set log_count = 12")
+    assert world.audit().holds
+    assert migrate(world.settings) == []
 
 
 def test_the_connection_breaks_before_commit(world: World) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from tally.errors import (
     AccessDeniedError,
+    CountOverflowError,
     MySQLUnavailableError,
     SchemaError,
     StatementError,
@@ -44,7 +45,7 @@ def test_a_verified_connection_checks_certificate_and_name() -> None:
         (pymysql.err.OperationalError(1021, "disk full"), StatementError),
         (pymysql.err.OperationalError(1114, "table full"), StatementError),
         (pymysql.err.OperationalError(1153, "packet"), StatementError),
-        (pymysql.err.DataError(1264, "out of range"), StatementError),
+        (pymysql.err.DataError(1264, "out of range"), CountOverflowError),
         (pymysql.err.OperationalError(3819, "check"), StatementError),
     ],
 )

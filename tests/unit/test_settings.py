@@ -124,6 +124,11 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
         (MINIMAL + 'result_table = "segment"\n', "result_table", "Tally's own tables"),
         (MINIMAL + 'result_table = "a-b"\n', "result_table", "lower-case letters"),
         (MINIMAL + "max_records_per_partition = 0\n", "max_records_per_partition", "greater"),
+        (
+            MINIMAL + "max_records_per_partition = 2_000_000_001\n",
+            "max_records_per_partition",
+            "less than or equal to 2000000000",
+        ),
         (MINIMAL + "max_malformed_per_batch = -1\n", "max_malformed_per_batch", "greater"),
         (MINIMAL + "dead_letter_max_bytes = 16777216\n", "dead_letter_max_bytes", "less"),
         (MINIMAL + 'isolation_level = "serializable"\n', "isolation_level", "read_committed"),
