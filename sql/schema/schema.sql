@@ -48,6 +48,7 @@ CREATE TABLE `lost_range` (
   `partition_id` int unsigned NOT NULL,
   `from_offset` bigint NOT NULL,
   `until_offset` bigint NOT NULL,
+  `cause` enum('expired','truncated','missing') NOT NULL DEFAULT 'expired',
   `state` enum('open','accepted','restored') NOT NULL DEFAULT 'open',
   `detected_at` datetime(6) NOT NULL,
   `decided_at` datetime(6) DEFAULT NULL,

@@ -112,7 +112,7 @@ def _check_tiling(tx: Transaction, pipeline: Pipeline) -> Iterator[Finding]:
         "   where state = 'live'"
         "   union all"
         "   select incarnation_id, partition_id, from_offset, until_offset from lost_range"
-        "   where state = 'accepted'"
+        "   where state = 'accepted' and cause = 'expired'"
         " ) as t on t.incarnation_id = o.incarnation_id and t.partition_id = o.partition_id"
         "   and t.from_offset >= o.start_offset"
         " where i.pipeline = %s"

@@ -5,17 +5,16 @@ are any. Built-in DataFrame expressions only: no line passes through Python.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from tally.errors import DataLossError, MalformedFloodError, ReadError
+from tally.errors import DataLossError, MalformedFloodError, ReadError, RecordsMissingError
 from tally.line_columns import parse_line
 from tally.model import (
     EMPTY_TOTALS,
@@ -27,11 +26,18 @@ from tally.model import (
     describe_ranges,
 )
 from tally.settings import KafkaSettings, Pipeline
-from tally.spark import reader_options
+from tally.spark import reader_options, spark_errors
 from tally.spool import Spool
 
 # The connector's own words when it cannot serve an offset; it has no error class for it.
 _LOSS_WORDS: Final = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "data may have been lost")
+
+# Where gRPC says in a sentence what went wrong between here and a Connect server.
+_GRPC_DETAILS: Final = re.compile(r'^\s*details = "(.*)"$', re.MULTILINE)
+
+# The driver's JVM holds the dead letters of one Spark task at a time: about so many bytes, were
+# they spread evenly over the offsets.
+_DEAD_LETTER_BYTES_PER_TASK: Final = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +59,7 @@ def count_ranges(
     pipeline: Pipeline,
     ranges: Sequence[OffsetRange],
     *,
+    may_miss: Collection[TopicPartition] = (),
     only_count: bool = False,
 ) -> Iterator[Counts]:
     """Read the ranges, count them, and check that all of them was read.
@@ -62,6 +69,8 @@ def count_ranges(
         kafka: How the executors reach Kafka.
         pipeline: Line format, levels and reader options.
         ranges: At most one for each partition.
+        may_miss: Partitions whose range may have offsets without a record, although the pipeline
+            is dense: somebody has accepted it.
         only_count: Whether the checks and the dead letters are left out, for a caller who
             compares what Kafka holds now with what it held before.
 
@@ -70,6 +79,7 @@ def count_ranges(
 
     Raises:
         ReadError: Spark could not read; the same call may succeed later.
+        RecordsMissingError: Offsets of a dense range hold no record.
         DataLossError: What was read is not what was asked for.
         MalformedFloodError: More records are malformed than the pipeline allows.
     """
@@ -87,33 +97,47 @@ def count_ranges(
         if only_count:
             yield Counts(totals=totals, contributions=contributions, dead_letters=dead_letters)
             return
-        check_totals(pipeline, ranges, totals)
+        check_totals(pipeline, ranges, totals, may_miss=may_miss)
         if malformed := [r for t in tallies.values() if (r := t.malformed_range()) is not None]:
             _collect_dead_letters(spark, kafka, pipeline, malformed, totals, dead_letters)
         yield Counts(totals=totals, contributions=contributions, dead_letters=dead_letters)
 
 
 def check_totals(
-    pipeline: Pipeline, ranges: Sequence[OffsetRange], totals: dict[TopicPartition, SegmentTotals]
+    pipeline: Pipeline,
+    ranges: Sequence[OffsetRange],
+    totals: dict[TopicPartition, SegmentTotals],
+    *,
+    may_miss: Collection[TopicPartition] = (),
 ) -> None:
     """Raise unless what was read is what was planned.
 
     Raises:
-        DataLossError: With every range that is short, and what is missing.
+        RecordsMissingError: With every dense range that is short, and what was found.
+        DataLossError: Records came from outside of a range, or too many.
         MalformedFloodError: More records are malformed than the pipeline allows.
     """
-    causes = [c for r in ranges if (c := _shortfall(r, totals[r.partition], pipeline.offsets))]
-    if causes:
-        hint = (
-            '; producers with transactions or a compacted topic need offsets = "sparse"'
-            if pipeline.offsets == "dense"
-            else ""
-        )
+    wrong = [r for r in ranges if not _lies_inside(r, totals[r.partition])]
+    if wrong:
         raise DataLossError(
             f"pipeline {pipeline.name}: what was read is not what was planned: "
-            + "; ".join(causes)
-            + hint,
+            + "; ".join(_found(r, totals[r.partition]) for r in wrong),
             next_step=f"tally plan {pipeline.name} looks at what Kafka still holds",
+        )
+    short = [
+        r
+        for r in ranges
+        if pipeline.offsets == "dense"
+        and r.partition not in may_miss
+        and totals[r.partition].records != r.offsets
+    ]
+    if short:
+        raise RecordsMissingError(
+            f"pipeline {pipeline.name}: offsets without a record: "
+            + "; ".join(_found(r, totals[r.partition]) for r in short)
+            + '; producers with transactions or a compacted topic need offsets = "sparse"',
+            ranges=short,
+            next_step=f"tally losses list {pipeline.name} --open",
         )
     malformed = sum(t.malformed for t in totals.values())
     if malformed > pipeline.max_malformed_per_batch:
@@ -125,22 +149,32 @@ def check_totals(
         )
 
 
-def _shortfall(r: OffsetRange, found: SegmentTotals, density: str) -> str | None:
-    seen = f"{found.records} records, offsets {found.first_offset} to {found.last_offset}"
-    offsets_seen = [o for o in (found.first_offset, found.last_offset) if o is not None]
-    if any(not r.from_offset <= offset < r.until_offset for offset in offsets_seen):
-        return f"{r}: {seen}, outside of the range"
-    whole = (r.offsets, r.from_offset, r.until_offset - 1)
-    if found.records > r.offsets or (
-        density == "dense" and (found.records, found.first_offset, found.last_offset) != whole
-    ):
-        return f"{r}: {seen}, expected {r.offsets}"
-    return None
+def _lies_inside(r: OffsetRange, found: SegmentTotals) -> bool:
+    seen = [o for o in (found.first_offset, found.last_offset) if o is not None]
+    return all(r.from_offset <= o < r.until_offset for o in seen) and found.records <= r.offsets
+
+
+def _found(r: OffsetRange, found: SegmentTotals) -> str:
+    seen = f"offsets {found.first_offset} to {found.last_offset}" if found.records else "none"
+    return f"{r}: {found.records} records of {r.offsets}, {seen}"
+
+
+def _tasks(bytes_max: int) -> int:
+    """Spark tasks among which so many bytes of dead letters are shared out."""
+    return -(-bytes_max // _DEAD_LETTER_BYTES_PER_TASK)
 
 
 def _read(
-    spark: SparkSession, kafka: KafkaSettings, pipeline: Pipeline, ranges: Sequence[OffsetRange]
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    pipeline: Pipeline,
+    ranges: Sequence[OffsetRange],
+    *,
+    tasks: int = 1,
 ) -> DataFrame:
+    options = reader_options(kafka, pipeline)
+    if tasks > len(ranges):
+        options["minPartitions"] = str(max(tasks, int(options.get("minPartitions", 0))))
     partitions: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
@@ -151,7 +185,7 @@ def _read(
         ends.setdefault(topic, {})[str(number)] = r.until_offset
     return (
         spark.read.format("kafka")
-        .options(**reader_options(kafka, pipeline))
+        .options(**options)
         .option("assign", json.dumps(partitions))
         .option("startingOffsets", json.dumps(starts))
         .option("endingOffsets", json.dumps(ends))
@@ -198,7 +232,11 @@ def _collect_dead_letters(
     totals: dict[TopicPartition, SegmentTotals],
     dead_letters: Spool[DeadLetter],
 ) -> None:
-    lines = _parsed(_read(spark, kafka, pipeline, ranges), pipeline, _topics(ranges))
+    found_before = sum(total.malformed for total in totals.values())
+    records = _read(
+        spark, kafka, pipeline, ranges, tasks=_tasks(found_before * pipeline.dead_letter_max_bytes)
+    )
+    lines = _parsed(records, pipeline, _topics(ranges))
     malformed = lines.where(F.col("reason").isNotNull()).select(
         "topic",
         "partition",
@@ -232,8 +270,8 @@ def _collect(rows: DataFrame, ranges: Sequence[OffsetRange]) -> Iterator[Row]:
     """The rows, one Spark partition in memory at a time; Spark's errors as ours."""
     try:
         yield from rows.toLocalIterator()
-    except (PySparkException, Py4JError, ConnectionError) as error:
-        words = str(error)
+    except spark_errors() as error:
+        words = _words(error)
         cause = _first_cause(words)
         if any(sign in words for sign in _LOSS_WORDS):
             raise DataLossError(
@@ -245,8 +283,16 @@ def _collect(rows: DataFrame, ranges: Sequence[OffsetRange]) -> Iterator[Row]:
         ) from error
 
 
+def _words(error: Exception) -> str:
+    """All that Spark says; a Connect server may be told to keep the causes out of the message."""
+    stack = getattr(error, "getStackTrace", None)
+    return f"{error}\n{(stack() if stack else None) or ''}".strip()
+
+
 def _first_cause(words: str) -> str:
     causes = [line for line in words.splitlines() if line.startswith("Caused by:")]
+    if not causes and (details := _GRPC_DETAILS.search(words)):
+        return details.group(1)
     return (causes[-1] if causes else words.splitlines()[0] if words else "no words").strip()
 
 

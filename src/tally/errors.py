@@ -9,6 +9,7 @@
     │   └── UnknownBatchError
     ├── RetryableError          exit 3: try the same thing again
     │   ├── KafkaUnavailableError
+    │   ├── SparkUnavailableError
     │   ├── MySQLUnavailableError
     │   ├── TransactionRetryError
     │   ├── OutcomeUnknownError
@@ -23,6 +24,7 @@
     │   ├── BlockedError
     │   ├── StartInFutureError
     │   ├── DataLossError
+    │   │   └── RecordsMissingError
     │   ├── MalformedFloodError
     │   ├── JarsMissingError
     │   ├── SparkConnectionError
@@ -33,7 +35,10 @@ Each carries what was tried, what went wrong and the command to run next; ``docs
 an entry for each ``code``.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
+
+from tally.model import OffsetRange
 
 EXIT_OK = 0
 EXIT_FINDINGS = 1
@@ -102,6 +107,12 @@ class KafkaUnavailableError(RetryableError):
     """Kafka did not answer in time."""
 
     code = "kafka-unavailable"
+
+
+class SparkUnavailableError(RetryableError):
+    """The Spark Connect server did not answer, or not as one."""
+
+    code = "spark-unavailable"
 
 
 class MySQLUnavailableError(RetryableError):
@@ -189,6 +200,22 @@ class DataLossError(OperatorError):
     code = "data-loss"
 
 
+class RecordsMissingError(DataLossError):
+    """A range was read to its end, and some of its offsets hold no record.
+
+    Args:
+        ranges: Every range that has holes, as it was planned.
+        what: As for every error.
+        next_step: As for every error.
+    """
+
+    code = "records-missing"
+
+    def __init__(self, what: str, *, ranges: Sequence[OffsetRange], next_step: str = "") -> None:
+        super().__init__(what, next_step=next_step)
+        self.ranges = tuple(ranges)
+
+
 class MalformedFloodError(OperatorError):
     """More records are malformed than the pipeline allows in one batch."""
 
@@ -202,7 +229,7 @@ class JarsMissingError(OperatorError):
 
 
 class SparkConnectionError(OperatorError):
-    """The Airflow connection to Spark is missing or of a type that is not supported."""
+    """The Airflow connection to Spark is missing or cannot be used."""
 
     code = "spark-connection"
 

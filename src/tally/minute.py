@@ -18,12 +18,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tally import __version__
+from tally.blocks import Block
 from tally.errors import (
     DataLossError,
     FencedError,
     MySQLUnavailableError,
     OutcomeUnknownError,
-    StartInFutureError,
+    RecordsMissingError,
     TallyError,
     TransactionRetryError,
 )
@@ -31,7 +32,18 @@ from tally.kafka import Kafka
 from tally.ledger import batches, positions
 from tally.ledger.batches import Requester
 from tally.ledger.commits import Result, commit_ingest
-from tally.model import Batch, BatchState, KafkaSnapshot, OffsetRange, SegmentTotals, TopicPartition
+from tally.model import (
+    Batch,
+    BatchKind,
+    BatchState,
+    KafkaSnapshot,
+    KnownTopic,
+    Loss,
+    LossCause,
+    OffsetRange,
+    SegmentTotals,
+    TopicPartition,
+)
 from tally.mysql import (
     TRANSACTION_TRIES,
     CommitUnansweredError,
@@ -40,8 +52,6 @@ from tally.mysql import (
     transaction,
 )
 from tally.planning import (
-    Block,
-    KnownTopic,
     beside,
     first_offsets,
     overtaken,
@@ -107,7 +117,6 @@ def plan_batch(
 
     Raises:
         UnknownPipelineError: No such pipeline is configured.
-        StartInFutureError: A topic is new and the pipeline's start has not come yet.
         RetryableError: Kafka or MySQL did not answer; nothing was written.
         OperatorError: The schema is not migrated or access is denied.
     """
@@ -137,7 +146,7 @@ class _Facts:
 
     pipeline: Pipeline
     snapshot: KafkaSnapshot
-    starts: dict[TopicPartition, int]
+    starts: dict[TopicPartition, int] | None
 
 
 def _ask_kafka(settings: Settings, kafka: Kafka, pipeline: Pipeline) -> _Facts:
@@ -165,14 +174,7 @@ def _plan(tx: Transaction, facts: _Facts, requester: Requester, believe: bool) -
     positions.lock_pipeline(tx, pipeline.name, pipeline.table)
     batch = batches.find_open_ingest(tx, pipeline.name, lock=True)
     known = positions.known_topics(tx, pipeline.name)
-    plan = plan_ingest(
-        pipeline=pipeline.name,
-        topics=pipeline.topics,
-        known=known,
-        kafka=facts.snapshot,
-        starts=facts.starts,
-        max_records_per_partition=pipeline.max_records_per_partition,
-    )
+    plan = plan_ingest(pipeline, known=known, kafka=facts.snapshot, starts=facts.starts)
     given_up = _why_give_up(batch, facts, known) if batch else ()
     if (plan.doubtful or given_up) and not believe:
         return None
@@ -210,16 +212,13 @@ def _why_give_up(batch: Batch, facts: _Facts, known: dict[str, KnownTopic]) -> t
 
 def _starts(
     kafka: Kafka, pipeline: Pipeline, snapshot: KafkaSnapshot, new: Sequence[str]
-) -> dict[TopicPartition, int]:
+) -> dict[TopicPartition, int] | None:
+    """Where counting begins in new topics; None when the start has not come yet."""
     start = pipeline.start
     if not isinstance(start, datetime):
         return first_offsets(snapshot, new, start, {})
     if start > datetime.now(UTC):
-        raise StartInFutureError(
-            f"pipelines.{pipeline.name}.start = {start.isoformat()} has not come yet, and "
-            f"{', '.join(new)} is new to the pipeline: where it begins is not known before then",
-            next_step='wait until then, or set start to a time that has passed or to "latest"',
-        )
+        return None
     wanted = [
         TopicPartition(topic=topic, partition=number)
         for topic in new
@@ -240,6 +239,8 @@ def run_batch(settings: Settings, batch_id: int, spark: SparkFactory) -> Ran:
     Raises:
         UnknownBatchError: The ledger has no such batch.
         FencedError: A newer attempt owns the batch, or it was abandoned.
+        RecordsMissingError: Offsets of the batch hold no record. An ingest batch is abandoned, and
+            the partitions with holes are blocked; the others are planned anew.
         DataLossError: What Kafka served is not what was planned.
         RetryableError: A server did not answer; run the batch again.
     """
@@ -251,9 +252,36 @@ def run_batch(settings: Settings, batch_id: int, spark: SparkFactory) -> Ran:
 
     try:
         return _count_and_commit(settings, batch, pipeline, spark, begun)
-    except BaseException:
-        _release(settings, batch)
+    except BaseException as error:
+        if isinstance(error, RecordsMissingError) and batch.kind is BatchKind.INGEST:
+            _block_missing(settings, batch, pipeline, error)
+        else:
+            _release(settings, batch)
         raise
+
+
+def _block_missing(
+    settings: Settings, batch: Batch, pipeline: Pipeline, error: RecordsMissingError
+) -> None:
+    """Give the batch up and leave the ranges with holes to a person, so that the others go on."""
+
+    def work(tx: Transaction) -> None:
+        positions.lock_pipeline(tx, pipeline.name, pipeline.table)
+        now = batches.find_batch(tx, batch.batch_id, lock=True)
+        if (now.state, now.attempt) != (BatchState.PLANNED, batch.attempt):
+            return
+        reason = f"it can no longer be counted: {error.what}"[:1000]
+        batches.abandon(tx, batch.batch_id, by=whoami(), reason=reason)
+        known = positions.known_topics(tx, pipeline.name)
+        for r in error.ranges:
+            loss = Loss(cause=LossCause.MISSING, range=r)
+            positions.record_loss(tx, known[r.partition.topic].incarnation_id, loss)
+
+    try:
+        run_transaction(settings.mysql, work)
+    except TallyError as failure:
+        # The batch stays planned: whoever runs it next finds the same holes, and comes by here.
+        log.warning("batch_not_abandoned", extra={"batch": batch.batch_id, "cause": failure.what})
 
 
 def _count_and_commit(
@@ -262,7 +290,11 @@ def _count_and_commit(
     from tally.counting import count_ranges  # noqa: PLC0415 - Spark is heavy, see above
 
     ranges = [segment.range for segment in batch.segments]
-    with spark() as session, count_ranges(session, settings.kafka, pipeline, ranges) as counts:
+    may_miss = {segment.range.partition for segment in batch.segments if segment.missing_accepted}
+    with (
+        spark() as session,
+        count_ranges(session, settings.kafka, pipeline, ranges, may_miss=may_miss) as counts,
+    ):
         kafka = Kafka(settings.kafka)
         check_still_served(kafka, pipeline, batch)
         result = Result(

@@ -81,6 +81,58 @@ class OffsetRange:
         return f"{self.partition} [{self.from_offset}, {self.until_offset})"
 
 
+class LossCause(StrEnum):
+    """Why records that the ledger counts on are not in Kafka; each asks another decision."""
+
+    EXPIRED = "expired"
+    """Kafka's first offset has passed ``next_offset``. Accepted: counting goes on behind it."""
+    TRUNCATED = "truncated"
+    """Kafka's end fell behind ``next_offset``: counted records are gone, and others get their
+    offsets. Accepted: counting goes on at ``next_offset``."""
+    MISSING = "missing"
+    """A range was read to its end and some of its offsets hold no record. Accepted: what is there
+    is counted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loss:
+    """Offsets whose records are gone; never skipped before somebody has accepted it."""
+
+    cause: LossCause
+    """How they went."""
+    range: OffsetRange
+    """Which; of :attr:`LossCause.MISSING` all that was read, holes and records."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Position:
+    """Where the counting of one partition began and stands."""
+
+    start_offset: int
+    """First offset that was ever to be counted."""
+    next_offset: int
+    """First offset that is not counted yet."""
+    open_loss: Loss | None = None
+    """What awaits a decision; nothing is read before."""
+    accepted_losses: tuple[Loss, ...] = ()
+    """What was accepted and still matters here: truncations that end at ``next_offset``, and
+    missing offsets with ``next_offset`` among them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownTopic:
+    """The current incarnation of a topic, as the ledger knows it."""
+
+    incarnation_id: int
+    """The ledger's key."""
+    topic_id: str
+    """Kafka's id of the topic."""
+    cluster_id: str
+    """Id of the cluster it was seen on."""
+    positions: Mapping[int, Position]
+    """By partition number."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Segment:
     """One offset range, once planned: the unit that is counted, committed, superseded."""
@@ -95,6 +147,8 @@ class Segment:
     """What is read."""
     state: SegmentState
     """Where the segment stands."""
+    missing_accepted: bool = False
+    """Whether somebody has accepted that offsets of this range hold no record."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

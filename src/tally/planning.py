@@ -6,79 +6,30 @@ Pure: imports neither Spark, Kafka, MySQL nor Airflow. :mod:`tally.minute` bring
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from datetime import datetime
 
-from tally.errors import BlockedError, MissingTopicError, OperatorError
+from tally.blocks import (
+    DOUBTFUL_REASONS,
+    Block,
+    identity_block,
+    lost,
+    missing_partition,
+    missing_topic,
+    not_begun,
+)
 from tally.model import (
     KafkaSnapshot,
+    KnownTopic,
+    Loss,
+    LossCause,
     OffsetRange,
     PartitionSnapshot,
+    Position,
     Segment,
     TopicPartition,
     TopicSnapshot,
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Position:
-    """Where the counting of one partition began and stands."""
-
-    start_offset: int
-    """First offset that was ever to be counted."""
-    next_offset: int
-    """First offset that is not counted yet."""
-    open_loss: OffsetRange | None = None
-    """What Kafka no longer held when it was last asked, awaiting a decision."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KnownTopic:
-    """The current incarnation of a topic, as the ledger knows it."""
-
-    incarnation_id: int
-    """The ledger's key."""
-    topic_id: str
-    """Kafka's id of the topic."""
-    cluster_id: str
-    """Id of the cluster it was seen on."""
-    positions: Mapping[int, Position]
-    """By partition number."""
-
-
-class BlockReason(StrEnum):
-    """Why a topic or a partition is not read; each is an entry of the runbook."""
-
-    TOPIC_MISSING = "topic-missing"
-    TOPIC_CHANGED = "topic-changed"
-    CLUSTER_CHANGED = "cluster-changed"
-    PARTITION_MISSING = "partition-missing"
-    RECORDS_LOST = "records-lost"
-    TOPIC_TRUNCATED = "topic-truncated"
-
-
-# Kafka may say these things from stale metadata, so they are asked again before they are believed.
-DOUBTFUL_REASONS = frozenset(BlockReason) - {BlockReason.RECORDS_LOST}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Block:
-    """A topic, or one partition of it, that is not read until somebody decides."""
-
-    topic: str
-    """The topic."""
-    partition: int | None
-    """The partition; None when all of the topic is blocked."""
-    reason: BlockReason
-    """Why."""
-    detail: str
-    """What the ledger says and what Kafka says, in one sentence."""
-    next_step: str
-    """The command that decides or repairs it."""
-
-    def __str__(self) -> str:
-        """One line for logs and errors."""
-        where = self.topic if self.partition is None else f"{self.topic}/{self.partition}"
-        return f"{where}: {self.reason}: {self.detail} ({self.next_step})"
+from tally.settings import Pipeline
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,10 +52,11 @@ class Plan:
     """Partitions seen for the first time, those of new topics included."""
     ranges: tuple[OffsetRange, ...] = ()
     """What is to be read, one range a partition at most, in order."""
-    losses: tuple[OffsetRange, ...] = ()
-    """What Kafka no longer holds and nobody has counted."""
+    losses: tuple[Loss, ...] = ()
+    """Records that are gone and that nobody has decided about."""
     restored: tuple[TopicPartition, ...] = ()
-    """Partitions whose open loss is gone: Kafka holds the records again."""
+    """Partitions whose open loss is none any more: Kafka holds the records again, or the pipeline
+    takes missing offsets for granted now."""
     blocks: tuple[Block, ...] = ()
     """What is not read, and why."""
 
@@ -115,27 +67,24 @@ class Plan:
 
 
 def plan_ingest(
+    pipeline: Pipeline,
     *,
-    pipeline: str,
-    topics: Sequence[str],
     known: Mapping[str, KnownTopic],
     kafka: KafkaSnapshot,
-    starts: Mapping[TopicPartition, int],
-    max_records_per_partition: int,
+    starts: Mapping[TopicPartition, int] | None,
 ) -> Plan:
     """Decide what the next ingest batch reads.
 
     Args:
-        pipeline: The pipeline's name, for the commands in messages.
-        topics: The configured topics.
-        known: The ledger's current incarnations of them; a new topic is not in it.
+        pipeline: What the configuration says.
+        known: The ledger's current incarnations of its topics; a new topic is not in it.
         kafka: What Kafka says of them.
-        starts: Where counting begins, for each partition of each new topic.
-        max_records_per_partition: Offsets that one range spans at most.
+        starts: Where counting begins, for each partition of each new topic; None when the
+            pipeline's start has not come yet.
     """
     parts = [
-        _plan_topic(pipeline, topic, known.get(topic), kafka, starts, max_records_per_partition)
-        for topic in sorted(set(topics))
+        _plan_topic(pipeline, topic, known.get(topic), kafka, starts)
+        for topic in sorted(set(pipeline.topics))
     ]
     return Plan(
         new_topics={
@@ -150,21 +99,23 @@ def plan_ingest(
 
 
 def _plan_topic(
-    pipeline: str,
+    pipeline: Pipeline,
     topic: str,
     known: KnownTopic | None,
     kafka: KafkaSnapshot,
-    starts: Mapping[TopicPartition, int],
-    limit: int,
+    starts: Mapping[TopicPartition, int] | None,
 ) -> Plan:
     snapshot = kafka.topics.get(topic)
     if snapshot is None:
-        return Plan(blocks=(_missing_topic(topic, known),))
-    if known is None:
-        return _plan_new_topic(topic, snapshot, starts, limit)
-    if block := identity_block(pipeline, topic, known, kafka.cluster_id, snapshot.topic_id):
-        return Plan(blocks=(block,))
-    return _plan_known_topic(pipeline, topic, known, snapshot, limit)
+        return Plan(blocks=(missing_topic(topic, known),))
+    if known is not None:
+        block = identity_block(pipeline.name, topic, known, kafka.cluster_id, snapshot.topic_id)
+        if block is not None:
+            return Plan(blocks=(block,))
+        return _plan_known_topic(pipeline, topic, known, snapshot)
+    if starts is None and isinstance(pipeline.start, datetime):
+        return Plan(blocks=(not_begun(pipeline.name, topic, pipeline.start),))
+    return _plan_new_topic(topic, snapshot, starts or {}, pipeline.max_records_per_partition)
 
 
 def _plan_new_topic(
@@ -178,7 +129,10 @@ def _plan_new_topic(
     ]
     ranges = [
         _next_range(
-            p.partition, p.start_offset, snapshot.partitions[p.partition.partition].end, limit
+            p.partition,
+            Position(start_offset=p.start_offset, next_offset=p.start_offset),
+            snapshot.partitions[p.partition.partition].end,
+            limit,
         )
         for p in new
     ]
@@ -190,31 +144,27 @@ def _plan_new_topic(
 
 
 def _plan_known_topic(
-    pipeline: str, topic: str, known: KnownTopic, snapshot: TopicSnapshot, limit: int
+    pipeline: Pipeline, topic: str, known: KnownTopic, snapshot: TopicSnapshot
 ) -> Plan:
     new, ranges, losses, restored, blocks = [], [], [], [], []
     for number in sorted(known.positions.keys() | snapshot.partitions.keys()):
         partition = TopicPartition(topic=topic, partition=number)
         held = snapshot.partitions.get(number)
         if held is None:
-            blocks.append(_missing_partition(partition, known, snapshot))
+            blocks.append(missing_partition(partition, known, snapshot))
             continue
         position = known.positions.get(number)
         if position is None:
             position = Position(start_offset=held.earliest, next_offset=held.earliest)
             new.append(NewPartition(partition=partition, start_offset=held.earliest))
-        at = position.next_offset
-        if held.end < at:
-            blocks.append(_truncated(partition, at, held.end))
-            continue
-        if held.earliest > at:
-            loss = OffsetRange(partition=partition, from_offset=at, until_offset=held.earliest)
+        if (loss := _find_loss(partition, position, held, sparse=_is_sparse(pipeline))) is not None:
             losses.append(loss)
-            blocks.append(_lost(pipeline, loss))
+            blocks.append(lost(pipeline.name, loss))
             continue
         if position.open_loss is not None:
             restored.append(partition)
-        if (offset_range := _next_range(partition, at, held.end, limit)) is not None:
+        limit = pipeline.max_records_per_partition
+        if (offset_range := _next_range(partition, position, held.end, limit)) is not None:
             ranges.append(offset_range)
     return Plan(
         new_partitions=tuple(new),
@@ -225,13 +175,53 @@ def _plan_known_topic(
     )
 
 
+def _is_sparse(pipeline: Pipeline) -> bool:
+    return pipeline.offsets == "sparse"
+
+
+def _find_loss(
+    partition: TopicPartition, position: Position, held: PartitionSnapshot, *, sparse: bool
+) -> Loss | None:
+    """What is gone from a partition and not decided; None when it can be read on.
+
+    A truncation stays one when the partition has grown again: what stands at the counted offsets
+    then are other records. An end behind ``next_offset`` is none when it was accepted already and
+    Kafka has not fallen back further.
+    """
+    at, pending = position.next_offset, position.open_loss
+    accepted = _accepted(position, LossCause.TRUNCATED)
+    if pending is not None and pending.cause is LossCause.TRUNCATED:
+        return _loss(LossCause.TRUNCATED, partition, min(held.end, pending.range.from_offset), at)
+    if held.end < min([at, *(r.from_offset for r in accepted)]):
+        return _loss(LossCause.TRUNCATED, partition, held.end, at)
+    if held.earliest > at:
+        return _loss(LossCause.EXPIRED, partition, at, held.earliest)
+    if pending is not None and pending.cause is LossCause.MISSING and not sparse:
+        return pending
+    return None
+
+
+def _accepted(position: Position, cause: LossCause) -> list[OffsetRange]:
+    return [loss.range for loss in position.accepted_losses if loss.cause is cause]
+
+
+def _loss(cause: LossCause, partition: TopicPartition, start: int, until: int) -> Loss:
+    return Loss(
+        cause=cause,
+        range=OffsetRange(partition=partition, from_offset=start, until_offset=until),
+    )
+
+
 def _next_range(
-    partition: TopicPartition, from_offset: int, end: int, limit: int
+    partition: TopicPartition, position: Position, end: int, limit: int
 ) -> OffsetRange | None:
-    if end <= from_offset:
+    at = position.next_offset
+    # Offsets may be missing up to where that was accepted, and must not be behind it.
+    accepted = _accepted(position, LossCause.MISSING)
+    until = min([end, at + limit, *(r.until_offset for r in accepted)])
+    if until <= at:
         return None
-    until = min(end, from_offset + limit)
-    return OffsetRange(partition=partition, from_offset=from_offset, until_offset=until)
+    return OffsetRange(partition=partition, from_offset=at, until_offset=until)
 
 
 def first_offsets(
@@ -277,9 +267,13 @@ def unreadable(
     Args:
         segments: The planned segments of an open batch.
         kafka: What Kafka says now of their topics.
-        still_held: Whether the records must still be there; not asked of what was read already.
+        still_held: Whether the records must still be there; not asked of what was read already,
+            unless offsets may be missing: only Kafka can tell then that nothing was taken away.
     """
-    causes = (_why_unreadable(segment, kafka, still_held=still_held) for segment in segments)
+    causes = (
+        _why_unreadable(segment, kafka, still_held=still_held or segment.missing_accepted)
+        for segment in segments
+    )
     return tuple(cause for cause in causes if cause is not None)
 
 
@@ -321,94 +315,11 @@ def beside(plan: Plan, segments: Sequence[Segment]) -> Plan:
     return replace(
         plan,
         ranges=(),
-        losses=tuple(loss for loss in plan.losses if loss.partition not in busy),
+        losses=tuple(loss for loss in plan.losses if loss.range.partition not in busy),
         blocks=tuple(
             block
             for block in plan.blocks
             if block.partition is None
             or TopicPartition(topic=block.topic, partition=block.partition) not in busy
         ),
-    )
-
-
-def identity_block(
-    pipeline: str, topic: str, known: KnownTopic, cluster_id: str, topic_id: str
-) -> Block | None:
-    """A block when the topic is not the one whose offsets the ledger holds."""
-    adopt = f"tally topics adopt {pipeline} {topic} --reason …"
-    if cluster_id != known.cluster_id:
-        return Block(
-            topic=topic,
-            partition=None,
-            reason=BlockReason.CLUSTER_CHANGED,
-            detail=f"counted on cluster {known.cluster_id}, Kafka says {cluster_id}",
-            next_step=f"correct kafka.bootstrap_servers, or: {adopt}",
-        )
-    if topic_id != known.topic_id:
-        return Block(
-            topic=topic,
-            partition=None,
-            reason=BlockReason.TOPIC_CHANGED,
-            detail=f"counted with topic id {known.topic_id}, Kafka says {topic_id}: "
-            "the topic was deleted and created again",
-            next_step=adopt,
-        )
-    return None
-
-
-def _missing_topic(topic: str, known: KnownTopic | None) -> Block:
-    detail = "Kafka has no such topic" + (" any more" if known else "")
-    return Block(
-        topic=topic,
-        partition=None,
-        reason=BlockReason.TOPIC_MISSING,
-        detail=detail,
-        next_step="create the topic, or take it out of the pipeline's topics",
-    )
-
-
-def _missing_partition(
-    partition: TopicPartition, known: KnownTopic, snapshot: TopicSnapshot
-) -> Block:
-    return Block(
-        topic=partition.topic,
-        partition=partition.partition,
-        reason=BlockReason.PARTITION_MISSING,
-        detail=f"the ledger knows {len(known.positions)} partitions, "
-        f"Kafka answers {len(snapshot.partitions)}",
-        next_step="check the brokers; a topic never loses a partition",
-    )
-
-
-def _truncated(partition: TopicPartition, next_offset: int, end: int) -> Block:
-    return Block(
-        topic=partition.topic,
-        partition=partition.partition,
-        reason=BlockReason.TOPIC_TRUNCATED,
-        detail=f"counted up to {next_offset}, Kafka ends at {end}",
-        next_step="see docs/runbook.md, topic-truncated",
-    )
-
-
-def _lost(pipeline: str, loss: OffsetRange) -> Block:
-    return Block(
-        topic=loss.partition.topic,
-        partition=loss.partition.partition,
-        reason=BlockReason.RECORDS_LOST,
-        detail=f"[{loss.from_offset}, {loss.until_offset}) was never counted and Kafka no longer "
-        "holds it",
-        next_step=f"restore it, or: tally losses accept {pipeline} --reason …",
-    )
-
-
-def blocked_error(pipeline: str, blocks: Sequence[Block]) -> OperatorError:
-    """The error a run ends with while something is blocked."""
-    kind = (
-        MissingTopicError
-        if all(block.reason is BlockReason.TOPIC_MISSING for block in blocks)
-        else BlockedError
-    )
-    return kind(
-        f"pipeline {pipeline}: not read: " + "; ".join(str(block) for block in blocks),
-        next_step=blocks[0].next_step,
     )

@@ -20,6 +20,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import unquote
 
 from pydantic import (
     AfterValidator,
@@ -29,6 +30,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
+    field_validator,
     model_validator,
 )
 from pydantic_settings import (
@@ -244,16 +246,60 @@ class MySQLSettings(_Section):
         return self
 
 
+# As Spark Connect's clients read it; what it says no more than a client would say late and worse.
+_CONNECT_SCHEME = "sc://"
+_CONNECT_URL = re.compile(
+    r"sc://(\[[0-9A-Fa-f:.]+\]|[^\s/:;=@\[\]]+)(:[0-9]{1,5})?(/(;[^\s;=/]+=[^\s;=]*)*)?"
+)
+_CONNECT_TOKEN = re.compile(r";token=([^;]*)")
+
+
+def _secret_text(value: Any) -> Any:
+    return value if isinstance(value, SecretStr) else str(value)
+
+
 class SparkSettings(_Section):
     """How `tally run` starts Spark; under Airflow the connection `tally_spark` says it."""
 
     master: Annotated[str, Field(min_length=1)] = "local[*]"
-    """Spark's master."""
+    """Spark's master, or `sc://HOST:PORT/;KEY=VALUE` for a server that speaks Spark Connect."""
+    # A number is taken as well: an error would show it.
+    connect_token: Annotated[SecretStr, BeforeValidator(_secret_text)] = SecretStr("")
+    """Token for the Spark Connect server, when it asks for one. Where the server is not the host
+    `localhost`, a token is sent over TLS only."""
     jars_dir: Path | None = None
     """Folder with Spark's Kafka connector and what it needs; not set, the jars must already be on
     Spark's class path."""
     conf: dict[str, Option] = {}
-    """Any further Spark configuration."""
+    """Any further Spark configuration. Over Spark Connect only what may be set on a session, such
+    as `spark.sql.shuffle.partitions`, is sent; the rest is the server's own."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _token_leaves_the_address(cls, data: Any) -> Any:
+        """A token in the address would show wherever the master does."""
+        master = data.get("master") if isinstance(data, Mapping) else None
+        if not isinstance(master, str) or not master.startswith(_CONNECT_SCHEME):
+            return data
+        tokens = _CONNECT_TOKEN.findall(master)
+        if not tokens:
+            return data
+        if data.get("connect_token") or len(tokens) > 1:
+            raise ValueError("a token in master and another one: give connect_token alone")
+        bare = _CONNECT_TOKEN.sub("", master)
+        return {**data, "master": bare, "connect_token": unquote(tokens[0])}
+
+    @field_validator("master")
+    @classmethod
+    def _address_is_whole(cls, master: str) -> str:
+        if master.startswith(_CONNECT_SCHEME) and not _CONNECT_URL.fullmatch(master):
+            raise ValueError("a Spark Connect server is sc://HOST:PORT/;KEY=VALUE;KEY=VALUE")
+        return master
+
+    @property
+    def is_connect(self) -> bool:
+        """Whether Spark is a server that speaks Spark Connect, so that none is started here."""
+        return self.master.startswith(_CONNECT_SCHEME)
 
 
 class PipelineSettings(_Section):
@@ -279,7 +325,7 @@ class PipelineSettings(_Section):
     max_malformed_per_batch: Annotated[int, Field(ge=0)] = 100_000
     """Malformed records that one batch may hold; with more it stops and asks, as the line format
     is probably wrong."""
-    dead_letter_max_bytes: Annotated[int, Field(ge=0, le=16_777_215)] = 1_048_576
+    dead_letter_max_bytes: Annotated[int, Field(ge=0, le=16_777_215)] = 16_384
     """Bytes of a malformed record that are kept; its whole length is always recorded."""
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
     """Whether records of open and aborted transactions are left out."""

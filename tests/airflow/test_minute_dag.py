@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -102,8 +103,8 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A spark-submit that commits the batch without Spark."""
     program = tmp_path / "bin" / "spark-submit"
     program.parent.mkdir()
-    script = Path(__file__).with_name("stand_in.py")
-    program.write_text(f'#!/bin/bash\nexec {sys.executable} {script} "$@"\n', encoding="utf-8")
+    command = shlex.join([sys.executable, str(Path(__file__).with_name("stand_in.py"))])
+    program.write_text(f'#!/bin/bash\nexec {command} "$@"\n', encoding="utf-8")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("STAND_IN", "commit")

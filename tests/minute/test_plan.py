@@ -6,16 +6,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tally import minute
+from tally.blocks import BlockReason
 from tally.errors import (
     ConfigError,
     KafkaUnavailableError,
-    StartInFutureError,
     UnknownPipelineError,
 )
 from tally.ledger.batches import Requester
 from tally.minute import Planned, plan_batch
 from tally.mysql import transaction
-from tally.planning import BlockReason
 from tally.settings import load_settings
 from tests.world import World
 
@@ -128,15 +127,6 @@ def test_a_start_time_begins_at_the_first_record_that_late(world: World) -> None
     world.configure(start=between.isoformat())
     assert ranges(world.plan()) == [(0, 3, 7)]
     assert world.offsets()[1] == (2, 2)
-
-
-def test_a_start_in_the_future_is_refused(world: World) -> None:
-    """Nobody knows which offset it will be; nothing is written down."""
-    world.configure(start=(datetime.now(UTC) + timedelta(hours=1)).isoformat())
-    world.produce([LINE])
-    with pytest.raises(StartInFutureError, match="has not come yet"):
-        world.plan()
-    assert world.offsets() == {}
 
 
 def test_open_transactions_are_not_planned(world: World) -> None:

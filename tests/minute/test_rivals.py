@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tally import minute
+from tally.blocks import BlockReason
 from tally.errors import ConfigError, DataLossError, FencedError
 from tally.ledger import batches, positions
 from tally.ledger.decisions import Adoption, adopt_topic
 from tally.minute import Planned
 from tally.mysql import Transaction, run_transaction
-from tally.planning import BlockReason
 from tests.world import World
 
 if TYPE_CHECKING:

@@ -17,13 +17,13 @@ import click
 import pytest
 
 from tally import errors, reference
+from tally.blocks import BlockReason
 from tally.cli import failures
 from tally.cli.app import App
 from tally.cli.tree import cli
 from tally.errors import TallyError
 from tally.line_format import MalformedReason
 from tally.model import BatchState, SegmentState
-from tally.planning import BlockReason
 from tally.settings import Settings, load_settings
 
 CHECKOUT = Path(__file__).parents[2]

@@ -1,32 +1,35 @@
 """Planning, as a pure function of what the ledger and Kafka say."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
+from tally.blocks import BlockReason, blocked_error
 from tally.errors import BlockedError, MissingTopicError
 from tally.model import (
     KafkaSnapshot,
+    KnownTopic,
+    Loss,
+    LossCause,
     OffsetRange,
     PartitionSnapshot,
+    Position,
     Segment,
     SegmentState,
     TopicPartition,
     TopicSnapshot,
 )
 from tally.planning import (
-    BlockReason,
-    KnownTopic,
     NewPartition,
     Plan,
-    Position,
     beside,
-    blocked_error,
     first_offsets,
     overtaken,
     plan_ingest,
     unreadable,
 )
+from tally.settings import Pipeline
 
 P0 = TopicPartition(topic="alog", partition=0)
 P1 = TopicPartition(topic="alog", partition=1)
@@ -63,19 +66,26 @@ def plan(
     *,
     limit: int = 1_000_000,
     starts: Mapping[TopicPartition, int] | None = None,
+    **keys: Any,
 ) -> Plan:
-    return plan_ingest(
-        pipeline="error_log",
-        topics=["alog"],
-        known=ledger,
-        kafka=snapshot,
-        starts=starts or {},
-        max_records_per_partition=limit,
-    )
+    pipeline = Pipeline(name="error_log", topics=["alog"], max_records_per_partition=limit, **keys)
+    return plan_ingest(pipeline, known=ledger, kafka=snapshot, starts=starts or {})
 
 
 def offsets(partition: TopicPartition, from_offset: int, until_offset: int) -> OffsetRange:
     return OffsetRange(partition=partition, from_offset=from_offset, until_offset=until_offset)
+
+
+def expired(r: OffsetRange) -> Loss:
+    return Loss(cause=LossCause.EXPIRED, range=r)
+
+
+def truncated(r: OffsetRange) -> Loss:
+    return Loss(cause=LossCause.TRUNCATED, range=r)
+
+
+def missing(r: OffsetRange) -> Loss:
+    return Loss(cause=LossCause.MISSING, range=r)
 
 
 def test_a_range_goes_from_the_ledgers_offset_to_kafkas_end() -> None:
@@ -117,7 +127,7 @@ def test_a_new_partition_is_counted_from_its_earliest_offset() -> None:
 def test_lost_records_block_their_partition_alone() -> None:
     """Retention past the ledger's offset is recorded as lost; the healthy partition goes on."""
     planned = plan(kafka({0: held(20, 30), 1: held(0, 30)}), known({0: 10, 1: 10}))
-    assert planned.losses == (offsets(P0, 10, 20),)
+    assert planned.losses == (expired(offsets(P0, 10, 20)),)
     assert [(b.partition, b.reason) for b in planned.blocks] == [(0, BlockReason.RECORDS_LOST)]
     assert planned.ranges == (offsets(P1, 10, 30),)
     assert not planned.doubtful
@@ -125,7 +135,7 @@ def test_lost_records_block_their_partition_alone() -> None:
 
 def test_records_that_are_back_close_the_open_loss() -> None:
     """When Kafka holds the records again the partition is read on from the ledger's offset."""
-    waiting = Position(start_offset=0, next_offset=10, open_loss=offsets(P0, 10, 20))
+    waiting = Position(start_offset=0, next_offset=10, open_loss=expired(offsets(P0, 10, 20)))
     planned = plan(kafka({0: held(0, 30)}), known({0: waiting}))
     assert planned.restored == (P0,)
     assert planned.ranges == (offsets(P0, 10, 30),)
@@ -133,9 +143,9 @@ def test_records_that_are_back_close_the_open_loss() -> None:
 
 def test_an_open_loss_stays_open_while_the_records_are_gone() -> None:
     """A loss that retention has made larger is recorded at its new size."""
-    waiting = Position(start_offset=0, next_offset=10, open_loss=offsets(P0, 10, 20))
+    waiting = Position(start_offset=0, next_offset=10, open_loss=expired(offsets(P0, 10, 20)))
     planned = plan(kafka({0: held(25, 30)}), known({0: waiting}))
-    assert planned.losses == (offsets(P0, 10, 25),)
+    assert planned.losses == (expired(offsets(P0, 10, 25)),)
     assert planned.restored == ()
 
 
@@ -145,6 +155,90 @@ def test_an_end_before_the_ledgers_offset_blocks_and_is_doubted() -> None:
     assert [(b.partition, b.reason) for b in planned.blocks] == [(0, BlockReason.TOPIC_TRUNCATED)]
     assert planned.ranges == (offsets(P1, 10, 12),)
     assert planned.doubtful
+
+
+@pytest.mark.parametrize(
+    ("position", "end", "loss"),
+    [
+        (Position(start_offset=0, next_offset=10), 9, offsets(P0, 9, 10)),
+        (
+            Position(start_offset=0, next_offset=10, open_loss=truncated(offsets(P0, 7, 10))),
+            9,
+            offsets(P0, 7, 10),
+        ),
+        (
+            Position(start_offset=0, next_offset=10, open_loss=truncated(offsets(P0, 7, 10))),
+            30,
+            offsets(P0, 7, 10),
+        ),
+        (
+            Position(start_offset=0, next_offset=10, open_loss=truncated(offsets(P0, 7, 10))),
+            5,
+            offsets(P0, 5, 10),
+        ),
+        (
+            Position(
+                start_offset=0, next_offset=10, accepted_losses=(truncated(offsets(P0, 7, 10)),)
+            ),
+            6,
+            offsets(P0, 6, 10),
+        ),
+    ],
+    ids=["seen", "seen again", "grown again", "further", "further than accepted"],
+)
+def test_a_truncation_is_remembered_until_it_is_decided(
+    position: Position, end: int, loss: OffsetRange
+) -> None:
+    """Its lowest end counts, and a partition that has grown again is as blocked as before."""
+    planned = plan(kafka({0: held(0, end)}), known({0: position}))
+    assert planned.losses == (truncated(loss),)
+    assert [b.reason for b in planned.blocks] == [BlockReason.TOPIC_TRUNCATED]
+    assert planned.ranges == ()
+
+
+def test_an_accepted_truncation_is_waited_out() -> None:
+    """Up to the ledger's offset there is nothing to read; from there on it is read."""
+    accepted = (truncated(offsets(P0, 7, 10)),)
+    position = Position(start_offset=0, next_offset=10, accepted_losses=accepted)
+    assert plan(kafka({0: held(0, 8)}), known({0: position})) == Plan()
+    assert plan(kafka({0: held(0, 12)}), known({0: position})).ranges == (offsets(P0, 10, 12),)
+
+
+def test_a_range_with_holes_is_blocked_until_it_is_accepted_or_normal() -> None:
+    """A sparse pipeline takes holes for granted; otherwise a person must say so."""
+    hole = missing(offsets(P0, 10, 20))
+    ledger = known({0: Position(start_offset=0, next_offset=10, open_loss=hole)})
+    dense = plan(kafka({0: held(0, 30)}), ledger)
+    assert dense.losses == (hole,)
+    assert [b.reason for b in dense.blocks] == [BlockReason.RECORDS_MISSING]
+    assert dense.ranges == ()
+    sparse = plan(kafka({0: held(0, 30)}), ledger, offsets="sparse")
+    assert sparse.restored == (P0,)
+    assert sparse.ranges == (offsets(P0, 10, 30),)
+
+
+def test_an_accepted_hole_is_read_alone() -> None:
+    """What lies behind it is another range, so that nothing may be missing there."""
+    hole = missing(offsets(P0, 5, 20))
+    position = Position(start_offset=0, next_offset=10, accepted_losses=(hole,))
+    planned = plan(kafka({0: held(0, 30)}), known({0: position}))
+    assert planned.ranges == (offsets(P0, 10, 20),)
+
+
+def test_retention_behind_a_hole_is_a_loss_of_its_own() -> None:
+    """The records are gone altogether now: there is nothing left to read with holes."""
+    hole = missing(offsets(P0, 10, 20))
+    ledger = known({0: Position(start_offset=0, next_offset=10, open_loss=hole)})
+    assert plan(kafka({0: held(15, 30)}), ledger).losses == (expired(offsets(P0, 10, 15)),)
+
+
+def test_a_start_in_the_future_blocks_the_new_topic() -> None:
+    """Where it begins is not known; the error names the time."""
+    pipeline = Pipeline(name="error_log", topics=["alog"], start="2999-01-01T00:00:00Z")
+    planned = plan_ingest(pipeline, known={}, kafka=kafka({0: held(0, 5)}), starts=None)
+    assert [b.reason for b in planned.blocks] == [BlockReason.START_IN_FUTURE]
+    assert "2999-01-01" in planned.blocks[0].detail
+    assert planned.new_topics == {}
 
 
 def test_a_recreated_topic_blocks_even_when_it_is_longer() -> None:
@@ -269,5 +363,5 @@ def test_an_open_batch_keeps_its_partitions_to_itself() -> None:
     planned = plan(snapshot, known({0: 10, 1: 10}))
     rest = beside(planned, [planned_segment(10, 20)])
     assert rest.ranges == ()
-    assert rest.losses == (offsets(P1, 10, 20),)
+    assert rest.losses == (expired(offsets(P1, 10, 20)),)
     assert [block.partition for block in rest.blocks] == [1]

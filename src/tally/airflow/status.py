@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tally.ledger.batches import find_open_ingest
-from tally.ledger.decisions import Loss, find_losses
+from tally.ledger.decisions import LossRecord, find_losses
 from tally.ledger.positions import known_topics
 from tally.ledger.reading import BatchRecord, list_batches
 from tally.model import Batch, TopicPartition
@@ -44,7 +44,7 @@ class PipelineStatus:
     """Its result table."""
     partitions: tuple[PartitionStatus, ...]
     """In order of topic and number."""
-    losses: tuple[Loss, ...]
+    losses: tuple[LossRecord, ...]
     """Open ones, that make its runs red."""
     batches: tuple[BatchRecord, ...]
     """The latest, newest first."""

@@ -4,12 +4,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tally import __version__
+from tally.blocks import blocked_error
 from tally.ledger.batches import Requester, abandoned_error
 from tally.ledger.reading import batch_record, segments_of
 from tally.minute import Planned, plan_batch
 from tally.model import BatchState
 from tally.mysql import transaction
-from tally.planning import blocked_error
 from tally.settings import Settings
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from tally.blocks import Block, blocked_error
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import dry_run_option, json_option, pass_app, pipeline_argument
@@ -13,7 +14,6 @@ from tally.cli.values import number, plural, span
 from tally.errors import UsageError
 from tally.minute import Planned, Ran, SparkFactory, plan_batch, run_batch
 from tally.model import Batch
-from tally.planning import Block, blocked_error
 
 
 @click.command(

@@ -20,7 +20,13 @@ from tally.cli.values import ABSENT, moment, number, plural, span
 from tally.errors import MissingTopicError, UsageError
 from tally.kafka import Kafka
 from tally.ledger import batches
-from tally.ledger.decisions import Adoption, Loss, accept_losses, adopt_topic, find_losses
+from tally.ledger.decisions import (
+    Adoption,
+    LossRecord,
+    accept_losses,
+    adopt_topic,
+    find_losses,
+)
 from tally.ledger.positions import lock_pipeline
 from tally.minute import whoami
 from tally.model import Batch, BatchKind, KafkaSnapshot, TopicPartition
@@ -31,9 +37,10 @@ from tally.settings import Pipeline
 
 @click.group()
 def losses() -> None:
-    """Records that Kafka lost before they were counted.
+    """Records that are gone from Kafka.
 
-    When retention passes the ledger's offset, the partition is blocked: nothing is skipped
+    Retention has passed the ledger's offset (expired), Kafka ends before it (truncated), or a
+    range was read and had holes (missing): the partition is blocked, and nothing is skipped
     quietly. Restore the records, or accept the loss; the ledger keeps who did and why.
     """
 
@@ -83,7 +90,10 @@ def accept(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Accept open losses, and let counting go on behind them.
+    """Accept open losses, and let counting go on.
+
+    Behind what has expired; at the ledger's offset after a truncation; a range with missing
+    offsets is read again, and what is there is counted.
 
     Shows what would be accepted and asks. Exactly what was shown is accepted: if a loss grows
     meanwhile, or somebody else decides it, nothing is changed.
@@ -102,7 +112,7 @@ def accept(
     _show_losses(app, seen)
     if not dry_run:
         offsets = plural(sum(loss.range.offsets for loss in seen), "offset")
-        app.confirm(f"Accept that {offsets} will never be counted?", yes=yes)
+        app.confirm(f"Accept the loss in {offsets}?", yes=yes)
 
     def decide(tx: Transaction) -> None:
         lock_pipeline(tx, settings.name, settings.table)
@@ -113,7 +123,9 @@ def accept(
     app.out.line(f"{plural(len(seen), 'range')} {verb}")
 
 
-def choose_losses(losses: list[Loss], topic: str | None, partition: int | None) -> list[Loss]:
+def choose_losses(
+    losses: list[LossRecord], topic: str | None, partition: int | None
+) -> list[LossRecord]:
     """Those of the topic and the partition, where one is named."""
     return [
         loss
@@ -237,14 +249,15 @@ def _snapshot(app: App, pipeline: Pipeline, topic: str) -> KafkaSnapshot:
     return Kafka(app.settings.kafka).snapshot([topic], read_committed=read_committed)
 
 
-def _show_losses(app: App, found: list[Loss]) -> None:
+def _show_losses(app: App, found: list[LossRecord]) -> None:
     app.out.table(
-        ["PARTITION", "RANGE", "OFFSETS", "STATE", "DETECTED", "DECIDED", "BY", "REASON"],
+        ["PARTITION", "RANGE", "OFFSETS", "CAUSE", "STATE", "DETECTED", "DECIDED", "BY", "REASON"],
         [
             [
                 str(loss.range.partition),
                 span(loss.range.from_offset, loss.range.until_offset),
                 number(loss.range.offsets),
+                str(loss.cause),
                 loss.state,
                 moment(loss.detected_at),
                 moment(loss.decided_at),

@@ -7,11 +7,11 @@ has no zone.
 import base64
 from typing import Any
 
+from tally.blocks import Block
 from tally.cli.values import instant, printable_bytes
-from tally.ledger.decisions import Loss
+from tally.ledger.decisions import LossRecord
 from tally.ledger.reading import BatchRecord, LetterRecord, SegmentRecord
 from tally.model import Batch, OffsetRange, SegmentTotals
-from tally.planning import Block
 
 Shape = dict[str, Any]
 
@@ -114,11 +114,12 @@ def letter_shape(letter: LetterRecord) -> Shape:
     }
 
 
-def loss_shape(loss: Loss) -> Shape:
+def loss_shape(loss: LossRecord) -> Shape:
     """A lost range and what was decided about it."""
     return {
         "lost_range_id": loss.lost_range_id,
         **range_shape(loss.range),
+        "cause": str(loss.cause),
         "topic_id": loss.topic_id,
         "state": loss.state,
         "detected_at": instant(loss.detected_at),

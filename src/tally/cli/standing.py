@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tally.blocks import Block
 from tally.cli.values import ABSENT, number, span
-from tally.model import KafkaSnapshot, OffsetRange, TopicPartition
-from tally.planning import Block, KnownTopic, Plan, Position, plan_ingest
+from tally.model import KafkaSnapshot, KnownTopic, OffsetRange, Position, TopicPartition
+from tally.planning import plan_ingest
 from tally.settings import Pipeline
 
 
@@ -92,15 +93,8 @@ def _blocks(
         return ()
     # Topics that are new and there would be planned; where they begin does not matter here.
     asked = [t for t in pipeline.topics if t in known or t not in kafka.topics]
-    plan: Plan = plan_ingest(
-        pipeline=pipeline.name,
-        topics=asked,
-        known=known,
-        kafka=kafka,
-        starts={},
-        max_records_per_partition=pipeline.max_records_per_partition,
-    )
-    return plan.blocks
+    asked_of = pipeline.model_copy(update={"topics": asked})
+    return plan_ingest(asked_of, known=known, kafka=kafka, starts={}).blocks
 
 
 def _numbers(topic: str, known: Mapping[str, KnownTopic], kafka: KafkaSnapshot | None) -> list[int]:
@@ -125,7 +119,7 @@ def _standing(
         next_offset=position.next_offset if position else None,
         kafka_earliest=held.earliest if held else None,
         kafka_end=held.end if held else None,
-        open_loss=position.open_loss if position else None,
+        open_loss=position.open_loss.range if position and position.open_loss else None,
         block=next(
             (
                 block

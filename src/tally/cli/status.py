@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import click
 
+from tally.blocks import Block
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import json_option, pass_app, pipeline_argument
@@ -15,9 +16,8 @@ from tally.kafka import Kafka
 from tally.ledger import batches as ledger_batches
 from tally.ledger.positions import known_topics
 from tally.ledger.reading import BatchRecord, batch_record, last_committed
-from tally.model import KafkaSnapshot
+from tally.model import KafkaSnapshot, KnownTopic
 from tally.mysql import Transaction, transaction
-from tally.planning import Block, KnownTopic
 from tally.settings import Pipeline
 
 

@@ -39,7 +39,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "audit": ("proving", "Prove that the result is what Kafka held."),
     },
     "Deciding": {
-        "losses": ("deciding", "Records that Kafka lost before they were counted."),
+        "losses": ("deciding", "Records that are gone from Kafka."),
         "topics": ("deciding", "Topics that were deleted and created again."),
         "abandon": ("deciding", "Give a planned batch up."),
     },

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 
+from tally.blocks import identity_block
 from tally.doctor.diagnosis import Diagnosis, fail, ok, skip
 from tally.errors import TallyError
 from tally.kafka import Kafka, TopicRights
 from tally.ledger.positions import known_topics
-from tally.model import KafkaSnapshot
+from tally.model import KafkaSnapshot, KnownTopic
 from tally.mysql import transaction
-from tally.planning import KnownTopic, identity_block
 from tally.settings import Pipeline, Settings
 
 

@@ -20,7 +20,12 @@ _BATCH = "select batch_id, pipeline, kind, state, attempt, planned_at, claimed_a
 
 _SEGMENTS = """
     select s.segment_id, s.batch_id, s.partition_id, s.from_offset, s.until_offset, s.state,
-           i.topic, i.topic_id, i.cluster_id
+           i.topic, i.topic_id, i.cluster_id,
+           exists (select 1 from lost_range l
+                   where l.incarnation_id = s.incarnation_id and l.partition_id = s.partition_id
+                     and l.cause = 'missing' and l.state = 'accepted'
+                     and l.from_offset <= s.from_offset and s.until_offset <= l.until_offset
+                  ) as missing_accepted
     from segment s join topic_incarnation i using (incarnation_id)
     where s.batch_id = %s
     order by i.topic, s.partition_id, s.from_offset
@@ -192,6 +197,7 @@ def _segment(row: Row) -> Segment:
         topic_id=row["topic_id"],
         cluster_id=row["cluster_id"],
         state=SegmentState(row["state"]),
+        missing_accepted=bool(row["missing_accepted"]),
         range=OffsetRange(
             partition=TopicPartition(topic=row["topic"], partition=row["partition_id"]),
             from_offset=row["from_offset"],

@@ -6,18 +6,20 @@ from datetime import UTC, datetime
 
 from tally.errors import UsageError
 from tally.ledger.positions import insert_incarnation, known_topics
-from tally.model import OffsetRange, TopicPartition
+from tally.model import LossCause, OffsetRange, TopicPartition
 from tally.mysql import Transaction
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Loss:
-    """Offsets that Kafka no longer held when they were to be counted."""
+class LossRecord:
+    """Offsets whose records are gone, and what was decided about them."""
 
     lost_range_id: int
     """The ledger's key."""
+    cause: LossCause
+    """How they went."""
     range: OffsetRange
-    """What is missing."""
+    """Which (see :class:`tally.model.Loss`)."""
     topic_id: str
     """The incarnation of the topic that it is missing from."""
     state: str
@@ -34,11 +36,11 @@ class Loss:
 
 def find_losses(
     tx: Transaction, pipeline: str, *, only_open: bool = False, lock: bool = False
-) -> list[Loss]:
+) -> list[LossRecord]:
     """The pipeline's lost ranges, oldest first."""
     rows = tx.rows(
         "select l.lost_range_id, i.topic, i.topic_id, l.partition_id, l.from_offset,"
-        " l.until_offset, l.state, l.detected_at, l.decided_at, l.decided_by, l.reason"
+        " l.until_offset, l.cause, l.state, l.detected_at, l.decided_at, l.decided_by, l.reason"
         " from lost_range l join topic_incarnation i using (incarnation_id)"
         " where i.pipeline = %s"
         + (" and l.state = 'open'" if only_open else "")
@@ -47,13 +49,14 @@ def find_losses(
         (pipeline,),
     )
     return [
-        Loss(
+        LossRecord(
             lost_range_id=row["lost_range_id"],
             range=OffsetRange(
                 partition=TopicPartition(topic=row["topic"], partition=row["partition_id"]),
                 from_offset=row["from_offset"],
                 until_offset=row["until_offset"],
             ),
+            cause=LossCause(row["cause"]),
             topic_id=row["topic_id"],
             state=row["state"],
             detected_at=row["detected_at"].replace(tzinfo=UTC),
@@ -66,7 +69,7 @@ def find_losses(
 
 
 def accept_losses(
-    tx: Transaction, pipeline: str, seen: Sequence[Loss], *, by: str, reason: str
+    tx: Transaction, pipeline: str, seen: Sequence[LossRecord], *, by: str, reason: str
 ) -> None:
     """Accept open losses exactly as they were seen, and let counting go on behind them.
 
@@ -82,27 +85,43 @@ def accept_losses(
             moved. Nothing is changed.
     """
     for loss in seen:
+        stands_at, goes_on_at = _offsets_of(loss)
         accepted = tx.execute(
             "update lost_range l join partition_offset o using (incarnation_id, partition_id)"
-            " set l.state = 'accepted', l.decided_at = %s, l.decided_by = %s, l.reason = %s,"
-            "     o.next_offset = l.until_offset"
-            " where l.lost_range_id = %s and l.state = 'open'"
-            " and l.from_offset = %s and l.until_offset = %s and o.next_offset = l.from_offset",
+            " set l.state = 'accepted', l.decided_at = %s, l.decided_by = %s, l.reason = %s"
+            " where l.lost_range_id = %s and l.state = 'open' and l.cause = %s"
+            " and l.from_offset = %s and l.until_offset = %s and o.next_offset = %s",
             (
                 datetime.now(UTC).replace(tzinfo=None),
                 by,
                 reason,
                 loss.lost_range_id,
+                loss.cause,
                 loss.range.from_offset,
                 loss.range.until_offset,
+                stands_at,
             ),
         )
-        if accepted != 2:  # the loss and its partition's offset
+        moved = tx.execute(
+            "update lost_range l join partition_offset o using (incarnation_id, partition_id)"
+            " set o.next_offset = %s where l.lost_range_id = %s and o.next_offset = %s",
+            (goes_on_at, loss.lost_range_id, stands_at),
+        )
+        if (accepted, moved) != (1, int(goes_on_at != stands_at)):
             raise UsageError(
                 f"the loss of {loss.range} is not what you saw any more: it has grown, or somebody "
                 "else has decided it",
                 next_step=f"tally losses list {pipeline}",
             )
+
+
+def _offsets_of(loss: LossRecord) -> tuple[int, int]:
+    """Where the partition stands while the loss is open, and where counting goes on behind it."""
+    return {
+        LossCause.EXPIRED: (loss.range.from_offset, loss.range.until_offset),
+        LossCause.TRUNCATED: (loss.range.until_offset, loss.range.until_offset),
+        LossCause.MISSING: (loss.range.from_offset, loss.range.from_offset),
+    }[loss.cause]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -222,8 +241,8 @@ def _accept_what_was_planned(tx: Transaction, incarnation_id: int, *, by: str, r
     for row in rows:
         tx.execute(
             "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset,"
-            " state, detected_at, decided_at, decided_by, reason)"
-            " values (%s, %s, %s, %s, 'accepted', %s, %s, %s, %s)",
+            " cause, state, detected_at, decided_at, decided_by, reason)"
+            " values (%s, %s, %s, %s, 'expired', 'accepted', %s, %s, %s, %s)",
             (
                 incarnation_id,
                 row["partition_id"],

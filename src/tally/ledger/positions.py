@@ -5,9 +5,29 @@ from datetime import UTC, datetime
 
 from tally.errors import ConfigError
 from tally.ledger.batches import Requester, insert_batch
-from tally.model import BatchKind, OffsetRange, TopicPartition
-from tally.mysql import Transaction
-from tally.planning import KnownTopic, Plan, Position
+from tally.model import (
+    BatchKind,
+    KnownTopic,
+    Loss,
+    LossCause,
+    OffsetRange,
+    Position,
+    TopicPartition,
+)
+from tally.mysql import Row, Transaction
+from tally.planning import Plan
+
+# Losses that still say something about where a partition stands (see tally.model.Position).
+_STANDING_LOSSES = """
+    select l.incarnation_id, l.partition_id, l.from_offset, l.until_offset, l.cause, l.state
+    from lost_range l join topic_incarnation i using (incarnation_id)
+    join partition_offset o using (incarnation_id, partition_id)
+    where i.pipeline = %s and i.state = 'current' and (
+        l.state = 'open'
+        or (l.state = 'accepted' and l.cause = 'truncated' and l.until_offset = o.next_offset)
+        or (l.state = 'accepted' and l.cause = 'missing'
+            and l.from_offset <= o.next_offset and o.next_offset < l.until_offset))
+"""
 
 
 def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
@@ -65,15 +85,9 @@ def _check_result_table(pipeline: str, owned: str | None, configured: str) -> No
 
 def known_topics(tx: Transaction, pipeline: str) -> dict[str, KnownTopic]:
     """The current incarnation of each topic that the pipeline has ever read."""
-    losses = {
-        (row["incarnation_id"], row["partition_id"]): (row["from_offset"], row["until_offset"])
-        for row in tx.rows(
-            "select l.incarnation_id, l.partition_id, l.from_offset, l.until_offset"
-            " from lost_range l join topic_incarnation i using (incarnation_id)"
-            " where i.pipeline = %s and l.state = 'open'",
-            (pipeline,),
-        )
-    }
+    losses: dict[tuple[int, int], list[Row]] = {}
+    for row in tx.rows(_STANDING_LOSSES, (pipeline,)):
+        losses.setdefault((row["incarnation_id"], row["partition_id"]), []).append(row)
     positions: dict[int, dict[int, Position]] = {}
     rows = tx.rows(
         "select i.incarnation_id, i.topic, i.topic_id, i.cluster_id,"
@@ -86,16 +100,13 @@ def known_topics(tx: Transaction, pipeline: str) -> dict[str, KnownTopic]:
         of_topic = positions.setdefault(row["incarnation_id"], {})
         if row["partition_id"] is None:
             continue
-        loss = losses.get((row["incarnation_id"], row["partition_id"]))
+        partition = TopicPartition(topic=row["topic"], partition=row["partition_id"])
+        found = losses.get((row["incarnation_id"], row["partition_id"]), [])
         of_topic[row["partition_id"]] = Position(
             start_offset=row["start_offset"],
             next_offset=row["next_offset"],
-            open_loss=loss
-            and OffsetRange(
-                partition=TopicPartition(topic=row["topic"], partition=row["partition_id"]),
-                from_offset=loss[0],
-                until_offset=loss[1],
-            ),
+            open_loss=next((_loss(partition, r) for r in found if r["state"] == "open"), None),
+            accepted_losses=tuple(_loss(partition, r) for r in found if r["state"] != "open"),
         )
     return {
         row["topic"]: KnownTopic(
@@ -135,7 +146,7 @@ def write_plan(
         ],
     )
     for loss in plan.losses:
-        _record_loss(tx, incarnations[loss.partition.topic], loss)
+        record_loss(tx, incarnations[loss.range.partition.topic], loss)
     for partition in plan.restored:
         _close_restored(tx, incarnations[partition.topic], partition.partition)
     if not plan.ranges:
@@ -184,21 +195,29 @@ def current_offsets(tx: Transaction, pipeline: str) -> dict[TopicPartition, int]
     }
 
 
-def _record_loss(tx: Transaction, incarnation_id: int, loss: OffsetRange) -> None:
-    # Retention goes on while a loss is open: the same row then grows.
+def record_loss(tx: Transaction, incarnation_id: int, loss: Loss) -> None:
+    """Write an open loss down; one that grows, or turns out to be another, keeps its row."""
+    found = (loss.cause, loss.range.from_offset, loss.range.until_offset)
     tx.execute(
         "insert into lost_range"
-        " (incarnation_id, partition_id, from_offset, until_offset, detected_at)"
-        " values (%s, %s, %s, %s, %s)"
-        " on duplicate key update from_offset = %s, until_offset = %s",
+        " (incarnation_id, partition_id, detected_at, cause, from_offset, until_offset)"
+        " values (%s, %s, %s, %s, %s, %s)"
+        " on duplicate key update cause = %s, from_offset = %s, until_offset = %s",
         (
             incarnation_id,
-            loss.partition.partition,
-            loss.from_offset,
-            loss.until_offset,
+            loss.range.partition.partition,
             datetime.now(UTC).replace(tzinfo=None),
-            loss.from_offset,
-            loss.until_offset,
+            *found,
+            *found,
+        ),
+    )
+
+
+def _loss(partition: TopicPartition, row: Row) -> Loss:
+    return Loss(
+        cause=LossCause(row["cause"]),
+        range=OffsetRange(
+            partition=partition, from_offset=row["from_offset"], until_offset=row["until_offset"]
         ),
     )
 
@@ -206,7 +225,7 @@ def _record_loss(tx: Transaction, incarnation_id: int, loss: OffsetRange) -> Non
 def _close_restored(tx: Transaction, incarnation_id: int, partition: int) -> None:
     tx.execute(
         "update lost_range set state = 'restored', decided_at = %s,"
-        " reason = 'Kafka holds the records again'"
+        " reason = if(cause = 'missing', 'offsets = \"sparse\"', 'Kafka holds the records again')"
         " where incarnation_id = %s and partition_id = %s and state = 'open'",
         (datetime.now(UTC).replace(tzinfo=None), incarnation_id, partition),
     )

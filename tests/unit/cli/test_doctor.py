@@ -15,13 +15,17 @@ from tally.doctor.database import (
     check_writable,
 )
 from tally.doctor.diagnosis import Diagnosis, Health
-from tally.doctor.engine import check_connector, check_pyspark, compare_connector
+from tally.doctor.engine import (
+    check_connector,
+    check_pyspark,
+    compare_connector,
+    compare_server,
+)
 from tally.doctor.environment import check_variables, unknown_variables
 from tally.doctor.examination import examine
 from tally.doctor.orchestration import check_airflow, check_connection
 from tally.kafka import TopicRights
-from tally.model import KafkaSnapshot, PartitionSnapshot, TopicSnapshot
-from tally.planning import KnownTopic
+from tally.model import KafkaSnapshot, KnownTopic, PartitionSnapshot, TopicSnapshot
 from tally.settings import Pipeline, SparkSettings, load_settings
 
 OK, WARN, FAIL, SKIP = Health.OK, Health.WARN, Health.FAIL, Health.SKIP
@@ -210,6 +214,13 @@ def test_spark_and_its_client_must_be_one_version() -> None:
     assert sound(check_pyspark("4.2.0", "4.1.0")) is FAIL
 
 
+def test_a_client_may_be_older_than_its_server_and_not_newer() -> None:
+    """That much Spark promises of Connect."""
+    assert sound(compare_server("4.2.0", "4.2.0")) is OK
+    assert sound(compare_server("4.10.0", "4.2.0")) is OK
+    assert sound(compare_server("4.1.1", "4.2.0")) is WARN
+
+
 def test_the_connector_must_be_one_and_of_sparks_version() -> None:
     """Two connectors, or one of another Spark, fail at the first read with obscure words."""
     name = "spark-sql-kafka-0-10_2.13-{}.jar"
@@ -230,7 +241,7 @@ def test_a_missing_connector_is_found(tmp_path: Path) -> None:
     [
         ("tally_spark", None, FAIL),
         ("tally_spark", "spark", OK),
-        ("tally_spark", "spark_connect", FAIL),
+        ("tally_spark", "spark_connect", OK),
         ("tally_spark", "http", FAIL),
         ("tally_mysql", None, OK),
         ("tally_kafka", "kafka", OK),

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tally.audit import Finding, Verdict
+from tally.blocks import Block, BlockReason
 from tally.cli.counting import has_caught_up
 from tally.cli.proving import audit_shape, conclusion
 from tally.cli.shapes import (
@@ -15,19 +16,19 @@ from tally.cli.shapes import (
     planned_batch_shape,
     segment_shape,
 )
-from tally.ledger.decisions import Loss
+from tally.ledger.decisions import LossRecord
 from tally.ledger.reading import BatchRecord, LetterRecord, SegmentRecord
 from tally.minute import Planned
 from tally.model import (
     Batch,
     BatchKind,
     BatchState,
+    LossCause,
     OffsetRange,
     Segment,
     SegmentState,
     TopicPartition,
 )
-from tally.planning import Block, BlockReason
 from tally.recount import Recount, Unchecked
 
 AT = datetime(2026, 11, 20, 14, 0, 0, tzinfo=UTC)
@@ -130,8 +131,9 @@ def test_a_dead_letter_carries_its_exact_bytes() -> None:
 
 def test_a_loss_carries_who_decided_and_why() -> None:
     """An open one has nulls there."""
-    loss = Loss(
+    loss = LossRecord(
         lost_range_id=1,
+        cause=LossCause.EXPIRED,
         range=RANGE,
         topic_id="t",
         state="open",

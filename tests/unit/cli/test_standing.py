@@ -4,9 +4,19 @@ from pathlib import Path
 
 import pytest
 
+from tally.blocks import BlockReason
 from tally.cli.standing import Standing, stand, table_rows
-from tally.model import KafkaSnapshot, OffsetRange, PartitionSnapshot, TopicPartition, TopicSnapshot
-from tally.planning import BlockReason, KnownTopic, Position
+from tally.model import (
+    KafkaSnapshot,
+    KnownTopic,
+    Loss,
+    LossCause,
+    OffsetRange,
+    PartitionSnapshot,
+    Position,
+    TopicPartition,
+    TopicSnapshot,
+)
 from tally.settings import Pipeline, load_settings
 
 
@@ -91,8 +101,11 @@ def test_a_partition_whose_records_are_gone_is_blocked(pipeline: Pipeline) -> No
 
 def test_an_open_loss_is_shown_though_kafka_says_nothing(pipeline: Pipeline) -> None:
     """The ledger knows of it without asking."""
-    loss = OffsetRange(
-        partition=TopicPartition(topic="a", partition=0), from_offset=1, until_offset=4
+    loss = Loss(
+        cause=LossCause.EXPIRED,
+        range=OffsetRange(
+            partition=TopicPartition(topic="a", partition=0), from_offset=1, until_offset=4
+        ),
     )
     standings, _ = stand(
         pipeline, known(Position(start_offset=0, next_offset=1, open_loss=loss)), None

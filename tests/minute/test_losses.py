@@ -1,0 +1,261 @@
+"""Records that are gone: what blocks, what a person accepts, and how counting goes on."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tally.blocks import BlockReason
+from tally.errors import RecordsMissingError, StartInFutureError, UsageError
+from tally.ledger.decisions import accept_losses, find_losses
+from tally.ledger.positions import lock_pipeline
+from tally.minute import Planned
+from tally.mysql import run_transaction, transaction
+from tally.stack.server import Part
+from tests.world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.stack, pytest.mark.spark]
+
+ERROR = "2017-07-30 14:09:08 ERROR some message"
+LATER = "2017-07-30 15:00:00 ERROR some message"
+
+
+def planned_id(planned: Planned) -> int:
+    """The id of what was planned."""
+    assert planned.batch is not None
+    return planned.batch.batch_id
+
+
+def reasons(planned: Planned) -> list[tuple[int | None, BlockReason]]:
+    """What is blocked, and why."""
+    return [(block.partition, block.reason) for block in planned.blocks]
+
+
+def accept(world: World) -> None:
+    """Accept every open loss as it stands."""
+    settings = world.settings
+    with transaction(settings.mysql, read_only=True) as tx:
+        seen = find_losses(tx, world.name, only_open=True)
+    with transaction(settings.mysql) as tx:
+        lock_pipeline(tx, world.name, world.name)
+        accept_losses(tx, world.name, seen, by="a person", reason="a test")
+
+
+def losses(world: World) -> list[tuple[int, int, int, str, str]]:
+    """Partition, range, cause and state of each loss, oldest first."""
+    rows = world.rows(
+        "select l.* from lost_range l join topic_incarnation i using (incarnation_id)"
+        " where i.pipeline = %s order by lost_range_id",
+        (world.name,),
+    )
+    keys = ("partition_id", "from_offset", "until_offset", "cause", "state")
+    return [tuple(row[key] for key in keys) for row in rows]  # type: ignore[misc]
+
+
+def leave_a_hole(world: World, partition: int = 0) -> None:
+    """Three records and the marker of their transaction: an offset without a record."""
+    producer = world.producer(**{"transactional.id": world.name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for _ in range(3):
+        producer.produce(world.topic, value=ERROR, partition=partition)
+    producer.commit_transaction(30)
+
+
+def find_the_hole(world: World, spark: "SparkSession") -> None:
+    """Both partitions have data, the first has a hole, and a run has found it."""
+    leave_a_hole(world)
+    world.produce([ERROR] * 2, 0)
+    world.produce([ERROR] * 5, 1)
+    with pytest.raises(RecordsMissingError, match=r"5 records of 6.*sparse"):
+        world.run(planned_id(world.plan()), spark)
+
+
+def test_a_hole_blocks_its_partition_and_the_others_go_on(
+    world: World, spark: "SparkSession"
+) -> None:
+    """The batch is given up with the reason; the healthy partition is counted by the next one."""
+    find_the_hole(world, spark)
+    assert world.batches()[0]["state"] == "abandoned"
+    assert "5 records of 6" in world.batches()[0]["reason"]
+    planned = world.plan()
+    assert reasons(planned) == [(0, BlockReason.RECORDS_MISSING)]
+    assert world.run(planned_id(planned), spark).committed
+    assert world.counts() == {"2017-07-30 14:09": 5}
+    assert losses(world) == [(0, 0, 6, "missing", "open")]
+    assert world.plan().batch is None
+    assert world.audit().holds
+
+
+def test_an_accepted_hole_lets_what_is_there_be_counted(
+    world: World, spark: "SparkSession"
+) -> None:
+    """That range alone may have holes, whatever comes after it must be dense again."""
+    find_the_hole(world, spark)
+    world.produce([LATER] * 4, 0)
+    accept(world)
+    planned = world.plan()
+    assert planned.blocks == ()
+    assert planned.batch is not None
+    assert next(str(s.range) for s in planned.batch.segments) == f"{world.topic}/0 [0, 6)"
+    assert world.run(planned.batch.batch_id, spark).committed
+    assert world.counts() == {"2017-07-30 14:09": 10}
+    assert world.minute(spark) is not None
+    assert world.counts() == {"2017-07-30 14:09": 10, "2017-07-30 15:00": 4}
+    assert world.audit().holds
+    leave_a_hole(world)
+    with pytest.raises(RecordsMissingError):
+        world.minute(spark)
+
+
+def test_a_sparse_pipeline_needs_no_decision(world: World, spark: "SparkSession") -> None:
+    """Once the configuration says that offsets may be missing, the block ends by itself."""
+    find_the_hole(world, spark)
+    world.configure(offsets="sparse")
+    planned = world.plan()
+    assert planned.blocks == ()
+    assert world.run(planned_id(planned), spark).committed
+    assert world.counts() == {"2017-07-30 14:09": 10}
+    assert losses(world) == [(0, 0, 6, "missing", "restored")]
+    assert world.audit().holds
+
+
+def test_a_fenced_attempt_blocks_nothing(world: World, spark: "SparkSession") -> None:
+    """Only the attempt that owns the batch may give it up."""
+    leave_a_hole(world)
+    batch_id = planned_id(world.plan())
+
+    class Overtaken:
+        """A session that is opened just after somebody else has claimed the batch."""
+
+        def __enter__(self) -> "SparkSession":
+            world.execute(
+                "update batch set attempt = attempt + 1, claimed_at = now() where batch_id = %s",
+                (batch_id,),
+            )
+            return spark
+
+        def __exit__(self, *_: object) -> None:
+            """Leave the session as it is."""
+
+    from tally.minute import run_batch  # noqa: PLC0415
+
+    with pytest.raises(RecordsMissingError):
+        run_batch(world.settings, batch_id, Overtaken)  # type: ignore[arg-type]
+    assert world.batches()[0]["state"] == "planned"
+    assert losses(world) == []
+
+
+def cut(world: World, partition: int, after: Path, size: int) -> None:
+    """Let a partition lose its last records, as a broker does that comes back without them."""
+    world.stack.kill(Part.KAFKA)
+    with after.open("r+b") as log:
+        log.truncate(size)
+    for index in after.parent.glob("*index"):
+        index.unlink()
+    (after.parent / "leader-epoch-checkpoint").unlink(missing_ok=True)
+    world.stack.up([Part.KAFKA])
+    world.admin.list_topics(timeout=30)
+
+
+def test_a_truncated_partition_stays_blocked_until_somebody_accepts(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Also when it has grown again: other records have the offsets that were counted."""
+    world.produce([ERROR] * 3)
+    log = next(world.stack.overlay.parent.rglob(f"{world.topic}-0/00000000000000000000.log"))
+    size = log.stat().st_size
+    world.produce([ERROR] * 2)
+    assert world.minute(spark) is not None
+    cut(world, 0, log, size)
+    assert world.end(0, read_committed=True) == 3
+
+    assert reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
+    assert losses(world) == [(0, 3, 5, "truncated", "open")]
+    world.produce([LATER] * 4)
+    assert reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
+
+    accept(world)
+    planned = world.plan()
+    assert planned.blocks == ()
+    assert world.run(planned_id(planned), spark).committed
+    assert world.counts() == {"2017-07-30 14:09": 5, "2017-07-30 15:00": 2}
+    assert world.offsets()[0] == (0, 7)
+    assert world.audit().holds
+
+
+def test_an_accepted_truncation_waits_until_the_partition_has_grown(world: World) -> None:
+    """Below the ledger's offset there is nothing new, and nothing to decide a second time."""
+    stand_ahead(world, 9)
+    accept(world)
+    assert world.plan().blocks == ()
+    world.produce([ERROR] * 2)
+    assert world.plan() == Planned(
+        pipeline=world.name, batch=None, resumed=False, blocks=(), abandoned=()
+    )
+    world.produce([ERROR] * 4)
+    planned = world.plan()
+    assert planned.batch is not None
+    assert [str(s.range) for s in planned.batch.segments] == [f"{world.topic}/0 [9, 11)"]
+
+
+def stand_ahead(world: World, next_offset: int) -> None:
+    """The ledger has counted further than Kafka's end at 5, and a plan has seen it."""
+    world.plan()
+    world.produce([ERROR] * 5)
+    world.execute(
+        "update partition_offset o join topic_incarnation i using (incarnation_id)"
+        " set o.next_offset = %s where i.pipeline = %s and o.partition_id = 0",
+        (next_offset, world.name),
+    )
+    assert reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
+
+
+def test_a_truncation_that_goes_further_is_another_decision(world: World) -> None:
+    """What was seen is accepted, not what has become of it."""
+    stand_ahead(world, 9)
+    with transaction(world.settings.mysql, read_only=True) as tx:
+        seen = find_losses(tx, world.name, only_open=True)
+    world.execute(
+        "update lost_range l join topic_incarnation i using (incarnation_id)"
+        " set l.from_offset = 4 where i.pipeline = %s",
+        (world.name,),
+    )
+    with pytest.raises(UsageError, match="not what you saw"):
+        run_transaction(
+            world.settings.mysql,
+            lambda tx: accept_losses(tx, world.name, seen, by="a person", reason="a test"),
+        )
+    assert losses(world) == [(0, 4, 9, "truncated", "open")]
+
+
+def test_a_new_topic_whose_start_has_not_come_leaves_the_others_alone(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Nobody knows where it begins; what was read before goes on."""
+    world.produce([ERROR] * 2)
+    assert world.minute(spark) is not None
+    world.produce([ERROR] * 3)
+    world.create_topic(1, f"{world.topic}-new")
+    start = datetime.now(UTC) + timedelta(hours=1)
+    world.configure(topics=[world.topic, f"{world.topic}-new"], start=start.isoformat())
+    planned = world.plan()
+    assert [b.reason for b in planned.blocks] == [BlockReason.START_IN_FUTURE]
+    assert world.run(planned_id(planned), spark).committed
+    assert world.counts() == {"2017-07-30 14:09": 5}
+
+
+def test_a_start_in_the_future_alone_has_an_error_of_its_own(world: World) -> None:
+    """Nothing is written down, and the exit code is that of a person's decision."""
+    from tally.blocks import blocked_error  # noqa: PLC0415
+
+    world.configure(start=(datetime.now(UTC) + timedelta(hours=1)).isoformat())
+    world.produce([ERROR])
+    planned = world.plan()
+    assert planned.batch is None
+    assert isinstance(blocked_error(world.name, planned.blocks), StartInFutureError)
+    assert world.offsets() == {}

@@ -1,0 +1,85 @@
+"""Where Spark is: a master, or the address of a Spark Connect server and its token."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tally.errors import ConfigError
+from tally.settings import SparkSettings, load_settings
+
+MINIMAL = '[pipelines.error_log]\ntopics = ["alog"]\n'
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TALLY_CONFIG", raising=False)
+    monkeypatch.delenv("TALLY_SECRETS_FILE", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def load(**spark: Any) -> SparkSettings:
+    """The section, from a whole configuration."""
+    Path("tally.toml").write_text(MINIMAL, encoding="utf-8")
+    return load_settings(overrides={"spark": spark}).spark
+
+
+@pytest.mark.parametrize(
+    ("master", "is_connect"),
+    [
+        ("local[*]", False),
+        ("k8s://https://host:443", False),
+        ("sc://host", True),
+        ("sc://host:15002", True),
+        ("sc://[::1]:15002/", True),
+        ("sc://host:15002/;use_ssl=true;user_id=ann%20b", True),
+    ],
+)
+def test_the_masters_scheme_chooses_the_engine(master: str, is_connect: bool) -> None:
+    """As it does for Spark itself."""
+    spark = load(master=master)
+    assert spark.master == master
+    assert spark.is_connect is is_connect
+
+
+@pytest.mark.parametrize(
+    ("address", "left"),
+    [
+        ("sc://host/;token=s3%3Bcret", "sc://host/"),
+        ("sc://host;token=s3%3Bcret", "sc://host"),
+        (
+            "sc://host:1/;use_ssl=true;token=s3%3Bcret;user_id=a",
+            "sc://host:1/;use_ssl=true;user_id=a",
+        ),
+    ],
+)
+def test_a_token_in_the_address_is_moved_where_nothing_shows_it(address: str, left: str) -> None:
+    """The master is in logs and on the screen."""
+    spark = load(master=address)
+    assert spark.master == left
+    assert spark.connect_token.get_secret_value() == "s3;cret"
+    assert "s3;cret" not in repr(spark)
+
+
+def test_the_environment_may_hold_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Like each other secret."""
+    monkeypatch.setenv("TALLY_SPARK__CONNECT_TOKEN", "s3cret")
+    assert load(master="sc://host").connect_token.get_secret_value() == "s3cret"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"master": "sc://"},
+        {"master": "sc://host/path"},
+        {"master": "sc://ann@host"},
+        {"master": "sc://host:1/;token=s3cret;x"},
+        {"master": "sc://host/;token=s3cret;token=s3cret"},
+        {"master": "sc://host/;token=s3cret", "connect_token": "s3cret"},
+    ],
+)
+def test_a_wrong_address_is_refused_without_telling_a_token(wrong: dict[str, str]) -> None:
+    """When the configuration is read, not when the server is asked."""
+    with pytest.raises(ConfigError, match="spark") as caught:
+        load(**wrong)
+    assert "s3cret" not in str(caught.value)
