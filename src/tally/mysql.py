@@ -19,6 +19,7 @@ from tally.errors import (
     AccessDeniedError,
     CountOverflowError,
     MySQLUnavailableError,
+    OutcomeUnknownError,
     SchemaError,
     StatementError,
     TallyError,
@@ -168,7 +169,12 @@ class Transaction:
 
 
 class CommitUnansweredError(MySQLUnavailableError):
-    """The connection broke at COMMIT: whether it was applied is not known from here."""
+    """The connection broke at COMMIT: whether it was applied is not known from here.
+
+    Who commits a batch asks the ledger; what only a person decides, that person looks up.
+    """
+
+    code = OutcomeUnknownError.code
 
 
 @contextmanager
@@ -307,7 +313,10 @@ def _commit(connection: "pymysql.Connection[Any]") -> None:
         ours = _translate(error)
         if isinstance(ours, MySQLUnavailableError):
             raise CommitUnansweredError(
-                f"the connection broke at COMMIT: {ours.what}", next_step=ours.next_step
+                f"the connection broke at COMMIT, so it may have been applied or not: {ours.what}",
+                next_step="see which: tally status for a plan or an adopted topic, tally losses "
+                "list for an accepted loss, tally show BATCH for an abandoned batch; the same "
+                "command again changes nothing twice",
             ) from error
         raise ours from error
 
