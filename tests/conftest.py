@@ -13,6 +13,7 @@ from tally.migrations import migrate
 from tally.settings import Settings
 from tally.stack.server import Part
 from tally.stack.stack import Stack
+from tests.connect_server import ConnectServer, connect_server
 from tests.world import World, make_settings
 
 if TYPE_CHECKING:
@@ -67,6 +68,15 @@ def spark() -> "Iterator[SparkSession]":
     with spark_session(settings, "tests") as session:
         session.sparkContext.setLogLevel("OFF")
         yield session
+
+
+@pytest.fixture(scope="session")
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    """One Spark Connect server for all tests; it has the connector and asks for a token."""
+    downloads = Stack(project=PROJECT)
+    downloads.install()
+    with connect_server(tmp_path_factory.mktemp("connect"), downloads.jars_dir) as server:
+        yield server
 
 
 @pytest.fixture

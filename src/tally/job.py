@@ -1,8 +1,10 @@
 """What ``jobs/count_errors.py`` runs on the driver."""
 
 import logging
+import signal
 import sys
 from functools import partial
+from types import FrameType
 
 import click
 
@@ -27,6 +29,8 @@ def main(batch_id: int) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
         settings = load_settings()
+        if settings.spark.is_connect:
+            signal.signal(signal.SIGTERM, _leave)
         ran = run_batch(
             settings, batch_id, partial(spark_session, settings.spark, f"tally {batch_id}")
         )
@@ -36,3 +40,8 @@ def main(batch_id: int) -> None:
     records = sum(totals.records for totals in ran.totals.values())
     outcome = f"committed {records} records" if ran.committed else "was committed before"
     click.echo(f"batch {batch_id} {outcome}")
+
+
+def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    """Go in good order: a Connect server would go on reading for a client that has vanished."""
+    sys.exit(128 + number)

@@ -246,7 +246,7 @@ class MySQLSettings(_Section):
         return self
 
 
-# As Spark Connect's clients read it; what it says no more than a client would say late and worse.
+# What PySpark's client takes; it would complain only once a batch is claimed.
 _CONNECT_SCHEME = "sc://"
 _CONNECT_URL = re.compile(
     r"sc://(\[[0-9A-Fa-f:.]+\]|[^\s/:;=@\[\]]+)(:[0-9]{1,5})?(/(;[^\s;=/]+=[^\s;=]*)*)?"

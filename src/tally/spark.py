@@ -1,4 +1,8 @@
-"""The Spark session and how it reaches Kafka: every setting of both, in one place."""
+"""The Spark session and how it reaches Kafka: every setting of both, in one place.
+
+Where PySpark is its Connect client alone there is no ``SparkContext`` and no Py4J: neither is
+imported before it is needed.
+"""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -6,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tally.errors import JarsMissingError
@@ -57,6 +61,8 @@ def connector_jars(jars_dir: Path) -> list[Path]:
 def session_options(settings: SparkSettings) -> dict[str, str]:
     """Spark's configuration for a session of Tally's, the connector's jars included."""
     options = dict(_SESSION_DEFAULTS)
+    if settings.is_connect:  # the server was started with its own jars
+        return options | settings.conf
     if _is_local(settings):
         # Nobody else talks to this driver, so it need not listen where others could.
         options |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
@@ -82,9 +88,17 @@ def spark_session(settings: SparkSettings, name: str) -> Iterator[SparkSession]:
 
     Raises:
         JarsMissingError: Spark's Kafka connector cannot be found.
+        SparkUnavailableError: The Spark Connect server does not answer.
+        AccessDeniedError: It refuses the token.
     """
     if (submitted := _submitted_master()) is not None:
         settings = settings.model_copy(update={"master": submitted})
+    if settings.is_connect:
+        from tally.spark_connect import connect_session  # noqa: PLC0415 - brings gRPC and pandas
+
+        with connect_session(settings, session_options(settings)) as remote:
+            yield remote
+        return
     builder = SparkSession.builder.appName(name).master(settings.master)
     for key, value in session_options(settings).items():
         builder = builder.config(key, value)
@@ -105,6 +119,8 @@ def _submitted_master() -> str | None:
     """The master that spark-submit was given; None when Python started Spark itself."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return None
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - see the module
+
     SparkContext._ensure_initialized()  # noqa: SLF001 - without it a SparkConf knows no defaults
     return SparkConf().get("spark.master")
 
@@ -121,6 +137,15 @@ def check_connector(session: SparkSession) -> None:
             f"Spark cannot load its Kafka connector ({KAFKA_SOURCE})",
             next_step="set spark.jars_dir, or give spark-submit the connector with --jars",
         ) from error
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """What Spark raises, from the JVM beside Python or from a Connect server."""
+    try:
+        from py4j.protocol import Py4JError  # noqa: PLC0415 - see the module
+    except ImportError:
+        return PySparkException, ConnectionError
+    return PySparkException, Py4JError, ConnectionError
 
 
 def reader_options(kafka: KafkaSettings, pipeline: Pipeline) -> dict[str, str]:

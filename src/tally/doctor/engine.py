@@ -1,4 +1,4 @@
-"""Java, Spark and its Kafka connector."""
+"""Java, Spark and its Kafka connector; or the Spark Connect server that has them."""
 
 import importlib.util
 from collections.abc import Iterator
@@ -6,13 +6,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tally.doctor.diagnosis import Diagnosis, fail, ok, warn
-from tally.errors import JarsMissingError, StackError
+from tally.errors import JarsMissingError, StackError, TallyError
 from tally.settings import Settings, SparkSettings
 from tally.stack.java import java
 
 
 def check_engine(settings: Settings) -> Iterator[Diagnosis]:
     """Everything that a count on this machine needs; a remote Spark has its own."""
+    if settings.spark.is_connect:
+        yield from check_connect(settings.spark)
+        return
     yield _check_java()
     pyspark, client = _installed("pyspark"), _installed("pyspark-client")
     if pyspark is None or importlib.util.find_spec("pyspark") is None:
@@ -64,6 +67,42 @@ def compare_connector(jars: list[str], pyspark: str) -> Diagnosis:
             f"put the connector of Spark {pyspark} into spark.jars_dir",
         )
     return ok("spark.connector", jars[0])
+
+
+def check_connect(spark: SparkSettings) -> Iterator[Diagnosis]:
+    """Whether a Spark Connect server answers, and has the connector; this machine needs no Java."""
+    client = _installed("pyspark-client") or _installed("pyspark")
+    if client is None or importlib.util.find_spec("grpc") is None:
+        yield fail(
+            "spark.client", "pyspark-client is not installed", "pip install 'tally[connect]'"
+        )
+        return
+    from tally.spark import spark_session  # noqa: PLC0415 - Spark is heavy
+
+    try:
+        with spark_session(spark, "tally doctor") as session:
+            yield compare_server(session.version, client)
+    except JarsMissingError as error:
+        yield fail("spark.connector", error.what, error.next_step)
+    except TallyError as error:
+        yield fail("spark.server", error.what, error.next_step)
+    else:
+        yield ok("spark.connector", f"{spark.master} can load it")
+
+
+def compare_server(server: str, client: str) -> Diagnosis:
+    """Whether the server is at least as new as the client: Spark promises no more."""
+    if _release(server) < _release(client):
+        return warn(
+            "spark.server",
+            f"Spark {server} is older than the client {client}",
+            f"pip install pyspark-client=={server}, or update the server",
+        )
+    return ok("spark.server", f"Spark {server}, the client {client}")
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def _check_java() -> Diagnosis:

@@ -12,7 +12,7 @@ from typing import Final
 from tally.doctor.diagnosis import Diagnosis, fail, ok, skip, warn
 
 CONNECTIONS: Final = ("tally_kafka", "tally_mysql", "tally_spark")
-SPARK_TYPE: Final = "spark"
+SPARK_TYPES: Final = ("spark", "spark_connect")
 PATIENCE_S: Final = 60
 
 # In a process of its own: importing Airflow takes seconds, sets up logging and leaves hooks behind.
@@ -69,8 +69,8 @@ def check_connection(name: str, conn_type: str | None) -> Diagnosis:
             "not set: Airflow would submit to YARN",
             "airflow connections add tally_spark --conn-type spark --conn-host 'local[*]'",
         )
-    if conn_type != SPARK_TYPE:
-        return fail(check, f"of type {conn_type}", f"make its type {SPARK_TYPE}")
+    if conn_type not in SPARK_TYPES:
+        return fail(check, f"of type {conn_type}", f"make its type {' or '.join(SPARK_TYPES)}")
     return ok(check, f"of type {conn_type}")
 
 

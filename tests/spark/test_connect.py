@@ -1,0 +1,205 @@
+"""Counting on a Spark Connect server: a real one, and what it looks like when it is not well."""
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from tally import spark_connect
+from tally.counting import count_ranges
+from tally.doctor.diagnosis import Health
+from tally.doctor.engine import check_connect, check_engine
+from tally.errors import (
+    AccessDeniedError,
+    DataLossError,
+    JarsMissingError,
+    SparkUnavailableError,
+)
+from tally.ledger.batches import find_batch
+from tally.minute import run_batch
+from tally.mysql import transaction
+from tally.settings import KafkaSettings, SparkSettings
+from tally.spark import reader_options, spark_session
+from tests.connect_server import ConnectServer, connect_server
+from tests.world import Value, World
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.stack,
+    # PySpark warns before it raises; the error says all of it.
+    pytest.mark.filterwarnings("ignore:.*RETRIES_EXCEEDED"),
+]
+
+LINES: list[Value] = [
+    "2017-07-30 14:09:08 ERROR one",
+    "2017-07-30 14:09:59 ERROR two",
+    "2017-07-30 14:10:00 INFO three",
+    "1969-12-31 23:59:59 ERROR before the epoch",
+    "2017-03-26 02:30:00 ERROR in no clock of Berlin",
+    "no line at all",
+    b"2017-07-30 14:09:08 ERROR \xff\xfe no text",
+    b"\x00\x01\xff",
+    "",
+    None,
+]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is away is not asked again."""
+    monkeypatch.setattr(spark_connect, "TRIES", 0)
+
+
+def everything(world: World, spark: "SparkSession", batch_id: int) -> Any:
+    """All that a batch holds, as counted with this session."""
+    with transaction(world.settings.mysql, read_only=True) as tx:
+        ranges = [segment.range for segment in find_batch(tx, batch_id).segments]
+    pipeline = world.settings.pipeline(world.name)
+    with count_ranges(spark, world.settings.kafka, pipeline, ranges) as counts:
+        return (
+            counts.totals,
+            sorted(counts.contributions, key=repr),
+            sorted(counts.dead_letters, key=repr),
+        )
+
+
+def test_a_server_counts_what_a_driver_counts(
+    world: World, connect: ConnectServer, spark: "SparkSession"
+) -> None:
+    """Minutes, totals and dead letters, byte by byte, in the same types."""
+    world.configure(dead_letter_max_bytes=20)
+    world.produce(LINES, 0)
+    world.produce(LINES[::-1] * 3, 1)
+    batch = world.plan().batch
+    assert batch is not None
+    here = everything(world, spark, batch.batch_id)
+    with spark_session(connect.settings, "test") as remote:
+        there = everything(world, remote, batch.batch_id)
+    assert repr(there) == repr(here)
+    assert len(here[2]) >= 4 * 4
+
+    run_batch(world.settings, batch.batch_id, partial(spark_session, connect.settings, "test"))
+    assert world.counts()["2017-07-30 14:09"] >= 8
+    assert world.audit().holds
+
+
+def test_a_server_does_not_hide_that_records_are_gone(world: World, connect: ConnectServer) -> None:
+    """The connector's words arrive, by whatever way a server tells them."""
+    world.produce(["2017-07-30 14:09:08 ERROR one"] * 10)
+    batch = world.plan().batch
+    assert batch is not None
+    world.delete_records(0, before=5)
+    with pytest.raises(DataLossError, match=r"no longer serves all of .*\[0, 10\)"):
+        run_batch(world.settings, batch.batch_id, partial(spark_session, connect.settings, "test"))
+    assert world.counts() == {}
+
+
+def test_what_a_session_may_not_set_is_left_to_the_server(connect: ConnectServer) -> None:
+    """A tally.toml may serve spark-submit as well."""
+    conf = {
+        "spark.sql.shuffle.partitions": "3",
+        "spark.sql.warehouse.dir": "/elsewhere",
+        "spark.executor.memory": "1g",
+    }
+    settings = connect.settings.model_copy(update={"conf": conf})
+    with spark_session(settings, "test") as remote:
+        assert remote.conf.get("spark.sql.shuffle.partitions") == "3"
+        assert remote.conf.get("spark.sql.session.timeZone") == "UTC"
+        assert remote.conf.get("spark.sql.warehouse.dir") != "/elsewhere"
+
+
+def test_kafkas_password_is_not_in_the_servers_event_log(
+    world: World, connect: ConnectServer
+) -> None:
+    """The server logs and shows each plan with its options."""
+    kafka = KafkaSettings.model_validate(
+        {
+            "bootstrap_servers": "named-in-the-plan:1",
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "PLAIN",
+            "sasl_username": "ann",
+            "sasl_password": 'geh"eim ;} \\ zuletzt',
+        }
+    )
+    options = reader_options(kafka, world.settings.pipeline(world.name))
+    with spark_session(connect.settings, "test") as remote:
+        reader = remote.read.format("kafka").options(**options)
+        assert reader.option("subscribe", "x").load().limit(0).collect() == []
+    events = connect.events()
+    assert "named-in-the-plan:1" in events
+    assert "geh" not in events
+    assert "zuletzt" not in events
+
+
+def test_the_doctor_asks_the_server(connect: ConnectServer, world: World) -> None:
+    """Instead of looking for Java and jars on this machine."""
+    settings = world.settings.model_copy(update={"spark": connect.settings})
+    found = {d.check: d.health for d in check_engine(settings)}
+    assert found == {"spark.server": Health.OK, "spark.connector": Health.OK}
+    wrong = SparkSettings(master=connect.settings.master)
+    (refused,) = check_connect(wrong)
+    assert refused.health is Health.FAIL
+    assert "No authentication token" in refused.detail
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_is_not_there_is_asked_again_later() -> None:
+    """A retry of the task may find it."""
+    with (
+        pytest.raises(SparkUnavailableError, match=r"sc://127\.0\.0\.1:1 did not answer"),
+        spark_session(SparkSettings(master="sc://127.0.0.1:1"), "test"),
+    ):
+        pytest.fail("there is no server")
+
+
+def test_a_wrong_token_is_for_a_person_to_correct(connect: ConnectServer) -> None:
+    """And is not told again."""
+    settings = SparkSettings.model_validate(
+        {"master": connect.settings.master, "connect_token": "wr0ng"}
+    )
+    with (
+        pytest.raises(AccessDeniedError, match="Invalid authentication token") as caught,
+        spark_session(settings, "test"),
+    ):
+        pytest.fail("the server lets everybody in")
+    assert "wr0ng" not in str(caught.value)
+
+
+def test_a_server_without_the_connector_is_said_so(tmp_path: Path) -> None:
+    """With the server's own words, before anything is read."""
+    with (
+        connect_server(tmp_path, jars=None) as bare,
+        pytest.raises(JarsMissingError, match=r"cannot load .*[kK]afka") as caught,
+        spark_session(bare.settings, "test"),
+    ):
+        pytest.fail("it has the connector")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def stopped(connect: ConnectServer) -> Iterator[psutil.Process]:
+    """The server's process; if a test stops it, it goes on afterwards."""
+    yield connect.process
+    connect.process.resume()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_falls_silent_keeps_nobody_waiting(
+    connect: ConnectServer, stopped: psutil.Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither with a question nor with good-bye."""
+    monkeypatch.setattr(spark_connect, "ANSWER_S", 2.0)
+    monkeypatch.setattr(spark_connect, "GOOD_BYE_S", 1.0)
+    with spark_session(connect.settings, "test"):
+        stopped.suspend()
+        begun = time.monotonic()
+        with pytest.raises(SparkUnavailableError), spark_session(connect.settings, "second"):
+            pytest.fail("it answers")
+    assert time.monotonic() - begun < 10
