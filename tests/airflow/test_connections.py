@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tally.errors import ConfigError, SparkConnectionError
+from tally.settings import SparkSettings
 
 pytestmark = pytest.mark.airflow
 
@@ -137,7 +138,7 @@ def test_a_missing_spark_connection_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"conn_type": "spark_connect", "host": "sc://s"}, "does not run on"),
+        ({"conn_type": "spark_connect"}, "name a server"),
         ({"conn_type": "yarn"}, "must be of type 'spark'"),
         ({"conn_type": "spark"}, "name a master"),
         (
@@ -170,8 +171,8 @@ def test_each_kind_of_master_is_taken_from_the_connection(
 ) -> None:
     """Local, standalone, YARN: as the provider reads the connection."""
     from tally.airflow.connections import require_spark_connection
-    from tally.airflow.driver import master_of
+    from tally.airflow.driver import submit_settings
 
     define(monkeypatch, "tally_spark", conn_type="spark", **fields)
     require_spark_connection()
-    assert master_of("tally_spark") == master
+    assert submit_settings("tally_spark", SparkSettings()).master == master

@@ -8,15 +8,12 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from tests.airflow.count_run import Run
 from tests.world import World
-
-if TYPE_CHECKING:
-    from tally.airflow.count import TallyCountOperator
 
 pytestmark = [pytest.mark.airflow, pytest.mark.stack, pytest.mark.usefixtures("spark")]
 
@@ -50,26 +47,6 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-class Run:
-    """One execution of `count` outside of a scheduler."""
-
-    def __init__(self, world: World, batch_id: int) -> None:
-        from airflow.sdk.execution_time.context import OutletEventAccessors
-
-        from tally.airflow.factory import pipeline_dags
-
-        dags = pipeline_dags(config=world.config, job=STAND_IN, doc_md="test")
-        self.operator: TallyCountOperator = dags[world.name].get_task("count")  # type: ignore[assignment]
-        self.operator.application_args = ["--batch", str(batch_id)]  # as Airflow renders it
-        self.events = OutletEventAccessors()
-        self.pushed: dict[str, Any] = {}
-
-    def execute(self) -> None:
-        """Run the task."""
-        ti: Any = SimpleNamespace(xcom_push=lambda key, value: self.pushed.update({key: value}))
-        self.operator.execute({"ti": ti, "outlet_events": self.events})
-
-
 def state(world: World, batch_id: int) -> str:
     """What the ledger says of a batch."""
     (row,) = world.rows("select state from batch where batch_id = %s", (batch_id,))
@@ -81,7 +58,7 @@ def test_a_committed_batch_is_told_to_the_asset_and_to_xcom(
 ) -> None:
     """The event of the result's asset carries the batch, its ranges and its counts."""
     monkeypatch.setenv("STAND_IN", "commit")
-    run = Run(world, planned)
+    run = Run(world, planned, STAND_IN)
     run.execute()
     wanted = {
         "batch_id": planned,
@@ -100,10 +77,10 @@ def test_a_batch_that_is_committed_already_starts_no_spark(
 ) -> None:
     """A task cleared after its success does nothing, and still tells what the batch held."""
     monkeypatch.setenv("STAND_IN", "commit")
-    Run(world, planned).execute()
+    Run(world, planned, STAND_IN).execute()
     (spark / "spark-submit").write_text("#!/bin/bash\nexit 70\n", encoding="utf-8")
     monkeypatch.delenv("AIRFLOW_CONN_TALLY_SPARK")
-    again = Run(world, planned)
+    again = Run(world, planned, STAND_IN)
     again.execute()
     assert again.pushed["outcome"]["records"] == 3
 
@@ -114,7 +91,7 @@ def test_a_driver_that_fails_after_the_commit_is_a_success(
 ) -> None:
     """Whatever spark-submit ends with: what the ledger has is counted."""
     monkeypatch.setenv("STAND_IN", f"commit,exit={code}")
-    run = Run(world, planned)
+    run = Run(world, planned, STAND_IN)
     run.execute()
     assert run.pushed["outcome"]["batch_id"] == planned
 
@@ -128,7 +105,7 @@ def test_an_exit_that_a_retry_cannot_change_fails_for_good(
 
     words = "[data-loss] batch: gone. Next: tally plan"
     monkeypatch.setenv("STAND_IN", f"say={words},exit={code}")
-    run = Run(world, planned)
+    run = Run(world, planned, STAND_IN)
     with pytest.raises(AirflowFailException) as caught:
         run.execute()
     assert words in str(caught.value)
@@ -146,7 +123,7 @@ def test_an_exit_that_may_pass_is_retried(
 
     monkeypatch.setenv("STAND_IN", f"exit={code}")
     with pytest.raises(AirflowException) as caught:
-        Run(world, planned).execute()
+        Run(world, planned, STAND_IN).execute()
     assert not isinstance(caught.value, AirflowFailException)
     assert state(world, planned) == "planned"
 
@@ -159,7 +136,7 @@ def test_a_driver_that_ends_well_without_a_commit_is_not_believed(
 
     monkeypatch.setenv("STAND_IN", "exit=0")
     with pytest.raises(AirflowException, match="does not have the batch as committed"):
-        Run(world, planned).execute()
+        Run(world, planned, STAND_IN).execute()
 
 
 def test_an_abandoned_batch_fails_for_good_without_spark(
@@ -175,7 +152,7 @@ def test_an_abandoned_batch_fails_for_good_without_spark(
     )
     monkeypatch.setenv("STAND_IN", f"report={tmp_path / 'started'}")
     with pytest.raises(AirflowFailException, match="abandoned by ann: a test"):
-        Run(world, planned).execute()
+        Run(world, planned, STAND_IN).execute()
     assert not (tmp_path / "started").exists()
 
 
@@ -188,7 +165,7 @@ def test_without_a_spark_connection_nothing_is_submitted(
     monkeypatch.delenv("AIRFLOW_CONN_TALLY_SPARK")
     monkeypatch.setenv("STAND_IN", f"report={tmp_path / 'started'}")
     with pytest.raises(AirflowFailException, match=r"\[spark-connection\]"):
-        Run(world, planned).execute()
+        Run(world, planned, STAND_IN).execute()
     assert not (tmp_path / "started").exists()
 
 
@@ -211,7 +188,7 @@ def test_the_driver_works_with_the_connections_of_airflow(
     )
     monkeypatch.setenv("AIRFLOW_CONN_TALLY_MYSQL", json.dumps(connection))
     monkeypatch.setenv("STAND_IN", f"report={tmp_path / 'given'},commit")
-    run = Run(world, planned)
+    run = Run(world, planned, STAND_IN)
     run.execute()
     assert run.pushed["outcome"]["records"] == 3
 
@@ -240,7 +217,7 @@ def test_the_connection_decides_where_the_driver_runs_spark(
     monkeypatch.setattr(count, "secrets_file", spy)
     monkeypatch.setenv("TALLY_SPARK__MASTER", "local[7]")
     monkeypatch.setenv("STAND_IN", "commit")
-    Run(world, planned).execute()
+    Run(world, planned, STAND_IN).execute()
     assert handed == ["local[1]"]
 
 
@@ -251,7 +228,7 @@ def test_killing_the_task_ends_the_driver_and_takes_its_secrets_away(
     from airflow.sdk.exceptions import AirflowException
 
     monkeypatch.setenv("STAND_IN", f"report={tmp_path / 'given'},sleep")
-    run = Run(world, planned)
+    run = Run(world, planned, STAND_IN)
 
     def kill() -> None:
         wait_for(tmp_path / "given")
@@ -276,7 +253,7 @@ def test_a_time_out_ends_the_driver_too(
     from airflow.sdk.execution_time import task_runner
 
     monkeypatch.setenv("STAND_IN", f"report={tmp_path / 'given'},sleep")
-    run = Run(world, planned)
+    run = Run(world, planned, STAND_IN)
     run.operator.execution_timeout = timedelta(seconds=5)
     with pytest.raises(AirflowTaskTimeout):
         task_runner._run_execute_callable({}, lambda **_: run.execute(), run.operator)

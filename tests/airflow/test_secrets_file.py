@@ -27,7 +27,11 @@ def settings(config: Path) -> Settings:
                 ssl_ca_location=Path("/etc/kafka ca.pem"),
             ),
             "mysql": MySQLSettings(port=3307, password=AWKWARD[::-1]),  # type: ignore[arg-type]
-            "spark": SparkSettings(master="local[2]", conf={"spark.a.b": "1", "spark.c": 'x"y'}),
+            "spark": SparkSettings(
+                master="sc://spark:15002/;user_id=ann",
+                connect_token=AWKWARD,  # type: ignore[arg-type]
+                conf={"spark.a.b": "1", "spark.c": 'x"y'},
+            ),
         },
     )
 

@@ -2,7 +2,8 @@
 
 Asked only while a task or the API server works, never while DAGs are parsed. ``tally_kafka`` and
 ``tally_mysql`` lie over everything else that the settings are read from; where one is not defined,
-the file and the environment stand. ``tally_spark`` must be defined: it says where the count runs.
+the file and the environment stand. ``tally_spark`` must be defined: it says where the count runs,
+and by its type how: ``spark`` by spark-submit, ``spark_connect`` on a server that is there already.
 """
 
 import logging
@@ -21,8 +22,9 @@ KAFKA: Final = "tally_kafka"
 MYSQL: Final = "tally_mysql"
 SPARK: Final = "tally_spark"
 
-_SPARK_TYPE: Final = "spark"
-_CONNECT_TYPES: Final = frozenset({"spark_connect", "spark-connect"})
+SUBMIT_TYPE: Final = "spark"
+CONNECT_TYPE: Final = "spark_connect"
+_TYPES: Final = (SUBMIT_TYPE, CONNECT_TYPE)
 
 
 def connected_settings(config: Path) -> Settings:
@@ -59,7 +61,7 @@ def find_connection(conn_id: str) -> Connection | None:
 
 
 def require_spark_connection() -> Connection:
-    """The connection ``tally_spark``, of a kind that a batch can be submitted to.
+    """The connection ``tally_spark``, of a kind that a batch can be counted on.
 
     Raises:
         SparkConnectionError: It is missing, of another type, or asks for a driver elsewhere.
@@ -71,16 +73,11 @@ def require_spark_connection() -> Connection:
             f"Airflow has no connection {SPARK}",
             next_step=f"airflow connections add {SPARK} --conn-type spark --conn-host 'local[*]'",
         )
-    if connection.conn_type in _CONNECT_TYPES:
-        raise SparkConnectionError(
-            f"connection {SPARK} is of type {connection.conn_type}, which this version of Tally "
-            "does not run on",
-            next_step=f"make it of type {_SPARK_TYPE}",
-        )
-    if connection.conn_type != _SPARK_TYPE or not connection.host:
+    if connection.conn_type not in _TYPES or not connection.host:
         raise SparkConnectionError(
             f"connection {SPARK} is of type {connection.conn_type!r} with host "
-            f"{connection.host!r}; it must be of type {_SPARK_TYPE!r} and name a master",
+            f"{connection.host!r}; it must be of type {SUBMIT_TYPE!r} and name a master, or of "
+            f"type {CONNECT_TYPE!r} and name a server",
             next_step=f"airflow connections delete {SPARK}, then add it again with --conn-type "
             "spark --conn-host MASTER",
         )

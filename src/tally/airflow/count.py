@@ -1,4 +1,4 @@
-"""The task that counts: one batch, by spark-submit, judged by the ledger."""
+"""The task that counts: one batch, in a process of its own, judged by the ledger."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,8 +8,14 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from tally.airflow.connections import SPARK, connected_settings, require_spark_connection
-from tally.airflow.driver import DriverHook, driver_environment, master_of, submit_conf
+from tally.airflow.connect_driver import ConnectDriver, connect_settings
+from tally.airflow.connections import (
+    CONNECT_TYPE,
+    SPARK,
+    connected_settings,
+    require_spark_connection,
+)
+from tally.airflow.driver import DriverHook, driver_environment, submit_conf, submit_settings
 from tally.airflow.failures import final_unless_retryable
 from tally.airflow.operators import from_note
 from tally.airflow.secrets_file import secrets_file
@@ -29,6 +35,9 @@ class TallyCountOperator(SparkSubmitOperator):
     Safe to clear, retry and run twice: a batch that the ledger has as committed is not read again,
     and of several attempts only the newest can commit. Whatever becomes of Spark or of Airflow in
     between, the ledger says whether the batch is in the result.
+
+    The connection's type says how the driver is started: `spark` by spark-submit, `spark_connect`
+    as a plain Python that works on a Spark Connect server. All else is the same.
     """
 
     def __init__(self, *, config: str, **options: Any) -> None:
@@ -38,6 +47,7 @@ class TallyCountOperator(SparkSubmitOperator):
         self.config = config
         self._secrets: Path | None = None
         self._environment: dict[str, str] = {}
+        self._plain: ConnectDriver | None = None
         self._killed = False
 
     def execute(self, context: Context) -> None:
@@ -69,37 +79,50 @@ class TallyCountOperator(SparkSubmitOperator):
         # The secrets first: the driver has long read them, and Airflow's patience is short.
         if self._secrets is not None:
             self._secrets.unlink(missing_ok=True)
-        if self._hook is not None:
-            self._hook.on_kill()
+        for driver in (self._hook, self._plain):
+            if driver is not None:
+                driver.on_kill()
 
     def _batch_id(self) -> int:
         return int((self.application_args or [])[-1])
 
     def _run_driver(self, settings: Settings, batch_id: int, context: Context) -> None:
-        require_spark_connection()
+        connection = require_spark_connection()
+        # The connection says where Spark runs, in the driver too.
+        spark = (
+            connect_settings(SPARK, settings.spark)
+            if connection.conn_type == CONNECT_TYPE
+            else submit_settings(SPARK, settings.spark)
+        )
+        settings = settings.model_copy(update={"spark": spark})
         with ExitStack() as stack:
             self._prepare(settings, batch_id, stack)
             if self._killed:
                 raise AirflowException(f"batch {batch_id}: asked to end before the driver started")
-            failure = self._submit(context)
+            failure = self._drive(context)
         self._judge(settings, batch_id, failure)
 
     def _prepare(self, settings: Settings, batch_id: int, stack: ExitStack) -> None:
-        """Set what the hook is made of; set late, so that Airflow stores none of it."""
+        """Set what the driver is made of; set late, so that Airflow stores none of it."""
+        self._secrets = stack.enter_context(secrets_file(settings))
+        self._environment = driver_environment(Path(self.config), self._secrets)
+        if settings.spark.is_connect:
+            self._plain = ConnectDriver(
+                environment=self._environment, application_args=self.application_args or []
+            )
+            return
         from tally.airflow import work  # Kafka and MySQL stay out of parsing
         from tally.spark import driver_flags, session_options  # and Spark, too
 
-        # The connection says where Spark runs, in the driver too.
-        spark = settings.spark.model_copy(update={"master": master_of(SPARK)})
-        settings = settings.model_copy(update={"spark": spark})
-        self._secrets = stack.enter_context(secrets_file(settings))
-        self._environment = driver_environment(Path(self.config), self._secrets)
         flags = driver_flags(work.offsets(settings, batch_id))
-        self.conf = submit_conf(session_options(spark), flags)
+        self.conf = submit_conf(session_options(settings.spark), flags)
 
-    def _submit(self, context: Context) -> AirflowException | None:
+    def _drive(self, context: Context) -> AirflowException | None:
         try:
-            super().execute(context)
+            if self._plain is not None:
+                self._plain.submit(self.application)
+            else:
+                super().execute(context)
         except AirflowException as error:
             return error
         return None
@@ -114,18 +137,19 @@ class TallyCountOperator(SparkSubmitOperator):
             return
         if failure is None:
             raise AirflowException(
-                f"batch {batch_id}: spark-submit ended well, but the ledger does not have the "
+                f"batch {batch_id}: the driver ended well, but the ledger does not have the "
                 "batch as committed"
             )
-        hook = self._driver_hook()
-        if hook.exit_code in _FINAL_EXITS:
-            raise AirflowFailException(f"batch {batch_id}: {hook.last_words}") from failure
+        driver = self._driver()
+        if driver.exit_code in _FINAL_EXITS:
+            raise AirflowFailException(f"batch {batch_id}: {driver.last_words}") from failure
         raise failure
 
-    def _driver_hook(self) -> DriverHook:
-        if not isinstance(self._hook, DriverHook):
+    def _driver(self) -> DriverHook | ConnectDriver:
+        driver = self._plain or self._hook
+        if not isinstance(driver, DriverHook | ConnectDriver):
             raise AirflowException("the driver was never started")
-        return self._hook
+        return driver
 
     def _get_hook(self) -> DriverHook:
         return DriverHook(

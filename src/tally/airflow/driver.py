@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import psutil
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from tally.errors import SparkConnectionError
-from tally.settings import CONFIG_VARIABLE, SECRETS_VARIABLE
+from tally.settings import CONFIG_VARIABLE, SECRETS_VARIABLE, SparkSettings
 
 # Spark says some thousand lines a minute at its own level, INFO, and all of them go to the task's
 # log; ``spark.log.level`` in tally.toml brings them back.
@@ -61,9 +61,7 @@ class DriverHook(SparkSubmitHook):
     @property
     def last_words(self) -> str:
         """The job's own error, or the last line that spark-submit printed."""
-        lines = list(self._last_submit_log_lines)
-        ours = [line for line in lines if _TALLY_ERROR.match(line)]
-        return (ours or lines or ["it printed nothing"])[-1]
+        return last_words(self._last_submit_log_lines)
 
     def submit(self, application: str = "", **options: Any) -> str | None:
         """Run spark-submit to its end."""
@@ -88,9 +86,17 @@ class DriverHook(SparkSubmitHook):
         super().on_kill()
 
 
-def master_of(conn_id: str) -> str:
-    """Spark's master, as the provider reads the connection."""
-    return str(DriverHook(environment={}, conn_id=conn_id)._connection["master"])  # noqa: SLF001
+def submit_settings(conn_id: str, configured: SparkSettings) -> SparkSettings:
+    """The settings with Spark's master as the provider reads the connection."""
+    master = str(DriverHook(environment={}, conn_id=conn_id)._connection["master"])  # noqa: SLF001
+    return configured.model_copy(update={"master": master})
+
+
+def last_words(lines: Iterable[str]) -> str:
+    """The job's own error among the last lines it printed, or else the last line."""
+    lines = list(lines)
+    ours = [line for line in lines if _TALLY_ERROR.match(line)]
+    return (ours or lines or ["it printed nothing"])[-1]
 
 
 def end_group(leader: int) -> None:

@@ -1,0 +1,98 @@
+"""Starting and ending a driver that works on a Spark Connect server: a plain Python, no JVM."""
+
+import logging
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+from airflow.sdk.exceptions import AirflowException
+from pydantic import ValidationError
+
+from tally.airflow.driver import end_group, last_words
+from tally.errors import SparkConnectionError
+from tally.settings import SparkSettings
+
+log = logging.getLogger(__name__)
+
+_LINES_KEPT: Final = 100
+
+
+class ConnectDriver:
+    """The job in a process group of its own, used as the hook of spark-submit is.
+
+    Args:
+        environment: The whole environment of the job.
+        application_args: Its arguments.
+    """
+
+    def __init__(self, *, environment: Mapping[str, str], application_args: Sequence[str]) -> None:
+        self._environment = {**environment, "PYTHONUNBUFFERED": "1"}
+        self._arguments = list(application_args)
+        self._process: subprocess.Popen[str] | None = None
+        self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
+
+    @property
+    def exit_code(self) -> int | None:
+        """What the job ended with."""
+        return None if self._process is None else self._process.returncode
+
+    @property
+    def last_words(self) -> str:
+        """The job's own error, or the last line that it printed."""
+        return last_words(self._lines)
+
+    def submit(self, application: str) -> None:
+        """Run the job to its end; what it prints goes to the task's log.
+
+        Raises:
+            AirflowException: It ended with another code than 0.
+        """
+        with subprocess.Popen(
+            [sys.executable, application, *self._arguments],
+            env=self._environment,
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+        ) as self._process:
+            try:
+                for line in self._process.stdout or ():
+                    self._lines.append(line.rstrip())
+                    log.info("%s", line.rstrip())
+            except BaseException:  # a time-out of Airflow's is none of its errors
+                self.on_kill()
+                raise
+        if self._process.returncode:
+            raise AirflowException(
+                f"the driver ended with exit code {self._process.returncode}: {self.last_words}"
+            )
+
+    def on_kill(self) -> None:
+        """End the job; it gives its session back, and the server ends what runs in it."""
+        if self._process is not None and self._process.returncode is None:
+            end_group(self._process.pid)
+
+
+def connect_settings(conn_id: str, configured: SparkSettings) -> SparkSettings:
+    """The settings with the server's address and token as the provider reads the connection.
+
+    Raises:
+        SparkConnectionError: The connection gives no address of a Spark Connect server.
+    """
+    try:
+        url = str(SparkConnectHook(conn_id).get_connection_url())
+        # No token that was configured for another server goes to this one.
+        return SparkSettings.model_validate(
+            {**dict(configured), "master": url, "connect_token": ""}
+        )
+    except ValueError as error:
+        cause = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise SparkConnectionError(
+            f"connection {conn_id} gives no address of a Spark Connect server: {cause}",
+            next_step="give it the server as host and port, a user id as login, the token as "
+            'password, and "use_ssl" as an extra',
+        ) from None
