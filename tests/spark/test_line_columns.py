@@ -17,6 +17,15 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tally.line_columns import parse_line
 from tally.line_format import CATALOGUE, FIXED_LAYOUT, HEAD_BYTES, LineFormat, MalformedReason
+from tests.spark.examples import (
+    COUNTED,
+    ERROR_OF,
+    FIXED_EXAMPLES,
+    NO_TIME,
+    NOT_COUNTED,
+    PATTERN_EXAMPLES,
+    UNMATCHED,
+)
 from tests.spark.oracle import MONTHS, Outcome, expected
 
 pytestmark = pytest.mark.spark
@@ -28,14 +37,7 @@ CLOCK_12 = LineFormat(
     pattern=r"(?<time>\d.*?[AP]M)? ?(?<level>[A-Z]+)?:",
     time_format="dd.MM.yyyy 'at' hh:mm a",
 )
-LEVEL_OF = {
-    "rfc5424": "err",
-    "serilog": "ERR",
-    "tomcat": "SEVERE",
-    "apache-2.2": "error",
-    "apache-2.4": "error",
-    "nginx": "error",
-} | dict.fromkeys(("zookeeper", "log4j", "spark", "hdfs"), "INFO")
+LEVEL_OF = ERROR_OF | dict.fromkeys(("zookeeper", "log4j", "spark", "hdfs"), "INFO")
 TIMES = (
     "2017-07-30 14:09:08",
     "2016-02-29 00:00:00",
@@ -294,83 +296,36 @@ def test_the_example_counts_and_an_error_in_its_message_does_not(
     assert found == [(None, None)] * len(lines)
 
 
-FIXED_EXAMPLES: list[tuple[bytes, Outcome]] = [
-    (b"2017-07-30 14:09:08 INFO ERROR ERROR", (None, None)),
-    (b"2017-07-30 14:09:08 INFO\n2017-07-30 14:09:08 ERROR x", (None, None)),
-    (b"2017-07-30 14:09:08 ERROR", (None, "2017-07-30 14:09:00")),
-    (b"2017-07-30 14:09:08 ERROR\r\n", (None, "2017-07-30 14:09:00")),
-    (b"2017-07-30 14:09:08 ERROR\n\tat x", (None, "2017-07-30 14:09:00")),
-    (b"2017-07-30 14:09:08 ERROR \xff\xfe", (None, "2017-07-30 14:09:00")),
-    (b"2017-07-30 14:09:08 ERROR: x", (None, None)),
-    (b"2017-07-30 14:09:08 error x", (None, None)),
-    (b"2017-07-30 14:09:08  ERROR x", ("no-level", None)),
-    (b"2017-07-30 14:09:08", ("no-level", None)),
-    (b"2017-07-30 14:09:08 ", ("no-level", None)),
-    (b"2017-07-30 14:09:08 \nERROR", ("no-level", None)),
-    (b"2017-07-30 14:09:08,123 ERROR", ("no-level", None)),
-    (b" 2017-07-30 14:09:08 ERROR", ("no-time", None)),
-    (b"2017-07-30T14:09:08 ERROR", ("no-time", None)),
-    (b"2017-7-30 14:09:08. ERROR", ("no-time", None)),
-    (b"2017-07-30 4:09:8.5 ERROR", ("no-time", None)),
-    (b"2017-07-30 14:9:8.5 ERROR", ("no-time", None)),
-    (b"2017-07-30 14:09:8Z ERROR", ("no-time", None)),
-    (b"12017-7-3 14:09:08 ERROR", ("no-time", None)),
-    (b"\tat com.example.Cart.add", ("no-time", None)),
-    (b"2999-07-30 14:09:08 ERROR x", (None, "2999-07-30 14:09:00")),
-    (b"2026-03-29 02:30:00 ERROR x", (None, "2026-03-29 02:30:00")),
-    (b"0000-01-01 00:00:00 ERROR x", ("time-out-of-range", None)),
-    (b"2017-02-29 00:00:00 ERROR x", ("time-invalid", None)),
-    (b"2016-12-31 23:59:60 ERROR x", ("time-invalid", None)),
-]
-
-
 def test_the_fixed_layout_by_example(spark: SparkSession) -> None:
-    """What ``docs/line-formats.md`` promises, line by line."""
-    lines, wanted = zip(*FIXED_EXAMPLES, strict=True)
-    found = outcomes(spark, lines)
-    assert dict(zip(lines, found, strict=True)) == dict(zip(lines, wanted, strict=True))
+    """What ``docs/line-formats.md`` promises, line by line; the oracle knows it too."""
+    found = outcomes(spark, list(FIXED_EXAMPLES))
+    assert dict(zip(FIXED_EXAMPLES, found, strict=True)) == FIXED_EXAMPLES
+    read = {line: expected(line, FIXED_LAYOUT, {"ERROR"}) for line in FIXED_EXAMPLES}
+    assert read == FIXED_EXAMPLES
 
 
-COUNTED: Outcome = (None, "2017-07-30 14:09:00")
-NOT_COUNTED: Outcome = (None, None)
-UNMATCHED: Outcome = ("no-match", None)
-
-
-PATTERN_EXAMPLES: list[tuple[str, str, Outcome]] = [
-    ("log4j", "2017-07-30 14:09:08,123 WARN  [a] ERROR", NOT_COUNTED),
-    ("log4j", "2017-07-30 14:09:08.123  ERROR 12 --- [a] b", COUNTED),
-    ("log4j", "2017-07-30 14:09:08,123 ERROR", COUNTED),
-    ("log4j", "2017-07-30 14:09:08,123 [main] ERROR x", UNMATCHED),
-    ("logback", "2017-07-30 14:09:08 [a[b]/c d] INFO  x [y] ERROR z", NOT_COUNTED),
-    ("spring-boot", "2026-03-29T02:30:00.1Z ERROR x", (None, "2026-03-29 02:30:00")),
-    ("spring-boot", "2017-07-30T14:09:59-11:00 ERROR x", COUNTED),
-    ("apache-2.4", "[Sun Jul 30 14:09:52.123456 2017] [error] x", COUNTED),
-    ("apache-2.4", "[Sun Jul 30 14:09:52.123456 2017] [ssl:warn] [error]", NOT_COUNTED),
-    ("apache-2.2", "[Sun Jux 30 14:09:44 2017] [error] x", ("time-invalid", None)),
-    ("postgresql", "2017-07-30 14:09:08.123 CEST [7] a@b ERROR:  x", COUNTED),
-    ("postgresql", "2017-07-30 14:09:08.123 CEST [7] LOG:  ERROR:  x", NOT_COUNTED),
-    ("rfc5424", "<14>1 2017-07-30T14:09:08Z h a p m - error", NOT_COUNTED),
-    ("rfc5424", "<131>1 2017-07-30T14:09:08+02:00 h a p m - x", COUNTED),
-    ("rfc5424", "<11>1 - h a p m - x", UNMATCHED),
-    ("json", '{"level":"ERROR","n":1,"time":"2017-07-30T14:09:08"}', COUNTED),
-    ("json", ('{ "m" : "\\"level\\":\\"INFO\\" {", "ts": 1, "log.level": "ERROR", '
-     '"@timestamp": "2017-07-30T14:09:08Z" , "o": {}}'), COUNTED),
-    ("json", r'{"m":"\"level\":\"ERROR\"","time":"2017-07-30T14:09:08Z","level":"INFO"}',
-     NOT_COUNTED),
-    ("json", '{"o":{"level":"ERROR"},"time":"2017-07-30T14:09:08Z","level":"INFO"}', UNMATCHED),
-    ("json", r'{"level":"ERROR","m":"\"time\":\"2017-07-30T14:09:08Z\""}', UNMATCHED),
-    ("json", '{"time":"2017-07-30T14:09:08Z","leevl":"ERROR"}', UNMATCHED),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", dict.fromkeys(name for name, _, _ in PATTERN_EXAMPLES))
+@pytest.mark.parametrize("name", PATTERNS)
 def test_pattern_formats_by_example(spark: SparkSession, name: str) -> None:
-    """Thread names with brackets, offsets, quotes in JSON: the right time and level are taken."""
-    wanted = {line: outcome for n, line, outcome in PATTERN_EXAMPLES if n == name}
-    level = "ERROR" if name == "log4j" else LEVEL_OF.get(name, "ERROR")
-    lines = [line.encode() for line in wanted]
-    found = outcomes(spark, lines, CATALOGUE[name], {level})
+    """Stack traces, banners, CR LF, levels in messages: the right time and level are taken."""
+    wanted = PATTERN_EXAMPLES[name]
+    assert {COUNTED, NOT_COUNTED, UNMATCHED} <= set(wanted.values())
+    levels = {ERROR_OF.get(name, "ERROR")}
+    found = outcomes(spark, [line.encode() for line in wanted], CATALOGUE[name], levels)
     assert dict(zip(wanted, found, strict=True)) == wanted
+    read = {line: expected(line.encode(), CATALOGUE[name], levels) for line in wanted}
+    assert read == wanted
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_what_stands_before_a_line_makes_it_another(spark: SparkSession, name: str) -> None:
+    """Blanks, an empty first line, a byte order mark: a dead letter, never a guess."""
+    line_format = CATALOGUE[name]
+    prefixes = [b" ", b"\t", b"\n", b"\r\n", b"\xef\xbb\xbf", b"> "]
+    if name == "json":  # blanks mean nothing there
+        prefixes = [prefix for prefix in prefixes if prefix not in {b" ", b"\t"}]
+    lines = [prefix + line_format.example.encode() for prefix in prefixes]
+    found = outcomes(spark, lines, line_format, {LEVEL_OF.get(name, "ERROR")})
+    assert found == [NO_TIME if line_format.is_fixed else UNMATCHED] * len(lines)
 
 
 @pytest.mark.parametrize(
