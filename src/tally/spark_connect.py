@@ -17,7 +17,13 @@ from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession as RemoteSession
 
-from tally.errors import AccessDeniedError, JarsMissingError, SparkUnavailableError, TallyError
+from tally.errors import (
+    AccessDeniedError,
+    ConfigError,
+    JarsMissingError,
+    SparkUnavailableError,
+    TallyError,
+)
 from tally.settings import SparkSettings
 
 # A server that is not there is asked again for some five seconds; PySpark would for ten minutes.
@@ -50,6 +56,7 @@ def connect_session(settings: SparkSettings, options: Mapping[str, str]) -> Iter
     Raises:
         SparkUnavailableError: The server does not answer.
         AccessDeniedError: It refuses the token.
+        ConfigError: It refuses a value of ``spark.conf``.
         JarsMissingError: It cannot load Spark's Kafka connector.
     """
     with _plans_for_a_server():
@@ -57,7 +64,7 @@ def connect_session(settings: SparkSettings, options: Mapping[str, str]) -> Iter
         session = _session(settings, deadline)
         try:
             _answered(settings, lambda: session.version)
-            _answered(settings, lambda: _configure(session, options))
+            _configure(settings, session, options)
             _check_connector(settings, session)
             # PySpark gives its two kinds of session one interface, and no common class.
             yield cast("SparkSession", session)
@@ -65,22 +72,6 @@ def connect_session(settings: SparkSettings, options: Mapping[str, str]) -> Iter
             # Also after a failure: the server ends what still runs in the session. It is asked
             # once, as nobody waits for a server that has gone.
             deadline.seconds = GOOD_BYE_S
-            session.client.set_retry_policies([])
-            session.stop()
-
-
-def server_version(settings: SparkSettings) -> str:
-    """The version of Spark that the server runs; it is asked for nothing else.
-
-    Raises:
-        SparkUnavailableError: The server does not answer.
-        AccessDeniedError: It refuses the token.
-    """
-    with _plans_for_a_server():
-        session = _session(settings, _Deadline())
-        try:
-            return str(_answered(settings, lambda: session.version))
-        finally:
             session.client.set_retry_policies([])
             session.stop()
 
@@ -96,10 +87,19 @@ def _session(settings: SparkSettings, deadline: "_Deadline") -> RemoteSession:
     return session
 
 
-def _configure(session: RemoteSession, options: Mapping[str, str]) -> None:
+def _configure(settings: SparkSettings, session: RemoteSession, options: Mapping[str, str]) -> None:
     for key, value in {REDACTION_KEY: _REDACTION, **options}.items():
-        if session.conf.isModifiable(key):
-            session.conf.set(key, value)
+        try:
+            if session.conf.isModifiable(key):
+                session.conf.set(key, value)
+        except SparkConnectGrpcException as error:
+            if error.getGrpcStatusCode() in _AWAY | _REFUSED:
+                raise _ours(settings, error) from error
+            raise ConfigError(
+                f"spark.conf, {key}: the Spark Connect server refuses the value: "
+                f"{_sentence(error)}",
+                next_step="correct it",
+            ) from error
 
 
 def _check_connector(settings: SparkSettings, session: RemoteSession) -> None:
@@ -109,7 +109,7 @@ def _check_connector(settings: SparkSettings, session: RemoteSession) -> None:
     try:
         _ = nothing.option("subscribe", "none").load().schema
     except SparkConnectGrpcException as error:
-        if error.getGrpcStatusCode() in _AWAY:
+        if error.getGrpcStatusCode() in _AWAY | _REFUSED:
             raise _ours(settings, error) from error
         raise JarsMissingError(
             f"the Spark Connect server {settings.master} cannot load Spark's Kafka connector: "

@@ -15,6 +15,7 @@ from tally.doctor.diagnosis import Health
 from tally.doctor.engine import check_connect, check_engine
 from tally.errors import (
     AccessDeniedError,
+    ConfigError,
     DataLossError,
     JarsMissingError,
     SparkUnavailableError,
@@ -113,6 +114,16 @@ def test_what_a_session_may_not_set_is_left_to_the_server(connect: ConnectServer
         assert remote.conf.get("spark.sql.shuffle.partitions") == "3"
         assert remote.conf.get("spark.sql.session.timeZone") == "UTC"
         assert remote.conf.get("spark.sql.warehouse.dir") != "/elsewhere"
+
+
+def test_a_value_that_the_server_refuses_is_a_wrong_setting(connect: ConnectServer) -> None:
+    """Not a server that is away."""
+    conf = {"spark.sql.shuffle.partitions": "many"}
+    with (
+        pytest.raises(ConfigError, match=r"spark\.sql\.shuffle\.partitions"),
+        spark_session(connect.settings.model_copy(update={"conf": conf}), "test"),
+    ):
+        pytest.fail("it takes anything")
 
 
 def test_kafkas_password_is_not_in_the_servers_event_log(
