@@ -17,12 +17,16 @@ CREATE TABLE `batch` (
   `abandoned_by` varchar(250) DEFAULT NULL,
   `reason` varchar(1000) DEFAULT NULL,
   `open_ingest` varchar(63) CHARACTER SET ascii COLLATE ascii_bin GENERATED ALWAYS AS ((case when ((`kind` = _utf8mb4'ingest') and (`state` = _utf8mb4'planned')) then `pipeline` end)) STORED,
+  `replay_id` bigint unsigned DEFAULT NULL,
   PRIMARY KEY (`batch_id`),
   UNIQUE KEY `one_open_ingest_batch` (`open_ingest`),
   KEY `batches_of_pipeline` (`pipeline`,`batch_id`),
+  KEY `batches_of_replay` (`replay_id`,`batch_id`),
   CONSTRAINT `batch_of_pipeline` FOREIGN KEY (`pipeline`) REFERENCES `pipeline` (`pipeline`),
+  CONSTRAINT `batch_of_replay` FOREIGN KEY (`replay_id`) REFERENCES `replay` (`replay_id`),
   CONSTRAINT `abandoned_batch_says_why` CHECK ((((`state` = _utf8mb4'abandoned') = (`abandoned_at` is not null)) and ((`state` <> _utf8mb4'abandoned') or (`reason` is not null)))),
-  CONSTRAINT `committed_batch_says_when` CHECK ((((`state` = _utf8mb4'committed') = (`committed_at` is not null)) and ((`state` <> _utf8mb4'committed') or (`attempt` > 0))))
+  CONSTRAINT `committed_batch_says_when` CHECK ((((`state` = _utf8mb4'committed') = (`committed_at` is not null)) and ((`state` <> _utf8mb4'committed') or (`attempt` > 0)))),
+  CONSTRAINT `replay_batch_has_a_replay` CHECK (((`kind` = _utf8mb4'replay') = (`replay_id` is not null)))
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
 CREATE TABLE `dead_letter` (
@@ -40,6 +44,15 @@ CREATE TABLE `error_log` (
   `log_count` int NOT NULL DEFAULT '0',
   PRIMARY KEY (`log_time`),
   CONSTRAINT `error_log_count_is_not_negative` CHECK ((`log_count` >= 0))
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
+
+CREATE TABLE `folded_count` (
+  `pipeline` varchar(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  `log_time` datetime NOT NULL,
+  `log_count` bigint NOT NULL,
+  PRIMARY KEY (`pipeline`,`log_time`),
+  CONSTRAINT `folded_count_of_pipeline` FOREIGN KEY (`pipeline`) REFERENCES `pipeline` (`pipeline`),
+  CONSTRAINT `folded_count_is_positive` CHECK ((`log_count` > 0))
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
 CREATE TABLE `lost_range` (
@@ -81,6 +94,32 @@ CREATE TABLE `pipeline` (
   UNIQUE KEY `result_table_has_one_owner` (`result_table`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
+CREATE TABLE `replacement` (
+  `segment_id` bigint unsigned NOT NULL,
+  `replaced_id` bigint unsigned NOT NULL,
+  PRIMARY KEY (`segment_id`,`replaced_id`),
+  KEY `replacements_of_segment` (`replaced_id`),
+  CONSTRAINT `replacement_by_segment` FOREIGN KEY (`segment_id`) REFERENCES `segment` (`segment_id`),
+  CONSTRAINT `replacement_of_segment` FOREIGN KEY (`replaced_id`) REFERENCES `segment` (`segment_id`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
+
+CREATE TABLE `replay` (
+  `replay_id` bigint unsigned NOT NULL AUTO_INCREMENT,
+  `pipeline` varchar(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  `state` enum('open','done','cancelled') NOT NULL DEFAULT 'open',
+  `request` varchar(1000) NOT NULL,
+  `requested_at` datetime(6) NOT NULL,
+  `requested_by` varchar(250) NOT NULL,
+  `requested_version` varchar(64) NOT NULL,
+  `run_id` varchar(250) DEFAULT NULL,
+  `reason` varchar(1000) NOT NULL,
+  `ended_at` datetime(6) DEFAULT NULL,
+  PRIMARY KEY (`replay_id`),
+  KEY `replays_of_pipeline` (`pipeline`,`replay_id`),
+  CONSTRAINT `replay_of_pipeline` FOREIGN KEY (`pipeline`) REFERENCES `pipeline` (`pipeline`),
+  CONSTRAINT `ended_replay_says_when` CHECK (((`state` = _utf8mb4'open') = (`ended_at` is null)))
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
+
 CREATE TABLE `segment` (
   `segment_id` bigint unsigned NOT NULL AUTO_INCREMENT,
   `batch_id` bigint unsigned NOT NULL,
@@ -88,7 +127,7 @@ CREATE TABLE `segment` (
   `partition_id` int unsigned NOT NULL,
   `from_offset` bigint NOT NULL,
   `until_offset` bigint NOT NULL,
-  `state` enum('planned','live','superseded','abandoned') NOT NULL DEFAULT 'planned',
+  `state` enum('planned','live','superseded','abandoned','folded') NOT NULL DEFAULT 'planned',
   `superseded_by` bigint unsigned DEFAULT NULL,
   `records` bigint unsigned DEFAULT NULL,
   `matched` bigint unsigned DEFAULT NULL,
@@ -96,8 +135,8 @@ CREATE TABLE `segment` (
   `malformed` bigint unsigned DEFAULT NULL,
   `first_offset` bigint DEFAULT NULL,
   `last_offset` bigint DEFAULT NULL,
-  `live_from` bigint GENERATED ALWAYS AS ((case when (`state` = _utf8mb4'live') then `from_offset` end)) STORED,
-  `live_until` bigint GENERATED ALWAYS AS ((case when (`state` = _utf8mb4'live') then `until_offset` end)) STORED,
+  `live_from` bigint GENERATED ALWAYS AS ((case when (`state` in (_utf8mb4'live',_utf8mb4'folded')) then `from_offset` end)) STORED,
+  `live_until` bigint GENERATED ALWAYS AS ((case when (`state` in (_utf8mb4'live',_utf8mb4'folded')) then `until_offset` end)) STORED,
   PRIMARY KEY (`segment_id`),
   UNIQUE KEY `one_range_of_a_partition` (`batch_id`,`incarnation_id`,`partition_id`),
   UNIQUE KEY `live_segments_start_apart` (`incarnation_id`,`partition_id`,`live_from`),

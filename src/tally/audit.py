@@ -2,10 +2,11 @@
 
 The invariants are those of ``docs/exactly-once.md``: (1) live segments and accepted losses tile
 each partition from its start to its next offset; (2) the result is the sum of the live
-contributions; (5) each segment adds up. Besides, no state contradicts another.
+contributions; (5) each segment adds up. Besides, no state contradicts another. What ``tally prune``
+has folded counts as live in all of them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -37,7 +38,7 @@ class Verdict:
     partitions: int
     """Partitions whose tiling was checked, retired incarnations included."""
     segments: int
-    """Live segments checked."""
+    """Segments in the result, folded ones included."""
     records: int
     """Records they counted."""
     minutes: int
@@ -70,7 +71,7 @@ def audit_ledger(settings: Settings, name: str) -> Verdict:
         segments = tx.row(
             "select count(*) as segments, coalesce(sum(s.records), 0) as records"
             " from segment s join topic_incarnation i using (incarnation_id)"
-            " where i.pipeline = %s and s.state = 'live'",
+            " where i.pipeline = %s and s.state in ('live', 'folded')",
             (name,),
         )
         partitions = tx.row(
@@ -101,54 +102,61 @@ def _check_table(pipeline: Pipeline, owned: str | None) -> Iterator[Finding]:
 
 
 def _check_tiling(tx: Transaction, pipeline: Pipeline) -> Iterator[Finding]:
-    """Invariant 1: from start to next offset, no hole and no overlap."""
-    tiles = tx.rows(
+    """Invariant 1: from start to next offset no hole, and nowhere an overlap."""
+    tiles = tx.stream(
         "select i.incarnation_id, i.topic, i.topic_id, o.partition_id, o.start_offset,"
-        " o.next_offset,"
-        " t.from_offset, t.until_offset"
+        " o.next_offset, t.from_offset, t.until_offset"
         " from topic_incarnation i join partition_offset o using (incarnation_id)"
         " left join ("
         "   select incarnation_id, partition_id, from_offset, until_offset from segment"
-        "   where state = 'live'"
+        "   where state in ('live', 'folded')"
         "   union all"
         "   select incarnation_id, partition_id, from_offset, until_offset from lost_range"
         "   where state = 'accepted' and cause = 'expired'"
         " ) as t on t.incarnation_id = o.incarnation_id and t.partition_id = o.partition_id"
-        "   and t.from_offset >= o.start_offset"
         " where i.pipeline = %s"
         " order by i.incarnation_id, o.partition_id, t.from_offset",
         (pipeline.name,),
     )
     for _, of_partition in groupby(tiles, key=itemgetter("incarnation_id", "partition_id")):
-        rows = list(of_partition)
-        partition = f"{rows[0]['topic']}/{rows[0]['partition_id']}"
-        yield from _check_tiles(f"{partition} (topic id {rows[0]['topic_id']})", rows)
+        yield from _check_tiles(of_partition)
 
 
-def _check_tiles(partition: str, tiles: Sequence[Row]) -> Iterator[Finding]:
-    at = tiles[0]["start_offset"]
+def _check_tiles(tiles: Iterator[Row]) -> Iterator[Finding]:
+    at = covered = 0
+    partition = ""
     for tile in tiles:
+        partition = f"{tile['topic']}/{tile['partition_id']} (topic id {tile['topic_id']})"
+        # Ranges below the start were counted afterwards; between them anything may be left out.
+        at, next_offset = max(covered, tile["start_offset"]), tile["next_offset"]
         if tile["from_offset"] is None:
             continue
-        if tile["from_offset"] != at:
-            kind = "hole" if tile["from_offset"] > at else "overlap"
-            low, high = sorted((at, tile["from_offset"]))
-            yield Finding(check="tiling", where=partition, detail=f"{kind}: [{low}, {high})")
-        at = max(at, tile["until_offset"])
-    if at != tiles[0]["next_offset"]:
+        if tile["from_offset"] < covered:
+            detail = f"overlap: [{tile['from_offset']}, {min(covered, tile['until_offset'])})"
+            yield Finding(check="tiling", where=partition, detail=detail)
+        if tile["from_offset"] > at:
+            detail = f"hole: [{at}, {tile['from_offset']})"
+            yield Finding(check="tiling", where=partition, detail=detail)
+        covered = max(covered, tile["until_offset"])
+        at = max(at, covered)
+    if at != next_offset:
         yield Finding(
             check="tiling",
             where=partition,
-            detail=f"counted up to {at}, but next_offset is {tiles[0]['next_offset']}",
+            detail=f"counted up to {at}, but next_offset is {next_offset}",
         )
 
 
 def _check_result(tx: Transaction, pipeline: Pipeline) -> Iterator[Finding]:
-    """Invariant 2: the result and the sum of live contributions, minute by minute."""
+    """Invariant 2: the result and the sum of all contributions, minute by minute."""
     summed = (
-        "select c.log_time, sum(c.log_count) as log_count from segment_count c"
-        " join segment s using (segment_id) join topic_incarnation i using (incarnation_id)"
-        " where i.pipeline = %s and s.state = 'live' group by c.log_time"
+        "select log_time, sum(n) as log_count from ("
+        "  select c.log_time, c.log_count as n from segment_count c"
+        "  join segment s using (segment_id) join topic_incarnation i using (incarnation_id)"
+        "  where i.pipeline = %s and s.state = 'live'"
+        "  union all"
+        "  select log_time, log_count from folded_count where pipeline = %s"
+        ") as contributions group by log_time"
     )
     rows = tx.stream(
         "select log_time, max(said) as said, max(summed) as summed from ("
@@ -157,13 +165,13 @@ def _check_result(tx: Transaction, pipeline: Pipeline) -> Iterator[Finding]:
         f"  select log_time, null, log_count from ({summed}) as s"
         " ) as both_sides group by log_time"
         " having said is null or summed is null or said <> summed order by log_time",
-        (pipeline.name,),
+        (pipeline.name, pipeline.name),
     )
     for row in rows:
         yield Finding(
             check="result",
             where=f"{pipeline.table} {row['log_time']}",
-            detail=f"the table says {row['said']}, live segments add up to {row['summed']}",
+            detail=f"the table says {row['said']}, segments add up to {row['summed']}",
         )
 
 
@@ -193,6 +201,24 @@ def _check_segments(tx: Transaction, pipeline: Pipeline) -> Iterator[Finding]:
         )
 
 
+def _check_folded(tx: Transaction, pipeline: Pipeline) -> Iterator[Finding]:
+    """Invariant 5 for what was folded: only the sum over all of it can still be told."""
+    row = tx.row(
+        "select (select coalesce(sum(s.matched), 0)"
+        "    from segment s join topic_incarnation i using (incarnation_id)"
+        "    where i.pipeline = %s and s.state = 'folded') as matched,"
+        "  (select coalesce(sum(log_count), 0) from folded_count where pipeline = %s)"
+        "    as contributed",
+        (pipeline.name, pipeline.name),
+    )
+    if row is not None and row["matched"] != row["contributed"]:
+        yield Finding(
+            check="segment",
+            where=f"folded segments of {pipeline.name}",
+            detail=f"matched {row['matched']}, contributions add up to {row['contributed']}",
+        )
+
+
 def _check_states(tx: Transaction, pipeline: Pipeline) -> Iterator[Finding]:
     """What is live belongs to a committed batch, and what was given up is not live."""
     for said in wrong_states(tx, pipeline.name):
@@ -209,6 +235,7 @@ _CHECKS: tuple[Callable[[Transaction, Pipeline], Iterator[Finding]], ...] = (
     _check_tiling,
     _check_result,
     _check_segments,
+    _check_folded,
     _check_states,
     _check_topics,
 )

@@ -6,7 +6,9 @@
     ├── UsageError              exit 2: the request or the configuration is wrong
     │   ├── ConfigError
     │   ├── UnknownPipelineError
-    │   └── UnknownBatchError
+    │   ├── UnknownBatchError
+    │   ├── UnknownReplayError
+    │   └── ReplayRefusedError
     ├── RetryableError          exit 3: try the same thing again
     │   ├── KafkaUnavailableError
     │   ├── SparkUnavailableError
@@ -30,6 +32,7 @@
     │   ├── SparkConnectionError
     │   └── StackError
     └── FencedError             exit 5: somebody newer owns this batch; this attempt must stop
+        └── OvertakenError
 
 Each carries what was tried, what went wrong and the command to run next; ``docs/runbook.md`` has
 an entry for each ``code``.
@@ -94,6 +97,18 @@ class UnknownBatchError(UsageError):
     """The ledger has no such batch."""
 
     code = "batch-unknown"
+
+
+class UnknownReplayError(UsageError):
+    """The ledger has no such replay."""
+
+    code = "replay-unknown"
+
+
+class ReplayRefusedError(UsageError):
+    """What was asked to be counted again cannot be; what was counted stays."""
+
+    code = "replay-refused"
 
 
 class RetryableError(TallyError):
@@ -245,3 +260,9 @@ class FencedError(TallyError):
 
     code = "fenced"
     exit_code = EXIT_FENCED
+
+
+class OvertakenError(FencedError):
+    """What a replay was to replace was replaced by somebody else; this one changed nothing."""
+
+    code = "overtaken"

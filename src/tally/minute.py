@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,7 @@ from tally.errors import (
 from tally.kafka import Kafka
 from tally.ledger import batches, positions
 from tally.ledger.batches import Requester
-from tally.ledger.commits import Result, commit_ingest
+from tally.ledger.commits import Result, commit_batch
 from tally.model import (
     Batch,
     BatchKind,
@@ -297,6 +297,7 @@ def _count_and_commit(
     ):
         kafka = Kafka(settings.kafka)
         check_still_served(kafka, pipeline, batch)
+        _check_nothing_is_erased(batch, counts.totals)
         result = Result(
             totals=counts.totals,
             contributions=counts.contributions,
@@ -307,7 +308,8 @@ def _count_and_commit(
         committed = commit_once(settings, batch, pipeline, result)
         seconds = time.monotonic() - begun
         totals = counts.totals
-    mirror_offsets(settings, kafka, pipeline.name, ranges)
+    if batch.kind is BatchKind.INGEST:
+        mirror_offsets(settings, kafka, pipeline.name, ranges)
     return Ran(batch=batch, committed=committed, totals=totals, seconds=seconds)
 
 
@@ -343,8 +345,30 @@ def check_still_served(kafka: Kafka, pipeline: Pipeline, batch: Batch) -> None:
             time.sleep(DOUBT_PAUSE_S)
     raise DataLossError(
         f"batch {batch.batch_id}: Kafka no longer holds what was planned: {'; '.join(causes)}",
-        next_step=f"tally plan {pipeline.name} gives the batch up and plans what is left",
+        next_step=f"tally plan {pipeline.name} gives the batch up and plans what is left"
+        if batch.kind is BatchKind.INGEST
+        else f"tally abandon {batch.batch_id}: what was counted stays",
     )
+
+
+def _check_nothing_is_erased(batch: Batch, totals: Mapping[TopicPartition, SegmentTotals]) -> None:
+    """What a replay replaces must still be in Kafka, record for record.
+
+    Raises:
+        DataLossError: Fewer records were read than were counted before, as after a compaction.
+    """
+    fewer = [
+        f"{segment.range}: {totals[segment.range.partition].records} records, "
+        f"{segment.records_replaced} were counted"
+        for segment in batch.segments
+        if totals[segment.range.partition].records < segment.records_replaced
+    ]
+    if fewer:
+        raise DataLossError(
+            f"batch {batch.batch_id}: Kafka holds less than what it would replace: "
+            + "; ".join(fewer),
+            next_step=f"tally abandon {batch.batch_id}: what was counted stays",
+        )
 
 
 def commit_once(settings: Settings, batch: Batch, pipeline: Pipeline, result: Result) -> bool:
@@ -359,7 +383,7 @@ def commit_once(settings: Settings, batch: Batch, pipeline: Pipeline, result: Re
     """
 
     def work(tx: Transaction) -> bool:
-        return commit_ingest(tx, batch, pipeline.table, result)
+        return commit_batch(tx, batch, pipeline.table, result)
 
     for _ in range(TRANSACTION_TRIES):
         try:

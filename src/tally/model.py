@@ -32,6 +32,15 @@ class SegmentState(StrEnum):
     LIVE = "live"
     SUPERSEDED = "superseded"
     ABANDONED = "abandoned"
+    FOLDED = "folded"
+
+
+class ReplayState(StrEnum):
+    """A replay is open while one of its batches is planned."""
+
+    OPEN = "open"
+    DONE = "done"
+    CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, kw_only=True, order=True, slots=True)
@@ -149,6 +158,8 @@ class Segment:
     """Where the segment stands."""
     missing_accepted: bool = False
     """Whether somebody has accepted that offsets of this range hold no record."""
+    records_replaced: int = 0
+    """Records of the segments that it is to replace; Kafka must still hold as many."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -171,6 +182,8 @@ class Batch:
     """When the attempt that works on it began (UTC); None when it has given up, or none began."""
     segments: tuple[Segment, ...]
     """In order of topic, partition and offset."""
+    replay_id: int | None = None
+    """The replay that it is part of; None for an ingest batch."""
 
     @property
     def offsets(self) -> int:

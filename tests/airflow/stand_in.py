@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from tally.ledger.batches import claim
-from tally.ledger.commits import Result, commit_ingest
+from tally.ledger.commits import Result, commit_batch
 from tally.model import SegmentTotals
 from tally.mysql import transaction
 from tally.settings import Settings, load_settings
@@ -37,7 +37,7 @@ def commit(settings: Settings, batch_id: int) -> None:
         totals=totals, contributions=[], dead_letters=[], version="0", format_fingerprint="0"
     )
     with transaction(settings.mysql) as tx:
-        commit_ingest(tx, batch, settings.pipeline(batch.pipeline).table, nothing)
+        commit_batch(tx, batch, settings.pipeline(batch.pipeline).table, nothing)
 
 
 def report(path: Path) -> None:

@@ -19,7 +19,7 @@ from tally.errors import (
     TransactionRetryError,
 )
 from tally.ledger import batches
-from tally.ledger.commits import Result, commit_ingest
+from tally.ledger.commits import Result, commit_batch
 from tally.ledger.results import minutes
 from tally.migrations import migrate
 from tally.minute import commit_once
@@ -257,7 +257,7 @@ def test_a_deadlock_runs_the_transaction_again(world: World) -> None:
         attempts.append(tx)
         if len(attempts) == 1:
             raise TransactionRetryError("a deadlock, as MySQL reports it")
-        return commit_ingest(tx, batch, world.name, found)  # type: ignore[arg-type]
+        return commit_batch(tx, batch, world.name, found)  # type: ignore[arg-type]
 
     assert run_transaction(world.settings.mysql, partial(work, found=result(batch)))
     assert len(attempts) == 2
@@ -278,7 +278,7 @@ def test_a_lock_that_is_held_too_long_rolls_back(world: World) -> None:
             pytest.raises(TransactionRetryError, match="Lock wait timeout"),
             transaction(impatient.mysql) as tx,
         ):
-            commit_ingest(tx, batch, world.name, result(batch))
+            commit_batch(tx, batch, world.name, result(batch))
     assert_untouched(world)
 
 
@@ -292,7 +292,7 @@ def test_a_silent_transaction_loses_its_locks(world: World) -> None:
     def stop_inside() -> None:
         try:
             with transaction(impatient.mysql) as tx:
-                commit_ingest(tx, batch, world.name, result(batch))
+                commit_batch(tx, batch, world.name, result(batch))
                 inside.set()
                 released.wait(60)  # as if stopped by SIGSTOP
         except MySQLUnavailableError:

@@ -41,7 +41,7 @@ def test_a_plan_waits_for_the_commit_that_is_under_way(
     world.produce([ERROR] * 3)
     batch_id = planned_id(world.plan())
     inside, go_on = threading.Event(), threading.Event()
-    real = minute.commit_ingest
+    real = minute.commit_batch
 
     def slow(tx: Transaction, *arguments: object) -> bool:
         done = real(tx, *arguments)  # type: ignore[arg-type]
@@ -49,7 +49,7 @@ def test_a_plan_waits_for_the_commit_that_is_under_way(
         go_on.wait(30)
         return done
 
-    monkeypatch.setattr(minute, "commit_ingest", slow)
+    monkeypatch.setattr(minute, "commit_batch", slow)
     runner = threading.Thread(target=lambda: world.run(batch_id, spark))
     runner.start()
     assert inside.wait(60)
@@ -62,7 +62,7 @@ def test_a_plan_waits_for_the_commit_that_is_under_way(
     go_on.set()
     runner.join()
     planner.join()
-    monkeypatch.setattr(minute, "commit_ingest", real)
+    monkeypatch.setattr(minute, "commit_batch", real)
     (planned,) = plans
     assert planned.batch is not None
     assert [(s.range.from_offset, s.range.until_offset) for s in planned.batch.segments] == [(3, 5)]
@@ -213,7 +213,7 @@ def batches_commit(tx: Transaction, world: World, batch: object) -> bool:
     """The commit of an attempt that does not know of the adoption."""
     from tests.minute.test_commit import result  # noqa: PLC0415
 
-    return minute.commit_ingest(tx, batch, world.name, result(batch))  # type: ignore[arg-type]
+    return minute.commit_batch(tx, batch, world.name, result(batch))  # type: ignore[arg-type]
 
 
 def test_a_result_table_changed_between_plan_and_run_is_refused(

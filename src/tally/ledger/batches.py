@@ -16,7 +16,9 @@ from tally.model import (
 )
 from tally.mysql import Row, Transaction
 
-_BATCH = "select batch_id, pipeline, kind, state, attempt, planned_at, claimed_at from batch "
+_BATCH = (
+    "select batch_id, pipeline, kind, state, attempt, planned_at, claimed_at, replay_id from batch "
+)
 
 _SEGMENTS = """
     select s.segment_id, s.batch_id, s.partition_id, s.from_offset, s.until_offset, s.state,
@@ -25,7 +27,9 @@ _SEGMENTS = """
                    where l.incarnation_id = s.incarnation_id and l.partition_id = s.partition_id
                      and l.cause = 'missing' and l.state = 'accepted'
                      and l.from_offset <= s.from_offset and s.until_offset <= l.until_offset
-                  ) as missing_accepted
+                  ) as missing_accepted,
+           (select sum(o.records) from replacement r join segment o on o.segment_id = r.replaced_id
+            where r.segment_id = s.segment_id) as records_replaced
     from segment s join topic_incarnation i using (incarnation_id)
     where s.batch_id = %s
     order by i.topic, s.partition_id, s.from_offset
@@ -80,6 +84,8 @@ def insert_batch(
     kind: BatchKind,
     ranges: Mapping[int, Sequence[OffsetRange]],
     requester: Requester,
+    *,
+    replay_id: int | None = None,
 ) -> int:
     """Write a planned batch down; from here on its ranges never change.
 
@@ -89,14 +95,16 @@ def insert_batch(
         kind: Whether it moves offsets.
         ranges: What is read, by the ledger's key of the topic's incarnation.
         requester: Who asks.
+        replay_id: The replay that it is part of.
 
     Returns:
         The batch's id.
     """
     batch_id = tx.insert(
-        "insert into batch (pipeline, kind, planned_at, planned_version, requested_by, run_id)"
-        " values (%s, %s, %s, %s, %s, %s)",
-        (pipeline, kind, _now(), requester.version, requester.name, requester.run_id),
+        "insert into batch"
+        " (pipeline, kind, replay_id, planned_at, planned_version, requested_by, run_id)"
+        " values (%s, %s, %s, %s, %s, %s, %s)",
+        (pipeline, kind, replay_id, _now(), requester.version, requester.name, requester.run_id),
     )
     tx.insert_many(
         "insert into segment (batch_id, incarnation_id, partition_id, from_offset, until_offset)"
@@ -166,7 +174,25 @@ def abandon(tx: Transaction, batch_id: int, *, by: str, reason: str) -> Batch:
         (_now(), by, reason, batch_id),
     )
     tx.execute("update segment set state = 'abandoned' where batch_id = %s", (batch_id,))
+    if batch.replay_id is not None:
+        settle_replay(tx, batch.replay_id)
     return batch
+
+
+def settle_replay(tx: Transaction, replay_id: int) -> None:
+    """End the replay when none of its batches is planned any more.
+
+    Its row is locked to ask: of two last batches that commit at once, the second sees the first.
+    """
+    tx.row("select state from replay where replay_id = %s for update", (replay_id,))
+    tx.execute(
+        "update replay set ended_at = %s, state = if("
+        "   exists (select 1 from batch where replay_id = %s and state = 'committed'),"
+        "   'done', 'cancelled')"
+        " where replay_id = %s and state = 'open'"
+        " and not exists (select 1 from batch where replay_id = %s and state = 'planned')",
+        (_now(), replay_id, replay_id, replay_id),
+    )
 
 
 def abandoned_error(tx: Transaction, batch_id: int) -> FencedError:
@@ -187,6 +213,7 @@ def _batch(tx: Transaction, row: Row) -> Batch:
         attempt=row["attempt"],
         planned_at=row["planned_at"].replace(tzinfo=UTC),
         claimed_at=row["claimed_at"] and row["claimed_at"].replace(tzinfo=UTC),
+        replay_id=row["replay_id"],
         segments=tuple(_segment(item) for item in tx.rows(_SEGMENTS, (row["batch_id"],))),
     )
 
@@ -198,6 +225,7 @@ def _segment(row: Row) -> Segment:
         cluster_id=row["cluster_id"],
         state=SegmentState(row["state"]),
         missing_accepted=bool(row["missing_accepted"]),
+        records_replaced=int(row["records_replaced"] or 0),
         range=OffsetRange(
             partition=TopicPartition(topic=row["topic"], partition=row["partition_id"]),
             from_offset=row["from_offset"],

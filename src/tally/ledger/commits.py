@@ -4,12 +4,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
+from typing import Final
 
 from tally.errors import DataLossError, FencedError
-from tally.ledger.batches import abandoned_error, find_batch
+from tally.ledger.batches import abandoned_error, find_batch, settle_replay
 from tally.ledger.positions import check_result_table
+from tally.ledger.replays import take_over
 from tally.model import (
     Batch,
+    BatchKind,
     BatchState,
     Contribution,
     DeadLetter,
@@ -41,15 +44,16 @@ class Result:
     """What it counted: the line format and the levels."""
 
 
-def commit_ingest(tx: Transaction, batch: Batch, result_table: str, result: Result) -> bool:
-    """Make an ingest batch's contributions part of the result and move the offsets.
+def commit_batch(tx: Transaction, batch: Batch, result_table: str, result: Result) -> bool:
+    """Make a batch's contributions part of the result, and move the offsets or replace old counts.
 
     Steps, all in the caller's transaction:
 
     1. lock the batch's row; it must be planned and of our attempt,
-    2. move every partition's offset from its segment's start to its end, or none,
-    3. write the contributions and add them to the result,
-    4. write the dead letters,
+    2. ingest: move every partition's offset from its segment's start to its end, or none;
+       replay: supersede every segment that it was planned to replace, or none,
+    3. write the contributions, and add to the result what they differ by from those they replace,
+    4. write the dead letters; those of replaced segments go,
     5. mark the segments live and the batch committed.
 
     Args:
@@ -63,8 +67,8 @@ def commit_ingest(tx: Transaction, batch: Batch, result_table: str, result: Resu
 
     Raises:
         ConfigError: The pipeline counts into another table. Nothing is changed.
-        FencedError: A newer attempt owns the batch, it was abandoned, or a partition's offset is
-            not where the batch began. Nothing is changed.
+        FencedError: A newer attempt owns the batch, it was abandoned, a partition's offset is not
+            where the batch began, or what it was to replace was replaced. Nothing is changed.
         DataLossError: What is about to be committed does not add up. Nothing is changed.
     """
     # 1
@@ -72,14 +76,21 @@ def commit_ingest(tx: Transaction, batch: Batch, result_table: str, result: Resu
         return False
     check_result_table(tx, batch.pipeline, result_table)
     # 2
-    _move_offsets(tx, batch)
+    if batch.kind is BatchKind.INGEST:
+        _move_offsets(tx, batch)
+    else:
+        take_over(tx, batch)
     # 3
     _insert_contributions(tx, batch, result.contributions)
     _add_to_result(tx, batch.batch_id, result_table)
+    if batch.kind is BatchKind.REPLAY:
+        _take_from_result(tx, batch.batch_id, result_table)
     # 4
     _insert_dead_letters(tx, batch, result.dead_letters)
     # 5
     _mark_live(tx, batch, result)
+    if batch.replay_id is not None:
+        settle_replay(tx, batch.replay_id)
     return True
 
 
@@ -133,20 +144,54 @@ def _insert_contributions(
         )
 
 
+# What a batch changes in the result, minute by minute: what it counted, less what it replaces.
+# Added up by the server from what was just written, so that the result cannot differ from its
+# contributions.
+_CHANGES: Final = """
+    select log_time, sum(n) as log_count from (
+        select c.log_time, c.log_count as n
+        from segment_count c join segment s using (segment_id) where s.batch_id = %s
+        union all
+        select c.log_time, -c.log_count
+        from segment_count c join replacement r on r.replaced_id = c.segment_id
+        join segment s on s.segment_id = r.segment_id where s.batch_id = %s
+    ) as `_both` group by log_time
+"""
+
+
 def _add_to_result(tx: Transaction, batch_id: int, table: str) -> None:
-    # Added up by the server from what was just written, so that the result cannot differ from its
-    # contributions; in order of minutes, so that two batches wait for each other and do not
-    # deadlock.
+    # In order of minutes, so that two batches wait for each other and do not deadlock.
     tx.execute(
         f"insert into `{table}` (log_time, log_count)"
         " select `_added`.log_time, `_added`.log_count from ("
-        "   select c.log_time, sum(c.log_count) as log_count"
-        "   from segment_count c join segment s using (segment_id)"
-        "   where s.batch_id = %s group by c.log_time"
+        f"   {_CHANGES} having log_count > 0"
         # No result table can have this alias' name: it begins with an underscore.
         " ) as `_added` order by `_added`.log_time"
         f" on duplicate key update log_count = `{table}`.log_count + `_added`.log_count",
-        (batch_id,),
+        (batch_id, batch_id),
+    )
+
+
+def _take_from_result(tx: Transaction, batch_id: int, table: str) -> None:
+    """Minutes that a replay counts fewer lines for; those that are left with none disappear."""
+    fewer = f"({_CHANGES} having log_count < 0) as `_fewer`"
+    wanted = tx.row(f"select count(*) as minutes from {fewer}", (batch_id, batch_id))
+    taken = tx.execute(
+        f"update `{table}` join {fewer} using (log_time)"
+        f" set `{table}`.log_count = `{table}`.log_count + `_fewer`.log_count"
+        f" where `{table}`.log_count + `_fewer`.log_count >= 0",
+        (batch_id, batch_id),
+    )
+    if wanted is None or taken != wanted["minutes"]:
+        raise DataLossError(
+            f"batch {batch_id}: {table} has less in {wanted['minutes'] - taken if wanted else 0} "
+            "minutes than the segments that are to be replaced have counted",
+            next_step="tally audit",
+        )
+    tx.execute(
+        f"delete `{table}` from `{table}` join {fewer} using (log_time)"
+        f" where `{table}`.log_count = 0",
+        (batch_id, batch_id),
     )
 
 
@@ -165,6 +210,11 @@ def _insert_dead_letters(tx: Transaction, batch: Batch, dead_letters: Iterable[D
         chunk.append((key, letter.offset, letter.reason, letter.value, letter.value_bytes))
         chunk_bytes += len(letter.value or b"")
     _insert_dead_letter_rows(tx, chunk)
+    tx.execute(
+        "delete d from dead_letter d join replacement r on r.replaced_id = d.segment_id"
+        " join segment s on s.segment_id = r.segment_id where s.batch_id = %s",
+        (batch.batch_id,),
+    )
 
 
 def _insert_dead_letter_rows(tx: Transaction, rows: list[Parameters]) -> None:

@@ -16,7 +16,7 @@ _STATES = """
     from batch b join segment s using (batch_id) join topic_incarnation i using (incarnation_id)
     where b.pipeline = %s and not (
         (b.state = 'planned' and s.state = 'planned')
-        or (b.state = 'committed' and s.state in ('live', 'superseded'))
+        or (b.state = 'committed' and s.state in ('live', 'superseded', 'folded'))
         or (b.state = 'abandoned' and s.state = 'abandoned'))
     order by s.segment_id
 """
@@ -39,7 +39,7 @@ _LIVE_TWICE = """
     join segment b on b.incarnation_id = j.incarnation_id and b.partition_id = a.partition_id
         and a.from_offset < b.until_offset and b.from_offset < a.until_offset
     where i.pipeline = %s and i.topic = %s and i.cluster_id = %s and i.topic_id = %s
-        and a.state = 'live' and b.state = 'live'
+        and a.state in ('live', 'folded') and b.state in ('live', 'folded')
     order by a.partition_id, a.from_offset
 """
 

@@ -1,0 +1,416 @@
+"""The way of a replay: resolve what was asked, preview, write down, count, replace.
+
+:func:`preview_replay` changes nothing. :func:`request_replay` writes down exactly what was shown.
+:func:`run_replay` counts batch after batch and can be called again at any time, by anyone, until
+all are committed. Minute batches and other replays may run beside it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tally import __version__
+from tally.errors import FencedError, OvertakenError, ReplayRefusedError
+from tally.kafka import Kafka
+from tally.ledger import batches, positions, replays
+from tally.ledger.batches import Requester
+from tally.minute import Ran, SparkFactory, run_batch, whoami
+from tally.model import BatchState, KafkaSnapshot, KnownTopic, OffsetRange, TopicPartition
+from tally.mysql import Transaction, run_transaction, transaction
+from tally.replay_planning import ReplayPlan, Tile, plan_replay
+from tally.replay_request import (
+    BatchAsked,
+    BoundsAsked,
+    MinutesAsked,
+    RangesAsked,
+    Request,
+    TimesAsked,
+)
+from tally.settings import Pipeline, Settings
+
+# A batch whose segments were replaced by somebody else is planned anew, so often in a row.
+OVERTAKEN_TRIES: Final = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preview:
+    """What a replay would do, as a person is shown it."""
+
+    pipeline: str
+    """The pipeline."""
+    request: str
+    """What was asked for, in words."""
+    plan: ReplayPlan
+    """Ranges asked and widened, batches, what is replaced, what is refused."""
+    minutes: int
+    """Minutes that the replaced segments have counted lines for."""
+    first_minute: str | None
+    """The first of them, ``YYYY-MM-DD HH:MM``."""
+    last_minute: str | None
+    """The last of them."""
+    held: Mapping[TopicPartition, tuple[int, int]]
+    """First and end offset in Kafka of each partition asked for."""
+    seconds: float | None
+    """How long it will take, by the pace of earlier batches; None before the first one."""
+    notes: tuple[str, ...]
+    """What else the person should know."""
+
+    @property
+    def offsets(self) -> int:
+        """Offsets to read."""
+        return sum(r.offsets for r in self.plan.widened)
+
+    @property
+    def uncounted(self) -> int:
+        """Offsets among them that were never counted."""
+        return sum(piece.uncounted for piece in self.plan.pieces)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Requested:
+    """A replay that was written down."""
+
+    replay_id: int
+    """The ledger's key."""
+    batch_ids: tuple[int, ...]
+    """Its batches, in order."""
+
+
+def preview_replay(settings: Settings, name: str, request: Request) -> Preview:
+    """What a replay would do; nothing is written.
+
+    Raises:
+        UnknownPipelineError: No such pipeline is configured.
+        ReplayRefusedError: The request names nothing that the ledger knows.
+        RetryableError: Kafka or MySQL did not answer.
+    """
+    pipeline = settings.pipeline(name)
+    kafka = Kafka(settings.kafka)
+    with transaction(settings.mysql, isolation="repeatable read", read_only=True) as tx:
+        known = positions.known_topics(tx, name)
+        snapshot = _snapshot(kafka, pipeline, known)
+        asked, notes = _resolve(tx, kafka, _Facts(pipeline, known, snapshot), request)
+        plan = _plan(tx, pipeline, known, snapshot, asked)
+        minutes, first, last = replays.minutes_of(tx, plan.replaces)
+        pace = replays.pace(tx, name)
+    partitions = sorted({r.partition for r in asked})
+    offsets = sum(r.offsets for r in plan.widened)
+    return Preview(
+        pipeline=name,
+        request=str(request),
+        plan=plan,
+        minutes=minutes,
+        first_minute=first,
+        last_minute=last,
+        held={p: held for p in partitions if (held := _held(snapshot, p)) is not None},
+        seconds=None if pace is None else offsets / pace,
+        notes=tuple(notes),
+    )
+
+
+def request_replay(
+    settings: Settings, preview: Preview, *, reason: str, requester: Requester | None = None
+) -> Requested:
+    """Write down exactly what a preview has shown.
+
+    Raises:
+        ReplayRefusedError: It cannot be done, or it is not what was shown any more. Nothing is
+            written.
+        RetryableError: Kafka or MySQL did not answer; nothing was written.
+    """
+    pipeline = settings.pipeline(preview.pipeline)
+    requester = requester or Requester(name=whoami(), version=__version__)
+    check_possible(preview)
+    with transaction(settings.mysql, read_only=True) as tx:
+        snapshot = _snapshot(
+            Kafka(settings.kafka), pipeline, positions.known_topics(tx, pipeline.name)
+        )
+
+    def work(tx: Transaction) -> Requested:
+        positions.lock_pipeline(tx, pipeline.name, pipeline.table)
+        known = positions.known_topics(tx, pipeline.name)
+        if _plan(tx, pipeline, known, snapshot, preview.plan.asked) != preview.plan:
+            raise ReplayRefusedError(
+                f"pipeline {pipeline.name}: what would be replaced is not what you saw any more",
+                next_step="look at the preview again",
+            )
+        replay_id, batch_ids = replays.insert_replay(
+            tx,
+            pipeline.name,
+            preview.plan,
+            _incarnations(known),
+            requester,
+            request=preview.request,
+            reason=reason,
+        )
+        return Requested(replay_id=replay_id, batch_ids=tuple(batch_ids))
+
+    return run_transaction(settings.mysql, work)
+
+
+def check_possible(preview: Preview) -> None:
+    """Raise unless all that was asked for can be counted again.
+
+    Raises:
+        ReplayRefusedError: With every range that cannot, and why.
+    """
+    if preview.plan.refusals:
+        raise ReplayRefusedError(
+            f"pipeline {preview.pipeline}: cannot be counted again: "
+            + "; ".join(str(refusal) for refusal in preview.plan.refusals),
+            next_step="ask for less; without a from and an until everything is taken that can be",
+        )
+    if not preview.plan.batches:
+        raise ReplayRefusedError(
+            f"pipeline {preview.pipeline}: {preview.request}: there is nothing to count again"
+            + "".join(f"; {note}" for note in preview.notes),
+            next_step=f"tally status {preview.pipeline}",
+        )
+
+
+def run_replay(settings: Settings, replay_id: int, spark: SparkFactory) -> Iterator[Ran]:
+    """Count what is left of a replay, batch after batch.
+
+    Yields:
+        What became of each batch, as soon as it is committed.
+
+    Raises:
+        UnknownReplayError: The ledger has no such replay.
+        FencedError: Somebody else works on it.
+        DataLossError: Kafka no longer serves what was planned; what was counted stays.
+        RetryableError: A server did not answer; call it again.
+    """
+    with transaction(settings.mysql, read_only=True) as tx:
+        replays.find_replay(tx, replay_id)
+    while True:
+        with transaction(settings.mysql, read_only=True) as tx:
+            left = replays.planned_batches(tx, replay_id)
+        if not left:
+            return
+        yield from run_replay_batch(settings, left[0], spark)
+
+
+def run_replay_batch(settings: Settings, batch_id: int, spark: SparkFactory) -> list[Ran]:
+    """Count one batch of a replay; planned anew when another replay came first.
+
+    Returns:
+        What became of it: more than one when it had to be planned anew in other batches.
+
+    Raises:
+        As :func:`run_replay`.
+    """
+    todo, done, overtaken = [batch_id], [], 0
+    while todo:
+        try:
+            done.append(run_batch(settings, todo[0], spark))
+            todo.pop(0)
+        except OvertakenError:
+            overtaken += 1
+            if overtaken == OVERTAKEN_TRIES:
+                raise
+            todo[:1] = replan_batch(settings, todo[0])
+    return done
+
+
+def replan_batch(settings: Settings, batch_id: int) -> list[int]:
+    """Plan the ranges of a replay's batch anew, against what is live now.
+
+    Returns:
+        The batches that take its place; the batch itself is abandoned.
+
+    Raises:
+        FencedError: It is committed or abandoned already.
+        ReplayRefusedError: Its ranges cannot be counted again any more; nothing is changed.
+    """
+    with transaction(settings.mysql, read_only=True) as tx:
+        batch = batches.find_batch(tx, batch_id)
+        pipeline = settings.pipeline(batch.pipeline)
+        snapshot = _snapshot(
+            Kafka(settings.kafka), pipeline, positions.known_topics(tx, pipeline.name)
+        )
+    replay_id = batch.replay_id
+    if replay_id is None:
+        raise FencedError(f"batch {batch_id} is no replay's", next_step=f"tally run {batch_id}")
+    requester = Requester(name=whoami(), version=__version__)
+
+    def work(tx: Transaction) -> list[int]:
+        positions.lock_pipeline(tx, pipeline.name, pipeline.table)
+        now = batches.find_batch(tx, batch_id, lock=True)
+        if now.state is not BatchState.PLANNED:
+            raise FencedError(
+                f"batch {batch_id} is {now.state}", next_step=f"tally show {batch_id}"
+            )
+        known = positions.known_topics(tx, pipeline.name)
+        plan = _plan(tx, pipeline, known, snapshot, [s.range for s in now.segments])
+        if plan.refusals:
+            raise ReplayRefusedError(
+                f"batch {batch_id} cannot be planned anew: {plan.refusals[0]}",
+                next_step=f"tally abandon {batch_id}: what was counted stays",
+            )
+        ids = replays.insert_batches(
+            tx, pipeline.name, replay_id, plan, _incarnations(known), requester
+        )
+        reason = f"what it was to replace was replaced; planned anew as {ids}"[:1000]
+        batches.abandon(tx, batch_id, by=requester.name, reason=reason)
+        return ids
+
+    return run_transaction(settings.mysql, work)
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What a request is resolved against."""
+
+    pipeline: Pipeline
+    known: Mapping[str, KnownTopic]
+    kafka: KafkaSnapshot
+
+    def partitions(self, topic: str | None, numbers: Sequence[int]) -> list[TopicPartition]:
+        """Those that are meant; all that the ledger knows when none is named.
+
+        Raises:
+            ReplayRefusedError: The ledger does not know one of them.
+        """
+        if topic is not None and topic not in self.known:
+            raise ReplayRefusedError(
+                f"pipeline {self.pipeline.name} has not counted the topic {topic}",
+                next_step=f"it has counted: {', '.join(sorted(self.known)) or 'nothing yet'}",
+            )
+        topics = [topic] if topic is not None else sorted(self.known)
+        for name in topics:
+            if unknown := sorted(set(numbers) - self.known[name].positions.keys()):
+                raise ReplayRefusedError(
+                    f"{name} has no partition {', '.join(map(str, unknown))} that the ledger knows",
+                    next_step=f"tally status {self.pipeline.name}",
+                )
+        return [
+            TopicPartition(topic=name, partition=number)
+            for name in topics
+            for number in sorted(numbers or self.known[name].positions)
+        ]
+
+    def next_offset(self, partition: TopicPartition) -> int:
+        """Where counting stands."""
+        return self.known[partition.topic].positions[partition.partition].next_offset
+
+
+Resolved = tuple[list[OffsetRange], list[str]]
+
+
+def _resolve(tx: Transaction, kafka: Kafka, facts: _Facts, request: Request) -> Resolved:
+    """The ranges that a request means, and what the person should know about them."""
+    match request:
+        case RangesAsked():
+            return list(request.ranges), []
+        case BoundsAsked():
+            return _within_bounds(tx, facts, request)
+        case TimesAsked():
+            return _within_times(kafka, facts, request)
+        case BatchAsked():
+            found = replays.ranges_of_batch(tx, facts.pipeline.name, request.batch_id)
+            return found, [] if found else [f"batch {request.batch_id} has counted nothing"]
+        case MinutesAsked():
+            found = replays.ranges_of_minutes(tx, facts.pipeline.name, request.first, request.last)
+            return found, [] if found else ["no live segment has counted lines for it"]
+
+
+def _within_bounds(tx: Transaction, facts: _Facts, request: BoundsAsked) -> Resolved:
+    asked, notes = [], []
+    for partition in request.chosen or facts.partitions(request.topic, request.partitions):
+        if partition.topic not in facts.known:
+            facts.partitions(partition.topic, ())
+        facts.partitions(partition.topic, (partition.partition,))
+        next_offset = facts.next_offset(partition)
+        until = request.until_offsets.get(partition, request.until_offset)
+        start = request.from_offsets.get(partition, request.from_offset)
+        if start is None:
+            start = _first_whole(tx, facts, partition)
+        until = next_offset if until is None else until
+        if start is None or start == until == next_offset:
+            notes.append(f"{partition}: Kafka holds nothing whole of what was counted")
+            continue
+        if start >= until:
+            raise ReplayRefusedError(
+                f"{partition}: [{start}, {until}) is no range: from must be smaller than until",
+                next_step=f"tally status {facts.pipeline.name} shows where counting stands",
+            )
+        asked.append(OffsetRange(partition=partition, from_offset=start, until_offset=until))
+    return asked, notes
+
+
+def _first_whole(tx: Transaction, facts: _Facts, partition: TopicPartition) -> int | None:
+    held = _held(facts.kafka, partition)
+    if held is None:
+        return None
+    incarnation_id = facts.known[partition.topic].incarnation_id
+    return replays.first_whole(tx, incarnation_id, partition, held[0])
+
+
+def _within_times(kafka: Kafka, facts: _Facts, request: TimesAsked) -> Resolved:
+    partitions = facts.partitions(request.topic, request.partitions)
+    starts = kafka.offsets_at(partitions, request.since)
+    ends = kafka.offsets_at(partitions, request.before)
+    asked, notes = [], []
+    for partition in partitions:
+        start, end = starts[partition], ends[partition]
+        next_offset = facts.next_offset(partition)
+        if start is None or start >= next_offset:
+            since = request.since.isoformat(timespec="seconds")
+            notes.append(f"{partition}: nothing that was counted is as late as {since}")
+            continue
+        until = next_offset if end is None else min(end, next_offset)
+        if until <= start:
+            notes.append(f"{partition}: no record lies between the two times")
+            continue
+        asked.append(OffsetRange(partition=partition, from_offset=start, until_offset=until))
+    if asked:
+        notes.append(
+            "by Kafka's record times: from the first record at or after the one time to the first "
+            "at or after the other; a late record behind that is not among them"
+        )
+    return asked, notes
+
+
+def _plan(
+    tx: Transaction,
+    pipeline: Pipeline,
+    known: Mapping[str, KnownTopic],
+    snapshot: KafkaSnapshot,
+    asked: Sequence[OffsetRange],
+) -> ReplayPlan:
+    tiles: dict[TopicPartition, list[Tile]] = {}
+    for r in asked:
+        if r.partition.topic in known:
+            of_partition = tiles.setdefault(r.partition, [])
+            found = replays.tiles_of(
+                tx,
+                known[r.partition.topic].incarnation_id,
+                r.partition,
+                r.from_offset,
+                r.until_offset,
+            )
+            of_partition += [tile for tile in found if tile not in of_partition]
+    return plan_replay(
+        asked,
+        known=known,
+        tiles={p: sorted(of, key=lambda tile: tile.range) for p, of in tiles.items()},
+        kafka=snapshot,
+        offsets_per_range=pipeline.max_records_per_partition,
+    )
+
+
+def _snapshot(kafka: Kafka, pipeline: Pipeline, known: Mapping[str, KnownTopic]) -> KafkaSnapshot:
+    return kafka.snapshot(
+        sorted({*pipeline.topics, *known}),
+        read_committed=pipeline.isolation_level == "read_committed",
+    )
+
+
+def _held(snapshot: KafkaSnapshot, partition: TopicPartition) -> tuple[int, int] | None:
+    topic = snapshot.topics.get(partition.topic)
+    held = topic.partitions.get(partition.partition) if topic else None
+    return None if held is None else (held.earliest, held.end)
+
+
+def _incarnations(known: Mapping[str, KnownTopic]) -> dict[str, int]:
+    return {topic: entry.incarnation_id for topic, entry in known.items()}

@@ -1,0 +1,184 @@
+"""What a person may ask to have counted again: offsets, record times, a batch, minutes. Pure."""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from tally.errors import ReplayRefusedError
+from tally.model import OffsetRange, TopicPartition, describe_ranges
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RangesAsked:
+    """Exactly these ranges."""
+
+    ranges: tuple[OffsetRange, ...]
+    """In any order; they may overlap."""
+
+    def __str__(self) -> str:
+        """``alog/0 [300, 310)``."""
+        return describe_ranges(self.ranges)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BoundsAsked:
+    """Partitions between bounds.
+
+    A from that is not said is the first segment that Kafka still holds whole, an until that is not
+    said is where counting stands.
+    """
+
+    topic: str | None = None
+    """The topic; all topics of the pipeline when None."""
+    partitions: tuple[int, ...] = ()
+    """Partitions; all that were counted when empty."""
+    from_offset: int | None = None
+    """First offset, the same in each partition."""
+    until_offset: int | None = None
+    """First offset that is left out, the same in each partition."""
+    from_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """First offsets of some partitions, over ``from_offset``."""
+    until_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """First offsets that are left out, over ``until_offset``."""
+
+    @property
+    def chosen(self) -> list[TopicPartition]:
+        """The partitions that bounds of their own were given for; empty without such bounds."""
+        return sorted(p for p in {*self.from_offsets, *self.until_offsets} if self._means(p))
+
+    def _means(self, partition: TopicPartition) -> bool:
+        is_topic = self.topic is None or self.topic == partition.topic
+        return is_topic and (not self.partitions or partition.partition in self.partitions)
+
+    def __str__(self) -> str:
+        """``alog, partitions 0, 3, from 300 until where counting stands``."""
+        if self.from_offsets or self.until_offsets:
+            bounds = [
+                f"{p} [{self.from_offsets.get(p, '…')}, {self.until_offsets.get(p, '…')})"
+                for p in self.chosen
+            ]
+            return "by file: " + ", ".join(bounds)
+        start = "what Kafka still holds" if self.from_offset is None else str(self.from_offset)
+        until = "where counting stands" if self.until_offset is None else str(self.until_offset)
+        return f"{_where(self.topic, self.partitions)}, from {start} until {until}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimesAsked:
+    """Records by the times that Kafka has of them."""
+
+    since: datetime
+    """The first record at or after this aware time is the first that is counted."""
+    before: datetime
+    """The first record at or after this one is the first that is left out."""
+    topic: str | None = None
+    """The topic; all topics of the pipeline when None."""
+    partitions: tuple[int, ...] = ()
+    """Partitions; all that were counted when empty."""
+
+    def __post_init__(self) -> None:
+        if self.since.tzinfo is None or self.before.tzinfo is None:
+            raise ReplayRefusedError(
+                "a record's time needs its zone", next_step="such as 2026-11-20T14:05:00Z"
+            )
+        if self.since >= self.before:
+            raise ReplayRefusedError(
+                f"{self.since.isoformat()} is not before {self.before.isoformat()}",
+                next_step="the earlier time comes first",
+            )
+
+    def __str__(self) -> str:
+        """``alog, all partitions, records since … before …``."""
+        return (
+            f"{_where(self.topic, self.partitions)}, records since {self.since.isoformat()} before "
+            f"{self.before.isoformat()}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchAsked:
+    """What a batch has counted, and whatever has replaced it since."""
+
+    batch_id: int
+    """The ledger's key."""
+
+    def __str__(self) -> str:
+        """``batch 42``."""
+        return f"batch {self.batch_id}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MinutesAsked:
+    """Every segment that has counted lines for some minutes of the lines' own clock."""
+
+    first: str
+    """``YYYY-MM-DD HH:MM``."""
+    last: str
+    """The last minute, itself included."""
+
+    def __post_init__(self) -> None:
+        for text in (self.first, self.last):
+            try:
+                datetime.strptime(text, "%Y-%m-%d %H:%M")  # noqa: DTZ007 - a log's clock has no zone
+            except ValueError:
+                raise ReplayRefusedError(
+                    f"{text!r} is no minute", next_step="write it as 2026-11-20 14:05"
+                ) from None
+        if self.first > self.last:
+            raise ReplayRefusedError(
+                f"{self.first} is after {self.last}", next_step="the earlier minute comes first"
+            )
+
+    def __str__(self) -> str:
+        """``minute 2026-11-20 14:05``."""
+        if self.first == self.last:
+            return f"minute {self.first}"
+        return f"minutes {self.first} to {self.last}"
+
+
+Request = RangesAsked | BoundsAsked | TimesAsked | BatchAsked | MinutesAsked
+
+
+def read_bounds(path: Path) -> dict[TopicPartition, int]:
+    """Offsets by partition from the CSV that ``kafka-consumer-groups --export`` writes.
+
+    Lines are ``topic,partition,offset``; with more groups in it, ``group,topic,partition,offset``.
+
+    Raises:
+        ReplayRefusedError: The file cannot be read, or a line is none of these; with its number.
+    """
+    bounds: dict[TopicPartition, int] = {}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            for number, line in enumerate(csv.reader(file), start=1):
+                if line:
+                    partition, offset = _bound(line, f"{path}, line {number}")
+                    if bounds.setdefault(partition, offset) != offset:
+                        raise ReplayRefusedError(
+                            f"{path}, line {number}: {partition} has two different offsets",
+                            next_step="export one group alone",
+                        )
+    except (OSError, UnicodeDecodeError) as error:
+        raise ReplayRefusedError(
+            f"{path} cannot be read: {error}", next_step="name another file"
+        ) from error
+    if not bounds:
+        raise ReplayRefusedError(f"{path} holds no offsets", next_step="name another file")
+    return bounds
+
+
+def _bound(line: list[str], where: str) -> tuple[TopicPartition, int]:
+    match [text.strip() for text in line][-3:]:
+        case [topic, partition, offset] if topic and partition.isdecimal() and offset.isdecimal():
+            return TopicPartition(topic=topic, partition=int(partition)), int(offset)
+    raise ReplayRefusedError(
+        f"{where}: {','.join(line)!r} is not topic,partition,offset",
+        next_step="write the file with: kafka-consumer-groups --reset-offsets … --export",
+    )
+
+
+def _where(topic: str | None, partitions: tuple[int, ...]) -> str:
+    numbers = ", ".join(map(str, partitions))
+    return f"{topic or 'all topics'}, {f'partitions {numbers}' if numbers else 'all partitions'}"

@@ -1,0 +1,379 @@
+"""Replays on real Kafka, MySQL and Spark: a range that is counted again replaces what it gave."""
+
+import threading
+from collections.abc import Sequence
+from contextlib import closing, nullcontext
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tally.errors import DataLossError, FencedError, OvertakenError, ReplayRefusedError
+from tally.ledger.batches import abandon
+from tally.minute import Ran
+from tally.model import OffsetRange
+from tally.mysql import transaction
+from tally.replay import (
+    Preview,
+    preview_replay,
+    replan_batch,
+    request_replay,
+    run_replay,
+)
+from tally.replay_request import (
+    BatchAsked,
+    BoundsAsked,
+    MinutesAsked,
+    RangesAsked,
+    Request,
+    TimesAsked,
+)
+from tests.world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.stack, pytest.mark.spark]
+
+ERROR = "2017-07-30 14:09:08 ERROR some message"
+LATER = "2017-07-30 15:00:00 ERROR some message"
+WARN = "2017-07-30 14:09:08 WARN some message"
+
+
+def asked(world: World, *spans: tuple[int, int], partition: int = 0) -> RangesAsked:
+    """Ranges of one partition."""
+    return RangesAsked(
+        ranges=tuple(
+            OffsetRange(partition=world.partition(partition), from_offset=a, until_offset=b)
+            for a, b in spans
+        )
+    )
+
+
+def preview(world: World, request: Request) -> Preview:
+    """What a replay would do."""
+    return preview_replay(world.settings, world.name, request)
+
+
+def request(world: World, request: Request) -> int:
+    """Write a replay down."""
+    shown = preview(world, request)
+    return request_replay(world.settings, shown, reason="a test").replay_id
+
+
+def run(world: World, replay_id: int, spark: "SparkSession") -> list[Ran]:
+    """Count what is left of it."""
+    return list(run_replay(world.settings, replay_id, lambda: nullcontext(spark)))
+
+
+def replay(world: World, spark: "SparkSession", what: Request) -> list[Ran]:
+    """Request and run."""
+    return run(world, request(world, what), spark)
+
+
+def widened(shown: Preview) -> list[str]:
+    """What would be read."""
+    return [str(r).split(" ", 1)[1] for r in shown.plan.widened]
+
+
+def count_minutes(world: World, spark: "SparkSession", *batches: Sequence[str]) -> None:
+    """A batch for each list of lines."""
+    for lines in batches:
+        world.produce(lines)
+        assert world.minute(spark) is not None
+
+
+def states(world: World) -> list[tuple[int, int, str]]:
+    """Range and state of each segment, oldest first."""
+    return [(s["from_offset"], s["until_offset"], s["state"]) for s in world.segments()]
+
+
+def test_a_replay_with_another_level_counts_as_a_fresh_start_would(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Old counts go, new ones come, also where a minute gains, loses or disappears."""
+    count_minutes(world, spark, [ERROR, WARN, WARN], [LATER, WARN], [ERROR])
+    assert world.counts() == {"2017-07-30 14:09": 2, "2017-07-30 15:00": 1}
+    world.configure(levels=["WARN"])
+    done = replay(world, spark, BoundsAsked())
+    assert [ran.committed for ran in done] == [True]
+    assert world.counts() == {"2017-07-30 14:09": 3}
+    assert states(world)[-1] == (0, 6, "live")
+    assert [state for _, _, state in states(world)[:-1]] == ["superseded"] * 3
+    assert world.offsets()[0] == (0, 6)
+    assert world.audit().holds
+
+
+def test_a_range_is_widened_to_whole_segments(world: World, spark: "SparkSession") -> None:
+    """What touches a segment replaces it; its neighbour stays."""
+    count_minutes(world, spark, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3)
+    shown = preview(world, asked(world, (4, 5)))
+    assert widened(shown) == ["[3, 6)"]
+    assert (shown.minutes, shown.first_minute) == (1, "2017-07-30 14:09")
+    assert widened(preview(world, asked(world, (2, 4)))) == ["[0, 6)"]
+    world.configure(levels=["WARN"])
+    replay(world, spark, asked(world, (4, 5)))
+    assert world.counts() == {"2017-07-30 14:09": 6}
+    assert world.audit().holds
+
+
+def test_dead_letters_that_a_corrected_format_understands_become_lines(
+    world: World, spark: "SparkSession"
+) -> None:
+    """The old dead letters go with what they belonged to."""
+    lines = ["2017-07-30 14:09:08,123 ERROR [main] x", ERROR]
+    world.configure(line_format="zookeeper")
+    count_minutes(world, spark, lines)
+    assert len(world.dead_letters()) == 2
+    world.configure(line_format="log4j")
+    replay(world, spark, BoundsAsked())
+    assert world.counts() == {"2017-07-30 14:09": 2}
+    assert world.dead_letters() == []
+    assert world.audit().holds
+
+
+def test_offsets_below_the_start_are_counted_for_the_first_time(
+    world: World, spark: "SparkSession"
+) -> None:
+    """A first-time backfill adds; asked for twice it replaces itself; mixed it does both."""
+    world.produce([ERROR] * 5)
+    world.configure(start="latest")
+    world.plan()
+    count_minutes(world, spark, [LATER] * 2)
+    assert world.offsets()[0] == (5, 7)
+    shown = preview(world, asked(world, (1, 3)))
+    assert shown.uncounted == 2
+    replay(world, spark, asked(world, (1, 3)))
+    assert world.counts() == {"2017-07-30 14:09": 2, "2017-07-30 15:00": 2}
+    replay(world, spark, asked(world, (0, 7)))
+    assert world.counts() == {"2017-07-30 14:09": 5, "2017-07-30 15:00": 2}
+    assert world.offsets()[0] == (5, 7)
+    assert world.audit().holds
+
+
+def test_what_cannot_be_counted_again_is_refused(world: World, spark: "SparkSession") -> None:
+    """Beyond the ledger, gone from Kafka, unknown partitions: nothing is written."""
+    count_minutes(world, spark, [ERROR] * 3, [ERROR] * 3)
+    with pytest.raises(ReplayRefusedError, match="counted up to 6"):
+        request(world, asked(world, (4, 7)))
+    with pytest.raises(ReplayRefusedError, match="not counted this partition"):
+        request(world, asked(world, (0, 1), partition=7))
+    with pytest.raises(ReplayRefusedError, match="no partition 9"):
+        preview(world, BoundsAsked(topic=world.topic, partitions=(9,)))
+    with pytest.raises(ReplayRefusedError, match="from must be smaller"):
+        preview(world, BoundsAsked(from_offset=4, until_offset=4))
+    with pytest.raises(ReplayRefusedError, match="has not counted the topic"):
+        preview(world, BoundsAsked(topic="other"))
+    world.delete_records(0, 2)
+    with pytest.raises(ReplayRefusedError, match=r"nothing before 2; what was counted stays"):
+        request(world, asked(world, (2, 3)))
+    assert world.rows("select * from replay where pipeline = %s", (world.name,)) == []
+    assert widened(preview(world, BoundsAsked())) == ["[3, 6)"]
+    assert world.counts() == {"2017-07-30 14:09": 6}
+
+
+def test_records_that_go_between_request_and_run_leave_the_old_counts(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Retention is faster: the replay fails, what was counted stays."""
+    count_minutes(world, spark, [ERROR] * 3)
+    replay_id = request(world, BoundsAsked())
+    world.delete_records(0, 1)
+    with pytest.raises(DataLossError):
+        run(world, replay_id, spark)
+    assert world.counts() == {"2017-07-30 14:09": 3}
+    with transaction(world.settings.mysql) as tx:
+        abandon(tx, world.batches()[-1]["batch_id"], by="a person", reason="gone")
+    assert replay_state(world, replay_id) == "cancelled"
+    assert world.audit().holds
+
+
+def replay_state(world: World, replay_id: int) -> str:
+    """Where a replay stands."""
+    rows = world.rows("select state from replay where replay_id = %s", (replay_id,))
+    return str(rows[0]["state"])
+
+
+def test_a_large_request_is_cut_and_goes_on_where_it_stopped(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Batches commit one by one; a batch that is run twice changes nothing."""
+    count_minutes(world, spark, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3)
+    world.configure(levels=["WARN"], max_records_per_partition=6)
+    replay_id = request(world, BoundsAsked())
+    batches = [b["batch_id"] for b in world.batches() if b["replay_id"] == replay_id]
+    assert len(batches) == 2
+    world.run(batches[0], spark)
+    assert world.counts() == {"2017-07-30 14:09": 6}
+    assert not world.run(batches[0], spark).committed
+    assert replay_state(world, replay_id) == "open"
+    assert [ran.batch.batch_id for ran in run(world, replay_id, spark)] == batches[1:]
+    assert world.counts() == {}
+    assert replay_state(world, replay_id) == "done"
+    assert run(world, replay_id, spark) == []
+    assert world.audit().holds
+
+
+def test_of_two_replays_of_one_range_each_counts_once(world: World, spark: "SparkSession") -> None:
+    """The second one finds its segments replaced, plans anew and replaces the first one's."""
+    count_minutes(world, spark, [ERROR] * 3, [ERROR] * 3)
+    first = request(world, asked(world, (0, 3)))
+    second = request(world, BoundsAsked())
+    run(world, first, spark)
+    batch_id = world.batches()[-1]["batch_id"]
+    with pytest.raises(OvertakenError, match="another replay came first"):
+        world.run(batch_id, spark)
+    assert len(run(world, second, spark)) == 1
+    assert world.counts() == {"2017-07-30 14:09": 6}
+    assert (replay_state(world, first), replay_state(world, second)) == ("done", "done")
+    with pytest.raises(FencedError, match="abandoned"):
+        replan_batch(world.settings, batch_id)
+    assert world.audit().holds
+
+
+def test_two_backfills_of_the_same_uncounted_offsets_count_them_once(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Nothing is there to be replaced, so the ledger looks whether somebody was faster."""
+    world.produce([ERROR] * 5)
+    world.configure(start="latest")
+    world.plan()
+    first, second = (request(world, asked(world, (1, 4))) for _ in range(2))
+    run(world, first, spark)
+    with pytest.raises(OvertakenError, match="meanwhile"):
+        world.run(world.batches()[-1]["batch_id"], spark)
+    run(world, second, spark)
+    assert world.counts() == {"2017-07-30 14:09": 3}
+    assert world.audit().holds
+
+
+def test_minute_batches_go_on_beside_a_replay(world: World, spark: "SparkSession") -> None:
+    """A planned replay keeps nobody from counting what is new, and the other way round."""
+    count_minutes(world, spark, [ERROR] * 3)
+    replay_id = request(world, BoundsAsked())
+    count_minutes(world, spark, [ERROR] * 2)
+    planned = world.plan()
+    run(world, replay_id, spark)
+    assert planned.batch is None
+    assert world.counts() == {"2017-07-30 14:09": 5}
+    assert world.offsets()[0] == (0, 5)
+    assert world.audit().holds
+
+
+def test_what_was_shown_is_what_is_done(world: World, spark: "SparkSession") -> None:
+    """A preview that is not true any more is not carried out."""
+    count_minutes(world, spark, [ERROR] * 3)
+    shown = preview(world, BoundsAsked())
+    replay(world, spark, BoundsAsked())
+    with pytest.raises(ReplayRefusedError, match="not what you saw"):
+        request_replay(world.settings, shown, reason="a test")
+
+
+def test_ranges_are_found_by_batch_minute_and_record_time(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Each leads to the segments that are live now, whatever replaced the first ones."""
+    count_minutes(world, spark, [ERROR] * 2)
+    between = datetime.now(UTC)
+    while datetime.now(UTC) < between + timedelta(milliseconds=20):
+        pass
+    count_minutes(world, spark, [LATER] * 3)
+    first = world.batches()[0]["batch_id"]
+    assert widened(preview(world, BatchAsked(batch_id=first))) == ["[0, 2)"]
+    minute = MinutesAsked(first="2017-07-30 15:00", last="2017-07-30 15:00")
+    assert widened(preview(world, minute)) == ["[2, 5)"]
+    since = between + timedelta(milliseconds=10)
+    later = TimesAsked(since=since, before=since + timedelta(hours=1))
+    assert widened(preview(world, later)) == ["[2, 5)"]
+    hour = timedelta(hours=1)
+    nothing = preview(world, TimesAsked(since=since + hour, before=since + 2 * hour))
+    assert nothing.plan.batches == ()
+    assert "nothing that was counted is as late" in nothing.notes[0]
+    replay(world, spark, BoundsAsked())
+    assert widened(preview(world, BatchAsked(batch_id=first))) == ["[0, 5)"]
+    assert preview(world, BatchAsked(batch_id=987654321)).plan.batches == ()
+
+
+def test_accepted_losses_that_came_back_can_be_counted(world: World, spark: "SparkSession") -> None:
+    """Kafka holds the records after all: the loss is none any more."""
+    count_minutes(world, spark, [ERROR] * 2)
+    world.produce([ERROR] * 3)
+    # As if retention had passed and a person had accepted it, and the records were restored then.
+    world.execute(
+        "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset, state,"
+        " detected_at, decided_at, decided_by, reason)"
+        " select incarnation_id, 0, 2, 5, 'accepted', now(), now(), 'a person', 'gone'"
+        " from topic_incarnation where pipeline = %s",
+        (world.name,),
+    )
+    world.execute(
+        "update partition_offset o join topic_incarnation i using (incarnation_id)"
+        " set next_offset = 5 where pipeline = %s and partition_id = 0",
+        (world.name,),
+    )
+    assert world.audit().holds
+    shown = preview(world, asked(world, (3, 4)))
+    assert widened(shown) == ["[2, 5)"]
+    assert shown.uncounted == 3
+    replay(world, spark, asked(world, (3, 4)))
+    assert world.counts() == {"2017-07-30 14:09": 5}
+    assert world.rows(
+        "select l.state from lost_range l join topic_incarnation i"
+        " using (incarnation_id) where i.pipeline = %s",
+        (world.name,),
+    ) == [{"state": "restored"}]
+    assert world.audit().holds
+
+
+def test_compaction_since_the_first_count_erases_nothing(
+    world: World, spark: "SparkSession"
+) -> None:
+    """A sparse range that holds fewer records now than were counted is not replaced."""
+    world.configure(offsets="sparse")
+    producer = world.producer(**{"transactional.id": world.name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for _ in range(3):
+        producer.produce(world.topic, value=ERROR, partition=0)
+    producer.commit_transaction(30)
+    assert world.minute(spark) is not None
+    # As if its fourth offset, the transaction's marker, had held a record then.
+    world.execute(
+        "update segment s join batch b using (batch_id) set s.records = 4, s.unmatched = 1"
+        " where b.pipeline = %s",
+        (world.name,),
+    )
+    with pytest.raises(DataLossError, match="3 records, 4 were counted"):
+        replay(world, spark, BoundsAsked())
+    assert world.counts() == {"2017-07-30 14:09": 3}
+    assert [state for _, _, state in states(world)] == ["live", "planned"]
+
+
+def test_a_reader_never_sees_half_a_replay(world: World, spark: "SparkSession") -> None:
+    """Polled all the while, the table has the old sum or the new one."""
+    lines = [
+        f"2017-07-30 {hour:02}:{minute:02}:00 ERROR x" for hour in range(24) for minute in range(60)
+    ]
+    count_minutes(world, spark, lines, [line.replace("ERROR", "WARN") for line in lines])
+    world.configure(levels=["ERROR", "WARN"])
+    replay_id = request(world, BoundsAsked())
+    seen: set[int] = set()
+    done = threading.Event()
+
+    def poll() -> None:
+        with closing(world.connect(autocommit=True)) as connection, connection.cursor() as cursor:
+            while not done.is_set():
+                cursor.execute(f"select sum(log_count) as total from `{world.name}`")
+                row = cursor.fetchone()
+                seen.add(int(row["total"]))
+
+    reader = threading.Thread(target=poll)
+    reader.start()
+    try:
+        run(world, replay_id, spark)
+    finally:
+        done.set()
+        reader.join()
+    assert seen <= {1440, 2880}
+    assert 1440 in seen
+    assert sum(world.counts().values()) == 2880
