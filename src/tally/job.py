@@ -9,7 +9,7 @@ from types import FrameType
 import click
 
 from tally.errors import TallyError
-from tally.minute import run_batch
+from tally.replay import run_replay_batch
 from tally.settings import load_settings
 from tally.spark import spark_session
 
@@ -23,6 +23,8 @@ log = logging.getLogger("tally.job")
 def main(batch_id: int) -> None:
     """Count one planned batch and commit it.
 
+    A replay's batch that another replay was faster than is planned anew and counted then.
+
     The configuration comes from TALLY_CONFIG or ./tally.toml, secrets also from the environment
     or TALLY_SECRETS_FILE.
     """
@@ -31,15 +33,15 @@ def main(batch_id: int) -> None:
         settings = load_settings()
         if settings.spark.is_connect:
             signal.signal(signal.SIGTERM, _leave)
-        ran = run_batch(
-            settings, batch_id, partial(spark_session, settings.spark, f"tally {batch_id}")
-        )
+        session = partial(spark_session, settings.spark, f"tally {batch_id}")
+        done = run_replay_batch(settings, batch_id, session)
     except TallyError as error:
         click.echo(str(error), err=True)
         sys.exit(error.exit_code)
-    records = sum(totals.records for totals in ran.totals.values())
-    outcome = f"committed {records} records" if ran.committed else "was committed before"
-    click.echo(f"batch {batch_id} {outcome}")
+    for ran in done:
+        records = sum(totals.records for totals in ran.totals.values())
+        outcome = f"committed {records} records" if ran.committed else "was committed before"
+        click.echo(f"batch {ran.batch.batch_id} {outcome}")
 
 
 def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001

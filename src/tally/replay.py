@@ -12,7 +12,7 @@ from typing import Final
 from tally import __version__
 from tally.errors import FencedError, OvertakenError, ReplayRefusedError
 from tally.kafka import Kafka
-from tally.ledger import batches, positions, replays
+from tally.ledger import batches, positions, replay_runs, replays
 from tally.ledger.batches import Requester
 from tally.minute import Ran, SparkFactory, run_batch, whoami
 from tally.model import BatchState, KafkaSnapshot, KnownTopic, OffsetRange, TopicPartition
@@ -113,6 +113,8 @@ def request_replay(
 ) -> Requested:
     """Write down exactly what a preview has shown.
 
+    A requester with a run id that has written this request down already is told what it wrote.
+
     Raises:
         ReplayRefusedError: It cannot be done, or it is not what was shown any more. Nothing is
             written.
@@ -128,6 +130,9 @@ def request_replay(
 
     def work(tx: Transaction) -> Requested:
         positions.lock_pipeline(tx, pipeline.name, pipeline.table)
+        written = replay_runs.find_replay_of_run(tx, pipeline.name, requester, preview.request)
+        if written is not None:
+            return Requested(replay_id=written[0], batch_ids=tuple(written[1]))
         known = positions.known_topics(tx, pipeline.name)
         if _plan(tx, pipeline, known, snapshot, preview.plan.asked) != preview.plan:
             raise ReplayRefusedError(
@@ -193,13 +198,18 @@ def run_replay(settings: Settings, replay_id: int, spark: SparkFactory) -> Itera
 def run_replay_batch(settings: Settings, batch_id: int, spark: SparkFactory) -> list[Ran]:
     """Count one batch of a replay; planned anew when another replay came first.
 
+    Any batch may be given: one that was planned anew before is counted as what took its place, one
+    that is no replay's as it is.
+
     Returns:
         What became of it: more than one when it had to be planned anew in other batches.
 
     Raises:
         As :func:`run_replay`.
     """
-    todo, done, overtaken = [batch_id], [], 0
+    with transaction(settings.mysql, read_only=True) as tx:
+        todo = replay_runs.standing_for(tx, batch_id)
+    done, overtaken = [], 0
     while todo:
         try:
             done.append(run_batch(settings, todo[0], spark))

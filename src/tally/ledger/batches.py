@@ -197,10 +197,15 @@ def settle_replay(tx: Transaction, replay_id: int) -> None:
 
 def abandoned_error(tx: Transaction, batch_id: int) -> FencedError:
     """The error of an attempt whose batch was abandoned under it."""
-    row = tx.row("select abandoned_by, reason from batch where batch_id = %s", (batch_id,)) or {}
+    row = (
+        tx.row("select abandoned_by, reason, kind from batch where batch_id = %s", (batch_id,))
+        or {}
+    )
     return FencedError(
         f"batch {batch_id} was abandoned by {row.get('abandoned_by')}: {row.get('reason')}",
-        next_step="tally plan takes its offsets up again",
+        next_step="what it was to replace stays; tally replay asks for it anew"
+        if row.get("kind") == BatchKind.REPLAY
+        else "tally plan takes its offsets up again",
     )
 
 

@@ -27,9 +27,9 @@ class LossRecord:
     detected_at: datetime
     """When a plan first saw it (UTC)."""
     decided_at: datetime | None
-    """When it was accepted or found restored (UTC)."""
+    """When it was accepted, found restored, or last left open by a person (UTC)."""
     decided_by: str | None
-    """Who accepted it."""
+    """Who accepted it or left it open."""
     reason: str | None
     """Why."""
 
@@ -108,11 +108,49 @@ def accept_losses(
             (goes_on_at, loss.lost_range_id, stands_at),
         )
         if (accepted, moved) != (1, int(goes_on_at != stands_at)):
-            raise UsageError(
-                f"the loss of {loss.range} is not what you saw any more: it has grown, or somebody "
-                "else has decided it",
-                next_step=f"tally losses list {pipeline}",
-            )
+            raise _changed(pipeline, loss)
+
+
+def keep_blocked(
+    tx: Transaction, pipeline: str, seen: Sequence[LossRecord], *, by: str, reason: str
+) -> None:
+    """Write down that somebody has looked at open losses and lets them stay open.
+
+    Args:
+        tx: An open transaction that holds the pipeline's lock.
+        pipeline: The pipeline.
+        seen: The losses that the person decided on.
+        by: Who decided.
+        reason: Why.
+
+    Raises:
+        UsageError: One of them has grown or was decided by somebody else. Nothing is changed.
+    """
+    for loss in seen:
+        kept = tx.execute(
+            "update lost_range set decided_at = %s, decided_by = %s, reason = %s"
+            " where lost_range_id = %s and state = 'open' and cause = %s"
+            " and from_offset = %s and until_offset = %s",
+            (
+                datetime.now(UTC).replace(tzinfo=None),
+                by,
+                reason,
+                loss.lost_range_id,
+                loss.cause,
+                loss.range.from_offset,
+                loss.range.until_offset,
+            ),
+        )
+        if kept != 1:
+            raise _changed(pipeline, loss)
+
+
+def _changed(pipeline: str, loss: LossRecord) -> UsageError:
+    return UsageError(
+        f"the loss of {loss.range} is not what you saw any more: it has grown, or somebody "
+        "else has decided it",
+        next_step=f"tally losses list {pipeline}",
+    )
 
 
 def _offsets_of(loss: LossRecord) -> tuple[int, int]:

@@ -1,0 +1,105 @@
+"""Replays that run as tasks: which one a run has written down, which batches stand for another."""
+
+from dataclasses import dataclass
+
+from tally.ledger.batches import Requester, abandoned_error, find_batch
+from tally.model import Batch, BatchState, OffsetRange
+from tally.mysql import Transaction
+from tally.replay_planning import join_ranges
+
+
+def find_replay_of_run(
+    tx: Transaction, pipeline: str, requester: Requester, request: str
+) -> tuple[int, list[int]] | None:
+    """The replay that a run has written down for a request already; None when there is none.
+
+    Returns:
+        Its id and its batches as they were written down, in order, whatever became of them.
+    """
+    row = tx.row(
+        "select replay_id from replay where pipeline = %s and run_id = %s and requested_by = %s"
+        " and request = %s order by replay_id limit 1",
+        (pipeline, requester.run_id, requester.name, request[:1000]),
+    )
+    if row is None:
+        return None
+    # What is planned anew is planned by whoever counts, and carries no run id.
+    rows = tx.rows(
+        "select batch_id from batch where replay_id = %s and run_id = %s order by batch_id",
+        (row["replay_id"], requester.run_id),
+    )
+    return row["replay_id"], [item["batch_id"] for item in rows]
+
+
+def standing_for(tx: Transaction, batch_id: int) -> list[int]:
+    """The batches that count a batch's ranges now: itself, or those that were planned in its place.
+
+    Raises:
+        UnknownBatchError: The ledger has none of that id.
+        FencedError: It was abandoned, and nothing counts all of its ranges in its place.
+    """
+    batch = find_batch(tx, batch_id)
+    if batch.state is not BatchState.ABANDONED:
+        return [batch_id]
+    later = [find_batch(tx, number) for number in _later_in_replay(tx, batch)]
+    if not _cover(later, batch):
+        raise abandoned_error(tx, batch_id)
+    return [number.batch_id for number in later]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplayTotals:
+    """What the committed batches of a replay have read and found."""
+
+    records: int
+    """Records read."""
+    matched: int
+    """Lines counted."""
+    malformed: int
+    """Records that could not be understood."""
+    minutes: int
+    """Minutes that they have counted lines for."""
+
+
+def totals_of(tx: Transaction, replay_id: int) -> ReplayTotals:
+    """What was read and found so far; ranges that were replaced again since are among it."""
+    here = "from batch b join segment s using (batch_id)"
+    which = "where b.replay_id = %s and b.state = 'committed'"
+    found = tx.row(
+        "select coalesce(sum(s.records), 0) as records, coalesce(sum(s.matched), 0) as matched,"
+        f" coalesce(sum(s.malformed), 0) as malformed {here} {which}",
+        (replay_id,),
+    )
+    minutes = tx.row(
+        f"select count(distinct c.log_time) as minutes {here}"
+        f" join segment_count c using (segment_id) {which}",
+        (replay_id,),
+    )
+    return ReplayTotals(**{key: int(n) for key, n in {**(found or {}), **(minutes or {})}.items()})
+
+
+def _later_in_replay(tx: Transaction, batch: Batch) -> list[int]:
+    """Later batches of the same replay that share offsets with a batch, abandoned ones left out."""
+    rows = tx.rows(
+        "select distinct b.batch_id from segment o join segment s"
+        " on s.incarnation_id = o.incarnation_id and s.partition_id = o.partition_id"
+        " and s.from_offset < o.until_offset and o.from_offset < s.until_offset"
+        " join batch b on b.batch_id = s.batch_id"
+        " where o.batch_id = %s and b.replay_id = %s and b.batch_id > %s"
+        " and b.state <> 'abandoned' order by b.batch_id",
+        (batch.batch_id, batch.replay_id, batch.batch_id),
+    )
+    return [row["batch_id"] for row in rows]
+
+
+def _cover(others: list[Batch], batch: Batch) -> bool:
+    wide = join_ranges([s.range for other in others for s in other.segments], touching=True)
+    return all(any(_holds(w, s.range) for w in wide) for s in batch.segments)
+
+
+def _holds(outer: OffsetRange, inner: OffsetRange) -> bool:
+    return (
+        outer.partition == inner.partition
+        and outer.from_offset <= inner.from_offset
+        and inner.until_offset <= outer.until_offset
+    )
