@@ -1,7 +1,7 @@
 CREATE TABLE `batch` (
   `batch_id` bigint unsigned NOT NULL AUTO_INCREMENT,
   `pipeline` varchar(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
-  `kind` enum('ingest','replay') NOT NULL,
+  `kind` enum('ingest','replay','fold') NOT NULL,
   `state` enum('planned','committed','abandoned') NOT NULL DEFAULT 'planned',
   `attempt` int unsigned NOT NULL DEFAULT '0',
   `planned_at` datetime(6) NOT NULL,

@@ -39,6 +39,10 @@ _GRPC_DETAILS: Final = re.compile(r'^\s*details = "(.*)"$', re.MULTILINE)
 # they spread evenly over the offsets.
 _DEAD_LETTER_BYTES_PER_TASK: Final = 32 * 1024 * 1024
 
+# And the groups of one Spark task: so many at most.
+_GROUPS_PER_TASK: Final = 100_000
+_PARTS: Final = "spark.sql.shuffle.partitions"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counts:
@@ -84,6 +88,7 @@ def count_ranges(
         MalformedFloodError: More records are malformed than the pipeline allows.
     """
     with Spool[Contribution]() as contributions, Spool[DeadLetter]() as dead_letters:
+        _divide(spark, sum(r.offsets for r in ranges))
         tallies = {r.partition: _PartitionTally(r) for r in ranges}
         lines = _parsed(_read(spark, kafka, pipeline, ranges), pipeline, _topics(ranges))
         for row in _collect(_counted(lines), ranges):
@@ -191,6 +196,17 @@ def _read(
         .option("endingOffsets", json.dumps(ends))
         .load()
     )
+
+
+def _divide(spark: SparkSession, offsets: int) -> None:
+    """Let the groups come in parts that the driver can hold, though each line had its own minute.
+
+    Spark joins small parts again (:data:`tally.spark.SESSION_DEFAULTS` says up to which size), so
+    the usual batch of few minutes comes in one.
+    """
+    wanted = -(-offsets // _GROUPS_PER_TASK)
+    if int(spark.conf.get(_PARTS) or 0) < wanted:
+        spark.conf.set(_PARTS, str(wanted))
 
 
 def _topics(ranges: Sequence[OffsetRange]) -> list[str]:

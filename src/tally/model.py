@@ -11,10 +11,11 @@ from enum import StrEnum
 
 
 class BatchKind(StrEnum):
-    """``ingest`` moves the offsets, ``replay`` does not."""
+    """``ingest`` moves the offsets, ``replay`` does not, ``fold`` reads nothing at all."""
 
     INGEST = "ingest"
     REPLAY = "replay"
+    FOLD = "fold"
 
 
 class BatchState(StrEnum):

@@ -13,7 +13,13 @@ from tally.audit import Finding
 from tally.chunks import Chunk, join_segments, rounds, why_not_held
 from tally.errors import DataLossError
 from tally.kafka import Kafka
-from tally.ledger.reading import SegmentRecord, counts_of_segments, live_segments, still_live
+from tally.ledger.reading import (
+    SegmentRecord,
+    counts_of_segments,
+    folded_ranges,
+    live_segments,
+    still_live,
+)
 from tally.minute import SparkFactory, fingerprint
 from tally.model import KafkaSnapshot, OffsetRange, SegmentTotals, TopicPartition
 from tally.mysql import transaction
@@ -78,8 +84,9 @@ def recount(settings: Settings, name: str, spark: SparkFactory, progress: Progre
     pipeline = settings.pipeline(name)
     with transaction(settings.mysql, read_only=True) as tx:
         segments = live_segments(tx, name)
+        folded = folded_ranges(tx, name)
     kafka = Kafka(settings.kafka)
-    tally = _Tally()
+    tally = _Tally(unchecked=[Unchecked(range=r, cause="pruned") for r in folded])
     held = _keep_held(segments, _snapshot(kafka, pipeline, segments), tally)
     total = sum(segment.range.offsets for segment in held)
     if held:

@@ -60,9 +60,12 @@ RESERVED_TABLES = frozenset(
     {
         "batch",
         "dead_letter",
+        "folded_count",
         "lost_range",
         "partition_offset",
         "pipeline",
+        "replacement",
+        "replay",
         "segment",
         "segment_count",
         "topic_incarnation",

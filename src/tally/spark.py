@@ -30,14 +30,17 @@ LOOPBACK: Final = "127.0.0.1"
 # are longer than the interval of a batch.
 _POLL_TIMEOUT_MS: Final = 30_000
 
-_SESSION_DEFAULTS: Final[Mapping[str, str]] = {
+SESSION_DEFAULTS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "WARN",
     # The lines' own clock is text all the way; the zone is fixed so that nothing can shift it.
     "spark.sql.session.timeZone": "UTC",
-    # A group is a minute of a partition: a few thousand rows, seldom a million.
+    # A group is a minute of a partition: a few thousand rows, seldom a million. What the driver
+    # collects at a time is kept small: tally.counting asks for more parts than these when there may
+    # be many groups, and Spark joins them up to this size.
     "spark.sql.shuffle.partitions": "8",
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "2m",
     "spark.sql.redaction.options.regex": "(?i)url|jaas|password|secret",
     # Idle consumers hold their buffers; a batch job needs each of them once.
     "spark.kafka.consumer.cache.timeout": "30s",
@@ -60,7 +63,7 @@ def connector_jars(jars_dir: Path) -> list[Path]:
 
 def session_options(settings: SparkSettings) -> dict[str, str]:
     """Spark's configuration for a session of Tally's, the connector's jars included."""
-    options = dict(_SESSION_DEFAULTS)
+    options = dict(SESSION_DEFAULTS)
     if settings.is_connect:  # the server was started with its own jars
         return options | settings.conf
     if _is_local(settings):

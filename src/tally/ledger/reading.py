@@ -17,8 +17,8 @@ from tally.model import (
 from tally.mysql import Row, Transaction
 
 _BATCHES = """
-    select b.batch_id, b.pipeline, b.kind, b.state, b.attempt, b.planned_at, b.planned_version,
-           b.requested_by, b.run_id, b.claimed_at, b.claimed_by, b.committed_at,
+    select b.batch_id, b.pipeline, b.kind, b.replay_id, b.state, b.attempt, b.planned_at,
+           b.planned_version, b.requested_by, b.run_id, b.claimed_at, b.claimed_by, b.committed_at,
            b.committed_version, b.format_fingerprint, b.abandoned_at, b.abandoned_by, b.reason,
            count(s.segment_id) as segments, sum(s.until_offset - s.from_offset) as offsets,
            sum(s.records) as records, sum(s.matched) as matched,
@@ -45,6 +45,8 @@ class BatchRecord:
     """The pipeline it belongs to."""
     kind: BatchKind
     """Whether it moves offsets."""
+    replay_id: int | None
+    """The replay that it is part of; None for an ingest batch."""
     state: BatchState
     """Where it stands."""
     attempt: int
@@ -163,6 +165,7 @@ def last_committed(tx: Transaction, pipeline: str) -> BatchRecord | None:
     """The batch that was committed last; None before the first."""
     row = tx.row(
         "select batch_id from batch where pipeline = %s and state = 'committed'"
+        " and kind <> 'fold'"
         " order by committed_at desc, batch_id desc limit 1",
         (pipeline,),
     )
@@ -186,6 +189,25 @@ def live_segments(tx: Transaction, pipeline: str) -> list[SegmentRecord]:
         (pipeline,),
     )
     return [_segment(row) for row in rows]
+
+
+def folded_ranges(tx: Transaction, pipeline: str) -> list[OffsetRange]:
+    """What is in the result and was folded away, in order of topic and partition."""
+    rows = tx.rows(
+        "select i.topic, s.partition_id, s.from_offset, s.until_offset"
+        " from segment s join topic_incarnation i using (incarnation_id)"
+        " where i.pipeline = %s and s.state = 'folded'"
+        " order by i.topic, s.partition_id, s.from_offset",
+        (pipeline,),
+    )
+    return [
+        OffsetRange(
+            partition=TopicPartition(topic=row["topic"], partition=row["partition_id"]),
+            from_offset=row["from_offset"],
+            until_offset=row["until_offset"],
+        )
+        for row in rows
+    ]
 
 
 def count_minutes(tx: Transaction, batch_id: int) -> int:

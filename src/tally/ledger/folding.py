@@ -1,0 +1,233 @@
+"""Folding: what nothing can replace any more is kept as one range and one sum per minute."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tally.ledger.batches import Requester
+from tally.model import TopicPartition
+from tally.mysql import Row, Transaction
+
+# Segments that one transaction folds; it holds their rows and those of their minutes.
+SEGMENTS_PER_FOLD = 1_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Foldable:
+    """A partition of one incarnation of a topic, and where folding must stop."""
+
+    incarnation_id: int
+    """The ledger's key of the incarnation."""
+    partition: TopicPartition
+    """Which partition."""
+    is_current: bool
+    """Whether the ledger still follows that incarnation."""
+    topic_id: str
+    """Kafka's id of the topic."""
+    cluster_id: str
+    """Id of the cluster it was seen on."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Folded:
+    """What one transaction has folded, or removed."""
+
+    segments: int = 0
+    """Live segments that became part of a folded one."""
+    rows: int = 0
+    """Rows of the ledger that are gone: segments, contributions, dead letters, batches."""
+
+    def __add__(self, other: "Folded") -> "Folded":
+        return Folded(segments=self.segments + other.segments, rows=self.rows + other.rows)
+
+
+def foldable_partitions(tx: Transaction, pipeline: str) -> list[Foldable]:
+    """Every partition that the pipeline has ever counted, retired incarnations included."""
+    rows = tx.rows(
+        "select i.incarnation_id, i.topic, i.topic_id, i.cluster_id,"
+        " i.state = 'current' as is_current, o.partition_id"
+        " from topic_incarnation i join partition_offset o using (incarnation_id)"
+        " where i.pipeline = %s order by i.incarnation_id, o.partition_id",
+        (pipeline,),
+    )
+    return [
+        Foldable(
+            incarnation_id=row["incarnation_id"],
+            partition=TopicPartition(topic=row["topic"], partition=row["partition_id"]),
+            is_current=bool(row["is_current"]),
+            topic_id=row["topic_id"],
+            cluster_id=row["cluster_id"],
+        )
+        for row in rows
+    ]
+
+
+def fold_partition(
+    tx: Transaction,
+    pipeline: str,
+    where: Foldable,
+    requester: Requester,
+    *,
+    before: int | None,
+    cutoff: datetime,
+) -> Folded:
+    """Fold the oldest live segments of a partition, a thousand at most.
+
+    Steps, all in the caller's transaction:
+
+    1. lock the partition, so that no replay adds offsets meanwhile, and choose the segments,
+    2. add their contributions to the folded ones,
+    3. write one segment for each run of neighbours, folded ones before them included,
+    4. delete what it stands for.
+
+    Args:
+        tx: An open transaction.
+        pipeline: The pipeline.
+        where: The partition.
+        requester: Who asks.
+        before: Only segments that end here at the latest: the first offset that Kafka holds. None
+            for a retired incarnation, of which Kafka holds nothing.
+        cutoff: Only segments that were committed before (UTC, without its zone).
+    """
+    # 1
+    key = (where.incarnation_id, where.partition.partition)
+    tx.row(
+        "select next_offset from partition_offset"
+        " where incarnation_id = %s and partition_id = %s for update",
+        key,
+    )
+    chosen = tx.rows(
+        "select s.segment_id, s.from_offset, s.until_offset"
+        " from segment s join batch b using (batch_id)"
+        " where s.incarnation_id = %s and s.partition_id = %s and s.state = 'live'"
+        " and b.committed_at < %s and s.until_offset <= %s"
+        # What a planned replay is to replace is left to it.
+        " and not exists (select 1 from replacement r join segment n on n.segment_id = r.segment_id"
+        "   where r.replaced_id = s.segment_id and n.state = 'planned')"
+        f" order by s.live_from limit {SEGMENTS_PER_FOLD} for update",
+        (*key, cutoff, 2**63 - 1 if before is None else before),
+    )
+    if not chosen:
+        return Folded()
+    ids = [row["segment_id"] for row in chosen]
+    # 2
+    tx.execute(
+        "insert into folded_count (pipeline, log_time, log_count)"
+        " select %s, `_sums`.log_time, `_sums`.log_count from ("
+        "   select log_time, sum(log_count) as log_count from segment_count"
+        "   where segment_id in %s group by log_time"
+        " ) as `_sums` order by `_sums`.log_time"
+        " on duplicate key update log_count = folded_count.log_count + `_sums`.log_count",
+        (pipeline, ids),
+    )
+    rows = tx.execute("delete from segment_count where segment_id in %s", (ids,))
+    rows += tx.execute("delete from dead_letter where segment_id in %s", (ids,))
+    # 3 and 4
+    for run in _runs(tx, key, chosen):
+        rows += _replace_by_one(tx, run, _insert_fold(tx, pipeline, requester))
+    return Folded(segments=len(ids), rows=rows)
+
+
+def _runs(tx: Transaction, key: tuple[int, int], chosen: Sequence[Row]) -> list[list[Row]]:
+    """Neighbours together, with the folded segment that ends where the first of them begins."""
+    runs: list[list[Row]] = []
+    for row in chosen:
+        if runs and runs[-1][-1]["until_offset"] == row["from_offset"]:
+            runs[-1].append(row)
+            continue
+        before = tx.row(
+            "select segment_id, from_offset, until_offset from segment where incarnation_id = %s"
+            " and partition_id = %s and live_until = %s and state = 'folded' for update",
+            (*key, row["from_offset"]),
+        )
+        runs.append([row] if before is None else [before, row])
+    return runs
+
+
+def _insert_fold(tx: Transaction, pipeline: str, requester: Requester) -> int:
+    """A batch for one folded segment; it is committed with the transaction."""
+    now = datetime.now(UTC).replace(tzinfo=None)
+    return tx.insert(
+        "insert into batch (pipeline, kind, state, attempt, planned_at, planned_version,"
+        " requested_by, run_id, committed_at, committed_version)"
+        " values (%s, 'fold', 'committed', 1, %s, %s, %s, %s, %s, %s)",
+        (
+            pipeline,
+            now,
+            requester.version,
+            requester.name,
+            requester.run_id,
+            now,
+            requester.version,
+        ),
+    )
+
+
+def _replace_by_one(tx: Transaction, run: Sequence[Row], batch_id: int) -> int:
+    ids = [row["segment_id"] for row in run]
+    # Planned first: no two live segments may begin or end at one offset.
+    segment_id = tx.insert(
+        "insert into segment (batch_id, incarnation_id, partition_id, from_offset, until_offset,"
+        " records, matched, unmatched, malformed, first_offset, last_offset)"
+        " select %s, min(incarnation_id), min(partition_id), min(from_offset), max(until_offset),"
+        " sum(records), sum(matched), sum(unmatched), sum(malformed), min(first_offset),"
+        " max(last_offset) from segment where segment_id in %s",
+        (batch_id, ids),
+    )
+    tx.execute("update segment set superseded_by = %s where superseded_by in %s", (segment_id, ids))
+    rows = tx.execute(
+        "delete from replacement where segment_id in %s or replaced_id in %s", (ids, ids)
+    )
+    rows += tx.execute("delete from segment where segment_id in %s", (ids,))
+    tx.execute("update segment set state = 'folded' where segment_id = %s", (segment_id,))
+    return rows
+
+
+def forget_history(tx: Transaction, pipeline: str, cutoff: datetime) -> Folded:
+    """Delete what no longer says anything about the result, a thousand rows of a kind at most.
+
+    That is: segments that were replaced before the cutoff, with what they had contributed; batches
+    that were abandoned before it; batches without segments.
+    """
+    superseded = _ids(
+        tx,
+        "select o.segment_id as id from segment o join segment n on n.segment_id = o.superseded_by"
+        " join batch b on b.batch_id = n.batch_id"
+        " where b.pipeline = %s and b.committed_at < %s and o.state = 'superseded'"
+        # Only what nothing points at: the older ones of a chain go first.
+        " and not exists (select 1 from segment p where p.superseded_by = o.segment_id)"
+        f" limit {SEGMENTS_PER_FOLD}",
+        (pipeline, cutoff),
+    )
+    abandoned = _ids(
+        tx,
+        "select s.segment_id as id from segment s join batch b using (batch_id)"
+        " join partition_offset o using (incarnation_id, partition_id)"
+        " where b.pipeline = %s and b.state = 'abandoned' and b.abandoned_at < %s"
+        # What was planned behind the ledger's offset says what an adoption has lost.
+        f" and s.until_offset <= o.next_offset limit {SEGMENTS_PER_FOLD}",
+        (pipeline, cutoff),
+    )
+    rows = 0
+    if gone := superseded + abandoned:
+        rows += tx.execute("delete from segment_count where segment_id in %s", (gone,))
+        rows += tx.execute("delete from dead_letter where segment_id in %s", (gone,))
+        rows += tx.execute(
+            "delete from replacement where segment_id in %s or replaced_id in %s", (gone, gone)
+        )
+        rows += tx.execute("delete from segment where segment_id in %s", (gone,))
+    empty = _ids(
+        tx,
+        "select b.batch_id as id from batch b where b.pipeline = %s and b.state <> 'planned'"
+        " and (b.kind = 'fold' or coalesce(b.committed_at, b.abandoned_at) < %s)"
+        " and not exists (select 1 from segment s where s.batch_id = b.batch_id)"
+        f" limit {SEGMENTS_PER_FOLD}",
+        (pipeline, cutoff),
+    )
+    if empty:
+        rows += tx.execute("delete from batch where batch_id in %s", (empty,))
+    return Folded(rows=rows)
+
+
+def _ids(tx: Transaction, statement: str, parameters: Sequence[object]) -> list[int]:
+    return [row["id"] for row in tx.rows(statement, parameters)]

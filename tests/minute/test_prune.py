@@ -1,0 +1,155 @@
+"""Pruning: the ledger gets smaller, the result and its proof stay."""
+
+from contextlib import nullcontext
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tally.errors import ReplayRefusedError
+from tally.prune import Pruned, prune
+from tally.recount import recount
+from tally.replay import preview_replay, request_replay, run_replay
+from tally.replay_request import BoundsAsked
+from tests.minute.test_losses import accept
+from tests.world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.stack, pytest.mark.spark]
+
+ERROR = "2017-07-30 14:09:08 ERROR some message"
+LATER = "2017-07-30 15:00:00 ERROR some message"
+COUNTS = {"2017-07-30 14:09": 5, "2017-07-30 15:00": 4}
+
+
+def count_four_batches(world: World, spark: "SparkSession") -> None:
+    """[0, 3), [3, 5), [5, 8) and [8, 10) of the first partition, with a malformed line."""
+    for lines in ([ERROR] * 3, [ERROR, LATER], [LATER] * 3, [ERROR, "what is this"]):
+        world.produce(lines)
+        assert world.minute(spark) is not None
+    assert world.counts() == COUNTS
+
+
+def pruned(world: World, *, days: int = 0, dry_run: bool = False) -> Pruned:
+    """Prune what was committed so many days ago."""
+    older_than = timedelta(days=days)
+    return prune(world.settings, world.name, older_than, lambda *_: None, dry_run=dry_run)
+
+
+def segments(world: World) -> list[tuple[int, int, str]]:
+    """Range and state of what is in the result, in order."""
+    return sorted(
+        (s["from_offset"], s["until_offset"], s["state"])
+        for s in world.segments()
+        if s["partition_id"] == 0
+    )
+
+
+def test_what_kafka_has_lost_is_folded_and_the_result_stays(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Only whole segments before Kafka's first offset; the audit holds before and after."""
+    count_four_batches(world, spark)
+    world.delete_records(0, 6)
+    done = pruned(world)
+    assert (done.partitions, done.segments) == (1, 2)
+    assert segments(world) == [(0, 5, "folded"), (5, 8, "live"), (8, 10, "live")]
+    assert world.counts() == COUNTS
+    assert world.audit().holds
+    assert world.audit().records == 10
+    folded = world.rows("select * from folded_count where pipeline = %s", (world.name,))
+    assert [row["log_count"] for row in folded] == [4, 1]
+    assert len(world.batches()) == 3  # the two that were folded are one now
+
+
+def test_folding_goes_on_from_what_was_folded(world: World, spark: "SparkSession") -> None:
+    """Neighbours become one range, and nothing is left to fold afterwards."""
+    count_four_batches(world, spark)
+    world.delete_records(0, 5)
+    pruned(world)
+    world.delete_records(0, 10)
+    pruned(world)
+    assert segments(world) == [(0, 10, "folded")]
+    assert world.rows(
+        "select sum(log_count) as n from folded_count where pipeline = %s", (world.name,)
+    ) == [{"n": 9}]
+    assert world.dead_letters() == []
+    assert world.counts() == COUNTS
+    assert world.audit().holds
+    assert pruned(world) == Pruned(partitions=0, segments=0, rows=0)
+    world.produce([ERROR])
+    assert world.minute(spark) is not None
+    assert world.audit().holds
+
+
+def test_what_is_young_or_still_held_is_left_alone(world: World, spark: "SparkSession") -> None:
+    """And a dry run changes nothing, but says what it would do."""
+    count_four_batches(world, spark)
+    assert pruned(world).segments == 0
+    world.delete_records(0, 10)
+    assert pruned(world, days=1).segments == 0
+    before = world.segments()
+    assert pruned(world, dry_run=True).segments == 4
+    assert world.segments() == before
+
+
+def test_what_was_folded_is_never_counted_again(world: World, spark: "SparkSession") -> None:
+    """Its minutes can no longer be told apart; the recount names it as not checkable."""
+    count_four_batches(world, spark)
+    world.delete_records(0, 5)
+    pruned(world)
+    with pytest.raises(ReplayRefusedError, match="pruned"):
+        request_replay(
+            world.settings,
+            preview_replay(world.settings, world.name, BoundsAsked(from_offset=2, partitions=(0,))),
+            reason="a test",
+        )
+    counted = recount(world.settings, world.name, lambda: nullcontext(spark), lambda *_: None)
+    assert counted.findings == ()
+    assert [(str(u.range).split(" ", 1)[1], u.cause) for u in counted.unchecked] == [
+        ("[0, 5)", "pruned")
+    ]
+
+
+def test_what_a_planned_replay_is_to_replace_is_left_to_it(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Also when Kafka loses it under the replay."""
+    count_four_batches(world, spark)
+    shown = preview_replay(world.settings, world.name, BoundsAsked())
+    request_replay(world.settings, shown, reason="a test")
+    world.delete_records(0, 10)
+    assert pruned(world).segments == 0
+
+
+def test_replaced_counts_are_forgotten(world: World, spark: "SparkSession") -> None:
+    """Generations of replays leave one segment, and one batch."""
+    count_four_batches(world, spark)
+    for _ in range(3):
+        shown = preview_replay(world.settings, world.name, BoundsAsked())
+        requested = request_replay(world.settings, shown, reason="a test")
+        list(run_replay(world.settings, requested.replay_id, lambda: nullcontext(spark)))
+    assert len(segments(world)) == 7
+    pruned(world)
+    assert segments(world) == [(0, 10, "live")]
+    assert len(world.batches()) == 1
+    assert world.counts() == COUNTS
+    assert world.audit().holds
+
+
+def test_losses_stay_between_what_is_folded(world: World, spark: "SparkSession") -> None:
+    """What was accepted as lost is part of the tiling, with who and why, for ever."""
+    world.produce([ERROR] * 2)
+    assert world.minute(spark) is not None
+    world.produce([ERROR] * 4)
+    world.delete_records(0, 4)
+    world.plan()
+    accept(world)
+    assert world.minute(spark) is not None
+    world.delete_records(0, 6)
+    pruned(world)
+    assert segments(world) == [(0, 2, "folded"), (4, 6, "folded")]
+    assert world.counts() == {"2017-07-30 14:09": 4}
+    assert world.audit().holds
