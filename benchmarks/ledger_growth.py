@@ -1,0 +1,174 @@
+"""How much the ledger grows in a month, and what pruning leaves of it.
+
+Usage: ``.tally/venv/bin/python -m benchmarks.ledger_growth [--partitions 4 100 1000]``
+
+Commits minute batches by Tally's own planning and commit, each partition with counted lines in two
+minutes of every batch, without reading anything: what is measured is what MySQL keeps. Prints by
+how many bytes of data and indexes InnoDB's tables grow with each batch, a month of 43,200 batches
+reckoned from it, and the rows that are left when all of it was folded.
+"""
+
+import argparse
+import sys
+from datetime import datetime, timedelta
+
+from benchmarks.servers import Bench, bench, say
+from tally import __version__
+from tally.audit import audit_ledger
+from tally.ledger import batches
+from tally.ledger.batches import Requester
+from tally.ledger.commits import Result, commit_batch
+from tally.ledger.folding import fold_partition, foldable_partitions, forget_history
+from tally.ledger.positions import insert_incarnation, lock_pipeline
+from tally.model import (
+    BatchKind,
+    Contribution,
+    OffsetRange,
+    SegmentTotals,
+    TopicPartition,
+)
+from tally.mysql import Transaction, run_transaction, transaction
+from tally.settings import Settings
+
+PIPELINE = "growth"
+MINUTES_A_MONTH = 43_200
+LINES = 60
+TABLES = ("batch", "segment", "segment_count", "partition_offset", "folded_count", PIPELINE)
+REQUESTER = Requester(name="benchmark", version=__version__)
+
+
+def main() -> int:
+    """Run it once and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--partitions", type=int, nargs="+", default=[4, 100, 1000])
+    parser.add_argument("--rows", type=int, default=200_000, help="segments of each size")
+    arguments = parser.parse_args()
+    say("| partitions | batches | bytes per batch | a month | rows per batch | rows once folded |")
+    say("|---:|---:|---:|---:|---:|---:|")
+    for partitions in arguments.partitions:
+        with bench([PIPELINE]) as servers:
+            if not _measure(servers, partitions, max(100, arguments.rows // partitions)):
+                return 1
+    return 0
+
+
+def _measure(servers: Bench, partitions: int, count: int) -> bool:
+    settings = servers.settings
+    run_transaction(settings.mysql, lambda tx: _begin(tx, servers.topic, partitions))
+    before = _bytes(settings)
+    for number in range(count):
+        run_transaction(
+            settings.mysql,
+            lambda tx, number=number: _commit(tx, servers.topic, partitions, number),  # type: ignore[misc]
+        )
+    grown, rows = _bytes(settings) - before, _rows(settings)
+    holds = audit_ledger(settings, PIPELINE).holds
+    _fold_everything(settings)
+    holds = holds and audit_ledger(settings, PIPELINE).holds
+    per_batch = grown / count
+    say(
+        f"| {partitions:,} | {count:,} | {per_batch:,.0f} "
+        f"| {per_batch * MINUTES_A_MONTH / 2**30:,.1f} GiB | {rows / count:,.0f} "
+        f"| {_rows(settings):,} |"
+    )
+    if not holds:
+        say("the audit found something")
+    return holds
+
+
+def _begin(tx: Transaction, topic: str, partitions: int) -> None:
+    lock_pipeline(tx, PIPELINE, PIPELINE)
+    incarnation_id = insert_incarnation(tx, PIPELINE, topic, "id", "cluster")
+    tx.insert_many(
+        "insert into partition_offset (incarnation_id, partition_id, start_offset, next_offset)"
+        " values (%s, %s, 0, 0)",
+        [(incarnation_id, number) for number in range(partitions)],
+    )
+
+
+def _commit(tx: Transaction, topic: str, partitions: int, number: int) -> None:
+    row = tx.row("select incarnation_id from topic_incarnation where pipeline = %s", (PIPELINE,))
+    ranges = [
+        OffsetRange(
+            partition=TopicPartition(topic=topic, partition=partition),
+            from_offset=number * LINES,
+            until_offset=(number + 1) * LINES,
+        )
+        for partition in range(partitions)
+    ]
+    incarnation_id = row["incarnation_id"] if row else 0
+    batch_id = batches.insert_batch(
+        tx, PIPELINE, BatchKind.INGEST, {incarnation_id: ranges}, REQUESTER
+    )
+    batch = batches.claim(tx, batch_id, "benchmark")
+    commit_batch(tx, batch, PIPELINE, _result(ranges, number))
+
+
+def _result(ranges: list[OffsetRange], number: int) -> Result:
+    """Sixty lines a partition: two at the counted level in the minute before, three in this one."""
+    minute = datetime(2026, 1, 1) + timedelta(minutes=number)  # noqa: DTZ001 - the lines' own clock
+    return Result(
+        totals={
+            r.partition: SegmentTotals(
+                records=LINES,
+                matched=5,
+                unmatched=LINES - 5,
+                malformed=0,
+                first_offset=r.from_offset,
+                last_offset=r.until_offset - 1,
+            )
+            for r in ranges
+        },
+        contributions=[
+            Contribution(
+                partition=r.partition,
+                log_time=f"{minute + timedelta(minutes=back):%Y-%m-%d %H:%M}:00",
+                log_count=lines,
+            )
+            for r in ranges
+            for back, lines in ((0, 2), (1, 3))
+        ],
+        dead_letters=[],
+        version=__version__,
+        format_fingerprint="benchmark",
+    )
+
+
+def _fold_everything(settings: Settings) -> None:
+    """As ``tally prune`` does when Kafka holds nothing of it any more."""
+    cutoff = datetime.max  # noqa: DTZ901 - compared by MySQL, which knows no zones
+    with transaction(settings.mysql, read_only=True) as tx:
+        partitions = foldable_partitions(tx, PIPELINE)
+    for where in partitions:
+        while run_transaction(
+            settings.mysql,
+            lambda tx, where=where: fold_partition(  # type: ignore[misc]
+                tx, PIPELINE, where, REQUESTER, before=None, cutoff=cutoff
+            ),
+        ).segments:
+            pass
+    while run_transaction(settings.mysql, lambda tx: forget_history(tx, PIPELINE, cutoff)).rows:
+        pass
+
+
+def _bytes(settings: Settings) -> int:
+    with transaction(settings.mysql) as tx:
+        tx.execute("set session information_schema_stats_expiry = 0")
+        for table in TABLES:
+            tx.rows(f"analyze table `{table}`")
+        row = tx.row(
+            "select sum(data_length + index_length) as bytes from information_schema.tables"
+            " where table_schema = %s and table_name in %s",
+            (settings.mysql.database, list(TABLES)),
+        )
+    return int(row["bytes"]) if row else 0
+
+
+def _rows(settings: Settings) -> int:
+    with transaction(settings.mysql, read_only=True) as tx:
+        rows = [tx.row(f"select count(*) as n from `{table}`") for table in TABLES]
+    return sum(int(row["n"]) for row in rows if row)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""What each option of Spark's Kafka reader is worth, in one run.
+
+Usage: ``.tally/venv/bin/python -m benchmarks.reader_options [--lines 4000000] [--rounds 5]``
+
+Counts a small range (1,000 lines) and a long one by Tally's own counting, with Tally's defaults and
+with one of them changed at a time, in turns, and prints medians as multiples of the defaults'.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from benchmarks.servers import PARTITIONS, Bench, bench, say
+from tally.counting import count_ranges
+from tally.model import OffsetRange, TopicPartition
+from tally.spark import spark_session
+
+PIPELINE = "reader_options"
+LINE = b"2026-11-20 14:05:08 INFO 10.0.0.7 GET /cart/items/4711 200 1532 bytes in 12 ms"
+SMALL = 1_000
+CHUNK = 10_000
+
+VARIANTS: Mapping[str, Mapping[str, str]] = {
+    "Tally's defaults": {},
+    "kafka.fetch.max.wait.ms = 500 (Kafka's own)": {"kafka.fetch.max.wait.ms": "500"},
+    "kafka.fetch.max.wait.ms = 100": {"kafka.fetch.max.wait.ms": "100"},
+    "kafka.max.poll.records = 500 (Kafka's own)": {"kafka.max.poll.records": "500"},
+    "kafka.max.partition.fetch.bytes = 1048576 (Kafka's own)": {
+        "kafka.max.partition.fetch.bytes": "1048576"
+    },
+    "kafka.check.crcs = true (Kafka's own)": {"kafka.check.crcs": "true"},
+}
+
+
+def main() -> int:
+    """Run it once and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lines", type=int, default=4_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    with bench([PIPELINE]) as servers, spark_session(servers.settings.spark, PIPELINE) as spark:
+        _produce(servers, SMALL)
+        small = _compare(servers, spark, SMALL, arguments.rounds)
+        _produce(servers, arguments.lines - SMALL)
+        long = _compare(servers, spark, arguments.lines, arguments.rounds)
+    say(f"{PARTITIONS} partitions, median of {arguments.rounds} rounds")
+    say(f"| option | {SMALL:,} lines, s | of the defaults' | {arguments.lines:,} lines, s | |")
+    say("|---|---:|---:|---:|---:|")
+    for name in VARIANTS:
+        times = [
+            f"{found[name]:.2f} | {found[name] / found[next(iter(VARIANTS))]:.2f}"
+            for found in (small, long)
+        ]
+        say(f"| {name} | {' | '.join(times)} |")
+    return 0
+
+
+def _compare(servers: Bench, spark: SparkSession, lines: int, rounds: int) -> dict[str, float]:
+    seconds: dict[str, list[float]] = {name: [] for name in VARIANTS}
+    for number in range(rounds + 1):
+        for name, options in VARIANTS.items():
+            began = time.perf_counter()
+            _count(servers, spark, lines, options)
+            if number:  # the first round warms the session's code
+                seconds[name].append(time.perf_counter() - began)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def _count(servers: Bench, spark: SparkSession, lines: int, options: Mapping[str, str]) -> None:
+    pipeline = servers.settings.pipeline(PIPELINE).model_copy(update={"reader": dict(options)})
+    end = lines // PARTITIONS
+    ranges = [
+        OffsetRange(
+            partition=TopicPartition(topic=servers.topic, partition=number),
+            from_offset=0,
+            until_offset=end,
+        )
+        for number in range(PARTITIONS)
+    ]
+    with count_ranges(spark, servers.settings.kafka, pipeline, ranges) as counts:
+        records = sum(total.records for total in counts.totals.values())
+    if records != end * PARTITIONS:
+        raise RuntimeError(f"{records} records instead of {end * PARTITIONS}")
+
+
+def _produce(servers: Bench, lines: int) -> None:
+    """Write so many lines more; each read goes up to its partition's end, as a minute's does."""
+    producer = Producer(
+        {
+            "bootstrap.servers": servers.settings.kafka.bootstrap_servers,
+            "linger.ms": 50,
+            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.kbytes": 1_000_000,
+        }
+    )
+    for partition in range(PARTITIONS):
+        for first in range(0, lines // PARTITIONS, CHUNK):
+            count = min(CHUNK, lines // PARTITIONS - first)
+            producer.produce_batch(servers.topic, [{"value": LINE}] * count, partition=partition)
+            while len(producer) > 500_000:
+                producer.poll(0.1)
+    producer.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

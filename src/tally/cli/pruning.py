@@ -1,0 +1,69 @@
+"""``prune``: a ledger that does not grow without bound."""
+
+import re
+from datetime import timedelta
+from typing import Final
+
+import click
+
+from tally.cli.app import App
+from tally.cli.command import Command
+from tally.cli.options import dry_run_option, json_option, pass_app, pipeline_argument
+from tally.cli.values import plural
+from tally.prune import prune as prune_ledger
+
+_UNITS: Final = {"h": "hours", "d": "days", "w": "weeks"}
+
+
+def _parse_age(_: click.Context, __: click.Parameter, value: str) -> timedelta:
+    """``30d``, ``12h`` or ``4w``."""
+    found = re.fullmatch(r"(\d{1,6})([hdw])", value)
+    if found is None:
+        raise click.BadParameter(f"{value!r} is no age; write 30d, 12h or 4w")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+@click.command(
+    cls=Command,
+    examples=["tally prune --older-than 30d --dry-run", "tally prune error_log --older-than 30d"],
+)
+@pipeline_argument
+@click.option(
+    "--older-than",
+    required=True,
+    metavar="AGE",
+    callback=_parse_age,
+    help="Only what was committed so long ago: 30d, 12h or 4w.",
+)
+@dry_run_option
+@json_option
+@pass_app
+def prune(app: App, pipeline: str | None, older_than: timedelta, dry_run: bool) -> None:
+    """Fold old contributions that Kafka can no longer serve.
+
+    What was counted from records that Kafka has deleted cannot be replaced any more: its ranges
+    are joined and its counts become one sum per minute. The result stays as it is, and the audit
+    still proves it. Also forgets dead letters of what is folded, counts that replays have replaced
+    and batches that were abandoned. Decisions about losses and topics are kept for ever.
+
+    It may run beside everything else, and again after it was interrupted.
+    """
+    name = app.pipeline(pipeline)
+    with app.out.progress("pruning", "partitions") as meter:
+        pruned = prune_ledger(app.settings, name, older_than, meter.update, dry_run=dry_run)
+    if app.out.as_json:
+        app.out.document(
+            {
+                "pipeline": name,
+                "dry_run": dry_run,
+                "partitions": pruned.partitions,
+                "segments": pruned.segments,
+                "rows": pruned.rows,
+            }
+        )
+        return
+    verb = "would be" if dry_run else "are"
+    app.out.line(
+        f"{name}: {plural(pruned.segments, 'segment')} of {plural(pruned.partitions, 'partition')} "
+        f"{verb} folded, {plural(pruned.rows, 'row')} {verb} gone"
+    )
