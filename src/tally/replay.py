@@ -326,7 +326,12 @@ def _resolve(tx: Transaction, kafka: Kafka, facts: _Facts, request: Request) -> 
 
 def _within_bounds(tx: Transaction, facts: _Facts, request: BoundsAsked) -> Resolved:
     asked, notes = [], []
-    for partition in request.chosen or facts.partitions(request.topic, request.partitions):
+    by_file = bool(request.from_offsets or request.until_offsets)
+    if by_file and not request.chosen:
+        notes.append("the files have no offsets of what was asked for")
+    for partition in (
+        request.chosen if by_file else facts.partitions(request.topic, request.partitions)
+    ):
         if partition.topic not in facts.known:
             facts.partitions(partition.topic, ())
         facts.partitions(partition.topic, (partition.partition,))
@@ -336,8 +341,11 @@ def _within_bounds(tx: Transaction, facts: _Facts, request: BoundsAsked) -> Reso
         if start is None:
             start = _first_whole(tx, facts, partition)
         until = next_offset if until is None else until
-        if start is None or start == until == next_offset:
+        if start is None:
             notes.append(f"{partition}: Kafka holds nothing whole of what was counted")
+            continue
+        if start == until and (by_file or start == next_offset):
+            notes.append(f"{partition}: nothing was counted from {start} until {until}")
             continue
         if start >= until:
             raise ReplayRefusedError(

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 
 class _BarMeter:
@@ -18,6 +19,10 @@ class _BarMeter:
             self._progress.start()
             self._task = self._progress.add_task(self._what, total=total)
         self._progress.update(self._task, completed=done, total=total)
+
+    def say(self, text: str) -> None:
+        """A line above the bar; written past it, it would end up in the middle of one."""
+        self._progress.console.print(Text(text), soft_wrap=True)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import dry_run_option, json_option, pass_app, pipeline_argument
 from tally.cli.session import shared_session
-from tally.cli.shapes import Shape, block_shape, planned_batch_shape, range_shape, totals_shape
+from tally.cli.shapes import Shape, block_shape, planned_batch_shape, ran_shape
 from tally.cli.values import number, plural, span
 from tally.errors import UsageError
 from tally.minute import Planned, Ran, SparkFactory, plan_batch, run_batch
@@ -109,7 +109,7 @@ def _finish(app: App, done: list[Ran], planned: Planned | None) -> None:
     if app.out.as_json:
         app.out.document(
             {
-                "batches": [_ran_shape(ran) for ran in done],
+                "batches": [ran_shape(ran) for ran in done],
                 "blocks": [block_shape(block) for block in blocks],
             }
         )
@@ -197,17 +197,3 @@ def _show_ran(app: App, ran: Ran) -> None:
         ],
         numbers=["RECORDS", "MATCHED", "MALFORMED"],
     )
-
-
-def _ran_shape(ran: Ran) -> Shape:
-    return {
-        "batch_id": ran.batch.batch_id,
-        "pipeline": ran.batch.pipeline,
-        "attempt": ran.batch.attempt,
-        "committed_before": not ran.committed,
-        "seconds": round(ran.seconds, 3),
-        "ranges": [
-            {**range_shape(s.range), **totals_shape(ran.totals.get(s.range.partition))}
-            for s in ran.batch.segments
-        ],
-    }

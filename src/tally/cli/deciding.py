@@ -226,8 +226,9 @@ def find_adoption(pipeline: Pipeline, topic: str, start: str, kafka: KafkaSnapsh
 def abandon(app: App, batch_id: int, reason: str, dry_run: bool) -> None:
     """Give a planned batch up.
 
-    It counts nothing, whoever still works on it can no longer commit it, and its offsets are
-    planned anew. A committed batch cannot be abandoned.
+    It counts nothing, and whoever still works on it can no longer commit it. The offsets of an
+    ingest batch are planned anew; what a replay's batch was to replace stays. A committed batch
+    cannot be abandoned.
     """
 
     def decide(tx: Transaction) -> Batch:
@@ -238,9 +239,11 @@ def abandon(app: App, batch_id: int, reason: str, dry_run: bool) -> None:
         app.out.line(str(segment.range))
     app.out.line(
         f"batch {batch_id} of {batch.pipeline} {'would be' if dry_run else 'is'} abandoned; "
-        f"{plural(batch.offsets, 'offset')} stay uncounted until the next plan"
-        if batch.kind is BatchKind.INGEST
-        else "what it was to replace stays as it is"
+        + (
+            f"{plural(batch.offsets, 'offset')} stay uncounted until the next plan"
+            if batch.kind is BatchKind.INGEST
+            else "what it was to replace stays as it is"
+        )
     )
 
 

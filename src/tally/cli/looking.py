@@ -13,7 +13,8 @@ from tally.cli.options import (
     pass_app,
     pipeline_argument,
 )
-from tally.cli.shapes import batch_shape, segment_shape
+from tally.cli.places import REPLACES, Places
+from tally.cli.shapes import batch_shape, replay_shape, segment_shape
 from tally.cli.values import ABSENT, moment, number, plural, span
 from tally.ledger.reading import (
     BatchRecord,
@@ -24,6 +25,8 @@ from tally.ledger.reading import (
     segments_of,
     top_minutes,
 )
+from tally.ledger.replacements import replaced_by, successors_of
+from tally.ledger.replays import ReplayRecord, find_replay
 from tally.model import BatchState
 from tally.mysql import transaction
 
@@ -56,7 +59,7 @@ def batches(app: App, pipeline: str | None, limit: int, state: str | None) -> No
         [
             [
                 str(batch.batch_id),
-                str(batch.kind),
+                _kind(batch),
                 str(batch.state),
                 str(batch.attempt),
                 moment(batch.planned_at),
@@ -87,25 +90,32 @@ def show(app: App, batch_id: int, minutes: int) -> None:
     """Show one batch with its ranges and counts.
 
     Who planned, claimed, committed or abandoned it and when, with which version and line format;
-    what each range held; and the minutes that it added most to.
+    what each range held; and the minutes that it added most to. Of a replay's batch also what was
+    asked for, and how many segments each range replaces; of any batch what superseded it.
     """
     with transaction(app.settings.mysql, isolation="repeatable read", read_only=True) as tx:
         batch = batch_record(tx, batch_id)
         segments = segments_of(tx, batch_id)
         touched = count_minutes(tx, batch_id)
         top = top_minutes(tx, batch_id, minutes)
+        replay = None if batch.replay_id is None else find_replay(tx, batch.replay_id)
+        places = Places(replaced=replaced_by(tx, batch_id), successors=successors_of(tx, batch_id))
     if app.out.as_json:
         app.out.document(
             {
                 **batch_shape(batch),
-                "ranges": [segment_shape(segment) for segment in segments],
+                "replay": replay and replay_shape(replay),
+                "ranges": [
+                    {**segment_shape(segment), **places.shape(segment.segment_id)}
+                    for segment in segments
+                ],
                 "minutes_touched": touched,
                 "minutes": [{"log_time": at, "log_count": count} for at, count in top],
             }
         )
         return
-    _show_batch(app, batch)
-    _show_segments(app, segments)
+    _show_batch(app, batch, replay, places)
+    _show_segments(app, segments, places)
     if touched:
         app.out.line()
         app.out.table(
@@ -114,9 +124,15 @@ def show(app: App, batch_id: int, minutes: int) -> None:
         app.out.line(f"{len(top):,} of {plural(touched, 'minute')} shown")
 
 
-def _show_batch(app: App, batch: BatchRecord) -> None:
+def _kind(batch: BatchRecord) -> str:
+    return f"{batch.kind}" if batch.replay_id is None else f"{batch.kind} {batch.replay_id}"
+
+
+def _show_batch(app: App, batch: BatchRecord, replay: ReplayRecord | None, places: Places) -> None:
     facts: list[tuple[str, Any]] = [
         ("batch", f"{batch.batch_id}, {batch.kind} of {batch.pipeline}"),
+        ("replay", replay and f"{replay.replay_id}, {replay.request}: {replay.reason}"),
+        (REPLACES[batch.state], places.replaced and places.in_words),
         ("state", f"{batch.state}, attempt {batch.attempt}"),
         ("planned", f"{moment(batch.planned_at)} by {batch.requested_by}"),
         ("planned with", f"tally {batch.planned_version}"),
@@ -148,9 +164,9 @@ def _sums(batch: BatchRecord) -> str:
     )
 
 
-def _show_segments(app: App, segments: list[SegmentRecord]) -> None:
+def _show_segments(app: App, segments: list[SegmentRecord], places: Places) -> None:
     app.out.line()
-    numbers = ["SEGMENT", "RECORDS", "MATCHED", "MALFORMED"]
+    numbers = ["SEGMENT", "RECORDS", "MATCHED", "MALFORMED", "REPLACES"]
     app.out.table(
         ["SEGMENT", "PARTITION", "RANGE", "STATE", *numbers[1:], "SUPERSEDED BY"],
         [
@@ -162,7 +178,10 @@ def _show_segments(app: App, segments: list[SegmentRecord]) -> None:
                 number(segment.totals.records if segment.totals else None),
                 number(segment.totals.matched if segment.totals else None),
                 number(segment.totals.malformed if segment.totals else None),
-                str(segment.superseded_by or ABSENT),
+                number(len(places.of(segment.segment_id)) or None),
+                f"{segment.superseded_by} of batch {places.successors.get(segment.segment_id)}"
+                if segment.superseded_by
+                else ABSENT,
             ]
             for segment in segments
         ],

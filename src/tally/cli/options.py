@@ -40,7 +40,9 @@ json_option = click.option(
 )
 
 
-def _check_reason(_: click.Context, __: click.Parameter, value: str) -> str:
+def _check_reason(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is None:  # click asks for it where it is required
+        return None
     reason = value.strip()
     if not reason:
         raise click.BadParameter("say why; the ledger keeps it")
@@ -52,6 +54,14 @@ def _check_reason(_: click.Context, __: click.Parameter, value: str) -> str:
 reason_option = click.option(
     "--reason",
     required=True,
+    metavar="TEXT",
+    callback=_check_reason,
+    help="Why; kept in the ledger with who and when.",
+)
+
+# For a command that changes something only in some of its forms, and asks for the reason there.
+optional_reason_option = click.option(
+    "--reason",
     metavar="TEXT",
     callback=_check_reason,
     help="Why; kept in the ledger with who and when.",

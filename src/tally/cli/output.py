@@ -6,8 +6,9 @@ content, so that nothing is cut and a line is a row. Whatever does not print is 
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
@@ -24,6 +25,8 @@ STYLES: Final[Mapping[str, str]] = {
     "planned": "yellow",
     "abandoned": "dim",
     "open": "bold red",
+    "done": "green",
+    "cancelled": "dim",
 }
 
 _LABEL_STYLES: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -50,6 +53,7 @@ class Output:
     def __init__(self, *, as_json: bool = False) -> None:
         self.as_json = as_json
         self.has_document = False
+        self._say: Callable[[str], None] = partial(click.echo, err=True)
 
     def document(self, value: Mapping[str, Any]) -> None:
         """Write the command's result as JSON; once."""
@@ -95,7 +99,7 @@ class Output:
 
     def note(self, text: str) -> None:
         """Something to know while it happens; not part of the result."""
-        click.echo(_safe(text), err=True)
+        self._say(_safe(text))
 
     def problem(self, code: str, what: str, next_step: str) -> None:
         """An error: its code and its sentence, and on a line of its own what to do next."""
@@ -111,8 +115,13 @@ class Output:
             return
         from tally.cli.bar import bar  # noqa: PLC0415 - see above
 
+        before = self._say
         with bar(what, unit) as meter:
-            yield meter
+            self._say = meter.say
+            try:
+                yield meter
+            finally:
+                self._say = before
 
 
 class _LineMeter:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from tally.settings import SparkSettings
@@ -55,19 +56,38 @@ class _Session:
 
         options = session_options(self._settings).get(JAVA_OPTIONS, "")
         self._out.note(f"starting Spark on {self._settings.master}")
-        with _interrupt_handler_kept():
+        with _interrupts_wait(self._out):
             return self._cleanup.enter_context(
                 spark_session(quiet(self._settings, options), "tally")
             )
 
 
 @contextmanager
-def _interrupt_handler_kept() -> Iterator[None]:
-    # PySpark's own handler calls Java from inside a call to Java, which fails; stopping the session
-    # cancels its jobs just as well.
+def _interrupts_wait(out: "Output") -> Iterator[None]:
+    """Ctrl-C waits until Spark has started, and can be stopped; a second one does not wait.
+
+    A JVM that PySpark has stopped to wait for while it starts never ends by itself. Afterwards the
+    handler from before holds again: PySpark's own calls Java from inside a call to Java, which
+    fails; stopping the session cancels its jobs just as well.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = signal.getsignal(signal.SIGINT)
+    is_waiting = False
+
+    def wait(_: int, __: FrameType | None) -> None:
+        nonlocal is_waiting
+        if is_waiting:
+            raise KeyboardInterrupt
+        is_waiting = True
+        out.note("stopping as soon as Spark has started")
+
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, wait)
     try:
         yield
     finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, before)
+    if is_waiting:
+        raise KeyboardInterrupt

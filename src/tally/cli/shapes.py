@@ -11,7 +11,11 @@ from tally.blocks import Block
 from tally.cli.values import instant, printable_bytes
 from tally.ledger.decisions import LossRecord
 from tally.ledger.reading import BatchRecord, LetterRecord, SegmentRecord
+from tally.ledger.replacements import Changes
+from tally.ledger.replays import ReplayRecord
+from tally.minute import Ran
 from tally.model import Batch, OffsetRange, SegmentTotals
+from tally.replay import Preview
 
 Shape = dict[str, Any]
 
@@ -59,12 +63,28 @@ def planned_batch_shape(batch: Batch, *, dry_run: bool = False) -> Shape:
     }
 
 
+def ran_shape(ran: Ran) -> Shape:
+    """What became of a batch that was run; the counts are null when it was committed before."""
+    return {
+        "batch_id": ran.batch.batch_id,
+        "pipeline": ran.batch.pipeline,
+        "attempt": ran.batch.attempt,
+        "committed_before": not ran.committed,
+        "seconds": round(ran.seconds, 3),
+        "ranges": [
+            {**range_shape(s.range), **totals_shape(ran.totals.get(s.range.partition))}
+            for s in ran.batch.segments
+        ],
+    }
+
+
 def batch_shape(batch: BatchRecord) -> Shape:
     """Everything that the ledger says of a batch."""
     return {
         "batch_id": batch.batch_id,
         "pipeline": batch.pipeline,
         "kind": str(batch.kind),
+        "replay_id": batch.replay_id,
         "state": str(batch.state),
         "attempt": batch.attempt,
         "requested_by": batch.requested_by,
@@ -126,4 +146,69 @@ def loss_shape(loss: LossRecord) -> Shape:
         "decided_at": instant(loss.decided_at),
         "decided_by": loss.decided_by,
         "reason": loss.reason,
+    }
+
+
+def replay_shape(replay: ReplayRecord) -> Shape:
+    """Everything that the ledger says of a replay."""
+    return {
+        "replay_id": replay.replay_id,
+        "pipeline": replay.pipeline,
+        "state": str(replay.state),
+        "request": replay.request,
+        "requested_at": instant(replay.requested_at),
+        "requested_by": replay.requested_by,
+        "run_id": replay.run_id,
+        "reason": replay.reason,
+        "ended_at": instant(replay.ended_at),
+        "batches": replay.batches,
+        "committed": replay.committed,
+        "offsets": replay.offsets,
+        "offsets_committed": replay.offsets_committed,
+    }
+
+
+def preview_shape(preview: Preview) -> Shape:
+    """What a replay would do; nothing is read and nothing replaced while ranges are refused."""
+    plan = preview.plan
+    return {
+        "pipeline": preview.pipeline,
+        "request": preview.request,
+        "asked": [range_shape(r) for r in plan.asked],
+        "refusals": [{**range_shape(r.range), "cause": r.cause} for r in plan.refusals],
+        "read": [range_shape(r) for r in plan.widened],
+        "batches": [
+            [
+                {
+                    **range_shape(piece.range),
+                    "replaces": list(piece.replaces),
+                    "never_counted": piece.uncounted,
+                }
+                for piece in batch
+            ]
+            for batch in plan.batches
+        ],
+        "offsets": preview.offsets,
+        "never_counted": preview.uncounted,
+        "segments_replaced": len(plan.replaces),
+        "minutes": preview.minutes,
+        "first_minute": preview.first_minute,
+        "last_minute": preview.last_minute,
+        "kafka_holds": [
+            {"topic": p.topic, "partition": p.partition, "earliest": earliest, "end": end}
+            for p, (earliest, end) in sorted(preview.held.items())
+        ],
+        "seconds": None if preview.seconds is None else round(preview.seconds, 1),
+        "notes": list(preview.notes),
+    }
+
+
+def changes_shape(changes: Changes) -> Shape:
+    """What a replay has changed in the result so far."""
+    return {
+        "minutes": changes.minutes,
+        "first_minute": changes.first,
+        "last_minute": changes.last,
+        "lines_more": changes.more,
+        "lines_fewer": changes.fewer,
     }

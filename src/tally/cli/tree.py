@@ -26,15 +26,18 @@ SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "Set-up": {
         "migrate": ("setup", "Create or update Tally's tables in MySQL."),
         "doctor": ("setup", "Check everything Tally needs and say what to do."),
+        "prune": ("pruning", "Fold old contributions that Kafka can no longer serve."),
     },
     "Counting": {
         "plan": ("counting", "Fix which offsets the next batch reads."),
         "run": ("counting", "Count a batch and commit it."),
+        "replay": ("replaying", "Count ranges again, in place of what they gave."),
     },
     "Looking": {
         "status": ("status", "Show where each partition stands."),
         "batches": ("looking", "List batches, newest first."),
         "show": ("looking", "Show one batch with its ranges and counts."),
+        "replays": ("replays", "List replays, newest first."),
         "dead-letters": ("letters", "List records that could not be understood."),
         "audit": ("proving", "Prove that the result is what Kafka held."),
     },

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from tally.errors import OvertakenError, UnknownReplayError
+from tally.errors import FencedError, OvertakenError, UnknownReplayError
 from tally.ledger.batches import Requester, insert_batch
 from tally.model import Batch, BatchKind, OffsetRange, ReplayState, TopicPartition
 from tally.mysql import Row, Transaction
@@ -322,6 +322,45 @@ def planned_batches(tx: Transaction, replay_id: int) -> list[int]:
         (replay_id,),
     )
     return [row["batch_id"] for row in rows]
+
+
+def cancel(tx: Transaction, replay_id: int, *, by: str, reason: str) -> list[int]:
+    """Give up what is left of a replay; what it has committed stays.
+
+    The caller holds the pipeline's lock, so that nothing of it is planned anew meanwhile.
+
+    Returns:
+        The batches that were given up.
+
+    Raises:
+        UnknownReplayError: The ledger has none of that id.
+        FencedError: None of its batches is planned any more. Nothing is changed.
+    """
+    # Locked: a commit that is under way is waited for, and its batch is then none of these.
+    rows = tx.rows(
+        "select batch_id from batch where replay_id = %s and state = 'planned'"
+        " order by batch_id for update",
+        (replay_id,),
+    )
+    given_up = [row["batch_id"] for row in rows]
+    if not given_up:
+        raise FencedError(
+            f"replay {replay_id} is {find_replay(tx, replay_id).state}: nothing of it is left to "
+            "be given up",
+            next_step="tally replays",
+        )
+    now = _now()
+    tx.execute(
+        "update batch set state = 'abandoned', abandoned_at = %s, abandoned_by = %s, reason = %s"
+        " where batch_id in %s",
+        (now, by, reason, given_up),
+    )
+    tx.execute("update segment set state = 'abandoned' where batch_id in %s", (given_up,))
+    tx.execute(
+        "update replay set state = 'cancelled', ended_at = %s where replay_id = %s",
+        (now, replay_id),
+    )
+    return given_up
 
 
 def find_replay(tx: Transaction, replay_id: int) -> ReplayRecord:

@@ -52,6 +52,38 @@ def test_ctrl_c_still_is_pythons_own_while_spark_works() -> None:
         assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_ctrl_c_while_spark_starts_waits_until_it_can_be_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A JVM that nobody waits for any more would stay for good; the second Ctrl-C is obeyed."""
+    seen: list[str] = []
+
+    @contextmanager
+    def spark_session(_: SparkSettings, __: str) -> Iterator[str]:
+        signal.raise_signal(signal.SIGINT)
+        seen.append("started")
+        try:
+            yield "session"
+        finally:
+            seen.append("stopped")
+
+    monkeypatch.setattr("tally.spark.spark_session", spark_session)
+    with pytest.raises(KeyboardInterrupt), shared_session(SparkSettings(), Output()) as lend:
+        lend()
+    assert seen == ["started", "stopped"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+    @contextmanager
+    def impatient(_: SparkSettings, __: str) -> Iterator[str]:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        yield "never"
+
+    monkeypatch.setattr("tally.spark.spark_session", impatient)
+    with pytest.raises(KeyboardInterrupt), shared_session(SparkSettings(), Output()) as lend:
+        lend()
+
+
 def test_spark_logs_warnings_in_one_line_and_keeps_javas_other_options() -> None:
     """The options that the configuration sets stay; logging is added to them."""
     settings = SparkSettings(conf={"spark.a": "1"})
@@ -78,3 +110,22 @@ def test_the_bar_shows_counts_and_appears_with_the_first_update(
         meter.update(1_000, 2_000)
         meter.update(2_000, 2_000)
     assert "2,000 of 2,000 offsets" in capsys.readouterr().err
+
+
+def test_a_line_that_is_said_beside_the_bar_has_a_line_of_its_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands above the bar, as it is, and afterwards notes go to stderr as before."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    out = Output()
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with out.progress("counting again", "offsets") as meter:
+        out.note("starting Spark")
+        meter.update(1_000, 2_000)
+        out.note("batch 1: [0, 10) [bold]x[/bold]")
+    out.note("done")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "starting Spark"
+    assert any(line.endswith("\x1b[2Kbatch 1: [0, 10) [bold]x[/bold]") for line in lines)
+    assert lines[-1].endswith("done")

@@ -13,8 +13,11 @@ from tally.cli.tree import EXAMPLES, SECTIONS, cli, help_of, walk
 
 COMMANDS = {path: c for path, c in walk().items() if not isinstance(c, click.Group)}
 TABLE = {name: line for section in SECTIONS.values() for name, (_, line) in section.items()}
-READING = {"doctor", "plan", "run", "status", "batches", "show", "dead-letters", "audit", "list"}
-DECIDING = {"accept", "adopt", "abandon"}
+READING = {
+    *("doctor", "plan", "run", "replay", "status", "batches", "show", "replays", "dead-letters"),
+    *("audit", "prune", "list"),
+}
+DECIDING = {"accept", "adopt", "abandon", "replay"}
 
 
 def options(command: click.Command) -> set[str]:

@@ -1,0 +1,139 @@
+"""What a replay would do, shown so that a person can agree to it."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tally.cli.output import Output
+from tally.cli.values import ABSENT, number, plural, span
+from tally.model import OffsetRange, TopicPartition
+from tally.replay import Preview
+from tally.replay_planning import overlap
+
+ROWS_SHOWN: Final = 50
+RANGES_IN_A_CELL: Final = 3
+
+
+def show_preview(out: Output, preview: Preview) -> None:
+    """Write the preview to stdout: what is read per partition, then what it means in all."""
+    out.line(f"{preview.pipeline}: {preview.request}")
+    if preview.plan.refusals:
+        _show_refusals(out, preview)
+    elif preview.plan.batches:
+        _show_ranges(out, preview)
+        for name, value in facts(preview):
+            out.line(f"{name:16}{value}")
+    for note in preview.notes:
+        out.line(f"{'note':16}{note}")
+
+
+def question(preview: Preview) -> str:
+    """What the person is asked: the offsets, and what is lost of what is there now."""
+    replaced = len(preview.plan.replaces)
+    if not replaced:
+        return f"Count {plural(preview.offsets, 'offset')} for the first time?"
+    return (
+        f"Count {plural(preview.offsets, 'offset')}, and replace {plural(replaced, 'segment')} "
+        "of the result by that?"
+    )
+
+
+def facts(preview: Preview) -> list[tuple[str, str]]:
+    """The preview in a few lines: what is read, what is replaced, in how many steps, how long."""
+    replaced = len(preview.plan.replaces)
+    never = f", {number(preview.uncounted)} of them never counted" if preview.uncounted else ""
+    found = [("to be read", f"{plural(preview.offsets, 'offset')}{never}")]
+    if any(r not in preview.plan.asked for r in preview.plan.widened) and replaced:
+        found.append(("", "a segment is replaced whole, so READ may be wider than ASKED"))
+    found.append(("to be replaced", plural(replaced, "segment") if replaced else "nothing"))
+    if replaced:
+        found.append(("minutes", minutes_in_words(preview)))
+    steps = len(preview.plan.batches)
+    found.append(("in", plural(steps, "batch") + (", committed one by one" if steps > 1 else "")))
+    found.append(("takes", duration(preview.seconds)))
+    return found
+
+
+def minutes_in_words(preview: Preview) -> str:
+    """Which minutes have lines of what is replaced."""
+    if not preview.minutes:
+        return "none has lines of it so far"
+    return (
+        f"{plural(preview.minutes, 'minute')} of the result, "
+        f"{time_span(preview.first_minute, preview.last_minute)}; others may gain lines"
+    )
+
+
+def time_span(first: str | None, last: str | None) -> str:
+    """``2026-11-20 14:05``, or from the one to the other."""
+    return f"{first}" if first == last else f"{first} to {last}"
+
+
+def duration(seconds: float | None) -> str:
+    """``about 12 s``, ``about 3 min``, ``about 2 h 5 min``; by the pace of earlier batches."""
+    if seconds is None:
+        return "not known: no batch was committed before"
+    if seconds < 100:
+        return f"about {max(1, round(seconds))} s, at the pace of earlier batches"
+    minutes = round(seconds / 60)
+    hours = f"{minutes // 60:,} h " if minutes >= 60 else ""
+    return f"about {hours}{minutes % 60} min, at the pace of earlier batches"
+
+
+def _show_ranges(out: Output, preview: Preview) -> None:
+    numbers = ["OFFSETS", "SEGMENTS", "NEVER COUNTED"]
+    rows = [_row(preview, read) for read in preview.plan.widened[:ROWS_SHOWN]]
+    out.table(["PARTITION", "ASKED", "READ", *numbers, "KAFKA HOLDS"], rows, numbers=numbers)
+    _say_what_is_left_out(out, len(preview.plan.widened))
+
+
+def _row(preview: Preview, read: OffsetRange) -> list[str]:
+    asked = [r for r in preview.plan.asked if r.partition == read.partition and overlap(r, read)]
+    pieces = [
+        piece
+        for piece in preview.plan.pieces
+        if piece.range.partition == read.partition and overlap(piece.range, read)
+    ]
+    return [
+        str(read.partition),
+        _spans(asked),
+        span(read.from_offset, read.until_offset),
+        number(read.offsets),
+        number(sum(len(piece.replaces) for piece in pieces)),
+        number(sum(piece.uncounted for piece in pieces)),
+        _held(preview, read.partition),
+    ]
+
+
+def _show_refusals(out: Output, preview: Preview) -> None:
+    refusals = preview.plan.refusals
+    out.table(
+        ["PARTITION", "REFUSED", "KAFKA HOLDS", "WHY"],
+        [
+            [
+                str(refusal.range.partition),
+                span(refusal.range.from_offset, refusal.range.until_offset),
+                _held(preview, refusal.range.partition),
+                refusal.cause,
+            ]
+            for refusal in refusals[:ROWS_SHOWN]
+        ],
+    )
+    _say_what_is_left_out(out, len(refusals))
+    if fine := len(preview.plan.asked) - len(refusals):
+        out.line(f"the other {plural(fine, 'range')} could be counted again")
+
+
+def _say_what_is_left_out(out: Output, rows: int) -> None:
+    if rows > ROWS_SHOWN:
+        out.line(f"and {rows - ROWS_SHOWN:,} more: --json has all of them")
+
+
+def _spans(ranges: Sequence[OffsetRange]) -> str:
+    if len(ranges) > RANGES_IN_A_CELL:
+        return f"{len(ranges):,} ranges"
+    return ", ".join(span(r.from_offset, r.until_offset) for r in ranges)
+
+
+def _held(preview: Preview, partition: TopicPartition) -> str:
+    held = preview.held.get(partition)
+    return ABSENT if held is None else span(*held)

@@ -1,0 +1,148 @@
+"""A replay that was written down: counted to its end, with a way back in wherever it stops."""
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Final
+
+from tally.cli.app import App
+from tally.cli.failures import error_shape
+from tally.cli.output import Meter
+from tally.cli.replay_preview import time_span
+from tally.cli.session import shared_session
+from tally.cli.shapes import Shape, changes_shape, preview_shape, ran_shape, replay_shape
+from tally.cli.values import number, plural
+from tally.errors import TallyError
+from tally.ledger.replacements import Changes, changes_of
+from tally.ledger.replays import ReplayRecord, find_replay
+from tally.minute import Ran, SparkFactory
+from tally.model import describe_ranges
+from tally.mysql import transaction
+from tally.replay import Preview, run_replay
+
+if TYPE_CHECKING:  # heavy; only a batch that is read needs it
+    from pyspark.sql import SparkSession
+
+RANGES_SHOWN: Final = 3
+
+
+def find(app: App, replay_id: int) -> ReplayRecord:
+    """One replay, as it stands now.
+
+    Raises:
+        UnknownReplayError: The ledger has none of that id.
+    """
+    with transaction(app.settings.mysql, read_only=True) as tx:
+        return find_replay(tx, replay_id)
+
+
+def count_to_the_end(app: App, replay_id: int, preview: Preview | None = None) -> None:
+    """Count what is left of a replay, batch after batch; however it stops, say how to go on.
+
+    Raises:
+        UnknownReplayError: The ledger has none of that id.
+        TallyError: As :func:`tally.replay.run_replay`.
+        KeyboardInterrupt: Somebody has stopped it.
+    """
+    done: list[Ran] = []
+    try:
+        with (
+            shared_session(app.settings.spark, app.out) as spark,
+            app.out.progress("counting again", "offsets") as meter,
+        ):
+            _count(app, find(app, replay_id), spark, meter, done)
+        with transaction(app.settings.mysql, read_only=True) as tx:
+            ended, changes = find_replay(tx, replay_id), changes_of(tx, replay_id)
+    except BaseException as error:
+        app.out.note(
+            f"replay {replay_id} has stopped: what it has committed stays, and the rest goes on "
+            f"with: tally replay --resume {replay_id}"
+        )
+        if app.out.as_json:
+            failure = error if isinstance(error, TallyError) else None
+            app.out.document(document(replay_id, preview=preview, done=done, error=failure))
+        raise
+    if app.out.as_json:
+        app.out.document(document(ended, preview=preview, done=done, changes=changes))
+        return
+    for line in summary(ended, done, changes):
+        app.out.line(line)
+
+
+def document(
+    replay: ReplayRecord | int | None,
+    *,
+    dry_run: bool = False,
+    preview: Preview | None = None,
+    done: list[Ran] | None = None,
+    changes: Changes | None = None,
+    error: TallyError | None = None,
+) -> Shape:
+    """What ``tally replay --json`` carries; null for what this form of it has not.
+
+    Of a replay that has stopped only the id is said: the ledger may not answer.
+    """
+    record = replay if isinstance(replay, ReplayRecord) else None
+    return {
+        "dry_run": dry_run,
+        "preview": preview and preview_shape(preview),
+        "replay_id": record.replay_id if record else replay,
+        "replay": record and replay_shape(record),
+        "batches": [ran_shape(ran) for ran in done or ()],
+        "changes": changes and changes_shape(changes),
+        "error": error and error_shape(error),
+    }
+
+
+def _count(
+    app: App, replay: ReplayRecord, spark: SparkFactory, meter: Meter, done: list[Ran]
+) -> None:
+    offsets = replay.offsets_committed
+
+    def lend() -> AbstractContextManager["SparkSession"]:
+        session = spark()
+        # Not before: a bar would be in the way of a starting Spark, which writes there, too.
+        meter.update(offsets, max(offsets, replay.offsets))
+        return session
+
+    for ran in run_replay(app.settings, replay.replay_id, lend):
+        done.append(ran)
+        offsets += ran.batch.offsets
+        app.out.note(batch_line(ran, replay.committed + len(done), replay.batches))
+        # A batch that had to be planned anew may be wider than it was.
+        meter.update(offsets, max(offsets, replay.offsets))
+
+
+def batch_line(ran: Ran, position: int, batches: int) -> str:
+    """What became of one batch."""
+    where = f"batch {ran.batch.batch_id} ({position} of {max(position, batches)})"
+    if not ran.committed:
+        return f"{where} was committed before"
+    ranges = [segment.range for segment in ran.batch.segments]
+    shown = describe_ranges(ranges[:RANGES_SHOWN])
+    more = f" and {len(ranges) - RANGES_SHOWN} more" if len(ranges) > RANGES_SHOWN else ""
+    return f"{where} is committed: {shown}{more}: {_sums([ran])}, {ran.seconds:.1f} s"
+
+
+def summary(replay: ReplayRecord, done: list[Ran], changes: Changes) -> list[str]:
+    """The replay as it stands, what was read for it now, and what it has changed in the result."""
+    stands = (
+        f"replay {replay.replay_id} of {replay.pipeline} is {replay.state}: "
+        f"{plural(replay.committed, 'batch')}, {plural(replay.offsets_committed, 'offset')}"
+    )
+    read = f"; read now: {_sums(done)}" if done else ""
+    changed = "no minute of the result has changed"
+    if changes.minutes:
+        changed = (
+            f"{plural(changes.minutes, 'minute')} of the result changed, "
+            f"{time_span(changes.first, changes.last)}: {plural(changes.more, 'line')} more, "
+            f"{number(changes.fewer)} fewer"
+        )
+    return [stands + read, changed]
+
+
+def _sums(done: list[Ran]) -> str:
+    totals = [totals for ran in done for totals in ran.totals.values()]
+    return (
+        f"{plural(sum(t.records for t in totals), 'record')}, "
+        f"{number(sum(t.matched for t in totals))} matched, "
+        f"{number(sum(t.malformed for t in totals))} malformed"
+    )

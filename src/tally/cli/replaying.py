@@ -1,0 +1,223 @@
+"""``replay``: counting ranges again, so that they replace what they gave before."""
+
+from typing import Any
+
+import click
+
+from tally.cli.app import App
+from tally.cli.command import Command
+from tally.cli.options import (
+    dry_run_option,
+    json_option,
+    optional_reason_option,
+    pass_app,
+    pipeline_argument,
+    yes_option,
+)
+from tally.cli.replay_asking import Selector, read_request
+from tally.cli.replay_options import selector_options
+from tally.cli.replay_preview import question, show_preview
+from tally.cli.replay_running import count_to_the_end, document, find
+from tally.cli.values import moment, number, plural
+from tally.errors import FencedError, ReplayRefusedError, UsageError
+from tally.ledger import replays
+from tally.ledger.positions import lock_pipeline
+from tally.ledger.replays import ReplayRecord
+from tally.minute import whoami
+from tally.model import ReplayState
+from tally.mysql import Transaction, run_transaction, transaction
+from tally.replay import check_possible, preview_replay, request_replay
+from tally.replay_request import Request
+
+OPEN_REPLAYS_LOOKED_FOR = 100
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        "tally replay --all --dry-run",
+        "tally replay --topic alog --partition 3 --from 300 --until 900 --reason 'ticket 17'",
+        "tally replay --range alog/0:300-310 --range alog/3:0-50 --reason 'ticket 17'",
+        "tally replay --minute '2026-11-20 14:05' --to-minute '2026-11-20 14:20' --dry-run",
+        "tally replay --since 2026-11-20T14:00:00Z --before 2026-11-20T15:00:00Z --dry-run",
+        "tally replay error_log --batch 42 --reason 'WARN counts as well' --yes",
+        "tally replay --from-file before.csv --until-file after.csv --reason 'deployment'",
+        "tally replay --resume 7",
+        "tally replay --cancel 7 --reason 'wrong levels'",
+    ],
+)
+@pipeline_argument
+@selector_options
+@optional_reason_option
+@click.option(
+    "--resume",
+    "resume_id",
+    type=click.IntRange(min=1),
+    metavar="REPLAY",
+    help="Go on with this replay, where it stopped.",
+)
+@click.option(
+    "--cancel",
+    "cancel_id",
+    type=click.IntRange(min=1),
+    metavar="REPLAY",
+    help="Give up what is left of this replay; what it has committed stays.",
+)
+@dry_run_option
+@yes_option
+@json_option
+@pass_app
+def replay(
+    app: App,
+    /,
+    pipeline: str | None,
+    reason: str | None,
+    resume_id: int | None,
+    cancel_id: int | None,
+    dry_run: bool,
+    yes: bool,
+    **selector: Any,
+) -> None:
+    """Count ranges again, in place of what they gave.
+
+    For counts under other rules (a level, a corrected line format), for offsets before the
+    pipeline's start, for whatever was counted wrongly. Say what in one way: offsets, ranges, record
+    times, a batch, minutes of the result, files, or --all. It is read under the rules of now.
+
+    Shows what would be read and replaced, and asks; exactly what was shown is done. A segment is
+    replaced whole, so a range is widened to the segments that it touches. Offsets that are not
+    counted yet are left to the schedule, and what Kafka no longer holds stays counted as it is:
+    both are refused. Readers of the result see the old counts or the new ones of a batch, never
+    half of them. Minute batches may go on meanwhile.
+
+    Large requests are cut into batches that commit one by one. Ctrl-C is safe at any moment;
+    --resume goes on, and says with --dry-run what is left. Spark runs in this process.
+    """
+    asked = Selector(**selector)
+    if resume_id is None and cancel_id is None:
+        _start(app, pipeline, read_request(asked), reason, dry_run=dry_run, yes=yes)
+        return
+    _check_alone(
+        resume_id is not None,
+        [
+            *(["--cancel"] if resume_id is not None and cancel_id is not None else []),
+            *(["PIPELINE"] if pipeline is not None else []),
+            *(["--reason"] if resume_id is not None and reason is not None else []),
+            *asked.given,
+        ],
+    )
+    if resume_id is not None:
+        _resume(app, resume_id, dry_run=dry_run)
+    elif cancel_id is not None:
+        _cancel(app, cancel_id, reason, dry_run=dry_run)
+
+
+def _start(
+    app: App,
+    pipeline: str | None,
+    request: Request,
+    reason: str | None,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    if not dry_run:
+        reason = _needed(reason)
+        if app.out.as_json and not yes:
+            raise UsageError("--json asks nobody", next_step="add --yes or --dry-run")
+    name = app.pipeline(pipeline)
+    preview = preview_replay(app.settings, name, request)
+    if not app.out.as_json:
+        show_preview(app.out, preview)
+        _mention_open(app, name)
+    try:
+        check_possible(preview)
+    except ReplayRefusedError as refused:
+        if app.out.as_json:
+            app.out.document(document(None, dry_run=dry_run, preview=preview, error=refused))
+        raise
+    if dry_run or reason is None:
+        if app.out.as_json:
+            app.out.document(document(None, dry_run=True, preview=preview))
+        return
+    app.confirm(question(preview), yes=yes)
+    try:
+        replay_id = request_replay(app.settings, preview, reason=reason).replay_id
+    except KeyboardInterrupt:
+        app.out.note(f"stopped while it was written down: tally replays {name} shows whether it is")
+        raise
+    app.out.note(
+        f"replay {replay_id} is written down, {plural(len(preview.plan.batches), 'batch')}"
+    )
+    count_to_the_end(app, replay_id, preview)
+
+
+def _mention_open(app: App, name: str) -> None:
+    """Whoever asks for the same again most often wants what was interrupted."""
+    with transaction(app.settings.mysql, read_only=True) as tx:
+        found = replays.list_replays(tx, name, limit=OPEN_REPLAYS_LOOKED_FOR)
+    for open_replay in (r for r in found if r.state is ReplayState.OPEN):
+        app.out.note(
+            f"replay {open_replay.replay_id} is open, {_progress(open_replay)}: "
+            f"tally replay --resume {open_replay.replay_id}"
+        )
+
+
+def _resume(app: App, replay_id: int, *, dry_run: bool) -> None:
+    found = find(app, replay_id)
+    if found.state is ReplayState.CANCELLED:
+        raise FencedError(
+            f"replay {replay_id} was cancelled; nothing of it is left to be counted",
+            next_step=f"tally replay {found.pipeline} --dry-run asks for it anew",
+        )
+    if dry_run and app.out.as_json:
+        app.out.document(document(found, dry_run=True))
+        return
+    left = found.offsets - found.offsets_committed
+    text = (
+        f"replay {replay_id} of {found.pipeline} ({found.request}), asked for by "
+        f"{found.requested_by} at {moment(found.requested_at)}: {found.reason}; "
+        f"{_progress(found)}, {plural(left, 'offset')} left"
+    )
+    if dry_run:
+        app.out.line(text)
+        return
+    app.out.note(text)
+    count_to_the_end(app, replay_id)
+
+
+def _cancel(app: App, replay_id: int, reason: str | None, *, dry_run: bool) -> None:
+    why = _needed(reason)
+    pipeline = app.settings.pipeline(find(app, replay_id).pipeline)
+
+    def decide(tx: Transaction) -> tuple[list[int], ReplayRecord]:
+        lock_pipeline(tx, pipeline.name, pipeline.table)
+        given_up = replays.cancel(tx, replay_id, by=whoami(), reason=why)
+        return given_up, replays.find_replay(tx, replay_id)
+
+    given_up, now = run_transaction(app.settings.mysql, decide, dry_run=dry_run)
+    if app.out.as_json:
+        app.out.document(document(now, dry_run=dry_run))
+        return
+    verb = "would be" if dry_run else "is"
+    app.out.line(
+        f"replay {replay_id} of {pipeline.name} {verb} cancelled: "
+        f"{plural(len(given_up), 'batch')} given up, {number(now.committed)} committed before"
+    )
+
+
+def _check_alone(resume: bool, others: list[str]) -> None:
+    if others:
+        raise UsageError(
+            f"{'--resume' if resume else '--cancel'} says it all: leave {others[0]} out"
+        )
+
+
+def _needed(reason: str | None) -> str:
+    if reason is None:
+        raise UsageError("say why with --reason; the ledger keeps it")
+    return reason
+
+
+def _progress(replay: ReplayRecord) -> str:
+    return f"{number(replay.committed)} of {plural(replay.batches, 'batch')} committed"

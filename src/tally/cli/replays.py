@@ -1,0 +1,49 @@
+"""``replays``: which replays there were, and how far they are."""
+
+import click
+
+from tally.cli.app import App
+from tally.cli.command import Command
+from tally.cli.options import json_option, limit_option, pass_app, pipeline_argument
+from tally.cli.shapes import replay_shape
+from tally.cli.values import moment, number
+from tally.ledger import replays as ledger_replays
+from tally.ledger.replays import ReplayRecord
+from tally.mysql import transaction
+
+
+@click.command(cls=Command, examples=["tally replays", "tally replays error_log --limit 5 --json"])
+@pipeline_argument
+@limit_option(20, "Replays")
+@json_option
+@pass_app
+def replays(app: App, pipeline: str | None, limit: int) -> None:
+    """List replays, newest first.
+
+    Who asked for what, when and why, and how many of their batches and offsets are committed;
+    batches that were given up are left out there. An open one waits for tally replay --resume.
+    """
+    name = app.pipeline(pipeline)
+    with transaction(app.settings.mysql, read_only=True) as tx:
+        found = ledger_replays.list_replays(tx, name, limit=limit)
+    if app.out.as_json:
+        app.out.document({"pipeline": name, "replays": [replay_shape(replay) for replay in found]})
+        return
+    app.out.table(
+        ["REPLAY", "STATE", "REQUESTED", "BY", "BATCHES", "OFFSETS", "ASKED FOR", "REASON"],
+        [_row(replay) for replay in found],
+        numbers=["REPLAY", "BATCHES", "OFFSETS"],
+    )
+
+
+def _row(replay: ReplayRecord) -> list[str]:
+    return [
+        str(replay.replay_id),
+        str(replay.state),
+        moment(replay.requested_at),
+        replay.requested_by,
+        f"{number(replay.committed)}/{number(replay.batches)}",
+        f"{number(replay.offsets_committed)}/{number(replay.offsets)}",
+        replay.request,
+        replay.reason,
+    ]

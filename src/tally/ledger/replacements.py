@@ -1,0 +1,82 @@
+"""What replaced what, and what that changed in the result: for people. Changes nothing."""
+
+from dataclasses import dataclass
+
+from tally.mysql import Transaction
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replaced:
+    """A segment whose place another one takes."""
+
+    replaced_id: int
+    """The segment that is replaced."""
+    replaced_batch_id: int
+    """The batch that counted it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Changes:
+    """What a replay has changed in the result so far."""
+
+    minutes: int
+    """Minutes that count more or fewer lines than before."""
+    first: str | None
+    """The first of them, ``YYYY-MM-DD HH:MM``."""
+    last: str | None
+    """The last of them."""
+    more: int
+    """Lines that minutes gained."""
+    fewer: int
+    """Lines that minutes lost."""
+
+
+def replaced_by(tx: Transaction, batch_id: int) -> dict[int, list[Replaced]]:
+    """What each segment of a batch was planned to replace, in order; only where there is any."""
+    rows = tx.rows(
+        "select r.segment_id, r.replaced_id, o.batch_id as replaced_batch_id"
+        " from segment s join replacement r using (segment_id)"
+        " join segment o on o.segment_id = r.replaced_id"
+        " where s.batch_id = %s order by r.segment_id, r.replaced_id",
+        (batch_id,),
+    )
+    found: dict[int, list[Replaced]] = {}
+    for row in rows:
+        one = Replaced(replaced_id=row["replaced_id"], replaced_batch_id=row["replaced_batch_id"])
+        found.setdefault(row["segment_id"], []).append(one)
+    return found
+
+
+def successors_of(tx: Transaction, batch_id: int) -> dict[int, int]:
+    """The batch that superseded each of a batch's segments, by segment; only where one did."""
+    rows = tx.rows(
+        "select s.segment_id, n.batch_id from segment s"
+        " join segment n on n.segment_id = s.superseded_by where s.batch_id = %s",
+        (batch_id,),
+    )
+    return {row["segment_id"]: row["batch_id"] for row in rows}
+
+
+def changes_of(tx: Transaction, replay_id: int) -> Changes:
+    """What the committed batches of a replay count, less what they replaced."""
+    row = tx.row(
+        "select count(*) as minutes,"
+        " date_format(min(log_time), '%%Y-%%m-%%d %%H:%%i') as first,"
+        " date_format(max(log_time), '%%Y-%%m-%%d %%H:%%i') as last,"
+        " coalesce(sum(greatest(n, 0)), 0) as more, coalesce(sum(-least(n, 0)), 0) as fewer"
+        " from (select log_time, sum(n) as n from ("
+        "   select c.log_time, c.log_count as n from batch b join segment s using (batch_id)"
+        "   join segment_count c using (segment_id)"
+        "   where b.replay_id = %s and b.state = 'committed'"
+        "   union all"
+        "   select c.log_time, -c.log_count from batch b join segment s using (batch_id)"
+        "   join replacement r using (segment_id)"
+        "   join segment_count c on c.segment_id = r.replaced_id"
+        "   where b.replay_id = %s and b.state = 'committed'"
+        " ) as both_counts group by log_time having sum(n) <> 0) as changes",
+        (replay_id, replay_id),
+    )
+    if row is None:
+        return Changes(minutes=0, first=None, last=None, more=0, fewer=0)
+    numbers = {key: int(row[key]) for key in ("minutes", "more", "fewer")}
+    return Changes(first=row["first"], last=row["last"], **numbers)

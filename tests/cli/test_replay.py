@@ -1,0 +1,301 @@
+"""`tally replay` and `tally replays`: preview, request, run, stop, go on, give up."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tally.errors import KafkaUnavailableError
+from tally.minute import run_batch
+from tally.replay import preview_replay, request_replay
+from tally.replay_request import BoundsAsked
+from tests.cli.conftest import LINE, MINUTE, Call, commit
+from tests.world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.stack
+
+WARN = "2017-07-30 14:09:08 WARN some message"
+WHY = ("--reason", "ticket 17", "--yes")
+
+
+def count(world: World, *sizes: int, partition: int = 0) -> list[int]:
+    """A committed batch of so many records each; every record counts."""
+    ids = []
+    for size in sizes:
+        world.produce([LINE] * size, partition)
+        ids.append(commit(world))
+    return ids
+
+
+def replays(world: World) -> list[tuple[int, str]]:
+    """Id and state of the pipeline's replays, oldest first."""
+    rows = world.rows(
+        "select replay_id, state from replay where pipeline = %s order by replay_id", (world.name,)
+    )
+    return [(row["replay_id"], row["state"]) for row in rows]
+
+
+def test_a_dry_run_shows_everything_and_writes_nothing(tally: Call, world: World) -> None:
+    """Ranges asked and widened, what is replaced, what Kafka holds; no reason is needed."""
+    count(world, 3, 3, 3)
+    answer = tally("replay", "--range", f"{world.topic}/0:4-5", "--dry-run")
+    assert answer.exit_code == 0
+    row = next(line for line in answer.stdout.splitlines() if line.startswith(f"{world.topic}/0"))
+    assert row.split("  ")[1:3] == ["[4, 5)", "[3, 6)"]
+    assert row.endswith("[0, 9)")
+    assert "to be replaced  1 segment" in answer.stdout
+    assert "1 minute of the result, 2017-07-30 14:09;" in answer.stdout
+
+    shown = tally("replay", "--range", f"{world.topic}/0:4-5", "--dry-run", "--json").document
+    assert shown["replay_id"] is None
+    preview = shown["preview"]
+    assert [(r["from_offset"], r["until_offset"]) for r in preview["read"]] == [(3, 6)]
+    assert (preview["offsets"], preview["segments_replaced"], preview["minutes"]) == (3, 1, 1)
+    assert preview["kafka_holds"] == [
+        {"topic": world.topic, "partition": 0, "earliest": 0, "end": 9}
+    ]
+    assert replays(world) == []
+    assert len(world.batches()) == 3
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("lent_spark")
+def test_a_replay_shows_asks_counts_and_says_what_has_changed(tally: Call, world: World) -> None:
+    """From the preview to the summary; the ledger shows what replaced what."""
+    world.produce([LINE, WARN, WARN], 0)
+    first = commit(world)
+    second = count(world, 2)[0]
+    answer = tally("replay", "--all", *WHY)
+    assert answer.exit_code == 0, answer.stderr
+    assert "to be read      5 offsets" in answer.stdout
+    ((replay_id, state),) = replays(world)
+    assert state == "done"
+    assert f"replay {replay_id} of {world.name} is done: 1 batch, 5 offsets" in answer.stdout
+    assert "1 minute of the result changed, 2017-07-30 14:09: 0 lines more, 2 fewer" in (
+        answer.stdout
+    )
+    assert "5 records, 3 matched, 0 malformed" in answer.stderr
+    assert world.counts() == {MINUTE[:16]: 3}
+
+    batch_id = world.batches()[-1]["batch_id"]
+    text = tally("show", str(batch_id)).stdout
+    assert f"replay        {replay_id}, all topics, all partitions, from what Kafka" in text
+    assert f"has replaced  2 segments of batches {first}, {second}" in text
+    shown = tally("show", str(batch_id), "--json").document
+    assert shown["replay"]["reason"] == "ticket 17"
+    assert [r["batch_id"] for r in shown["ranges"][0]["replaces"]] == [first, second]
+    old = tally("show", str(first), "--json").document["ranges"][0]
+    assert (old["state"], old["superseded_by_batch"]) == ("superseded", batch_id)
+    assert f" of batch {batch_id}" in tally("show", str(first)).stdout
+    assert tally("batches").stdout.splitlines()[1].split()[1:3] == ["replay", str(replay_id)]
+
+    (listed,) = tally("replays", "--json").document["replays"]
+    assert (listed["state"], listed["committed"], listed["offsets"]) == ("done", 1, 5)
+    assert tally("replays").stdout.splitlines()[1].endswith("  ticket 17")
+    assert "was committed before" in tally("run", str(batch_id)).stdout
+    assert world.audit().holds
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("lent_spark")
+def test_the_document_of_a_replay_has_preview_batches_and_changes(
+    tally: Call, world: World
+) -> None:
+    """Nothing has changed, and it says so; without --yes nobody could be asked."""
+    world.produce([LINE] * 3, 0)
+    commit(world)
+    words = ("replay", "--topic", world.topic, "--partition", "0", "--from", "0", "--json")
+    assert tally(*words, "--reason", "r").exit_code == 2
+    assert replays(world) == []
+    answer = tally(*words, *WHY)
+    assert answer.exit_code == 0
+    document = answer.document
+    assert document["replay"]["replay_id"] == document["replay_id"]
+    assert [b["ranges"][0]["records"] for b in document["batches"]] == [3]
+    assert document["preview"]["segments_replaced"] == 1
+    assert (document["changes"]["minutes"], document["error"]) == (0, None)
+
+
+@pytest.mark.spark
+def test_ctrl_c_between_batches_keeps_what_is_committed_and_is_taken_up_again(
+    tally: Call, world: World, lent_spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """130 and the command that goes on; a second request is told of the open one."""
+    count(world, 2, 2, 2)
+    world.configure(max_records_per_partition=2)
+    calls = []
+
+    def stop_at_the_second(*words: object) -> object:
+        calls.append(words)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return run_batch(*words)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tally.replay.run_batch", stop_at_the_second)
+        answer = tally("replay", "--all", *WHY)
+    assert answer.exit_code == 130
+    ((replay_id, state),) = replays(world)
+    assert state == "open"
+    assert f"tally replay --resume {replay_id}" in answer.stderr
+    assert "(1 of 3) is committed" in answer.stderr
+
+    again = tally("replay", "--all", "--dry-run")
+    assert f"replay {replay_id} is open, 1 of 3 batches committed" in again.stderr
+    left = tally("replay", "--resume", str(replay_id), "--dry-run").stdout
+    assert "1 of 3 batches committed, 4 offsets left" in left
+    resumed = tally("replay", "--resume", str(replay_id))
+    assert resumed.exit_code == 0
+    assert "(3 of 3) is committed" in resumed.stderr
+    assert replays(world) == [(replay_id, "done")]
+    assert tally("replay", "--resume", str(replay_id), "--json").document["batches"] == []
+    assert world.counts() == {MINUTE[:16]: 6}
+
+
+@pytest.mark.spark
+def test_ctrl_c_while_spark_starts_ends_the_program_with_130(world: World, tally: Call) -> None:
+    """A real signal to a real program, right after the request was written."""
+    count(world, 3)
+    program = subprocess.Popen(
+        [sys.executable, "-c", "from tally.cli import main; main()", "replay", "--all", *WHY],
+        env={**os.environ, "TALLY_SPARK__MASTER": "local[1]"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stderr is not None
+    with program.stderr:
+        lines = iter(program.stderr.readline, "")
+        assert any("starting Spark" in line for line in lines)
+        time.sleep(0.5)
+        program.send_signal(signal.SIGINT)
+        # At its end, which is also that of the JVM: both hold the stream.
+        rest = program.stderr.read()
+        assert program.wait(120) == 130
+    ((replay_id, state),) = replays(world)
+    assert state == "open"
+    assert f"tally replay --resume {replay_id}" in rest
+    assert "Traceback" not in rest
+    assert world.counts() == {MINUTE[:16]: 3}
+    assert tally("replay", "--cancel", str(replay_id), "--reason", "r").exit_code == 0
+    assert world.audit().holds
+
+
+def test_an_error_after_the_request_says_how_to_go_on(
+    tally: Call, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error keeps its own code and next step; the document carries the id."""
+    count(world, 3)
+
+    monkeypatch.setattr("tally.cli.replay_running.run_replay", _fail)
+    answer = tally("replay", "--all", *WHY, "--json")
+    assert answer.exit_code == 3
+    ((replay_id, _),) = replays(world)
+    assert answer.document["replay_id"] == replay_id
+    assert answer.document["error"]["code"] == "kafka-unavailable"
+    assert f"tally replay --resume {replay_id}" in answer.stderr
+
+
+def _fail(*_: object) -> object:
+    raise KafkaUnavailableError("Kafka did not answer")
+
+
+def test_what_is_refused_is_shown_with_its_cause(tally: Call, world: World) -> None:
+    """Exit code 2 after the preview, in a dry run as well; nothing is written."""
+    count(world, 3, 3)
+    world.delete_records(0, before=2)
+    where = f"{world.topic}/0"
+    answer = tally("replay", "--range", f"{where}:0-2", "--range", f"{where}:3-9", *WHY)
+    assert answer.exit_code == 2
+    assert "Kafka holds nothing before 2; what was counted stays" in answer.stdout
+    assert "counted up to 6 so far" in answer.stdout
+    assert "[2, 6)" in answer.stdout
+    assert answer.stderr.startswith("replay-refused: ")
+    shown = tally("replay", "--range", f"{where}:4-7", "--dry-run", "--json")
+    assert shown.exit_code == 2
+    assert shown.document["error"]["code"] == "replay-refused"
+    assert [r["until_offset"] for r in shown.document["preview"]["refusals"]] == [7]
+    nothing = tally("replay", "--minute", "2020-01-01 00:00", "--dry-run")
+    assert nothing.exit_code == 2
+    assert "no live segment has counted lines for it" in nothing.stderr
+    assert replays(world) == []
+
+
+def test_ranges_come_from_exported_offsets(tally: Call, world: World, tmp_path: Path) -> None:
+    """Two exports of a consumer group say what was read between them."""
+    count(world, 3, 3)
+    count(world, 2, partition=1)
+    before, after = tmp_path / "before.csv", tmp_path / "after.csv"
+    before.write_text(f'"{world.topic}",0,3\n"{world.topic}",1,2\n')
+    after.write_text(f'"{world.topic}",0,5\n"{world.topic}",1,2\n')
+    words = ("replay", "--from-file", str(before), "--until-file", str(after), "--dry-run")
+    preview = tally(*words, "--json").document["preview"]
+    assert [(r["partition"], r["from_offset"], r["until_offset"]) for r in preview["asked"]] == [
+        (0, 3, 5)
+    ]
+    assert preview["notes"] == [f"{world.topic}/1: nothing was counted from 2 until 2"]
+    other = tally(*words, "--topic", "other", "--json")
+    assert other.exit_code == 2
+    assert other.document["preview"]["asked"] == []
+    missing = tally("replay", "--from-file", str(tmp_path / "none.csv"), "--dry-run")
+    assert missing.exit_code == 2
+    assert "cannot be read" in missing.stderr
+
+
+def test_a_replay_is_given_up_as_a_whole(tally: Call, world: World) -> None:
+    """First shown, then done, in one transaction; nothing goes on with it afterwards."""
+    count(world, 2, 2, 2)
+    world.configure(max_records_per_partition=2)
+    shown = preview_replay(world.settings, world.name, BoundsAsked())
+    replay_id = str(request_replay(world.settings, shown, reason="r").replay_id)
+    words = ("replay", "--cancel", replay_id, "--reason", "wrong levels")
+    assert "3 batches given up, 0 committed before" in tally(*words, "--dry-run").stdout
+    assert replays(world) == [(int(replay_id), "open")]
+    assert tally(*words, "--json").document["replay"]["state"] == "cancelled"
+    assert [(b["state"], b["reason"]) for b in world.batches()[3:]] == [
+        ("abandoned", "wrong levels")
+    ] * 3
+    last = world.batches()[-1]["batch_id"]
+    assert tally(*words).exit_code == 5
+    for late in (("replay", "--resume", replay_id), ("run", str(last))):
+        answer = tally(*late)
+        assert answer.exit_code == 5
+        assert "tally plan" not in answer.stderr
+    assert world.counts() == {MINUTE[:16]: 6}
+    assert world.audit().holds
+
+
+def test_one_batch_of_a_replay_is_given_up(tally: Call, world: World) -> None:
+    """The words are about what stays, not about a next plan."""
+    count(world, 2)
+    shown = preview_replay(world.settings, world.name, BoundsAsked())
+    (batch_id,) = request_replay(world.settings, shown, reason="r").batch_ids
+    answer = tally("abandon", str(batch_id), "--reason", "r")
+    assert answer.stdout.splitlines()[-1] == (
+        f"batch {batch_id} of {world.name} is abandoned; what it was to replace stays as it is"
+    )
+
+
+def test_a_replay_that_does_not_exist_is_a_wrong_request(tally: Call) -> None:
+    """Exit code 2 and its own code."""
+    for words in (("--resume", "4000000000"), ("--cancel", "4000000000", "--reason", "r")):
+        answer = tally("replay", *words, "--json")
+        assert answer.exit_code == 2
+        assert answer.document["error"]["code"] == "replay-unknown"
+
+
+def test_a_question_that_nobody_answers_writes_nothing(tally: Call, world: World) -> None:
+    """Without a terminal --yes is needed; the preview was shown."""
+    count(world, 3)
+    answer = tally("replay", "--all", "--reason", "r")
+    assert answer.exit_code == 2
+    assert "to be replaced  1 segment" in answer.stdout
+    assert "add --yes" in answer.stderr
+    assert replays(world) == []

@@ -1,0 +1,172 @@
+"""What to count again, as people say it: one way, whole, and with readable values."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tally.cli.replay_asking import Selector, read_request
+from tally.cli.replay_options import read_minute, read_range, read_time, selector_options
+from tally.cli.tree import cli
+from tally.errors import EXIT_USAGE, ReplayRefusedError, UsageError
+from tally.model import OffsetRange, TopicPartition
+from tally.replay_request import BatchAsked, BoundsAsked, MinutesAsked, RangesAsked, TimesAsked
+
+HERE = TopicPartition(topic="alog", partition=3)
+RANGE = OffsetRange(partition=HERE, from_offset=300, until_offset=310)
+AT = datetime(2026, 11, 20, 14, 5, tzinfo=UTC)
+LATER = datetime(2026, 11, 20, 15, 5, tzinfo=UTC)
+
+
+def selector(*words: str) -> Selector:
+    """What a command line of these words says."""
+
+    @click.command()
+    @selector_options
+    def command(**given: Any) -> Selector:
+        return Selector(**given)
+
+    found: Selector = command.main(list(words), standalone_mode=False)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "request_"),
+    [
+        (["--all"], BoundsAsked()),
+        (["--topic", "alog"], BoundsAsked(topic="alog")),
+        (["--from", "0"], BoundsAsked(from_offset=0)),
+        (
+            ["--partition", "3", "--partition", "5", "--until", "9"],
+            BoundsAsked(partitions=(3, 5), until_offset=9),
+        ),
+        (["--range", "alog/3:300-310"], RangesAsked(ranges=(RANGE,))),
+        (["--batch", "42"], BatchAsked(batch_id=42)),
+        (
+            ["--minute", "2026-11-20 14:05"],
+            MinutesAsked(first="2026-11-20 14:05", last="2026-11-20 14:05"),
+        ),
+        (
+            ["--minute", "2026-11-20 14:05", "--to-minute", "2026-11-20 14:20"],
+            MinutesAsked(first="2026-11-20 14:05", last="2026-11-20 14:20"),
+        ),
+        (
+            [
+                *("--since", "2026-11-20T14:05:00Z", "--before", "2026-11-20T17:05+02:00"),
+                *("--topic", "alog", "--partition", "3"),
+            ],
+            TimesAsked(since=AT, before=LATER, topic="alog", partitions=(3,)),
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_each_way_to_say_it_is_understood(words: list[str], request_: object) -> None:
+    """An offset 0 is an offset, and a time of any zone is a time."""
+    assert read_request(selector(*words)) == request_
+
+
+def test_files_give_each_partition_its_own_bounds(tmp_path: Path) -> None:
+    """A topic beside them chooses among their partitions."""
+    file = tmp_path / "before.csv"
+    file.write_text("alog,3,300\nother,0,7\n")
+    asked = read_request(selector("--from-file", str(file), "--topic", "alog"))
+    assert isinstance(asked, BoundsAsked)
+    assert asked.from_offsets[HERE] == 300
+    assert asked.until_offsets == {}
+    assert asked.chosen == [HERE]
+
+
+def test_nothing_said_is_not_everything() -> None:
+    """The error lists the ways, and what would be everything."""
+    with pytest.raises(UsageError) as raised:
+        read_request(selector())
+    assert "--all is everything that can be counted again" in raised.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--all", "--topic", "alog"], "--all and --topic are two ways"),
+        (["--batch", "42", "--from", "3"], "--batch and --from are two ways"),
+        (["--range", "alog/3:300-310", "--partition", "3"], "--range and --partition are"),
+        (["--minute", "2026-11-20 14:05", "--batch", "3"], "--batch and --minute are two ways"),
+        (["--from-file", "f", "--until", "3"], "--from-file and --until are two ways"),
+        (["--since", "2026-11-20T14:05Z", "--from", "3"], "--since and --from are two ways"),
+        (["--since", "2026-11-20T14:05Z"], "--since needs --before"),
+        (["--before", "2026-11-20T14:05Z"], "--before needs --since"),
+        (["--to-minute", "2026-11-20 14:05"], "--to-minute needs --minute"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_half_a_way_and_two_ways_at_once_are_refused(words: list[str], text: str) -> None:
+    """The error names the two options."""
+    with pytest.raises(UsageError, match=text):
+        read_request(selector(*words))
+
+
+def test_ends_in_the_wrong_order_are_refused() -> None:
+    """Times and minutes alike."""
+    with pytest.raises(ReplayRefusedError, match="is not before"):
+        read_request(Selector(since=LATER, before=AT))
+    with pytest.raises(ReplayRefusedError, match="is after"):
+        read_request(Selector(minute="2026-11-20 14:20", to_minute="2026-11-20 14:05"))
+
+
+@pytest.mark.parametrize(
+    "text", ["alog", "alog/3", "alog/3:300", "alog/x:1-2", "/3:1-2", "alog/3:-1-2", "alog/3:1-٢"]
+)
+def test_what_is_no_range_is_shown_how_one_looks(text: str) -> None:
+    """Digits are 0 to 9."""
+    with pytest.raises(click.BadParameter, match="alog/0:300-310"):
+        read_range(text)
+
+
+def test_an_empty_or_backward_range_is_refused() -> None:
+    """Half-open: from must be smaller than until."""
+    for text in ("alog/3:310-300", "alog/3:300-300"):
+        with pytest.raises(click.BadParameter, match="is not smaller than"):
+            read_range(text)
+
+
+def test_a_time_without_a_zone_is_shown_with_one() -> None:
+    """Nobody guesses whose clock was meant."""
+    with pytest.raises(click.BadParameter) as raised:
+        read_time("2026-11-20 14:05")
+    assert "write it as 2026-11-20T14:05:00Z for UTC, or as 2026-11-20T14:05:00+02:00" in str(
+        raised.value.message
+    )
+    with pytest.raises(click.BadParameter, match="is no time"):
+        read_time("yesterday")
+
+
+def test_a_minute_is_padded_so_that_it_sorts() -> None:
+    """The ledger compares minutes as texts."""
+    assert read_minute(" 2026-1-2 3:04 ") == "2026-01-02 03:04"
+    for text in ("2026-11-20T14:05Z", "2026-11-20", "2026-13-01 00:00"):
+        with pytest.raises(click.BadParameter, match="'2026-11-20 14:05'"):
+            read_minute(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--all"], "usage: say why with --reason"),
+        (["--all", "--reason", "r", "--json"], "usage: --json asks nobody"),
+        (["--resume", "1", "--all"], "--resume says it all: leave --all out"),
+        (["--resume", "1", "--cancel", "2"], "--resume says it all: leave --cancel out"),
+        (["--resume", "1", "--reason", "r"], "--resume says it all: leave --reason out"),
+        (["p", "--resume", "1"], "--resume says it all: leave PIPELINE out"),
+        (["--cancel", "1", "--batch", "2", "--reason", "r"], "--cancel says it all: leave --batch"),
+        (["--since", "2026-11-20 14:05"], "Invalid value for '--since'"),
+        (["--all", "--reason", " "], "Invalid value for '--reason'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_wrong_request_is_told_before_anything_is_asked(words: list[str], text: str) -> None:
+    """Exit code 2 without a configuration or a server."""
+    result = CliRunner().invoke(cli, ["replay", *words])
+    assert result.exit_code == EXIT_USAGE
+    assert text in result.stderr

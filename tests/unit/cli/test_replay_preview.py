@@ -1,0 +1,293 @@
+"""A preview that can be understood at a glance, and the words about a replay that runs."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tally.cli.output import Output
+from tally.cli.places import REPLACES, Places
+from tally.cli.replay_preview import duration, question, show_preview
+from tally.cli.replay_running import batch_line, document, summary
+from tally.cli.shapes import changes_shape, preview_shape, replay_shape
+from tally.errors import KafkaUnavailableError
+from tally.ledger.replacements import Changes, Replaced
+from tally.ledger.replays import ReplayRecord
+from tally.minute import Ran
+from tally.model import (
+    Batch,
+    BatchKind,
+    BatchState,
+    OffsetRange,
+    ReplayState,
+    Segment,
+    SegmentState,
+    SegmentTotals,
+    TopicPartition,
+)
+from tally.replay import Preview
+from tally.replay_planning import Piece, Refusal, ReplayPlan
+
+Captured = pytest.CaptureFixture[str]
+
+AT = datetime(2026, 11, 20, 14, 0, 0, tzinfo=UTC)
+HERE = TopicPartition(topic="alog", partition=3)
+
+
+def span(start: int, until: int, partition: TopicPartition = HERE) -> OffsetRange:
+    """A range."""
+    return OffsetRange(partition=partition, from_offset=start, until_offset=until)
+
+
+PLAN = ReplayPlan(
+    asked=(span(310, 320), span(340, 341)),
+    batches=(
+        (Piece(range=span(300, 330), replaces=(1, 2), uncounted=0),),
+        (Piece(range=span(330, 350), replaces=(3,), uncounted=5),),
+    ),
+)
+
+
+def preview(plan: ReplayPlan = PLAN, **values: Any) -> Preview:
+    """What a replay would do."""
+    told = {
+        "pipeline": "p",
+        "request": "alog/3 [310, 320), alog/3 [340, 341)",
+        "plan": plan,
+        "minutes": 17,
+        "first_minute": "2026-11-20 14:05",
+        "last_minute": "2026-11-20 14:22",
+        "held": {HERE: (100, 900)},
+        "seconds": 12.4,
+        "notes": ("by Kafka's record times",),
+        **values,
+    }
+    return Preview(**told)
+
+
+def shown(capsys: Captured, what: Preview) -> list[str]:
+    """The preview as it is written."""
+    show_preview(Output(), what)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_preview_says_what_is_read_and_what_is_replaced(capsys: Captured) -> None:
+    """Asked beside read, per partition; then the whole in a few lines."""
+    lines = shown(capsys, preview())
+    assert lines[0] == "p: alog/3 [310, 320), alog/3 [340, 341)"
+    assert " ".join(lines[1].split()) == (
+        "PARTITION ASKED READ OFFSETS SEGMENTS NEVER COUNTED KAFKA HOLDS"
+    )
+    assert " ".join(lines[2].split()) == (
+        "alog/3 [310, 320), [340, 341) [300, 350) 50 3 5 [100, 900)"
+    )
+    assert lines[3:] == [
+        "to be read      50 offsets, 5 of them never counted",
+        "                a segment is replaced whole, so READ may be wider than ASKED",
+        "to be replaced  3 segments",
+        (
+            "minutes         17 minutes of the result, 2026-11-20 14:05 to 2026-11-20 14:22; "
+            "others may gain lines"
+        ),
+        "in              2 batches, committed one by one",
+        "takes           about 12 s, at the pace of earlier batches",
+        "note            by Kafka's record times",
+    ]
+
+
+def test_a_first_backfill_replaces_nothing_and_says_so(capsys: Captured) -> None:
+    """The question is another one, too."""
+    plan = ReplayPlan(asked=(span(0, 10),), batches=((Piece(range=span(0, 10), uncounted=10),),))
+    first = preview(plan, minutes=0, first_minute=None, last_minute=None, seconds=None, notes=())
+    assert shown(capsys, first)[3:] == [
+        "to be read      10 offsets, 10 of them never counted",
+        "to be replaced  nothing",
+        "in              1 batch",
+        "takes           not known: no batch was committed before",
+    ]
+    assert question(first) == "Count 10 offsets for the first time?"
+    assert question(preview()) == (
+        "Count 50 offsets, and replace 3 segments of the result by that?"
+    )
+
+
+def test_what_is_refused_is_shown_with_cause_and_with_what_kafka_holds(capsys: Captured) -> None:
+    """And whether the rest could be done."""
+    refused = ReplayPlan(
+        asked=(span(0, 10), span(310, 320)),
+        refusals=(Refusal(range=span(0, 10), cause="Kafka holds nothing before 100"),),
+    )
+    lines = shown(capsys, preview(refused, notes=()))
+    assert lines[1].split() == ["PARTITION", "REFUSED", "KAFKA", "HOLDS", "WHY"]
+    assert " ".join(lines[2].split()) == (
+        "alog/3 [0, 10) [100, 900) Kafka holds nothing before 100"
+    )
+    assert lines[3:] == ["the other 1 range could be counted again"]
+
+
+def test_a_preview_of_very_many_ranges_stays_readable(capsys: Captured) -> None:
+    """Fifty rows, the number of the others, and never a cell of a hundred ranges."""
+    apart = tuple(span(10 * n, 10 * n + 5) for n in range(70))
+    plan = ReplayPlan(asked=apart, batches=tuple((Piece(range=r, uncounted=5),) for r in apart))
+    lines = shown(capsys, preview(plan))
+    assert "and 20 more: --json has all of them" in lines
+    whole = ReplayPlan(asked=apart, batches=((Piece(range=span(0, 700), replaces=(1,)),),))
+    assert "70 ranges" in shown(capsys, preview(whole))[2]
+
+
+def test_the_json_of_a_preview_has_every_range(capsys: Captured) -> None:
+    """Batches with what each piece replaces, by the ledger's keys."""
+    shape = preview_shape(preview())
+    assert shape["batches"][1] == [
+        {
+            "topic": "alog",
+            "partition": 3,
+            "from_offset": 330,
+            "until_offset": 350,
+            "replaces": [3],
+            "never_counted": 5,
+        }
+    ]
+    assert (shape["offsets"], shape["never_counted"], shape["segments_replaced"]) == (50, 5, 3)
+    assert shape["kafka_holds"] == [{"topic": "alog", "partition": 3, "earliest": 100, "end": 900}]
+    assert json.loads(json.dumps(shape)) == shape
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.01, "about 1 s,"),
+        (99, "about 99 s,"),
+        (100, "about 2 min,"),
+        (3_600, "about 1 h 0 min,"),
+        (3_600_000, "about 1,000 h 0 min,"),
+    ],
+)
+def test_a_duration_is_no_more_exact_than_it_can_be(seconds: float, text: str) -> None:
+    """It goes by the pace of earlier batches."""
+    assert duration(seconds).startswith(text)
+
+
+def replay(**values: Any) -> ReplayRecord:
+    """What the ledger says of a replay."""
+    told = {
+        "replay_id": 7,
+        "pipeline": "p",
+        "state": ReplayState.DONE,
+        "request": "batch 42",
+        "requested_at": AT,
+        "requested_by": "me",
+        "run_id": None,
+        "reason": "ticket 17",
+        "ended_at": AT,
+        "batches": 2,
+        "committed": 2,
+        "offsets": 50,
+        "offsets_committed": 50,
+        **values,
+    }
+    return ReplayRecord(**told)
+
+
+def ran(partitions: int = 1, *, committed: bool = True) -> Ran:
+    """A batch that was run."""
+    ranges = [span(0, 10, TopicPartition(topic="alog", partition=n)) for n in range(partitions)]
+    totals = SegmentTotals(
+        records=10, matched=7, unmatched=2, malformed=1, first_offset=0, last_offset=9
+    )
+    batch = Batch(
+        batch_id=57,
+        pipeline="p",
+        kind=BatchKind.REPLAY,
+        state=BatchState.PLANNED,
+        attempt=1,
+        planned_at=AT,
+        claimed_at=AT,
+        replay_id=7,
+        segments=tuple(
+            Segment(segment_id=n, topic_id="t", cluster_id="c", range=r, state=SegmentState.PLANNED)
+            for n, r in enumerate(ranges)
+        ),
+    )
+    return Ran(
+        batch=batch,
+        committed=committed,
+        totals={r.partition: totals for r in ranges} if committed else {},
+        seconds=1.23,
+    )
+
+
+def test_each_batch_is_told_in_one_line() -> None:
+    """However many partitions it has; also when somebody else was faster."""
+    assert batch_line(ran(), 1, 4) == (
+        "batch 57 (1 of 4) is committed: alog/0 [0, 10): 10 records, 7 matched, 1 malformed, 1.2 s"
+    )
+    assert "alog/2 [0, 10) and 5 more: 80 records" in batch_line(ran(8), 1, 4)
+    assert batch_line(ran(committed=False), 5, 4) == "batch 57 (5 of 5) was committed before"
+
+
+def test_the_end_says_what_has_changed() -> None:
+    """Lines more and fewer, and in which minutes; or that nothing has."""
+    changes = Changes(
+        minutes=2, first="2026-11-20 14:05", last="2026-11-20 14:06", more=3, fewer=1_000
+    )
+    assert summary(replay(), [ran()], changes) == [
+        (
+            "replay 7 of p is done: 2 batches, 50 offsets; "
+            "read now: 10 records, 7 matched, 1 malformed"
+        ),
+        (
+            "2 minutes of the result changed, 2026-11-20 14:05 to 2026-11-20 14:06: "
+            "3 lines more, 1,000 fewer"
+        ),
+    ]
+    none = Changes(minutes=0, first=None, last=None, more=0, fewer=0)
+    assert summary(replay(), [], none) == [
+        "replay 7 of p is done: 2 batches, 50 offsets",
+        "no minute of the result has changed",
+    ]
+
+
+def test_the_document_has_the_same_keys_in_every_form() -> None:
+    """Null for what a form has not; a replay that has stopped is known by its id."""
+    none = Changes(minutes=0, first=None, last=None, more=0, fewer=0)
+    dry = document(None, dry_run=True, preview=preview())
+    done = document(replay(), preview=preview(), done=[ran()], changes=none)
+    failed = document(7, done=[ran()], error=KafkaUnavailableError("no answer"))
+    assert dry.keys() == done.keys() == failed.keys()
+    assert (dry["replay_id"], done["replay_id"], failed["replay_id"]) == (None, 7, 7)
+    assert failed["error"]["code"] == "kafka-unavailable"
+    assert done["batches"][0]["ranges"][0]["matched"] == 7
+    assert json.loads(json.dumps(done)) == done
+
+
+def test_the_json_of_a_replay_has_everything_the_ledger_says() -> None:
+    """Every field of the record is a key."""
+    assert set(replay_shape(replay())) == set(ReplayRecord.__slots__)
+    changes = Changes(minutes=1, first="a", last="b", more=2, fewer=3)
+    assert changes_shape(changes) == {
+        "minutes": 1,
+        "first_minute": "a",
+        "last_minute": "b",
+        "lines_more": 2,
+        "lines_fewer": 3,
+    }
+
+
+def test_what_a_batch_replaces_is_named_by_its_batches() -> None:
+    """All of a few, the first and the last of many."""
+
+    def places(*batches: int) -> Places:
+        replaced = [Replaced(replaced_id=n, replaced_batch_id=b) for n, b in enumerate(batches)]
+        return Places(replaced={9: replaced}, successors={9: 77})
+
+    assert places(5).in_words == "1 segment of batch 5"
+    assert places(6, 5, 5).in_words == "3 segments of batches 5, 6"
+    assert places(*range(1, 8)).in_words == "7 segments of batches 1 to 7"
+    assert places(5).shape(9) == {
+        "superseded_by_batch": 77,
+        "replaces": [{"segment_id": 0, "batch_id": 5}],
+    }
+    assert places(5).shape(1) == {"superseded_by_batch": None, "replaces": []}
+    assert REPLACES.keys() == set(BatchState)
