@@ -97,6 +97,9 @@ def test_a_replay_shows_asks_counts_and_says_what_has_changed(tally: Call, world
     assert f" of batch {batch_id}" in tally("show", str(first)).stdout
     assert tally("batches").stdout.splitlines()[1].split()[1:3] == ["replay", str(replay_id)]
 
+    last = tally("status", "--json").document["last_committed_batch"]
+    assert last["batch_id"] == second  # how far the minutes are, whatever was counted again
+
     (listed,) = tally("replays", "--json").document["replays"]
     assert (listed["state"], listed["committed"], listed["offsets"]) == ("done", 1, 5)
     assert tally("replays").stdout.splitlines()[1].endswith("  ticket 17")

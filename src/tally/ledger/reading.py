@@ -162,9 +162,10 @@ def batch_record(tx: Transaction, batch_id: int) -> BatchRecord:
 
 
 def last_committed(tx: Transaction, pipeline: str) -> BatchRecord | None:
-    """The batch that was committed last; None before the first."""
+    """The minute batch that was committed last, not a replay's: it says how far the result is."""
     row = tx.row(
         "select batch_id from batch where pipeline = %s and state = 'committed'"
+        " and kind = 'ingest'"
         " and kind <> 'fold'"
         " order by committed_at desc, batch_id desc limit 1",
         (pipeline,),
