@@ -12,7 +12,7 @@ from typing import Final
 from tally import __version__
 from tally.errors import FencedError, OvertakenError, ReplayRefusedError
 from tally.kafka import Kafka
-from tally.ledger import batches, positions, replay_runs, replays
+from tally.ledger import batches, positions, replay_runs, replays, tiles
 from tally.ledger.batches import Requester
 from tally.minute import Ran, SparkFactory, run_batch, whoami
 from tally.model import BatchState, KafkaSnapshot, KnownTopic, OffsetRange, TopicPartition
@@ -91,7 +91,7 @@ def preview_replay(settings: Settings, name: str, request: Request) -> Preview:
         snapshot = _snapshot(kafka, pipeline, known)
         asked, notes = _resolve(tx, kafka, _Facts(pipeline, known, snapshot), request)
         plan = _plan(tx, pipeline, known, snapshot, asked)
-        minutes, first, last = replays.minutes_of(tx, plan.replaces)
+        minutes, first, last = tiles.minutes_of(tx, plan.replaces)
         pace = replays.pace(tx, name)
     partitions = sorted({r.partition for r in asked})
     offsets = sum(r.offsets for r in plan.widened)
@@ -317,10 +317,10 @@ def _resolve(tx: Transaction, kafka: Kafka, facts: _Facts, request: Request) -> 
         case TimesAsked():
             return _within_times(kafka, facts, request)
         case BatchAsked():
-            found = replays.ranges_of_batch(tx, facts.pipeline.name, request.batch_id)
+            found = tiles.ranges_of_batch(tx, facts.pipeline.name, request.batch_id)
             return found, [] if found else [f"batch {request.batch_id} has counted nothing"]
         case MinutesAsked():
-            found = replays.ranges_of_minutes(tx, facts.pipeline.name, request.first, request.last)
+            found = tiles.ranges_of_minutes(tx, facts.pipeline.name, request.first, request.last)
             return found, [] if found else ["no live segment has counted lines for it"]
 
 
@@ -361,7 +361,7 @@ def _first_whole(tx: Transaction, facts: _Facts, partition: TopicPartition) -> i
     if held is None:
         return None
     incarnation_id = facts.known[partition.topic].incarnation_id
-    return replays.first_whole(tx, incarnation_id, partition, held[0])
+    return tiles.first_whole(tx, incarnation_id, partition, held[0])
 
 
 def _within_times(kafka: Kafka, facts: _Facts, request: TimesAsked) -> Resolved:
@@ -396,11 +396,11 @@ def _plan(
     snapshot: KafkaSnapshot,
     asked: Sequence[OffsetRange],
 ) -> ReplayPlan:
-    tiles: dict[TopicPartition, list[Tile]] = {}
+    known_tiles: dict[TopicPartition, list[Tile]] = {}
     for r in asked:
         if r.partition.topic in known:
-            of_partition = tiles.setdefault(r.partition, [])
-            found = replays.tiles_of(
+            of_partition = known_tiles.setdefault(r.partition, [])
+            found = tiles.tiles_of(
                 tx,
                 known[r.partition.topic].incarnation_id,
                 r.partition,
@@ -411,7 +411,7 @@ def _plan(
     return plan_replay(
         asked,
         known=known,
-        tiles={p: sorted(of, key=lambda tile: tile.range) for p, of in tiles.items()},
+        tiles={p: sorted(of, key=lambda tile: tile.range) for p, of in known_tiles.items()},
         kafka=snapshot,
         offsets_per_range=pipeline.max_records_per_partition,
     )

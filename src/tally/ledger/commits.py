@@ -9,7 +9,7 @@ from typing import Final
 from tally.errors import DataLossError, FencedError
 from tally.ledger.batches import abandoned_error, find_batch, settle_replay
 from tally.ledger.positions import check_result_table
-from tally.ledger.replays import take_over
+from tally.ledger.takeover import take_over
 from tally.model import (
     Batch,
     BatchKind,

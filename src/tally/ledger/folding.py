@@ -75,7 +75,7 @@ def fold_partition(
 
     Steps, all in the caller's transaction:
 
-    1. lock the partition, so that no replay adds offsets meanwhile, and choose the segments,
+    1. lock the topic, so that no replay adds offsets meanwhile, and choose the segments,
     2. add their contributions to the folded ones,
     3. write one segment for each run of neighbours, folded ones before them included,
     4. delete what it stands for.
@@ -92,9 +92,8 @@ def fold_partition(
     # 1
     key = (where.incarnation_id, where.partition.partition)
     tx.row(
-        "select next_offset from partition_offset"
-        " where incarnation_id = %s and partition_id = %s for update",
-        key,
+        "select topic from topic_incarnation where incarnation_id = %s for update",
+        (where.incarnation_id,),
     )
     chosen = tx.rows(
         "select s.segment_id, s.from_offset, s.until_offset"

@@ -1,0 +1,115 @@
+"""What is known of ranges: which segments and losses lie in them, and which ranges are meant."""
+
+from collections.abc import Sequence
+
+from tally.model import OffsetRange, TopicPartition
+from tally.mysql import Row, Transaction
+from tally.replay_planning import Tile
+
+
+def tiles_of(
+    tx: Transaction, incarnation_id: int, partition: TopicPartition, from_offset: int, until: int
+) -> tuple[Tile, ...]:
+    """What is known of ``[from_offset, until)``: live segments and accepted losses, in order."""
+    here = (incarnation_id, partition.partition)
+    rows = tx.rows(
+        "select s.from_offset, s.until_offset, s.segment_id, s.state = 'folded' as folded,"
+        " exists (select 1 from lost_range l where l.incarnation_id = s.incarnation_id"
+        "   and l.partition_id = s.partition_id and l.cause = 'missing' and l.state = 'accepted'"
+        "   and l.from_offset < s.until_offset and s.from_offset < l.until_offset) as alone"
+        " from segment s where s.incarnation_id = %s and s.partition_id = %s"
+        # Live segments do not overlap: the last one that begins before the range may reach into it.
+        " and s.live_from >= coalesce((select max(live_from) from segment"
+        "   where incarnation_id = %s and partition_id = %s and live_from <= %s), %s)"
+        " and s.live_from < %s and s.live_until > %s"
+        " union all"
+        " select from_offset, until_offset, null, 0, 0 from lost_range"
+        " where incarnation_id = %s and partition_id = %s"
+        " and state = 'accepted' and cause = 'expired' and from_offset < %s and until_offset > %s"
+        " order by from_offset",
+        (*here, *here, from_offset, from_offset, until, from_offset, *here, until, from_offset),
+    )
+    return tuple(
+        Tile(
+            range=OffsetRange(
+                partition=partition,
+                from_offset=row["from_offset"],
+                until_offset=row["until_offset"],
+            ),
+            segment_id=row["segment_id"],
+            alone=bool(row["alone"]),
+            folded=bool(row["folded"]),
+        )
+        for row in rows
+    )
+
+
+def first_whole(
+    tx: Transaction, incarnation_id: int, partition: TopicPartition, earliest: int
+) -> int | None:
+    """Where the first live segment begins that lies behind ``earliest`` whole; None without one."""
+    row = tx.row(
+        "select min(live_from) as first from segment"
+        " where incarnation_id = %s and partition_id = %s and live_from >= %s and state = 'live'",
+        (incarnation_id, partition.partition, earliest),
+    )
+    return row["first"] if row else None
+
+
+def ranges_of_batch(tx: Transaction, pipeline: str, batch_id: int) -> list[OffsetRange]:
+    """What a batch counted, of topics as they are now."""
+    return _ranges(
+        tx.rows(
+            "select i.topic, s.partition_id, s.from_offset, s.until_offset"
+            " from segment s join topic_incarnation i using (incarnation_id)"
+            " where s.batch_id = %s and i.pipeline = %s and i.state = 'current'"
+            " and s.state in ('live', 'superseded', 'folded')",
+            (batch_id, pipeline),
+        )
+    )
+
+
+def ranges_of_minutes(tx: Transaction, pipeline: str, first: str, last: str) -> list[OffsetRange]:
+    """The live segments that have counted lines in a span of minutes, of topics as they are now.
+
+    Args:
+        tx: An open transaction.
+        pipeline: The pipeline.
+        first: The first minute of the lines' own clock, ``YYYY-MM-DD HH:MM``.
+        last: The last one, itself included.
+    """
+    return _ranges(
+        tx.rows(
+            "select distinct i.topic, s.partition_id, s.from_offset, s.until_offset"
+            " from segment_count c join segment s using (segment_id)"
+            " join topic_incarnation i using (incarnation_id)"
+            " where i.pipeline = %s and i.state = 'current' and s.state = 'live'"
+            " and c.log_time between %s and %s",
+            (pipeline, f"{first}:00", f"{last}:00"),
+        )
+    )
+
+
+def minutes_of(tx: Transaction, segment_ids: Sequence[int]) -> tuple[int, str | None, str | None]:
+    """How many minutes the segments have counted lines for, the first and the last one."""
+    if not segment_ids:
+        return 0, None, None
+    row = tx.row(
+        "select count(distinct log_time) as minutes,"
+        " date_format(min(log_time), '%%Y-%%m-%%d %%H:%%i') as first,"
+        " date_format(max(log_time), '%%Y-%%m-%%d %%H:%%i') as last"
+        " from segment_count where segment_id in %s",
+        (list(segment_ids),),
+    )
+    return (int(row["minutes"]), row["first"], row["last"]) if row else (0, None, None)
+
+
+def _ranges(rows: Sequence[Row]) -> list[OffsetRange]:
+    return [
+        OffsetRange(
+            partition=TopicPartition(topic=row["topic"], partition=row["partition_id"]),
+            from_offset=row["from_offset"],
+            until_offset=row["until_offset"],
+        )
+        for row in rows
+    ]
