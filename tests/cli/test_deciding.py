@@ -210,3 +210,30 @@ def test_what_is_counted_cannot_be_abandoned(tally: Call, world: World) -> None:
     batch_id = commit(world)
     assert tally("abandon", str(batch_id), *REASON).exit_code == 5
     assert [b["state"] for b in world.batches()] == ["committed"]
+
+
+def test_a_topic_that_is_adopted_back_goes_on_where_it_stood(tally: Call, world: World) -> None:
+    """Whatever start is asked for; the preview says so."""
+    world.produce([LINE] * 3, 0)
+    commit(world)
+    world.execute(
+        "insert into topic_incarnation (pipeline, topic, topic_id, cluster_id, seen_at, state)"
+        " select pipeline, topic, 'another', cluster_id, now(), 'retired' from topic_incarnation"
+        " where pipeline = %s",
+        (world.name,),
+    )
+    # As if the other id had been followed meanwhile, and this one was there again.
+    world.execute(
+        "update topic_incarnation set state = 'retired' where pipeline = %s", (world.name,)
+    )
+    world.execute(
+        "update topic_incarnation set state = 'current'"
+        " where pipeline = %s and topic_id = 'another'",
+        (world.name,),
+    )
+    world.produce([LINE] * 4, 0)
+    words = ("topics", "adopt", world.name, world.topic, "--start", "latest", *REASON, "--yes")
+    answer = tally(*words)
+    assert answer.exit_code == 0
+    assert "counting goes on where it stood" in answer.stdout
+    assert world.offsets()[0] == (0, 3)

@@ -186,6 +186,8 @@ def adopt(
 
     starts = run_transaction(app.settings.mysql, decide, dry_run=True)
     _show_adoption(app, replace(adoption, starts=starts))
+    if starts != adoption.starts:
+        app.out.line("this id was followed before: counting goes on where it stood")
     if not dry_run:
         app.confirm(f"Follow {topic} with the id {adoption.topic_id} from now on?", yes=yes)
         run_transaction(app.settings.mysql, decide)
