@@ -2,9 +2,10 @@
 
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from tally.ledger.results import minutes
 from tally.migrations import migrate
 from tally.minute import commit_once
 from tally.model import Batch, Contribution, DeadLetter, SegmentTotals, TopicPartition
-from tally.mysql import run_transaction, transaction
+from tally.mysql import Transaction, run_transaction, transaction
 from tally.settings import Settings, load_settings
 from tests.proxy import CommitProxy, Cut
 from tests.world import World
@@ -197,7 +198,7 @@ def test_a_minute_beyond_the_columns_range_commits_nothing_until_it_is_wider(wor
     with transaction(world.settings.mysql, read_only=True) as tx:
         assert minutes(tx, world.name) == {"2017-07-30 14:09": almost + 6}
     (finding,) = world.audit().findings
-    assert finding.detail == f"the table says {almost + 6}, live segments add up to 12"
+    assert finding.detail == f"the table says {almost + 6}, segments add up to 12"
     world.execute(f"update `{world.name}` set log_count = 12")
     assert world.audit().holds
     assert migrate(world.settings) == []
@@ -249,19 +250,49 @@ def proxied(world: World, cut: Cut, times: int = 1) -> Iterator[tuple[CommitProx
 
 
 def test_a_deadlock_runs_the_transaction_again(world: World) -> None:
-    """The victim of a deadlock counts once, when the other has gone on."""
+    """MySQL chooses us, as the other has written more: rolled back, run again, counted once."""
+    first, second = "2017-07-30 14:09:00", "2017-07-30 15:00:00"
+    both = {first: 1, second: 2}
     batch = claimed(world, planned(world))
-    attempts = []
+    assert commit(world, batch, result(batch, minutes=both))
+    batch = claimed(world, planned(world))
+    attempts: list[object] = []
 
-    def work(tx: object, found: Result) -> bool:
+    def work(tx: Transaction) -> bool:
         attempts.append(tx)
-        if len(attempts) == 1:
-            raise TransactionRetryError("a deadlock, as MySQL reports it")
-        return commit_batch(tx, batch, world.name, found)  # type: ignore[arg-type]
+        return commit_batch(tx, batch, world.name, result(batch, minutes=both))
 
-    assert run_transaction(world.settings.mysql, partial(work, found=result(batch)))
+    with ThreadPoolExecutor(1) as pool, closing(world.connect()) as rival, rival.cursor() as cursor:
+        cursor.executemany(
+            f"insert into `{world.name}` (log_time) values (%s)",
+            [(f"1999-01-01 {n // 60 % 24:02}:{n % 60:02}:00",) for n in range(1000)],
+        )
+        lock = f"select log_count from `{world.name}` where log_time = %s for update"
+        cursor.execute(lock, (second,))
+        committed = pool.submit(run_transaction, world.settings.mysql, work)
+        wait_for_a_waiting_transaction(world)
+        cursor.execute(lock, (first,))
+        rival.rollback()
+        assert committed.result(60)
     assert len(attempts) == 2
-    assert world.counts() == {"2017-07-30 14:09": 6}
+    assert world.counts() == {"2017-07-30 14:09": 4, "2017-07-30 15:00": 8}
+    assert world.audit().holds
+
+
+def wait_for_a_waiting_transaction(world: World) -> None:
+    """Until somebody waits for a row lock of the world's result table."""
+    deadline = time.monotonic() + 60
+    with closing(world.connect_as_root(autocommit=True)) as root, root.cursor() as cursor:
+        while True:
+            cursor.execute(
+                "select trx_id from information_schema.innodb_trx"
+                " where trx_state = 'LOCK WAIT' and trx_query like %s",
+                (f"%{world.name}%",),
+            )
+            if cursor.fetchall():
+                return
+            assert time.monotonic() < deadline, "nobody waits"
+            time.sleep(0.2)  # InnoDB renews this table only when nobody has read it for 0.1 s
 
 
 def test_a_lock_that_is_held_too_long_rolls_back(world: World) -> None:
