@@ -47,7 +47,7 @@ def measure(pipelines: int, home: Path) -> dict[str, float]:
         encoding="utf-8",
     )
     done = subprocess.run(
-        [sys.executable, "-c", PARSE, str(CHECKOUT / "dags"), str(2 * pipelines)],
+        [sys.executable, "-c", PARSE, str(CHECKOUT / "dags"), str(4 * pipelines)],
         env={
             **os.environ,
             "AIRFLOW_HOME": str(home),

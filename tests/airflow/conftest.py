@@ -2,15 +2,21 @@
 
 import os
 import secrets
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.airflow.dag_run import Finished, RunDag, use_spark
+from tests.world import World
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
@@ -28,6 +34,9 @@ os.environ |= {
     "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(64),
     "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
 }
+
+# Runs are told apart by their logical dates, which mean nothing to the DAGs.
+_MINUTES = count()
 
 CONFIG = """
 [pipelines.error_log]
@@ -79,6 +88,43 @@ def load_bag(config: Path) -> "Callable[[], DagBag]":
 def bag(load_bag: "Callable[[], DagBag]") -> "DagBag":
     """The DAGs of the configuration."""
     return load_bag()
+
+
+@pytest.fixture
+def run_dag(world: World) -> RunDag:
+    """Runs a DAG of the checkout with the world's configuration, to its end."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    folder = os.environ["AIRFLOW__CORE__DAGS_FOLDER"]
+    moments = [datetime(2026, 1, 1, tzinfo=UTC)]
+
+    def run(dag_id: str, conf: Mapping[str, Any] | None = None, *, again: bool = False) -> Finished:
+        bag = DagBag(dag_folder=folder)
+        assert bag.import_errors == {}
+        assert world.name in bag.dags
+        if not again:
+            moments.append(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=next(_MINUTES)))
+        # The run's id comes from `run_after`.
+        moment = moments[-1]
+        run = bag.dags[dag_id].test(
+            logical_date=moment, run_after=moment, run_conf=dict(conf or {})
+        )
+        return Finished(run)
+
+    return run
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spark-submit that commits the batch without Spark."""
+    program = tmp_path / "bin" / "spark-submit"
+    program.parent.mkdir()
+    command = shlex.join([sys.executable, str(Path(__file__).with_name("stand_in.py"))])
+    program.write_text(f'#!/bin/bash\nexec {command} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("STAND_IN", "commit")
+    use_spark(monkeypatch)
 
 
 @pytest.fixture

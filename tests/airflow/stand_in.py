@@ -1,7 +1,8 @@
 """A stand-in for spark-submit and the job: quick, and as well-behaved or not as a test wants.
 
 It is told by ``STAND_IN`` what to do, separated by commas: ``commit`` claims the batch and commits
-it as if every line were at another level; ``report=PATH`` writes what it was given; ``say=TEXT``
+it as if every line were at another level; ``replay`` does so as the job does, with what was
+overtaken planned anew; ``report=PATH`` writes what it was given; ``say=TEXT``
 prints; ``sleep`` waits to be killed; ``exit=CODE`` ends.
 """
 
@@ -9,12 +10,15 @@ import json
 import os
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import patch
 
-from tally.ledger.batches import claim
+from tally.ledger.batches import claim, find_batch
 from tally.ledger.commits import Result, commit_batch
-from tally.model import SegmentTotals
+from tally.model import BatchState, SegmentTotals
 from tally.mysql import transaction
+from tally.replay import run_replay_batch
 from tally.settings import Settings, load_settings
 
 
@@ -40,6 +44,19 @@ def commit(settings: Settings, batch_id: int) -> None:
         commit_batch(tx, batch, settings.pipeline(batch.pipeline).table, nothing)
 
 
+def replay(settings: Settings, batch_id: int) -> None:
+    """Run the batch as the job does, without Spark."""
+
+    def run_batch(_: Settings, number: int, __: object) -> None:
+        with transaction(settings.mysql) as tx:
+            state = find_batch(tx, number).state
+        if state is not BatchState.COMMITTED:
+            commit(settings, number)
+
+    with patch("tally.replay.run_batch", run_batch):
+        run_replay_batch(settings, batch_id, lambda: nullcontext(None))  # type: ignore[arg-type, return-value]
+
+
 def report(path: Path) -> None:
     """Write down the command line and the environment, and the secrets file's mode."""
     secrets = Path(os.environ["TALLY_SECRETS_FILE"])
@@ -61,6 +78,8 @@ def main() -> None:
         match word:
             case "commit":
                 commit(load_settings(), batch_id)
+            case "replay":
+                replay(load_settings(), batch_id)
             case "report":
                 report(Path(value))
             case "say":

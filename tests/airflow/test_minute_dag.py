@@ -1,19 +1,10 @@
 """The real DAGs, run by Airflow itself against Kafka, MySQL and (where marked) Spark."""
 
-import json
-import os
-import shlex
-import sys
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from itertools import count
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from tally.ledger.decisions import accept_losses, find_losses
 from tally.mysql import transaction
+from tests.airflow.dag_run import RunDag, use_spark
 from tests.world import World
 
 pytestmark = [
@@ -25,96 +16,6 @@ pytestmark = [
 
 ERROR = "2017-07-30 14:09:08 ERROR some message"
 INFO = "2017-07-30 14:09:09 INFO all is well"
-
-# Runs are told apart by their logical dates, which mean nothing to the DAGs.
-_MINUTES = count()
-
-RunDag = Callable[[str], "Finished"]
-
-
-class Finished:
-    """A DAG run that has ended, as Airflow's own database tells it."""
-
-    def __init__(self, run: Any) -> None:
-        self.state = str(run.state.value if hasattr(run.state, "value") else run.state)
-        self.tasks = {ti.task_id: str(ti.state) for ti in run.get_task_instances()}
-        self._dag_id, self._run_id = run.dag_id, run.run_id
-
-    def xcom(self, task_id: str, key: str) -> Any:
-        """What a task handed on."""
-        from airflow.models.xcom import XComModel
-        from airflow.utils.session import create_session
-
-        with create_session() as session:
-            row = session.scalars(
-                XComModel.get_many(
-                    run_id=self._run_id, dag_ids=self._dag_id, task_ids=task_id, key=key
-                )
-            ).first()
-            return None if row is None else XComModel.deserialize_value(row)
-
-    def events(self) -> dict[str, Any]:
-        """The extras of the asset events of this run, by asset."""
-        from airflow.models.asset import AssetEvent, AssetModel
-        from airflow.utils.session import create_session
-        from sqlalchemy import select
-
-        with create_session() as session:
-            rows = session.execute(
-                select(AssetModel.name, AssetEvent.extra)
-                .join(AssetEvent, AssetEvent.asset_id == AssetModel.id)
-                .where(AssetEvent.source_run_id == self._run_id)
-                .where(AssetEvent.source_dag_id == self._dag_id)
-            )
-            return dict(iter(rows))
-
-    def stored(self) -> str:
-        """Everything that Airflow has stored of the run's tasks: rendered fields and XComs."""
-        from airflow.models.renderedtifields import RenderedTaskInstanceFields as Rendered
-        from airflow.models.xcom import XComModel
-        from airflow.utils.session import create_session
-        from sqlalchemy import select
-
-        with create_session() as session:
-            fields = session.scalars(select(Rendered).where(Rendered.run_id == self._run_id)).all()
-            xcoms = session.scalars(select(XComModel).where(XComModel.run_id == self._run_id)).all()
-            return json.dumps([[f.rendered_fields for f in fields], [x.value for x in xcoms]])
-
-
-@pytest.fixture
-def run_dag(world: World) -> RunDag:
-    """Runs a DAG of the checkout with the world's configuration, to its end."""
-    from airflow.dag_processing.dagbag import DagBag
-
-    folder = os.environ["AIRFLOW__CORE__DAGS_FOLDER"]
-
-    def run(dag_id: str) -> Finished:
-        bag = DagBag(dag_folder=folder)
-        assert bag.import_errors == {}
-        assert world.name in bag.dags
-        moment = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=next(_MINUTES))
-        return Finished(bag.dags[dag_id].test(logical_date=moment))
-
-    return run
-
-
-@pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A spark-submit that commits the batch without Spark."""
-    program = tmp_path / "bin" / "spark-submit"
-    program.parent.mkdir()
-    command = shlex.join([sys.executable, str(Path(__file__).with_name("stand_in.py"))])
-    program.write_text(f'#!/bin/bash\nexec {command} "$@"\n', encoding="utf-8")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("STAND_IN", "commit")
-    use_spark(monkeypatch)
-
-
-def use_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Define the connection to Spark in this process's own machine."""
-    connection = {"conn_type": "spark", "host": "local[1]"}
-    monkeypatch.setenv("AIRFLOW_CONN_TALLY_SPARK", json.dumps(connection))
 
 
 @pytest.mark.spark

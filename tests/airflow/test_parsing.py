@@ -16,15 +16,16 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.configuration import conf
 bag = DagBag(dag_folder=conf.get("core", "dags_folder"))
 assert not bag.import_errors, bag.import_errors
-assert len(bag.dags) == 4, bag.dags
+assert len(bag.dags) == 8, bag.dags
 """
 
 
 def test_every_pipeline_has_its_dags(bag: "DagBag") -> None:
-    """Exactly one minute DAG and one audit DAG for each pipeline, and no import error."""
+    """Four DAGs for each pipeline, and no import error."""
     assert bag.import_errors == {}
     assert bag.captured_warnings == {}
-    assert set(bag.dags) == {"error_log", "error_log_audit", "other", "other_audit"}
+    suffixes = ("", "_replay", "_losses", "_audit")
+    assert set(bag.dags) == {f"{name}{end}" for name in ("error_log", "other") for end in suffixes}
 
 
 def test_parsing_asks_no_server(in_fresh_python: Callable[[str], str]) -> None:
@@ -49,7 +50,8 @@ def test_parsing_imports_nothing_heavy(in_fresh_python: Callable[[str], str]) ->
         + """
 import sys
 heavy = {"pyspark", "py4j", "confluent_kafka", "pymysql", "pandas", "yoyo", "fastapi.applications"}
-ours = {"tally.kafka", "tally.mysql", "tally.minute", "tally.spark", "tally.airflow.work"}
+ours = {"tally.kafka", "tally.mysql", "tally.minute", "tally.spark", "tally.replay"}
+ours |= {"tally.airflow.work", "tally.airflow.replay_work", "tally.airflow.losses_work"}
 print(sorted((heavy | ours) & set(sys.modules)))
 """
     )
@@ -85,6 +87,10 @@ def test_the_checkouts_own_configuration_is_found_without_a_variable(
         (
             '[pipelines.p]\ntopics = ["a"]\n[pipelines.p_audit]\ntopics = ["a"]\n',
             "pipelines.p_audit: the DAG id",
+        ),
+        (
+            '[pipelines.p]\ntopics = ["a"]\n[pipelines.p_replay]\ntopics = ["a"]\n',
+            "pipelines.p_replay: the DAG id",
         ),
         ("[pipelines", "is no valid TOML"),
     ],

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.airflow.dag_run import RunDag
 from tests.world import World
 
 if TYPE_CHECKING:
@@ -143,6 +144,37 @@ def test_a_ledger_that_does_not_answer_is_said_without_a_password(
     assert answer.status_code == 503
     assert "[mysql-unavailable]" in answer.text
     assert "s3cret" not in answer.text
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("stand_in")
+def test_the_preview_of_a_replay_is_a_page(
+    world: World, run_dag: RunDag, viewer: "TestClient", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the task has handed on, as a table; behind the task's button, for who may read XComs."""
+    from urllib.parse import urlencode
+
+    from airflow.api_fastapi.app import get_auth_manager
+
+    world.produce([LINE] * 3)
+    run_dag(world.name)
+    run = run_dag(f"{world.name}_replay")
+    link = run.xcom("preview", "_link_PreviewLink")
+    query = urlencode({"dag_id": f"{world.name}_replay", "run_id": run.run_id})
+    assert link == f"/tally/preview?{query}"
+    answer = viewer.get(link)
+    assert answer.status_code == 200, answer.text
+    assert f"<td>{world.topic}/0</td><td>[0, 3)</td>" in answer.text
+    assert "Nothing was changed" in answer.text
+    assert viewer.get(f"{link}x").status_code == 404
+    monkeypatch.setattr(get_auth_manager(), "is_authorized_dag", lambda **_: False)
+    assert viewer.get(link).status_code == 403
+
+
+@pytest.mark.usefixtures("config")
+def test_strangers_see_no_preview(client: "TestClient") -> None:
+    """The page brings its own authentication, as the other does."""
+    assert client.get("/tally/preview?dag_id=error_log_replay&run_id=r").status_code == 401
 
 
 def test_loading_the_plugin_imports_neither_the_page_nor_mysql(

@@ -40,11 +40,17 @@ class TallyCountOperator(SparkSubmitOperator):
     as a plain Python that works on a Spark Connect server. All else is the same.
     """
 
-    def __init__(self, *, config: str, **options: Any) -> None:
-        super().__init__(
-            conn_id=SPARK, application_args=["--batch", from_note("batch_id")], **options
-        )
+    def __init__(
+        self,
+        *,
+        config: str,
+        batch: str = from_note("batch_id"),
+        batch_name: str = "",
+        **options: Any,
+    ) -> None:
+        super().__init__(conn_id=SPARK, application_args=["--batch", batch], **options)
         self.config = config
+        self.batch_name = batch_name
         self._secrets: Path | None = None
         self._environment: dict[str, str] = {}
         self._plain: ConnectDriver | None = None

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from inspect import cleandoc
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from airflow.sdk import DAG, CronTriggerTimetable
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from tally.airflow.assets import result_asset, topic_assets
 from tally.airflow.count import TallyCountOperator
+from tally.airflow.losses_dag import losses_dag
 from tally.airflow.operators import (
     AUDIT,
     BLOCKED,
@@ -20,19 +21,20 @@ from tally.airflow.operators import (
     TallyPlanOperator,
     from_note,
 )
-from tally.airflow.timeouts import AUDIT_TIMEOUT, RETRIES, RETRY_DELAY, Timeouts
+from tally.airflow.policies import (
+    AUDIT_SUFFIX,
+    LOSSES_SUFFIX,
+    REPLAY_SUFFIX,
+    documented,
+    shared,
+)
+from tally.airflow.replay_dag import replay_dag
+from tally.airflow.timeouts import AUDIT_TIMEOUT, Timeouts
 from tally.errors import ConfigError
 from tally.settings import Pipeline, Settings, load_settings
 
-TAG: Final = "tally"
-AUDIT_SUFFIX: Final = "_audit"
-
 # Daily, at a minute that few others choose.
 AUDIT_SCHEDULE: Final = "17 3 * * *"
-
-# Dates mean nothing to a pipeline: what is counted next stands in the ledger. A backfill over dates
-# would only start the same batch many times.
-RUN_TYPES: Final = ("scheduled", "manual")
 
 
 def pipeline_dags(*, config: Path, job: Path, doc_md: str) -> dict[str, DAG]:
@@ -51,7 +53,7 @@ def pipeline_dags(*, config: Path, job: Path, doc_md: str) -> dict[str, DAG]:
     for dag in _all_dags(settings, config, job, cleandoc(doc_md)):
         if dag.dag_id in dags:
             raise ConfigError(
-                f"pipelines.{dag.dag_id}: the DAG id is already that of another pipeline's audit",
+                f"pipelines.{dag.dag_id}: the DAG id is already that of another pipeline's DAG",
                 next_step="give one of the two pipelines another name",
             )
         dags[dag.dag_id] = dag
@@ -63,6 +65,8 @@ def _all_dags(settings: Settings, config: Path, job: Path, doc_md: str) -> Itera
         pipeline = settings.pipeline(name)
         timeouts = Timeouts.of(pipeline, settings)
         yield minute_dag(pipeline, timeouts, config=config, job=job, doc_md=doc_md)
+        yield replay_dag(pipeline, timeouts, config=config, job=job)
+        yield losses_dag(pipeline, timeouts, config=config)
         yield audit_dag(pipeline, config=config, doc_md=doc_md)
 
 
@@ -72,18 +76,18 @@ def minute_dag(
     """``plan >> [count, blocked]``, on the pipeline's schedule."""
     with DAG(
         pipeline.name,
-        description=f"Counts {', '.join(pipeline.topics)} into {pipeline.table}, "
-        "each line exactly once",
+        description=f"Counts {', '.join(pipeline.topics)} into {pipeline.table}, each line exactly "
+        f"once. What was counted is counted again by {pipeline.name}{REPLAY_SUFFIX}, not by dates.",
         schedule=_timetable(pipeline.schedule, f"pipelines.{pipeline.name}.schedule"),
         dagrun_timeout=timeouts.run,
-        **_common(pipeline, doc_md),
+        **shared(pipeline, doc_md),
     ) as dag:
         plan = TallyPlanOperator(
             task_id=PLAN,
             pipeline=pipeline.name,
             config=str(config),
             execution_timeout=timeouts.plan,
-            **_documented(TallyPlanOperator),
+            **documented(TallyPlanOperator),
         )
         count = TallyCountOperator(
             task_id=COUNT,
@@ -93,14 +97,15 @@ def minute_dag(
             execution_timeout=timeouts.count,
             inlets=topic_assets(pipeline),
             outlets=[result_asset(pipeline)],
-            **_documented(TallyCountOperator),
+            **documented(TallyCountOperator),
         )
         blocked = TallyBlockedOperator(
             task_id=BLOCKED,
             message=from_note("blocked"),
+            losses_dag=f"{pipeline.name}{LOSSES_SUFFIX}",
             retries=0,
             execution_timeout=timeouts.plan,
-            **_documented(TallyBlockedOperator),
+            **documented(TallyBlockedOperator),
         )
         # Side by side on purpose: a run's state is that of its last tasks, and `blocked`, skipped
         # behind a failed `count`, would turn the run green.
@@ -115,7 +120,7 @@ def audit_dag(pipeline: Pipeline, *, config: Path, doc_md: str) -> DAG:
         description=f"Proves that {pipeline.table} is what was counted",
         schedule=_timetable(AUDIT_SCHEDULE, "AUDIT_SCHEDULE"),
         dagrun_timeout=AUDIT_TIMEOUT * 2,
-        **_common(pipeline, doc_md),
+        **shared(pipeline, doc_md),
     ) as dag:
         TallyAuditOperator(
             task_id=AUDIT,
@@ -123,31 +128,9 @@ def audit_dag(pipeline: Pipeline, *, config: Path, doc_md: str) -> DAG:
             config=str(config),
             execution_timeout=AUDIT_TIMEOUT,
             inlets=[result_asset(pipeline)],
-            **_documented(TallyAuditOperator),
+            **documented(TallyAuditOperator),
         )
     return dag
-
-
-def _common(pipeline: Pipeline, doc_md: str) -> dict[str, Any]:
-    """What all DAGs of a pipeline share."""
-    return {
-        "catchup": False,
-        "max_active_runs": 1,
-        "allowed_run_types": list(RUN_TYPES),
-        "doc_md": doc_md,
-        "tags": [TAG, *pipeline.tags],
-        "default_args": {
-            "owner": pipeline.owner,
-            "retries": RETRIES,
-            "retry_delay": RETRY_DELAY,
-            "retry_exponential_backoff": False,
-            "depends_on_past": False,
-        },
-    }
-
-
-def _documented(operator: type) -> dict[str, str]:
-    return {"doc_md": cleandoc(operator.__doc__ or "")}
 
 
 def _timetable(cron: str, key: str) -> CronTriggerTimetable:

@@ -9,6 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from tally.airflow.connections import connected_settings
 from tally.airflow.failures import final_unless_retryable
+from tally.airflow.links import LossesLink
 from tally.airflow.timeouts import AUDIT_TIMEOUT, Timeouts, bounded
 
 PLAN: Final = "plan"
@@ -61,18 +62,23 @@ class TallyBlockedOperator(BaseOperator):
     """Make the run red while partitions wait for an operator's decision.
 
     The healthy partitions are counted all the same. The error names each blocked partition, what
-    the ledger and Kafka say of it, and the command that decides.
+    the ledger and Kafka say of it, and the command that decides. A loss may be decided in Airflow,
+    too: `<pipeline>_losses` asks for it.
     """
 
     template_fields: Sequence[str] = ("message",)
+    operator_extra_links = (LossesLink(),)
 
-    def __init__(self, *, message: str, **options: Any) -> None:
+    def __init__(self, *, message: str, losses_dag: str, **options: Any) -> None:
         super().__init__(**options)
         self.message = message
+        self.losses_dag = losses_dag
 
     def execute(self, context: Context) -> None:  # noqa: ARG002 - Airflow's signature
         """Fail, without another try."""
-        raise AirflowFailException(self.message)
+        raise AirflowFailException(
+            f"{self.message} A loss may also be decided in Airflow: trigger {self.losses_dag}"
+        )
 
 
 class TallyAuditOperator(BaseOperator):

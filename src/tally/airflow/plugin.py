@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 URL_PREFIX: Final = "/tally"
+PREVIEW_PATH: Final = f"{URL_PREFIX}/preview"
 
 
 class LazyStatusApp:

@@ -1,4 +1,7 @@
-"""The read-only status page, for Airflow's API server: plain HTML, made from the ledger."""
+"""The plugin's read-only pages, for Airflow's API server: plain HTML.
+
+The status is made from the ledger, the preview of a replay from what its task has handed on.
+"""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -6,13 +9,23 @@ from typing import Any, Final
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.base_auth_manager import BaseAuthManager
-from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagDetails
-from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_view
+from airflow.api_fastapi.auth.managers.models.resource_details import (
+    AccessView,
+    DagAccessEntity,
+    DagDetails,
+)
+from airflow.api_fastapi.core_api.security import (
+    GetUserDep,
+    requires_access_dag,
+    requires_access_view,
+)
 from fastapi import Depends, FastAPI, status
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tally.airflow.connections import connected_settings
+from tally.airflow.plugin import PREVIEW_PATH, URL_PREFIX
+from tally.airflow.preview_page import find_preview
 from tally.airflow.status import PipelineStatus, read_status
 from tally.errors import TallyError
 
@@ -47,17 +60,36 @@ def create_status_app(config: Path) -> FastAPI:
             )
         return HTMLResponse(html, headers=_HEADERS)
 
+    @app.get(
+        PREVIEW_PATH.removeprefix(URL_PREFIX),
+        dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.XCOM))],
+    )
+    def show_preview(dag_id: str, run_id: str) -> HTMLResponse:
+        shown = find_preview(dag_id, run_id)
+        html = _page("preview_page.html", shown=shown, dag_id=dag_id, run_id=run_id)
+        found = status.HTTP_200_OK if shown else status.HTTP_404_NOT_FOUND
+        return HTMLResponse(html, found, _HEADERS)
+
     return app
 
 
 def render(pipelines: list[PipelineStatus], error: str = "") -> str:
-    """The page."""
+    """The status page."""
+    return _page(
+        "status_page.html",
+        pipelines=pipelines,
+        error=error,
+        now=_time(datetime.now(UTC)),
+        time=_time,
+        number=_number,
+    )
+
+
+def _page(template: str, **values: Any) -> str:
     environment = Environment(
         loader=PackageLoader("tally.airflow", "."), autoescape=True, undefined=StrictUndefined
     )
-    return environment.get_template("status_page.html").render(
-        pipelines=pipelines, error=error, now=_time(datetime.now(UTC)), time=_time, number=_number
-    )
+    return environment.get_template(template).render(**values)
 
 
 def _may_see(pipeline: str, user: Any) -> bool:

@@ -5,8 +5,9 @@ from typing import Any
 
 from tally import __version__
 from tally.blocks import blocked_error
-from tally.ledger.batches import Requester, abandoned_error
+from tally.ledger.batches import Requester
 from tally.ledger.reading import batch_record, segments_of
+from tally.ledger.replay_runs import standing_for
 from tally.minute import Planned, plan_batch
 from tally.model import BatchState
 from tally.mysql import transaction
@@ -45,16 +46,19 @@ class Outcome:
     """Lines counted."""
     malformed: int
     """Records that could not be understood."""
+    planned_anew_as: list[int] | None = None
+    """The batches of a replay that took its place; None when none had to."""
 
     def to_extra(self) -> dict[str, Any]:
         """As a plain dictionary."""
-        return asdict(self)
+        return {key: value for key, value in asdict(self).items() if value is not None}
 
     def __str__(self) -> str:
         """One line for the log."""
+        anew = f" as {self.planned_anew_as}" if self.planned_anew_as else ""
         return (
-            f"batch {self.batch_id} is committed: {self.records} records, {self.matched} counted, "
-            f"{self.malformed} malformed, from {', '.join(self.ranges)}"
+            f"batch {self.batch_id} is committed{anew}: {self.records} records, {self.matched} "
+            f"counted, {self.malformed} malformed, from {', '.join(self.ranges)}"
         )
 
 
@@ -87,34 +91,34 @@ def note(settings: Settings, planned: Planned) -> PlanNote:
 
 
 def is_committed(settings: Settings, batch_id: int) -> bool:
-    """Whether the ledger has the batch as committed.
+    """Whether the ledger has the batch, or whatever was planned in its place, as committed.
 
     Raises:
         UnknownBatchError: The ledger has none of that id.
         FencedError: The batch was abandoned.
     """
     with transaction(settings.mysql, read_only=True) as tx:
-        batch = batch_record(tx, batch_id)
-        if batch.state is BatchState.ABANDONED:
-            raise abandoned_error(tx, batch_id)
-    return batch.state is BatchState.COMMITTED
+        batches = [batch_record(tx, number) for number in standing_for(tx, batch_id)]
+    return all(batch.state is BatchState.COMMITTED for batch in batches)
 
 
 def offsets(settings: Settings, batch_id: int) -> int:
-    """How many offsets a batch spans."""
+    """How many offsets a batch, or whatever was planned in its place, spans."""
     with transaction(settings.mysql, read_only=True) as tx:
-        return batch_record(tx, batch_id).offsets
+        return sum(batch_record(tx, number).offsets for number in standing_for(tx, batch_id))
 
 
 def outcome(settings: Settings, batch_id: int) -> Outcome:
-    """What a committed batch read and found."""
+    """What a committed batch, or whatever was planned in its place, read and found."""
     with transaction(settings.mysql, read_only=True) as tx:
-        batch = batch_record(tx, batch_id)
-        ranges = [str(segment.range) for segment in segments_of(tx, batch_id)]
+        standing = standing_for(tx, batch_id)
+        batches = [batch_record(tx, number) for number in standing]
+        ranges = [str(s.range) for number in standing for s in segments_of(tx, number)]
     return Outcome(
-        batch_id=batch.batch_id,
+        batch_id=batch_id,
         ranges=ranges,
-        records=batch.records or 0,
-        matched=batch.matched or 0,
-        malformed=batch.malformed or 0,
+        records=sum(batch.records or 0 for batch in batches),
+        matched=sum(batch.matched or 0 for batch in batches),
+        malformed=sum(batch.malformed or 0 for batch in batches),
+        planned_anew_as=None if standing == [batch_id] else standing,
     )

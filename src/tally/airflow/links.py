@@ -1,0 +1,35 @@
+"""The buttons that Airflow shows beside a task."""
+
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from airflow.sdk import BaseOperatorLink
+from airflow.sdk.configuration import conf
+
+from tally.airflow.plugin import PREVIEW_PATH
+
+
+class PreviewLink(BaseOperatorLink):
+    """From the preview of a replay to the page that shows it as a table."""
+
+    name = "Preview"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's signature
+        """The page of the plugin."""
+        query = urlencode({"dag_id": ti_key.dag_id, "run_id": ti_key.run_id})
+        return f"{_path()}{PREVIEW_PATH}?{query}"
+
+
+class LossesLink(BaseOperatorLink):
+    """From the red task to the DAG that asks what is to become of lost records."""
+
+    name = "Decide losses"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's signature
+        """The DAG's page."""
+        return f"{_path()}/dags/{quote(operator.losses_dag)}"
+
+
+def _path() -> str:
+    """Where Airflow lives below its origin; the origin is the one that the browser knows."""
+    return urlsplit(conf.get("api", "base_url", fallback="/") or "/").path.rstrip("/")

@@ -1,0 +1,104 @@
+"""The tasks of a decision about lost records. Their docstrings are shown by Airflow."""
+
+from pathlib import Path
+from typing import Any, Final
+
+from airflow.sdk import BaseBranchOperator, BaseOperator, Context, Param
+from airflow.sdk.exceptions import AirflowFailException
+
+from tally.airflow.connections import connected_settings
+from tally.airflow.failures import final_unless_retryable
+from tally.airflow.timeouts import Timeouts, bounded
+from tally.settings import Settings
+
+LOOK: Final = "look"
+DECIDE: Final = "decide"
+SETTLE: Final = "settle"
+
+# What `look` hands on; see tally.airflow.losses_work.
+LOSSES_KEY: Final = "losses"
+
+ACCEPT: Final = "Accept the losses"
+KEEP: Final = "Keep them blocked"
+
+_REASON_MAX: Final = 1000
+_PERSON_MAX: Final = 250
+
+
+def reason_field() -> dict[str, Param]:
+    """What is asked for beside the answer."""
+    return {
+        "reason": Param(
+            "",
+            type="string",
+            maxLength=_REASON_MAX,
+            title="Reason",
+            description="Kept in the ledger with your name. Must be given.",
+        )
+    }
+
+
+class TallyLookOperator(BaseBranchOperator):
+    """Look at the open losses: offsets that Kafka lost before they were counted.
+
+    None: the run ends green. Otherwise `decide` asks a person.
+    """
+
+    def __init__(self, *, pipeline: str, config: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.pipeline = pipeline
+        self.config = config
+
+    def choose_branch(self, context: Context) -> list[str]:
+        """Hand the losses on as they are now: what is decided is decided about these."""
+        from tally.airflow import losses_work  # MySQL stays out of parsing
+
+        with final_unless_retryable():
+            shown = losses_work.open_losses(_settings(self.config, self.pipeline), self.pipeline)
+        self.log.info(shown.text)
+        context["ti"].xcom_push(key=LOSSES_KEY, value=shown.to_xcom())
+        return [DECIDE] if shown.losses else []
+
+
+class TallySettleOperator(BaseOperator):
+    """Write the answer into the ledger, with who gave it, when and why.
+
+    Accepted: counting goes on behind the lost offsets with the next run of the minute DAG. Refused
+    when a loss has grown, or was decided by somebody else, since it was shown.
+    """
+
+    def __init__(self, *, pipeline: str, config: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.pipeline = pipeline
+        self.config = config
+
+    def execute(self, context: Context) -> str:
+        """Settle; the sentence goes to XCom."""
+        from tally.airflow import losses_work  # MySQL stays out of parsing
+
+        ti = context["ti"]
+        answer = ti.xcom_pull(task_ids=DECIDE)
+        shown = ti.xcom_pull(task_ids=LOOK, key=LOSSES_KEY)
+        reason = str(answer["params_input"].get("reason") or "").strip()
+        if not reason:
+            raise AirflowFailException(
+                "the answer has no reason, and nothing was decided. Next: clear the task "
+                f"{DECIDE} and answer again"
+            )
+        person = (answer["responded_by_user"] or {}).get("name") or "unknown"
+        with final_unless_retryable():
+            said = losses_work.settle(
+                _settings(self.config, self.pipeline),
+                self.pipeline,
+                shown["losses"],
+                accept=answer["chosen_options"] == [ACCEPT],
+                by=f"airflow:{ti.dag_id}:{person}"[:_PERSON_MAX],
+                reason=reason,
+            )
+        self.log.info(said)
+        return said
+
+
+def _settings(config: str, pipeline: str) -> Settings:
+    settings = connected_settings(Path(config))
+    return bounded(settings, Timeouts.of(settings.pipeline(pipeline), settings).plan)

@@ -1,0 +1,44 @@
+"""What all DAGs of a pipeline share."""
+
+from collections.abc import Sequence
+from inspect import cleandoc
+from typing import Any, Final
+
+from tally.airflow.timeouts import RETRIES, RETRY_DELAY
+from tally.settings import Pipeline
+
+TAG: Final = "tally"
+
+AUDIT_SUFFIX: Final = "_audit"
+REPLAY_SUFFIX: Final = "_replay"
+LOSSES_SUFFIX: Final = "_losses"
+
+# Dates mean nothing to a pipeline: what is counted next stands in the ledger. A backfill over dates
+# would only start the same batch many times.
+SCHEDULED: Final = ("scheduled", "manual")
+BY_HAND: Final = ("manual",)
+
+
+def shared(
+    pipeline: Pipeline, doc_md: str, run_types: Sequence[str] = SCHEDULED, *, active_runs: int = 1
+) -> dict[str, Any]:
+    """Arguments of a DAG."""
+    return {
+        "catchup": False,
+        "max_active_runs": active_runs,
+        "allowed_run_types": list(run_types),
+        "doc_md": doc_md,
+        "tags": [TAG, *pipeline.tags],
+        "default_args": {
+            "owner": pipeline.owner,
+            "retries": RETRIES,
+            "retry_delay": RETRY_DELAY,
+            "retry_exponential_backoff": False,
+            "depends_on_past": False,
+        },
+    }
+
+
+def documented(operator: type) -> dict[str, str]:
+    """A task's documentation: its operator's docstring."""
+    return {"doc_md": cleandoc(operator.__doc__ or "")}

@@ -1,0 +1,140 @@
+"""The form of a replay: the fields that Airflow draws."""
+
+from typing import Final
+
+from airflow.sdk import Param
+
+from tally.settings import Pipeline
+
+REASON_MAX: Final = 1000
+
+CHOICES: Final = {
+    "everything": "Everything that Kafka still holds",
+    "offsets": "A range of offsets",
+    "ranges": "Several ranges of offsets",
+    "times": "Records of a span of time",
+    "batch": "What a batch has counted",
+    "minutes": "Minutes of the result",
+}
+
+
+def form(pipeline: Pipeline) -> dict[str, Param]:
+    """The fields, by name; the defaults ask for a preview of everything."""
+    return {**_run_fields(), **_offset_fields(pipeline), **_other_fields()}
+
+
+def _run_fields() -> dict[str, Param]:
+    # Without a section of their own: Airflow opens theirs, and leaves the others closed.
+    return {
+        "what": Param(
+            "everything",
+            type="string",
+            enum=list(CHOICES),
+            values_display=CHOICES,
+            title="What",
+            description="Fill in the section of the same name, and no other.",
+        ),
+        "dry_run": Param(
+            True,
+            type="boolean",
+            title="Dry run",
+            description="On: show what would be done, and change nothing. Off: count it again.",
+        ),
+        "reason": Param(
+            None,
+            type=["null", "string"],
+            maxLength=REASON_MAX,
+            title="Reason",
+            description="Kept in the ledger with your name. Must be given unless it is only shown.",
+        ),
+    }
+
+
+def _offset_fields(pipeline: Pipeline) -> dict[str, Param]:
+    where = "Topic and partitions"
+    topic = pipeline.topics[0]
+    return {
+        "topic": Param(
+            None,
+            type=["null", "string"],
+            examples=list(pipeline.topics),
+            title="Topic",
+            description="For everything, a range of offsets or a span of time. Empty: all.",
+            section=where,
+        ),
+        "partitions": Param(
+            None,
+            type=["null", "string"],
+            title="Partitions",
+            description="Likewise; numbers, such as 0, 3. Empty: all.",
+            section=where,
+        ),
+        "from_offset": _offset("From offset", "First offset. Empty: what Kafka still holds."),
+        "until_offset": _offset(
+            "Until offset", "First offset that is left out. Empty: where counting stands."
+        ),
+        "ranges": Param(
+            None,
+            type=["null", "string"],
+            format="multiline",
+            title="Ranges",
+            description=f"One a line. {topic}/0:300-310 is partition 0 from offset 300 until 310; "
+            "310 itself is left out.",
+            section=CHOICES["ranges"],
+        ),
+    }
+
+
+def _offset(title: str, description: str) -> Param:
+    return Param(
+        None,
+        type=["null", "integer"],
+        minimum=0,
+        title=title,
+        description=description,
+        section=CHOICES["offsets"],
+    )
+
+
+def _other_fields() -> dict[str, Param]:
+    times, batch, minutes = CHOICES["times"], CHOICES["batch"], CHOICES["minutes"]
+    clock = "As Kafka stamped the record. A time without a zone is UTC."
+    return {
+        "since": _time("Since", f"The first record at or after it is the first. {clock}", times),
+        "before": _time(
+            "Before", f"The first record at or after it is the first left out. {clock}", times
+        ),
+        "batch_id": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            title="Batch",
+            description="Its number, as on the page Browse > Tally or in a run's XCom.",
+            section=batch,
+        ),
+        "first_minute": _minute(
+            "First minute", "On the lines' own clock: 2026-11-20 14:05", minutes
+        ),
+        "last_minute": _minute("Last minute", "Itself included. Empty: the first alone.", minutes),
+    }
+
+
+def _time(title: str, description: str, section: str) -> Param:
+    return Param(
+        None,
+        type=["null", "string"],
+        format="date-time",
+        title=title,
+        description=description,
+        section=section,
+    )
+
+
+def _minute(title: str, description: str, section: str) -> Param:
+    return Param(
+        None,
+        type=["null", "string"],
+        title=title,
+        description=description,
+        section=section,
+    )

@@ -1,0 +1,154 @@
+"""The tasks of a replay around its counting. Their docstrings are shown by Airflow."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.sdk import BaseOperator, Context, SkipMixin
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowFailException
+
+from tally import __version__
+from tally.airflow.connections import connected_settings
+from tally.airflow.failures import final_unless_retryable
+from tally.airflow.links import PreviewLink
+from tally.airflow.replay_form import read_form, read_reason
+from tally.airflow.timeouts import Timeouts, bounded
+from tally.settings import Settings
+
+if TYPE_CHECKING:
+    from tally.ledger.batches import Requester
+
+PREVIEW: Final = "preview"
+REQUEST: Final = "request"
+OUTCOME: Final = "outcome"
+
+# What the tasks hand on; see tally.airflow.replay_work.
+SHOWN_KEY: Final = "preview"
+REPLAY_KEY: Final = "replay_id"
+SUMMARY_KEY: Final = "outcome"
+
+_REQUESTER_MAX: Final = 250
+
+
+class TallyReplayPreviewOperator(BaseOperator, SkipMixin):
+    """Show what the replay would do: what is read, what it replaces, which minutes may change.
+
+    The preview is in the log, in XCom and, under *Details*, behind the button *Preview*. A dry run
+    ends here, green. What cannot be counted again, and a form that contradicts itself, make it red.
+    """
+
+    operator_extra_links = (PreviewLink(),)
+
+    def __init__(self, *, pipeline: str, config: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.pipeline = pipeline
+        self.config = config
+
+    def execute(self, context: Context) -> None:
+        """Preview; skip what follows when that was all."""
+        from tally.airflow import replay_work  # Kafka and MySQL stay out of parsing
+
+        params = context["params"]
+        dry_run = bool(params["dry_run"])
+        with final_unless_retryable():
+            request = read_form(params)
+            if not dry_run:
+                read_reason(params)
+            settings = _settings(self.config, self.pipeline)
+            shown = replay_work.show(
+                settings,
+                self.pipeline,
+                request,
+                batches_max=conf.getint("core", "max_map_length"),
+            )
+            written = replay_work.find_written(
+                settings, self.pipeline, _requester(context), shown.request
+            )
+        self.log.info("preview\n%s", shown)
+        context["ti"].xcom_push(key=SHOWN_KEY, value={**shown.to_xcom(), "dry_run": dry_run})
+        if written is not None:
+            self.log.info("this run has written replay %s down already", written.replay_id)
+        elif shown.refused:
+            raise AirflowFailException(shown.refused)
+        if dry_run:
+            self.log.info(
+                "nothing was changed; to count it again, trigger the DAG with dry run off"
+            )
+            self.skip(ti=context["ti"], tasks=self.get_flat_relatives(upstream=False))
+
+
+class TallyReplayRequestOperator(BaseOperator):
+    """Write the replay into the ledger: what was shown, who asked for it, and why.
+
+    Safe to retry and clear: a run writes one replay, and is told the same one again.
+    """
+
+    def __init__(self, *, pipeline: str, config: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.pipeline = pipeline
+        self.config = config
+
+    def execute(self, context: Context) -> list[dict[str, str]]:
+        """Write it down and hand its batches on, one task each."""
+        from tally.airflow import replay_work  # Kafka and MySQL stay out of parsing
+
+        ti = context["ti"]
+        shown = ti.xcom_pull(task_ids=PREVIEW, key=SHOWN_KEY)
+        requester = _requester(context)
+        with final_unless_retryable():
+            reason = read_reason(context["params"])
+            settings = _settings(self.config, self.pipeline)
+            written = replay_work.find_written(
+                settings, self.pipeline, requester, shown["request"]
+            ) or replay_work.write_down(settings, self.pipeline, shown, requester, reason)
+        self.log.info(
+            "replay %s of %s: %s batches", written.replay_id, requester.name, len(written.batches)
+        )
+        ti.xcom_push(key=REPLAY_KEY, value=written.replay_id)
+        return written.batches
+
+
+class TallyReplayOutcomeOperator(BaseOperator):
+    """Say what became of the replay, as the ledger has it; red unless all of it is committed.
+
+    It runs after failures, too. What is left can be counted by clearing the red tasks or by
+    `tally replay --resume 7`.
+    """
+
+    def __init__(self, *, pipeline: str, config: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.pipeline = pipeline
+        self.config = config
+
+    def execute(self, context: Context) -> None:
+        """Ask the ledger; the answer goes to XCom."""
+        from tally.airflow import replay_work  # Kafka and MySQL stay out of parsing
+
+        replay_id = context["ti"].xcom_pull(task_ids=REQUEST, key=REPLAY_KEY)
+        if replay_id is None:
+            raise AirflowFailException("no replay was written down; see the task before")
+        with final_unless_retryable():
+            settings = _settings(self.config, self.pipeline)
+            outcome = replay_work.outcome(settings, int(replay_id))
+        self.log.info(str(outcome))
+        context["ti"].xcom_push(key=SUMMARY_KEY, value=outcome.to_xcom())
+        if not outcome.is_done:
+            raise AirflowFailException(
+                f"{outcome}. Next: clear the red tasks, or: tally replay --resume {replay_id}"
+            )
+
+
+def _settings(config: str, pipeline: str) -> Settings:
+    settings = connected_settings(Path(config))
+    return bounded(settings, Timeouts.of(settings.pipeline(pipeline), settings).plan)
+
+
+def _requester(context: Context) -> "Requester":
+    """The person who has triggered the run."""
+    from tally.ledger.batches import Requester  # MySQL stays out of parsing
+
+    run = context["dag_run"]
+    user = run.triggering_user_name or "unknown"
+    return Requester(
+        name=f"airflow:{run.dag_id}:{user}"[:_REQUESTER_MAX], version=__version__, run_id=run.run_id
+    )

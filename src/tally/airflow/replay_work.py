@@ -1,0 +1,256 @@
+"""What a replay's tasks ask of Tally, as plain values. For running tasks only, as ``work`` is."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from tally.airflow.replay_form import read_ranges, write_range
+from tally.errors import ReplayRefusedError
+from tally.ledger.batches import Requester
+from tally.ledger.reading import segments_of
+from tally.ledger.replay_runs import find_replay_of_run, totals_of
+from tally.ledger.replays import find_replay
+from tally.model import OffsetRange, ReplayState
+from tally.mysql import Transaction, transaction
+from tally.replay import Preview, check_possible, preview_replay, request_replay
+from tally.replay_request import Request
+from tally.settings import Settings
+
+# Columns of the preview that hold numbers.
+NUMBERS: Final = frozenset({"offsets", "replaces", "never counted"})
+
+# Airflow cuts a mapped task's name at 250 characters.
+_RANGES_NAMED: Final = 3
+_ROWS_SHOWN: Final = 50
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shown:
+    """A preview, as Airflow stores and shows it."""
+
+    request: str
+    """What was asked for, in words."""
+    asked: list[str]
+    """The same as ranges, ``alog/0:300-310``: what Kafka and the ledger made of it."""
+    columns: list[str]
+    """The table's headings."""
+    numbers: list[str]
+    """Those of columns that hold numbers."""
+    rows: list[list[str]]
+    """The table: what is read, a range a line."""
+    says: list[str]
+    """What else there is to know, in sentences."""
+    refused: str | None
+    """Why it cannot be done; None when it can."""
+
+    def to_xcom(self) -> dict[str, Any]:
+        """As a plain dictionary."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """For the log."""
+        lines = [self.columns, *self.rows] if self.rows else []
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        table = [
+            "  ".join(
+                cell.rjust(width) if heading in self.numbers else cell.ljust(width)
+                for heading, cell, width in zip(self.columns, line, widths, strict=True)
+            ).rstrip()
+            for line in lines
+        ]
+        refused = [self.refused] if self.refused else []
+        return "\n".join([f"asked for: {self.request}", *table, *self.says, *refused])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Written:
+    """A replay that stands in the ledger."""
+
+    replay_id: int
+    """The ledger's key."""
+    batches: list[dict[str, str]]
+    """What a task is made of for each: its number and its name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplayOutcome:
+    """What became of a replay."""
+
+    replay_id: int
+    """The ledger's key."""
+    state: str
+    """``open``, ``done`` or ``cancelled``."""
+    batches: int
+    """Batches of it that were not given up."""
+    committed: int
+    """Batches that are part of the result."""
+    records: int
+    """Records read."""
+    matched: int
+    """Lines counted."""
+    malformed: int
+    """Records that could not be understood."""
+    minutes: int
+    """Minutes that its batches have counted lines for."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.state == ReplayState.DONE
+
+    def to_xcom(self) -> dict[str, Any]:
+        """As a plain dictionary."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """One line for the log."""
+        return (
+            f"replay {self.replay_id} is {self.state}: {self.committed} of {self.batches} batches "
+            f"committed, {self.records:,} records, {self.matched:,} counted in {self.minutes:,} "
+            f"minutes, {self.malformed:,} malformed"
+        )
+
+
+def show(settings: Settings, name: str, request: Request, *, batches_max: int) -> Shown:
+    """What a replay would do, and whether it can be done.
+
+    Args:
+        settings: The configuration.
+        name: The pipeline.
+        request: What is asked for.
+        batches_max: How many tasks one task may be mapped to.
+    """
+    preview = preview_replay(settings, name, request)
+    return Shown(
+        request=preview.request,
+        asked=[write_range(r) for r in preview.plan.asked],
+        columns=["partition", "reads", "offsets", "replaces", "never counted", "Kafka holds"],
+        numbers=sorted(NUMBERS),
+        rows=_rows(preview),
+        says=_sentences(preview),
+        refused=_why_refused(preview, batches_max),
+    )
+
+
+def find_written(
+    settings: Settings, name: str, requester: Requester, request: str
+) -> Written | None:
+    """What this run has written down already, None when it has not."""
+    with transaction(settings.mysql, read_only=True) as tx:
+        found = find_replay_of_run(tx, name, requester, request)
+        return None if found is None else _written(tx, *found)
+
+
+def write_down(
+    settings: Settings, name: str, shown: dict[str, Any], requester: Requester, reason: str
+) -> Written:
+    """Write down the ranges that were shown, unless this run has done so already."""
+    request = str(shown["request"])
+    asked = read_ranges("\n".join(shown["asked"]))
+    preview = replace(preview_replay(settings, name, asked), request=request)
+    requested = request_replay(settings, preview, reason=reason, requester=requester)
+    with transaction(settings.mysql, read_only=True) as tx:
+        return _written(tx, requested.replay_id, requested.batch_ids)
+
+
+def outcome(settings: Settings, replay_id: int) -> ReplayOutcome:
+    """What became of a replay."""
+    with transaction(settings.mysql, read_only=True) as tx:
+        replay = find_replay(tx, replay_id)
+        totals = totals_of(tx, replay_id)
+    return ReplayOutcome(
+        replay_id=replay_id,
+        state=str(replay.state),
+        batches=replay.batches,
+        committed=replay.committed,
+        records=totals.records,
+        matched=totals.matched,
+        malformed=totals.malformed,
+        minutes=totals.minutes,
+    )
+
+
+def _why_refused(preview: Preview, batches_max: int) -> str | None:
+    try:
+        check_possible(preview)
+    except ReplayRefusedError as error:
+        return str(error)
+    if len(preview.plan.batches) > batches_max:
+        return str(
+            ReplayRefusedError(
+                f"{len(preview.plan.batches):,} batches are more than the {batches_max:,} tasks "
+                "that Airflow maps a task to",
+                next_step="ask for less at a time, raise core.max_map_length, or: tally replay "
+                f"{preview.pipeline}",
+            )
+        )
+    return None
+
+
+def _rows(preview: Preview) -> list[list[str]]:
+    widened = preview.plan.widened
+    rows = [_row(preview, r) for r in widened[:_ROWS_SHOWN]]
+    if more := len(widened) - _ROWS_SHOWN:
+        rows += [[f"and {more:,} more", "", "", "", "", ""]] if more > 0 else []
+    return rows
+
+
+def _row(preview: Preview, wide: OffsetRange) -> list[str]:
+    pieces = [
+        piece
+        for piece in preview.plan.pieces
+        if piece.range.partition == wide.partition
+        and wide.from_offset <= piece.range.from_offset < wide.until_offset
+    ]
+    held = preview.held.get(wide.partition)
+    return [
+        str(wide.partition),
+        f"[{wide.from_offset}, {wide.until_offset})",
+        f"{wide.offsets:,}",
+        _count(sum(len(piece.replaces) for piece in pieces), "segment"),
+        f"{sum(piece.uncounted for piece in pieces):,}",
+        "nothing" if held is None else f"[{held[0]}, {held[1]})",
+    ]
+
+
+def _sentences(preview: Preview) -> list[str]:
+    plan, says = preview.plan, []
+    if plan.batches and plan.widened != plan.asked:
+        says.append(
+            "A segment is replaced whole, so more is read than was asked for: "
+            f"{_some([str(r) for r in plan.asked])}."
+        )
+    if plan.batches:
+        says.append(
+            f"{_count(len(plan.batches), 'batch', 'batches')}, "
+            f"{_count(preview.offsets, 'offset')}: {_count(len(plan.replaces), 'segment')} to be "
+            f"replaced, {_count(preview.uncounted, 'offset')} never counted."
+        )
+    if preview.minutes:
+        says.append(
+            f"What is replaced has counted lines for {_count(preview.minutes, 'minute')}, "
+            f"{preview.first_minute} to {preview.last_minute}; these may change, and others."
+        )
+    if plan.batches and preview.seconds is not None:
+        says.append(f"By the pace of earlier batches it takes about {preview.seconds:,.0f} s.")
+    return says + list(preview.notes)
+
+
+def _count(number: int, noun: str, plural: str = "") -> str:
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _RANGES_NAMED
+    return ", ".join(names[:_RANGES_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _written(tx: Transaction, replay_id: int, batch_ids: Sequence[int]) -> Written:
+    return Written(
+        replay_id=replay_id,
+        batches=[{"batch": str(number), "batch_name": _name(tx, number)} for number in batch_ids],
+    )
+
+
+def _name(tx: Transaction, batch_id: int) -> str:
+    return f"batch {batch_id}: {_some([str(s.range) for s in segments_of(tx, batch_id)])}"

@@ -1,0 +1,195 @@
+"""The losses DAG, run by Airflow itself, with a person who answers as the web page does."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.airflow.dag_run import RunDag
+from tests.world import World
+
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.stack,
+    # Airflow's execution API imports svcs, which imports Starlette's test client in any case.
+    pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`"),
+]
+
+INFO = "2017-07-30 14:09:09 INFO all is well"
+GREEN = {"look": "success", "decide": "success", "settle": "success"}
+
+
+@pytest.fixture
+def lossy(world: World, run_dag: RunDag, stand_in: None) -> World:
+    """Two offsets of partition 1 went before they were counted, and a run has seen it."""
+    world.produce([INFO] * 2, 1)
+    assert run_dag(world.name).state == "success"
+    world.produce([INFO] * 3, 1)
+    world.delete_records(1, before=4)
+    assert run_dag(world.name).state == "failed"
+    return world
+
+
+@contextmanager
+def person(dag_id: str, answer: str, reason: str, first: Callable[[], None]) -> Iterator[list[Any]]:
+    """Ann, who answers the question as soon as it is asked, with Airflow's own handler.
+
+    Yields:
+        The questions that she was asked.
+    """
+    asked: list[Any] = []
+    over = threading.Event()
+
+    def wait_and_answer() -> None:
+        while not over.is_set():
+            if (question := _open_question(dag_id)) is not None:
+                asked.append(question)
+                first()
+                _answer(dag_id, question.run_id, answer, reason)
+                return
+            time.sleep(0.2)
+
+    thread = threading.Thread(target=wait_and_answer)
+    thread.start()
+    try:
+        yield asked
+    finally:
+        over.set()
+        thread.join()
+
+
+def _open_question(dag_id: str) -> SimpleNamespace | None:
+    from airflow.models.hitl import HITLDetail
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        found = session.scalars(
+            select(HITLDetail)
+            .join(TaskInstance, TaskInstance.id == HITLDetail.ti_id)
+            .where(TaskInstance.dag_id == dag_id, TaskInstance.state == "awaiting_input")
+        ).first()
+        if found is None or found.response_received:
+            return None
+        return SimpleNamespace(
+            run_id=found.task_instance.run_id, subject=found.subject, body=found.body
+        )
+
+
+def _answer(dag_id: str, run_id: str, answer: str, reason: str) -> None:
+    from airflow.api_fastapi.core_api.datamodels.hitl import UpdateHITLDetailPayload
+    from airflow.api_fastapi.core_api.routes.public.hitl import update_hitl_detail
+    from airflow.utils.session import create_session
+
+    ann: Any = SimpleNamespace(get_id=lambda: "ann", get_name=lambda: "ann")
+    payload = UpdateHITLDetailPayload(chosen_options=[answer], params_input={"reason": reason})
+    with create_session() as session:
+        update_hitl_detail(dag_id, run_id, "decide", payload, ann, session)
+
+
+def losses(world: World) -> list[dict[str, Any]]:
+    """The pipeline's lost ranges."""
+    rows = world.rows(
+        "select l.* from lost_range l join topic_incarnation i using (incarnation_id)"
+        " where i.pipeline = %s order by lost_range_id",
+        (world.name,),
+    )
+    return [dict(row) for row in rows]
+
+
+def ask(
+    world: World,
+    run_dag: RunDag,
+    answer: str,
+    reason: str = "retention was too short",
+    first: Callable[[], None] = lambda: None,
+) -> tuple[Any, list[Any]]:
+    """Run the DAG with Ann at hand."""
+    dag_id = f"{world.name}_losses"
+    with person(dag_id, answer, reason, first) as asked:
+        run = run_dag(dag_id)
+    return run, asked
+
+
+def test_without_open_losses_nobody_is_asked(world: World, run_dag: RunDag) -> None:
+    """Green, and it says so."""
+    run = run_dag(f"{world.name}_losses")
+    assert run.state == "success"
+    assert run.tasks == {"look": "success", "decide": "skipped", "settle": "skipped"}
+    assert run.xcom("look", "losses")["text"] == f"{world.name} has no open losses"
+
+
+def test_an_accepted_loss_lets_counting_go_on(lossy: World, run_dag: RunDag) -> None:
+    """The answer, the person, the time and the reason are in the ledger; the next run is green."""
+    run, asked = ask(lossy, run_dag, "Accept the losses")
+    assert (run.state, run.tasks) == ("success", GREEN)
+    (question,) = asked
+    assert question.subject == f"Records of {lossy.name} are lost"
+    assert f"{lossy.topic}/1 | 2 | [2, 4) was never counted" in question.body
+    (loss,) = losses(lossy)
+    assert loss["state"] == "accepted"
+    assert loss["decided_by"] == f"airflow:{lossy.name}_losses:ann"
+    assert loss["reason"] == "retention was too short"
+    assert loss["decided_at"] is not None
+    assert lossy.settings.mysql.password.get_secret_value() not in run.stored()
+    assert run_dag(lossy.name).state == "success"
+    assert lossy.offsets()[1] == (0, 5)
+    assert lossy.audit().holds
+
+
+def test_a_loss_that_is_kept_blocked_keeps_the_answer(lossy: World, run_dag: RunDag) -> None:
+    """Runs stay red, and whoever is asked next sees who has looked at it, and why it stays."""
+    run, _ = ask(lossy, run_dag, "Keep them blocked", "the backup is being restored")
+    assert (run.state, run.tasks) == ("success", GREEN)
+    (loss,) = losses(lossy)
+    assert (loss["state"], loss["reason"]) == ("open", "the backup is being restored")
+    assert loss["decided_by"] == f"airflow:{lossy.name}_losses:ann"
+    assert run_dag(lossy.name).state == "failed"
+    _, asked = ask(lossy, run_dag, "Keep them blocked", "still")
+    assert "was left open by" in asked[0].body
+    assert "the backup is being restored" in asked[0].body
+    assert lossy.audit().holds
+
+
+@pytest.mark.parametrize("answer", ["Accept the losses", "Keep them blocked"])
+def test_a_loss_that_grows_meanwhile_is_not_decided(
+    answer: str, lossy: World, run_dag: RunDag, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What is accepted is what was shown, not what it has become."""
+
+    def grow() -> None:
+        lossy.delete_records(1, before=5)
+        lossy.plan()
+
+    run, _ = ask(lossy, run_dag, answer, first=grow)
+    assert run.state == "failed"
+    assert run.tasks == {**GREEN, "settle": "failed"}
+    assert "not what you were shown any more" in "".join(capfd.readouterr())
+    (loss,) = losses(lossy)
+    assert (loss["state"], loss["until_offset"], loss["decided_by"]) == ("open", 5, None)
+    assert lossy.offsets()[1] == (0, 2)
+
+
+def test_an_answer_without_a_reason_decides_nothing(
+    lossy: World, run_dag: RunDag, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Red, and it says what to clear."""
+    run, _ = ask(lossy, run_dag, "Accept the losses", " ")
+    assert run.tasks == {**GREEN, "settle": "failed"}
+    assert "nothing was decided" in "".join(capfd.readouterr())
+    assert [loss["state"] for loss in losses(lossy)] == ["open"]
+
+
+def test_the_blocked_task_says_where_to_decide(
+    lossy: World, run_dag: RunDag, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In its error and by a button."""
+    red = run_dag(lossy.name)
+    assert red.state == "failed"
+    assert f"trigger {lossy.name}_losses" in "".join(capfd.readouterr())
+    assert red.xcom("blocked", "_link_LossesLink") == f"/dags/{lossy.name}_losses"

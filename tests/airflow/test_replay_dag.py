@@ -1,0 +1,316 @@
+"""The replay DAG, run by Airflow itself: preview, request, count, outcome."""
+
+from typing import Any
+
+import pytest
+
+from tally.replay import preview_replay, request_replay, run_replay_batch
+from tally.replay_request import BoundsAsked
+from tests.airflow.dag_run import Finished, RunDag, use_spark
+from tests.world import World
+
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.stack,
+    # Airflow's execution API imports svcs, which imports Starlette's test client in any case.
+    pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`"),
+]
+
+ERROR = "2017-07-30 14:09:08 ERROR some message"
+WARN = "2017-07-30 14:09:08 WARN some message"
+INFO = "2017-07-30 14:09:09 INFO all is well"
+
+REAL = {"dry_run": False, "reason": "a corrected level"}
+GREEN = {"preview": "success", "request": "success", "count": "success", "outcome": "success"}
+
+
+@pytest.fixture
+def counted(world: World, run_dag: RunDag, stand_in: None) -> World:
+    """Two minutes' batches of three offsets each, one in each of two partitions."""
+    for partition in (0, 1):
+        world.produce([INFO] * 3, partition)
+        assert run_dag(world.name).state == "success"
+    return world
+
+
+def replays(world: World) -> list[dict[str, Any]]:
+    """The pipeline's replays, oldest first."""
+    rows = world.rows("select * from replay where pipeline = %s order by replay_id", (world.name,))
+    return [dict(row) for row in rows]
+
+
+def shown(run: Finished) -> dict[str, Any]:
+    """What the preview handed on."""
+    found: dict[str, Any] = run.xcom("preview", "preview")
+    return found
+
+
+@pytest.mark.spark
+def test_a_replay_with_real_spark_replaces_what_was_counted(
+    world: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another level: old counts go, new ones come; who, why and which run is in the ledger.
+
+    Another replay was faster with one of its batches, so the driver plans that anew by itself.
+    """
+    use_spark(monkeypatch)
+    world.produce([ERROR, WARN, WARN])
+    assert run_dag(world.name).state == "success"
+    world.configure(levels=["WARN"])
+
+    def another_comes_first(requested: Any, *args: Any, **kwargs: Any) -> Any:
+        preview = preview_replay(world.settings, world.name, BoundsAsked())
+        other = request_replay(world.settings, preview, reason="faster")
+        run = request_replay(requested, *args, **kwargs)
+        stand_in_for(world, other.batch_ids[0])
+        return run
+
+    monkeypatch.setattr("tally.airflow.replay_work.request_replay", another_comes_first)
+    run = run_dag(f"{world.name}_replay", REAL)
+    assert (run.state, run.tasks) == ("success", GREEN)
+    assert world.counts() == {"2017-07-30 14:09": 2}
+    faster, ours = replays(world)
+    assert faster["state"] == ours["state"] == "done"
+    assert ours["requested_by"] == f"airflow:{world.name}_replay:dag_test"
+    assert ours["reason"] == "a corrected level"
+    assert ours["run_id"] == run.run_id
+    batches = [b for b in world.batches() if b["replay_id"] == ours["replay_id"]]
+    assert [b["state"] for b in batches] == ["abandoned", "committed"]
+    assert run.events() == {
+        f"tally_{world.name}": {
+            "batch_id": batches[0]["batch_id"],
+            "ranges": [f"{world.topic}/0 [0, 3)"],
+            "records": 3,
+            "matched": 2,
+            "malformed": 0,
+            "planned_anew_as": [batches[1]["batch_id"]],
+        }
+    }
+    assert run.xcom("outcome", "outcome")["matched"] == 2
+    assert run.xcom("outcome", "outcome")["minutes"] == 1
+    assert world.settings.mysql.password.get_secret_value() not in run.stored()
+    assert world.audit().holds
+
+
+def stand_in_for(world: World, batch_id: int) -> None:
+    """Commit a batch without Spark."""
+    from tests.airflow import stand_in
+
+    stand_in.commit(world.settings, batch_id)
+
+
+def test_a_dry_run_shows_and_writes_nothing(counted: World, run_dag: RunDag) -> None:
+    """The default of the form; green, and no reason is asked for."""
+    run = run_dag(f"{counted.name}_replay")
+    assert run.state == "success"
+    assert run.tasks == {
+        "preview": "success",
+        "request": "skipped",
+        "count": "skipped",
+        "outcome": "skipped",
+    }
+    assert shown(run)["asked"] == [f"{counted.topic}/0:0-3", f"{counted.topic}/1:0-3"]
+    assert shown(run)["rows"][0][:4] == [f"{counted.topic}/0", "[0, 3)", "3", "1 segment"]
+    assert shown(run)["refused"] is None
+    assert replays(counted) == []
+    assert len(counted.batches()) == 2
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_each_batch_is_a_task_with_a_name(counted: World, run_dag: RunDag) -> None:
+    """One event each, with its ranges; the offsets of the schedule stay where they are."""
+    counted.configure(max_records_per_partition=3)
+    counted.produce([INFO] * 2)
+    assert run_dag(counted.name).state == "success"
+    run = run_dag(f"{counted.name}_replay", {**REAL, "topic": counted.topic, "partitions": "0"})
+    assert (run.state, run.tasks) == ("success", GREEN)
+    first, second = [b["batch_id"] for b in counted.batches() if b["replay_id"]]
+    topic = counted.topic
+    assert run.names("count") == [
+        f"batch {first}: {topic}/0 [0, 3)",
+        f"batch {second}: {topic}/0 [3, 5)",
+    ]
+    assert run.xcom("outcome", "outcome")["committed"] == 2
+    assert counted.offsets() == {0: (0, 5), 1: (0, 3)}
+    assert counted.audit().holds
+
+
+@pytest.mark.parametrize(
+    ("conf", "said"),
+    [
+        ({"dry_run": False}, "needs a reason"),
+        ({"what": "offsets"}, "neither from_offset nor until_offset"),
+        ({"what": "offsets", "from_offset": 2, "until_offset": 9}, "counted up to 3 so far"),
+        ({"topic": "other"}, "has not counted the topic other"),
+        ({"what": "batch", "batch_id": 987654321}, "nothing to count again"),
+    ],
+)
+def test_what_cannot_be_done_is_red_in_the_first_task(
+    conf: dict[str, Any],
+    said: str,
+    counted: World,
+    run_dag: RunDag,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """At once, with the reason, and nothing is written."""
+    run = run_dag(f"{counted.name}_replay", conf)
+    assert run.state == "failed"
+    assert run.tasks["preview"] == "failed"
+    assert run.tries("preview") == 1
+    assert replays(counted) == []
+    assert said in "".join(capfd.readouterr())
+
+
+def test_more_batches_than_airflow_maps_are_refused(
+    counted: World,
+    run_dag: RunDag,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Before a replay is written down that no run could count."""
+    monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "1")
+    counted.configure(max_records_per_partition=1)
+    counted.produce([INFO] * 2)
+    assert run_dag(counted.name).state == "success"
+    assert run_dag(counted.name).state == "success"
+    assert run_dag(f"{counted.name}_replay", REAL).tasks["preview"] == "failed"
+    assert "3 batches are more than the 1 tasks" in "".join(capfd.readouterr())
+    assert replays(counted) == []
+
+
+def test_a_run_that_is_cleared_writes_no_second_replay(counted: World, run_dag: RunDag) -> None:
+    """All of its tasks once more: the same replay, and nothing is counted again."""
+    first = run_dag(f"{counted.name}_replay", REAL)
+    again = run_dag(f"{counted.name}_replay", REAL, again=True)
+    assert again.run_id == first.run_id
+    assert (again.state, again.tasks) == ("success", GREEN)
+    (replay,) = replays(counted)
+    assert again.xcom("request", "replay_id") == replay["replay_id"]
+    assert again.xcom("request", "return_value") == first.xcom("request", "return_value")
+    other = run_dag(f"{counted.name}_replay", REAL)
+    assert other.run_id != first.run_id
+    assert len(replays(counted)) == 2
+
+
+def test_a_request_whose_answer_was_lost_is_found_again(
+    counted: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written down, then the worker died: the next try goes on with the same replay."""
+    from tally.airflow import replay_work
+
+    write_down, tries = replay_work.write_down, []
+
+    def dies_once(*arguments: Any) -> Any:
+        written = write_down(*arguments)
+        tries.append(written)
+        if len(tries) == 1:
+            raise OSError("the worker dies")
+        return written
+
+    monkeypatch.setattr("tally.airflow.replay_work.write_down", dies_once)
+    monkeypatch.setattr("tally.airflow.policies.RETRY_DELAY", 0)
+    run = run_dag(f"{counted.name}_replay", REAL)
+    assert (run.state, run.tasks) == ("success", GREEN)
+    assert run.tries("request") == 2
+    (replay,) = replays(counted)
+    assert replay["state"] == "done"
+    assert len(tries) == 1
+
+
+def test_a_failed_batch_leaves_the_run_red_until_it_is_cleared(
+    counted: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`outcome` says what is left; cleared, the run finds its replay and counts it."""
+    monkeypatch.setenv("STAND_IN", "exit=4")
+    red = run_dag(f"{counted.name}_replay", REAL)
+    assert red.state == "failed"
+    assert red.tasks == {**GREEN, "count": "failed", "outcome": "failed"}
+    assert red.xcom("outcome", "outcome")["committed"] == 0
+    monkeypatch.setenv("STAND_IN", "commit")
+    green = run_dag(f"{counted.name}_replay", REAL, again=True)
+    assert (green.state, green.tasks) == ("success", GREEN)
+    assert [replay["state"] for replay in replays(counted)] == ["done"]
+
+
+def test_a_batch_that_was_planned_anew_by_a_driver_that_died_is_followed(
+    counted: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task still has the old number; what took its place is what it counts and tells."""
+    monkeypatch.setenv("STAND_IN", "exit=4")
+    dag = f"{counted.name}_replay"
+    run_dag(dag, REAL)
+    ours = counted.batches()[-1]["batch_id"]
+    preview = preview_replay(counted.settings, counted.name, BoundsAsked())
+    other = request_replay(counted.settings, preview, reason="faster")
+    stand_in_for(counted, other.batch_ids[0])
+
+    def dies(*_: Any) -> None:
+        raise OSError("the driver dies")
+
+    from tally import replay
+    from tally.errors import OvertakenError
+
+    def overtaken_once(_: Any, batch_id: int, __: Any) -> Any:
+        if batch_id == ours:
+            raise OvertakenError("another replay came first")
+        dies()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(replay, "run_batch", overtaken_once)
+        with pytest.raises(OSError, match="the driver dies"):
+            run_replay_batch(counted.settings, ours, lambda: None)  # type: ignore[arg-type, return-value]
+    anew = counted.batches()[-1]["batch_id"]
+    assert {b["batch_id"]: b["state"] for b in counted.batches()}[ours] == "abandoned"
+
+    monkeypatch.setenv("STAND_IN", "replay")
+    run = run_dag(dag, REAL, again=True)
+    assert (run.state, run.tasks) == ("success", GREEN)
+    told = run.events()[f"tally_{counted.name}"]
+    assert (told["batch_id"], told["planned_anew_as"]) == (ours, [anew])
+    assert counted.audit().holds
+
+
+def test_a_batch_that_a_person_gave_up_stays_given_up(
+    counted: World,
+    run_dag: RunDag,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Cleared or not: its task is red and says who it was and why."""
+    from tally.ledger.batches import abandon
+    from tally.mysql import transaction
+
+    monkeypatch.setenv("STAND_IN", "exit=4")
+    run_dag(f"{counted.name}_replay", REAL)
+    with transaction(counted.settings.mysql) as tx:
+        abandon(tx, counted.batches()[-1]["batch_id"], by="ann", reason="a mistake")
+    monkeypatch.setenv("STAND_IN", "replay")
+    red = run_dag(f"{counted.name}_replay", REAL, again=True)
+    assert red.tasks == {**GREEN, "count": "failed", "outcome": "failed"}
+    printed = "".join(capfd.readouterr())
+    assert "was abandoned by ann: a mistake" in printed
+    assert "what it was to replace stays" in printed
+
+
+def test_backfills_over_dates_are_refused(counted: World) -> None:
+    """By Airflow, in its own words; the DAGs' descriptions say where to go."""
+    from datetime import UTC, datetime
+
+    from airflow.exceptions import DagRunTypeNotAllowed
+    from airflow.models.backfill import ReprocessBehavior, _create_backfill
+
+    def backfill(dag_id: str) -> None:
+        _create_backfill(
+            dag_id=dag_id,
+            from_date=datetime(2026, 1, 1, tzinfo=UTC),
+            to_date=datetime(2026, 1, 2, tzinfo=UTC),
+            max_active_runs=1,
+            reverse=False,
+            dag_run_conf=None,
+            triggering_user_name="ann",
+            reprocess_behavior=ReprocessBehavior.NONE,
+        )
+
+    for dag_id in (counted.name, f"{counted.name}_replay"):
+        with pytest.raises(DagRunTypeNotAllowed, match="does not allow backfill runs"):
+            backfill(dag_id)

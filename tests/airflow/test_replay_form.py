@@ -1,0 +1,124 @@
+"""The form of a replay, filled in well and badly."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tally.airflow.replay_fields import form
+from tally.airflow.replay_form import read_form, read_ranges, read_reason, write_range
+from tally.errors import ReplayRefusedError
+from tally.replay_request import BatchAsked, BoundsAsked, MinutesAsked, TimesAsked
+from tally.settings import Pipeline, PipelineSettings, Settings
+
+pytestmark = pytest.mark.airflow
+
+
+def pipeline() -> Pipeline:
+    """A pipeline of two topics."""
+    return Settings(pipelines={"p": PipelineSettings(topics=["alog", "blog"])}).pipeline("p")
+
+
+def filled(**fields: Any) -> dict[str, Any]:
+    """The form with its defaults, and some fields filled in; checked as Airflow does."""
+    from airflow.sdk import ParamsDict
+
+    params = ParamsDict(form(pipeline()))  # type: ignore[arg-type]
+    for name, value in fields.items():
+        params[name] = value
+    return dict(params.validate())
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        ({}, BoundsAsked()),
+        ({"topic": "alog", "partitions": "3, 0"}, BoundsAsked(topic="alog", partitions=(0, 3))),
+        ({"what": "offsets", "from_offset": 0}, BoundsAsked(from_offset=0)),
+        (
+            {"what": "offsets", "partitions": "1", "from_offset": 3, "until_offset": 5},
+            BoundsAsked(partitions=(1,), from_offset=3, until_offset=5),
+        ),
+        ({"what": "ranges", "ranges": "alog/0:3-5"}, read_ranges("alog/0:3-5")),
+        (
+            {"what": "times", "since": "2026-11-20T14:05:00Z", "before": "2026-11-20T15:05"},
+            TimesAsked(
+                since=datetime(2026, 11, 20, 14, 5, tzinfo=UTC),
+                before=datetime(2026, 11, 20, 15, 5, tzinfo=UTC),
+            ),
+        ),
+        ({"what": "batch", "batch_id": 42}, BatchAsked(batch_id=42)),
+        (
+            {"what": "minutes", "first_minute": "2026-11-20 14:05"},
+            MinutesAsked(first="2026-11-20 14:05", last="2026-11-20 14:05"),
+        ),
+        (
+            {
+                "what": "minutes",
+                "first_minute": "2026-11-20 14:05",
+                "last_minute": "2026-11-20 14:07",
+            },
+            MinutesAsked(first="2026-11-20 14:05", last="2026-11-20 14:07"),
+        ),
+    ],
+)
+def test_each_choice_reads_its_own_fields(fields: dict[str, Any], wanted: object) -> None:
+    """An empty field is one that is not given."""
+    assert read_form(filled(**fields)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"what": "offsets"}, "neither from_offset nor until_offset"),
+        ({"what": "everything", "from_offset": 3}, "from_offset = 3 does not belong"),
+        ({"what": "batch", "batch_id": 1, "topic": "alog"}, "topic = 'alog' does not belong"),
+        ({"what": "batch"}, "batch_id is not given"),
+        ({"what": "ranges"}, "ranges is not given"),
+        ({"what": "ranges", "ranges": "alog/0:3-5\nalog 0 3 5"}, "line 2: 'alog 0 3 5'"),
+        ({"what": "ranges", "ranges": "alog/0:5-5"}, "line 1: 'alog/0:5-5' is no range"),
+        ({"what": "times", "since": "2026-11-20T14:05:00Z"}, "before is not given"),
+        ({"what": "minutes", "first_minute": "14:05"}, "'14:05' is no minute"),
+        ({"partitions": "all"}, "partitions = 'all' are no numbers"),
+        ({"partitions": "-1"}, "partitions = '-1' are no numbers"),
+    ],
+)
+def test_a_form_that_contradicts_itself_is_refused(fields: dict[str, Any], said: str) -> None:
+    """With the field and what is wrong with it; nothing that was filled in is ignored."""
+    with pytest.raises(ReplayRefusedError) as refused:
+        read_form(filled(**fields))
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"what": "all"}, {"from_offset": -1}, {"batch_id": 0}, {"reason": "x" * 1001}]
+)
+def test_airflow_refuses_what_no_field_allows(fields: dict[str, Any]) -> None:
+    """Before there is a run at all."""
+    from airflow.sdk.exceptions import ParamValidationError
+
+    with pytest.raises(ParamValidationError):
+        filled(**fields)
+
+
+@pytest.mark.parametrize("reason", [None, "", "  \n"])
+def test_no_reason_is_no_reason(reason: str | None) -> None:
+    """Blanks are none either."""
+    with pytest.raises(ReplayRefusedError, match="needs a reason"):
+        read_reason(filled(reason=reason))
+    assert read_reason({"reason": " why "}) == "why"
+
+
+def test_ranges_are_read_as_they_are_written() -> None:
+    """What a preview hands on is what the request reads; blank lines and blanks do not matter."""
+    text = "a.b-c/0:300-310\nalog/12:0-1"
+    assert "\n".join(write_range(r) for r in read_ranges(text).ranges) == text
+    assert read_ranges("\n alog/0 : 3 - 5 \n\n") == read_ranges("alog/0:3-5")
+
+
+def test_every_field_has_words_and_all_but_the_first_a_section() -> None:
+    """A form is read by people; Airflow opens the fields without a section, and no other."""
+    for name, field in form(pipeline()).items():
+        assert field.description, name
+        assert field.schema["title"]
+        assert ("section" in field.schema) == (name not in {"what", "dry_run", "reason"})
