@@ -43,6 +43,7 @@ from tally.model import (
     OffsetRange,
     SegmentTotals,
     TopicPartition,
+    is_of_life,
 )
 from tally.mysql import (
     TRANSACTION_TRIES,
@@ -252,11 +253,18 @@ def run_batch(settings: Settings, batch_id: int, spark: SparkFactory) -> Ran:
 
     try:
         return _count_and_commit(settings, batch, pipeline, spark, begun)
-    except BaseException as error:
-        if isinstance(error, RecordsMissingError) and batch.kind is BatchKind.INGEST:
+    except RecordsMissingError as error:
+        if batch.kind is BatchKind.INGEST:
             _block_missing(settings, batch, pipeline, error)
-        else:
-            _release(settings, batch)
+            raise
+        _release(settings, batch)
+        raise RecordsMissingError(
+            error.what,
+            ranges=error.ranges,
+            next_step=f"tally abandon {batch_id}: what was counted stays",
+        ) from error
+    except BaseException:
+        _release(settings, batch)
         raise
 
 
@@ -273,9 +281,13 @@ def _block_missing(
         reason = f"it can no longer be counted: {error.what}"[:1000]
         batches.abandon(tx, batch.batch_id, by=whoami(), reason=reason)
         known = positions.known_topics(tx, pipeline.name)
-        for r in error.ranges:
-            loss = Loss(cause=LossCause.MISSING, range=r)
-            positions.record_loss(tx, known[r.partition.topic].incarnation_id, loss)
+        for segment in batch.segments:
+            topic = known[segment.range.partition.topic]
+            # Whoever has adopted another life of the topic meanwhile has decided about this range.
+            decided = not is_of_life(segment, topic) or overtaken([segment], known)
+            if segment.range in error.ranges and not decided:
+                loss = Loss(cause=LossCause.MISSING, range=segment.range)
+                positions.record_loss(tx, topic.incarnation_id, loss)
 
     try:
         run_transaction(settings.mysql, work)
@@ -358,10 +370,12 @@ def _check_nothing_is_erased(batch: Batch, totals: Mapping[TopicPartition, Segme
         DataLossError: Fewer records were read than were counted before, as after a compaction.
     """
     fewer = [
-        f"{segment.range}: {totals[segment.range.partition].records} records, "
-        f"{segment.records_replaced} were counted"
+        f"{segment.range}: {read} records, {segment.records_replaced} were counted"
         for segment in batch.segments
-        if totals[segment.range.partition].records < segment.records_replaced
+        for read in [totals[segment.range.partition].records]
+        # Each offset that was never counted may have given one of them.
+        if segment.records_replaced > 0
+        and read - (segment.range.offsets - segment.offsets_replaced) < segment.records_replaced
     ]
     if fewer:
         raise DataLossError(

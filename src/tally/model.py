@@ -161,6 +161,8 @@ class Segment:
     """Whether somebody has accepted that offsets of this range hold no record."""
     records_replaced: int = 0
     """Records of the segments that it is to replace; Kafka must still hold as many."""
+    offsets_replaced: int = 0
+    """Offsets of those segments; the rest of the range was never counted."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -279,6 +281,11 @@ class KafkaSnapshot:
     """The cluster's id."""
     topics: Mapping[str, TopicSnapshot]
     """By topic name; a topic Kafka does not know is not in it."""
+
+
+def is_of_life(segment: Segment, topic: KnownTopic) -> bool:
+    """Whether a segment was planned on this incarnation of its topic."""
+    return (segment.topic_id, segment.cluster_id) == (topic.topic_id, topic.cluster_id)
 
 
 def describe_ranges(ranges: Sequence[OffsetRange]) -> str:

@@ -316,7 +316,7 @@ def _commit(connection: "pymysql.Connection[Any]") -> None:
                 f"the connection broke at COMMIT, so it may have been applied or not: {ours.what}",
                 next_step="see which: tally status for a plan or an adopted topic, tally losses "
                 "list for an accepted loss, tally show BATCH for an abandoned batch, tally replays "
-                "for a replay; the same command again changes nothing twice",
+                "for a replay, to be resumed; the same command again counts nothing twice",
             ) from error
         raise ours from error
 

@@ -15,7 +15,15 @@ from tally.kafka import Kafka
 from tally.ledger import batches, positions, replay_runs, replays, tiles
 from tally.ledger.batches import Requester
 from tally.minute import Ran, SparkFactory, run_batch, whoami
-from tally.model import BatchState, KafkaSnapshot, KnownTopic, OffsetRange, TopicPartition
+from tally.model import (
+    Batch,
+    BatchState,
+    KafkaSnapshot,
+    KnownTopic,
+    OffsetRange,
+    TopicPartition,
+    is_of_life,
+)
 from tally.mysql import Transaction, run_transaction, transaction
 from tally.replay_planning import ReplayPlan, Tile, plan_replay
 from tally.replay_request import (
@@ -252,9 +260,10 @@ def replan_batch(settings: Settings, batch_id: int) -> list[int]:
             )
         known = positions.known_topics(tx, pipeline.name)
         plan = _plan(tx, pipeline, known, snapshot, [s.range for s in now.segments])
-        if plan.refusals:
+        causes = [*_other_lives(now, known), *map(str, plan.refusals)]
+        if causes:
             raise ReplayRefusedError(
-                f"batch {batch_id} cannot be planned anew: {plan.refusals[0]}",
+                f"batch {batch_id} cannot be planned anew: {causes[0]}",
                 next_step=f"tally abandon {batch_id}: what was counted stays",
             )
         ids = replays.insert_batches(
@@ -265,6 +274,14 @@ def replan_batch(settings: Settings, batch_id: int) -> list[int]:
         return ids
 
     return run_transaction(settings.mysql, work)
+
+
+def _other_lives(batch: Batch, known: Mapping[str, KnownTopic]) -> Iterator[str]:
+    """The same offsets of a topic that was created again are other records."""
+    for segment in batch.segments:
+        now = known.get(segment.range.partition.topic)
+        if now is None or not is_of_life(segment, now):
+            yield f"{segment.range}: the ledger follows another life of the topic by now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +335,10 @@ def _resolve(tx: Transaction, kafka: Kafka, facts: _Facts, request: Request) -> 
             return _within_times(kafka, facts, request)
         case BatchAsked():
             found = tiles.ranges_of_batch(tx, facts.pipeline.name, request.batch_id)
-            return found, [] if found else [f"batch {request.batch_id} has counted nothing"]
+            nothing = (
+                f"batch {request.batch_id} has counted nothing of the topics as they are"
+            )
+            return found, [] if found else [nothing]
         case MinutesAsked():
             found = tiles.ranges_of_minutes(tx, facts.pipeline.name, request.first, request.last)
             return found, [] if found else ["no live segment has counted lines for it"]
@@ -414,6 +434,7 @@ def _plan(
         tiles={p: sorted(of, key=lambda tile: tile.range) for p, of in known_tiles.items()},
         kafka=snapshot,
         offsets_per_range=pipeline.max_records_per_partition,
+        sparse=pipeline.offsets == "sparse",
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tally.model import KafkaSnapshot, KnownTopic, OffsetRange, TopicPartition
+from tally.model import KafkaSnapshot, KnownTopic, LossCause, OffsetRange, TopicPartition
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +79,7 @@ class ReplayPlan:
         return tuple(sorted(i for piece in self.pieces for i in piece.replaces))
 
 
-NEVER_PLANNED: Final = "the pipeline has not counted this partition yet; its next batch will"
+NEVER_PLANNED: Final = "the pipeline has not counted this partition"
 
 
 def plan_replay(
@@ -89,6 +89,7 @@ def plan_replay(
     tiles: Mapping[TopicPartition, Sequence[Tile]],
     kafka: KafkaSnapshot,
     offsets_per_range: int,
+    sparse: bool = False,
 ) -> ReplayPlan:
     """Widen what was asked for, cut it into batches, and say what cannot be done.
 
@@ -98,6 +99,8 @@ def plan_replay(
         tiles: Of each partition asked for, at least all that touch what was asked, in order.
         kafka: What Kafka says of the topics.
         offsets_per_range: Offsets that one range spans at most, unless a single segment is larger.
+        sparse: Whether offsets may be missing anywhere. What was counted is then not read together
+            with what was not: the number of records could not tell that some of them are gone.
     """
     ranges = join_ranges(asked)
     refusals: list[Refusal] = []
@@ -111,8 +114,8 @@ def plan_replay(
     if refusals:
         return ReplayPlan(asked=tuple(ranges), refusals=tuple(refusals))
     pieces: dict[TopicPartition, list[Piece]] = {}
-    for r in join_ranges(wide):  # what lies apart may touch the same segment
-        cut = _cut(r, _touched(tiles, r), offsets_per_range)
+    for r in join_ranges(wide, touching=True):  # what lies apart may touch the same segment
+        cut = _cut(r, _touched(tiles, r), offsets_per_range, sparse=sparse)
         pieces.setdefault(r.partition, []).extend(cut)
     return ReplayPlan(asked=tuple(ranges), batches=tuple(_rounds(pieces)))
 
@@ -166,6 +169,12 @@ def _why_refused(
             f"counted up to {position.next_offset} so far; what comes after it is counted by the "
             "schedule"
         )
+    loss = position.open_loss
+    if loss is not None and loss.cause is LossCause.TRUNCATED and overlap(wide, loss.range):
+        return (
+            f"{loss.range} was truncated: other records may have these offsets, and nobody has "
+            "decided about it"
+        )
     if folded := [tile for tile in touched if tile.folded]:
         return f"[{folded[0].range.from_offset}, {folded[-1].range.until_offset}) was pruned"
     return _why_not_served(wide, known, kafka)
@@ -191,12 +200,19 @@ def _why_not_served(wide: OffsetRange, known: KnownTopic, kafka: KafkaSnapshot) 
     return None
 
 
-def _cut(wide: OffsetRange, touched: Sequence[Tile], limit: int) -> Iterator[Piece]:
+def _cut(
+    wide: OffsetRange, touched: Sequence[Tile], limit: int, *, sparse: bool
+) -> Iterator[Piece]:
     """The range in pieces of about so many offsets, with segments kept whole."""
+    alone = {tile.segment_id for tile in touched if tile.alone}
     batch: list[Piece] = []
     for part in _parts(wide, touched, limit):
         start = batch[0].range.from_offset if batch else part.range.from_offset
-        if batch and (_is_alone(part, batch, touched) or part.range.until_offset - start > limit):
+        if batch and (
+            part.range.until_offset - start > limit
+            or not alone.isdisjoint((*part.replaces, *batch[-1].replaces))
+            or (sparse and bool(part.replaces) != bool(batch[-1].replaces))
+        ):
             yield _join(batch)
             batch = []
         batch.append(part)
@@ -220,11 +236,6 @@ def _uncounted(partition: TopicPartition, start: int, end: int, limit: int) -> I
         until = min(end, at + limit)
         part = OffsetRange(partition=partition, from_offset=at, until_offset=until)
         yield Piece(range=part, uncounted=part.offsets)
-
-
-def _is_alone(part: Piece, batch: Sequence[Piece], touched: Sequence[Tile]) -> bool:
-    alone = {tile.segment_id for tile in touched if tile.alone}
-    return any(i in alone for piece in (part, *batch) for i in piece.replaces)
 
 
 def _join(parts: Sequence[Piece]) -> Piece:

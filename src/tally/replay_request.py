@@ -119,13 +119,16 @@ class MinutesAsked:
     """The last minute, itself included."""
 
     def __post_init__(self) -> None:
-        for text in (self.first, self.last):
+        for name in ("first", "last"):
+            text = getattr(self, name)
             try:
-                datetime.strptime(text, "%Y-%m-%d %H:%M")  # noqa: DTZ007 - a log's clock has no zone
+                minute = datetime.strptime(text, "%Y-%m-%d %H:%M")  # noqa: DTZ007 - a log's clock
             except ValueError:
                 raise ReplayRefusedError(
                     f"{text!r} is no minute", next_step="write it as 2026-11-20 14:05"
                 ) from None
+            # Written alike they compare as times do, here and in MySQL.
+            object.__setattr__(self, name, f"{minute:%Y-%m-%d %H:%M}")
         if self.first > self.last:
             raise ReplayRefusedError(
                 f"{self.first} is after {self.last}", next_step="the earlier minute comes first"

@@ -10,7 +10,7 @@ from tally.blocks import BlockReason
 from tally.errors import RecordsMissingError, StartInFutureError, UsageError
 from tally.ledger.decisions import accept_losses, find_losses
 from tally.ledger.positions import lock_pipeline
-from tally.minute import Planned
+from tally.minute import Planned, run_batch
 from tally.mysql import run_transaction, transaction
 from tally.stack.server import Part
 from tests.world import World
@@ -142,12 +142,42 @@ def test_a_fenced_attempt_blocks_nothing(world: World, spark: "SparkSession") ->
         def __exit__(self, *_: object) -> None:
             """Leave the session as it is."""
 
-    from tally.minute import run_batch  # noqa: PLC0415
-
     with pytest.raises(RecordsMissingError):
         run_batch(world.settings, batch_id, Overtaken)  # type: ignore[arg-type]
     assert world.batches()[0]["state"] == "planned"
     assert losses(world) == []
+
+
+def test_a_hole_in_a_topic_that_was_adopted_anew_blocks_nothing(
+    world: World, spark: "SparkSession"
+) -> None:
+    """The attempt read another life of the topic: its ranges mean nothing in the new one."""
+    leave_a_hole(world)
+    batch_id = planned_id(world.plan())
+
+    class Adopted:
+        """A session that is opened when a person has adopted the topic as it is now."""
+
+        def __enter__(self) -> "SparkSession":
+            world.execute(
+                "update topic_incarnation set state = 'retired', retired_at = now()"
+                " where pipeline = %s",
+                (world.name,),
+            )
+            world.execute(
+                "insert into topic_incarnation (pipeline, topic, topic_id, cluster_id, seen_at)"
+                " values (%s, %s, 'another', 'cluster', now())",
+                (world.name, world.topic),
+            )
+            return spark
+
+        def __exit__(self, *_: object) -> None:
+            """Leave the session as it is."""
+
+    with pytest.raises(RecordsMissingError):
+        run_batch(world.settings, batch_id, Adopted)  # type: ignore[arg-type]
+    assert losses(world) == []
+    assert world.batches()[0]["state"] == "abandoned"
 
 
 def cut(world: World, partition: int, after: Path, size: int) -> None:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tally.errors import DataLossError, FencedError, OvertakenError, ReplayRefusedError
+from tally.errors import (
+    DataLossError,
+    FencedError,
+    OvertakenError,
+    RecordsMissingError,
+    ReplayRefusedError,
+)
 from tally.ledger.batches import abandon
 from tally.minute import Ran
 from tally.model import OffsetRange
@@ -298,20 +304,7 @@ def test_accepted_losses_that_came_back_can_be_counted(world: World, spark: "Spa
     """Kafka holds the records after all: the loss is none any more."""
     count_minutes(world, spark, [ERROR] * 2)
     world.produce([ERROR] * 3)
-    # As if retention had passed and a person had accepted it, and the records were restored then.
-    world.execute(
-        "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset, state,"
-        " detected_at, decided_at, decided_by, reason)"
-        " select incarnation_id, 0, 2, 5, 'accepted', now(), now(), 'a person', 'gone'"
-        " from topic_incarnation where pipeline = %s",
-        (world.name,),
-    )
-    world.execute(
-        "update partition_offset o join topic_incarnation i using (incarnation_id)"
-        " set next_offset = 5 where pipeline = %s and partition_id = 0",
-        (world.name,),
-    )
-    assert world.audit().holds
+    lose(world, 2, 5)
     shown = preview(world, asked(world, (3, 4)))
     assert widened(shown) == ["[2, 5)"]
     assert shown.uncounted == 3
@@ -323,6 +316,94 @@ def test_accepted_losses_that_came_back_can_be_counted(world: World, spark: "Spa
         (world.name,),
     ) == [{"state": "restored"}]
     assert world.audit().holds
+
+
+def lose(world: World, from_offset: int, until_offset: int) -> None:
+    """As if retention had passed and a person had accepted it, and the records were restored."""
+    world.execute(
+        "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset, state,"
+        " detected_at, decided_at, decided_by, reason)"
+        " select incarnation_id, 0, %s, %s, 'accepted', now(), now(), 'a person', 'gone'"
+        " from topic_incarnation where pipeline = %s",
+        (from_offset, until_offset, world.name),
+    )
+    world.execute(
+        "update partition_offset o join topic_incarnation i using (incarnation_id)"
+        " set next_offset = %s where pipeline = %s and partition_id = 0",
+        (until_offset, world.name),
+    )
+    assert world.audit().holds
+
+
+def test_a_loss_that_is_larger_than_a_batch_is_counted_in_parts(
+    world: World, spark: "SparkSession"
+) -> None:
+    """What is not counted yet of it stays accepted, so the tiling holds after each part."""
+    count_minutes(world, spark, [ERROR] * 2)
+    world.produce([ERROR] * 8)
+    lose(world, 2, 10)
+    world.configure(max_records_per_partition=5)
+    replay_id = request(world, BoundsAsked(partitions=(0,), from_offset=0, until_offset=10))
+    first, *_ = [b["batch_id"] for b in world.batches() if b["replay_id"] == replay_id]
+    world.run(first, spark)
+    assert world.audit().holds
+    run(world, replay_id, spark)
+    assert world.counts() == {"2017-07-30 14:09": 10}
+    assert replay_state(world, replay_id) == "done"
+    assert world.audit().holds
+
+
+def test_a_replay_of_which_a_part_was_given_up_is_not_done(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Whoever looks at it later must see that not all of it was counted again."""
+    count_minutes(world, spark, [ERROR] * 3, [ERROR] * 3)
+    world.configure(levels=["WARN"], max_records_per_partition=3)
+    replay_id = request(world, BoundsAsked())
+    first, second = (b["batch_id"] for b in world.batches() if b["replay_id"] == replay_id)
+    world.run(first, spark)
+    with transaction(world.settings.mysql) as tx:
+        abandon(tx, second, by="a person", reason="gone")
+    assert replay_state(world, replay_id) == "cancelled"
+    assert world.counts() == {"2017-07-30 14:09": 3}
+
+
+def test_a_hole_in_a_first_time_backfill_says_what_to_do(
+    world: World, spark: "SparkSession"
+) -> None:
+    """There is no loss to be accepted: nothing below the start was promised."""
+    producer = world.producer(**{"transactional.id": world.name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(world.topic, value=ERROR, partition=0)
+    producer.commit_transaction(30)
+    world.configure(start="latest")
+    world.plan()
+    count_minutes(world, spark, [ERROR])
+    with pytest.raises(RecordsMissingError) as caught:
+        replay(world, spark, asked(world, (0, 2)))
+    assert caught.value.next_step.startswith("tally abandon")
+
+
+def test_a_truncation_is_decided_before_it_is_replayed(world: World, spark: "SparkSession") -> None:
+    """Other records may have the offsets by now: nobody replaces counts by them unasked."""
+    count_minutes(world, spark, [ERROR] * 3)
+    world.execute(
+        "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset, cause,"
+        " detected_at) select incarnation_id, 0, 2, 3, 'truncated', now()"
+        " from topic_incarnation where pipeline = %s",
+        (world.name,),
+    )
+    with pytest.raises(ReplayRefusedError, match="truncated"):
+        request(world, BoundsAsked(partitions=(0,)))
+
+
+def test_neighbours_are_replaced_together(world: World, spark: "SparkSession") -> None:
+    """The segments of a span of minutes make one batch, not one each."""
+    count_minutes(world, spark, [ERROR], [ERROR], [ERROR])
+    shown = preview(world, MinutesAsked(first="2017-7-30 14:9", last="2017-07-30 14:09"))
+    assert len(shown.plan.batches) == 1
+    assert widened(shown) == ["[0, 3)"]
 
 
 def test_compaction_since_the_first_count_erases_nothing(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 
 from tally.errors import FencedError, UnknownBatchError
 from tally.model import (
@@ -29,7 +30,10 @@ _SEGMENTS = """
                      and l.from_offset <= s.from_offset and s.until_offset <= l.until_offset
                   ) as missing_accepted,
            (select sum(o.records) from replacement r join segment o on o.segment_id = r.replaced_id
-            where r.segment_id = s.segment_id) as records_replaced
+            where r.segment_id = s.segment_id) as records_replaced,
+           (select sum(o.until_offset - o.from_offset) from replacement r
+            join segment o on o.segment_id = r.replaced_id
+            where r.segment_id = s.segment_id) as offsets_replaced
     from segment s join topic_incarnation i using (incarnation_id)
     where s.batch_id = %s
     order by i.topic, s.partition_id, s.from_offset
@@ -179,19 +183,34 @@ def abandon(tx: Transaction, batch_id: int, *, by: str, reason: str) -> Batch:
     return batch
 
 
+_COUNTED_AGAIN: Final = """
+    select 1 from batch d join segment c using (batch_id)
+    where d.replay_id = %s and d.state = 'committed'
+    and c.incarnation_id = s.incarnation_id and c.partition_id = s.partition_id
+"""
+
+
 def settle_replay(tx: Transaction, replay_id: int) -> None:
     """End the replay when none of its batches is planned any more.
+
+    It is done if all of it was counted again, and cancelled if some of it was given up for good:
+    then a range has an end that no committed batch of the replay reaches.
 
     Its row is locked to ask: of two last batches that commit at once, the second sees the first.
     """
     tx.row("select state from replay where replay_id = %s for update", (replay_id,))
     tx.execute(
         "update replay set ended_at = %s, state = if("
-        "   exists (select 1 from batch where replay_id = %s and state = 'committed'),"
-        "   'done', 'cancelled')"
+        "   exists (select 1 from batch b join segment s using (batch_id)"
+        "     where b.replay_id = %s and b.state = 'abandoned' and not ("
+        f"       exists ({_COUNTED_AGAIN}"
+        "         and c.from_offset <= s.from_offset and s.from_offset < c.until_offset)"
+        f"       and exists ({_COUNTED_AGAIN}"
+        "         and c.from_offset < s.until_offset and s.until_offset <= c.until_offset))),"
+        "   'cancelled', 'done')"
         " where replay_id = %s and state = 'open'"
         " and not exists (select 1 from batch where replay_id = %s and state = 'planned')",
-        (_now(), replay_id, replay_id, replay_id),
+        (_now(), *(replay_id,) * 5),
     )
 
 
@@ -231,6 +250,7 @@ def _segment(row: Row) -> Segment:
         state=SegmentState(row["state"]),
         missing_accepted=bool(row["missing_accepted"]),
         records_replaced=int(row["records_replaced"] or 0),
+        offsets_replaced=int(row["offsets_replaced"] or 0),
         range=OffsetRange(
             partition=TopicPartition(topic=row["topic"], partition=row["partition_id"]),
             from_offset=row["from_offset"],

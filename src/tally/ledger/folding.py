@@ -91,10 +91,12 @@ def fold_partition(
     """
     # 1
     key = (where.incarnation_id, where.partition.partition)
-    tx.row(
-        "select topic from topic_incarnation where incarnation_id = %s for update",
+    life = tx.row(
+        "select state from topic_incarnation where incarnation_id = %s for update",
         (where.incarnation_id,),
     )
+    if life is None or (life["state"] == "current") is not where.is_current:
+        return Folded()  # adopted, or adopted back, since Kafka was asked
     chosen = tx.rows(
         "select s.segment_id, s.from_offset, s.until_offset"
         " from segment s join batch b using (batch_id)"

@@ -118,19 +118,18 @@ def _insert_batch(
         ranges.setdefault(incarnation, []).append(piece.range)
     batch_id = insert_batch(tx, pipeline, BatchKind.REPLAY, ranges, requester, replay_id=replay_id)
     for piece in pieces:
-        tx.insert_many(
-            "insert into replacement (segment_id, replaced_id)"
-            " select segment_id, %s from segment"
+        row = tx.row(
+            "select segment_id from segment"
             " where batch_id = %s and incarnation_id = %s and partition_id = %s",
-            [
-                (
-                    replaced,
-                    batch_id,
-                    incarnations[piece.range.partition.topic],
-                    piece.range.partition.partition,
-                )
-                for replaced in piece.replaces
-            ],
+            (
+                batch_id,
+                incarnations[piece.range.partition.topic],
+                piece.range.partition.partition,
+            ),
+        )
+        tx.insert_many(
+            "insert into replacement (segment_id, replaced_id) values (%s, %s)",
+            [(row["segment_id"] if row else None, replaced) for replaced in piece.replaces],
         )
     return batch_id
 

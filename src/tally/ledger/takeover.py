@@ -1,5 +1,7 @@
 """A replay's batch takes the place of what it was planned to replace: a step of its commit."""
 
+from typing import Final
+
 from tally.errors import OvertakenError
 from tally.model import Batch
 from tally.mysql import Transaction
@@ -68,25 +70,39 @@ def _check_alone(tx: Transaction, batch: Batch, segment_id: int) -> None:
 
 
 def _take_place_of_losses(tx: Transaction, batch: Batch) -> None:
-    """Accepted losses in the range are none any more: Kafka held their records after all."""
-    tx.execute(
-        "update lost_range l join segment s using (incarnation_id, partition_id)"
-        " set l.state = 'restored',"
-        " l.reason = left(concat(l.reason, '; counted by batch ', %s), 1000)"
-        " where s.batch_id = %s and l.state = 'accepted' and l.cause = 'expired'"
-        " and s.from_offset <= l.from_offset and l.until_offset <= s.until_offset",
-        (batch.batch_id, batch.batch_id),
-    )
-    cut = tx.row(
-        "select l.from_offset, l.until_offset from lost_range l"
-        " join segment s using (incarnation_id, partition_id)"
-        " where s.batch_id = %s and l.state = 'accepted' and l.cause = 'expired'"
-        " and s.from_offset < l.until_offset and l.from_offset < s.until_offset limit 1",
+    """Accepted losses in the range are none any more: Kafka held their records after all.
+
+    Of a loss that reaches further, what lies outside stays accepted: a loss may be larger than a
+    batch.
+    """
+    for start, until, outside in (
+        ("l.from_offset", "s.from_offset", "l.from_offset < s.from_offset"),
+        ("s.until_offset", "l.until_offset", "s.until_offset < l.until_offset"),
+    ):
+        tx.execute(
+            "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset,"
+            " cause, state, detected_at, decided_at, decided_by, reason)"
+            f" select l.incarnation_id, l.partition_id, {start}, {until}, l.cause, l.state,"
+            f" l.detected_at, l.decided_at, l.decided_by, l.reason {_LOSSES_IN_RANGE}"
+            f" and {outside}",
+            (batch.batch_id,),
+        )
+    found = tx.rows(
+        "select l.lost_range_id, greatest(l.from_offset, s.from_offset) as from_offset,"
+        f" least(l.until_offset, s.until_offset) as until_offset {_LOSSES_IN_RANGE}",
         (batch.batch_id,),
     )
-    if cut is not None:
-        raise OvertakenError(
-            f"batch {batch.batch_id}: [{cut['from_offset']}, {cut['until_offset']}) was accepted "
-            "as lost meanwhile, and only part of it would be counted",
-            next_step=f"tally replay --resume {batch.replay_id} plans what is left anew",
+    for row in found:
+        tx.execute(
+            "update lost_range set state = 'restored', from_offset = %s, until_offset = %s,"
+            " reason = left(concat(reason, '; counted by batch ', %s), 1000)"
+            " where lost_range_id = %s",
+            (row["from_offset"], row["until_offset"], batch.batch_id, row["lost_range_id"]),
         )
+
+
+_LOSSES_IN_RANGE: Final = """
+    from lost_range l join segment s using (incarnation_id, partition_id)
+    where s.batch_id = %s and l.state = 'accepted' and l.cause = 'expired'
+    and s.from_offset < l.until_offset and l.from_offset < s.until_offset
+"""
