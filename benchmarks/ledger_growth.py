@@ -41,13 +41,13 @@ def main() -> int:
     """Run it once and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--partitions", type=int, nargs="+", default=[4, 100, 1000])
-    parser.add_argument("--rows", type=int, default=200_000, help="segments of each size")
+    parser.add_argument("--rows", type=int, default=20_000, help="segments of each size")
     arguments = parser.parse_args()
     say("| partitions | batches | bytes per batch | a month | rows per batch | rows once folded |")
     say("|---:|---:|---:|---:|---:|---:|")
     for partitions in arguments.partitions:
         with bench([PIPELINE]) as servers:
-            if not _measure(servers, partitions, max(100, arguments.rows // partitions)):
+            if not _measure(servers, partitions, max(20, arguments.rows // partitions)):
                 return 1
     return 0
 

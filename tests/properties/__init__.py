@@ -1,0 +1,1 @@
+"""Properties that hold after any sequence of events."""

@@ -1,0 +1,208 @@
+"""Kafka as a test's own memory has it: what was ever written, what is held now, and since when.
+
+Stands in for :class:`tally.kafka.Kafka`, and remembers what no Kafka does: every record that an
+offset ever held, with the moment at which it came and went. A moment is a tick of the model's own
+clock, which every change moves.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from tally.model import KafkaSnapshot, PartitionSnapshot, TopicPartition, TopicSnapshot
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+LEVELS = ("ERROR", "WARN", "INFO")
+
+
+class Kind(StrEnum):
+    """What a record says; ``BRACKETS`` is an ERROR to log4j and malformed in the fixed layout."""
+
+    ERROR = "ERROR"
+    WARN = "WARN"
+    INFO = "INFO"
+    BRACKETS = "brackets"
+    GARBAGE = "garbage"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record."""
+
+    kind: Kind
+    minute: int
+    time: int
+    """When it was written, as Kafka has it."""
+
+    def level(self, line_format: str) -> str | None:
+        """The level of the line; None when it cannot be understood."""
+        if self.kind is Kind.BRACKETS:
+            return "ERROR" if line_format == "log4j" else None
+        return None if self.kind is Kind.GARBAGE else self.kind.value
+
+    @property
+    def log_time(self) -> str:
+        """The minute on the line's own clock."""
+        return f"2017-07-30 14:{self.minute:02}:00"
+
+
+@dataclass(slots=True)
+class Log:
+    """One partition."""
+
+    earliest: int = 0
+    end: int = 0
+    held: dict[int, Record] = field(default_factory=dict)
+    """What can be read now; an offset of a transaction's marker is not in it."""
+    told: dict[int, list[tuple[int, Record | None]]] = field(default_factory=dict)
+    """All that each offset ever held, with the tick from which on; None from when it was gone."""
+    expired: dict[int, Record | None] = field(default_factory=dict)
+    """What retention took; it can come back from tiered storage or a backup."""
+
+    def at(self, offset: int, tick: int) -> Record | None:
+        """What an offset held at a moment."""
+        found = None
+        for since, record in self.told.get(offset, ()):
+            if since > tick:
+                break
+            found = record
+        return found
+
+
+@dataclass(slots=True)
+class Life:
+    """A topic from its creation to its deletion."""
+
+    topic: str
+    topic_id: str
+    cluster_id: str
+    logs: list[Log]
+
+
+@dataclass(slots=True)
+class KafkaModel:
+    """One cluster, or what the network says it is, with some topics."""
+
+    lives: list[Life] = field(default_factory=list)
+    """All that ever were, deleted ones too."""
+    topics: dict[str, Life] = field(default_factory=dict)
+    """Those that Kafka knows now."""
+    tick: int = 0
+    stale: list["KafkaSnapshot"] = field(default_factory=list)
+    """Answers that come first, as from a broker whose metadata are old."""
+    asked: Callable[[], None] = lambda: None
+    """Called before each answer."""
+
+    def create(self, topic: str, partitions: int, cluster_id: str = "cluster-0") -> Life:
+        """Create a topic; one of that name is gone then."""
+        self.tick += 1
+        life = Life(
+            topic=topic,
+            topic_id=f"id-{len(self.lives)}",
+            cluster_id=cluster_id,
+            logs=[Log() for _ in range(partitions)],
+        )
+        self.lives.append(life)
+        self.topics[topic] = life
+        return life
+
+    def write(self, log: Log, said: Sequence[tuple[Kind | None, int]]) -> None:
+        """Append records, each with its minute; None is a transaction's marker."""
+        for kind, minute in said:
+            self.tick += 1
+            record = None if kind is None else Record(kind, minute, self.tick)
+            self._tell(log, log.end, record)
+            log.end += 1
+
+    def expire(self, log: Log, before: int) -> None:
+        """What retention does."""
+        self.tick += 1
+        for offset in range(log.earliest, before):
+            log.expired[offset] = log.held.get(offset)
+            self._tell(log, offset, None)
+        log.earliest = max(log.earliest, before)
+
+    def restore(self, log: Log) -> None:
+        """Undo retention."""
+        self.tick += 1
+        for offset, record in log.expired.items():
+            self._tell(log, offset, record)
+        log.earliest = min([log.earliest, *log.expired])
+        log.expired.clear()
+
+    def compact(self, log: Log, offset: int) -> None:
+        """Take one record away and leave its neighbours."""
+        self.tick += 1
+        self._tell(log, offset, None)
+
+    def truncate(self, log: Log, end: int) -> None:
+        """Forget the last records, as a broker does that comes back without them."""
+        self.tick += 1
+        for offset in range(end, log.end):
+            self._tell(log, offset, None)
+        log.end = end
+
+    def _tell(self, log: Log, offset: int, record: Record | None) -> None:
+        if record is None:
+            log.held.pop(offset, None)
+        else:
+            log.held[offset] = record
+        log.told.setdefault(offset, []).append((self.tick, record))
+
+    def log(self, cluster_id: str, topic_id: str, partition: int) -> Log:
+        """A partition of any life."""
+        life = next(x for x in self.lives if (x.cluster_id, x.topic_id) == (cluster_id, topic_id))
+        return life.logs[partition]
+
+    def look(self) -> KafkaSnapshot:
+        """What Kafka would say now of all of its topics."""
+        clusters = {life.cluster_id for life in self.topics.values()}
+        return KafkaSnapshot(
+            cluster_id=min(clusters, default="cluster-0"),
+            topics={
+                name: TopicSnapshot(
+                    topic_id=life.topic_id,
+                    partitions={
+                        number: PartitionSnapshot(earliest=log.earliest, end=log.end)
+                        for number, log in enumerate(life.logs)
+                    },
+                )
+                for name, life in self.topics.items()
+            },
+        )
+
+    # --- as tally.kafka.Kafka
+
+    def snapshot(self, topics: Iterable[str], **_: bool) -> KafkaSnapshot:
+        """See :meth:`tally.kafka.Kafka.snapshot`."""
+        self.asked()
+        said = self.stale.pop(0) if self.stale else self.look()
+        return KafkaSnapshot(
+            cluster_id=said.cluster_id,
+            topics={name: said.topics[name] for name in topics if name in said.topics},
+        )
+
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], moment: datetime
+    ) -> Mapping[TopicPartition, int | None]:
+        """See :meth:`tally.kafka.Kafka.offsets_at`."""
+        self.asked()
+        return {p: self._offset_at(p, moment) for p in partitions}
+
+    def _offset_at(self, partition: TopicPartition, moment: datetime) -> int | None:
+        life = self.topics.get(partition.topic)
+        if life is None or partition.partition >= len(life.logs):
+            return None
+        held = life.logs[partition.partition].held
+        late = [offset for offset, r in held.items() if moment_of(r.time) >= moment]
+        return min(late, default=None)
+
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """See :meth:`tally.kafka.Kafka.commit_offsets`."""
+
+
+def moment_of(tick: int) -> datetime:
+    """A tick as Kafka's record times have it."""
+    return EPOCH + timedelta(seconds=tick)

@@ -1,0 +1,307 @@
+"""The state machine: which sequences there are, and what is checked at each step's end."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from tests.properties import operations as op
+from tests.properties.disturbance import Break, Disturbance, Fault, Rival
+from tests.properties.kafka_model import LEVELS, Kind
+from tests.properties.oracle import Oracle
+from tests.properties.pipeline import TOPIC, PipelineUnderTest
+
+# Choosing is what a number is for; larger ones shrink to these.
+NUMBER = st.integers(0, 5)
+
+SAID = st.lists(
+    st.tuples(st.sampled_from([Kind.ERROR, Kind.ERROR, *Kind]), st.integers(0, 3)),
+    min_size=1,
+    max_size=6,
+).map(tuple)
+SAID_WITH_MARKERS = st.lists(
+    st.tuples(st.sampled_from([Kind.ERROR, None, Kind.WARN]), st.integers(0, 3)),
+    min_size=1,
+    max_size=5,
+).map(tuple)
+SPANS = st.lists(
+    st.builds(op.Span, NUMBER, st.integers(0, 16), st.integers(0, 16)), min_size=1, max_size=3
+).map(tuple)
+
+TROUBLE: st.SearchStrategy[op.Operation] = st.one_of(
+    st.builds(op.Expire, NUMBER, st.integers(1, 12)),
+    st.builds(op.Expire, NUMBER, st.integers(1, 4)),
+    st.builds(op.Restore, NUMBER),
+    st.builds(op.Compact, NUMBER, st.integers(0, 30)),
+    st.builds(op.Truncate, NUMBER, st.integers(1, 8), st.just(()) | SAID),
+    st.builds(op.Delete),
+    st.builds(op.Create, st.integers(1, 3), st.integers(0, 1), SAID),
+    st.builds(op.BringBack, NUMBER),
+    st.builds(op.AddPartition),
+    st.builds(op.Stale, st.integers(1, 3), st.integers(0, 2), st.integers(0, 5)),
+)
+ASK: st.SearchStrategy[op.Operation] = st.one_of(
+    st.builds(op.AskRanges, SPANS),
+    st.builds(op.AskAll, st.none() | st.integers(0, 1), st.sampled_from([False, False, True])),
+    st.builds(op.AskBatch, NUMBER),
+    st.builds(op.AskMinutes, st.integers(0, 3), st.integers(0, 2)),
+    st.builds(op.AskTimes, st.integers(0, 40), st.integers(0, 20)),
+)
+
+# What a rival does while somebody else is in the middle of something, and rules of their own.
+BUSY: st.SearchStrategy[op.Operation] = st.one_of(
+    st.builds(op.Plan),
+    st.builds(op.RunMinute),
+    st.builds(op.RunOpen, NUMBER),
+    st.builds(op.Run, NUMBER),
+    st.builds(op.RunReplay, NUMBER),
+    st.builds(op.RunReplayBatch, NUMBER),
+    st.builds(op.AskAll, st.none(), st.booleans()),
+    st.builds(op.AskRanges, SPANS),
+    st.builds(op.Replan, NUMBER),
+    st.builds(op.Cancel, NUMBER),
+    st.builds(op.Abandon, NUMBER),
+    st.builds(op.Accept, st.none() | NUMBER),
+    st.builds(op.Adopt, st.sampled_from(["earliest", "latest"])),
+    st.builds(op.Expire, NUMBER, st.integers(1, 9)),
+    st.builds(op.Truncate, NUMBER, st.integers(1, 5), SAID),
+    st.builds(op.Create, st.integers(1, 3), st.integers(0, 1), SAID),
+    st.builds(op.BringBack, NUMBER),
+    st.builds(op.Delete),
+    st.builds(op.AddPartition),
+    st.builds(op.Produce, NUMBER, SAID | SAID_WITH_MARKERS),
+    st.builds(op.Compact, NUMBER, st.integers(0, 30)),
+    st.builds(op.Age),
+    st.builds(op.GoOn, NUMBER),
+)
+
+DISTURBANCES: st.SearchStrategy[Disturbance | None] = st.one_of(
+    st.none(),
+    st.none(),
+    st.builds(Fault, st.integers(1, 25), st.sampled_from([Break.CONNECTION, Break.DEADLOCK])),
+    st.builds(Fault, st.integers(1, 3), st.sampled_from([Break.BEFORE_COMMIT, Break.AFTER_COMMIT])),
+    st.builds(Rival, st.integers(1, 8), BUSY),
+)
+
+
+class Machine(RuleBasedStateMachine):
+    """Anything, in any order; :class:`Oracle` looks after each step."""
+
+    def __init__(self, pipeline: PipelineUnderTest) -> None:
+        super().__init__()
+        self.pipeline = pipeline
+        self.oracle = Oracle(self.pipeline)
+
+    @initialize(
+        beginning=st.builds(
+            op.Beginning,
+            partitions=st.integers(1, 3),
+            start=st.sampled_from(["earliest", "latest"]),
+            offsets=st.sampled_from(["dense", "dense", "sparse"]),
+            limit=st.sampled_from([1000, 4, 2]),
+            said=SAID,
+        )
+    )
+    def begin(self, beginning: op.Beginning) -> None:
+        """A topic with some lines, counted once."""
+        self.pipeline.begin(beginning)
+        self.pipeline.do(op.Plan())
+        self.pipeline.do(op.RunMinute())
+
+    @invariant()
+    def everything_holds(self) -> None:
+        """See :class:`Oracle`."""
+        self.oracle.check()
+        self.pipeline.outcomes["steps"] += 1
+
+    # --- minutes
+
+    @rule(what=st.builds(op.Produce, NUMBER, SAID), disturbance=DISTURBANCES)
+    def minute(self, what: op.Operation, disturbance: Disturbance | None) -> None:
+        """Some lines, and the batch that counts them: what happens most."""
+        self.pipeline.do(what)
+        self.pipeline.do(op.Plan())
+        self.pipeline.do(op.RunMinute(), disturbance)
+
+    @rule(what=st.lists(st.builds(op.Produce, NUMBER, SAID), min_size=2, max_size=4))
+    def quiet_minutes(self, what: list[op.Operation]) -> None:
+        """Several of them, undisturbed, so that there are segments to be replaced."""
+        for produce in what:
+            self.pipeline.do(produce)
+            self.pipeline.do(op.Plan())
+            self.pipeline.do(op.RunMinute())
+
+    @rule(what=st.builds(op.Produce, NUMBER, SAID | SAID_WITH_MARKERS))
+    def produce(self, what: op.Operation) -> None:
+        """Some lines, or a transaction of them, and nobody looks yet."""
+        self.pipeline.do(what)
+
+    @rule(
+        what=st.one_of(
+            st.builds(op.Plan), st.builds(op.RunOpen, NUMBER), st.builds(op.Run, NUMBER)
+        ),
+        disturbance=DISTURBANCES,
+    )
+    def work(self, what: op.Operation, disturbance: Disturbance | None) -> None:
+        """One step of a minute alone; a committed batch may be run again."""
+        self.pipeline.do(what, disturbance)
+
+    @rule(
+        first=st.builds(op.Produce, NUMBER, SAID) | ASK,
+        how=st.sampled_from([op.Stop, op.Stop, op.Kill]),
+    )
+    def stop_a_worker(self, first: op.Operation, how: type[op.Stop] | type[op.Kill]) -> None:
+        """Something new to work on, and a worker that does not get to its commit."""
+        self.pipeline.do(first)
+        self.pipeline.do(op.Plan())
+        self.pipeline.do(how(0))
+
+    @rule(what=st.builds(op.GoOn, NUMBER), disturbance=DISTURBANCES)
+    def go_on(self, what: op.Operation, disturbance: Disturbance | None) -> None:
+        """A stopped worker wakes up."""
+        self.pipeline.do(what, disturbance)
+
+    # --- what goes wrong, and what people do about it
+
+    @rule(what=TROUBLE)
+    def trouble(self, what: op.Operation) -> None:
+        """Kafka is not what it was."""
+        self.pipeline.do(what)
+
+    @rule(
+        what=st.one_of(
+            st.builds(op.Age),
+            st.builds(op.Abandon, NUMBER),
+            st.builds(op.Cancel, NUMBER),
+            st.builds(op.Accept, st.none() | NUMBER),
+            st.builds(op.Adopt, st.sampled_from(["earliest", "latest"])),
+        ),
+        disturbance=DISTURBANCES,
+    )
+    def decide(self, what: op.Operation, disturbance: Disturbance | None) -> None:
+        """A person does something about what a plan has shown."""
+        self.pipeline.do(op.Plan())
+        self.pipeline.do(what, disturbance)
+
+    @rule(start=st.sampled_from(["earliest", "latest"]))
+    def repair(self, start: str) -> None:
+        """All that is in the way of the next minute is decided."""
+        for operation in (op.Plan(), op.Accept(None), op.Adopt(start), op.Plan(), op.RunMinute()):
+            self.pipeline.do(operation)
+
+    @rule(
+        what=st.builds(
+            op.Configure,
+            levels=st.none()
+            | st.lists(st.sampled_from(LEVELS), min_size=1, unique=True).map(tuple),
+            line_format=st.sampled_from([None, "fixed", "log4j"]),
+            offsets=st.sampled_from([None, "dense", "sparse"]),
+            limit=st.sampled_from([None, 1, 3, 5, 1000]),
+        )
+    )
+    def configure(self, what: op.Operation) -> None:
+        """From now on something else is counted, or otherwise."""
+        self.pipeline.do(what)
+
+    # --- replays
+
+    @rule(what=ASK, disturbance=DISTURBANCES)
+    def ask(self, what: op.Operation, disturbance: Disturbance | None) -> None:
+        """A replay is written down and left."""
+        self.pipeline.do(what, disturbance)
+
+    @rule(what=ASK, disturbance=DISTURBANCES)
+    def replay(self, what: op.Operation, disturbance: Disturbance | None) -> None:
+        """A replay is written down and counted."""
+        self.pipeline.do(what)
+        self.pipeline.do(op.RunReplay(0), disturbance)
+
+    @rule(
+        what=st.one_of(
+            st.builds(op.RunReplay, NUMBER),
+            st.builds(op.RunReplayBatch, NUMBER),
+            st.builds(op.RunReplayBatch, NUMBER),
+            st.builds(op.Replan, NUMBER),
+        ),
+        disturbance=DISTURBANCES,
+    )
+    def go_on_with_a_replay(self, what: op.Operation, disturbance: Disturbance | None) -> None:
+        """Any of them, in any order of their batches."""
+        self.pipeline.do(what, disturbance)
+
+    @rule(disturbance=DISTURBANCES.filter(lambda d: not isinstance(d, Rival)))
+    def prune(self, disturbance: Disturbance | None) -> None:
+        """No rival: what it commits and this folds, the oracle would never have seen live."""
+        self.pipeline.do(op.Prune(), disturbance)
+
+    # --- the end
+
+    def teardown(self) -> None:
+        """Whatever has happened: people decide what is open, and then all of it can be counted."""
+        come_to_rest(self.pipeline, self.oracle)
+
+
+def come_to_rest(pipeline: PipelineUnderTest, oracle: Oracle) -> None:
+    """Count what is left, end the replays, and let the late workers come too late."""
+    pipeline.kafka.stale.clear()
+    pipeline.configure(limit=1000)
+    pipeline.do(op.Age())
+    if TOPIC not in pipeline.kafka.topics:
+        if not pipeline.kafka.lives:
+            return
+        pipeline.do(op.BringBack(0))
+    for _ in range(20):
+        if _is_at_rest(pipeline):
+            break
+        pipeline.do(op.Plan())
+        pipeline.do(op.RunMinute())
+        pipeline.do(op.Accept(None))
+        _adopt_if_changed(pipeline)
+    else:
+        raise AssertionError("the pipeline is stuck")
+    oracle.check()
+    _end_replays(pipeline)
+    oracle.check()
+    late = [pipeline.go_on(worker) for worker in pipeline.workers]
+    assert not any(late), "a worker that came too late has committed"
+    oracle.check()
+
+
+def _is_at_rest(pipeline: PipelineUnderTest) -> bool:
+    """Counted up to the end everywhere, and nothing to be decided."""
+    life = pipeline.kafka.topics[TOPIC]
+    rows = pipeline.rows(
+        "select o.partition_id, o.next_offset, exists (select 1 from lost_range l"
+        "   where l.incarnation_id = o.incarnation_id and l.partition_id = o.partition_id"
+        "   and l.state = 'open') as is_open"
+        " from partition_offset o join topic_incarnation i using (incarnation_id)"
+        " where i.pipeline = %s and i.state = 'current' and i.topic_id = %s and i.cluster_id = %s",
+        (pipeline.name, life.topic_id, life.cluster_id),
+    )
+    stands = {row["partition_id"]: row["next_offset"] for row in rows if not row["is_open"]}
+    open_ = pipeline.rows(
+        "select 1 from batch where pipeline = %s and kind = 'ingest' and state = 'planned'",
+        (pipeline.name,),
+    )
+    return not open_ and all(
+        stands.get(number, -1) >= log.end for number, log in enumerate(life.logs)
+    )
+
+
+def _adopt_if_changed(pipeline: PipelineUnderTest) -> None:
+    life = pipeline.kafka.topics[TOPIC]
+    rows = pipeline.rows(
+        "select topic_id, cluster_id from topic_incarnation"
+        " where pipeline = %s and state = 'current'",
+        (pipeline.name,),
+    )
+    if rows and rows != [{"topic_id": life.topic_id, "cluster_id": life.cluster_id}]:
+        pipeline.do(op.Adopt("earliest"))
+
+
+def _end_replays(pipeline: PipelineUnderTest) -> None:
+    """Each is counted to its end, unless Kafka no longer serves what it needs."""
+    open_ = pipeline.rows(
+        "select replay_id from replay where pipeline = %s and state = 'open' order by replay_id",
+        (pipeline.name,),
+    )
+    for row in open_:
+        pipeline.end_replay(row["replay_id"])

@@ -1,0 +1,235 @@
+"""What the result must be, from what the test itself knows; and what must hold at any moment.
+
+The ledger is believed in one thing only: which ranges are live, by which attempt of which batch,
+and which losses were accepted. What they hold comes from the model's copy of all records that were
+ever written, as that attempt saw them.
+"""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from tally.audit import audit_ledger
+from tally.mysql import Row
+from tests.properties.kafka_model import Record
+from tests.properties.pipeline import PipelineUnderTest
+
+Partition = tuple[str, str, int]
+"""Cluster, topic id and number: a partition of one life of the topic."""
+
+
+@dataclass(slots=True)
+class Oracle:
+    """Looks at a pipeline after each step, and remembers what must not be undone."""
+
+    pipeline: PipelineUnderTest
+    _ranges: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    """By segment: nothing of a planned range ever changes."""
+    _positions: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    """By incarnation and partition: where counting began and stands."""
+    _covered: dict[Partition, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Offsets that were ever counted."""
+    _committed: set[int] = field(default_factory=set)
+    _expected: dict[int, "Expected"] = field(default_factory=dict)
+    _live: dict[int, Row] = field(default_factory=dict)
+    """Those of the last look, by segment: a folded one stands for some of them."""
+
+    def check(self) -> None:
+        """Raise unless everything holds."""
+        segments = self.pipeline.rows(_SEGMENTS, (self.pipeline.name,))
+        live = [s for s in segments if s["state"] in {"live", "folded"}]
+        self._check_plans(segments)
+        self._check_result(live)
+        self._check_contributions(live)
+        self._check_dead_letters(live)
+        self._check_tiles(live)
+        self._check_nothing_was_erased(segments)
+        self._check_batches()
+        self._live = {s["segment_id"]: s for s in live}
+        verdict = audit_ledger(self.pipeline.settings, self.pipeline.name)
+        assert verdict.holds, verdict.findings
+
+    def counted(self, segment: Row) -> "Expected":
+        """What a segment's count must have found."""
+        if segment["segment_id"] not in self._expected:
+            self._expected[segment["segment_id"]] = self._count(segment)
+        return self._expected[segment["segment_id"]]
+
+    def _count(self, s: Row) -> "Expected":
+        if s["state"] == "folded":
+            return self._fold(s)
+        read = self.pipeline.reads[s["batch_id"], s["attempt"]]
+        log = self.pipeline.kafka.log(s["cluster_id"], s["topic_id"], s["partition_id"])
+        found: dict[int, Record] = {}
+        minutes: Counter[str] = Counter()
+        malformed = []
+        for offset in range(s["from_offset"], s["until_offset"]):
+            record = log.at(offset, read.tick)
+            if record is None:
+                continue
+            found[offset] = record
+            level = record.level(read.line_format)
+            if level is None:
+                malformed.append(offset)
+            elif level in read.levels:
+                minutes[record.log_time] += 1
+        return Expected(records=frozenset(found), minutes=minutes, malformed=tuple(malformed))
+
+    def _fold(self, s: Row) -> "Expected":
+        """What the segments had found that were live in its range before."""
+        records: frozenset[int] = frozenset()
+        minutes: Counter[str] = Counter()
+        malformed: tuple[int, ...] = ()
+        for old in self._live.values():
+            here = [old[key] == s[key] for key in ("incarnation_id", "partition_id")]
+            if all(here) and s["from_offset"] <= old["from_offset"] < s["until_offset"]:
+                found = self.counted(old)
+                records |= found.records
+                minutes += found.minutes
+                malformed += found.malformed
+        return Expected(records=records, minutes=minutes, malformed=malformed)
+
+    def _check_result(self, live: list[Row]) -> None:
+        """The table is the sum, minute by minute, and has no other row."""
+        expected: Counter[str] = Counter()
+        for segment in live:
+            expected += self.counted(segment).minutes
+        rows = self.pipeline.rows(f"select log_time, log_count from `{self.pipeline.name}`")
+        table = {str(row["log_time"]): row["log_count"] for row in rows}
+        assert table == dict(expected), f"the table says {table}, the records say {dict(expected)}"
+
+    def _check_contributions(self, live: list[Row]) -> None:
+        """Each segment says what its own count found."""
+        said: dict[int, dict[str, int]] = defaultdict(dict)
+        for row in self.pipeline.rows(_CONTRIBUTIONS, (self.pipeline.name,)):
+            said[row["segment_id"]][str(row["log_time"])] = row["log_count"]
+        for s in live:
+            expected = self.counted(s)
+            if s["state"] == "live":
+                assert said[s["segment_id"]] == dict(expected.minutes), s
+            totals = (s["records"], s["matched"], s["malformed"])
+            matched = sum(expected.minutes.values())
+            assert totals == (len(expected.records), matched, len(expected.malformed)), s
+
+    def _check_dead_letters(self, live: list[Row]) -> None:
+        """Those of live segments, and no others."""
+        rows = self.pipeline.rows(_DEAD_LETTERS, (self.pipeline.name,))
+        found = sorted((row["segment_id"], row["record_offset"]) for row in rows)
+        expected = sorted(
+            (s["segment_id"], offset)
+            for s in live
+            if s["state"] == "live"
+            for offset in self.counted(s).malformed
+        )
+        folded = {s["segment_id"] for s in live if s["state"] == "folded"}
+        assert [row for row in found if row[0] not in folded] == expected
+
+    def _check_plans(self, segments: list[Row]) -> None:
+        """What was planned stays as it was planned."""
+        for s in segments:
+            planned = (s["batch_id"], s["partition_id"], s["from_offset"], s["until_offset"])
+            assert self._ranges.setdefault(s["segment_id"], planned) == planned
+
+    def _check_tiles(self, live: list[Row]) -> None:
+        """No offset twice, none left out between start and next, and none is ever uncounted."""
+        tiles: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+        counted: dict[Partition, set[int]] = defaultdict(set)
+        for s in live:
+            span = range(s["from_offset"], s["until_offset"])
+            tiles[s["incarnation_id"], s["partition_id"]].append((span.start, span.stop))
+            partition = (s["cluster_id"], s["topic_id"], s["partition_id"])
+            assert counted[partition].isdisjoint(span), f"counted twice: {s}"
+            counted[partition].update(span)
+        for loss in self.pipeline.rows(_LOSSES, (self.pipeline.name,)):
+            place = (loss["incarnation_id"], loss["partition_id"])
+            tiles[place].append((loss["from_offset"], loss["until_offset"]))
+        for partition, offsets in self._covered.items():
+            assert offsets <= counted[partition], f"{partition}: no longer counted"
+        self._covered = counted
+        for row in self.pipeline.rows(_POSITIONS, (self.pipeline.name,)):
+            place = (row["incarnation_id"], row["partition_id"])
+            self._check_position(place, row["start_offset"], row["next_offset"])
+            _check_tiling(sorted(tiles[place]), row["start_offset"], row["next_offset"])
+
+    def _check_position(self, place: tuple[int, int], start: int, now: int) -> None:
+        began, stood = self._positions.get(place, (start, now))
+        assert start == began, f"{place} began at {began}, now at {start}"
+        assert now >= stood, f"{place} moved backwards from {stood} to {now}"
+        self._positions[place] = (start, now)
+
+    def _check_nothing_was_erased(self, segments: list[Row]) -> None:
+        """Who replaces a segment has seen a record wherever that one had counted one."""
+        by_id = {s["segment_id"]: s for s in segments}
+        for s in segments:
+            if s["state"] == "superseded" and by_id[s["superseded_by"]]["state"] != "folded":
+                erased = self.counted(s).records - self.counted(by_id[s["superseded_by"]]).records
+                assert not erased, f"{sorted(erased)} of {s} were erased"
+
+    def _check_batches(self) -> None:
+        rows = self.pipeline.rows(
+            "select batch_id, kind, state, replay_id from batch where pipeline = %s",
+            (self.pipeline.name,),
+        )
+        open_ = [row for row in rows if (row["kind"], row["state"]) == ("ingest", "planned")]
+        assert len(open_) <= 1, open_
+        committed = {row["batch_id"] for row in rows if row["state"] == "committed"}
+        assert self._committed & {row["batch_id"] for row in rows} <= committed
+        self._committed = committed
+        planned = {row["replay_id"] for row in rows if row["state"] == "planned"}
+        for row in self.pipeline.rows(
+            "select replay_id, state from replay where pipeline = %s", (self.pipeline.name,)
+        ):
+            assert (row["state"] == "open") == (row["replay_id"] in planned), row
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What one segment's count must have found."""
+
+    records: frozenset[int]
+    """Offsets that held a record."""
+    minutes: Counter[str]
+    malformed: tuple[int, ...]
+
+
+def _check_tiling(tiles: list[tuple[int, int]], start: int, now: int) -> None:
+    for (_, until), (next_from, _) in pairwise(tiles):
+        assert next_from >= until, f"overlap in {tiles}"
+        # Below the start only some of it may have been counted, by a replay.
+        assert next_from == until or next_from <= start, f"a hole in {tiles} from {start}"
+    above = [tile for tile in tiles if tile[1] > start]
+    if above:
+        assert above[0][0] <= start, f"a hole in {tiles} from {start}"
+    assert (above[-1][1] if above else start) == now, f"{tiles} do not end at {now}"
+
+
+_SEGMENTS = """
+    select s.*, b.attempt, i.topic_id, i.cluster_id
+    from segment s join batch b using (batch_id) join topic_incarnation i using (incarnation_id)
+    where b.pipeline = %s order by s.segment_id
+"""
+
+_CONTRIBUTIONS = """
+    select c.segment_id, c.log_time, c.log_count
+    from segment_count c join segment s using (segment_id) join batch b using (batch_id)
+    where b.pipeline = %s
+"""
+
+_DEAD_LETTERS = """
+    select d.segment_id, d.record_offset
+    from dead_letter d join segment s using (segment_id) join batch b using (batch_id)
+    where b.pipeline = %s
+"""
+
+_LOSSES = """
+    select l.incarnation_id, l.partition_id, l.from_offset, l.until_offset
+    from lost_range l join topic_incarnation i using (incarnation_id)
+    where i.pipeline = %s and l.state = 'accepted' and l.cause = 'expired'
+"""
+
+_POSITIONS = """
+    select o.incarnation_id, o.partition_id, o.start_offset, o.next_offset
+    from partition_offset o join topic_incarnation i using (incarnation_id)
+    where i.pipeline = %s
+"""

@@ -1,0 +1,167 @@
+"""Short sequences: what the state machine has found, and what it rarely comes by."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from tally import minute
+from tally.errors import OvertakenError
+from tally.ledger.commits import commit_batch
+from tally.mysql import transaction
+from tests.properties import operations as op
+from tests.properties.disturbance import Disturbance, Rival
+from tests.properties.kafka_model import Kind
+from tests.properties.machine import come_to_rest
+from tests.properties.oracle import Oracle
+from tests.properties.pipeline import PipelineUnderTest
+
+pytestmark = [pytest.mark.stack]
+
+Step = op.Operation | tuple[op.Operation, Disturbance]
+Play = Callable[..., PipelineUnderTest]
+
+
+def lines(number: int, kind: Kind = Kind.ERROR) -> tuple[op.Said, ...]:
+    """So many lines of one minute."""
+    return ((kind, 0),) * number
+
+
+@pytest.fixture
+def play(new_pipeline: Callable[[], PipelineUnderTest]) -> Play:
+    """Plays operations, with what the oracle says after each; then the pipeline comes to rest."""
+
+    def run(beginning: op.Beginning, *steps: Step) -> PipelineUnderTest:
+        pipeline = new_pipeline()
+        oracle = Oracle(pipeline)
+        pipeline.begin(beginning)
+        for step in steps:
+            operation, disturbance = step if isinstance(step, tuple) else (step, None)
+            pipeline.do(operation, disturbance)
+            oracle.check()
+        come_to_rest(pipeline, oracle)
+        return pipeline
+
+    return run
+
+
+def table(pipeline: PipelineUnderTest) -> list[int]:
+    """The counts of the result, by minute."""
+    rows = pipeline.rows(f"select log_count from `{pipeline.name}` order by log_time")
+    return [row["log_count"] for row in rows]
+
+
+def test_a_loss_that_is_larger_than_a_batch_can_be_counted_when_it_comes_back(play: Play) -> None:
+    """Its batches commit one by one, and each takes its own part of the loss back."""
+    pipeline = play(
+        op.Beginning(partitions=1, said=lines(2)),
+        op.Plan(),
+        op.RunMinute(),
+        op.Produce(0, lines(7)),
+        op.Expire(0, 9),
+        op.Plan(),
+        op.Accept(None),
+        op.Restore(0),
+        op.Configure(limit=3),
+        op.AskAll(from_start=True),
+        op.RunReplay(0),
+    )
+    assert pipeline.outcomes["RunReplay: done"] == 1
+    assert table(pipeline) == [9]
+
+
+def test_a_replay_erases_nothing_behind_offsets_that_were_never_counted(play: Play) -> None:
+    """Records of other offsets do not make up for those that compaction has taken."""
+    pipeline = play(
+        op.Beginning(partitions=1, start="latest", offsets="sparse", said=lines(3)),
+        op.Plan(),
+        op.Produce(0, lines(4)),
+        op.Plan(),
+        op.RunMinute(),
+        op.Compact(0, 4),
+        op.AskAll(from_start=True),
+        op.RunReplay(0),
+    )
+    assert table(pipeline) in ([4], [7])
+
+
+def test_a_hole_found_in_a_topic_that_was_replaced_meanwhile_blocks_only_the_old_one(
+    play: Play,
+) -> None:
+    """The loss belongs to the life of the topic that was read."""
+    pipeline = play(
+        op.Beginning(partitions=1, said=lines(3)),
+        op.Plan(),
+        op.RunMinute(),
+        op.Produce(0, lines(3)),
+        op.Plan(),
+        op.Create(1, 0, (*lines(4), (None, 0), *lines(2))),
+        # The batch is read from the new topic, by name; by the time its hole is found, somebody has
+        # adopted that one.
+        (op.RunMinute(), Rival(2, op.Adopt("earliest"))),
+    )
+    assert table(pipeline) == [9]
+
+
+def test_a_batch_is_not_planned_anew_on_another_life_of_its_topic(play: Play) -> None:
+    """The ranges that were asked for are gone with the topic; those of the new one are others."""
+    pipeline = play(
+        op.Beginning(partitions=1, said=lines(3)),
+        op.Plan(),
+        op.RunMinute(),
+        op.AskAll(),
+        op.Create(1, 0, lines(3)),
+        op.Adopt("earliest"),
+        op.Plan(),
+        op.RunMinute(),
+        op.Replan(0),
+    )
+    assert pipeline.outcomes["Replan: replay-refused"] == 1
+    assert table(pipeline) == [6]
+
+
+def test_a_late_commit_moves_no_offset_that_stands_elsewhere(play: Play) -> None:
+    """An adoption has given up all that was ever planned, more than the late worker has read."""
+    pipeline = play(
+        op.Beginning(partitions=1),
+        op.Produce(0, lines(6)),
+        op.Plan(),
+        op.Abandon(0),
+        op.Configure(limit=3),
+        op.Plan(),
+        op.Stop(0),
+        op.Create(1, 0, lines(1)),
+        op.Adopt("earliest"),
+        op.GoOn(0),
+    )
+    assert pipeline.outcomes["GoOn: too late"] == 1
+    assert table(pipeline) == [1]
+
+
+def test_of_two_first_time_backfills_at_once_the_second_waits_and_is_overtaken(
+    new_pipeline: Callable[[], PipelineUnderTest],
+) -> None:
+    """There is no segment that both would replace: the topic's row keeps them apart."""
+    pipeline = new_pipeline()
+    pipeline.begin(op.Beginning(partitions=1, start="latest", said=lines(4)))
+    all_of_it = op.AskAll(from_start=True)
+    for step in (op.Plan(), all_of_it, all_of_it, op.Stop(0), op.Stop(1)):
+        pipeline.do(step)
+    first, second = pipeline.workers
+    ends: list[str] = []
+
+    def commit_second() -> None:
+        try:
+            minute.commit_once(second.settings, second.batch, second.pipeline, second.result)
+        except OvertakenError as error:
+            ends.append(error.code)
+
+    rival = threading.Thread(target=commit_second)
+    with transaction(first.settings.mysql) as tx:
+        assert commit_batch(tx, first.batch, first.pipeline.table, first.result)
+        rival.start()
+        rival.join(1)
+        assert rival.is_alive(), "the second one does not wait for the first"
+    rival.join(30)
+    assert ends == ["overtaken"]
+    assert table(pipeline) == [4]

@@ -1,0 +1,90 @@
+"""After any sequence of events the result is a fresh count over what the ledger says is counted.
+
+The usual run plays the same sequences each time. A longer one plays new ones:
+
+    TALLY_PROPERTY_EXAMPLES=5000 TALLY_PROPERTY_SEED=7 pytest tests/properties -s
+
+Hypothesis prints a failing sequence as code, step by step; with the same seed and number of
+examples it comes again, and ``play`` below takes the operations as they were printed.
+"""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.properties.disturbance import Break
+from tests.properties.machine import Machine
+from tests.properties.pipeline import PipelineUnderTest
+
+pytestmark = [pytest.mark.stack]
+
+EXAMPLES = int(os.environ.get("TALLY_PROPERTY_EXAMPLES", "60"))
+STEPS = int(os.environ.get("TALLY_PROPERTY_STEPS", "30"))
+SEED = int(os.environ.get("TALLY_PROPERTY_SEED", "20170730"))
+SHRINK = os.environ.get("TALLY_PROPERTY_SHRINK", "1") == "1"
+
+# A run of the usual length proves little unless each of these has come.
+MUST_HAPPEN = [
+    "Abandon: done",
+    "Accept: done",
+    "Adopt: done",
+    "AskAll: done",
+    "AskRanges: done",
+    "Cancel: done",
+    "GoOn: done",
+    "GoOn: too late",
+    "Kill: killed",
+    "Plan: done",
+    "Prune: done",
+    "Replan: done",
+    "RunMinute: done",
+    "RunReplay: done",
+    "RunReplayBatch: done",
+    "Stop: killed",
+    "data-loss",
+    "overtaken",
+    "records-missing",
+    "replay-refused",
+    *Break.__members__,
+    "rival",
+]
+
+
+@pytest.mark.timeout(0 if EXAMPLES > 100 else 300)
+def test_whatever_happens_the_result_is_a_fresh_count(
+    new_pipeline: Callable[[], PipelineUnderTest],
+) -> None:
+    """Minutes, replays, retries, losses, kills, rivals: nothing twice, nothing left out."""
+    outcomes: Counter[str] = Counter()
+    made: list[PipelineUnderTest] = []
+
+    @seed(SEED)
+    def machine() -> Machine:
+        made[:] = [new_pipeline()]
+        made[0].outcomes = outcomes
+        return Machine(made[0])
+
+    begun = time.monotonic()
+    run_state_machine_as_test(
+        machine,  # type: ignore[arg-type]  # any callable that returns one will do
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=STEPS,
+            deadline=None,
+            database=None,
+            report_multiple_bugs=False,
+            phases=[Phase.generate, *([Phase.shrink] if SHRINK else [])],
+            print_blob=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    seconds = time.monotonic() - begun
+    came = outcomes + Counter(made[0].wire.fired)
+    print(f"\nseed {SEED}: {EXAMPLES} examples, {came['steps']} steps, {seconds:.0f} s")  # noqa: T201
+    print(dict(sorted(came.items())))  # noqa: T201
+    assert not [what for what in MUST_HAPPEN if not came[what]]
