@@ -100,9 +100,9 @@ def preview_replay(settings: Settings, name: str, request: Request) -> Preview:
         asked, notes = _resolve(tx, kafka, _Facts(pipeline, known, snapshot), request)
         plan = _plan(tx, pipeline, known, snapshot, asked)
         minutes, first, last = tiles.minutes_of(tx, plan.replaces)
-        pace = replays.pace(tx, name)
+        offsets = sum(r.offsets for r in plan.widened)
+        seconds = replays.seconds_for(tx, name, len(plan.batches), offsets)
     partitions = sorted({r.partition for r in asked})
-    offsets = sum(r.offsets for r in plan.widened)
     return Preview(
         pipeline=name,
         request=str(request),
@@ -111,7 +111,7 @@ def preview_replay(settings: Settings, name: str, request: Request) -> Preview:
         first_minute=first,
         last_minute=last,
         held={p: held for p in partitions if (held := _held(snapshot, p)) is not None},
-        seconds=None if pace is None else offsets / pace,
+        seconds=seconds,
         notes=tuple(notes),
     )
 
@@ -335,9 +335,7 @@ def _resolve(tx: Transaction, kafka: Kafka, facts: _Facts, request: Request) -> 
             return _within_times(kafka, facts, request)
         case BatchAsked():
             found = tiles.ranges_of_batch(tx, facts.pipeline.name, request.batch_id)
-            nothing = (
-                f"batch {request.batch_id} has counted nothing of the topics as they are"
-            )
+            nothing = f"batch {request.batch_id} has counted nothing of the topics as they are"
             return found, [] if found else [nothing]
         case MinutesAsked():
             found = tiles.ranges_of_minutes(tx, facts.pipeline.name, request.first, request.last)

@@ -184,4 +184,5 @@ def _bound(line: list[str], where: str) -> tuple[TopicPartition, int]:
 
 def _where(topic: str | None, partitions: tuple[int, ...]) -> str:
     numbers = ", ".join(map(str, partitions))
-    return f"{topic or 'all topics'}, {f'partitions {numbers}' if numbers else 'all partitions'}"
+    noun = "partition" if len(partitions) == 1 else "partitions"
+    return f"{topic or 'all topics'}, {f'{noun} {numbers}' if numbers else 'all partitions'}"

@@ -43,7 +43,7 @@ def test_a_result_that_was_touched_is_found(tally: Call, world: World) -> None:
     assert answer.exit_code == 1
     assert [finding["check"] for finding in answer.document["findings"]] == ["result"]
     text = tally("audit").stdout
-    assert "the table says 4, live segments add up to 3" in text
+    assert "the table says 4, segments add up to 3" in text
     assert "1 finding" in text
 
 

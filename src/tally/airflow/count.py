@@ -19,14 +19,16 @@ from tally.airflow.driver import DriverHook, driver_environment, submit_conf, su
 from tally.airflow.failures import final_unless_retryable
 from tally.airflow.operators import from_note
 from tally.airflow.secrets_file import secrets_file
-from tally.errors import EXIT_FENCED, EXIT_OPERATOR, EXIT_USAGE
+from tally.errors import EXIT_OPERATOR, EXIT_USAGE
 from tally.settings import Settings
 
 # What `count` hands on; see tally.airflow.work.Outcome.
 OUTCOME_KEY: Final = "outcome"
 
-# Exit codes of the job that another try does not change.
-_FINAL_EXITS: Final = frozenset({EXIT_USAGE, EXIT_OPERATOR, EXIT_FENCED})
+# Exit codes of the job that another try does not change. Being fenced is none of them: whoever has
+# taken the batch over commits it meanwhile, and the next try finds it committed; or it did not, and
+# the next try does.
+_FINAL_EXITS: Final = frozenset({EXIT_USAGE, EXIT_OPERATOR})
 
 
 class TallyCountOperator(SparkSubmitOperator):

@@ -43,19 +43,26 @@ class ReplayRecord:
     """Offsets that are counted again."""
 
 
-def pace(tx: Transaction, pipeline: str) -> float | None:
-    """Offsets per second of the largest of the last hundred batches; None before the first one."""
-    row = tx.row(
+def seconds_for(tx: Transaction, pipeline: str, batches: int, offsets: int) -> float | None:
+    """How long counting so much takes, from the last hundred batches; None before the first.
+
+    The shortest of them is what any batch costs, the one that read most says how fast records are
+    read.
+    """
+    rows = tx.rows(
         "select sum(s.until_offset - s.from_offset) as offsets,"
         " timestampdiff(microsecond, b.claimed_at, b.committed_at) / 1e6 as seconds"
         " from (select batch_id, claimed_at, committed_at from batch"
         "   where pipeline = %s and state = 'committed' and claimed_at < committed_at"
         "   order by batch_id desc limit 100) as b"
-        " join segment s using (batch_id) group by b.batch_id, b.claimed_at, b.committed_at"
-        " order by offsets desc limit 1",
+        " join segment s using (batch_id) group by b.batch_id, b.claimed_at, b.committed_at",
         (pipeline,),
     )
-    return None if row is None else float(row["offsets"]) / float(row["seconds"])
+    if not rows:
+        return None
+    largest = max(rows, key=lambda row: row["offsets"])
+    shortest = min(float(row["seconds"]) for row in rows)
+    return batches * shortest + offsets * float(largest["seconds"]) / float(largest["offsets"])
 
 
 def insert_replay(
