@@ -38,9 +38,10 @@ TROUBLE: st.SearchStrategy[op.Operation] = st.one_of(
     st.builds(op.AddPartition),
     st.builds(op.Stale, st.integers(1, 3), st.integers(0, 2), st.integers(0, 5)),
 )
+ASK_ALL = st.builds(op.AskAll, st.none() | st.integers(0, 1), st.sampled_from([False, False, True]))
 ASK: st.SearchStrategy[op.Operation] = st.one_of(
     st.builds(op.AskRanges, SPANS),
-    st.builds(op.AskAll, st.none() | st.integers(0, 1), st.sampled_from([False, False, True])),
+    ASK_ALL,
     st.builds(op.AskBatch, NUMBER),
     st.builds(op.AskMinutes, st.integers(0, 3), st.integers(0, 2)),
     st.builds(op.AskTimes, st.integers(0, 40), st.integers(0, 20)),
@@ -114,7 +115,10 @@ class Machine(RuleBasedStateMachine):
 
     # --- minutes
 
-    @rule(what=st.builds(op.Produce, NUMBER, SAID), disturbance=DISTURBANCES)
+    @rule(
+        what=st.builds(op.Produce, NUMBER, SAID | SAID | SAID_WITH_MARKERS),
+        disturbance=DISTURBANCES,
+    )
     def minute(self, what: op.Operation, disturbance: Disturbance | None) -> None:
         """Some lines, and the batch that counts them: what happens most."""
         self.pipeline.do(what)
@@ -211,6 +215,24 @@ class Machine(RuleBasedStateMachine):
     @rule(what=ASK, disturbance=DISTURBANCES)
     def replay(self, what: op.Operation, disturbance: Disturbance | None) -> None:
         """A replay is written down and counted."""
+        self.pipeline.do(what)
+        self.pipeline.do(op.RunReplay(0), disturbance)
+
+    @rule(
+        levels=st.sets(st.sampled_from(LEVELS), min_size=1).map(sorted).map(tuple),
+        line_format=st.sampled_from([None, "fixed", "log4j"]),
+        what=ASK_ALL | ASK,
+        disturbance=DISTURBANCES,
+    )
+    def replay_otherwise(
+        self,
+        levels: tuple[str, ...],
+        line_format: str | None,
+        what: op.Operation,
+        disturbance: Disturbance | None,
+    ) -> None:
+        """What replays are for: minutes gain lines, lose some, or lose all of them."""
+        self.pipeline.do(op.Configure(levels=levels, line_format=line_format))
         self.pipeline.do(what)
         self.pipeline.do(op.RunReplay(0), disturbance)
 

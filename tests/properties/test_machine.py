@@ -5,7 +5,9 @@ The usual run plays the same sequences each time. A longer one plays new ones:
     TALLY_PROPERTY_EXAMPLES=5000 TALLY_PROPERTY_SEED=7 pytest tests/properties -s
 
 Hypothesis prints a failing sequence as code, step by step; with the same seed and number of
-examples it comes again, and ``play`` below takes the operations as they were printed.
+examples it comes again, and ``play`` of :mod:`tests.properties.test_found` takes the operations as
+they were printed. ``TALLY_PROPERTY_STEPS`` makes sequences longer, ``TALLY_PROPERTY_SHRINK=0``
+prints the first failing one as it is.
 """
 
 import os
