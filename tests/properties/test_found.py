@@ -165,3 +165,18 @@ def test_of_two_first_time_backfills_at_once_the_second_waits_and_is_overtaken(
     rival.join(30)
     assert ends == ["overtaken"]
     assert table(pipeline) == [4]
+
+
+def test_a_topic_that_was_created_again_is_not_counted_in_place_of_the_planned_one(
+    play: Play,
+) -> None:
+    """It is read by name and is long enough; only its id tells that its records are others."""
+    pipeline = play(
+        op.Beginning(partitions=1),
+        op.Produce(0, lines(3)),
+        op.Plan(),
+        op.Create(1, 0, lines(5)),
+        op.RunMinute(),
+    )
+    assert pipeline.outcomes["RunMinute: data-loss"] == 1
+    assert table(pipeline) == [5]
