@@ -47,7 +47,7 @@ def main() -> int:
     say("|---:|---:|---:|---:|---:|---:|")
     for partitions in arguments.partitions:
         with bench([PIPELINE]) as servers:
-            if not _measure(servers, partitions, max(20, arguments.rows // partitions)):
+            if not _measure(servers, partitions, max(5, arguments.rows // partitions)):
                 return 1
     return 0
 
