@@ -52,6 +52,15 @@ def test_ctrl_c_still_is_pythons_own_while_spark_works() -> None:
         assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.fixture
+def pythons_own_handler() -> Iterator[None]:
+    """The handler that a command starts with; other tests' Spark sessions leave theirs behind."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("pythons_own_handler")
 def test_ctrl_c_while_spark_starts_waits_until_it_can_be_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
