@@ -157,7 +157,7 @@ def _plan_known_topic(
         if position is None:
             position = Position(start_offset=held.earliest, next_offset=held.earliest)
             new.append(NewPartition(partition=partition, start_offset=held.earliest))
-        if (loss := _find_loss(partition, position, held, sparse=_is_sparse(pipeline))) is not None:
+        if (loss := _find_loss(partition, position, held, sparse=pipeline.is_sparse)) is not None:
             losses.append(loss)
             blocks.append(lost(pipeline.name, loss))
             continue
@@ -173,10 +173,6 @@ def _plan_known_topic(
         restored=tuple(restored),
         blocks=tuple(blocks),
     )
-
-
-def _is_sparse(pipeline: Pipeline) -> bool:
-    return pipeline.offsets == "sparse"
 
 
 def _find_loss(

@@ -227,7 +227,7 @@ def explain(chunk: Chunk, pipeline: Pipeline) -> str:
     hints = []
     if others:
         hints.append(f"counted with {', '.join(others)}, now it is {now}")
-    if pipeline.offsets == "sparse":
+    if pipeline.is_sparse:
         hints.append("compaction may have removed records since")
     return "; ".join(hints)
 
@@ -247,9 +247,7 @@ def _keep_held(
 
 def _snapshot(kafka: Kafka, pipeline: Pipeline, segments: Sequence[SegmentRecord]) -> KafkaSnapshot:
     topics = {segment.range.partition.topic for segment in segments} or set(pipeline.topics)
-    return kafka.snapshot(
-        sorted(topics), read_committed=pipeline.isolation_level == "read_committed"
-    )
+    return kafka.snapshot(sorted(topics), read_committed=pipeline.reads_committed)
 
 
 def _finding(chunk: Chunk, what: str, detail: str, hint: str) -> Finding:

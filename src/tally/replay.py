@@ -432,14 +432,14 @@ def _plan(
         tiles={p: sorted(of, key=lambda tile: tile.range) for p, of in known_tiles.items()},
         kafka=snapshot,
         offsets_per_range=pipeline.max_records_per_partition,
-        sparse=pipeline.offsets == "sparse",
+        sparse=pipeline.is_sparse,
     )
 
 
 def _snapshot(kafka: Kafka, pipeline: Pipeline, known: Mapping[str, KnownTopic]) -> KafkaSnapshot:
     return kafka.snapshot(
         sorted({*pipeline.topics, *known}),
-        read_committed=pipeline.isolation_level == "read_committed",
+        read_committed=pipeline.reads_committed,
     )
 
 

@@ -369,6 +369,16 @@ class Pipeline(PipelineSettings):
         """The result table."""
         return self.result_table or self.name
 
+    @property
+    def reads_committed(self) -> bool:
+        """Whether records of open and aborted transactions are left out."""
+        return self.isolation_level == "read_committed"
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether offsets may be missing inside a range."""
+        return self.offsets == "sparse"
+
 
 class Settings(BaseSettings):
     """The whole configuration."""

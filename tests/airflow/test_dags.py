@@ -220,6 +220,7 @@ def test_plan_and_audit_give_a_statement_up_before_airflow_ends_them(
         nothing = dict.fromkeys(("partitions", "segments", "records", "minutes", "matched"), 0)
         return SimpleNamespace(holds=True, findings=(), **nothing)
 
+    monkeypatch.setattr("tally.airflow.connections.connected_settings", load_settings)
     monkeypatch.setattr("tally.airflow.operators.connected_settings", load_settings)
     monkeypatch.setattr("tally.airflow.work.plan", plan)
     monkeypatch.setattr("tally.audit.audit_ledger", audit)

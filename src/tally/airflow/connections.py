@@ -13,6 +13,7 @@ from typing import Any, Final
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from tally.airflow.timeouts import Timeouts, bounded
 from tally.errors import ConfigError, SparkConnectionError
 from tally.settings import Settings, load_settings
 
@@ -48,6 +49,17 @@ def connected_settings(config: Path) -> Settings:
             next_step=f'give {KAFKA} the extras "security_protocol" and "sasl_mechanism"',
         )
     return settings
+
+
+def brief_settings(config: str, pipeline: str) -> Settings:
+    """The same for a task that asks and writes little: it gives a statement up before its own time.
+
+    Raises:
+        ConfigError: As :func:`connected_settings`, or the time-outs do not fit in each other.
+    """
+    settings = connected_settings(Path(config))
+    # A connection may have other time-outs than the file that the DAG was made from.
+    return bounded(settings, Timeouts.of(settings.pipeline(pipeline), settings).plan)
 
 
 def find_connection(conn_id: str) -> Connection | None:

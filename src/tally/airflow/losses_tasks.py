@@ -1,15 +1,12 @@
 """The tasks of a decision about lost records. Their docstrings are shown by Airflow."""
 
-from pathlib import Path
 from typing import Any, Final
 
 from airflow.sdk import BaseBranchOperator, BaseOperator, Context, Param
 from airflow.sdk.exceptions import AirflowFailException
 
-from tally.airflow.connections import connected_settings
+from tally.airflow.connections import brief_settings
 from tally.airflow.failures import final_unless_retryable
-from tally.airflow.timeouts import Timeouts, bounded
-from tally.settings import Settings
 
 LOOK: Final = "look"
 DECIDE: Final = "decide"
@@ -54,7 +51,9 @@ class TallyLookOperator(BaseBranchOperator):
         from tally.airflow import losses_work  # MySQL stays out of parsing
 
         with final_unless_retryable():
-            shown = losses_work.open_losses(_settings(self.config, self.pipeline), self.pipeline)
+            shown = losses_work.open_losses(
+                brief_settings(self.config, self.pipeline), self.pipeline
+            )
         self.log.info(shown.text)
         context["ti"].xcom_push(key=LOSSES_KEY, value=shown.to_xcom())
         return [DECIDE] if shown.losses else []
@@ -88,7 +87,7 @@ class TallySettleOperator(BaseOperator):
         person = (answer["responded_by_user"] or {}).get("name") or "unknown"
         with final_unless_retryable():
             said = losses_work.settle(
-                _settings(self.config, self.pipeline),
+                brief_settings(self.config, self.pipeline),
                 self.pipeline,
                 shown["losses"],
                 accept=answer["chosen_options"] == [ACCEPT],
@@ -97,8 +96,3 @@ class TallySettleOperator(BaseOperator):
             )
         self.log.info(said)
         return said
-
-
-def _settings(config: str, pipeline: str) -> Settings:
-    settings = connected_settings(Path(config))
-    return bounded(settings, Timeouts.of(settings.pipeline(pipeline), settings).plan)

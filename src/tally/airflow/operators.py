@@ -7,10 +7,10 @@ from typing import Any, Final
 from airflow.sdk import BaseBranchOperator, BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from tally.airflow.connections import connected_settings
+from tally.airflow.connections import brief_settings, connected_settings
 from tally.airflow.failures import final_unless_retryable
 from tally.airflow.links import LossesLink
-from tally.airflow.timeouts import AUDIT_TIMEOUT, Timeouts, bounded
+from tally.airflow.timeouts import AUDIT_TIMEOUT, bounded
 
 PLAN: Final = "plan"
 COUNT: Final = "count"
@@ -47,10 +47,7 @@ class TallyPlanOperator(BaseBranchOperator):
 
         ti = context["ti"]
         with final_unless_retryable():
-            settings = connected_settings(Path(self.config))
-            # A connection may have other time-outs than the file that the DAG was made from.
-            timeouts = Timeouts.of(settings.pipeline(self.pipeline), settings)
-            settings = bounded(settings, timeouts.plan)
+            settings = brief_settings(self.config, self.pipeline)
             note = work.plan(settings, self.pipeline, ti.dag_id, ti.run_id)
         self.log.info(note.text)
         ti.xcom_push(key=NOTE_KEY, value=note.to_xcom())

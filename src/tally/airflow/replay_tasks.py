@@ -1,6 +1,5 @@
 """The tasks of a replay around its counting. Their docstrings are shown by Airflow."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import BaseOperator, Context, SkipMixin
@@ -8,12 +7,10 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException
 
 from tally import __version__
-from tally.airflow.connections import connected_settings
+from tally.airflow.connections import brief_settings
 from tally.airflow.failures import final_unless_retryable
 from tally.airflow.links import PreviewLink
 from tally.airflow.replay_form import read_form, read_reason
-from tally.airflow.timeouts import Timeouts, bounded
-from tally.settings import Settings
 
 if TYPE_CHECKING:
     from tally.ledger.batches import Requester
@@ -54,7 +51,7 @@ class TallyReplayPreviewOperator(BaseOperator, SkipMixin):
             request = read_form(params)
             if not dry_run:
                 read_reason(params)
-            settings = _settings(self.config, self.pipeline)
+            settings = brief_settings(self.config, self.pipeline)
             shown = replay_work.show(
                 settings,
                 self.pipeline,
@@ -97,7 +94,7 @@ class TallyReplayRequestOperator(BaseOperator):
         requester = _requester(context)
         with final_unless_retryable():
             reason = read_reason(context["params"])
-            settings = _settings(self.config, self.pipeline)
+            settings = brief_settings(self.config, self.pipeline)
             written = replay_work.find_written(
                 settings, self.pipeline, requester, shown["request"]
             ) or replay_work.write_down(settings, self.pipeline, shown, requester, reason)
@@ -128,7 +125,7 @@ class TallyReplayOutcomeOperator(BaseOperator):
         if replay_id is None:
             raise AirflowFailException("no replay was written down; see the task before")
         with final_unless_retryable():
-            settings = _settings(self.config, self.pipeline)
+            settings = brief_settings(self.config, self.pipeline)
             outcome = replay_work.outcome(settings, int(replay_id))
         self.log.info(str(outcome))
         context["ti"].xcom_push(key=SUMMARY_KEY, value=outcome.to_xcom())
@@ -136,11 +133,6 @@ class TallyReplayOutcomeOperator(BaseOperator):
             raise AirflowFailException(
                 f"{outcome}. Next: clear the red tasks, or: tally replay --resume {replay_id}"
             )
-
-
-def _settings(config: str, pipeline: str) -> Settings:
-    settings = connected_settings(Path(config))
-    return bounded(settings, Timeouts.of(settings.pipeline(pipeline), settings).plan)
 
 
 def _requester(context: Context) -> "Requester":

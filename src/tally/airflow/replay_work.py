@@ -15,6 +15,7 @@ from tally.mysql import Transaction, transaction
 from tally.replay import Preview, check_possible, preview_replay, request_replay
 from tally.replay_request import Request
 from tally.settings import Settings
+from tally.words import plural
 
 # Columns of the preview that hold numbers.
 NUMBERS: Final = frozenset({"offsets", "replaces", "never counted"})
@@ -207,7 +208,7 @@ def _row(preview: Preview, wide: OffsetRange) -> list[str]:
         str(wide.partition),
         f"[{wide.from_offset}, {wide.until_offset})",
         f"{wide.offsets:,}",
-        _count(sum(len(piece.replaces) for piece in pieces), "segment"),
+        plural(sum(len(piece.replaces) for piece in pieces), "segment"),
         f"{sum(piece.uncounted for piece in pieces):,}",
         "nothing" if held is None else f"[{held[0]}, {held[1]})",
     ]
@@ -222,22 +223,18 @@ def _sentences(preview: Preview) -> list[str]:
         )
     if plan.batches:
         says.append(
-            f"{_count(len(plan.batches), 'batch', 'batches')}, "
-            f"{_count(preview.offsets, 'offset')}: {_count(len(plan.replaces), 'segment')} to be "
-            f"replaced, {_count(preview.uncounted, 'offset')} never counted."
+            f"{plural(len(plan.batches), 'batch')}, "
+            f"{plural(preview.offsets, 'offset')}: {plural(len(plan.replaces), 'segment')} to be "
+            f"replaced, {plural(preview.uncounted, 'offset')} never counted."
         )
     if preview.minutes:
         says.append(
-            f"What is replaced has counted lines for {_count(preview.minutes, 'minute')}, "
+            f"What is replaced has counted lines for {plural(preview.minutes, 'minute')}, "
             f"{preview.first_minute} to {preview.last_minute}; these may change, and others."
         )
     if plan.batches and preview.seconds is not None:
         says.append(f"By the pace of earlier batches it takes about {preview.seconds:,.0f} s.")
     return says + list(preview.notes)
-
-
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def _some(names: Sequence[str]) -> str:

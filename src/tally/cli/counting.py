@@ -10,10 +10,11 @@ from tally.cli.command import Command
 from tally.cli.options import dry_run_option, json_option, pass_app, pipeline_argument
 from tally.cli.session import shared_session
 from tally.cli.shapes import Shape, block_shape, planned_batch_shape, ran_shape
-from tally.cli.values import number, plural, span
+from tally.cli.values import number, span
 from tally.errors import UsageError
 from tally.minute import Planned, Ran, SparkFactory, plan_batch, run_batch
 from tally.model import Batch
+from tally.words import plural
 
 
 @click.command(

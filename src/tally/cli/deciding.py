@@ -16,7 +16,7 @@ from tally.cli.options import (
     yes_option,
 )
 from tally.cli.shapes import loss_shape
-from tally.cli.values import ABSENT, moment, number, plural, span
+from tally.cli.values import ABSENT, moment, number, span
 from tally.errors import MissingTopicError, UsageError
 from tally.kafka import Kafka
 from tally.ledger import batches
@@ -33,6 +33,7 @@ from tally.model import Batch, BatchKind, KafkaSnapshot, TopicPartition
 from tally.mysql import Transaction, run_transaction, transaction
 from tally.planning import first_offsets
 from tally.settings import Pipeline
+from tally.words import plural
 
 
 @click.group()
@@ -250,8 +251,7 @@ def abandon(app: App, batch_id: int, reason: str, dry_run: bool) -> None:
 
 
 def _snapshot(app: App, pipeline: Pipeline, topic: str) -> KafkaSnapshot:
-    read_committed = pipeline.isolation_level == "read_committed"
-    return Kafka(app.settings.kafka).snapshot([topic], read_committed=read_committed)
+    return Kafka(app.settings.kafka).snapshot([topic], read_committed=pipeline.reads_committed)
 
 
 def _show_losses(app: App, found: list[LossRecord]) -> None:

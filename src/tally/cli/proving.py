@@ -8,9 +8,10 @@ from tally.cli.command import Command
 from tally.cli.options import json_option, pipeline_argument
 from tally.cli.session import shared_session
 from tally.cli.shapes import Shape, range_shape
-from tally.cli.values import number, plural
+from tally.cli.values import number
 from tally.errors import EXIT_FINDINGS
 from tally.recount import Recount, recount, summarize
+from tally.words import plural
 
 FINDINGS_SHOWN = 50
 

@@ -9,8 +9,8 @@ import click
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import dry_run_option, json_option, pass_app, pipeline_argument
-from tally.cli.values import plural
 from tally.prune import prune as prune_ledger
+from tally.words import plural
 
 _UNITS: Final = {"h": "hours", "d": "days", "w": "weeks"}
 

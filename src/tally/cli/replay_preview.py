@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from tally.cli.output import Output
-from tally.cli.values import ABSENT, number, plural, span
+from tally.cli.values import ABSENT, number, span
 from tally.model import OffsetRange, TopicPartition
 from tally.replay import Preview
 from tally.replay_planning import overlap
+from tally.words import plural
 
 ROWS_SHOWN: Final = 50
 RANGES_IN_A_CELL: Final = 3

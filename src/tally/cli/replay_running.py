@@ -9,7 +9,7 @@ from tally.cli.output import Meter
 from tally.cli.replay_preview import time_span
 from tally.cli.session import shared_session
 from tally.cli.shapes import Shape, changes_shape, preview_shape, ran_shape, replay_shape
-from tally.cli.values import number, plural
+from tally.cli.values import number
 from tally.errors import TallyError
 from tally.ledger.replacements import Changes, changes_of
 from tally.ledger.replays import ReplayRecord, find_replay
@@ -17,6 +17,7 @@ from tally.minute import Ran, SparkFactory
 from tally.model import describe_ranges
 from tally.mysql import transaction
 from tally.replay import Preview, run_replay
+from tally.words import plural
 
 if TYPE_CHECKING:  # heavy; only a batch that is read needs it
     from pyspark.sql import SparkSession

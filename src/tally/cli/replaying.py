@@ -18,7 +18,7 @@ from tally.cli.replay_asking import Selector, read_request
 from tally.cli.replay_options import selector_options
 from tally.cli.replay_preview import question, show_preview
 from tally.cli.replay_running import count_to_the_end, document, find
-from tally.cli.values import moment, number, plural
+from tally.cli.values import moment, number
 from tally.errors import FencedError, ReplayRefusedError, UsageError
 from tally.ledger import replays
 from tally.ledger.positions import lock_pipeline
@@ -28,6 +28,7 @@ from tally.model import ReplayState
 from tally.mysql import Transaction, run_transaction, transaction
 from tally.replay import check_possible, preview_replay, request_replay
 from tally.replay_request import Request
+from tally.words import plural
 
 OPEN_REPLAYS_LOOKED_FOR = 100
 

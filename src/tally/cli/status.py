@@ -10,7 +10,7 @@ from tally.cli.command import Command
 from tally.cli.options import json_option, pass_app, pipeline_argument
 from tally.cli.shapes import Shape, batch_shape, block_shape, range_shape
 from tally.cli.standing import Standing, stand, table_rows
-from tally.cli.values import moment, number, plural
+from tally.cli.values import moment, number
 from tally.errors import KafkaUnavailableError, TallyError
 from tally.kafka import Kafka
 from tally.ledger import batches as ledger_batches
@@ -19,6 +19,7 @@ from tally.ledger.reading import BatchRecord, batch_record, last_committed
 from tally.model import KafkaSnapshot, KnownTopic
 from tally.mysql import Transaction, transaction
 from tally.settings import Pipeline
+from tally.words import plural
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,9 +70,8 @@ def _read_ledger(tx: Transaction, pipeline: str) -> _Ledger:
 
 def _ask_kafka(app: App, pipeline: Pipeline) -> tuple[KafkaSnapshot | None, TallyError | None]:
     try:
-        read_committed = pipeline.isolation_level == "read_committed"
         kafka = Kafka(app.settings.kafka)
-        return kafka.snapshot(pipeline.topics, read_committed=read_committed), None
+        return kafka.snapshot(pipeline.topics, read_committed=pipeline.reads_committed), None
     except KafkaUnavailableError as error:
         return None, error
 

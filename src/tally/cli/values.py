@@ -33,12 +33,6 @@ def span(from_offset: int, until_offset: int) -> str:
     return f"[{from_offset}, {until_offset})"
 
 
-def plural(count: int, noun: str) -> str:
-    """``1 batch``, ``2 batches``, ``1,000 records``."""
-    suffix = "es" if noun.endswith("ch") else "s"
-    return f"{count:,} {noun}{'' if count == 1 else suffix}"
-
-
 def printable(text: str | None) -> str:
     """The text with whatever does not print escaped; a dash for nothing."""
     if text is None:

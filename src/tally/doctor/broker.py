@@ -56,7 +56,7 @@ def check_topic(
         return fail(
             check, "these credentials may not read it", "add an ACL: READ and DESCRIBE on the topic"
         )
-    if right.compacted and pipeline.offsets == "dense":
+    if right.compacted and not pipeline.is_sparse:
         return fail(
             check,
             "it is compacted: offsets will be missing, and each one would be taken for a loss",

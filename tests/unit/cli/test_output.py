@@ -10,7 +10,6 @@ from tally.cli.values import (
     instant,
     moment,
     number,
-    plural,
     printable,
     printable_bytes,
     shortened,
@@ -107,8 +106,6 @@ def test_numbers_have_separators_and_ranges_do_not() -> None:
     assert number(1234567) == "1,234,567"
     assert number(None) == "-"
     assert span(1000, 2000) == "[1000, 2000)"
-    assert plural(1, "batch") == "1 batch"
-    assert plural(2000, "batch") == "2,000 batches"
 
 
 def test_times_are_utc_and_say_so() -> None:
