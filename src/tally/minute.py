@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tally import __version__
+from tally import __version__, clock
 from tally.blocks import Block
 from tally.errors import (
     DataLossError,
@@ -158,7 +158,7 @@ def _ask_kafka(settings: Settings, kafka: Kafka, pipeline: Pipeline) -> _Facts:
     open_topics = {s.range.partition.topic for s in batch.segments} if batch else set()
     snapshot = kafka.snapshot(
         sorted({*pipeline.topics, *open_topics}),
-        read_committed=pipeline.isolation_level == "read_committed",
+        read_committed=pipeline.reads_committed,
     )
     new = [topic for topic in pipeline.topics if topic not in known]
     starts = _starts(kafka, pipeline, snapshot, new) if new else {}
@@ -205,7 +205,7 @@ def _why_give_up(batch: Batch, facts: _Facts, known: dict[str, KnownTopic]) -> t
     them already.
     """
     patience = timedelta(seconds=facts.pipeline.patience_s)
-    working = batch.claimed_at is not None and datetime.now(UTC) - batch.claimed_at < patience
+    working = batch.claimed_at is not None and clock.now() - batch.claimed_at < patience
     return overtaken(batch.segments, known) + unreadable(
         batch.segments, facts.snapshot, still_held=not working
     )
@@ -218,7 +218,7 @@ def _starts(
     start = pipeline.start
     if not isinstance(start, datetime):
         return first_offsets(snapshot, new, start, {})
-    if start > datetime.now(UTC):
+    if start > clock.now():
         return None
     wanted = [
         TopicPartition(topic=topic, partition=number)
@@ -347,10 +347,9 @@ def check_still_served(kafka: Kafka, pipeline: Pipeline, batch: Batch) -> None:
         DataLossError: The topic is another one, or a range is no longer held.
     """
     topics = sorted({segment.range.partition.topic for segment in batch.segments})
-    read_committed = pipeline.isolation_level == "read_committed"
     for tries_left in reversed(range(DOUBT_TRIES)):
-        snapshot = kafka.snapshot(topics, read_committed=read_committed)
-        causes = unreadable(batch.segments, snapshot, still_held=pipeline.offsets == "sparse")
+        snapshot = kafka.snapshot(topics, read_committed=pipeline.reads_committed)
+        causes = unreadable(batch.segments, snapshot, still_held=pipeline.is_sparse)
         if not causes:
             return
         if tries_left:

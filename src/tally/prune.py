@@ -7,10 +7,10 @@ result does not change, and the audit proves it as before.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
-from tally import __version__
+from tally import __version__, clock
 from tally.kafka import Kafka
 from tally.ledger.batches import Requester
 from tally.ledger.folding import (
@@ -68,13 +68,11 @@ def prune(
     """
     pipeline = settings.pipeline(name)
     requester = requester or Requester(name=whoami(), version=__version__)
-    cutoff = (datetime.now(UTC) - older_than).replace(tzinfo=None)
+    cutoff = clock.utc_now() - older_than
     with transaction(settings.mysql, read_only=True) as tx:
         partitions = foldable_partitions(tx, name)
     topics = sorted({where.partition.topic for where in partitions if where.is_current})
-    snapshot = Kafka(settings.kafka).snapshot(
-        topics, read_committed=pipeline.isolation_level == "read_committed"
-    )
+    snapshot = Kafka(settings.kafka).snapshot(topics, read_committed=pipeline.reads_committed)
     folded, touched = Folded(), 0
     for number, where in enumerate(partitions):
         progress(number, len(partitions))

@@ -118,6 +118,13 @@ def test_one_module_alone_speaks_to_a_server(package: str, module: str) -> None:
     assert importers(package) == {module}
 
 
+def test_one_module_alone_asks_what_time_it_is() -> None:
+    """A test that moves its clock moves all of Tally's."""
+    asks = re.compile(r"\b(datetime|date)\.(now|utcnow|today)\(")
+    found = {line.split(":")[0] for line in lines_with(asks, CHECKOUT / "src" / "tally")}
+    assert found == {"clock.py"}
+
+
 def test_imports_are_found_wherever_they_stand() -> None:
     """The guard above also sees what a function imports, and no name that merely begins alike."""
     source = "def work():\n    from pymysql.cursors import Cursor\nimport pymysql_like.x\n"

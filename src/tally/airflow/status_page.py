@@ -3,7 +3,7 @@
 The status is made from the ledger, the preview of a replay from what its task has handed on.
 """
 
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from fastapi import Depends, FastAPI, status
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from tally import clock
 from tally.airflow.connections import connected_settings
 from tally.airflow.plugin import PREVIEW_PATH, URL_PREFIX
 from tally.airflow.preview_page import find_preview
@@ -79,7 +80,7 @@ def render(pipelines: list[PipelineStatus], error: str = "") -> str:
         "status_page.html",
         pipelines=pipelines,
         error=error,
-        now=_time(datetime.now(UTC)),
+        now=_time(clock.now()),
         time=_time,
         number=_number,
     )

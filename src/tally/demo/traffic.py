@@ -8,10 +8,11 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
+from tally import clock
 from tally.demo.lines import Line, LineMaker
 from tally.errors import KafkaUnavailableError
 from tally.kafka import LineWriter
@@ -97,10 +98,10 @@ class Traffic:
 
     def _write_until_closed(self) -> None:
         while not self._stopping.is_set():
-            now = datetime.now(UTC)
+            now = clock.now()
             for line in self._lines.batch(now, self._per_tick):
                 self._write(line, self._random.choice(self._partitions))
-            elapsed = datetime.now(UTC) - now
+            elapsed = clock.now() - now
             self._stopping.wait(max(0.0, (timedelta(seconds=TICK_S) - elapsed).total_seconds()))
         self._writer.flush()
 

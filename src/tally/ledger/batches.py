@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Final
 
+from tally import clock
 from tally.errors import FencedError, UnknownBatchError
+from tally.ledger.rows import range_of
 from tally.model import (
     Batch,
     BatchKind,
@@ -13,7 +15,6 @@ from tally.model import (
     OffsetRange,
     Segment,
     SegmentState,
-    TopicPartition,
 )
 from tally.mysql import Row, Transaction
 
@@ -108,7 +109,15 @@ def insert_batch(
         "insert into batch"
         " (pipeline, kind, replay_id, planned_at, planned_version, requested_by, run_id)"
         " values (%s, %s, %s, %s, %s, %s, %s)",
-        (pipeline, kind, replay_id, _now(), requester.version, requester.name, requester.run_id),
+        (
+            pipeline,
+            kind,
+            replay_id,
+            clock.utc_now(),
+            requester.version,
+            requester.name,
+            requester.run_id,
+        ),
     )
     tx.insert_many(
         "insert into segment (batch_id, incarnation_id, partition_id, from_offset, until_offset)"
@@ -140,7 +149,7 @@ def claim(tx: Transaction, batch_id: int, claimed_by: str) -> Batch:
     tx.execute(
         "update batch set attempt = attempt + 1, claimed_at = %s, claimed_by = %s"
         " where batch_id = %s",
-        (_now(), claimed_by, batch_id),
+        (clock.utc_now(), claimed_by, batch_id),
     )
     return find_batch(tx, batch_id)
 
@@ -175,7 +184,7 @@ def abandon(tx: Transaction, batch_id: int, *, by: str, reason: str) -> Batch:
     tx.execute(
         "update batch set state = 'abandoned', abandoned_at = %s, abandoned_by = %s, reason = %s"
         " where batch_id = %s",
-        (_now(), by, reason, batch_id),
+        (clock.utc_now(), by, reason, batch_id),
     )
     tx.execute("update segment set state = 'abandoned' where batch_id = %s", (batch_id,))
     if batch.replay_id is not None:
@@ -210,7 +219,7 @@ def settle_replay(tx: Transaction, replay_id: int) -> None:
         "   'cancelled', 'done')"
         " where replay_id = %s and state = 'open'"
         " and not exists (select 1 from batch where replay_id = %s and state = 'planned')",
-        (_now(), *(replay_id,) * 5),
+        (clock.utc_now(), *(replay_id,) * 5),
     )
 
 
@@ -251,14 +260,5 @@ def _segment(row: Row) -> Segment:
         missing_accepted=bool(row["missing_accepted"]),
         records_replaced=int(row["records_replaced"] or 0),
         offsets_replaced=int(row["offsets_replaced"] or 0),
-        range=OffsetRange(
-            partition=TopicPartition(topic=row["topic"], partition=row["partition_id"]),
-            from_offset=row["from_offset"],
-            until_offset=row["until_offset"],
-        ),
+        range=range_of(row),
     )
-
-
-def _now() -> datetime:
-    """UTC without its zone, as MySQL's datetime takes it."""
-    return datetime.now(UTC).replace(tzinfo=None)

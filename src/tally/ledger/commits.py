@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
 
+from tally import clock
 from tally.errors import DataLossError, FencedError
 from tally.ledger.batches import abandoned_error, find_batch, settle_replay
 from tally.ledger.positions import check_result_table
@@ -247,7 +247,7 @@ def _mark_live(tx: Transaction, batch: Batch, result: Result) -> None:
         "update batch set state = 'committed', committed_at = %s, committed_version = %s,"
         " format_fingerprint = %s where batch_id = %s and attempt = %s and state = 'planned'",
         (
-            datetime.now(UTC).replace(tzinfo=None),
+            clock.utc_now(),
             result.version,
             result.format_fingerprint,
             batch.batch_id,

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from tally import clock
 from tally.errors import UsageError
 from tally.ledger.positions import insert_incarnation, known_topics
-from tally.model import LossCause, OffsetRange, TopicPartition
+from tally.ledger.rows import range_of
+from tally.model import LossCause, OffsetRange
 from tally.mysql import Transaction
 
 
@@ -51,11 +53,7 @@ def find_losses(
     return [
         LossRecord(
             lost_range_id=row["lost_range_id"],
-            range=OffsetRange(
-                partition=TopicPartition(topic=row["topic"], partition=row["partition_id"]),
-                from_offset=row["from_offset"],
-                until_offset=row["until_offset"],
-            ),
+            range=range_of(row),
             cause=LossCause(row["cause"]),
             topic_id=row["topic_id"],
             state=row["state"],
@@ -92,7 +90,7 @@ def accept_losses(
             " where l.lost_range_id = %s and l.state = 'open' and l.cause = %s"
             " and l.from_offset = %s and l.until_offset = %s and o.next_offset = %s",
             (
-                datetime.now(UTC).replace(tzinfo=None),
+                clock.utc_now(),
                 by,
                 reason,
                 loss.lost_range_id,
@@ -132,7 +130,7 @@ def keep_blocked(
             " where lost_range_id = %s and state = 'open' and cause = %s"
             " and from_offset = %s and until_offset = %s",
             (
-                datetime.now(UTC).replace(tzinfo=None),
+                clock.utc_now(),
                 by,
                 reason,
                 loss.lost_range_id,
@@ -220,7 +218,7 @@ def adopt_topic(
     _accept_what_was_planned(tx, known.incarnation_id, by=by, reason=reason)
     tx.execute(
         "update topic_incarnation set state = 'retired', retired_at = %s where incarnation_id = %s",
-        (datetime.now(UTC).replace(tzinfo=None), known.incarnation_id),
+        (clock.utc_now(), known.incarnation_id),
     )
     if (stands := earlier_life(tx, pipeline, adoption)) is not None:
         _take_up_again(tx, pipeline, adoption, by=by, reason=reason)
@@ -275,7 +273,7 @@ def _accept_what_was_planned(tx: Transaction, incarnation_id: int, *, by: str, r
         " having planned_until > o.next_offset",
         (incarnation_id,),
     )
-    now = datetime.now(UTC).replace(tzinfo=None)
+    now = clock.utc_now()
     for row in rows:
         tx.execute(
             "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset,"

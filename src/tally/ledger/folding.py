@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
+from tally import clock
 from tally.ledger.batches import Requester
+from tally.ledger.rows import partition_of
 from tally.model import TopicPartition
 from tally.mysql import Row, Transaction
 
@@ -53,7 +55,7 @@ def foldable_partitions(tx: Transaction, pipeline: str) -> list[Foldable]:
     return [
         Foldable(
             incarnation_id=row["incarnation_id"],
-            partition=TopicPartition(topic=row["topic"], partition=row["partition_id"]),
+            partition=partition_of(row),
             is_current=bool(row["is_current"]),
             topic_id=row["topic_id"],
             cluster_id=row["cluster_id"],
@@ -147,7 +149,7 @@ def _runs(tx: Transaction, key: tuple[int, int], chosen: Sequence[Row]) -> list[
 
 def _insert_fold(tx: Transaction, pipeline: str, requester: Requester) -> int:
     """A batch for one folded segment; it is committed with the transaction."""
-    now = datetime.now(UTC).replace(tzinfo=None)
+    now = clock.utc_now()
     return tx.insert(
         "insert into batch (pipeline, kind, state, attempt, planned_at, planned_version,"
         " requested_by, run_id, committed_at, committed_version)"

@@ -1,10 +1,11 @@
 """Where each partition stands: incarnations, offsets, open losses, and writing a plan down."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
+from tally import clock
 from tally.errors import ConfigError
 from tally.ledger.batches import Requester, insert_batch
+from tally.ledger.rows import partition_of, range_of
 from tally.model import (
     BatchKind,
     KnownTopic,
@@ -46,7 +47,7 @@ def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
         # both hold one wait for each other.
         tx.execute(
             "insert ignore into pipeline (pipeline, result_table, created_at) values (%s, %s, %s)",
-            (pipeline, result_table, datetime.now(UTC).replace(tzinfo=None)),
+            (pipeline, result_table, clock.utc_now()),
         )
         row = tx.row(select, (pipeline,))
     if row is None:
@@ -100,7 +101,7 @@ def known_topics(tx: Transaction, pipeline: str) -> dict[str, KnownTopic]:
         of_topic = positions.setdefault(row["incarnation_id"], {})
         if row["partition_id"] is None:
             continue
-        partition = TopicPartition(topic=row["topic"], partition=row["partition_id"])
+        partition = partition_of(row)
         found = losses.get((row["incarnation_id"], row["partition_id"]), [])
         of_topic[row["partition_id"]] = Position(
             start_offset=row["start_offset"],
@@ -179,7 +180,7 @@ def insert_incarnation(
             topic,
             topic_id,
             cluster_id,
-            datetime.now(UTC).replace(tzinfo=None),
+            clock.utc_now(),
             adopted_by,
             reason,
         ),
@@ -206,7 +207,7 @@ def record_loss(tx: Transaction, incarnation_id: int, loss: Loss) -> None:
         (
             incarnation_id,
             loss.range.partition.partition,
-            datetime.now(UTC).replace(tzinfo=None),
+            clock.utc_now(),
             *found,
             *found,
         ),
@@ -216,9 +217,7 @@ def record_loss(tx: Transaction, incarnation_id: int, loss: Loss) -> None:
 def _loss(partition: TopicPartition, row: Row) -> Loss:
     return Loss(
         cause=LossCause(row["cause"]),
-        range=OffsetRange(
-            partition=partition, from_offset=row["from_offset"], until_offset=row["until_offset"]
-        ),
+        range=range_of(row, partition),
     )
 
 
@@ -227,5 +226,5 @@ def _close_restored(tx: Transaction, incarnation_id: int, partition: int) -> Non
         "update lost_range set state = 'restored', decided_at = %s,"
         " reason = if(cause = 'missing', 'offsets = \"sparse\"', 'Kafka holds the records again')"
         " where incarnation_id = %s and partition_id = %s and state = 'open'",
-        (datetime.now(UTC).replace(tzinfo=None), incarnation_id, partition),
+        (clock.utc_now(), incarnation_id, partition),
     )

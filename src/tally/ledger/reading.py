@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tally.errors import UnknownBatchError
+from tally.ledger.rows import partition_of, range_of
 from tally.model import (
     BatchKind,
     BatchState,
@@ -201,14 +202,7 @@ def folded_ranges(tx: Transaction, pipeline: str) -> list[OffsetRange]:
         " order by i.topic, s.partition_id, s.from_offset",
         (pipeline,),
     )
-    return [
-        OffsetRange(
-            partition=TopicPartition(topic=row["topic"], partition=row["partition_id"]),
-            from_offset=row["from_offset"],
-            until_offset=row["until_offset"],
-        )
-        for row in rows
-    ]
+    return [range_of(row) for row in rows]
 
 
 def count_minutes(tx: Transaction, batch_id: int) -> int:
@@ -274,7 +268,7 @@ def dead_letters(
     return [
         LetterRecord(
             batch_id=row["batch_id"],
-            partition=TopicPartition(topic=row["topic"], partition=row["partition_id"]),
+            partition=partition_of(row),
             offset=row["record_offset"],
             reason=row["reason"],
             value=row["value"],
@@ -318,11 +312,7 @@ def _segment(row: Row) -> SegmentRecord:
     return SegmentRecord(
         segment_id=row["segment_id"],
         batch_id=row["batch_id"],
-        range=OffsetRange(
-            partition=TopicPartition(topic=row["topic"], partition=row["partition_id"]),
-            from_offset=row["from_offset"],
-            until_offset=row["until_offset"],
-        ),
+        range=range_of(row),
         state=SegmentState(row["state"]),
         superseded_by=row["superseded_by"],
         topic_id=row["topic_id"],

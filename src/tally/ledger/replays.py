@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from tally import clock
 from tally.errors import FencedError, UnknownReplayError
-from tally.ledger.batches import Requester, insert_batch
+from tally.ledger.batches import Requester, abandon, insert_batch
 from tally.model import BatchKind, OffsetRange, ReplayState
 from tally.mysql import Row, Transaction
 from tally.replay_planning import Piece, ReplayPlan
@@ -86,7 +87,7 @@ def insert_replay(
         (
             pipeline,
             request[:1000],
-            _now(),
+            clock.utc_now(),
             requester.name,
             requester.version,
             requester.run_id,
@@ -175,17 +176,10 @@ def cancel(tx: Transaction, replay_id: int, *, by: str, reason: str) -> list[int
             "be given up",
             next_step="tally replays",
         )
-    now = _now()
-    tx.execute(
-        "update batch set state = 'abandoned', abandoned_at = %s, abandoned_by = %s, reason = %s"
-        " where batch_id in %s",
-        (now, by, reason, given_up),
-    )
-    tx.execute("update segment set state = 'abandoned' where batch_id in %s", (given_up,))
-    tx.execute(
-        "update replay set state = 'cancelled', ended_at = %s where replay_id = %s",
-        (now, replay_id),
-    )
+    for batch_id in given_up:
+        abandon(tx, batch_id, by=by, reason=reason)
+    # Whatever else of the replay may have counted the same offsets: a person has ended it.
+    tx.execute("update replay set state = 'cancelled' where replay_id = %s", (replay_id,))
     return given_up
 
 
@@ -236,8 +230,3 @@ def _replay(row: Row) -> ReplayRecord:
             "state": ReplayState(row["state"]),
         }
     )
-
-
-def _now() -> datetime:
-    """UTC without its zone, as MySQL's datetime takes it."""
-    return datetime.now(UTC).replace(tzinfo=None)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tally.ledger.rows import range_of
 from tally.model import OffsetRange, TopicPartition
 from tally.mysql import Row, Transaction
 from tally.replay_planning import Tile
@@ -31,11 +32,7 @@ def tiles_of(
     )
     return tuple(
         Tile(
-            range=OffsetRange(
-                partition=partition,
-                from_offset=row["from_offset"],
-                until_offset=row["until_offset"],
-            ),
+            range=range_of(row, partition),
             segment_id=row["segment_id"],
             alone=bool(row["alone"]),
             folded=bool(row["folded"]),
@@ -105,11 +102,4 @@ def minutes_of(tx: Transaction, segment_ids: Sequence[int]) -> tuple[int, str | 
 
 
 def _ranges(rows: Sequence[Row]) -> list[OffsetRange]:
-    return [
-        OffsetRange(
-            partition=TopicPartition(topic=row["topic"], partition=row["partition_id"]),
-            from_offset=row["from_offset"],
-            until_offset=row["until_offset"],
-        )
-        for row in rows
-    ]
+    return [range_of(row) for row in rows]

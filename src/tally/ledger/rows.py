@@ -1,0 +1,18 @@
+"""Rows as values of the model."""
+
+from tally.model import OffsetRange, TopicPartition
+from tally.mysql import Row
+
+
+def partition_of(row: Row) -> TopicPartition:
+    """The partition that ``topic`` and ``partition_id`` name."""
+    return TopicPartition(topic=row["topic"], partition=row["partition_id"])
+
+
+def range_of(row: Row, partition: TopicPartition | None = None) -> OffsetRange:
+    """``from_offset`` and ``until_offset``, of the row's own partition where none is given."""
+    return OffsetRange(
+        partition=partition or partition_of(row),
+        from_offset=row["from_offset"],
+        until_offset=row["until_offset"],
+    )
