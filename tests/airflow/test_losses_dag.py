@@ -4,12 +4,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tally.airflow.losses_work import open_losses, settle
+from tally.errors import UsageError
+from tally.mysql import CommitUnansweredError
+from tally.settings import load_settings
 from tests.airflow.dag_run import RunDag
+from tests.proxy import CommitProxy, Cut
 from tests.world import World
 
 pytestmark = [
@@ -154,6 +160,41 @@ def test_a_loss_that_is_kept_blocked_keeps_the_answer(lossy: World, run_dag: Run
     assert "was left open by" in asked[0].body
     assert "the backup is being restored" in asked[0].body
     assert lossy.audit().holds
+
+
+@pytest.mark.parametrize("cut", Cut)
+@pytest.mark.parametrize("accept", [True, False])
+def test_an_answer_whose_commit_was_not_answered_is_given_again(
+    lossy: World, accept: bool, cut: Cut
+) -> None:
+    """As the task's next try does: whether it was applied or not, it says the same, and holds."""
+    mysql, shown = lossy.settings.mysql, open_losses(lossy.settings, lossy.name).losses
+    give = partial(settle, pipeline=lossy.name, shown=shown, accept=accept, by="ann", reason="r")
+    with CommitProxy(mysql.host, mysql.port, cut) as proxy:
+        broken = {"port": proxy.port, "tls": "disabled"}
+        with pytest.raises(CommitUnansweredError):
+            give(load_settings(lossy.config, overrides={"mysql": broken}))
+        assert proxy.fired == 1
+    words = "accepted" if accept else "left open"
+    assert give(lossy.settings).startswith(f"{words} by ann: {lossy.topic}/1 [2, 4); ")
+    (loss,) = losses(lossy)
+    assert (loss["state"], loss["decided_by"]) == ("accepted" if accept else "open", "ann")
+    assert lossy.offsets()[1] == (0, 4 if accept else 2)
+    assert lossy.audit().holds
+
+
+@pytest.mark.parametrize("other", [{"by": "bob"}, {"reason": "another"}, {"accept": False}])
+def test_another_answer_than_the_one_that_was_given_is_refused(
+    lossy: World, other: dict[str, Any]
+) -> None:
+    """Who accepted it, and why, stays in the ledger as it was."""
+    shown = open_losses(lossy.settings, lossy.name).losses
+    mine = {"accept": True, "by": "ann", "reason": "r"}
+    settle(lossy.settings, lossy.name, shown, **mine)
+    with pytest.raises(UsageError, match="somebody else has decided it"):
+        settle(lossy.settings, lossy.name, shown, **{**mine, **other})
+    (loss,) = losses(lossy)
+    assert (loss["state"], loss["decided_by"], loss["reason"]) == ("accepted", "ann", "r")
 
 
 @pytest.mark.parametrize("answer", ["Accept the losses", "Keep them blocked"])

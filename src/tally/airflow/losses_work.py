@@ -47,6 +47,8 @@ def settle(
 ) -> str:
     """Accept the losses exactly as they were shown, or note that they stay open.
 
+    The same answer may be given again: whether it was written before or not, it holds once.
+
     Returns:
         What was done, in a sentence.
 
@@ -59,6 +61,9 @@ def settle(
         lock_pipeline(tx, pipeline, table)
         now = {loss.lost_range_id: loss for loss in find_losses(tx, pipeline, lock=True)}
         seen = [now[loss["lost_range_id"]] for loss in shown if loss["lost_range_id"] in now]
+        ours = all((loss.decided_by, loss.reason) == (by, reason) for loss in seen)
+        if accept and ours and [_seen(loss) for loss in seen] == _as_accepted(shown):
+            return seen  # by a try before this one, whose COMMIT was not answered
         if [_seen(loss) for loss in seen] != list(shown):
             raise UsageError(
                 f"the losses of {pipeline} are not what you were shown any more: one has grown, or "
@@ -82,6 +87,10 @@ def _seen(loss: LossRecord) -> dict[str, Any]:
         "cause": str(loss.cause),
         "state": loss.state,
     }
+
+
+def _as_accepted(shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**loss, "state": "accepted"} for loss in shown]
 
 
 def _question(pipeline: str, found: Sequence[LossRecord]) -> str:
