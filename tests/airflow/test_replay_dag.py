@@ -217,6 +217,33 @@ def test_a_request_whose_answer_was_lost_is_found_again(
     assert len(tries) == 1
 
 
+def test_what_is_not_what_was_shown_any_more_is_not_written_down(
+    counted: World,
+    run_dag: RunDag,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Between preview and request another replay has replaced what was to be replaced."""
+    from tally.airflow import replay_work
+
+    write_down = replay_work.write_down
+
+    def another_comes_first(*arguments: Any) -> Any:
+        preview = preview_replay(counted.settings, counted.name, BoundsAsked(partitions=(0,)))
+        other = request_replay(counted.settings, preview, reason="faster")
+        stand_in_for(counted, other.batch_ids[0])
+        return write_down(*arguments)
+
+    monkeypatch.setattr(replay_work, "write_down", another_comes_first)
+    run = run_dag(f"{counted.name}_replay", REAL)
+    assert run.tasks["preview"] == "success"
+    assert run.tasks["request"] == "failed"
+    printed = "".join(capfd.readouterr())
+    assert "what would be replaced is not what you saw any more" in printed
+    assert "trigger the DAG again" in printed
+    assert [replay["reason"] for replay in replays(counted)] == ["faster"]
+
+
 def test_a_failed_batch_leaves_the_run_red_until_it_is_cleared(
     counted: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:

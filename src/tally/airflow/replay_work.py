@@ -1,5 +1,7 @@
 """What a replay's tasks ask of Tally, as plain values. For running tasks only, as ``work`` is."""
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -13,6 +15,7 @@ from tally.ledger.replays import find_replay
 from tally.model import OffsetRange, ReplayState
 from tally.mysql import Transaction, transaction
 from tally.replay import Preview, check_possible, preview_replay, request_replay
+from tally.replay_planning import ReplayPlan
 from tally.replay_request import Request
 from tally.settings import Settings
 from tally.words import plural
@@ -43,6 +46,8 @@ class Shown:
     """What else there is to know, in sentences."""
     refused: str | None
     """Why it cannot be done; None when it can."""
+    plan: str
+    """A digest of what would be read and replaced, batch by batch."""
 
     def to_xcom(self) -> dict[str, Any]:
         """As a plain dictionary."""
@@ -130,6 +135,7 @@ def show(settings: Settings, name: str, request: Request, *, batches_max: int) -
         rows=_rows(preview),
         says=_sentences(preview),
         refused=_why_refused(preview, batches_max),
+        plan=_digest(preview.plan),
     )
 
 
@@ -145,10 +151,19 @@ def find_written(
 def write_down(
     settings: Settings, name: str, shown: dict[str, Any], requester: Requester, reason: str
 ) -> Written:
-    """Write down the ranges that were shown, unless this run has done so already."""
+    """Write down the ranges that were shown, unless this run has done so already.
+
+    Raises:
+        ReplayRefusedError: By now something else would be read or replaced. Nothing is written.
+    """
     request = str(shown["request"])
     asked = read_ranges("\n".join(shown["asked"]))
     preview = replace(preview_replay(settings, name, asked), request=request)
+    if _digest(preview.plan) != shown["plan"]:
+        raise ReplayRefusedError(
+            f"pipeline {name}: what would be replaced is not what you saw any more",
+            next_step="trigger the DAG again: it shows what would be replaced now",
+        )
     requested = request_replay(settings, preview, reason=reason, requester=requester)
     with transaction(settings.mysql, read_only=True) as tx:
         return _written(tx, requested.replay_id, requested.batch_ids)
@@ -169,6 +184,11 @@ def outcome(settings: Settings, replay_id: int) -> ReplayOutcome:
         malformed=totals.malformed,
         minutes=totals.minutes,
     )
+
+
+def _digest(plan: ReplayPlan) -> str:
+    read = [[[str(piece.range), *piece.replaces] for piece in batch] for batch in plan.batches]
+    return hashlib.sha256(json.dumps(read).encode()).hexdigest()
 
 
 def _why_refused(preview: Preview, batches_max: int) -> str | None:
