@@ -14,6 +14,7 @@ from tally.cli.app import App
 from tally.cli.command import write_examples
 from tally.cli.failures import guarded
 from tally.cli.log import LogFormatter, is_worth_saying
+from tally.errors import KafkaUnavailableError, MySQLUnavailableError
 
 # Section → command → (module that defines it, one line of help). The line stands here so that
 # ``tally --help`` loads none of the modules; a test holds it equal to the command's own help.
@@ -102,11 +103,17 @@ class TallyGroup(click.Group):
         app = extra.setdefault("obj", App())
         if not standalone_mode:
             return super().main(args, prog_name, standalone_mode=False, **extra)
-        code = guarded(
-            lambda: super(TallyGroup, self).main(args, prog_name, standalone_mode=False, **extra),
-            app.out,
-        )
-        sys.exit(code)
+
+        def work() -> Any:
+            try:
+                return super(TallyGroup, self).main(args, prog_name, standalone_mode=False, **extra)
+            except (KafkaUnavailableError, MySQLUnavailableError) as error:
+                from tally.cli.local_servers import say_what_starts_them  # noqa: PLC0415 - rare
+
+                say_what_starts_them(app, error)
+                raise
+
+        sys.exit(guarded(work, app.out))
 
 
 @click.group(

@@ -1,0 +1,56 @@
+"""What is next when the local stack is down."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tally.cli import cli
+from tally.stack.ports import LOOPBACK, Ports
+
+Files = tuple[Path, int]
+
+
+@pytest.fixture
+def stack_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
+    """A checkout whose local MySQL was started once and is stopped; its hidden folder and port."""
+    home = tmp_path / ".tally"
+    home.mkdir()
+    port = Ports(home / "ports.json").choose(("mysql",))["mysql"]
+    overlay = f'[mysql]\nhost = "{LOOPBACK}"\nport = {port}\n'
+    (home / "stack.toml").write_text(overlay, encoding="utf-8")
+    config = tmp_path / "tally.toml"
+    config.write_text('[pipelines.first]\ntopics = ["a"]\n', encoding="utf-8")
+    monkeypatch.setenv("TALLY_CONFIG", str(config))
+    return home, port
+
+
+def said_next() -> tuple[int, str]:
+    """The exit code of `tally status` and the next step that it names."""
+    result = CliRunner().invoke(cli, ["status"])
+    return result.exit_code, result.stderr.splitlines()[-1]
+
+
+@pytest.mark.usefixtures("stack_down")
+def test_a_stack_that_was_taken_down_is_started_again() -> None:
+    """Nothing is to be examined: it is simply not there."""
+    assert said_next() == (3, "next: tally up")
+
+
+def test_a_server_that_crashed_is_examined(stack_down: Files) -> None:
+    """It was started and not stopped: starting it again would hide why."""
+    record = stack_down[0] / "run" / "mysql.json"
+    record.parent.mkdir()
+    started = {"name": "mysql", "token": "t", "log": "l", "started_at": 1.0}
+    record.write_text(json.dumps(started), encoding="utf-8")
+    assert said_next() == (3, "next: tally doctor")
+
+
+def test_another_server_than_the_stacks_is_examined(
+    stack_down: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The local stack is down, and it is not what does not answer."""
+    monkeypatch.setenv("TALLY_MYSQL__PORT", str(stack_down[1] + 1))
+    monkeypatch.setenv("TALLY_MYSQL__HOST", "127.0.0.2")
+    assert said_next() == (3, "next: tally doctor")
