@@ -11,7 +11,7 @@ from tally.replay_planning import overlap
 from tally.words import plural
 
 ROWS_SHOWN: Final = 50
-RANGES_IN_A_CELL: Final = 3
+RANGES_TOLD_APART: Final = 3
 
 
 def show_preview(out: Output, preview: Preview) -> None:
@@ -81,27 +81,33 @@ def duration(seconds: float | None) -> str:
 
 
 def _show_ranges(out: Output, preview: Preview) -> None:
-    numbers = ["OFFSETS", "SEGMENTS", "NEVER COUNTED"]
-    rows = [_row(preview, read) for read in preview.plan.widened[:ROWS_SHOWN]]
+    # Ranges of seven digits fit into 80 columns; what is nothing everywhere is left out.
+    numbers = ["SEGMENTS", *(["NEVER COUNTED"] if preview.uncounted else [])]
+    rows = [
+        row for read in preview.plan.widened[:ROWS_SHOWN] for row in _rows(preview, read, numbers)
+    ]
     out.table(["PARTITION", "ASKED", "READ", *numbers, "KAFKA HOLDS"], rows, numbers=numbers)
     _say_what_is_left_out(out, len(preview.plan.widened))
 
 
-def _row(preview: Preview, read: OffsetRange) -> list[str]:
+def _rows(preview: Preview, read: OffsetRange, numbers: Sequence[str]) -> list[list[str]]:
+    """What is read, with the first range that was asked of it; the others on lines of their own."""
     asked = [r for r in preview.plan.asked if r.partition == read.partition and overlap(r, read)]
     pieces = [
         piece
         for piece in preview.plan.pieces
         if piece.range.partition == read.partition and overlap(piece.range, read)
     ]
+    values = {
+        "SEGMENTS": number(sum(len(piece.replaces) for piece in pieces)),
+        "NEVER COUNTED": number(sum(piece.uncounted for piece in pieces)),
+    }
+    first, *others = _spans(asked)
+    where, read_as = str(read.partition), span(read.from_offset, read.until_offset)
+    told = [values[name] for name in numbers]
     return [
-        str(read.partition),
-        _spans(asked),
-        span(read.from_offset, read.until_offset),
-        number(read.offsets),
-        number(sum(len(piece.replaces) for piece in pieces)),
-        number(sum(piece.uncounted for piece in pieces)),
-        _held(preview, read.partition),
+        [where, first, read_as, *told, _held(preview, read.partition)],
+        *([where, other, "", *("" for _ in told), ""] for other in others),
     ]
 
 
@@ -129,10 +135,10 @@ def _say_what_is_left_out(out: Output, rows: int) -> None:
         out.line(f"and {rows - ROWS_SHOWN:,} more: --json has all of them")
 
 
-def _spans(ranges: Sequence[OffsetRange]) -> str:
-    if len(ranges) > RANGES_IN_A_CELL:
-        return f"{len(ranges):,} ranges"
-    return ", ".join(span(r.from_offset, r.until_offset) for r in ranges)
+def _spans(ranges: Sequence[OffsetRange]) -> list[str]:
+    if len(ranges) > RANGES_TOLD_APART:
+        return [f"{len(ranges):,} ranges"]
+    return [span(r.from_offset, r.until_offset) for r in ranges]
 
 
 def _held(preview: Preview, partition: TopicPartition) -> str:

@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from click import unstyle
+from rich.console import Console
 
 from tally.cli.output import Output
 from tally.cli.places import REPLACES, Places
@@ -76,13 +78,10 @@ def test_a_preview_says_what_is_read_and_what_is_replaced(capsys: Captured) -> N
     """Asked beside read, per partition; then the whole in a few lines."""
     lines = shown(capsys, preview())
     assert lines[0] == "p: alog/3 [310, 320), alog/3 [340, 341)"
-    assert " ".join(lines[1].split()) == (
-        "PARTITION ASKED READ OFFSETS SEGMENTS NEVER COUNTED KAFKA HOLDS"
-    )
-    assert " ".join(lines[2].split()) == (
-        "alog/3 [310, 320), [340, 341) [300, 350) 50 3 5 [100, 900)"
-    )
-    assert lines[3:] == [
+    assert " ".join(lines[1].split()) == ("PARTITION ASKED READ SEGMENTS NEVER COUNTED KAFKA HOLDS")
+    assert " ".join(lines[2].split()) == "alog/3 [310, 320) [300, 350) 3 5 [100, 900)"
+    assert lines[3].split(maxsplit=1) == ["alog/3", "[340, 341)"]
+    assert lines[4:] == [
         "to be read      50 offsets, 5 of them never counted",
         "                a segment is replaced whole, so READ may be wider than ASKED",
         "to be replaced  3 segments",
@@ -93,6 +92,26 @@ def test_a_preview_says_what_is_read_and_what_is_replaced(capsys: Captured) -> N
         "in              2 batches, committed one by one",
         "takes           about 12 s, at the pace of earlier batches",
         "note            by Kafka's record times",
+    ]
+
+
+def test_a_preview_fits_a_terminal_of_eighty_columns(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No range of millions of offsets is broken over two lines."""
+    narrow = Console(force_terminal=True, no_color=True, width=80)
+    monkeypatch.setattr("tally.cli.output._console", lambda: narrow)
+    base = 4_000_000
+    plan = ReplayPlan(
+        asked=(span(base + 310, base + 320), span(base + 340, base + 341)),
+        batches=((Piece(range=span(base + 300, base + 350), replaces=(1, 2, 3), uncounted=0),),),
+    )
+    lines = shown(capsys, preview(plan, held={HERE: (base, base + 1_000_000)}))
+    table = [unstyle(line).rstrip() for line in lines[1:4]]
+    assert table == [
+        "PARTITION  ASKED               READ                SEGMENTS  KAFKA HOLDS",
+        "alog/3     [4000310, 4000320)  [4000300, 4000350)         3  [4000000, 5000000)",
+        "alog/3     [4000340, 4000341)",
     ]
 
 
