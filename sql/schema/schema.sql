@@ -114,6 +114,7 @@ CREATE TABLE `replay` (
   `run_id` varchar(250) DEFAULT NULL,
   `reason` varchar(1000) NOT NULL,
   `ended_at` datetime(6) DEFAULT NULL,
+  `pruned_at` datetime(6) DEFAULT NULL,
   PRIMARY KEY (`replay_id`),
   KEY `replays_of_pipeline` (`pipeline`,`replay_id`),
   CONSTRAINT `replay_of_pipeline` FOREIGN KEY (`pipeline`) REFERENCES `pipeline` (`pipeline`),

@@ -1,7 +1,10 @@
 """`tally prune` on real servers."""
 
+from datetime import timedelta
+
 import pytest
 
+from tally import clock
 from tests.cli.conftest import LINE, Call, commit
 from tests.world import World
 
@@ -21,6 +24,47 @@ def test_what_kafka_has_lost_is_folded(tally: Call, world: World) -> None:
     assert (done["segments"], done["partitions"], done["dry_run"]) == (2, 1, False)
     assert tally("audit").exit_code == 0
     assert tally("prune", "--older-than", "0h", "--json").document["segments"] == 0
+
+
+def test_an_age_is_told_by_the_clock_that_dated_the_commits(
+    tally: Call, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was committed two days ago is older than a day, and no older than three."""
+    world.produce([LINE] * 2)
+    before = clock.now() - timedelta(days=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(clock, "now", lambda: before)
+        commit(world)
+    (batch,) = world.batches()
+    assert batch["committed_at"] == before.replace(tzinfo=None)
+    world.delete_records(0, before=2)
+    assert tally("prune", "--older-than", "3d", "--json").document["segments"] == 0
+    assert tally("prune", "--older-than", "1d", "--json").document["segments"] == 1
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("lent_spark")
+@pytest.mark.parametrize("held", [True, False], ids=["replaced counts", "its own counts"])
+def test_what_a_pruned_replay_has_changed_is_not_known_any_more(
+    tally: Call, world: World, held: bool
+) -> None:
+    """What it replaced is forgotten, or what it counted is folded."""
+    world.produce([LINE, LINE, "2017-07-30 14:09:08 WARN some message"])
+    commit(world)
+    done = tally("replay", "--all", "--reason", "r", "--yes", "--json").document
+    resume = ("replay", "--resume", str(done["replay_id"]))
+    assert done["changes"]["lines_fewer"] == 1
+    assert "1 fewer" in tally(*resume).stdout
+    if not held:
+        world.delete_records(0, before=3)
+    assert tally("prune", "--older-than", "0h").exit_code == 0
+    said = tally(*resume).stdout
+    assert "what it has changed is not known any more" in said
+    assert "fewer" not in said
+    again = tally(*resume, "--json").document
+    assert again["changes"] is None
+    assert again["replay"]["pruned_at"] is not None
+    assert tally("audit").exit_code == 0
 
 
 def test_an_age_without_a_unit_is_refused(tally: Call, world: World) -> None:

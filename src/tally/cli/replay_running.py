@@ -9,7 +9,7 @@ from tally.cli.output import Meter
 from tally.cli.replay_preview import time_span
 from tally.cli.session import shared_session
 from tally.cli.shapes import Shape, changes_shape, preview_shape, ran_shape, replay_shape
-from tally.cli.values import number
+from tally.cli.values import moment, number
 from tally.errors import TallyError
 from tally.ledger.replacements import Changes, changes_of
 from tally.ledger.replays import ReplayRecord, find_replay
@@ -123,13 +123,19 @@ def batch_line(ran: Ran, position: int, batches: int) -> str:
     return f"{where} is committed: {shown}{more}: {_sums([ran])}, {ran.seconds:.1f} s"
 
 
-def summary(replay: ReplayRecord, done: list[Ran], changes: Changes) -> list[str]:
+def summary(replay: ReplayRecord, done: list[Ran], changes: Changes | None) -> list[str]:
     """The replay as it stands, what was read for it now, and what it has changed in the result."""
+    read = f"; read now: {_sums(done)}" if done else ""
+    if changes is None:
+        unknown = (
+            "what it has changed is not known any more: counts of it, or of what it replaced, "
+            f"were pruned at {moment(replay.pruned_at)}"
+        )
+        return [f"replay {replay.replay_id} of {replay.pipeline} is {replay.state}{read}", unknown]
     stands = (
         f"replay {replay.replay_id} of {replay.pipeline} is {replay.state}: "
         f"{plural(replay.committed, 'batch')}, {plural(replay.offsets_committed, 'offset')}"
     )
-    read = f"; read now: {_sums(done)}" if done else ""
     changed = "no minute of the result has changed"
     if changes.minutes:
         changed = (

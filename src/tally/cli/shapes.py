@@ -161,6 +161,7 @@ def replay_shape(replay: ReplayRecord) -> Shape:
         "run_id": replay.run_id,
         "reason": replay.reason,
         "ended_at": instant(replay.ended_at),
+        "pruned_at": instant(replay.pruned_at),
         "batches": replay.batches,
         "committed": replay.committed,
         "offsets": replay.offsets,

@@ -78,7 +78,7 @@ def fold_partition(
     Steps, all in the caller's transaction:
 
     1. lock the topic, so that no replay adds offsets meanwhile, and choose the segments,
-    2. add their contributions to the folded ones,
+    2. add their contributions to the folded ones, and note at replays that theirs are gone,
     3. write one segment for each run of neighbours, folded ones before them included,
     4. delete what it stands for.
 
@@ -114,6 +114,7 @@ def fold_partition(
         return Folded()
     ids = [row["segment_id"] for row in chosen]
     # 2
+    _note_at_replays(tx, ids)
     tx.execute(
         "insert into folded_count (pipeline, log_time, log_count)"
         " select %s, `_sums`.log_time, `_sums`.log_count from ("
@@ -212,6 +213,8 @@ def forget_history(tx: Transaction, pipeline: str, cutoff: datetime) -> Folded:
         (pipeline, cutoff),
     )
     rows = 0
+    if superseded:
+        _note_at_replays(tx, superseded)
     if gone := superseded + abandoned:
         rows += tx.execute("delete from segment_count where segment_id in %s", (gone,))
         rows += tx.execute("delete from dead_letter where segment_id in %s", (gone,))
@@ -230,6 +233,24 @@ def forget_history(tx: Transaction, pipeline: str, cutoff: datetime) -> Folded:
     if empty:
         rows += tx.execute("delete from batch where batch_id in %s", (empty,))
     return Folded(rows=rows)
+
+
+def _note_at_replays(tx: Transaction, counted: Sequence[int]) -> None:
+    """Whatever counted these segments, or replaced them, can no longer be compared."""
+    found = _ids(
+        tx,
+        "select b.replay_id as id from segment s join batch b using (batch_id)"
+        " where s.segment_id in %s and b.replay_id is not null"
+        " union"
+        " select b.replay_id from replacement r join segment s using (segment_id)"
+        " join batch b using (batch_id) where r.replaced_id in %s order by id",
+        (counted, counted),
+    )
+    if found:
+        tx.execute(
+            "update replay set pruned_at = %s where replay_id in %s and pruned_at is null",
+            (clock.utc_now(), found),
+        )
 
 
 def _ids(tx: Transaction, statement: str, parameters: Sequence[object]) -> list[int]:

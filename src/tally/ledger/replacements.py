@@ -57,8 +57,14 @@ def successors_of(tx: Transaction, batch_id: int) -> dict[int, int]:
     return {row["segment_id"]: row["batch_id"] for row in rows}
 
 
-def changes_of(tx: Transaction, replay_id: int) -> Changes:
-    """What the committed batches of a replay count, less what they replaced."""
+def changes_of(tx: Transaction, replay_id: int) -> Changes | None:
+    """What the committed batches of a replay count, less what they replaced.
+
+    None when it is not known any more: some of that was pruned.
+    """
+    pruned = tx.row("select pruned_at from replay where replay_id = %s", (replay_id,))
+    if pruned is not None and pruned["pruned_at"] is not None:
+        return None
     row = tx.row(
         "select count(*) as minutes,"
         " date_format(min(log_time), '%%Y-%%m-%%d %%H:%%i') as first,"

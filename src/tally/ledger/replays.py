@@ -29,11 +29,14 @@ class ReplayRecord:
     requested_by: str
     """Who asked."""
     run_id: str | None
-    """Airflow's run id, when Airflow asked."""
+    """Airflow's run id, when Airflow asked; of a replay else an id of the call."""
     reason: str
     """Why."""
     ended_at: datetime | None
     """When its last batch was committed or given up."""
+    pruned_at: datetime | None
+    """When counts of it, or of what it replaced, were first pruned: what it has changed is not
+    known any more."""
     batches: int
     """How many batches it has, those that were given up left out."""
     committed: int
@@ -208,7 +211,7 @@ def list_replays(tx: Transaction, pipeline: str, *, limit: int) -> list[ReplayRe
 
 _REPLAYS = """
     select r.replay_id, r.pipeline, r.state, r.request, r.requested_at, r.requested_by, r.run_id,
-           r.reason, r.ended_at,
+           r.reason, r.ended_at, r.pruned_at,
            count(distinct b.batch_id) as batches,
            count(distinct case when b.state = 'committed' then b.batch_id end) as committed,
            coalesce(sum(s.until_offset - s.from_offset), 0) as offsets,
@@ -220,7 +223,7 @@ _REPLAYS = """
 
 
 def _replay(row: Row) -> ReplayRecord:
-    times = ("requested_at", "ended_at")
+    times = ("requested_at", "ended_at", "pruned_at")
     numbers = ("batches", "committed", "offsets", "offsets_committed")
     return ReplayRecord(
         **{

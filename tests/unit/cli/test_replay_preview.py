@@ -200,6 +200,7 @@ def replay(**values: Any) -> ReplayRecord:
         "run_id": None,
         "reason": "ticket 17",
         "ended_at": AT,
+        "pruned_at": None,
         "batches": 2,
         "committed": 2,
         "offsets": 50,
@@ -265,6 +266,13 @@ def test_the_end_says_what_has_changed() -> None:
     assert summary(replay(), [], none) == [
         "replay 7 of p is done: 2 batches, 50 offsets",
         "no minute of the result has changed",
+    ]
+    assert summary(replay(batches=0, offsets=0, pruned_at=AT), [], None) == [
+        "replay 7 of p is done",
+        (
+            "what it has changed is not known any more: counts of it, or of what it replaced, "
+            "were pruned at 2026-11-20 14:00:00 UTC"
+        ),
     ]
 
 
