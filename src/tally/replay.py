@@ -5,16 +5,25 @@
 all are committed. Minute batches and other replays may run beside it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tally import __version__
-from tally.errors import FencedError, OvertakenError, ReplayRefusedError
+from tally.errors import (
+    FencedError,
+    MySQLUnavailableError,
+    OvertakenError,
+    ReplayRefusedError,
+    TransactionRetryError,
+)
 from tally.kafka import Kafka
 from tally.ledger import batches, positions, replay_runs, replays, tiles
 from tally.ledger.batches import Requester
-from tally.minute import Ran, SparkFactory, run_batch, whoami
+from tally.minute import DOUBT_PAUSE_S, OUTCOME_PATIENCE_S, Ran, SparkFactory, run_batch, whoami
 from tally.model import (
     Batch,
     BatchState,
@@ -24,7 +33,12 @@ from tally.model import (
     TopicPartition,
     is_of_life,
 )
-from tally.mysql import Transaction, run_transaction, transaction
+from tally.mysql import (
+    CommitUnansweredError,
+    Transaction,
+    run_transaction,
+    transaction,
+)
 from tally.replay_planning import ReplayPlan, Tile, plan_replay
 from tally.replay_request import (
     BatchAsked,
@@ -38,6 +52,9 @@ from tally.settings import Pipeline, Settings
 
 # A batch whose segments were replaced by somebody else is planned anew, so often in a row.
 OVERTAKEN_TRIES: Final = 5
+
+# The run id of a replay that no run has asked for begins so.
+CALL: Final = "call:"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,15 +138,20 @@ def request_replay(
 ) -> Requested:
     """Write down exactly what a preview has shown.
 
-    A requester with a run id that has written this request down already is told what it wrote.
+    A requester with a run id that has written this request down already is told what it wrote; one
+    without gets an id for this call, so that a lost answer to COMMIT is found out here.
 
     Raises:
         ReplayRefusedError: It cannot be done, or it is not what was shown any more. Nothing is
             written.
+        CommitUnansweredError: The answer to COMMIT was lost, and the ledger could not be asked in
+            time.
         RetryableError: Kafka or MySQL did not answer; nothing was written.
     """
     pipeline = settings.pipeline(preview.pipeline)
     requester = requester or Requester(name=whoami(), version=__version__)
+    if requester.run_id is None:
+        requester = dataclasses.replace(requester, run_id=f"{CALL}{uuid.uuid4()}")
     check_possible(preview)
     with transaction(settings.mysql, read_only=True) as tx:
         snapshot = _snapshot(
@@ -158,7 +180,27 @@ def request_replay(
         )
         return Requested(replay_id=replay_id, batch_ids=tuple(batch_ids))
 
-    return run_transaction(settings.mysql, work)
+    return _written_once(settings, work)
+
+
+def _written_once(settings: Settings, work: Callable[[Transaction], Requested]) -> Requested:
+    """Run what looks first, under the pipeline's lock, whether it was run before.
+
+    A server that still works on a COMMIT holds that lock: whoever gets it sees what was written.
+    """
+    unanswered, deadline = None, 0.0
+    while True:
+        try:
+            return run_transaction(settings.mysql, work)
+        except (MySQLUnavailableError, TransactionRetryError) as error:
+            if isinstance(error, CommitUnansweredError) and unanswered is None:
+                unanswered, deadline = error, time.monotonic() + OUTCOME_PATIENCE_S
+            elif unanswered is None:
+                raise
+            elif time.monotonic() > deadline:
+                raise unanswered from error
+            else:
+                time.sleep(DOUBT_PAUSE_S)
 
 
 def check_possible(preview: Preview) -> None:

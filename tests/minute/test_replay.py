@@ -18,7 +18,7 @@ from tally.errors import (
 from tally.ledger.batches import abandon
 from tally.minute import Ran
 from tally.model import OffsetRange
-from tally.mysql import transaction
+from tally.mysql import CommitUnansweredError, transaction
 from tally.replay import (
     Preview,
     preview_replay,
@@ -34,6 +34,8 @@ from tally.replay_request import (
     Request,
     TimesAsked,
 )
+from tally.settings import load_settings
+from tests.proxy import CommitProxy, Cut
 from tests.world import World
 
 if TYPE_CHECKING:
@@ -273,6 +275,47 @@ def test_what_was_shown_is_what_is_done(world: World, spark: "SparkSession") -> 
     replay(world, spark, BoundsAsked())
     with pytest.raises(ReplayRefusedError, match="not what you saw"):
         request_replay(world.settings, shown, reason="a test")
+
+
+@pytest.mark.parametrize("cut", Cut)
+def test_a_request_whose_commit_was_not_answered_is_written_once(
+    world: World, spark: "SparkSession", cut: Cut
+) -> None:
+    """The ledger is asked: what was written is told, what was not is written now."""
+    count_minutes(world, spark, [ERROR] * 3)
+    mysql = world.settings.mysql
+    with CommitProxy(mysql.host, mysql.port, cut) as proxy:
+        broken = {"port": proxy.port, "tls": "disabled"}
+        settings = load_settings(world.config, overrides={"mysql": broken})
+        requested = request_replay(settings, preview(world, BoundsAsked()), reason="a test")
+        assert proxy.fired == 1
+    rows = world.rows("select replay_id from replay where pipeline = %s", (world.name,))
+    assert [row["replay_id"] for row in rows] == [requested.replay_id]
+    batches = [b["batch_id"] for b in world.batches() if b["replay_id"] is not None]
+    assert batches == list(requested.batch_ids)
+
+
+def test_the_same_asked_twice_is_two_replays(world: World, spark: "SparkSession") -> None:
+    """Only a call that is repeated because of its COMMIT is one and the same."""
+    count_minutes(world, spark, [ERROR] * 3)
+    assert request(world, BoundsAsked()) != request(world, BoundsAsked())
+
+
+def test_a_request_that_cannot_be_looked_up_says_so(
+    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the command that shows it; it is not written again by guessing."""
+    count_minutes(world, spark, [ERROR] * 3)
+    monkeypatch.setattr("tally.replay.OUTCOME_PATIENCE_S", 0)
+    monkeypatch.setattr("tally.replay.DOUBT_PAUSE_S", 0)
+    mysql, shown = world.settings.mysql, preview(world, BoundsAsked())
+    with CommitProxy(mysql.host, mysql.port, Cut.ANSWER_LOST, times=9) as proxy:
+        broken = {"port": proxy.port, "tls": "disabled"}
+        settings = load_settings(world.config, overrides={"mysql": broken})
+        with pytest.raises(CommitUnansweredError, match="may have been applied or not") as caught:
+            request_replay(settings, shown, reason="a test")
+    assert "tally replays" in caught.value.next_step
+    assert len(world.rows("select 1 from replay where pipeline = %s", (world.name,))) == 1
 
 
 def test_ranges_are_found_by_batch_minute_and_record_time(

@@ -50,7 +50,7 @@ class Requester:
     version: str
     """Tally's version."""
     run_id: str | None = None
-    """Airflow's run id, when Airflow asked."""
+    """Airflow's run id, when Airflow asked; or what else tells a repeated request from another."""
 
 
 def find_batch(tx: Transaction, batch_id: int, *, lock: bool = False) -> Batch:

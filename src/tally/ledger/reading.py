@@ -59,7 +59,7 @@ class BatchRecord:
     requested_by: str
     """Who asked for it."""
     run_id: str | None
-    """Airflow's run id, when Airflow asked."""
+    """Airflow's run id, when Airflow asked; of a replay else an id of the call."""
     claimed_at: datetime | None
     """When the newest attempt began."""
     claimed_by: str | None
