@@ -1,0 +1,36 @@
+"""A worker in a process of its own that has read its batch and is stopped before it commits.
+
+Usage: ``python -m tests.minute.sleeper BATCH OUTCOME``; it stops itself by SIGSTOP, and once it is
+woken it writes what became of its commit into the file ``OUTCOME``.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tally.errors import FencedError
+from tally.ledger import batches
+from tally.minute import commit_once
+from tally.mysql import run_transaction
+from tally.settings import load_settings
+from tests.minute.test_commit import result
+
+
+def main() -> None:
+    """Claim, sleep, commit."""
+    settings = load_settings()
+    batch_id, outcome = int(sys.argv[1]), Path(sys.argv[2])
+    batch = run_transaction(settings.mysql, lambda tx: batches.claim(tx, batch_id, "a sleeper"))
+    found = result(batch)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    try:
+        committed = commit_once(settings, batch, settings.pipeline(batch.pipeline), found)
+        words = "committed" if committed else "found it done"
+    except FencedError:
+        words = "fenced"
+    outcome.write_text(words, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""A clock that jumps between plan, claim and commit: the ledger counts offsets, not seconds."""
+
+from datetime import timedelta
+
+import pytest
+
+from tally import clock, minute
+from tally.blocks import BlockReason
+from tally.errors import FencedError
+from tests.minute.test_commit import assert_untouched, claimed, commit, planned, result
+from tests.world import World
+
+pytestmark = pytest.mark.stack
+
+HOUR = timedelta(hours=1)
+DECADE = timedelta(days=3653)
+NONE = timedelta()
+
+
+class Hand:
+    """Moves the clock of all of Tally."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._begun = clock.now()
+        self._ahead = NONE
+        patch.setattr(clock, "now", lambda: self._begun + self._ahead)
+
+    def jump(self, ahead: timedelta) -> None:
+        """Let it stand so far ahead of the moment at which the test has begun, or behind it."""
+        self._ahead = ahead
+
+
+@pytest.fixture
+def hand(monkeypatch: pytest.MonkeyPatch) -> Hand:
+    """The clock stands still until it jumps."""
+    monkeypatch.setattr(minute, "DOUBT_PAUSE_S", 0.01)
+    return Hand(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "jumps",
+    [
+        (NONE, NONE, NONE),
+        (NONE, HOUR, DECADE),
+        (NONE, -HOUR, -DECADE),
+        (NONE, DECADE, NONE),
+        (DECADE, -DECADE, DECADE),
+    ],
+    ids=["it stands", "forwards", "backwards", "there and back", "to and fro"],
+)
+def test_a_clock_that_jumps_between_plan_claim_and_commit_loses_and_doubles_nothing(
+    world: World, hand: Hand, jumps: tuple[timedelta, timedelta, timedelta]
+) -> None:
+    """Three minutes are counted once each; a planner who comes by takes the batch up again."""
+    at_plan, at_claim, at_commit = jumps
+    for number in range(1, 4):
+        hand.jump(at_plan)
+        batch = planned(world)
+        hand.jump(at_claim)
+        batch = claimed(world, batch)
+        hand.jump(at_commit)
+        again = world.plan()
+        assert again.resumed
+        assert again.batch == batch
+        assert commit(world, batch, result(batch))
+        assert not commit(world, batch, result(batch))
+        assert world.counts() == {"2017-07-30 14:09": 6 * number}
+        assert world.offsets() == {0: (0, 3 * number), 1: (0, 3 * number)}
+    assert world.plan().batch is None
+    assert world.audit().holds
+
+
+@pytest.mark.parametrize("jump", [NONE, -HOUR, HOUR])
+def test_the_newer_of_two_attempts_is_told_by_its_number_and_not_by_the_clock(
+    world: World, hand: Hand, jump: timedelta
+) -> None:
+    """Also when the clock has put the newer one before the older, or both at one moment."""
+    batch = planned(world)
+    older = claimed(world, batch)
+    hand.jump(jump)
+    newer = claimed(world, batch)
+    with pytest.raises(FencedError, match="attempt 2 has taken it over from attempt 1"):
+        commit(world, older, result(older))
+    assert_untouched(world)
+    assert commit(world, newer, result(newer))
+    assert world.counts() == {"2017-07-30 14:09": 6}
+
+
+def test_a_clock_that_jumps_forwards_under_an_attempt_lets_it_count_nothing_twice(
+    world: World, hand: Hand
+) -> None:
+    """Taken for dead, its records gone from Kafka: its batch is given up, and it is fenced."""
+    batch = claimed(world, planned(world))
+    world.delete_records(0, 2)
+    hand.jump(DECADE)
+    planned_anew = world.plan()
+    assert planned_anew.abandoned
+    assert [block.reason for block in planned_anew.blocks] == [BlockReason.RECORDS_LOST]
+    with pytest.raises(FencedError, match="abandoned"):
+        commit(world, batch, result(batch))
+    assert world.counts() == {}
+    assert planned_anew.batch is not None
+    healthy = claimed(world, planned_anew.batch)
+    assert commit(world, healthy, result(healthy))
+    assert world.counts() == {"2017-07-30 14:09": 3}
+    assert world.offsets() == {0: (0, 0), 1: (0, 3)}
+
+
+def test_a_clock_that_jumps_backwards_under_an_attempt_takes_nothing_from_it(
+    world: World, hand: Hand
+) -> None:
+    """It has read its records before they went from Kafka: no plan gives its batch up."""
+    batch = claimed(world, planned(world))
+    world.delete_records(0, 2)
+    hand.jump(-DECADE)
+    assert world.plan().resumed
+    assert commit(world, batch, result(batch))
+    assert world.counts() == {"2017-07-30 14:09": 6}
+    assert world.audit().holds
