@@ -1,0 +1,306 @@
+"""Commits on a MySQL that is not as one would like it: full, altered, set up oddly, cut off."""
+
+import threading
+import tomllib
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+from pymysql.constants import CLIENT
+
+from tally import mysql
+from tally.errors import (
+    DataLossError,
+    FencedError,
+    MySQLUnavailableError,
+    StatementError,
+    TransactionRetryError,
+)
+from tally.ledger import commits
+from tally.ledger.commits import Result
+from tally.migrations import migrate
+from tally.model import Contribution, SegmentTotals
+from tally.mysql import Transaction
+from tally.settings import Settings, load_settings
+from tally.stack import mysql_server
+from tally.stack.server import Part
+from tally.stack.stack import Stack
+from tests.conftest import PROJECT
+from tests.minute.test_commit import (
+    LINE,
+    MINUTE,
+    assert_untouched,
+    claimed,
+    commit,
+    planned,
+    result,
+)
+from tests.world import World
+
+pytestmark = pytest.mark.stack
+
+FULL = 1114
+STEPS = (
+    "_move_offsets",
+    "_insert_contributions",
+    "_add_to_result",
+    "_insert_dead_letters",
+    "_mark_live",
+)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_connection_that_is_cut_inside_the_transaction_is_not_replaced(
+    world: World, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever came before is gone with it: the rest is not written on another connection."""
+    batch = claimed(world, planned(world))
+    do = getattr(commits, step)
+
+    def cut_before(tx: Transaction, *arguments: Any) -> None:
+        own = tx.row("select connection_id() as id")
+        assert own is not None
+        with closing(world.connect_as_root()) as root, root.cursor() as cursor:
+            cursor.execute(f"kill {own['id']}")
+        do(tx, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commits, step, cut_before)
+        with pytest.raises(MySQLUnavailableError):
+            commit(world, batch, result(batch, letters=1))
+    assert_untouched(world)
+    assert commit(world, batch, result(batch, letters=1))
+    assert world.counts() == {"2017-07-30 14:09": 4}
+    assert world.audit().holds
+
+
+@pytest.fixture(params=["of the server", "of the session"])
+def autocommit_left_on(
+    request: pytest.FixtureRequest, world: World, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """As a careless administrator, or a pooling proxy, leaves it."""
+    connect = mysql._connect
+
+    def then_on(*arguments: Any, **options: Any) -> "pymysql.Connection[Any]":
+        connection = connect(*arguments, **options)
+        with connection.cursor() as cursor:
+            cursor.execute("set session autocommit = 1")
+        return connection
+
+    if request.param == "of the session":
+        monkeypatch.setattr(mysql, "_connect", then_on)
+        yield
+        return
+    with closing(world.connect_as_root()) as root, root.cursor() as cursor:
+        cursor.execute("set global init_connect = 'set autocommit = 1'")
+        try:
+            yield
+        finally:
+            cursor.execute("set global init_connect = ''")
+
+
+@pytest.mark.usefixtures("autocommit_left_on")
+def test_with_autocommit_left_on_a_failing_commit_leaves_nothing_behind(world: World) -> None:
+    """A transaction is begun by name, so that no statement of it commits alone."""
+    batch = claimed(world, planned(world))
+    with pytest.raises(DataLossError):
+        commit(world, batch, result(batch, minutes={MINUTE: 2}))
+    assert_untouched(world)
+    assert commit(world, batch, result(batch))
+    assert world.counts() == {"2017-07-30 14:09": 6}
+
+
+@pytest.mark.parametrize("flags", [0, CLIENT.FOUND_ROWS], ids=["changed", "matched"])
+def test_affected_rows_may_mean_changed_or_matched(
+    world: World, flags: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drivers and proxies differ in what they count; a lost compare-and-set shows in either."""
+    monkeypatch.setattr(pymysql, "connect", partial(pymysql.connect, client_flag=flags))
+    batch = claimed(world, planned(world))
+    assert commit(world, batch, result(batch))
+    batch = claimed(world, planned(world))
+    world.execute(
+        "update partition_offset o join topic_incarnation i using (incarnation_id)"
+        " set o.next_offset = 5 where i.pipeline = %s and o.partition_id = 1",
+        (world.name,),
+    )
+    with pytest.raises(FencedError, match="1 of 2 partitions could move"):
+        commit(world, batch, result(batch))
+    assert world.counts() == {"2017-07-30 14:09": 6}
+    assert world.offsets()[0] == (0, 3)
+
+
+def test_a_table_that_is_altered_between_read_and_commit_takes_the_counts(world: World) -> None:
+    """DDL that leaves the columns alone changes nothing; the batch commits once."""
+    batch = claimed(world, planned(world))
+    with closing(world.connect_as_root()) as root, root.cursor() as cursor:
+        cursor.execute(f"alter table `{world.name}` add column note varchar(20) null")
+        cursor.execute(f"alter table `{world.name}` add index by_count (log_count)")
+    assert commit(world, batch, result(batch))
+    assert not commit(world, batch, result(batch))
+    assert world.counts() == {"2017-07-30 14:09": 6}
+    assert world.audit().holds
+
+
+def test_ddl_under_a_commit_waits_for_it_and_commits_nothing_of_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody alters the result table in the middle of a transaction that then fails."""
+    batch = claimed(world, planned(world))
+    check = commits._check_written
+    altering: list[threading.Thread] = []
+
+    def alter_before(tx: Transaction, batch_id: int) -> None:
+        altering.append(threading.Thread(target=alter, args=(world,)))
+        altering[0].start()
+        wait_until_ddl_waits(world)
+        check(tx, batch_id)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commits, "_check_written", alter_before)
+        with pytest.raises(DataLossError):
+            commit(world, batch, result(batch, minutes={MINUTE: 2}))
+    altering[0].join()
+    assert_untouched(world)
+    assert "note" in world.rows(f"show create table `{world.name}`")[0]["Create Table"]
+    assert commit(world, batch, result(batch))
+    assert world.counts() == {"2017-07-30 14:09": 6}
+
+
+def alter(world: World) -> None:
+    """Add a column to the result table."""
+    with closing(world.connect_as_root()) as root, root.cursor() as cursor:
+        cursor.execute(f"alter table `{world.name}` add column note varchar(20) null")
+
+
+def wait_until_ddl_waits(world: World) -> None:
+    """Until somebody waits for the metadata of a table."""
+    waiting = threading.Event()
+    with closing(world.connect_as_root()) as root, root.cursor() as cursor:
+        for _ in range(6000):
+            cursor.execute(
+                "select 1 from information_schema.processlist"
+                " where info like 'alter table%%' and state like '%%metadata lock%%'"
+            )
+            if cursor.fetchall():
+                return
+            waiting.wait(0.01)
+    raise AssertionError("nobody waits")
+
+
+def test_a_table_that_somebody_keeps_locked_is_given_up_in_time(world: World) -> None:
+    """MySQL itself would wait for a table's metadata for a year."""
+    batch = claimed(world, planned(world))
+    impatient = load_settings(
+        world.config, overrides={"mysql": {"lock_wait_timeout_s": 1, "statement_timeout_s": 20}}
+    )
+    with closing(world.connect_as_root()) as root, root.cursor() as cursor:
+        cursor.execute(f"lock tables `{world.name}` write")
+        with pytest.raises(TransactionRetryError, match="Lock wait timeout"):
+            commit(world, batch, result(batch), impatient)
+    assert_untouched(world)
+    assert commit(world, batch, result(batch))
+    assert world.counts() == {"2017-07-30 14:09": 6}
+
+
+@dataclass
+class FullWorld(World):
+    """A world whose ledger lies on another MySQL than that of the session."""
+
+    server: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration, with the other server."""
+        return load_settings(self.config, overrides={"mysql": self.server})
+
+    def fill(self) -> None:
+        """Write into the tablespace until nothing more fits."""
+        with closing(self.connect_as_root(autocommit=True)) as root, root.cursor() as cursor:
+            cursor.execute("create table filler (b longblob) tablespace = innodb_system")
+            for size in (1 << 20, 1 << 14, 1 << 10):
+                while fits(cursor, size):
+                    pass
+
+    def free(self) -> None:
+        """What an administrator does about it."""
+        with closing(self.connect_as_root()) as root, root.cursor() as cursor:
+            cursor.execute("drop table filler")
+
+
+def fits(cursor: "pymysql.cursors.Cursor", size: int) -> bool:
+    """Write so many bytes; whether there was room."""
+    try:
+        cursor.execute("insert into filler values (repeat('x', %s))", (size,))
+    except pymysql.err.OperationalError as error:
+        if error.args[0] != FULL:
+            raise
+        return False
+    return True
+
+
+@pytest.fixture
+def full(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FullWorld]:
+    """Counts go to a server of the test's own, into a tablespace that cannot grow."""
+    options = mysql_server._flavour_options
+    monkeypatch.setattr(
+        mysql_server,
+        "_flavour_options",
+        lambda flavour: (*options(flavour), "--innodb-data-file-path=ibdata1:12M"),
+    )
+    stack = Stack(project=PROJECT, home=tmp_path / "home")
+    stack.up([Part.MYSQL])
+    try:
+        server = tomllib.loads(stack.overlay.read_text(encoding="utf-8"))["mysql"]
+        full = FullWorld(stack, world.config, world.name, world.topic, world.keys, server)
+        migrate(full.settings)
+        with closing(full.connect_as_root()) as root, root.cursor() as cursor:
+            cursor.execute("alter table segment_count tablespace = innodb_system")
+        yield full
+    finally:
+        stack.down()
+
+
+def test_on_a_full_disk_nothing_is_committed_until_there_is_room(full: FullWorld) -> None:
+    """MySQL takes the first rows and not the last: none of them stays, and the error says why."""
+    days = [f"2017-07-{day:02} {hour:02}" for day in range(1, 31) for hour in range(24)]
+    minutes = {f"{hour}:{n:02}:00": 1 for hour in days for n in range(60)}
+    full.produce([LINE] * len(minutes), 0)
+    batch = full.plan().batch
+    assert batch is not None
+    batch = claimed(full, batch)
+    found = Result(
+        totals={
+            segment.range.partition: SegmentTotals(
+                records=len(minutes),
+                matched=len(minutes),
+                unmatched=0,
+                malformed=0,
+                first_offset=0,
+                last_offset=len(minutes) - 1,
+            )
+            for segment in batch.segments
+        },
+        contributions=[
+            Contribution(partition=batch.segments[0].range.partition, log_time=m, log_count=n)
+            for m, n in minutes.items()
+        ],
+        dead_letters=[],
+        version="test",
+        format_fingerprint="test",
+    )
+    full.fill()
+    with pytest.raises(StatementError, match="is full") as caught:
+        commit(full, batch, found)
+    assert caught.value.next_step.startswith("free disk space")
+    assert_untouched(full)
+    assert full.rows("select * from segment_count") == []
+    full.free()
+    assert commit(full, batch, found)
+    assert full.counts() == {minute[:-3]: 1 for minute in minutes}
+    assert full.audit().holds
