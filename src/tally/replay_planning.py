@@ -74,6 +74,11 @@ class ReplayPlan:
         return tuple(join_ranges([piece.range for piece in self.pieces], touching=True))
 
     @property
+    def is_wider(self) -> bool:
+        """Whether more is read than was asked for."""
+        return list(self.widened) != join_ranges(self.asked, touching=True)
+
+    @property
     def replaces(self) -> tuple[int, ...]:
         """All segments that are replaced."""
         return tuple(sorted(i for piece in self.pieces for i in piece.replaces))

@@ -236,9 +236,9 @@ def _row(preview: Preview, wide: OffsetRange) -> list[str]:
 
 def _sentences(preview: Preview) -> list[str]:
     plan, says = preview.plan, []
-    if plan.batches and plan.widened != plan.asked:
+    if plan.batches and plan.is_wider:
         says.append(
-            "A segment is replaced whole, so more is read than was asked for: "
+            "A segment is replaced whole, so more is read than was asked for; asked for: "
             f"{_some([str(r) for r in plan.asked])}."
         )
     if plan.batches:
@@ -250,7 +250,8 @@ def _sentences(preview: Preview) -> list[str]:
     if preview.minutes:
         says.append(
             f"What is replaced has counted lines for {plural(preview.minutes, 'minute')}, "
-            f"{preview.first_minute} to {preview.last_minute}; these may change, and others."
+            f"{preview.first_minute} to {preview.last_minute}; these may change, and others may "
+            "gain lines."
         )
     if plan.batches and preview.seconds is not None:
         says.append(f"By the pace of earlier batches it takes about {preview.seconds:,.0f} s.")

@@ -43,8 +43,8 @@ def facts(preview: Preview) -> list[tuple[str, str]]:
     replaced = len(preview.plan.replaces)
     never = f", {number(preview.uncounted)} of them never counted" if preview.uncounted else ""
     found = [("to be read", f"{plural(preview.offsets, 'offset')}{never}")]
-    if any(r not in preview.plan.asked for r in preview.plan.widened) and replaced:
-        found.append(("", "a segment is replaced whole, so READ may be wider than ASKED"))
+    if preview.plan.is_wider and replaced:
+        found.append(("", "a segment is replaced whole, so READ is wider than ASKED"))
     found.append(("to be replaced", plural(replaced, "segment") if replaced else "nothing"))
     if replaced:
         found.append(("minutes", minutes_in_words(preview)))

@@ -83,7 +83,7 @@ def test_a_preview_says_what_is_read_and_what_is_replaced(capsys: Captured) -> N
     assert lines[3].split(maxsplit=1) == ["alog/3", "[340, 341)"]
     assert lines[4:] == [
         "to be read      50 offsets, 5 of them never counted",
-        "                a segment is replaced whole, so READ may be wider than ASKED",
+        "                a segment is replaced whole, so READ is wider than ASKED",
         "to be replaced  3 segments",
         (
             "minutes         17 minutes of the result, 2026-11-20 14:05 to 2026-11-20 14:22; "
@@ -93,6 +93,15 @@ def test_a_preview_says_what_is_read_and_what_is_replaced(capsys: Captured) -> N
         "takes           about 12 s, at the pace of earlier batches",
         "note            by Kafka's record times",
     ]
+
+
+def test_ranges_that_touch_are_not_told_as_more_than_was_asked_for(capsys: Captured) -> None:
+    """They are read as one; it is the same offsets."""
+    plan = ReplayPlan(
+        asked=(span(300, 310), span(310, 320)),
+        batches=((Piece(range=span(300, 320), replaces=(1, 2)),),),
+    )
+    assert not any("wider" in line for line in shown(capsys, preview(plan)))
 
 
 def test_a_preview_fits_a_terminal_of_eighty_columns(

@@ -1,0 +1,67 @@
+"""What a replay's tasks say, in words that hold whatever was asked for."""
+
+from typing import Any
+
+import pytest
+
+from tally.airflow import replay_work
+from tally.model import OffsetRange, TopicPartition
+from tally.replay import Preview
+from tally.replay_planning import Piece, ReplayPlan
+from tally.replay_request import BoundsAsked
+from tally.settings import PipelineSettings, Settings
+
+pytestmark = pytest.mark.airflow
+
+SETTINGS = Settings(pipelines={"p": PipelineSettings(topics=["alog"])})
+
+
+def span(start: int, until: int) -> OffsetRange:
+    """A range of one partition."""
+    here = TopicPartition(topic="alog", partition=3)
+    return OffsetRange(partition=here, from_offset=start, until_offset=until)
+
+
+def preview(*asked: OffsetRange, read: OffsetRange) -> Preview:
+    """A replay that reads one range."""
+    return Preview(
+        pipeline="p",
+        request="as asked",
+        plan=ReplayPlan(asked=asked, batches=((Piece(range=read, replaces=(1, 2)),),)),
+        minutes=2,
+        first_minute="2026-11-20 14:05",
+        last_minute="2026-11-20 14:06",
+        held={},
+        seconds=None,
+        notes=(),
+    )
+
+
+def says(monkeypatch: pytest.MonkeyPatch, what: Preview) -> str:
+    """The sentences of a preview."""
+
+    def found(*_: Any) -> Preview:
+        return what
+
+    monkeypatch.setattr(replay_work, "preview_replay", found)
+    return "\n".join(replay_work.show(SETTINGS, "p", BoundsAsked(), batches_max=9).says)
+
+
+def test_more_is_said_to_be_read_only_where_more_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges that touch are read as one; that is the same offsets."""
+    touching = preview(span(300, 310), span(310, 320), read=span(300, 320))
+    assert "more is read" not in says(monkeypatch, touching)
+    wider = preview(span(300, 310), span(315, 320), read=span(300, 320))
+    assert (
+        "A segment is replaced whole, so more is read than was asked for; "
+        "asked for: alog/3 [300, 310), alog/3 [315, 320)."
+    ) in says(monkeypatch, wider)
+
+
+def test_other_minutes_are_said_to_gain_lines_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has counted nothing for a minute cannot take lines from it."""
+    text = says(monkeypatch, preview(span(300, 320), read=span(300, 320)))
+    assert (
+        "2 minutes, 2026-11-20 14:05 to 2026-11-20 14:06; these may change, and others may gain "
+        "lines."
+    ) in text
