@@ -45,7 +45,7 @@ def _run_fields() -> dict[str, Param]:
             type=["null", "string"],
             maxLength=REASON_MAX,
             title="Reason",
-            description="Kept in the ledger with your name. Must be given unless it is only shown.",
+            description="Kept in the ledger with your name. Needed unless it is a dry run.",
         ),
     }
 
@@ -69,7 +69,9 @@ def _offset_fields(pipeline: Pipeline) -> dict[str, Param]:
             description="Likewise; numbers, such as 0, 3. Empty: all.",
             section=where,
         ),
-        "from_offset": _offset("From offset", "First offset. Empty: what Kafka still holds."),
+        "from_offset": _offset(
+            "From offset", "First offset. Empty: the first offset that Kafka still holds."
+        ),
         "until_offset": _offset(
             "Until offset", "First offset that is left out. Empty: where counting stands."
         ),
@@ -113,7 +115,7 @@ def _other_fields() -> dict[str, Param]:
             section=batch,
         ),
         "first_minute": _minute(
-            "First minute", "On the lines' own clock: 2026-11-20 14:05", minutes
+            "First minute", "On the lines' own clock, such as 2026-11-20 14:05.", minutes
         ),
         "last_minute": _minute("Last minute", "Itself included. Empty: the first alone.", minutes),
     }
