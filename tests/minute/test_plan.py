@@ -364,3 +364,23 @@ def test_planning_does_not_wait_for_a_reader(world: World) -> None:
     with transaction(world.settings.mysql, isolation="repeatable read", read_only=True) as tx:
         tx.rows("select * from pipeline")
         assert ranges(world.plan()) == [(0, 0, 1)]
+
+
+def test_two_later_planners_write_one_plan(world: World) -> None:
+    """With a row to lock, too: the second one takes up what the first has written."""
+    world.plan()
+    world.produce([LINE] * 3)
+    barrier = threading.Barrier(4)
+    plans: list[Planned] = []
+
+    def plan() -> None:
+        barrier.wait()
+        plans.append(world.plan())
+
+    threads = [threading.Thread(target=plan) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(p.resumed for p in plans) == [False, True, True, True]
+    assert len(world.batches()) == 1

@@ -2,8 +2,8 @@
 
 import threading
 import tomllib
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -79,23 +79,9 @@ def test_a_connection_that_is_cut_inside_the_transaction_is_not_replaced(
     assert world.audit().holds
 
 
-@pytest.fixture(params=["of the server", "of the session"])
-def autocommit_left_on(
-    request: pytest.FixtureRequest, world: World, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
-    """As a careless administrator, or a pooling proxy, leaves it."""
-    connect = mysql._connect
-
-    def then_on(*arguments: Any, **options: Any) -> "pymysql.Connection[Any]":
-        connection = connect(*arguments, **options)
-        with connection.cursor() as cursor:
-            cursor.execute("set session autocommit = 1")
-        return connection
-
-    if request.param == "of the session":
-        monkeypatch.setattr(mysql, "_connect", then_on)
-        yield
-        return
+@contextmanager
+def of_the_server(world: World) -> Iterator[None]:
+    """Autocommit as a careless administrator leaves it, for everybody who logs in."""
     with closing(world.connect_as_root()) as root, root.cursor() as cursor:
         cursor.execute("set global init_connect = 'set autocommit = 1'")
         try:
@@ -104,14 +90,33 @@ def autocommit_left_on(
             cursor.execute("set global init_connect = ''")
 
 
-@pytest.mark.usefixtures("autocommit_left_on")
-def test_with_autocommit_left_on_a_failing_commit_leaves_nothing_behind(world: World) -> None:
+@contextmanager
+def of_the_session(_: World) -> Iterator[None]:
+    """Autocommit as a pooling proxy leaves it in a connection that others have used."""
+    connect = mysql._connect
+
+    def then_on(*arguments: Any, **options: Any) -> "pymysql.Connection[Any]":
+        connection = connect(*arguments, **options)
+        with connection.cursor() as cursor:
+            cursor.execute("set session autocommit = 1")
+        return connection
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mysql, "_connect", then_on)
+        yield
+
+
+@pytest.mark.parametrize("autocommit", [of_the_server, of_the_session])
+def test_with_autocommit_left_on_a_failing_commit_leaves_nothing_behind(
+    world: World, autocommit: Callable[[World], AbstractContextManager[None]]
+) -> None:
     """A transaction is begun by name, so that no statement of it commits alone."""
-    batch = claimed(world, planned(world))
-    with pytest.raises(DataLossError):
-        commit(world, batch, result(batch, minutes={MINUTE: 2}))
-    assert_untouched(world)
-    assert commit(world, batch, result(batch))
+    with autocommit(world):
+        batch = claimed(world, planned(world))
+        with pytest.raises(DataLossError):
+            commit(world, batch, result(batch, minutes={MINUTE: 2}))
+        assert_untouched(world)
+        assert commit(world, batch, result(batch))
     assert world.counts() == {"2017-07-30 14:09": 6}
 
 

@@ -130,3 +130,25 @@ def test_a_client_that_never_answers_holds_nobody_up(
     with pytest.raises(KafkaUnavailableError, match="no answer"):
         question(ask(SilentClient(takes_s=0)))
     assert time.monotonic() - begun < TIMEOUT_S + 3 * GRACE_S
+
+
+class SettlingClient(SlowClient):
+    """Its partitions change their leader, so the first questions about offsets fail."""
+
+    left = 2
+
+    def list_offsets(self, wanted: dict[Any, Any], **options: Any) -> dict[Any, "Future[Any]"]:
+        """The failure, so many times; then the offset."""
+        self.failure = KafkaError.NOT_LEADER_FOR_PARTITION if self.left else None
+        self.left -= bool(self.left)
+        return super().list_offsets(wanted, **options)
+
+
+def test_a_leader_that_has_changed_is_asked_again(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Moments later there is another one, and its answer is taken."""
+    monkeypatch.setattr(kafka, "LEADER_PAUSE_S", 0.001)
+    client = SettlingClient(takes_s=0.001)
+    assert ask(client).snapshot(["alog"]).topics["alog"].partitions[0].end == 7
+    assert client.left == 0

@@ -1,0 +1,268 @@
+"""What Kafka may answer a plan: old metadata, half a list of partitions, times out of order."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tally import minute
+from tally.blocks import BlockReason
+from tally.kafka import Kafka
+from tally.model import KafkaSnapshot, TopicSnapshot
+from tally.replay import preview_replay
+from tally.replay_request import TimesAsked
+from tests.minute.test_commit import LINE, claimed, commit, planned, result
+from tests.minute.test_plan import ranges, reasons
+from tests.world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.stack
+
+Lie = Callable[[TopicSnapshot], TopicSnapshot | None]
+
+
+def shorter(topic: TopicSnapshot) -> TopicSnapshot:
+    """The first partition ends before what was counted of it."""
+    first = replace(topic.partitions[0], earliest=0, end=1)
+    return replace(topic, partitions={**topic.partitions, 0: first})
+
+
+def without_a_partition(topic: TopicSnapshot) -> TopicSnapshot:
+    """The second partition is left out."""
+    return replace(topic, partitions={0: topic.partitions[0]})
+
+
+def gone(_: TopicSnapshot) -> None:
+    """No partition is named, so the topic is not there."""
+
+
+LIES = pytest.mark.parametrize(
+    ("lie", "block"),
+    [
+        (shorter, (0, BlockReason.TOPIC_TRUNCATED)),
+        (without_a_partition, (1, BlockReason.PARTITION_MISSING)),
+        (gone, (None, BlockReason.TOPIC_MISSING)),
+    ],
+)
+
+
+class Liar(Kafka):
+    """Tells the truth after so many lies."""
+
+    lies = 0
+    lie: Lie
+    asked = 0
+
+    def snapshot(self, topics: Any, **options: Any) -> KafkaSnapshot:
+        """The real answer, and what is made of it."""
+        true = super().snapshot(topics, **options)
+        type(self).asked += 1
+        if type(self).asked > type(self).lies:
+            return true
+        told = {name: type(self).lie(topic) for name, topic in true.topics.items()}
+        return replace(true, topics={name: topic for name, topic in told.items() if topic})
+
+
+@pytest.fixture
+def liar(monkeypatch: pytest.MonkeyPatch) -> type[Liar]:
+    """What plans ask in Kafka's place."""
+    return a_liar(monkeypatch)
+
+
+def a_liar(monkeypatch: pytest.MonkeyPatch) -> type[Liar]:
+    """Put a liar in Kafka's place."""
+
+    class OfThisTest(Liar):
+        """Its numbers are those of one test."""
+
+    monkeypatch.setattr(minute, "Kafka", OfThisTest)
+    monkeypatch.setattr(minute, "DOUBT_PAUSE_S", 0.01)
+    return OfThisTest
+
+
+@pytest.fixture
+def counted(world: World) -> World:
+    """Three lines of each of two partitions are counted, two more of each are there."""
+    return count_some(world)
+
+
+def count_some(world: World) -> World:
+    """Count three lines of each of two partitions, and write two more."""
+    batch = claimed(world, planned(world))
+    assert commit(world, batch, result(batch))
+    for number in (0, 1):
+        world.produce([LINE] * 2, number)
+    return world
+
+
+@LIES
+def test_old_metadata_is_asked_for_again_before_it_is_believed(
+    counted: World, liar: type[Liar], lie: Lie, block: object
+) -> None:
+    """One stale answer blocks nothing, and nothing is planned by it."""
+    assert block
+    liar.lie, liar.lies = staticmethod(lie), 1
+    plan = counted.plan()
+    assert liar.asked == 2
+    assert ranges(plan) == [(0, 3, 5), (1, 3, 5)]
+    assert plan.blocks == ()
+
+
+@LIES
+def test_metadata_that_stays_wrong_blocks_and_forgets_nothing(
+    counted: World, liar: type[Liar], lie: Lie, block: tuple[int | None, BlockReason]
+) -> None:
+    """What is left out is named and stands where it stood; what is there is planned."""
+    liar.lie, liar.lies = staticmethod(lie), 99
+    plan = counted.plan()
+    assert reasons(plan) == [block]
+    assert counted.offsets() == {0: (0, 3), 1: (0, 3)}
+    healthy = [(n, 3, 5) for n in (0, 1) if block[0] == 1 - n]
+    assert (ranges(plan) if plan.batch else []) == healthy
+
+
+def test_a_hanging_transaction_holds_back_its_own_partition_alone(world: World) -> None:
+    """What lies behind it waits, is not skipped, and is planned once somebody has ended it."""
+    world.configure(offsets="sparse")
+    hanging = world.producer(**{"transactional.id": world.name})
+    hanging.init_transactions(30)
+    hanging.begin_transaction()
+    hanging.produce(world.topic, value=LINE, partition=0)
+    hanging.flush(30)
+    world.produce([LINE] * 4, 0)
+    world.produce([LINE] * 2, 1)
+    plan = world.plan()
+    assert ranges(plan) == [(1, 0, 2)]
+    assert plan.blocks == ()
+    assert world.offsets()[0] == (0, 0)
+    # A new producer of that name, or an administrator's tool, ends it.
+    world.producer(**{"transactional.id": world.name}).init_transactions(30)
+    world._wait_for(lambda: world.end(0, read_committed=True) == world.end(0, read_committed=False))
+    assert plan.batch is not None
+    batch = claimed(world, plan.batch)
+    assert commit(world, batch, two_of(batch))
+    assert ranges(world.plan()) == [(0, 0, 6)]
+
+
+def two_of(batch: Any) -> Any:
+    """What a read of two lines finds."""
+    found = result(batch, minutes={"2017-07-30 14:09:00": 2})
+    totals = {
+        partition: replace(total, records=2, matched=2, last_offset=1)
+        for partition, total in found.totals.items()
+    }
+    return replace(found, totals=totals)
+
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def produce_at(world: World, minutes: Sequence[int], partition: int = 0) -> None:
+    """A record for each number, so many minutes after noon by its own time."""
+    producer = world.producer()
+    for number in minutes:
+        moment = int((NOON + timedelta(minutes=number)).timestamp() * 1000)
+        producer.produce(world.topic, value=LINE, partition=partition, timestamp=moment)
+    assert producer.flush(60) == 0
+
+
+def test_record_times_out_of_order_leave_nothing_out_behind_a_start_time(world: World) -> None:
+    """Counting begins at the first record that is late enough; older ones behind it count too."""
+    produce_at(world, [0, 10, 40, 20, 50, 30, 60], 0)
+    produce_at(world, [50, 0, 40], 1)
+    world.configure(start=(NOON + timedelta(minutes=30)).isoformat())
+    assert ranges(world.plan()) == [(0, 2, 7), (1, 0, 3)]
+
+
+def test_a_start_time_after_the_last_record_begins_at_the_end(world: World) -> None:
+    """The latest record is not the last one; what comes next is counted, whatever time it bears."""
+    produce_at(world, [0, 40, 20])
+    world.configure(start=(NOON + timedelta(minutes=50)).isoformat())
+    assert world.plan().batch is None
+    assert world.offsets() == {0: (3, 3), 1: (0, 0)}
+    produce_at(world, [10])
+    assert ranges(world.plan()) == [(0, 3, 4)]
+
+
+def test_record_times_out_of_order_give_a_replay_one_range_that_has_all_between(
+    world: World,
+) -> None:
+    """From the first record that is late enough to the first that is too late, with a warning."""
+    produce_at(world, [0, 30, 10], 0)
+    produce_at(world, [30, 0, 40], 1)
+    batch = world.plan().batch
+    assert batch is not None
+    batch = claimed(world, batch)
+    assert commit(world, batch, result(batch))
+    times = TimesAsked(since=NOON + timedelta(minutes=20), before=NOON + timedelta(minutes=35))
+    shown = preview_replay(world.settings, world.name, times)
+    assert [str(r) for r in shown.plan.asked] == [
+        f"{world.topic}/0 [1, 3)",
+        f"{world.topic}/1 [0, 2)",
+    ]
+    assert any("a late record behind that is not among them" in note for note in shown.notes)
+    late = TimesAsked(since=NOON + timedelta(minutes=50), before=NOON + timedelta(minutes=60))
+    nothing = preview_replay(world.settings, world.name, late)
+    assert nothing.plan.batches == ()
+    assert "nothing that was counted is as late" in nothing.notes[0]
+
+
+@pytest.mark.spark
+def test_a_compacted_range_is_counted_as_far_as_it_is_there(
+    world: World, spark: "SparkSession"
+) -> None:
+    """The broker itself takes records out of its middle and from its start; the offsets go on."""
+    topic = f"{world.topic}-compacted"
+    world.create_topic(
+        1,
+        topic,
+        **{
+            "cleanup.policy": "compact",
+            "segment.ms": "100",
+            "min.cleanable.dirty.ratio": "0.01",
+            "max.compaction.lag.ms": "100",
+        },
+    )
+    world.configure(topics=[topic], offsets="sparse")
+    producer = world.producer()
+    written = 0
+    there: list[int] = []
+
+    def compacted() -> bool:
+        """Two of three records of one key, and one of two, are gone; a new record let them go."""
+        nonlocal written, there
+        for key in (f"new {written}",) if written else ("a", "b", "a", "a", "c", "b"):
+            producer.produce(topic, key=key, value=LINE, partition=0)
+            written += 1
+        assert producer.flush(60) == 0
+        there = held(world, topic, written)
+        return len(there) == written - 3
+
+    world._wait_for(compacted, timeout_s=300)
+    assert world.minute(spark) is not None
+    assert world.counts() == {"2017-07-30 14:09": len(there)}
+    (segment,) = world.segments()
+    assert (segment["from_offset"], segment["until_offset"]) == (0, written)
+    assert (segment["records"], segment["first_offset"]) == (len(there), min(there))
+    assert min(there) > 0
+    assert world.audit().holds
+
+
+def held(world: World, topic: str, end: int) -> list[int]:
+    """The offsets before the end at which the broker serves a record."""
+    servers = world.settings.kafka.bootstrap_servers
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": world.name})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    offsets: list[int] = []
+    while end - 1 not in offsets:
+        message = consumer.poll(30)
+        assert message is not None
+        assert not message.error()
+        offsets.append(message.offset() or 0)
+    consumer.close()
+    return offsets
