@@ -219,14 +219,17 @@ def explain(chunk: Chunk, pipeline: Pipeline) -> str:
     now = fingerprint(pipeline)
     others = sorted(
         {
-            f"format {s.format_fingerprint} (tally {s.committed_version})"
+            f"{s.format_fingerprint} (tally {s.committed_version})"
             for s in chunk.segments
             if s.format_fingerprint != now
         }
     )
     hints = []
     if others:
-        hints.append(f"counted with {', '.join(others)}, now it is {now}")
+        hints.append(
+            "counted under other rules (line format or levels) than those of now: "
+            f"{', '.join(others)}, now {now}"
+        )
     if pipeline.is_sparse:
         hints.append("compaction may have removed records since")
     return "; ".join(hints)

@@ -67,6 +67,8 @@ class Preview:
     """What was asked for, in words."""
     plan: ReplayPlan
     """Ranges asked and widened, batches, what is replaced, what is refused."""
+    rules: str
+    """What lines are counted by, in words: the levels and the line format of now."""
     minutes: int
     """Minutes that the replaced segments have counted lines for."""
     first_minute: str | None
@@ -124,6 +126,7 @@ def preview_replay(settings: Settings, name: str, request: Request) -> Preview:
         pipeline=name,
         request=str(request),
         plan=plan,
+        rules=pipeline.rules,
         minutes=minutes,
         first_minute=first,
         last_minute=last,

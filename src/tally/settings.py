@@ -353,6 +353,12 @@ class PipelineSettings(_Section):
         return parse_line_format(self.line_format, key="line_format")
 
     @property
+    def rules(self) -> str:
+        """Which lines are counted, in words: ``levels ERROR, WARN; format fixed``."""
+        noun = "level" if len(self.levels) == 1 else "levels"
+        return f"{noun} {', '.join(self.levels)}; format {self.format.name}"
+
+    @property
     def reader_options(self) -> dict[str, str]:
         """Options of Spark's Kafka reader: Tally's defaults under the pipeline's own."""
         return {**READER_DEFAULTS, **self.reader}

@@ -28,6 +28,7 @@ def preview(*asked: OffsetRange, read: OffsetRange) -> Preview:
         pipeline="p",
         request="as asked",
         plan=ReplayPlan(asked=asked, batches=((Piece(range=read, replaces=(1, 2)),),)),
+        rules="levels ERROR, WARN; format fixed",
         minutes=2,
         first_minute="2026-11-20 14:05",
         last_minute="2026-11-20 14:06",
@@ -65,3 +66,9 @@ def test_other_minutes_are_said_to_gain_lines_only(monkeypatch: pytest.MonkeyPat
         "2 minutes, 2026-11-20 14:05 to 2026-11-20 14:06; these may change, and others may gain "
         "lines."
     ) in text
+
+
+def test_the_rules_of_now_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are what a replay is for, mostly."""
+    text = says(monkeypatch, preview(span(300, 320), read=span(300, 320)))
+    assert "Lines are counted by the rules of now: levels ERROR, WARN; format fixed." in text

@@ -112,6 +112,7 @@ def test_a_batch_is_shown_with_its_ranges_and_its_minutes(tally: Call, world: Wo
     text = tally("show", str(batch_id)).stdout
     assert f"batch         {batch_id}, ingest of {world.name}" in text
     assert "1 of 1 minute shown" in text
+    assert ", rules test" in text
 
 
 def test_no_more_minutes_are_shown_than_were_asked_for(tally: Call, world: World) -> None:

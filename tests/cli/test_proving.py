@@ -303,7 +303,7 @@ def test_a_changed_line_format_is_mentioned_beside_the_difference(
     world.configure(levels=["ERROR", "WARN"])
     counted, _ = again(world, spark)
     assert counted.findings
-    assert all("counted with format" in finding.detail for finding in counted.findings)
+    assert all("counted under other rules" in finding.detail for finding in counted.findings)
 
 
 @pytest.mark.spark

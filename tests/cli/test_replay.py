@@ -52,6 +52,7 @@ def test_a_dry_run_shows_everything_and_writes_nothing(tally: Call, world: World
     assert row.split("  ")[1:3] == ["[4, 5)", "[3, 6)"]
     assert row.endswith("[0, 9)")
     assert "to be replaced  1 segment" in answer.stdout
+    assert "the rules of now: level ERROR; format fixed" in answer.stdout
     assert "1 minute of the result, 2017-07-30 14:09;" in answer.stdout
 
     shown = tally("replay", "--range", f"{world.topic}/0:4-5", "--dry-run", "--json").document

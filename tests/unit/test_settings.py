@@ -33,6 +33,13 @@ def test_a_pipeline_needs_its_topics_alone() -> None:
     assert pipeline.reader_options == dict(READER_DEFAULTS)
 
 
+def test_the_rules_are_told_in_words() -> None:
+    """The levels as configured, and the format by its name."""
+    assert load().pipeline("error_log").rules == "level ERROR; format fixed"
+    other = load(MINIMAL + 'levels = ["ERROR", "WARN"]\nline_format = "log4j"\n')
+    assert other.pipeline("error_log").rules == "levels ERROR, WARN; format log4j"
+
+
 def test_reader_options_override_key_by_key() -> None:
     """One key changed leaves the other defaults as they are; numbers become text."""
     pipeline = load(MINIMAL + 'reader = { "kafka.max.poll.records" = 5 }').pipeline("error_log")

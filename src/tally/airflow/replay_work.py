@@ -253,6 +253,8 @@ def _sentences(preview: Preview) -> list[str]:
             f"{preview.first_minute} to {preview.last_minute}; these may change, and others may "
             "gain lines."
         )
+    if plan.batches:
+        says.append(f"Lines are counted by the rules of now: {preview.rules}.")
     if plan.batches and preview.seconds is not None:
         says.append(f"By the pace of earlier batches it takes about {preview.seconds:,.0f} s.")
     return says + list(preview.notes)

@@ -90,9 +90,10 @@ def batches(app: App, pipeline: str | None, limit: int, state: str | None) -> No
 def show(app: App, batch_id: int, minutes: int) -> None:
     """Show one batch with its ranges and counts.
 
-    Who planned, claimed, committed or abandoned it and when, with which version and line format;
-    what each range held; and the minutes that it added most to. Of a replay's batch also what was
-    asked for, and how many segments each range replaces; of any batch what superseded it.
+    Who planned, claimed, committed or abandoned it and when, with which version and rules (a
+    fingerprint of line format and levels); what each range held; and the minutes that it added
+    most to. Of a replay's batch also what was asked for, and how many segments each range replaces;
+    of any batch what superseded it.
     """
     with transaction(app.settings.mysql, isolation="repeatable read", read_only=True) as tx:
         batch = batch_record(tx, batch_id)
@@ -143,7 +144,7 @@ def _show_batch(app: App, batch: BatchRecord, replay: ReplayRecord | None, place
         (
             "counted with",
             batch.committed_version
-            and f"tally {batch.committed_version}, format {batch.format_fingerprint}",
+            and f"tally {batch.committed_version}, rules {batch.format_fingerprint}",
         ),
         (
             "abandoned",

@@ -39,7 +39,7 @@ def question(preview: Preview) -> str:
 
 
 def facts(preview: Preview) -> list[tuple[str, str]]:
-    """The preview in a few lines: what is read, what is replaced, in how many steps, how long."""
+    """The preview in a few lines: what is read and replaced, by which rules, in which time."""
     replaced = len(preview.plan.replaces)
     never = f", {number(preview.uncounted)} of them never counted" if preview.uncounted else ""
     found = [("to be read", f"{plural(preview.offsets, 'offset')}{never}")]
@@ -48,6 +48,7 @@ def facts(preview: Preview) -> list[tuple[str, str]]:
     found.append(("to be replaced", plural(replaced, "segment") if replaced else "nothing"))
     if replaced:
         found.append(("minutes", minutes_in_words(preview)))
+    found.append(("counted by", f"the rules of now: {preview.rules}"))
     steps = len(preview.plan.batches)
     found.append(("in", plural(steps, "batch") + (", committed one by one" if steps > 1 else "")))
     found.append(("takes", duration(preview.seconds)))

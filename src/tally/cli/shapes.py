@@ -192,6 +192,7 @@ def preview_shape(preview: Preview) -> Shape:
         "offsets": preview.offsets,
         "never_counted": preview.uncounted,
         "segments_replaced": len(plan.replaces),
+        "rules": preview.rules,
         "minutes": preview.minutes,
         "first_minute": preview.first_minute,
         "last_minute": preview.last_minute,

@@ -57,6 +57,7 @@ def preview(plan: ReplayPlan = PLAN, **values: Any) -> Preview:
         "pipeline": "p",
         "request": "alog/3 [310, 320), alog/3 [340, 341)",
         "plan": plan,
+        "rules": "levels ERROR, WARN; format fixed",
         "minutes": 17,
         "first_minute": "2026-11-20 14:05",
         "last_minute": "2026-11-20 14:22",
@@ -89,6 +90,7 @@ def test_a_preview_says_what_is_read_and_what_is_replaced(capsys: Captured) -> N
             "minutes         17 minutes of the result, 2026-11-20 14:05 to 2026-11-20 14:22; "
             "others may gain lines"
         ),
+        "counted by      the rules of now: levels ERROR, WARN; format fixed",
         "in              2 batches, committed one by one",
         "takes           about 12 s, at the pace of earlier batches",
         "note            by Kafka's record times",
@@ -131,6 +133,7 @@ def test_a_first_backfill_replaces_nothing_and_says_so(capsys: Captured) -> None
     assert shown(capsys, first)[3:] == [
         "to be read      10 offsets, 10 of them never counted",
         "to be replaced  nothing",
+        "counted by      the rules of now: levels ERROR, WARN; format fixed",
         "in              1 batch",
         "takes           not known: no batch was committed before",
     ]
@@ -178,6 +181,7 @@ def test_the_json_of_a_preview_has_every_range(capsys: Captured) -> None:
         }
     ]
     assert (shape["offsets"], shape["never_counted"], shape["segments_replaced"]) == (50, 5, 3)
+    assert shape["rules"] == "levels ERROR, WARN; format fixed"
     assert shape["kafka_holds"] == [{"topic": "alog", "partition": 3, "earliest": 100, "end": 900}]
     assert json.loads(json.dumps(shape)) == shape
 
