@@ -1,40 +1,119 @@
-"""A TCP proxy in front of MySQL that breaks the connection at COMMIT, as a network does."""
+"""A TCP proxy in front of MySQL that sees every statement, and breaks what a network breaks.
 
+Whoever makes a :class:`Proxy` may look at each statement before the server gets it, and forward it,
+answer in the server's place, say something else to the server first, or cut the connection.
+"""
+
+import select
 import socket
+import struct
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
 from types import TracebackType
-from typing import Self
+from typing import Final, NamedTuple, Self
 
-HEADER = 4
-COM_QUERY = 0x03
-BUFFER = 65_536
-
-
-class Cut(StrEnum):
-    """Where the connection breaks."""
-
-    BEFORE_COMMIT = "the statement before COMMIT was the last that arrived"
-    ANSWER_LOST = "COMMIT was applied, its answer never arrived"
+HEADER: Final = 4
+COM_QUERY: Final = 0x03
+BUFFER: Final = 65_536
+OK, ERR, EOF = 0x00, 0xFF, 0xFE
+EOF_BYTES: Final = 9
+"""An answer's end is shorter than this; a row may begin with the same byte."""
 
 
-class CommitProxy:
-    """Forwards to MySQL; the first ``times`` connections that send COMMIT are broken there.
+class Session:
+    """One connection of a client; everything happens in the thread that serves it."""
+
+    def __init__(self, client: socket.socket, server: socket.socket) -> None:
+        self.client = client
+        self.server = server
+        self.thread_id = 0
+        """The server's own number of the connection, for ``KILL``."""
+
+    def serve(self, look: "Look | None") -> None:
+        """Carry everything to and fro, until one of the two ends it or a look does."""
+        greeting = self.server.recv(BUFFER)
+        self.thread_id = _thread_id(greeting)
+        self.client.sendall(greeting)
+        poller = select.poll()
+        poller.register(self.client, select.POLLIN)
+        poller.register(self.server, select.POLLIN)
+        while True:
+            for ready, _ in poller.poll():
+                if ready == self.server.fileno():
+                    if not (data := self.server.recv(BUFFER)):
+                        return
+                    self.client.sendall(data)
+                elif not (packet := _read_packet(self.client)):
+                    return
+                elif look is None or not is_statement(packet):
+                    self.server.sendall(packet)
+                elif not look(self, packet):
+                    return
+
+    def ask(self, packet: bytes) -> "Answer":
+        """Send a statement to the server; returns all of its answer, which nobody else sees."""
+        self.server.sendall(packet)
+        return self._read_answer()
+
+    def execute(self, statement: str) -> None:
+        """Let the client's session do something that the client does not know of."""
+        self.ask(statement_packet(statement))
+
+    def refuse(self, number: int, words: str) -> None:
+        """Answer with an error, in the server's place."""
+        payload = struct.pack("<BH", ERR, number) + b"#HY000" + words.encode()
+        self.client.sendall(struct.pack("<I", len(payload) | 1 << 24) + payload)
+
+    def _read_answer(self) -> "Answer":
+        """An OK, an error, or the columns and the rows of a result with their two ends.
+
+        An error may come in place of the rows.
+        """
+        data, start, ends = b"", 0, 0
+        while True:
+            while len(data) < start + HEADER or len(data) < start + _length(data, start):
+                more = self.server.recv(BUFFER)
+                if not more:
+                    raise ConnectionError("the server has closed the connection")
+                data += more
+            length, first = _length(data, start), data[start + HEADER]
+            ends += first == EOF and length < HEADER + EOF_BYTES
+            if first == ERR:
+                return Answer(data, int(struct.unpack_from("<H", data, start + HEADER + 1)[0]))
+            if (start == 0 and first == OK) or ends == 2:
+                return Answer(data, None)
+            start += length
+
+
+class Answer(NamedTuple):
+    """All that the server says to one statement."""
+
+    data: bytes
+    error: int | None
+    """The number of the error that it ends with."""
+
+
+Look = Callable[[Session, bytes], bool]
+"""Given a session and the packet of a statement; returns whether the connection goes on."""
+
+
+class Proxy:
+    """Forwards to MySQL.
 
     Args:
         host: MySQL's host.
         port: MySQL's port.
-        cut: Where to break.
-        times: How often.
+        look: Gets each statement, and sees to it that the server or the client does; without one
+            every statement is forwarded.
     """
 
-    def __init__(self, host: str, port: int, cut: Cut, times: int = 1) -> None:
+    def __init__(self, host: str, port: int, look: Look | None = None) -> None:
         self._target = (host, port)
-        self._cut = cut
-        self._left = times
-        self.fired = 0
-        self._answered = threading.Event()
+        self._look = look
+        self.sessions: set[int] = set()
+        """The server's numbers of all connections there were."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
@@ -64,34 +143,87 @@ class CommitProxy:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with client, socket.create_connection(self._target) as server:
-            answers = threading.Thread(target=self._pump, args=(server, client), daemon=True)
-            answers.start()
-            with suppress(OSError):
-                while data := client.recv(BUFFER):
-                    if self._left and _is_commit(data):
-                        self._left -= 1
-                        self.fired += 1
-                        self._break(client, server, data)
-                        return
-                    server.sendall(data)
+        with suppress(OSError), client, socket.create_connection(self._target) as server:
+            for end in (client, server):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            Session(client, server).serve(self._see)
 
-    def _break(self, client: socket.socket, server: socket.socket, commit: bytes) -> None:
-        # The client first: from here on no answer reaches it.
-        client.shutdown(socket.SHUT_RDWR)
+    def _see(self, session: Session, packet: bytes) -> bool:
+        self.sessions.add(session.thread_id)
+        if self._look is not None:
+            return self._look(session, packet)
+        session.server.sendall(packet)
+        return True
+
+
+class Cut(StrEnum):
+    """Where the connection breaks."""
+
+    BEFORE_COMMIT = "the statement before COMMIT was the last that arrived"
+    ANSWER_LOST = "COMMIT was applied, its answer never arrived"
+
+
+class CommitProxy(Proxy):
+    """The first ``times`` connections that send COMMIT are broken there.
+
+    Args:
+        host: MySQL's host.
+        port: MySQL's port.
+        cut: Where to break.
+        times: How often.
+    """
+
+    def __init__(self, host: str, port: int, cut: Cut, times: int = 1) -> None:
+        super().__init__(host, port, self._at_statement)
+        self._cut = cut
+        self._left = times
+        self.fired = 0
+
+    def _at_statement(self, session: Session, packet: bytes) -> bool:
+        if not self._left or statement_of(packet) != "COMMIT":
+            session.server.sendall(packet)
+            return True
+        self._left -= 1
+        self.fired += 1
         if self._cut is Cut.ANSWER_LOST:
-            server.sendall(commit)
-            self._answered.wait(10)
-        # A close alone would wait for the thread that reads the answers.
-        server.shutdown(socket.SHUT_RDWR)
-
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(BUFFER):
-                if self.fired:
-                    self._answered.set()
-                sink.sendall(data)
+            session.ask(packet)
+        return False
 
 
-def _is_commit(data: bytes) -> bool:
-    return data[HEADER : HEADER + 1] == bytes([COM_QUERY]) and data[HEADER + 1 :] == b"COMMIT"
+def is_statement(packet: bytes) -> bool:
+    """Whether a client's packet is a new command, and that a statement as text."""
+    return packet[3] == 0 and packet[HEADER] == COM_QUERY
+
+
+def statement_of(packet: bytes) -> str:
+    """The statement in a packet."""
+    return packet[HEADER + 1 :].decode(errors="replace")
+
+
+def statement_packet(statement: str) -> bytes:
+    """A packet with a statement."""
+    payload = bytes([COM_QUERY]) + statement.encode()
+    return struct.pack("<I", len(payload)) + payload
+
+
+def _read_packet(source: socket.socket) -> bytes:
+    data = source.recv(BUFFER)
+    while data and (len(data) < HEADER or len(data) < _length(data, 0)):
+        more = source.recv(BUFFER)
+        if not more:
+            return b""
+        data += more
+    return data
+
+
+def _length(data: bytes, start: int) -> int:
+    """Of the packet that begins there, with its header."""
+    return HEADER + int.from_bytes(data[start : start + 3], "little")
+
+
+def _thread_id(greeting: bytes) -> int:
+    """In the server's first packet it comes after the version's text; 0 if it refuses us."""
+    end = greeting.find(0, HEADER + 1) + 1
+    if len(greeting) < end + 4 or greeting[HEADER] == ERR:
+        return 0
+    return int(struct.unpack_from("<I", greeting, end)[0])

@@ -1,41 +1,30 @@
-"""What comes between: a connection that breaks, a deadlock, a process killed, a rival.
+"""What comes between: a fault of the connection or the server, a process killed, a rival.
 
-Connections to MySQL are real. They are kept for the next transaction, as opening one costs more
-than most transactions do, and they count the statements that pass, so that one of them can fail.
+Connections to MySQL are real and go by way of a proxy, which plays :mod:`tests.properties.faults`.
+They are kept for the next transaction, as opening one costs more than most transactions do.
 """
 
-from collections.abc import Callable
+import select
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import StrEnum
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import pymysql
-from pymysql.constants import CR, ER
+from pymysql.constants import SERVER_STATUS
+
+from tally.errors import TallyError
+from tally.settings import MySQLSettings
+from tests.properties.faults import Fault, Faults
+from tests.proxy import Proxy
 
 if TYPE_CHECKING:
+    import pymysql
+
     from tests.properties.operations import Operation
 
-
-class Break(StrEnum):
-    """How a transaction fails."""
-
-    CONNECTION = "the connection breaks at a statement"
-    DEADLOCK = "MySQL rolls the transaction back at a statement"
-    BEFORE_COMMIT = "the connection breaks, COMMIT never arrived"
-    AFTER_COMMIT = "the connection breaks, COMMIT was applied"
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """The ``after``-th statement, or COMMIT, fails."""
-
-    after: int
-    how: Break
-
-    @property
-    def at_commit(self) -> bool:
-        """Whether COMMITs are counted, not statements."""
-        return self.how in {Break.BEFORE_COMMIT, Break.AFTER_COMMIT}
+_READ_ONLY_TRANSACTION = 0x2000  # of the server's status flags; PyMySQL has no name for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +37,9 @@ class Rival:
 
 Disturbance = Fault | Rival
 
+Way = tuple[int, bool]
+"""How a connection was opened: its lock wait time-out, and whether past the proxy."""
+
 
 class Killed(BaseException):
     """The process is gone: nothing that would tidy up runs."""
@@ -59,96 +51,130 @@ class Wire:
 
     open_real: Callable[..., "pymysql.Connection[Any]"]
     """:func:`tally.mysql._connect`."""
-    do: Callable[["Operation"], None]
-    """What a rival does."""
-    fault: Fault | None = None
+    proxy: Proxy
+    """By way of which they go."""
+    faults: Faults
     rival: Rival | None = None
-    fired: dict[str, int] = field(default_factory=dict)
-    """How often each kind of disturbance has come."""
-    _idle: list["pymysql.Connection[Any]"] = field(default_factory=list)
-    _writing: int = 0
-    _seen: int = 0
+    rival_came: bool = False
+    """In this operation."""
+    skew: timedelta = timedelta(0)
+    """How wrong the clock is."""
+    _is_direct: bool = False
+    _idle: dict[Way, list["pymysql.Connection[Any]"]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    _lent: dict["pymysql.Connection[Any]", Way] = field(default_factory=dict)
     _gaps: int = 0
+
+    @property
+    def came(self) -> Counter[str]:
+        """How often each kind of disturbance has come."""
+        return self.faults.came
 
     def disturb(self, disturbance: Disturbance | None) -> None:
         """What the next operation has to bear; None for nothing."""
-        self._seen = self._gaps = 0
-        self.fault = disturbance if isinstance(disturbance, Fault) else None
+        self.faults.arm(disturbance if isinstance(disturbance, Fault) else None)
         self.rival = disturbance if isinstance(disturbance, Rival) else None
+        self._gaps = 0
+        self.rival_came = False
 
-    def connect(self, settings: Any, **_: Any) -> "pymysql.Connection[Any]":
+    def calm(self) -> None:
+        """The operation has ended."""
+        self.rival = None
+        self.faults.disarm()
+
+    def explain(self, error: TallyError) -> bool:
+        """Whether something that has come explains an error."""
+        return self.faults.explain(error)
+
+    def connect(self, settings: MySQLSettings, **_: Any) -> "pymysql.Connection[Any]":
         """In place of :func:`tally.mysql._connect`."""
+        self._check_alive()
         self.gap()
-        if self._idle:
-            return self._idle.pop()
-        connection = self.open_real(settings)
-        query, commit = connection.query, connection.commit
-
-        def counted_query(sql: Any, unbuffered: bool = False) -> int:
-            self._statement(connection)
-            self._writing += str(sql).startswith("start transaction read write")
-            return int(query(sql, unbuffered))
-
-        def counted_commit() -> None:
-            self._commit(connection, commit)
-
-        connection.query = counted_query  # type: ignore[method-assign]
-        connection.commit = counted_commit  # type: ignore[method-assign]
+        way = (settings.lock_wait_timeout_s, self._is_direct)
+        connection = self._take_idle(way) or self._open(settings)
+        self._lent[connection] = way
         return connection
+
+    @contextmanager
+    def past_the_proxy(self) -> Iterator[None]:
+        """What only looks has no faults to meet, and is spared the way there."""
+        self._is_direct = True
+        try:
+            yield
+        finally:
+            self._is_direct = False
+
+    def _take_idle(self, way: Way) -> "pymysql.Connection[Any] | None":
+        """One that the server has not closed meanwhile."""
+        idle = self._idle[way]
+        while idle:
+            connection = idle.pop()
+            if not select.select([connection._sock], [], [], 0)[0]:  # type: ignore[attr-defined]
+                return connection
+            connection.close()
+        return None
+
+    def _open(self, settings: MySQLSettings) -> "pymysql.Connection[Any]":
+        if self._is_direct:
+            return self.open_real(settings)
+        try:
+            connection = self.open_real(settings.model_copy(update={"port": self.proxy.port}))
+        except TallyError:
+            self._check_alive()
+            raise
+        lose: Callable[[], None] = connection._force_close  # type: ignore[attr-defined]
+
+        def lost() -> None:
+            lose()
+            self._check_alive()
+
+        # Called when the server's end is gone: a process that was killed never learns of it.
+        connection._force_close = lost  # type: ignore[attr-defined]
+        return connection
+
+    def _check_alive(self) -> None:
+        if self.faults.killed:
+            raise Killed
 
     def close(self, connection: "pymysql.Connection[Any]") -> None:
         """In place of :func:`tally.mysql._close`."""
-        self._writing = 0
-        if connection.open:
-            connection.rollback()
-            self._idle.append(connection)
+        way = self._lent.pop(connection)
+        if not connection.open:
+            return
+        if _status(connection) & SERVER_STATUS.SERVER_STATUS_IN_TRANS:
+            connection.close()  # it never said how the transaction ended
+        else:
+            self._idle[way].append(connection)
 
     def close_all(self) -> None:
-        """At the end."""
-        while self._idle:
-            self._idle.pop().close()
+        """At the end; raise if the server still has one of them then."""
+        for idle in self._idle.values():
+            while idle:
+                idle.pop().close()
+        self.faults.wait_until_gone(self.proxy.sessions)
+        self.faults.check_transactions(self.proxy.sessions)
 
     def gap(self) -> None:
         """A moment at which the code under test holds no lock: here a rival comes."""
         rival = self.rival
-        if rival is None or self._writing:
+        if rival is None or any(map(_is_writing, self._lent)):
             return
         self._gaps += 1
         if self._gaps == rival.after:
             self.rival = None
-            self._count("rival")
-            self.do(rival.does)
+            self.rival_came = True
+            self.came["RIVAL"] += 1
+            self.faults.do(rival.does)
 
-    def _statement(self, connection: "pymysql.Connection[Any]") -> None:
-        fault = self.fault
-        if fault is None or fault.at_commit:
-            return
-        self._seen += 1
-        if self._seen == fault.after:
-            self.fault = None
-            self._count(fault.how.name)
-            if fault.how is Break.CONNECTION:
-                self._break(connection)
-            connection.rollback()
-            raise pymysql.err.OperationalError(ER.LOCK_DEADLOCK, "Deadlock found")
 
-    def _commit(self, connection: "pymysql.Connection[Any]", really: Callable[[], None]) -> None:
-        fault = self.fault
-        if fault is not None and fault.at_commit:
-            self._seen += 1
-            if self._seen == fault.after:
-                self.fault = None
-                self._count(fault.how.name)
-                if fault.how is Break.AFTER_COMMIT:
-                    really()
-                self._break(connection)
-        really()
+def _status(connection: "pymysql.Connection[Any]") -> int:
+    """The flags that the server's last answer had."""
+    return int(connection.server_status)  # type: ignore[attr-defined]
 
-    def _break(self, connection: "pymysql.Connection[Any]") -> None:
-        # The server would roll back by itself, but some time later.
-        connection.rollback()
-        connection.close()
-        raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, "Lost connection (a test)")
 
-    def _count(self, what: str) -> None:
-        self.fired[what] = self.fired.get(what, 0) + 1
+def _is_writing(connection: "pymysql.Connection[Any]") -> bool:
+    status = _status(connection)
+    return bool(
+        status & SERVER_STATUS.SERVER_STATUS_IN_TRANS and not status & _READ_ONLY_TRANSACTION
+    )

@@ -1,13 +1,17 @@
 """The state machine: which sequences there are, and what is checked at each step's end."""
 
+from collections.abc import Callable
+
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.properties import operations as op
-from tests.properties.disturbance import Break, Disturbance, Fault, Rival
+from tests.properties.disturbance import Disturbance, Rival
+from tests.properties.faults import PROFILES, SLOW, Fault, FaultKind, is_commit
 from tests.properties.kafka_model import LEVELS, Kind
 from tests.properties.oracle import Oracle
-from tests.properties.pipeline import TOPIC, PipelineUnderTest
+from tests.properties.pipeline import PipelineUnderTest
+from tests.properties.rest import come_to_rest
 
 # Choosing is what a number is for; larger ones shrink to these.
 NUMBER = st.integers(0, 5)
@@ -74,13 +78,48 @@ BUSY: st.SearchStrategy[op.Operation] = st.one_of(
     st.builds(op.GoOn, NUMBER),
 )
 
+# What a process that stands still wakes up after.
+SUCCESSORS = st.lists(
+    st.sampled_from([op.Age(), op.Plan(), op.RunMinute(), op.RunReplay(0), op.RunReplayBatch(0)]),
+    min_size=1,
+    max_size=5,
+).map(tuple)
+
+
+ACCOMPANIED = (FaultKind.PAUSED, FaultKind.PAUSED_AND_LOST, FaultKind.CLOCK_MOVED)
+
+
+def kinds(meets: Callable[[Callable[[str], bool]], bool]) -> st.SearchStrategy[FaultKind]:
+    """Kinds by where they can come; those that take their time are left to the campaign."""
+    quick = [kind for kind in FaultKind if kind not in {*SLOW, *ACCOMPANIED}]
+    return st.sampled_from([kind for kind in quick if meets(PROFILES[kind].meets)])
+
+
 DISTURBANCES: st.SearchStrategy[Disturbance | None] = st.one_of(
     st.none(),
     st.none(),
-    st.builds(Fault, st.integers(1, 25), st.sampled_from([Break.CONNECTION, Break.DEADLOCK])),
-    st.builds(Fault, st.integers(1, 3), st.sampled_from([Break.BEFORE_COMMIT, Break.AFTER_COMMIT])),
+    st.builds(Fault, st.integers(1, 3), kinds(lambda meets: meets is is_commit)),
+    st.builds(Fault, st.integers(1, 25), kinds(lambda meets: meets("COMMIT"))),
+    st.builds(Fault, st.integers(1, 8), kinds(lambda meets: not meets("COMMIT"))),
+    st.builds(Fault, st.integers(1, 6), st.just(FaultKind.PAUSED), SUCCESSORS),
+    st.builds(Fault, st.integers(1, 25), st.just(FaultKind.PAUSED_AND_LOST), SUCCESSORS),
+    st.builds(
+        Fault,
+        st.integers(1, 25),
+        st.just(FaultKind.CLOCK_MOVED),
+        st.tuples(st.builds(op.SetClock, st.integers(-72, 72))),
+    ),
+    st.builds(Rival, st.integers(1, 8), BUSY),
     st.builds(Rival, st.integers(1, 8), BUSY),
 )
+
+
+def is_alone(disturbance: Disturbance | None) -> bool:
+    """Whether nobody else does anything meanwhile."""
+    pauses = {FaultKind.PAUSED, FaultKind.PAUSED_AND_LOST}
+    return disturbance is None or (
+        isinstance(disturbance, Fault) and disturbance.kind not in pauses
+    )
 
 
 class Machine(RuleBasedStateMachine):
@@ -249,7 +288,7 @@ class Machine(RuleBasedStateMachine):
         """Any of them, in any order of their batches."""
         self.pipeline.do(what, disturbance)
 
-    @rule(disturbance=DISTURBANCES.filter(lambda d: not isinstance(d, Rival)))
+    @rule(disturbance=DISTURBANCES.filter(is_alone))
     def prune(self, disturbance: Disturbance | None) -> None:
         """No rival: what it commits and this folds, the oracle would never have seen live."""
         self.pipeline.do(op.Prune(), disturbance)
@@ -259,71 +298,3 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Whatever has happened: people decide what is open, and then all of it can be counted."""
         come_to_rest(self.pipeline, self.oracle)
-
-
-def come_to_rest(pipeline: PipelineUnderTest, oracle: Oracle) -> None:
-    """Count what is left, end the replays, and let the late workers come too late."""
-    pipeline.kafka.stale.clear()
-    pipeline.configure(limit=1000)
-    pipeline.do(op.Age())
-    if TOPIC not in pipeline.kafka.topics:
-        if not pipeline.kafka.lives:
-            return
-        pipeline.do(op.BringBack(0))
-    for _ in range(20):
-        if _is_at_rest(pipeline):
-            break
-        pipeline.do(op.Plan())
-        pipeline.do(op.RunMinute())
-        pipeline.do(op.Accept(None))
-        _adopt_if_changed(pipeline)
-    else:
-        raise AssertionError("the pipeline is stuck")
-    oracle.check()
-    _end_replays(pipeline)
-    oracle.check()
-    late = [pipeline.go_on(worker) for worker in pipeline.workers]
-    assert not any(late), "a worker that came too late has committed"
-    oracle.check()
-
-
-def _is_at_rest(pipeline: PipelineUnderTest) -> bool:
-    """Counted up to the end everywhere, and nothing to be decided."""
-    life = pipeline.kafka.topics[TOPIC]
-    rows = pipeline.rows(
-        "select o.partition_id, o.next_offset, exists (select 1 from lost_range l"
-        "   where l.incarnation_id = o.incarnation_id and l.partition_id = o.partition_id"
-        "   and l.state = 'open') as is_open"
-        " from partition_offset o join topic_incarnation i using (incarnation_id)"
-        " where i.pipeline = %s and i.state = 'current' and i.topic_id = %s and i.cluster_id = %s",
-        (pipeline.name, life.topic_id, life.cluster_id),
-    )
-    stands = {row["partition_id"]: row["next_offset"] for row in rows if not row["is_open"]}
-    open_ = pipeline.rows(
-        "select 1 from batch where pipeline = %s and kind = 'ingest' and state = 'planned'",
-        (pipeline.name,),
-    )
-    return not open_ and all(
-        stands.get(number, -1) >= log.end for number, log in enumerate(life.logs)
-    )
-
-
-def _adopt_if_changed(pipeline: PipelineUnderTest) -> None:
-    life = pipeline.kafka.topics[TOPIC]
-    rows = pipeline.rows(
-        "select topic_id, cluster_id from topic_incarnation"
-        " where pipeline = %s and state = 'current'",
-        (pipeline.name,),
-    )
-    if rows and rows != [{"topic_id": life.topic_id, "cluster_id": life.cluster_id}]:
-        pipeline.do(op.Adopt("earliest"))
-
-
-def _end_replays(pipeline: PipelineUnderTest) -> None:
-    """Each is counted to its end, unless Kafka no longer serves what it needs."""
-    open_ = pipeline.rows(
-        "select replay_id from replay where pipeline = %s and state = 'open' order by replay_id",
-        (pipeline.name,),
-    )
-    for row in open_:
-        pipeline.end_replay(row["replay_id"])

@@ -147,6 +147,13 @@ class Age:
 
 
 @dataclass(frozen=True, slots=True)
+class SetClock:
+    """From now on the clock is wrong by so many hours."""
+
+    hours: int
+
+
+@dataclass(frozen=True, slots=True)
 class Abandon:
     """A person gives a batch up."""
 
@@ -270,6 +277,7 @@ Operation = (
     | GoOn
     | Kill
     | Age
+    | SetClock
     | Abandon
     | Accept
     | Adopt

@@ -12,9 +12,9 @@ from tally.mysql import transaction
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance, Rival
 from tests.properties.kafka_model import Kind
-from tests.properties.machine import come_to_rest
 from tests.properties.oracle import Oracle
 from tests.properties.pipeline import PipelineUnderTest
+from tests.properties.rest import come_to_rest
 
 pytestmark = [pytest.mark.stack]
 

@@ -1,0 +1,477 @@
+"""Faults of a connection to MySQL, played on real ones by the proxy in front of the server.
+
+What is broken is really broken: sockets are cut, sessions are killed, the server is read-only. Only
+errors that a small server cannot be brought to give, such as a full disk, are given in its place,
+with a statement that it never gets.
+"""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from pymysql.constants import ER
+
+from tally.errors import (
+    MySQLUnavailableError,
+    OutcomeUnknownError,
+    StatementError,
+    TallyError,
+    TransactionRetryError,
+)
+from tests.proxy import Session, statement_of
+
+if TYPE_CHECKING:
+    import pymysql
+
+    from tests.properties.operations import Operation
+
+
+class FaultKind(StrEnum):
+    """What happens at a statement."""
+
+    STATEMENT_LOST = "the statement never arrives, and the connection is cut"
+    ANSWER_LOST = "the statement is executed, its answer is lost, and the connection is cut"
+    PACKET_CUT = "half of the statement's packet arrives, then the connection is cut"
+    COMMIT_LOST = "COMMIT never arrives, and the connection is cut"
+    COMMIT_ANSWER_LOST = "COMMIT is applied, its answer is lost, and the connection is cut"
+    DEADLOCK = "the server rolls the transaction back, as a deadlock's victim"
+    LOCK_TIMEOUT = "the statement alone is refused, as after too long a wait for a lock"
+    LOCK_HELD = "another session really holds a lock that the statement needs, for too long"
+    SESSION_KILLED = "somebody ends the session with KILL CONNECTION"
+    QUERY_KILLED = "the statement alone is refused, as by KILL QUERY"
+    READ_ONLY = "the server becomes read-only, until the operation has ended"
+    DISK_FULL = "the server's disk is full"
+    TABLE_FULL = "the table's file is full"
+    PACKET_TOO_LARGE = "the packet is too large, and the server cuts the connection"
+    SHUTTING_DOWN = "the server says that it shuts down, and cuts the connection"
+    AUTOCOMMIT_ON = "the session has autocommit on when its transaction begins"
+    TABLE_ALTERED = "somebody alters the result table between two transactions"
+    KILLED_BEFORE = "the process is killed, the statement never arrives"
+    KILLED_AFTER = "the process is killed, the statement is executed"
+    PAUSED = "the process stands still between two transactions, and others go on"
+    PAUSED_AND_LOST = "the process stands still, its session is ended for that, others go on"
+    CLOCK_MOVED = "from here on the clock goes wrong by hours or days"
+    SERVER_KILLED = "the server is killed, and started again"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something happens at the ``after``-th statement that the kind can meet."""
+
+    after: int
+    kind: FaultKind
+    then: tuple["Operation", ...] = ()
+    """What others do while the process stands still, or what happens besides."""
+    again: "Fault | None" = None
+    """Another one, later in the same operation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """A fault that has come."""
+
+    kind: FaultKind
+    statement: str
+
+
+def is_write(statement: str) -> bool:
+    """Whether it changes rows."""
+    return statement.lstrip().startswith(("insert", "update", "delete"))
+
+
+def is_locking(statement: str) -> bool:
+    """Whether it takes locks."""
+    return is_write(statement) or statement.endswith("for update")
+
+
+def is_commit(statement: str) -> bool:
+    """Whether it ends a transaction for good."""
+    return statement == "COMMIT"
+
+
+def is_beginning(statement: str) -> bool:
+    """Whether it is a transaction's first statement: the process holds no lock before it."""
+    return statement.startswith("set session transaction isolation level")
+
+
+def is_start(statement: str) -> bool:
+    """Whether the transaction begins here."""
+    return statement.startswith("start transaction")
+
+
+def is_work(statement: str) -> bool:
+    """Whether it is one of a transaction's own statements, COMMIT among them."""
+    return is_locking(statement) or is_commit(statement) or statement.lstrip().startswith("select")
+
+
+def any_statement(_: str) -> bool:
+    """Whatever it is."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Where a kind of fault can come, and what it explains."""
+
+    meets: Callable[[str], bool]
+    explains: tuple[type[TallyError], ...] = ()
+
+
+_CUT: Final = (MySQLUnavailableError, OutcomeUnknownError)
+
+PROFILES: Final[dict[FaultKind, Profile]] = {
+    FaultKind.STATEMENT_LOST: Profile(any_statement, _CUT),
+    FaultKind.ANSWER_LOST: Profile(any_statement, _CUT),
+    FaultKind.PACKET_CUT: Profile(any_statement, _CUT),
+    FaultKind.COMMIT_LOST: Profile(is_commit, _CUT),
+    FaultKind.COMMIT_ANSWER_LOST: Profile(is_commit, _CUT),
+    FaultKind.DEADLOCK: Profile(
+        lambda s: is_locking(s) or is_commit(s),
+        (TransactionRetryError,),
+    ),
+    FaultKind.LOCK_TIMEOUT: Profile(is_locking, (TransactionRetryError,)),
+    FaultKind.LOCK_HELD: Profile(is_locking, (TransactionRetryError,)),
+    FaultKind.SESSION_KILLED: Profile(any_statement, _CUT),
+    FaultKind.QUERY_KILLED: Profile(is_work, _CUT),
+    FaultKind.READ_ONLY: Profile(any_statement, _CUT),
+    FaultKind.DISK_FULL: Profile(lambda s: is_write(s) or is_commit(s), (StatementError,)),
+    FaultKind.TABLE_FULL: Profile(is_write, (StatementError,)),
+    FaultKind.PACKET_TOO_LARGE: Profile(is_write, (StatementError,)),
+    FaultKind.SHUTTING_DOWN: Profile(any_statement, _CUT),
+    FaultKind.AUTOCOMMIT_ON: Profile(is_start),
+    FaultKind.TABLE_ALTERED: Profile(is_beginning),
+    FaultKind.KILLED_BEFORE: Profile(any_statement),
+    FaultKind.KILLED_AFTER: Profile(any_statement),
+    FaultKind.PAUSED: Profile(is_beginning),
+    FaultKind.PAUSED_AND_LOST: Profile(any_statement, _CUT),
+    FaultKind.CLOCK_MOVED: Profile(any_statement),
+    FaultKind.SERVER_KILLED: Profile(any_statement, _CUT),
+}
+
+GONE_TIMEOUT_S: Final = 30.0
+
+# innodb_trx is a copy that is not made anew while it is asked for more often than each 0.1 s.
+TRX_CACHE_S: Final = 0.2
+
+# Each of these takes a second or more.
+SLOW: Final = (FaultKind.LOCK_HELD, FaultKind.SERVER_KILLED)
+
+# What the server would say, and whether the connection goes on after it.
+_REFUSALS: Final[dict[FaultKind, tuple[int, str, bool]]] = {
+    FaultKind.LOCK_TIMEOUT: (ER.LOCK_WAIT_TIMEOUT, "Lock wait timeout exceeded", True),
+    FaultKind.QUERY_KILLED: (ER.QUERY_INTERRUPTED, "Query execution was interrupted", True),
+    FaultKind.DISK_FULL: (ER.DISK_FULL, "Disk full", True),
+    FaultKind.TABLE_FULL: (ER.RECORD_FILE_FULL, "The table is full", True),
+    FaultKind.PACKET_TOO_LARGE: (ER.NET_PACKET_TOO_LARGE, "Got a packet bigger than", False),
+    FaultKind.SHUTTING_DOWN: (ER.SERVER_SHUTDOWN, "Server shutdown in progress", False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What the client sees of a fault."""
+
+    say: Callable[[], None]
+    """To the client, or to the server for it."""
+    goes_on: bool
+    """Whether the connection does; else it is cut."""
+
+
+CUT: Final = End(lambda: None, goes_on=False)
+
+
+@dataclass(slots=True)
+class Faults:
+    """Looks at each statement that passes the proxy, and lets one fault come when it is armed."""
+
+    open_root: Callable[[], "pymysql.Connection[Any]"]
+    """Opens a connection that may do everything, not by way of the proxy; it autocommits."""
+    name: str
+    """The pipeline, and its result table."""
+    do: Callable[["Operation"], object]
+    """What others do meanwhile, and what happens besides."""
+    restart: Callable[[], None] | None = None
+    """Kills the server and starts it again."""
+    armed: Fault | None = None
+    fired: list[Fired] = field(default_factory=list)
+    """What came in this operation."""
+    came: Counter[str] = field(default_factory=Counter)
+    """How often each kind has come in all."""
+    killed: bool = False
+    """Whether the process under test is dead."""
+    failure: BaseException | None = None
+    """What went wrong while a fault was played."""
+    seen: list[str] | None = None
+    """Statements of the operation so far, where somebody wants to know them."""
+    _met: int = 0
+    _gone: list[int] = field(default_factory=list)
+    _is_read_only: bool = False
+    _alterations: int = 0
+    _root: "pymysql.Connection[Any] | None" = None
+
+    def arm(self, fault: Fault | None) -> None:
+        """What the next operation has to bear; None for nothing."""
+        self.armed, self._met = fault, 0
+        self.fired.clear()
+        self.killed = False
+
+    def disarm(self) -> None:
+        """The operation has ended: what it left on the server ends, too.
+
+        Raises:
+            BaseException: What went wrong while a fault was played.
+        """
+        self.armed = None
+        self.killed = False
+        if self._is_read_only:
+            self.make_writable()
+        self.wait_until_gone(self._gone)
+        self._gone.clear()
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
+
+    def make_writable(self) -> None:
+        """The server takes statements of others than its root again."""
+        self.as_root("set global super_read_only = 0")
+        self.as_root("set global read_only = 0")
+        self._is_read_only = False
+
+    def forget_root(self) -> None:
+        """Close the connection that may do everything; the next one is opened when it is needed."""
+        if self._root is not None:
+            self._root.close()
+            self._root = None
+
+    def explain(self, error: TallyError) -> bool:
+        """Whether something that came explains an error."""
+        return any(isinstance(error, PROFILES[fired.kind].explains) for fired in self.fired)
+
+    def look(self, session: Session, packet: bytes) -> bool:
+        """At a statement; see :data:`tests.proxy.Look`."""
+        if self.armed is None and self.seen is None:
+            session.server.sendall(packet)
+            return True
+        statement = statement_of(packet)
+        if self.seen is not None:
+            self.seen.append(statement)
+        fault = self.armed
+        if fault is None or not PROFILES[fault.kind].meets(statement):
+            session.server.sendall(packet)
+            return True
+        self._met += 1
+        if self._met < fault.after:
+            session.server.sendall(packet)
+            return True
+        return self._fire(fault, session, packet)
+
+    def _fire(self, fault: Fault, session: Session, packet: bytes) -> bool:
+        self.armed, self._met = None, 0
+        seen, self.seen = self.seen, None
+        self.fired.append(Fired(fault.kind, statement_of(packet)))
+        try:
+            end = self._play(fault, session, packet)
+        except BaseException as error:  # noqa: BLE001 - raised where the operation ends
+            self.failure = error
+            end = CUT
+        self.seen = seen
+        if not end.goes_on:
+            self._gone.append(session.thread_id)
+        if self.fired and self.armed is None:
+            self.came[fault.kind.name] += 1
+            self.armed = fault.again
+        # The last thing here: it lets the client go on.
+        end.say()
+        return end.goes_on
+
+    def _play(self, fault: Fault, session: Session, packet: bytes) -> End:
+        """Let it happen, up to what the client sees of it."""
+        kind = fault.kind
+        if kind in _REFUSALS:
+            number, words, goes_on = _REFUSALS[kind]
+            return End(partial(session.refuse, number, f"{words} (a test)"), goes_on=goes_on)
+        if kind is FaultKind.LOCK_HELD:
+            return self._hold_lock(fault, session, packet)
+        if kind in _CUTS:
+            return _CUTS[kind](self, fault, session, packet)
+        _BEFORES[kind](self, fault, session)
+        return End(partial(session.server.sendall, packet), goes_on=True)
+
+    # --- the connection ends
+
+    def _lose(self, _: Fault, __: Session, ___: bytes) -> End:
+        return CUT
+
+    def _lose_answer(self, _: Fault, session: Session, packet: bytes) -> End:
+        session.ask(packet)
+        return CUT
+
+    def _lose_half(self, _: Fault, session: Session, packet: bytes) -> End:
+        session.server.sendall(packet[: len(packet) // 2])
+        return CUT
+
+    def _kill_before(self, _: Fault, __: Session, ___: bytes) -> End:
+        self.killed = True
+        return CUT
+
+    def _kill_after(self, _: Fault, session: Session, packet: bytes) -> End:
+        session.ask(packet)
+        self.killed = True
+        return CUT
+
+    def _kill_session(self, _: Fault, session: Session, __: bytes) -> End:
+        self.as_root(f"kill connection {session.thread_id}")
+        # What the server still says is the answer to the statement that it never saw.
+        words = b""
+        with suppress(OSError):
+            while data := session.server.recv(4096):
+                words += data
+        return End(partial(session.client.sendall, words), goes_on=False)
+
+    def _pause_and_lose(self, fault: Fault, session: Session, packet: bytes) -> End:
+        end = self._kill_session(fault, session, packet)
+        self._do_all(fault)
+        return end
+
+    def _kill_server(self, _: Fault, __: Session, ___: bytes) -> End:
+        assert self.restart is not None, "nobody said how to restart the server"
+        self.restart()
+        self._gone.clear()
+        return CUT
+
+    # --- something happens before the statement, which then goes its way
+
+    def _do_all(self, fault: Fault) -> None:
+        for operation in fault.then:
+            self.do(operation)
+
+    def _pause(self, fault: Fault, _: Session) -> None:
+        self._do_all(fault)
+
+    def _make_read_only(self, _: Fault, __: Session) -> None:
+        self.as_root("set global super_read_only = 1")
+        self._is_read_only = True
+
+    def _turn_autocommit_on(self, _: Fault, session: Session) -> None:
+        session.execute("set autocommit = 1")
+
+    def _alter_table(self, _: Fault, __: Session) -> None:
+        table = f"tally.`{self.name}`"
+        ways = (
+            [f"alter table {table} comment = 'altered {self._alterations}'"],
+            [
+                f"alter table {table} add index seen (log_count)",
+                f"alter table {table} drop index seen",
+            ],
+            [f"analyze table {table}"],
+            [f"alter table {table} engine = InnoDB"],
+        )
+        for statement in ways[self._alterations % len(ways)]:
+            self.as_root(statement)
+        self._alterations += 1
+
+    # --- a lock
+
+    def _deadlock(self, _: Fault, session: Session, __: bytes) -> End:
+        session.execute("rollback")
+        words = "Deadlock found (a test)"
+        return End(partial(session.refuse, ER.LOCK_DEADLOCK, words), goes_on=True)
+
+    def _hold_lock(self, fault: Fault, session: Session, packet: bytes) -> End:
+        """Hold all rows that are free; it has not fired unless the statement waits for one."""
+        locker = self.open_root()
+        locker.autocommit(False)
+        try:
+            with locker.cursor() as cursor:
+                cursor.execute("set transaction isolation level read committed")
+                for table in ("pipeline", "batch"):
+                    cursor.execute(
+                        f"select 1 from tally.{table} where pipeline = %s for update skip locked",
+                        (self.name,),
+                    )
+            session.execute("set session innodb_lock_wait_timeout = 1")
+            answer = session.ask(packet)
+            session.execute("set session innodb_lock_wait_timeout = 20")
+        finally:
+            locker.rollback()
+            locker.close()
+        if answer.error != ER.LOCK_WAIT_TIMEOUT:
+            self.fired.pop()
+            self.armed, self._met = fault, fault.after
+        return End(partial(session.client.sendall, answer.data), goes_on=True)
+
+    # --- as the server's root
+
+    def as_root(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """What the server says to its root."""
+        if self._root is None:
+            self._root = self.open_root()
+        with self._root.cursor() as cursor:
+            cursor.execute(statement, parameters)
+            return list(cursor.fetchall())
+
+    def wait_until_gone(self, sessions: Collection[int]) -> None:
+        """Until the server has rolled back what it lost the client of: it does so in a moment.
+
+        A session is listed until its transaction is rolled back.
+
+        Raises:
+            AssertionError: It still has one of the sessions.
+        """
+        deadline = time.monotonic() + GONE_TIMEOUT_S
+        listed = "select * from information_schema.processlist where id in %s"
+        while sessions and (left := self.as_root(listed, [tuple(sessions)])):
+            assert time.monotonic() < deadline, f"left on the server: {left}"
+
+    def check_transactions(self, sessions: Collection[int]) -> None:
+        """No transaction of theirs is left.
+
+        Raises:
+            AssertionError: One is.
+        """
+        open_ = "select * from information_schema.innodb_trx where trx_mysql_thread_id in %s"
+        if not sessions or not self.as_root(open_, [tuple(sessions)]):
+            return
+        time.sleep(TRX_CACHE_S)
+        left = self.as_root(open_, [tuple(sessions)])
+        assert not left, f"left on the server: {left}"
+
+
+_CUTS: Final[dict[FaultKind, Callable[[Faults, Fault, Session, bytes], End]]] = {
+    FaultKind.STATEMENT_LOST: Faults._lose,
+    FaultKind.ANSWER_LOST: Faults._lose_answer,
+    FaultKind.PACKET_CUT: Faults._lose_half,
+    FaultKind.COMMIT_LOST: Faults._lose,
+    FaultKind.COMMIT_ANSWER_LOST: Faults._lose_answer,
+    FaultKind.DEADLOCK: Faults._deadlock,
+    FaultKind.SESSION_KILLED: Faults._kill_session,
+    FaultKind.KILLED_BEFORE: Faults._kill_before,
+    FaultKind.KILLED_AFTER: Faults._kill_after,
+    FaultKind.PAUSED_AND_LOST: Faults._pause_and_lose,
+    FaultKind.SERVER_KILLED: Faults._kill_server,
+}
+
+_BEFORES: Final[dict[FaultKind, Callable[[Faults, Fault, Session], None]]] = {
+    FaultKind.READ_ONLY: Faults._make_read_only,
+    FaultKind.AUTOCOMMIT_ON: Faults._turn_autocommit_on,
+    FaultKind.TABLE_ALTERED: Faults._alter_table,
+    FaultKind.PAUSED: Faults._pause,
+    FaultKind.CLOCK_MOVED: Faults._pause,
+}
+
+_TEXT: Final = r"(?:_binary)?'(?:[^'\\]|\\.|'')*'"
+_LITERAL: Final = re.compile(rf"{_TEXT}|-?\b\d[\d.e+]*\b")
+_LIST: Final = re.compile(
+    r"\((?:\?|null)(?:, ?(?:\?|null))*\)(?:,\s*\((?:[?, ]|null)*\))*", re.IGNORECASE
+)
+
+
+def normalised(statement: str) -> str:
+    """The statement without its values, on one line: what it is in the code."""
+    return _LIST.sub("(?)", _LITERAL.sub("?", " ".join(statement.split())))

@@ -1,0 +1,76 @@
+"""The end of a sequence: people decide what is open, and all of it can be counted."""
+
+from datetime import timedelta
+
+from tests.properties import operations as op
+from tests.properties.oracle import Oracle
+from tests.properties.pipeline import TOPIC, PipelineUnderTest
+
+
+def come_to_rest(pipeline: PipelineUnderTest, oracle: Oracle) -> None:
+    """Count what is left, end the replays, and let the late workers come too late."""
+    pipeline.kafka.stale.clear()
+    pipeline.wire.skew = timedelta(0)
+    pipeline.configure(limit=1000)
+    pipeline.do(op.Age())
+    if TOPIC not in pipeline.kafka.topics:
+        if not pipeline.kafka.lives:
+            return
+        pipeline.do(op.BringBack(0))
+    for _ in range(20):
+        if _is_at_rest(pipeline):
+            break
+        pipeline.do(op.Plan())
+        pipeline.do(op.RunMinute())
+        pipeline.do(op.Accept(None))
+        _adopt_if_changed(pipeline)
+    else:
+        raise AssertionError("the pipeline is stuck")
+    oracle.check()
+    _end_replays(pipeline)
+    oracle.check()
+    late = [pipeline.go_on(worker) for worker in pipeline.workers]
+    assert not any(late), "a worker that came too late has committed"
+    oracle.check()
+
+
+def _is_at_rest(pipeline: PipelineUnderTest) -> bool:
+    """Counted up to the end everywhere, and nothing to be decided."""
+    life = pipeline.kafka.topics[TOPIC]
+    rows = pipeline.rows(
+        "select o.partition_id, o.next_offset, exists (select 1 from lost_range l"
+        "   where l.incarnation_id = o.incarnation_id and l.partition_id = o.partition_id"
+        "   and l.state = 'open') as is_open"
+        " from partition_offset o join topic_incarnation i using (incarnation_id)"
+        " where i.pipeline = %s and i.state = 'current' and i.topic_id = %s and i.cluster_id = %s",
+        (pipeline.name, life.topic_id, life.cluster_id),
+    )
+    stands = {row["partition_id"]: row["next_offset"] for row in rows if not row["is_open"]}
+    open_ = pipeline.rows(
+        "select 1 from batch where pipeline = %s and kind = 'ingest' and state = 'planned'",
+        (pipeline.name,),
+    )
+    return not open_ and all(
+        stands.get(number, -1) >= log.end for number, log in enumerate(life.logs)
+    )
+
+
+def _adopt_if_changed(pipeline: PipelineUnderTest) -> None:
+    life = pipeline.kafka.topics[TOPIC]
+    rows = pipeline.rows(
+        "select topic_id, cluster_id from topic_incarnation"
+        " where pipeline = %s and state = 'current'",
+        (pipeline.name,),
+    )
+    if rows and rows != [{"topic_id": life.topic_id, "cluster_id": life.cluster_id}]:
+        pipeline.do(op.Adopt("earliest"))
+
+
+def _end_replays(pipeline: PipelineUnderTest) -> None:
+    """Each is counted to its end, unless Kafka no longer serves what it needs."""
+    open_ = pipeline.rows(
+        "select replay_id from replay where pipeline = %s and state = 'open' order by replay_id",
+        (pipeline.name,),
+    )
+    for row in open_:
+        pipeline.end_replay(row["replay_id"])
