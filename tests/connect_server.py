@@ -23,7 +23,6 @@ CONF = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": "0",
-    "spark.eventLog.enabled": "true",
     "spark.eventLog.compress": "false",
     "spark.eventLog.rolling.enabled": "false",
 }
@@ -51,16 +50,22 @@ class ConnectServer:
 
 
 @contextmanager
-def connect_server(folder: Path, jars: Path | None) -> Iterator[ConnectServer]:
+def connect_server(
+    folder: Path, jars: Path | None, *, record_events: bool = True
+) -> Iterator[ConnectServer]:
     """Start a server that asks for a token, and stop it at the end.
 
     Args:
         folder: For its log and its event log.
         jars: The folder of the connector; None for a server that does without.
+        record_events: Whether it writes the event log.
     """
     token = secrets.token_hex(8)
     (folder / "events").mkdir()
-    conf = CONF | {"spark.eventLog.dir": (folder / "events").as_uri()}
+    conf = CONF | {
+        "spark.eventLog.enabled": str(record_events).lower(),
+        "spark.eventLog.dir": (folder / "events").as_uri(),
+    }
     if jars is not None:
         conf["spark.driver.extraClassPath"] = f"{jars}/*"
     argv = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]"]

@@ -33,8 +33,7 @@ class AirflowApi:
         Raises:
             StackError: Airflow did not know the DAG in time; its import errors are in the message.
         """
-        token = self._ask("POST", "/auth/token", {}, username=self._user, password=self._password)
-        headers = {"Authorization": f"Bearer {token['access_token']}"}
+        headers = self._headers()
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -45,6 +44,19 @@ class AirflowApi:
                 time.sleep(PAUSE_S)
             else:
                 return
+
+    def ask(self, method: str, path: str, **body: Any) -> Any:
+        """One question, for instance ``GET /api/v2/dags``; the answer as JSON has it.
+
+        Raises:
+            HTTPError: Airflow refuses.
+            StackError: It does not answer.
+        """
+        return self._ask(method, path, self._headers(), **body)
+
+    def _headers(self) -> dict[str, str]:
+        token = self._ask("POST", "/auth/token", {}, username=self._user, password=self._password)
+        return {"Authorization": f"Bearer {token['access_token']}"}
 
     def _unknown(
         self, dag_id: str, headers: dict[str, str], error: urllib.error.HTTPError

@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from tally.errors import StackError
+from tally.settings import CONFIG_NAME, CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.stack.airflow_config import airflow_cfg, connections_json, passwords_json
 from tally.stack.credentials import Credentials
 from tally.stack.java import JAVA_ENVIRONMENT
@@ -119,8 +120,9 @@ class AirflowServer:
             "PYTHONUNBUFFERED": "1",
             # Process titles would overwrite the environment, by which its processes are found.
             "SPT_NOENV": "1",
-            "TALLY_CONFIG": str(self._layout.project / "tally.toml"),
-            "TALLY_SECRETS_FILE": str(self._layout.overlay),
+            CONFIG_VARIABLE: os.environ.get(CONFIG_VARIABLE)
+            or str(self._layout.project / CONFIG_NAME),
+            SECRETS_VARIABLE: str(self._layout.overlay),
         }
 
 

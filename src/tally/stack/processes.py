@@ -109,6 +109,11 @@ class Processes:
         process = _process(record.pid)
         return process if process and _is_ours(process, record) else None
 
+    def members(self, name: str) -> list[psutil.Process]:
+        """Every living process of ``name``, whoever its parent is by now."""
+        record = self.record(name)
+        return _members(record) if record else []
+
     def stop(self, name: str, *, timeout_s: float) -> bool:
         """End ``name`` and everything it started: SIGTERM, and SIGKILL after ``timeout_s``.
 

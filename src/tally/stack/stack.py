@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 from tally.errors import StackError
 from tally.stack.airflow_server import AirflowServer
 from tally.stack.credentials import Credentials
@@ -113,6 +115,10 @@ class Stack:
             return []
         with held(self.layout.lock, self._announce):
             return [part for part in reversed(ALL_PARTS) if part in parts and self._down(part)]
+
+    def members(self, part: Part) -> list[psutil.Process]:
+        """Every living process of ``part``; for tests."""
+        return self._processes.members(part)
 
     def kill(self, part: Part) -> None:
         """SIGKILL ``part`` and all that it started, as a power cut would; for tests."""

@@ -1,0 +1,379 @@
+"""What is done to the processes of a running system, and how it is undone."""
+
+import contextlib
+import random
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import psutil
+import pymysql
+
+from tally.stack.server import Part
+from tests.chaos.system import System
+
+POLL_S: Final = 0.02
+PATIENCE_S: Final = 6.0
+"""How long a victim is waited for."""
+
+
+class Role(StrEnum):
+    """Whom it can hit."""
+
+    JVM = "spark-submit's JVM"
+    PYTHON = "Python driver"
+    CLIENT = "tally run"
+    REPLAY = "tally replay"
+    TASK = "Airflow worker"
+    SCHEDULER = "Airflow scheduler"
+    CONNECT = "Spark Connect server"
+    BROKER = "Kafka broker"
+    MYSQL = "MySQL server"
+
+
+class NobodyThereError(Exception):
+    """No process of that role runs at the moment."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """One kind of fault."""
+
+    name: str
+    """For the report."""
+    weight: float
+    """How often it is chosen, compared with the others."""
+    strike: Callable[["Attacker"], None]
+    """Do it, and see to it that it is undone in time; NobodyThereError when there is no victim."""
+    needs_airflow: bool = False
+    """Whether its victims exist only where Airflow runs."""
+
+
+class Repairer:
+    """Does things later: wakes the paused, starts the killed again; none waits for another."""
+
+    def __init__(self) -> None:
+        self._hurry = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self.failures: list[str] = []
+
+    def later(self, seconds: float, what: Callable[[], None]) -> None:
+        """Do it after so many seconds."""
+        thread = threading.Thread(target=self._do, args=(seconds, what), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def finish(self) -> None:
+        """Do all that is left at once, and return when it is done."""
+        self._hurry.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _do(self, seconds: float, what: Callable[[], None]) -> None:
+        self._hurry.wait(seconds)
+        try:
+            what()
+        except Exception as error:  # noqa: BLE001 - told at the end; the others must be done
+            self.failures.append(repr(error))
+
+
+class Attacker:
+    """Finds victims, strikes, and leaves the rest to the repairer.
+
+    Args:
+        system: What is attacked.
+        seed: Of the choices.
+        repairer: Undoes things later.
+    """
+
+    def __init__(self, system: System, seed: int, repairer: Repairer) -> None:
+        self.system = system
+        self.random = random.Random(seed)
+        self.repairer = repairer
+
+    def wait_for_victim(self, fault: Fault) -> bool:
+        """Strike as soon as there is a victim; False when none has come."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            try:
+                fault.strike(self)
+            except (NobodyThereError, psutil.NoSuchProcess, pymysql.err.OperationalError):
+                time.sleep(POLL_S)
+            else:
+                return True
+        return False
+
+    def kill(self, role: Role) -> None:
+        """SIGKILL, and if it is a server it comes back some seconds later."""
+        victim = self._victim(role)
+        respawn = self._respawn(role)
+        victim.kill()
+        if respawn is not None:
+            self.repairer.later(self.random.uniform(0.2, 4), respawn)
+
+    def pause(self, role: Role, longest_s: float) -> None:
+        """SIGSTOP, and SIGCONT some seconds later."""
+        self._suspend(self._victim(role), longest_s)
+
+    def strike_inside_a_transaction(self, *, pause: bool) -> None:
+        """Hold the rows that a commit moves, hit whoever waits for them, and let go."""
+        with contextlib.closing(self.system.connect_as_root()) as holder:
+            holder.begin()
+            with holder.cursor() as cursor:
+                cursor.execute("set session innodb_lock_wait_timeout = 1")
+                cursor.execute("select next_offset from partition_offset for update")
+            victim = self._whoever_waits()
+            if pause:
+                self._suspend(victim, 20)
+            else:
+                victim.kill()
+            holder.rollback()
+
+    def cut_sessions(self) -> None:
+        """MySQL ends every session of Tally's."""
+        ended = 0
+        with (
+            contextlib.closing(self.system.connect_as_root()) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(
+                "select id from information_schema.processlist where user = %s",
+                (self.system.settings.mysql.user,),
+            )
+            for row in cursor.fetchall():
+                with contextlib.suppress(pymysql.err.OperationalError):  # it ended by itself
+                    cursor.execute("kill %s", (row["id"],))
+                    ended += 1
+        if not ended:
+            raise NobodyThereError
+
+    def make_read_only(self) -> None:
+        """MySQL refuses to write, as while it fails over."""
+        self._set_read_only(1)
+        self.repairer.later(self.random.uniform(0.5, 5), lambda: self._set_read_only(0))
+
+    def _set_read_only(self, value: int) -> None:
+        for tries_left in reversed(range(20)):
+            try:
+                with contextlib.closing(self.system.connect_as_root()) as connection:
+                    with connection.cursor() as cursor:
+                        cursor.execute("set global super_read_only = %s", (value,))
+                        cursor.execute("set global read_only = %s", (value,))
+                    return
+            except pymysql.err.OperationalError:
+                # Started again it is writable; until then nobody writes.
+                if value or not tries_left:
+                    raise
+                time.sleep(1)
+
+    def _suspend(self, victim: psutil.Process, longest_s: float) -> None:
+        victim.suspend()
+
+        def resume() -> None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                victim.resume()
+
+        self.repairer.later(self.random.uniform(0.3, longest_s), resume)
+
+    def _victim(self, role: Role) -> psutil.Process:
+        found = [p for p in _FINDERS[role](self.system) if _runs(p)]
+        if not found:
+            raise NobodyThereError
+        return self.random.choice(found)
+
+    def _whoever_waits(self) -> psutil.Process:
+        deadline = time.monotonic() + PATIENCE_S / 2
+        while time.monotonic() < deadline:
+            ports = {
+                int(row["host"].rsplit(":", 1)[1])
+                for row in self.system.rows(_WAITING)
+                if ":" in row["host"]
+            }
+            for connection in psutil.net_connections("tcp4"):
+                if connection.laddr.port in ports and connection.pid is not None:
+                    return psutil.Process(connection.pid)
+            time.sleep(POLL_S)
+        raise NobodyThereError
+
+    def _respawn(self, role: Role) -> Callable[[], None] | None:
+        stack = self.system.stack
+        if role is Role.BROKER:
+            return lambda: _up(stack.up, [Part.KAFKA])
+        if role is Role.MYSQL:
+            return lambda: _up(stack.up, [Part.MYSQL])
+        if role is Role.CONNECT:
+            return self.system.connect.start
+        if role is Role.SCHEDULER:
+            return self._start_scheduler
+        return None
+
+    def _start_scheduler(self) -> None:
+        """As whoever supervises Airflow's parts would."""
+        folder = self.system.stack.layout.home / Part.AIRFLOW
+        main = next(
+            p for p in self.system.stack.members(Part.AIRFLOW) if "standalone" in p.cmdline()
+        )
+        with (self.system.home / "scheduler.log").open("ab") as log:
+            subprocess.Popen(
+                [str(folder / "bin" / "airflow"), "scheduler"],
+                cwd=folder,
+                env=main.environ(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+
+_WAITING = """
+    select p.host from performance_schema.data_lock_waits w
+    join performance_schema.threads t on t.thread_id = w.requesting_thread_id
+    join information_schema.processlist p on p.id = t.processlist_id
+"""
+
+
+def _up(up: Callable[[Sequence[Part]], object], parts: Sequence[Part]) -> None:
+    up(parts)
+
+
+def _runs(process: psutil.Process) -> bool:
+    return process.status() not in {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}
+
+
+def _main(part: Part) -> Callable[[System], list[psutil.Process]]:
+    def find(system: System) -> list[psutil.Process]:
+        pids = {status.pid for status in system.stack.status() if status.part is part}
+        return [psutil.Process(pid) for pid in pids if pid is not None]
+
+    return find
+
+
+def _airflow(is_meant: Callable[[list[str]], bool]) -> Callable[[System], list[psutil.Process]]:
+    def find(system: System) -> list[psutil.Process]:
+        return [p for p in system.stack.members(Part.AIRFLOW) if is_meant(_arguments(p))]
+
+    return find
+
+
+def _lane(name: str) -> Callable[[System], list[psutil.Process]]:
+    def find(system: System) -> list[psutil.Process]:
+        process = system.lanes[name].process
+        return [psutil.Process(process.pid)] if process and process.poll() is None else []
+
+    return find
+
+
+def _connect(system: System) -> list[psutil.Process]:
+    server = system.connect.server
+    return [server.process] if server is not None and server.process.is_running() else []
+
+
+def _arguments(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def _is_jvm(arguments: list[str]) -> bool:
+    return "org.apache.spark.deploy.SparkSubmit" in arguments
+
+
+def _is_python_driver(arguments: list[str]) -> bool:
+    return not _is_jvm(arguments) and any(a.endswith("count_errors.py") for a in arguments[1:3])
+
+
+def _is_task(arguments: list[str]) -> bool:
+    title = " ".join(arguments)
+    worker = title.startswith("airflow worker") and "<idle>" not in title
+    return worker or title.startswith(("airflow task", "airflow supervisor"))
+
+
+def _is_scheduler(arguments: list[str]) -> bool:
+    return "scheduler" in arguments and "airflow" in arguments
+
+
+_FINDERS: Final[dict[Role, Callable[[System], list[psutil.Process]]]] = {
+    Role.JVM: _airflow(_is_jvm),
+    Role.PYTHON: _airflow(_is_python_driver),
+    Role.CLIENT: _lane("run"),
+    Role.REPLAY: _lane("replay"),
+    Role.TASK: _airflow(_is_task),
+    Role.SCHEDULER: _airflow(_is_scheduler),
+    Role.CONNECT: _connect,
+    Role.BROKER: _main(Part.KAFKA),
+    Role.MYSQL: _main(Part.MYSQL),
+}
+
+_OF_AIRFLOW: Final = {Role.JVM, Role.PYTHON, Role.TASK, Role.SCHEDULER}
+
+# Weights, and the longest pause in seconds. Servers take seconds to come back, and meanwhile
+# nothing else can be hit: they are chosen less often than the processes that count.
+_KILLS: Final = {
+    Role.JVM: 6.0,
+    Role.PYTHON: 6.0,
+    Role.CLIENT: 10.0,
+    Role.REPLAY: 10.0,
+    Role.TASK: 3.0,
+    Role.SCHEDULER: 0.7,
+    Role.CONNECT: 1.5,
+    Role.BROKER: 2.0,
+    Role.MYSQL: 3.0,
+}
+_PAUSES: Final = {
+    Role.JVM: (4.0, 20.0),
+    Role.PYTHON: (4.0, 20.0),
+    Role.CLIENT: (6.0, 20.0),
+    Role.REPLAY: (6.0, 20.0),
+    Role.TASK: (2.0, 15.0),
+    Role.SCHEDULER: (1.0, 10.0),
+    Role.CONNECT: (2.0, 5.0),
+    Role.BROKER: (3.0, 5.0),
+    Role.MYSQL: (4.0, 5.0),
+}
+
+
+def _kill(role: Role, weight: float) -> Fault:
+    return Fault(
+        name=f"SIGKILL {role}",
+        weight=weight,
+        strike=lambda attacker: attacker.kill(role),
+        needs_airflow=role in _OF_AIRFLOW,
+    )
+
+
+def _pause(role: Role, weight: float, longest_s: float) -> Fault:
+    return Fault(
+        name=f"SIGSTOP {role}",
+        weight=weight,
+        strike=lambda attacker: attacker.pause(role, longest_s),
+        needs_airflow=role in _OF_AIRFLOW,
+    )
+
+
+def _all_faults() -> Iterator[Fault]:
+    for role, weight in _KILLS.items():
+        yield _kill(role, weight)
+    for role, (weight, longest_s) in _PAUSES.items():
+        yield _pause(role, weight, longest_s)
+    yield Fault(
+        name="SIGKILL inside a transaction",
+        weight=10,
+        strike=lambda attacker: attacker.strike_inside_a_transaction(pause=False),
+    )
+    yield Fault(
+        name="SIGSTOP inside a transaction",
+        weight=8,
+        strike=lambda attacker: attacker.strike_inside_a_transaction(pause=True),
+    )
+    yield Fault(
+        name="sessions of MySQL cut", weight=8, strike=lambda attacker: attacker.cut_sessions()
+    )
+    yield Fault(name="MySQL read-only", weight=4, strike=lambda a: a.make_read_only())
+
+
+FAULTS: Final = tuple(_all_faults())

@@ -1,0 +1,448 @@
+"""The campaign: lines are written, batches and replays run, processes die, and the counts hold."""
+
+import json
+import platform
+import random
+import statistics
+import threading
+import time
+import urllib.error
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pymysql
+from confluent_kafka import KafkaException
+
+from tally.airflow.policies import REPLAY_SUFFIX
+from tally.errors import StackError
+from tests.chaos.attack import FAULTS, Attacker, Fault, Repairer
+from tests.chaos.checker import Findings, check, check_so_far
+from tests.chaos.production import Produced, Production
+from tests.chaos.system import FIRST_PARTITIONS, PIPELINE, TOPIC, System, running
+
+PARTITIONS_MAX: Final = 8
+CALM_S: Final = 600
+"""How long catching up may take at the end, from the last commit on."""
+FIRST_COMMIT_S: Final = 240
+# A kind that has not found its victim yet is waited for so much longer.
+GRACE_S: Final = 180
+SAMPLE_S: Final = 10
+LOOK_S: Final = 5
+# Of the moments, a second apart, at which Airflow may be asked for a replay.
+REPLAY_SHARE: Final = 0.01
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Orders:
+    """What a campaign is to be."""
+
+    seed: int
+    """Of lines, faults and moments."""
+    duration_s: float
+    """How long faults come."""
+    gap_s: tuple[float, float]
+    """Shortest and longest time between two faults."""
+    rate: int
+    """Lines a second."""
+    with_airflow: bool
+    """Whether Airflow runs the minute DAG, beside the command line."""
+    home: Path
+    """Where the servers live."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What a campaign has done and found."""
+
+    seed: int
+    machine: str
+    started_at: str
+    duration_s: float = 0.0
+    """Of the faults, without the calm at the end."""
+    catching_up_s: float = 0.0
+    faults: dict[str, int] = field(default_factory=dict)
+    """How often each kind was done."""
+    missed: dict[str, int] = field(default_factory=dict)
+    """How often a kind was chosen and found no victim."""
+    never: list[str] = field(default_factory=list)
+    """Kinds that were never done."""
+    commits: dict[str, int] = field(default_factory=dict)
+    """Committed batches by kind."""
+    batches: dict[str, int] = field(default_factory=dict)
+    """All batches by state at the end."""
+    lines: int = 0
+    errors: int = 0
+    partitions: int = 0
+    looks: int = 0
+    """How often the result was looked at while faults came."""
+    to_next_commit_s: dict[str, dict[str, float]] = field(default_factory=dict)
+    """By kind of fault: median and longest time until a batch was committed."""
+    exits: dict[str, dict[str, int]] = field(default_factory=dict)
+    """How the commands ended, by exit code."""
+    airflow_runs: dict[str, int] = field(default_factory=dict)
+    memory_mib: dict[str, list[float]] = field(default_factory=dict)
+    """Resident memory by part: mean of each quarter of the time."""
+    lost: int = 0
+    duplicated: int = 0
+    invented: int = 0
+    problems: list[str] = field(default_factory=list)
+    """Whatever is not as it must be; empty when the campaign has passed."""
+
+    def to_json(self) -> str:
+        """For a file."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+
+class Watch(threading.Thread):
+    """Looks all the time: at commits, at the result, at memory."""
+
+    def __init__(self, system: System) -> None:
+        super().__init__(name="watch", daemon=True)
+        self._system = system
+        self._stopping = threading.Event()
+        self.commits: list[float] = []
+        """When a new batch was seen to be committed, in seconds of the monotonic clock."""
+        self.looks = 0
+        self.findings = Findings()
+        self.memory: dict[str, list[float]] = {}
+        self._seen = 0
+
+    def run(self) -> None:
+        """Until it is stopped."""
+        next_look = next_sample = 0.0
+        while not self._stopping.wait(0.2):
+            now = time.monotonic()
+            try:
+                self._look_for_commits()
+                if now >= next_look:
+                    next_look = now + LOOK_S
+                    self._look_at_the_result()
+            except (pymysql.err.Error, OSError):
+                continue  # the server is down, and will be back
+            if now >= next_sample:
+                next_sample = now + SAMPLE_S
+                self._sample()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stopping.set()
+        self.join()
+
+    def _look_for_commits(self) -> None:
+        (row,) = self._system.rows("select count(*) as n from batch where state = 'committed'")
+        if row["n"] > self._seen:
+            self._seen = row["n"]
+            self.commits.append(time.monotonic())
+
+    def _look_at_the_result(self) -> None:
+        found = check_so_far(self._system.result(more_than=1))
+        self.looks += 1
+        self.findings.duplicated += found.duplicated
+
+    def _sample(self) -> None:
+        groups = {str(part): self._system.stack.members(part) for part in self._system.parts}
+        if self._system.connect.server is not None:
+            groups["spark connect"] = [self._system.connect.server.process]
+        groups["campaign"] = [psutil.Process()]
+        for name, processes in groups.items():
+            resident = sum(map(_resident, processes)) / 2**20
+            if resident:
+                self.memory.setdefault(name, []).append(round(resident, 1))
+
+
+class AirflowRuns(threading.Thread):
+    """Triggers the minute DAG as soon as no run of it is left, and a replay now and then."""
+
+    def __init__(self, system: System, seed: int) -> None:
+        super().__init__(name="airflow runs", daemon=True)
+        self._system = system
+        self._random = random.Random(seed)
+        self._stopping = threading.Event()
+        self.unanswered = 0
+
+    def run(self) -> None:
+        """Until it is stopped."""
+        while not self._stopping.wait(1):
+            try:
+                self._trigger_if_idle()
+            except (StackError, urllib.error.URLError, pymysql.err.Error):
+                self.unanswered += 1  # Airflow is down, or a run of the same moment exists
+
+    def stop(self) -> None:
+        """Trigger no more."""
+        self._stopping.set()
+        self.join()
+
+    def states(self) -> Counter[str]:
+        """The runs of all DAGs by state."""
+        found = self._system.airflow().ask("GET", "/api/v2/dags/~/dagRuns?limit=1000")
+        return Counter(f"{run['dag_id']} {run['state']}" for run in found["dag_runs"])
+
+    def _trigger_if_idle(self) -> None:
+        if not self._is_active(PIPELINE):
+            self._trigger(PIPELINE, {})
+        if self._random.random() < REPLAY_SHARE:
+            self._trigger_replay()
+
+    def _trigger_replay(self) -> None:
+        asked = random_range(self._system, self._random)
+        if asked is None or self._is_active(f"{PIPELINE}{REPLAY_SUFFIX}"):
+            return
+        partition, start, until = asked
+        conf = {
+            "what": "ranges",
+            "ranges": f"{TOPIC}/{partition}:{start}-{until}",
+            "dry_run": False,
+            "reason": "the fault campaign",
+        }
+        self._trigger(f"{PIPELINE}{REPLAY_SUFFIX}", conf)
+
+    def _is_active(self, dag_id: str) -> bool:
+        path = f"/api/v2/dags/{dag_id}/dagRuns?state=running&state=queued&limit=1"
+        return bool(self._system.airflow().ask("GET", path)["dag_runs"])
+
+    def _trigger(self, dag_id: str, conf: dict[str, Any]) -> None:
+        path = f"/api/v2/dags/{dag_id}/dagRuns"
+        self._system.airflow().ask("POST", path, logical_date=None, conf=conf)
+
+
+def run_campaign(orders: Orders, say: Callable[[str], None]) -> Report:
+    """Run a campaign to its end; it never raises for what it finds, the report tells."""
+    report = Report(
+        seed=orders.seed,
+        machine=f"{psutil.cpu_count()} cores, {platform.machine()}, Python "
+        f"{platform.python_version()}",
+        started_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+    )
+    with running(orders.home, with_airflow=orders.with_airflow, announce=say) as system:
+        _run(system, orders, report, say)
+    left = [" ".join(p.cmdline())[:100] for p in _left_behind(system)]
+    report.problems += [f"a process is left behind: {line}" for line in left]
+    return report
+
+
+def random_range(system: System, choose: random.Random) -> tuple[int, int, int] | None:
+    """A partition and some offsets that are counted; None when there are none yet."""
+    rows = system.rows("select partition_id, next_offset from partition_offset")
+    counted = [row for row in rows if row["next_offset"] > 1]
+    if not counted:
+        return None
+    row = choose.choice(counted)
+    start = choose.randrange(row["next_offset"])
+    until = min(row["next_offset"], start + choose.randrange(1, 3000))
+    return row["partition_id"], start, until
+
+
+def _run(system: System, orders: Orders, report: Report, say: Callable[[str], None]) -> None:
+    production = Production(
+        system.settings.kafka,
+        TOPIC,
+        partitions=FIRST_PARTITIONS,
+        rate=orders.rate,
+        seed=orders.seed,
+    )
+    production.start()
+    choose = random.Random(orders.seed)
+    watch = Watch(system)
+    watch.start()
+    runs = AirflowRuns(system, orders.seed) if orders.with_airflow else None
+    system.add_lane("run", lambda: _run_command(choose, often=runs is None))
+    system.add_lane("replay", lambda: _replay_command(system, choose))
+    if runs is not None:
+        runs.start()
+    try:
+        _wait_for_first_commit(watch)
+        struck = _strike(system, orders, production, report, say)
+        begun = time.monotonic()
+        produced = production.close()
+        if not _calm_down(system, produced, watch):
+            report.problems.append(f"not everything was counted {CALM_S} s after the last commit")
+        report.catching_up_s = round(time.monotonic() - begun, 1)
+        if runs is not None:
+            runs.stop()
+            report.airflow_runs = dict(runs.states())
+        _end_lanes(system, report)
+        watch.stop()
+        _conclude(system, produced, watch, report)
+        report.to_next_commit_s = _recovery(struck, watch.commits)
+    finally:
+        production.abort()
+
+
+def _run_command(choose: random.Random, *, often: bool) -> Sequence[str] | None:
+    return ["run"] if often or choose.random() < 0.4 else None
+
+
+def _replay_command(system: System, choose: random.Random) -> Sequence[str] | None:
+    try:
+        if open_ := system.rows("select replay_id from replay where state = 'open'"):
+            return ["replay", "--resume", str(choose.choice(open_)["replay_id"])]
+        asked = random_range(system, choose)
+    except (pymysql.err.Error, OSError):
+        return None  # the server is down
+    if asked is None:
+        return None
+    partition, start, until = map(str, asked)
+    where = ["--topic", TOPIC, "--partition", partition, "--from", start, "--until", until]
+    return ["replay", PIPELINE, *where, "--reason", "the fault campaign", "--yes"]
+
+
+def _wait_for_first_commit(watch: Watch) -> None:
+    deadline = time.monotonic() + FIRST_COMMIT_S
+    while not watch.commits:
+        assert time.monotonic() < deadline, f"no batch was committed in {FIRST_COMMIT_S} s"
+        time.sleep(0.2)
+
+
+def _strike(
+    system: System,
+    orders: Orders,
+    production: Production,
+    report: Report,
+    say: Callable[[str], None],
+) -> list[tuple[str, float]]:
+    """Let faults come; returns what was done, and when."""
+    repairer = Repairer()
+    attacker = Attacker(system, orders.seed, repairer)
+    faults = [fault for fault in FAULTS if orders.with_airflow or not fault.needs_airflow]
+    first = attacker.random.sample(faults, len(faults))
+    struck: list[tuple[str, float]] = []
+    missed: Counter[str] = Counter()
+    begun = time.monotonic()
+    end = begun + orders.duration_s
+    for n in range(1, PARTITIONS_MAX - FIRST_PARTITIONS + 1):
+        wait = orders.duration_s * n / (PARTITIONS_MAX - FIRST_PARTITIONS + 1)
+        repairer.later(wait, lambda: _add_partition(system, production))
+    while time.monotonic() < (end + GRACE_S if first else end):
+        fault = first.pop() if first else _choose(attacker, faults)
+        if attacker.wait_for_victim(fault):
+            struck.append((fault.name, time.monotonic()))
+            say(f"{time.monotonic() - begun:7.1f} s  {fault.name}")
+        else:
+            missed[fault.name] += 1
+            if fault.name not in {name for name, _ in struck}:
+                first.insert(0, fault)
+        time.sleep(attacker.random.uniform(*orders.gap_s))
+    repairer.finish()
+    report.duration_s = round(time.monotonic() - begun, 1)
+    report.faults = dict(Counter(name for name, _ in struck))
+    report.missed = dict(missed)
+    report.never = [fault.name for fault in faults if fault.name not in report.faults]
+    report.problems += [f"{name} was never done" for name in report.never]
+    report.problems += [f"not repaired: {failure}" for failure in repairer.failures]
+    return struck
+
+
+def _add_partition(system: System, production: Production) -> None:
+    for tries_left in reversed(range(10)):
+        try:
+            production.use_partition(system.add_partition())
+        except KafkaException:  # the broker is down, and will be back
+            if not tries_left:
+                raise
+            time.sleep(1)
+        else:
+            return
+
+
+def _choose(attacker: Attacker, faults: Sequence[Fault]) -> Fault:
+    return attacker.random.choices(faults, [fault.weight for fault in faults])[0]
+
+
+def _calm_down(system: System, produced: Produced, watch: Watch) -> bool:
+    """Wait until all that was produced is counted; False when nothing moves any more."""
+    system.repair()
+    wanted = (produced.errors, sum(1 for _ in produced.malformed()))
+    last = time.monotonic()
+    while time.monotonic() < max(last, watch.commits[-1]) + CALM_S:
+        if system.sums() == wanted:
+            return True
+        time.sleep(1)
+    return False
+
+
+def _end_lanes(system: System, report: Report) -> None:
+    """Let the commands end, and go on with the replays that are still open."""
+    for lane in system.lanes.values():
+        lane.stop()
+    for name, lane in system.lanes.items():
+        lane.join(CALM_S)
+        report.exits[name] = {str(code): n for code, n in sorted(lane.exits.items())}
+    for row in system.rows("select replay_id from replay where state = 'open'"):
+        ended = system.command("replay", "--resume", str(row["replay_id"]))
+        if ended.returncode:
+            report.problems.append(f"replay {row['replay_id']} cannot be ended: {ended.stderr}")
+    if system.rows("select 1 from batch where state = 'planned'"):
+        system.command("run")
+
+
+def _conclude(system: System, produced: Produced, watch: Watch, report: Report) -> None:
+    """Check the result, and what is left in the ledger and in MySQL."""
+    findings = check(produced, system.result(), system.dead_letters())
+    report.lost, report.duplicated = len(findings.lost), len(findings.duplicated)
+    report.invented = len(findings.invented)
+    report.lines, report.errors = produced.lines, produced.errors
+    report.partitions, report.looks = len(produced.kinds), watch.looks
+    for name, where in ((findings, "at the end"), (watch.findings, "while faults came")):
+        if name.total:
+            report.problems.append(f"{where}: {name}")
+    audit = system.command("audit", PIPELINE, "--recount")
+    if audit.returncode:
+        report.problems.append(f"the audit ends with {audit.returncode}: {audit.stdout}")
+    for row in system.rows("select kind, state, count(*) as n from batch group by kind, state"):
+        report.batches[f"{row['kind']} {row['state']}"] = row["n"]
+        if row["state"] == "committed":
+            report.commits[row["kind"]] = row["n"]
+        if row["state"] == "planned":
+            report.problems.append(f"{row['n']} {row['kind']} batches stay open")
+    user = system.settings.mysql.user
+    transactions = system.rows(
+        "select t.trx_id from information_schema.innodb_trx t"
+        " join information_schema.processlist p on p.id = t.trx_mysql_thread_id"
+        " where p.user = %s",
+        (user,),
+    )
+    report.problems += [f"a transaction is left: {row['trx_id']}" for row in transactions]
+    quarters = {name: _quarters(samples) for name, samples in watch.memory.items()}
+    report.memory_mib = {name: means for name, means in quarters.items() if means}
+
+
+def _recovery(struck: list[tuple[str, float]], commits: list[float]) -> dict[str, dict[str, float]]:
+    waits: dict[str, list[float]] = {}
+    for name, moment in struck:
+        later = [commit - moment for commit in commits if commit > moment]
+        if later:
+            waits.setdefault(name, []).append(min(later))
+    return {
+        name: {"median": round(statistics.median(some), 1), "longest": round(max(some), 1)}
+        for name, some in sorted(waits.items())
+    }
+
+
+def _quarters(samples: list[float]) -> list[float]:
+    size = len(samples) // 4
+    if not size:
+        return []
+    return [round(statistics.mean(samples[n * size : (n + 1) * size]), 1) for n in range(4)]
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def _left_behind(system: System) -> list[psutil.Process]:
+    """Processes of the system that live on after its end."""
+    home, own = str(system.home), psutil.Process().pid
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if process.pid != own and home in " ".join(process.info["cmdline"] or ())
+    ]

@@ -1,0 +1,196 @@
+"""Lines that carry their own number, so that each can be missed, or seen twice, by itself.
+
+Most ERROR lines have a minute of their own, made of partition and number: its count must be one.
+The others share the minute in which they were written, as the lines of real services do. What is
+known here comes from the lines that were made and from Kafka's acknowledgements alone.
+"""
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum
+
+from tally.kafka import LineWriter
+from tally.model import TopicPartition
+from tally.settings import KafkaSettings
+
+TICK_S = 0.1
+FIRST_YEAR = 2100
+QUIET_YEAR = 1600
+YEARS = 100
+"""Of personal minutes, for each partition: fifty million."""
+
+
+class Kind(IntEnum):
+    """What a line is, as far as the count is concerned."""
+
+    OWN = 0
+    """An ERROR line with a minute of its own."""
+    SHARED = 1
+    """An ERROR line of the moment in which it is written."""
+    QUIET = 2
+    """A line of another level: counted, it would be an invented one."""
+    MALFORMED = 3
+    """No line at all; its bytes must be kept."""
+
+
+WEIGHTS = (40, 10, 48, 2)
+
+
+def own_minute(partition: int, number: int) -> datetime:
+    """The minute of a line that has one of its own."""
+    return datetime(FIRST_YEAR + YEARS * partition, 1, 1) + timedelta(minutes=number)  # noqa: DTZ001 - a line's time has no zone
+
+
+def owner_of(minute: datetime) -> tuple[int, int] | None:
+    """Partition and number of the line that a minute belongs to; None if it is nobody's own."""
+    if minute.year < FIRST_YEAR:
+        return None
+    partition = (minute.year - FIRST_YEAR) // YEARS
+    return partition, int((minute - own_minute(partition, 0)) / timedelta(minutes=1))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Produced:
+    """What was written and acknowledged so far."""
+
+    kinds: dict[int, bytes]
+    """By partition, the kind of each line, in the order of their numbers."""
+    shared: Counter[datetime]
+    """ERROR lines in the minutes that lines share."""
+
+    @property
+    def lines(self) -> int:
+        """All lines."""
+        return sum(map(len, self.kinds.values()))
+
+    @property
+    def errors(self) -> int:
+        """ERROR lines."""
+        return sum(k.count(Kind.OWN) + k.count(Kind.SHARED) for k in self.kinds.values())
+
+    def minutes(self) -> Iterator[datetime]:
+        """The minutes that must count exactly one line each."""
+        for partition, kinds in self.kinds.items():
+            for number, kind in enumerate(kinds):
+                if kind == Kind.OWN:
+                    yield own_minute(partition, number)
+
+    def malformed(self) -> Iterator[bytes]:
+        """The bytes that must be kept."""
+        for partition, kinds in self.kinds.items():
+            for number, kind in enumerate(kinds):
+                if kind == Kind.MALFORMED:
+                    yield malformed(partition, number)
+
+
+def malformed(partition: int, number: int) -> bytes:
+    """A record that no line format understands."""
+    return b"\xfe no line: partition %d, number %d" % (partition, number)
+
+
+class Production:
+    """A thread that writes about ``rate`` lines a second to all partitions there are.
+
+    Args:
+        kafka: Where the topic lies.
+        topic: The topic.
+        partitions: How many it has at first.
+        rate: Lines a second.
+        seed: Of the kinds and of the partitions that lines go to.
+    """
+
+    def __init__(
+        self, kafka: KafkaSettings, topic: str, *, partitions: int, rate: int, seed: int
+    ) -> None:
+        self._kafka, self._topic = kafka, topic
+        self._writers = [LineWriter(kafka)]
+        self._random = random.Random(seed)
+        self._per_tick = max(1, round(rate * TICK_S))
+        self._kinds: dict[int, bytearray] = {n: bytearray() for n in range(partitions)}
+        self._shared: Counter[datetime] = Counter()
+        self._delivered = 0
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._failures: list[str] = []
+        self._thread = threading.Thread(target=self._work, name="production", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def use_partition(self, number: int) -> None:
+        """Write to a partition that was added, too."""
+        # A producer that knows the topic already learns of the partition minutes later.
+        writer = LineWriter(self._kafka)
+        with self._lock:
+            self._writers.append(writer)
+            self._kinds[number] = bytearray()
+
+    def close(self) -> Produced:
+        """Write no more, wait for Kafka's last answer, and say what was written.
+
+        Raises:
+            AssertionError: Kafka has refused a line, so that nobody knows what it holds.
+        """
+        self._stopping.set()
+        self._thread.join()
+        produced = self.so_far()
+        assert not self._failures, f"a line was not delivered: {self._failures[0]}"
+        assert self._delivered == produced.lines, "Kafka has not answered for every line"
+        return produced
+
+    def abort(self) -> None:
+        """Write no more."""
+        self._stopping.set()
+
+    def so_far(self) -> Produced:
+        """What was handed over to be written."""
+        with self._lock:
+            kinds = {number: bytes(kinds) for number, kinds in self._kinds.items()}
+            return Produced(kinds=kinds, shared=self._shared.copy())
+
+    def _work(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                begun = time.monotonic()
+                for _ in range(self._per_tick):
+                    self._write_one()
+                self._stopping.wait(max(0.0, TICK_S - (time.monotonic() - begun)))
+            for writer in self._writers:
+                writer.flush()
+        except Exception as error:
+            self._failures.append(repr(error))
+            raise
+
+    def _write_one(self) -> None:
+        kind = Kind(self._random.choices(range(len(WEIGHTS)), WEIGHTS)[0])
+        now = datetime.now(UTC).replace(tzinfo=None)
+        with self._lock:
+            partition = self._random.choice(sorted(self._kinds))
+            number = len(self._kinds[partition])
+            self._kinds[partition].append(kind)
+            if kind is Kind.SHARED:
+                self._shared[now.replace(second=0, microsecond=0)] += 1
+            writer = self._writers[-1]
+        where = TopicPartition(topic=self._topic, partition=partition)
+        value = _value(kind, partition, number, now)
+        writer.write(where, value, self._on_delivered, self._failures.append)
+
+    def _on_delivered(self, _: int) -> None:
+        self._delivered += 1
+
+
+def _value(kind: Kind, partition: int, number: int, now: datetime) -> bytes:
+    if kind is Kind.MALFORMED:
+        return malformed(partition, number)
+    time_of_line = own_minute(partition, number) if kind is Kind.OWN else now
+    level = "INFO" if kind is Kind.QUIET else "ERROR"
+    if kind is Kind.QUIET:
+        time_of_line = time_of_line.replace(year=QUIET_YEAR)
+    stamp = f"{time_of_line:%Y-%m-%d %H:%M}:{number % 60:02}"
+    return f"{stamp} {level} partition {partition}, number {number}".encode()

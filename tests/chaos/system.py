@@ -1,0 +1,330 @@
+"""The system under attack: servers, Airflow, a Spark Connect server, and those who use them.
+
+Everything is the real thing, in processes of its own: the minute DAG in Airflow with spark-submit,
+``tally run`` and ``tally replay`` over Spark Connect, a broker, a MySQL server.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pymysql
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from tally.airflow.policies import REPLAY_SUFFIX
+from tally.demo.airflow_api import AirflowApi
+from tally.kafka import Kafka
+from tally.migrations import migrate
+from tally.settings import Settings, load_settings
+from tally.stack.airflow_config import ADMIN
+from tally.stack.server import Part
+from tally.stack.stack import Stack
+from tests.connect_server import ConnectServer, connect_server
+
+PROJECT = Path(__file__).parents[2]
+TALLY = Path(sys.executable).with_name("tally")
+PIPELINE = "error_log"
+TOPIC = "alog"
+FIRST_PARTITIONS = 2
+
+# Who waits for a lock that a paused process holds shall not wait long.
+CONFIGURATION = """\
+[mysql]
+lock_wait_timeout_s = 5
+statement_timeout_s = 60
+connect_timeout_s = 5
+
+[kafka]
+request_timeout_s = 10
+
+[pipelines.error_log]
+topics = ["alog"]
+line_format = "fixed"
+levels = ["ERROR"]
+patience_s = 240
+max_records_per_partition = 20000
+"""
+
+
+class Lane(threading.Thread):
+    """Starts a command again and again, each in a process of its own that may be killed.
+
+    Args:
+        name: For people and for the log.
+        command: What to run next; None to wait a moment.
+        environment: Of the processes.
+        log: Where their output goes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Callable[[], Sequence[str] | None],
+        environment: Callable[[], dict[str, str]],
+        log: Path,
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self._command, self._environment, self._log = command, environment, log
+        self._stopping = threading.Event()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.exits: Counter[int] = Counter()
+
+    def run(self) -> None:
+        """Until told to stop."""
+        while not self._stopping.is_set():
+            command = self._command()
+            if command is None:
+                self._stopping.wait(1)
+                continue
+            with self._log.open("ab") as output:
+                output.write(f"--- {' '.join(command)}\n".encode())
+                output.flush()
+                self.process = subprocess.Popen(
+                    [str(TALLY), *command],
+                    cwd=PROJECT,
+                    env=self._environment(),
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+                self.exits[self.process.wait()] += 1
+
+    def stop(self) -> None:
+        """Let the command that runs come to its end, and start no other."""
+        self._stopping.set()
+
+
+class Connect:
+    """A Spark Connect server that is started again when it was killed."""
+
+    def __init__(self, folder: Path, jars: Path) -> None:
+        self._folder, self._jars = folder, jars
+        self._starts = 0
+        self._cleanup = ExitStack()
+        self.server: ConnectServer | None = None
+
+    def start(self) -> None:
+        """Start it, in place of one that is gone."""
+        self._cleanup.close()
+        self._starts += 1
+        folder = self._folder / f"connect-{self._starts}"
+        folder.mkdir()
+        self.server = self._cleanup.enter_context(
+            connect_server(folder, self._jars, record_events=False)
+        )
+
+    def close(self) -> None:
+        """End it."""
+        self._cleanup.close()
+
+    def environment(self) -> dict[str, str]:
+        """What leads to it."""
+        spark = self.server.settings if self.server else None
+        if spark is None:
+            return {}
+        return {
+            "TALLY_SPARK__MASTER": spark.master,
+            "TALLY_SPARK__CONNECT_TOKEN": spark.connect_token.get_secret_value(),
+        }
+
+
+class System:
+    """All of it; :func:`running` starts and ends one.
+
+    Args:
+        home: Where it lives; emptied first.
+        with_airflow: Whether Airflow runs the minute DAG, too.
+        announce: Told what happens.
+    """
+
+    def __init__(self, home: Path, *, with_airflow: bool, announce: Callable[[str], None]) -> None:
+        self.home = home
+        self.with_airflow = with_airflow
+        self._announce = announce
+        Stack(project=PROJECT, home=home).down()
+        shutil.rmtree(home, ignore_errors=True)
+        self.stack = Stack(project=PROJECT, home=home, announce=announce)
+        self.parts = [Part.KAFKA, Part.MYSQL, *([Part.AIRFLOW] if with_airflow else [])]
+        self.config = home / "tally.toml"
+        self.partitions = FIRST_PARTITIONS
+        self._growing = threading.Lock()
+        self.connect = Connect(home, self.stack.jars_dir)
+        self.lanes: dict[str, Lane] = {}
+        self._settings: Settings | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration that leads to its servers."""
+        if self._settings is None:
+            with _environment(self._configured()):
+                self._settings = load_settings(self.config)
+        return self._settings
+
+    def start(self) -> None:
+        """Start the servers; return when all are ready, with a topic and a ledger."""
+        self.home.mkdir(mode=0o700, parents=True)
+        self.config.write_text(CONFIGURATION, encoding="utf-8")
+        self.stack.up([Part.KAFKA, Part.MYSQL])
+        migrate(self.settings)
+        Kafka(self.settings.kafka).create_topic(TOPIC, FIRST_PARTITIONS)
+        self.connect.start()
+        if self.with_airflow:
+            # Airflow hands its environment on to the DAGs, and to the job.
+            with _environment(self._configured()):
+                self.stack.up([Part.AIRFLOW])
+            self.airflow().unpause(PIPELINE)
+            self.airflow().unpause(f"{PIPELINE}{REPLAY_SUFFIX}")
+
+    def airflow(self) -> AirflowApi:
+        """Airflow's API."""
+        (status,) = (s for s in self.stack.status() if s.part is Part.AIRFLOW)
+        return AirflowApi(str(status.address), ADMIN, self.stack.credentials().airflow_admin)
+
+    def environment(self) -> dict[str, str]:
+        """Of the commands."""
+        return {**os.environ, **self._configured(), **self.connect.environment()}
+
+    def add_lane(self, name: str, command: Callable[[], Sequence[str] | None]) -> None:
+        """Keep a command running."""
+        lane = Lane(name, command, self.environment, self.home / f"{name}.log")
+        self.lanes[name] = lane
+        lane.start()
+
+    def command(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run one command of Tally's to its end."""
+        return subprocess.run(
+            [str(TALLY), *arguments],
+            cwd=PROJECT,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def add_partition(self) -> int:
+        """Let the topic grow by one; returns the new partition's number."""
+        servers = self.settings.kafka.bootstrap_servers
+        admin = AdminClient({"bootstrap.servers": servers}, logger=logging.getLogger(__name__))
+        with self._growing:
+            # Asked again after an answer that was lost, it grows no further.
+            if _partitions(admin) == self.partitions:
+                wanted = NewPartitions(TOPIC, self.partitions + 1)
+                admin.create_partitions([wanted])[TOPIC].result(30)
+            self.partitions += 1
+            # Who asks earlier may be told the old number, and believe it for minutes.
+            while _partitions(admin) < self.partitions:
+                time.sleep(0.1)
+            return self.partitions - 1
+
+    def repair(self) -> None:
+        """Start again whatever is down."""
+        self.stack.up([Part.KAFKA, Part.MYSQL])
+        if self.connect.server is None or not self.connect.server.process.is_running():
+            self.connect.start()
+
+    def close(self) -> None:
+        """End everything that was started."""
+        for lane in self.lanes.values():
+            lane.stop()
+            if lane.process is not None and lane.process.poll() is None:
+                lane.process.kill()
+        self.connect.close()
+        self.stack.down()
+
+    # --- MySQL, as somebody who looks
+
+    def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """Rows of a query on a fresh connection of root's."""
+        with (
+            contextlib.closing(self.connect_as_root()) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(statement, parameters)
+            return list(cursor.fetchall())
+
+    def result(self, *, more_than: int = 0) -> dict[datetime, int]:
+        """The result table: minutes that count more lines than so many."""
+        rows = self.rows(
+            f"select log_time, log_count from `{PIPELINE}` where log_count > %s", (more_than,)
+        )
+        return {row["log_time"]: row["log_count"] for row in rows}
+
+    def dead_letters(self) -> list[bytes]:
+        """The bytes of each dead letter."""
+        return [row["value"] for row in self.rows("select value from dead_letter")]
+
+    def sums(self) -> tuple[int, int]:
+        """Lines counted, and dead letters kept."""
+        (row,) = self.rows(
+            f"select (select coalesce(sum(log_count), 0) from `{PIPELINE}`) as counted,"
+            " (select count(*) from dead_letter) as letters"
+        )
+        return int(row["counted"]), row["letters"]
+
+    def connect_as_root(self) -> "pymysql.Connection[Any]":
+        """A connection of root's; it gives up soon."""
+        mysql = self.settings.mysql
+        return pymysql.connect(
+            host=mysql.host,
+            port=mysql.port,
+            user="root",
+            password=self.stack.credentials().mysql_root,
+            database=mysql.database,
+            cursorclass=pymysql.cursors.DictCursor,
+            connect_timeout=2,
+            read_timeout=10,
+            autocommit=True,
+        )
+
+    # --- processes
+
+    def members(self) -> list[psutil.Process]:
+        """Every process that the stack has started, whoever its parent is by now."""
+        return [process for part in self.parts for process in self.stack.members(part)]
+
+    def _configured(self) -> dict[str, str]:
+        return {
+            "TALLY_CONFIG": str(self.config),
+            "TALLY_SECRETS_FILE": str(self.stack.overlay),
+        }
+
+
+def _partitions(admin: AdminClient) -> int:
+    return len(admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions)
+
+
+@contextmanager
+def running(home: Path, *, with_airflow: bool, announce: Callable[[str], None]) -> Iterator[System]:
+    """A system that is started, and ended whatever happens."""
+    system = System(home, with_airflow=with_airflow, announce=announce)
+    try:
+        system.start()
+        yield system
+    finally:
+        system.close()
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,71 @@
+"""The checker sees a single line that is lost, doubled or made up."""
+
+from collections import Counter
+from datetime import datetime
+
+import pytest
+
+from tests.chaos.checker import check, check_so_far
+from tests.chaos.production import Kind, Produced, malformed, own_minute, owner_of
+
+NOW = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - a line's time has no zone
+KINDS = {0: bytes([Kind.OWN, Kind.QUIET, Kind.MALFORMED, Kind.OWN]), 1: bytes([Kind.OWN])}
+PRODUCED = Produced(kinds=KINDS, shared=Counter({NOW: 3}))
+RESULT = {own_minute(0, 0): 1, own_minute(0, 3): 1, own_minute(1, 0): 1, NOW: 3}
+LETTERS = [malformed(0, 2)]
+
+
+def test_what_was_produced_is_right() -> None:
+    """Each line once."""
+    findings = check(PRODUCED, RESULT, LETTERS)
+    assert (findings.lost, findings.duplicated, findings.invented) == ([], [], [])
+    assert (PRODUCED.lines, PRODUCED.errors) == (5, 3)
+
+
+@pytest.mark.parametrize("partition", [0, 1, 3, 7])
+@pytest.mark.parametrize("number", [0, 59, 84_960, 5_000_000])
+def test_a_minute_belongs_to_one_line(partition: int, number: int) -> None:
+    """Whatever the calendar does in between."""
+    assert owner_of(own_minute(partition, number)) == (partition, number)
+
+
+def test_a_minute_that_lines_share_belongs_to_none() -> None:
+    """Today's."""
+    assert owner_of(NOW) is None
+
+
+def test_a_lost_line_is_named() -> None:
+    """Its partition and its number."""
+    result = {minute: n for minute, n in RESULT.items() if minute != own_minute(0, 3)}
+    findings = check(PRODUCED, result, LETTERS)
+    assert findings.lost == ["partition 0 number 3"]
+    assert findings.total == 1
+
+
+def test_a_line_that_counts_twice_is_named() -> None:
+    """At the end, and whenever somebody looks."""
+    result = {**RESULT, own_minute(1, 0): 2}
+    assert check(PRODUCED, result, LETTERS).duplicated == ["partition 1 number 0"]
+    assert check_so_far(result).duplicated == ["partition 1 number 0"]
+    assert check_so_far(RESULT).total == 0
+
+
+def test_a_line_that_nobody_has_produced_is_named() -> None:
+    """One of another level, or of no partition."""
+    result = {**RESULT, own_minute(0, 1): 1, own_minute(5, 0): 1}
+    findings = check(PRODUCED, result, LETTERS)
+    assert sorted(findings.invented) == ["partition 0 number 1", "partition 5 number 0"]
+
+
+def test_a_minute_that_lines_share_is_counted_through() -> None:
+    """One too few, one too many."""
+    assert check(PRODUCED, {**RESULT, NOW: 2}, LETTERS).lost == ["minute 2026-11-21 12:00"]
+    more = check(PRODUCED, {**RESULT, NOW: 4}, LETTERS)
+    assert more.duplicated == ["minute 2026-11-21 12:00"]
+
+
+def test_dead_letters_are_lines_too() -> None:
+    """Lost, twice, and one that was none."""
+    assert check(PRODUCED, RESULT, []).lost == [repr(malformed(0, 2))]
+    assert check(PRODUCED, RESULT, [*LETTERS, *LETTERS]).duplicated == [repr(malformed(0, 2))]
+    assert check(PRODUCED, RESULT, [*LETTERS, b"?"]).invented == ["b'?'"]

@@ -1,0 +1,28 @@
+"""A short campaign: real processes are killed and paused, and every line counts once."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.campaign import Orders, run_campaign
+from tests.conftest import PROJECT
+
+pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.timeout(900)]
+
+
+def test_every_line_counts_once_whatever_is_killed(capsys: pytest.CaptureFixture[str]) -> None:
+    """The command line's processes, Spark Connect, Kafka and MySQL; ``make chaos`` adds Airflow."""
+    orders = Orders(
+        seed=20170730,
+        duration_s=20,
+        gap_s=(0.2, 1.0),
+        rate=200,
+        with_airflow=False,
+        home=Path(PROJECT / ".tally" / "test-chaos"),
+    )
+    with capsys.disabled():
+        report = run_campaign(orders, print)
+    assert report.problems == []
+    assert report.lines > 0
+    assert sum(report.commits.values()) > 0
+    assert report.looks > 0

@@ -1,0 +1,83 @@
+"""``make mutants``: take each guard out, and see which tests turn red.
+
+The code is changed in a copy that the tests import in place of the checkout's; nothing of the
+checkout is touched. A mutant that stays green is a bug of the suite.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+from tests.mutants.table import MUTANTS, Mutant
+
+PROJECT = Path(__file__).parents[2]
+PYTEST_FAILED = 1
+
+
+def main() -> int:
+    """Try the mutants; 0 when every one was noticed."""
+    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser.add_argument("--only", default="", help="those whose guard has this text")
+    only = parser.parse_args().only
+    chosen = [mutant for mutant in MUTANTS if only in mutant.guard]
+    survivors = [mutant for mutant in chosen if not _is_noticed(mutant)]
+    print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants were noticed")
+    for mutant in survivors:
+        print(f"NOT NOTICED: {mutant.guard} ({mutant.file})")
+    return 1 if survivors or not chosen else 0
+
+
+def _is_noticed(mutant: Mutant) -> bool:
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="tally-mutant-") as name:
+        code = make_mutant(mutant, Path(name))
+        report = Path(name) / "report.xml"
+        ended = subprocess.run(
+            [
+                *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+                f"--junit-xml={report}",
+                *mutant.tests,
+            ],
+            cwd=PROJECT,
+            env={**os.environ, "PYTHONPATH": str(code)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        red = _failed(report) if report.exists() else []
+    noticed = ended.returncode == PYTEST_FAILED and bool(red)
+    verdict = ", ".join(red) if noticed else f"NOT NOTICED (pytest ended with {ended.returncode})"
+    seconds = time.monotonic() - begun
+    print(f"{mutant.guard} [{mutant.file}, {seconds:.0f} s]: {verdict}", flush=True)
+    if not noticed:
+        print(ended.stdout[-2000:], flush=True)
+    return noticed
+
+
+def make_mutant(mutant: Mutant, folder: Path) -> Path:
+    """Copy the code and take the guard out; returns what PYTHONPATH is to name."""
+    shutil.copytree(PROJECT / "src", folder / "src")
+    shutil.copytree(PROJECT / "sql", folder / "sql")
+    file = folder / "src" / "tally" / mutant.file
+    text = file.read_text(encoding="utf-8")
+    for before, after in mutant.changes:
+        text = text.replace(before, after)
+    file.write_text(text, encoding="utf-8")
+    return folder / "src"
+
+
+def _failed(report: Path) -> list[str]:
+    """Names of the tests that failed; an error of the set-up is none."""
+    cases = ET.parse(report).iter("testcase")  # noqa: S314 - pytest has just written it
+    return [str(case.get("name")) for case in cases if case.find("failure") is not None]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

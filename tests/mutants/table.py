@@ -1,0 +1,313 @@
+"""The guards of the count, each with the change that takes it out and the tests that notice."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mutant:
+    """One guard, taken out."""
+
+    guard: str
+    """What no longer guards the count."""
+    file: str
+    """Where it stood, below ``src/tally``."""
+    before: str
+    """The code with it; it stands in the file once."""
+    after: str
+    """The code without it."""
+    tests: tuple[str, ...]
+    """Where to look for a test that turns red."""
+    also: tuple[tuple[str, str], ...] = ()
+    """Further changes of the same file, before and after: a second guard behind the first one."""
+
+    @property
+    def changes(self) -> tuple[tuple[str, str], ...]:
+        """All changes, before and after."""
+        return ((self.before, self.after), *self.also)
+
+
+COMMIT: Final = "tests/minute/test_commit.py"
+MINUTE: Final = "tests/minute/test_minute.py"
+PLAN: Final = "tests/minute/test_plan.py"
+REPLAY: Final = "tests/minute/test_replay.py"
+RIVALS: Final = "tests/minute/test_rivals.py"
+LOSSES: Final = "tests/minute/test_losses.py"
+FOUND: Final = "tests/properties/test_found.py"
+PLANNING: Final = "tests/unit/test_planning.py"
+
+MUTANTS: Final = (
+    # --- planning
+    Mutant(
+        guard="an open batch is taken up again, not planned anew",
+        file="ledger/batches.py",
+        before='"where open_ingest = %s"',
+        after="\"where open_ingest = concat(%s, '?')\"",
+        tests=(f"{PLAN}::test_a_plan_is_taken_up_again_with_the_same_ranges",),
+    ),
+    Mutant(
+        guard="planners of one pipeline wait for each other",
+        file="ledger/positions.py",
+        before="from pipeline where pipeline = %s for update",
+        after="from pipeline where pipeline = %s",
+        tests=(f"{PLAN}::test_two_first_planners_write_one_plan", RIVALS),
+    ),
+    Mutant(
+        guard="a topic with another id is blocked",
+        file="blocks.py",
+        before="    if topic_id != known.topic_id:",
+        after="    if not topic_id:",
+        tests=(f"{PLANNING}::test_a_recreated_topic_blocks_even_when_it_is_longer",),
+    ),
+    Mutant(
+        guard="a topic of another cluster is blocked",
+        file="blocks.py",
+        before="    if cluster_id != known.cluster_id:",
+        after="    if not cluster_id:",
+        tests=(f"{PLANNING}::test_another_cluster_blocks_even_with_the_same_topic_id",),
+    ),
+    Mutant(
+        guard="records that retention took before the plan are a loss, not a new start",
+        file="planning.py",
+        before="    if held.earliest > at:\n        return _loss(LossCause.EXPIRED",
+        after="    if held.earliest > at + 1_000_000:\n        return _loss(LossCause.EXPIRED",
+        tests=(f"{PLAN}::test_records_lost_before_the_plan_block_their_partition",),
+    ),
+    Mutant(
+        guard="an end behind the ledger blocks",
+        file="planning.py",
+        before="if held.end < min([at, *(r.from_offset for r in accepted)]):",
+        after="if held.end < min([0, *(r.from_offset for r in accepted)]):",
+        tests=(f"{PLAN}::test_an_end_behind_the_ledger_blocks",),
+    ),
+    Mutant(
+        guard="a partition that Kafka leaves out is an error, not forgotten",
+        file="planning.py",
+        before="            blocks.append(missing_partition(partition, known, snapshot))\n",
+        after="",
+        tests=(f"{PLANNING}::test_a_short_partition_list_forgets_nothing",),
+    ),
+    Mutant(
+        guard="an answer that would block is asked for again",
+        file="planning.py",
+        before="return any(block.reason in DOUBTFUL_REASONS for block in self.blocks)",
+        after="return False",
+        tests=(PLANNING, "tests/unit/test_replay_planning.py"),
+    ),
+    Mutant(
+        guard="records of open transactions are not planned",
+        file="settings.py",
+        before='return self.isolation_level == "read_committed"',
+        after="return False",
+        tests=(f"{PLAN}::test_open_transactions_are_not_planned",),
+    ),
+    Mutant(
+        guard="one batch takes so many records of a partition at most",
+        file="planning.py",
+        before="until = min([end, at + limit, *(r.until_offset for r in accepted)])",
+        after="until = min([end, *(r.until_offset for r in accepted)])",
+        tests=(f"{PLAN}::test_a_backlog_is_cut_into_bounded_batches",),
+    ),
+    # --- reading
+    Mutant(
+        guard="a retry reads the planned end, not the end of now",
+        file="minute.py",
+        before="    ranges = [segment.range for segment in batch.segments]\n    may_miss",
+        after="    now = Kafka(settings.kafka).snapshot(list(pipeline.topics))\n"
+        "    ranges = [\n"
+        "        OffsetRange(\n"
+        "            partition=s.range.partition,\n"
+        "            from_offset=s.range.from_offset,\n"
+        "            until_offset=now.topics[s.range.partition.topic]\n"
+        "            .partitions[s.range.partition.partition]\n"
+        "            .end,\n"
+        "        )\n"
+        "        for s in batch.segments\n"
+        "    ]\n"
+        "    may_miss",
+        tests=(MINUTE, f"{PLAN}::test_new_code_and_configuration_keep_a_planned_range"),
+    ),
+    Mutant(
+        guard="records from outside of a range are refused",
+        file="counting.py",
+        before="    wrong = [r for r in ranges if not _lies_inside(r, totals[r.partition])]",
+        after="    wrong: list[OffsetRange] = []",
+        tests=("tests/unit", MINUTE, "tests/spark"),
+    ),
+    Mutant(
+        guard="a dense range must be read whole",
+        file="counting.py",
+        before="        and totals[r.partition].records != r.offsets\n",
+        after="        and totals[r.partition].records > r.offsets\n",
+        tests=(f"{MINUTE}::test_a_hole_in_the_range_is_data_loss",),
+    ),
+    Mutant(
+        guard="what was read is still what was planned",
+        file="minute.py",
+        before="        check_still_served(kafka, pipeline, batch)\n",
+        after="",
+        tests=(f"{MINUTE}::test_a_topic_recreated_under_the_read_is_data_loss",),
+    ),
+    Mutant(
+        guard="a flood of malformed lines stops and asks",
+        file="counting.py",
+        before="    if malformed > pipeline.max_malformed_per_batch:",
+        after="    if malformed > pipeline.max_malformed_per_batch + 1_000_000:",
+        tests=(f"{MINUTE}::test_a_flood_of_malformed_lines_stops_and_asks",),
+    ),
+    # --- committing
+    Mutant(
+        guard="offsets move only from where the batch began",
+        file="ledger/commits.py",
+        before="where s.batch_id = %s and s.state = 'planned' and o.next_offset = s.from_offset",
+        after="where s.batch_id = %s and s.state = 'planned'",
+        tests=(COMMIT, FOUND),
+    ),
+    Mutant(
+        guard="all partitions move, or none",
+        file="ledger/commits.py",
+        before="    if moved != len(batch.segments):",
+        after="    if not moved:",
+        tests=(f"{COMMIT}::test_one_partition_that_cannot_move_stops_them_all",),
+    ),
+    Mutant(
+        guard="an older attempt is fenced",
+        file="ledger/commits.py",
+        before="    if now.attempt != batch.attempt:",
+        after="    if now.attempt < batch.attempt:",
+        tests=(f"{COMMIT}::test_an_older_attempt_is_fenced",),
+    ),
+    Mutant(
+        guard="a batch commits once",
+        file="ledger/commits.py",
+        before="    if now.state is BatchState.COMMITTED:\n        return False\n",
+        after="",
+        tests=(f"{COMMIT}::test_a_batch_commits_once",),
+    ),
+    Mutant(
+        guard="an abandoned batch is fenced",
+        file="ledger/commits.py",
+        before="    if now.state is BatchState.ABANDONED:\n"
+        "        raise abandoned_error(tx, batch.batch_id)\n"
+        "    if now.attempt",
+        after="    if now.attempt",
+        tests=(f"{COMMIT}::test_an_abandoned_batch_is_fenced",),
+    ),
+    Mutant(
+        guard="offsets and results commit in one transaction",
+        file="ledger/commits.py",
+        before="        _move_offsets(tx, batch)\n",
+        after="        _move_offsets(tx, batch)\n        tx._connection.commit()\n",
+        tests=(COMMIT,),
+    ),
+    Mutant(
+        guard="no chunk of a result commits alone",
+        file="ledger/commits.py",
+        before="            _insert_dead_letter_rows(tx, chunk)\n            chunk, chunk_bytes = [], 0",
+        after="            _insert_dead_letter_rows(tx, chunk)\n"
+        "            tx._connection.commit()\n"
+        "            chunk, chunk_bytes = [], 0",
+        tests=(COMMIT, "tests/chaos/test_commit_path.py"),
+    ),
+    Mutant(
+        guard="what was written is what was counted",
+        file="ledger/commits.py",
+        before="    _check_written(tx, batch.batch_id)\n",
+        after="",
+        tests=(f"{COMMIT}::test_a_writer_that_forgets_a_count_commits_nothing",),
+    ),
+    Mutant(
+        guard="after a lost answer to COMMIT the ledger is asked, not told again",
+        file="minute.py",
+        before="            if (committed := _ask_outcome(settings, batch)) is not None:\n"
+        "                return committed\n",
+        after="            return True\n",
+        tests=(f"{COMMIT}::test_the_connection_breaks_before_commit",),
+    ),
+    Mutant(
+        guard="a COMMIT that was applied is not taken for a failure",
+        file="minute.py",
+        before="            if (committed := _ask_outcome(settings, batch)) is not None:\n"
+        "                return committed\n",
+        after="            raise\n",
+        tests=(f"{COMMIT}::test_the_answer_to_commit_is_lost",),
+    ),
+    Mutant(
+        guard="a deadlock runs the whole transaction again",
+        file="mysql.py",
+        before="        except TransactionRetryError:\n            if attempt == TRANSACTION_TRIES:",
+        after="        except TransactionRetryError:\n            if attempt:",
+        tests=(f"{COMMIT}::test_a_deadlock_runs_the_transaction_again",),
+    ),
+    Mutant(
+        guard="no statement is sent again on a new connection",
+        file="mysql.py",
+        before='        """Run a statement; returns how many rows it *changed* (not matched)."""\n',
+        after='        """Run a statement; returns how many rows it *changed* (not matched)."""\n'
+        "        self._connection.ping(reconnect=True)\n",
+        tests=(COMMIT, "tests/chaos/test_commit_path.py"),
+    ),
+    Mutant(
+        guard="affected rows are those that changed",
+        file="mysql.py",
+        before='        "autocommit": False,\n',
+        after='        "autocommit": False,\n        "client_flag": 2,\n',
+        tests=(COMMIT, MINUTE, FOUND),
+    ),
+    # --- replaying
+    Mutant(
+        guard="a replay takes the old counts away",
+        file="ledger/commits.py",
+        before="        join segment s on s.segment_id = r.segment_id where s.batch_id = %s\n"
+        "    ) as `_both` group by log_time\n",
+        after="        join segment s on s.segment_id = r.segment_id where s.batch_id = -%s\n"
+        "    ) as `_both` group by log_time\n",
+        tests=(f"{REPLAY}::test_a_replay_with_another_level_counts_as_a_fresh_start_would",),
+    ),
+    Mutant(
+        guard="minutes that are left with no line disappear",
+        file="ledger/commits.py",
+        before='        f" where `{table}`.log_count = 0",\n',
+        after='        f" where `{table}`.log_count < 0",\n',
+        tests=(REPLAY, FOUND),
+    ),
+    Mutant(
+        guard="dead letters of what is replaced go",
+        file="ledger/commits.py",
+        before='        "delete d from dead_letter d join replacement r on r.replaced_id = d.segment_id"\n'
+        '        " join segment s on s.segment_id = r.segment_id where s.batch_id = %s",\n',
+        after='        "delete d from dead_letter d join replacement r on r.replaced_id = d.segment_id"\n'
+        '        " join segment s on s.segment_id = r.segment_id where s.batch_id = -%s",\n',
+        tests=(f"{REPLAY}::test_dead_letters_that_a_corrected_format_understands_become_lines",),
+    ),
+    Mutant(
+        guard="no other live segment reaches into what a replay counts",
+        file="ledger/takeover.py",
+        before="        _check_alone(tx, batch, segment.segment_id)\n",
+        after="        pass\n",
+        tests=(f"{REPLAY}::test_two_backfills_of_the_same_uncounted_offsets_count_them_once",),
+    ),
+    Mutant(
+        # What has taken its place lies in the range, so the guard above stands behind this one.
+        guard="what is replaced must still be live",
+        file="ledger/takeover.py",
+        before="""    if planned is None or replaced != planned["segments"]:""",
+        after="""    if planned is None:""",
+        also=(("        _check_alone(tx, batch, segment.segment_id)\n", "        pass\n"),),
+        tests=(f"{REPLAY}::test_of_two_replays_of_one_range_each_counts_once",),
+    ),
+    Mutant(
+        guard="a replay erases nothing that Kafka holds no more",
+        file="minute.py",
+        before="        _check_nothing_is_erased(batch, counts.totals)\n",
+        after="",
+        tests=(f"{REPLAY}::test_compaction_since_the_first_count_erases_nothing",),
+    ),
+    Mutant(
+        guard="what was shown is what is done",
+        file="replay.py",
+        before="snapshot, preview.plan.asked) != preview.plan:",
+        after="snapshot, preview.plan.asked) == ():",
+        tests=(f"{REPLAY}::test_what_was_shown_is_what_is_done",),
+    ),
+)
