@@ -1,7 +1,9 @@
 """Planning on real Kafka and MySQL: what is written down, and what Kafka does to it meanwhile."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from tally.errors import (
     KafkaUnavailableError,
     UnknownPipelineError,
 )
+from tally.ledger import positions
 from tally.ledger.batches import Requester
 from tally.minute import Planned, plan_batch
 from tally.mysql import transaction
@@ -366,21 +369,41 @@ def test_planning_does_not_wait_for_a_reader(world: World) -> None:
         assert ranges(world.plan()) == [(0, 0, 1)]
 
 
-def test_two_later_planners_write_one_plan(world: World) -> None:
-    """With a row to lock, too: the second one takes up what the first has written."""
+def test_two_later_planners_write_one_plan(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One comes while the other has read and not yet written: it waits, and takes the plan up."""
     world.plan()
     world.produce([LINE] * 3)
-    barrier = threading.Barrier(4)
-    plans: list[Planned] = []
+    inside, go_on = threading.Event(), threading.Event()
+    write = positions.write_plan
 
-    def plan() -> None:
-        barrier.wait()
-        plans.append(world.plan())
+    def stop_the_first(*arguments: Any) -> int | None:
+        if not inside.is_set():
+            inside.set()
+            assert go_on.wait(120)
+        return write(*arguments)
 
-    threads = [threading.Thread(target=plan) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(p.resumed for p in plans) == [False, True, True, True]
+    monkeypatch.setattr(positions, "write_plan", stop_the_first)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(world.plan)
+        assert inside.wait(120)
+        world.produce([LINE] * 2)
+        second = pool.submit(world.plan)
+        try:
+            while not second.done() and not waits_for_the_first(world):
+                pass
+        finally:
+            go_on.set()
+        assert ranges(first.result()) == ranges(second.result()) == [(0, 0, 3)]
+        assert (first.result().resumed, second.result().resumed) == (False, True)
     assert len(world.batches()) == 1
+
+
+def waits_for_the_first(world: World) -> bool:
+    """Whether a planner waits for the row of its pipeline."""
+    return bool(
+        world.rows(
+            "select 1 from information_schema.processlist where user = %s"
+            " and info like 'select result_table from pipeline%%for update'",
+            (world.settings.mysql.user,),
+        )
+    )
