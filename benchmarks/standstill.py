@@ -39,6 +39,7 @@ def main() -> int:
                 settings.kafka,
                 servers.topic,
                 partitions=PARTITIONS,
+                levels=settings.pipeline(PIPELINE).levels,
                 rate=LINES_PER_SECOND,
                 seed=1,
             ) as traffic:
@@ -57,7 +58,7 @@ def _conclude(settings: Settings, traffic: Traffic, batches: int) -> int:
     with transaction(settings.mysql, read_only=True) as tx:
         offsets = positions.current_offsets(tx, PIPELINE)
         counted = results.minutes(tx, PIPELINE)
-    sent = traffic.errors_before({p.partition: offset for p, offset in offsets.items()})
+    sent = traffic.lines_before({p.partition: offset for p, offset in offsets.items()})
     verdict = audit_ledger(settings, PIPELINE)
     right = sent == counted and verdict.holds and verdict.records == traffic.sent
     say(

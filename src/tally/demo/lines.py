@@ -37,8 +37,10 @@ class Line:
 
     value: bytes | None
     """What Kafka gets."""
-    error_minute: str | None
-    """``YYYY-MM-DD HH:MM`` when it is an ERROR line, else None."""
+    minute: str | None
+    """``YYYY-MM-DD HH:MM``; None for a record that cannot be understood."""
+    level: str | None
+    """Its level, likewise."""
 
 
 class LineMaker:
@@ -59,11 +61,10 @@ class LineMaker:
 
     def _line(self, now: datetime, *, burst: bool) -> Line:
         if self._random.random() < MALFORMED_SHARE:
-            return Line(value=self._random.choice(MALFORMED), error_minute=None)
+            return Line(value=self._random.choice(MALFORMED), minute=None, level=None)
         level = self._random.choices(LEVELS, BURST_WEIGHTS if burst else CALM_WEIGHTS)[0]
         text = self._random.choice(MESSAGES[level]).format(
             n=self._random.randrange(100_000), ms=self._random.randrange(1, 900)
         )
         line = f"{now:%Y-%m-%d %H:%M:%S} {level} {text}"
-        minute = f"{now:%Y-%m-%d %H:%M}" if level == "ERROR" else None
-        return Line(value=line.encode(), error_minute=minute)
+        return Line(value=line.encode(), minute=f"{now:%Y-%m-%d %H:%M}", level=level)

@@ -10,13 +10,14 @@ import click
 
 from tally.audit import Verdict, audit_ledger
 from tally.demo.airflow_api import AirflowApi
+from tally.demo.commits import Commits
 from tally.demo.traffic import Traffic
 from tally.errors import EXIT_FINDINGS, EXIT_OK, StackError
 from tally.kafka import Kafka
 from tally.ledger import positions, reading, results
 from tally.ledger.reading import BatchRecord, SegmentRecord
 from tally.migrations import migrate
-from tally.model import BatchState, describe_ranges
+from tally.model import describe_ranges
 from tally.mysql import transaction
 from tally.settings import Pipeline, Settings, load_settings
 from tally.stack.server import Part
@@ -36,7 +37,8 @@ class Comparison:
     """Minutes in which the result is not what the producer sent; empty when all agree."""
 
     expected: Mapping[str, int]
-    """ERROR lines per minute that the producer wrote below the committed offsets."""
+    """Lines at the pipeline's levels, per minute, that the producer wrote below the committed
+    offsets."""
     differing: Mapping[str, tuple[int, int]]
     """Sent and counted, of each minute where they differ."""
 
@@ -76,6 +78,7 @@ def _show(stack: Stack, settings: Settings, pipeline: Pipeline, *, once: bool) -
         settings.kafka,
         pipeline.topics[0],
         partitions=PARTITIONS,
+        levels=pipeline.levels,
         rate=LINES_PER_SECOND,
         seed=seed,
     ) as traffic:
@@ -94,13 +97,12 @@ def _show(stack: Stack, settings: Settings, pipeline: Pipeline, *, once: bool) -
 
 def _commits(stack: Stack, settings: Settings, *, patience_s: float) -> Iterator[BatchRecord]:
     """Show each batch that is committed from now on."""
-    seen = _last_batch_id(settings)
+    commits = Commits(settings, PIPELINE)
     deadline = time.monotonic() + patience_s
     while True:
-        for batch in _committed_after(settings, seen):
-            seen = batch.batch_id
+        for batch in commits.new():
             deadline = time.monotonic() + patience_s
-            _say(_line(batch, _segments(settings, batch)))
+            _say(commit_line(batch, _segments(settings, batch)))
             yield batch
         if crashed := [s for s in stack.status() if s.state == "crashed"]:
             raise StackError(
@@ -126,7 +128,7 @@ def _conclude(
     for minute, count in _counted(settings, pipeline, last=LAST_ROWS).items():
         _say(f"  {minute}  {count:>8,}")
     _say(_verdict_line(verdict))
-    _say(_comparison_line(comparison))
+    _say(_comparison_line(comparison, ", ".join(pipeline.levels)))
     proven = verdict.holds and comparison.expected and not comparison.differing
     return EXIT_OK if proven else EXIT_FINDINGS
 
@@ -141,7 +143,7 @@ def _compare(
     with transaction(settings.mysql, isolation="repeatable read", read_only=True) as tx:
         offsets = positions.current_offsets(tx, pipeline.name)
         counted = results.minutes(tx, pipeline.table)
-    sent = traffic.errors_before({p.partition: offset for p, offset in offsets.items()})
+    sent = traffic.lines_before({p.partition: offset for p, offset in offsets.items()})
     expected = {minute: count for minute, count in sent.items() if minute not in before}
     first = min(expected, default="9999")
     minutes = expected.keys() | {m for m in counted if m >= first and m not in before}
@@ -160,30 +162,20 @@ def _counted(settings: Settings, pipeline: Pipeline, *, last: int | None = None)
         return results.minutes(tx, pipeline.table, last=last)
 
 
-def _last_batch_id(settings: Settings) -> int:
-    with transaction(settings.mysql, read_only=True) as tx:
-        last = reading.last_committed(tx, PIPELINE)
-    return last.batch_id if last else 0
-
-
-def _committed_after(settings: Settings, batch_id: int) -> list[BatchRecord]:
-    with transaction(settings.mysql, read_only=True) as tx:
-        newest = reading.list_batches(tx, PIPELINE, state=BatchState.COMMITTED, limit=10)
-    return sorted((b for b in newest if b.batch_id > batch_id), key=lambda b: b.batch_id)
-
-
 def _segments(settings: Settings, batch: BatchRecord) -> list[SegmentRecord]:
     with transaction(settings.mysql, read_only=True) as tx:
         return reading.segments_of(tx, batch.batch_id)
 
 
-def _line(batch: BatchRecord, segments: list[SegmentRecord]) -> str:
+def commit_line(batch: BatchRecord, segments: list[SegmentRecord]) -> str:
+    """One committed batch, in a line."""
     seconds = 0.0
     if batch.committed_at is not None and batch.claimed_at is not None:
         seconds = (batch.committed_at - batch.claimed_at).total_seconds()
+    replay = "" if batch.replay_id is None else f" of replay {batch.replay_id}"
     return (
-        f"{batch.committed_at:%H:%M:%S}  batch {batch.batch_id}"
-        f"  {batch.records or 0:,} records  {batch.matched or 0:,} errors"
+        f"{batch.committed_at:%H:%M:%S}  batch {batch.batch_id}{replay}"
+        f"  {batch.records or 0:,} records  {batch.matched or 0:,} counted"
         f"  {batch.malformed or 0:,} malformed  {seconds:.1f} s"
         f"  {describe_ranges([segment.range for segment in segments])}"
     )
@@ -193,13 +185,13 @@ def _verdict_line(verdict: Verdict) -> str:
     if verdict.holds:
         return (
             f"audit: holds ({verdict.segments:,} segments, {verdict.records:,} records, "
-            f"{verdict.matched:,} errors in {verdict.minutes:,} minutes)"
+            f"{verdict.matched:,} counted in {verdict.minutes:,} minutes)"
         )
     details = "\n".join(f"  {f.check}: {f.where}: {f.detail}" for f in verdict.findings)
     return f"audit: DOES NOT HOLD\n{details}"
 
 
-def _comparison_line(comparison: Comparison) -> str:
+def _comparison_line(comparison: Comparison, levels: str) -> str:
     if comparison.differing:
         details = "\n".join(
             f"  {minute}: sent {sent:,}, counted {counted:,}"
@@ -208,7 +200,7 @@ def _comparison_line(comparison: Comparison) -> str:
         return f"the producer's own count: DIFFERS\n{details}"
     total = sum(comparison.expected.values())
     return (
-        f"the producer's own count: equal ({total:,} errors in "
+        f"the producer's own count: equal ({total:,} lines at {levels} in "
         f"{len(comparison.expected):,} minutes)"
     )
 

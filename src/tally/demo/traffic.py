@@ -7,7 +7,7 @@ ledger nor from a count of anybody else's.
 import random
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -29,21 +29,30 @@ class Traffic:
         kafka: Where the topic lies.
         topic: The topic.
         partitions: How many it has.
+        levels: Levels whose lines are to be counted.
         rate: Lines a second, bursts aside.
         seed: Of the lines and of the partitions that they go to.
     """
 
     def __init__(
-        self, kafka: KafkaSettings, topic: str, *, partitions: int, rate: int, seed: int
+        self,
+        kafka: KafkaSettings,
+        topic: str,
+        *,
+        partitions: int,
+        levels: Collection[str],
+        rate: int,
+        seed: int,
     ) -> None:
         self._writer = LineWriter(kafka)
         self._partitions = [TopicPartition(topic=topic, partition=n) for n in range(partitions)]
+        self._levels = frozenset(levels)
         self._per_tick = max(1, round(rate * TICK_S))
         self._lines = LineMaker(seed)
         self._random = random.Random(seed)  # noqa: S311 - a demonstration, no secret
         self._stopping = threading.Event()
         self._lock = threading.Lock()
-        self._errors: dict[int, list[tuple[int, str]]] = {}
+        self._matching: dict[int, list[tuple[int, str]]] = {}
         self._sent = 0
         self._failure: str | None = None
         self._thread = threading.Thread(target=self._work, name="traffic", daemon=True)
@@ -72,8 +81,8 @@ class Traffic:
         with self._lock:
             return self._sent
 
-    def errors_before(self, next_offsets: Mapping[int, int]) -> dict[str, int]:
-        """ERROR lines per minute among those that lie before these offsets, by partition.
+    def lines_before(self, next_offsets: Mapping[int, int]) -> dict[str, int]:
+        """Lines at the levels, per minute, among those that lie before these offsets.
 
         Raises:
             KafkaUnavailableError: The broker refused a line, so nobody knows what it holds.
@@ -83,8 +92,8 @@ class Traffic:
         with self._lock:
             counts = Counter(
                 minute
-                for partition, errors in self._errors.items()
-                for offset, minute in errors
+                for partition, lines in self._matching.items()
+                for offset, minute in lines
                 if offset < next_offsets.get(partition, 0)
             )
         return dict(sorted(counts.items()))
@@ -92,7 +101,7 @@ class Traffic:
     def _work(self) -> None:
         try:
             self._write_until_closed()
-        except Exception as error:  # the thread's last words; errors_before raises them
+        except Exception as error:  # the thread's last words; lines_before raises them
             self._failure = repr(error)
             raise
 
@@ -109,9 +118,9 @@ class Traffic:
         def delivered(offset: int) -> None:
             with self._lock:
                 self._sent += 1
-                if line.error_minute is not None:
-                    errors = self._errors.setdefault(partition.partition, [])
-                    errors.append((offset, line.error_minute))
+                if line.minute is not None and line.level in self._levels:
+                    lines = self._matching.setdefault(partition.partition, [])
+                    lines.append((offset, line.minute))
 
         def failed(why: str) -> None:
             self._failure = why

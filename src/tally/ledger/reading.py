@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from tally.errors import UnknownBatchError
 from tally.ledger.rows import partition_of, range_of
@@ -137,13 +136,20 @@ class LetterRecord:
 
 
 def list_batches(
-    tx: Transaction, pipeline: str, *, state: BatchState | None = None, limit: int
+    tx: Transaction,
+    pipeline: str,
+    *,
+    state: BatchState | None = None,
+    after: int | None = None,
+    limit: int,
 ) -> list[BatchRecord]:
-    """The pipeline's batches, newest first."""
-    condition = "where b.pipeline = %s" + (" and b.state = %s" if state else "")
-    parameters: list[Any] = [pipeline, state, limit] if state else [pipeline, limit]
+    """The pipeline's batches, newest first; those after a number, where one is given."""
+    conditions = {"b.pipeline = %s": pipeline, "b.state = %s": state, "b.batch_id > %s": after}
+    asked = {sql: value for sql, value in conditions.items() if value is not None}
     rows = tx.rows(
-        f"{_BATCHES} {condition} group by b.batch_id order by b.batch_id desc limit %s", parameters
+        f"{_BATCHES} where {' and '.join(asked)}"
+        " group by b.batch_id order by b.batch_id desc limit %s",
+        [*asked.values(), limit],
     )
     return [_batch(row) for row in rows]
 

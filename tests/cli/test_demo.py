@@ -1,0 +1,46 @@
+"""What the demonstration finds in the ledger while it runs."""
+
+import pytest
+
+from tally.demo.commits import Commits
+from tally.ledger.batches import abandon
+from tally.mysql import transaction
+from tally.replay import preview_replay, request_replay
+from tally.replay_request import BoundsAsked
+from tests.airflow import stand_in
+from tests.cli.conftest import LINE, commit
+from tests.world import World
+
+pytestmark = pytest.mark.stack
+
+
+def test_every_batch_is_found_once_when_it_is_committed(world: World) -> None:
+    """A replay's batch, too, that was planned before a minute batch and is committed after it."""
+    world.produce([LINE] * 3, 0)
+    commit(world)
+    commits = Commits(world.settings, world.name)
+
+    def found() -> list[int]:
+        return [batch.batch_id for batch in commits.new()]
+
+    assert found() == []
+    preview = preview_replay(world.settings, world.name, BoundsAsked())
+    replayed = request_replay(world.settings, preview, reason="a test").batch_ids[0]
+    world.produce([LINE] * 2, 0)
+    minute = commit(world)
+    assert replayed < minute
+    assert found() == [minute]
+    stand_in.commit(world.settings, replayed)
+    assert found() == [replayed]
+    assert found() == []
+
+
+def test_a_batch_that_was_given_up_is_not_told_as_committed(world: World) -> None:
+    """It has ended, and nothing of it is in the result."""
+    world.produce([LINE] * 3, 0)
+    planned = world.plan().batch
+    assert planned is not None
+    commits = Commits(world.settings, world.name)
+    with transaction(world.settings.mysql) as tx:
+        abandon(tx, planned.batch_id, by="ann", reason="a test")
+    assert commits.new() == []
