@@ -72,7 +72,14 @@ _TRANSLATIONS: Final[Sequence[tuple[frozenset[int], type[TallyError], str]]] = (
         "create the database that mysql.database names, then: tally migrate",
     ),
     (
-        frozenset({ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT, _ROLLED_BACK_BY_GROUP}),
+        frozenset(
+            {
+                ER.LOCK_DEADLOCK,
+                ER.LOCK_WAIT_TIMEOUT,
+                ER.TABLE_DEF_CHANGED,  # a table that was rebuilt after the snapshot was taken
+                _ROLLED_BACK_BY_GROUP,
+            }
+        ),
         TransactionRetryError,
         "run it again",
     ),

@@ -52,6 +52,7 @@ class FaultKind(StrEnum):
     SHUTTING_DOWN = "the server says that it shuts down, and cuts the connection"
     AUTOCOMMIT_ON = "the session has autocommit on when its transaction begins"
     TABLE_ALTERED = "somebody alters the result table between two transactions"
+    TABLE_REBUILT = "somebody rebuilds the result table when a snapshot has just been taken"
     KILLED_BEFORE = "the process is killed, the statement never arrives"
     KILLED_AFTER = "the process is killed, the statement is executed"
     PAUSED = "the process stands still between two transactions, and others go on"
@@ -100,6 +101,11 @@ def is_beginning(statement: str) -> bool:
     return statement.startswith("set session transaction isolation level")
 
 
+def is_snapshot(statement: str) -> bool:
+    """Whether from here on nothing is seen that comes later."""
+    return statement.startswith("start transaction with consistent snapshot")
+
+
 def is_start(statement: str) -> bool:
     """Whether the transaction begins here."""
     return statement.startswith("start transaction")
@@ -146,6 +152,7 @@ PROFILES: Final[dict[FaultKind, Profile]] = {
     FaultKind.SHUTTING_DOWN: Profile(any_statement, _CUT),
     FaultKind.AUTOCOMMIT_ON: Profile(is_start),
     FaultKind.TABLE_ALTERED: Profile(is_beginning),
+    FaultKind.TABLE_REBUILT: Profile(is_snapshot, (TransactionRetryError,)),
     FaultKind.KILLED_BEFORE: Profile(any_statement),
     FaultKind.KILLED_AFTER: Profile(any_statement),
     FaultKind.PAUSED: Profile(is_beginning),
@@ -298,8 +305,8 @@ class Faults:
             return End(partial(session.refuse, number, f"{words} (a test)"), goes_on=goes_on)
         if kind is FaultKind.LOCK_HELD:
             return self._hold_lock(fault, session, packet)
-        if kind in _CUTS:
-            return _CUTS[kind](self, fault, session, packet)
+        if kind in _ENDS:
+            return _ENDS[kind](self, fault, session, packet)
         _BEFORES[kind](self, fault, session)
         return End(partial(session.server.sendall, packet), goes_on=True)
 
@@ -383,6 +390,12 @@ class Faults:
         words = "Deadlock found (a test)"
         return End(partial(session.refuse, ER.LOCK_DEADLOCK, words), goes_on=True)
 
+    def _rebuild_table(self, _: Fault, session: Session, packet: bytes) -> End:
+        """While the transaction has not touched it: else the server would wait for its end."""
+        answer = session.ask(packet)
+        self.as_root(f"alter table tally.`{self.name}` engine = InnoDB")
+        return End(partial(session.client.sendall, answer.data), goes_on=True)
+
     def _hold_lock(self, fault: Fault, session: Session, packet: bytes) -> End:
         """Hold all rows that are free; it has not fired unless the statement waits for one."""
         locker = self.open_root()
@@ -443,13 +456,14 @@ class Faults:
         assert not left, f"left on the server: {left}"
 
 
-_CUTS: Final[dict[FaultKind, Callable[[Faults, Fault, Session, bytes], End]]] = {
+_ENDS: Final[dict[FaultKind, Callable[[Faults, Fault, Session, bytes], End]]] = {
     FaultKind.STATEMENT_LOST: Faults._lose,
     FaultKind.ANSWER_LOST: Faults._lose_answer,
     FaultKind.PACKET_CUT: Faults._lose_half,
     FaultKind.COMMIT_LOST: Faults._lose,
     FaultKind.COMMIT_ANSWER_LOST: Faults._lose_answer,
     FaultKind.DEADLOCK: Faults._deadlock,
+    FaultKind.TABLE_REBUILT: Faults._rebuild_table,
     FaultKind.SESSION_KILLED: Faults._kill_session,
     FaultKind.KILLED_BEFORE: Faults._kill_before,
     FaultKind.KILLED_AFTER: Faults._kill_after,

@@ -293,6 +293,11 @@ class Machine(RuleBasedStateMachine):
         """No rival: what it commits and this folds, the oracle would never have seen live."""
         self.pipeline.do(op.Prune(), disturbance)
 
+    @rule(disturbance=DISTURBANCES)
+    def audit(self, disturbance: Disturbance | None) -> None:
+        """It holds at any moment, also with others at work."""
+        self.pipeline.do(op.Audit(), disturbance)
+
     # --- the end
 
     def teardown(self) -> None:

@@ -255,6 +255,11 @@ class Prune:
     """What Kafka no longer holds is folded."""
 
 
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The ledger is proved, on a snapshot."""
+
+
 Ask = AskRanges | AskAll | AskBatch | AskMinutes | AskTimes
 
 Operation = (
@@ -287,6 +292,7 @@ Operation = (
     | Replan
     | Cancel
     | Prune
+    | Audit
 )
 
 

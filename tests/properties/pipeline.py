@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pymysql
 
 from tally import minute, prune, replay
+from tally.audit import audit_ledger
 from tally.counting import Counts, check_totals
 from tally.errors import (
     ConfigError,
@@ -189,6 +190,11 @@ class PipelineUnderTest:
             came = [fired.kind.name for fired in self.wire.faults.fired]
             raise Unexpected(f"{operation}: {came} does not explain {error}") from error
 
+    def _must_be_so(self, statement: str, *parameters: Any) -> None:
+        """What an operation says that it has done is in the ledger, whatever came in between."""
+        if not self.rows(statement, parameters):
+            raise Unexpected(f"it was said to be done, and is not: {statement}, {parameters}")
+
     def configure(self, **keys: Any) -> None:
         """Change settings of the pipeline; None leaves one as it is."""
         names = {"limit": "max_records_per_partition"}
@@ -269,7 +275,9 @@ class PipelineUnderTest:
     # --- minutes
 
     def _do_plan(self, _: op.Plan) -> None:
-        minute.plan_batch(self.settings, self.name)
+        planned = minute.plan_batch(self.settings, self.name)
+        if planned.batch is not None:
+            self._must_be_so("select 1 from batch where batch_id = %s", planned.batch.batch_id)
 
     def _do_run_minute(self, _: op.RunMinute) -> None:
         if (batch := self._choose_batch(0, state="planned", kind="ingest")) is not None:
@@ -292,6 +300,7 @@ class PipelineUnderTest:
             if calm and not explained:
                 raise Unexpected(f"batch {batch['batch_id']} must be counted: {error}") from error
             raise
+        self._must_be_so(_IS_COMMITTED, batch["batch_id"])
         if calm and explained:
             raise Unexpected(f"batch {batch['batch_id']} was run in spite of {explained}")
         if calm and ran.committed != (batch["state"] == "planned"):
@@ -334,6 +343,7 @@ class PipelineUnderTest:
             if calm and now["state"] == "committed":
                 raise
             return False
+        self._must_be_so(_IS_COMMITTED, batch_id)
         if calm and (late or now["state"] in {"abandoned", "forgotten"}):
             raise Unexpected(f"a fenced attempt of batch {batch_id} was let through")
         if calm and committed != (now["state"] == "planned"):
@@ -361,6 +371,8 @@ class PipelineUnderTest:
             self.settings.mysql,
             lambda tx: batches.abandon(tx, batch_id, by="a person", reason="a test"),
         )
+        is_abandoned = "select 1 from batch where batch_id = %s and state = 'abandoned'"
+        self._must_be_so(is_abandoned, batch_id)
 
     def _do_accept(self, what: op.Accept) -> None:
         with transaction(self.settings.mysql, read_only=True) as tx:
@@ -373,6 +385,9 @@ class PipelineUnderTest:
             accept_losses(tx, self.name, seen, by="a person", reason="a test")
 
         run_transaction(self.settings.mysql, decide)
+        for loss in seen:
+            is_decided = "select 1 from lost_range where lost_range_id = %s and state <> 'open'"
+            self._must_be_so(is_decided, loss.lost_range_id)
 
     def _do_adopt(self, what: op.Adopt) -> None:
         said = self.kafka.snapshot([TOPIC])
@@ -393,6 +408,11 @@ class PipelineUnderTest:
             adopt_topic(tx, self.name, adoption, by="a person", reason="a test")
 
         run_transaction(self.settings.mysql, decide)
+        is_adopted = (
+            "select 1 from topic_incarnation where topic_id = %s and state = 'current'"
+            " and cluster_id = %s and pipeline = %s"
+        )
+        self._must_be_so(is_adopted, adoption.topic_id, adoption.cluster_id, self.name)
 
     # --- replays
 
@@ -431,7 +451,8 @@ class PipelineUnderTest:
     def _ask(self, request: Request) -> None:
         shown = replay.preview_replay(self.settings, self.name, request)
         requester = Requester(name="a test", version="1", run_id=self.run_id)
-        replay.request_replay(self.settings, shown, reason="a test", requester=requester)
+        asked = replay.request_replay(self.settings, shown, reason="a test", requester=requester)
+        self._must_be_so("select 1 from replay where replay_id = %s", asked.replay_id)
 
     def _do_run_replay(self, what: op.RunReplay) -> None:
         if (found := self._choose_replay(what.replay)) is None:
@@ -461,6 +482,8 @@ class PipelineUnderTest:
             replays.cancel(tx, replay_id, by="a person", reason="a test")
 
         run_transaction(self.settings.mysql, work)
+        is_over = "select 1 from replay where replay_id = %s and state = 'cancelled'"
+        self._must_be_so(is_over, replay_id)
 
     def _left(self, replay_id: int) -> list[Row]:
         return self.rows(
@@ -510,6 +533,11 @@ class PipelineUnderTest:
 
     def _do_prune(self, _: op.Prune) -> None:
         prune.prune(self.settings, self.name, timedelta(0), lambda *_: None)
+
+    def _do_audit(self, _: op.Audit) -> None:
+        verdict = audit_ledger(self.settings, self.name)
+        if not verdict.holds:
+            raise Unexpected(f"the audit has found {verdict.findings}")
 
     # --- choosing
 
@@ -678,6 +706,8 @@ _SEGMENTS_OF_BATCH = """
     join partition_offset o using (incarnation_id, partition_id)
     where s.batch_id = %s order by s.partition_id, s.from_offset
 """
+
+_IS_COMMITTED = "select 1 from batch where batch_id = %s and state = 'committed'"
 
 _TILES = """
     select from_offset, until_offset, state from segment where incarnation_id = %s

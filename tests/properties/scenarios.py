@@ -155,4 +155,5 @@ SCENARIOS: Final[Sequence[Scenario]] = (
         prepare=lambda r: [*counted(r), op.Expire(0, 5), op.Expire(1, 5)],
         operation=lambda _: op.Prune(),
     ),
+    Scenario(name="audit", prepare=counted, operation=lambda _: op.Audit()),
 )

@@ -1,0 +1,107 @@
+"""Which fault an operation meets next: what was tried least, where it was tried least."""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from tests.properties import operations as op
+from tests.properties.disturbance import Disturbance, Rival
+from tests.properties.faults import PROFILES, SLOW, Fault, FaultKind, normalised
+from tests.properties.operations import Operation
+from tests.properties.scenarios import RIVALS, SUCCESSORS
+
+GAP: Final = "(between two transactions)"
+"""Where a rival comes."""
+
+# A slow fault comes at each so many-th.
+EVERY: Final = {FaultKind.LOCK_HELD: 60, FaultKind.SERVER_KILLED: 150}
+
+# While the server is read-only, nobody else can do what these need.
+NEEDS_A_WRITER: Final = {
+    FaultKind.PAUSED,
+    FaultKind.PAUSED_AND_LOST,
+    FaultKind.TABLE_ALTERED,
+    FaultKind.TABLE_REBUILT,
+}
+
+
+@dataclass(slots=True)
+class FaultChoice:
+    """Remembers which statements an operation says, and what each of them has met."""
+
+    random: Random
+    came: Counter[str] = field(default_factory=Counter)
+    """How often each kind has come."""
+    _reach: dict[str, deque[tuple[str, ...]]] = field(
+        default_factory=lambda: defaultdict(lambda: deque(maxlen=6))
+    )
+    """By operation: the statements of its last undisturbed calls."""
+    _tried: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    """How often a fault was armed: by operation and kind, and by statement besides."""
+
+    def learn(self, name: str, statements: Sequence[str]) -> None:
+        """What an operation has said undisturbed."""
+        self._reach[name].append(tuple(map(normalised, statements)))
+
+    def points(self) -> Iterator[tuple[str, str]]:
+        """Each operation and statement in reach."""
+        for name, reach in self._reach.items():
+            for statement in {s for statements in reach for s in statements}:
+                yield name, statement
+
+    def choose(self, name: str) -> Disturbance | None:
+        """What was tried least here, at the statement where it was tried least."""
+        reach = self._reach[name]
+        if not reach or self.random.random() < 0.04:
+            return None
+        statements = self.random.choice(reach)
+        names = [kind.name for kind in FaultKind if kind in self._allowed()]
+        kinds = [k for k in names if self._points(FaultKind[k], statements)]
+        kind = self._least((name,), [*kinds, "RIVAL"])
+        if kind == "RIVAL":
+            return Rival(self.random.randint(1, 6), self.random.choice(_others(name, RIVALS)))
+        points = self._points(FaultKind[kind], statements)
+        wanted = self._least((name, kind), points)
+        after = self.random.choice([i for i, s in enumerate(points, 1) if s == wanted])
+        return self._fault(name, FaultKind[kind], after, again=self.random.random() < 0.4)
+
+    def _allowed(self) -> set[FaultKind]:
+        allowed = set(FaultKind) - set(SLOW)
+        for kind, every in EVERY.items():
+            if self.came.total() // every > self.came[kind.name]:
+                return {kind}
+        return allowed
+
+    @staticmethod
+    def _points(kind: FaultKind, statements: Sequence[str]) -> list[str]:
+        return [s for s in statements if PROFILES[kind].meets(s)]
+
+    def _least(self, where: tuple[str, ...], among: Sequence[str]) -> str:
+        fewest = min(self._tried[*where, one] for one in among)
+        chosen = self.random.choice(
+            [one for one in dict.fromkeys(among) if self._tried[*where, one] == fewest]
+        )
+        self._tried[*where, chosen] += 1
+        return chosen
+
+    def _fault(self, name: str, kind: FaultKind, after: int, *, again: bool) -> Fault:
+        then: tuple[Operation, ...] = ()
+        if kind in {FaultKind.PAUSED, FaultKind.PAUSED_AND_LOST}:
+            then = tuple(_others(name, self.random.choice(SUCCESSORS)))
+        if kind is FaultKind.CLOCK_MOVED:
+            then = (op.SetClock(self.random.randint(-72, 72)),)
+        second = None
+        if again:
+            quick = [k for k in FaultKind if k not in {*SLOW, *NEEDS_A_WRITER}]
+            kind_then, after_then = self.random.choice(quick), self.random.randint(1, 6)
+            second = self._fault(name, kind_then, after_then, again=False)
+        return Fault(after, kind, then, second)
+
+
+def _others(name: str, operations: Sequence[Operation]) -> Sequence[Operation]:
+    """What may go on beside: while prune folds, nothing that the oracle has not seen live."""
+    if name != "prune":
+        return operations
+    return [o for o in operations if isinstance(o, op.Plan | op.Age | op.Produce | op.AskAll)]
