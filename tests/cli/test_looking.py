@@ -1,4 +1,4 @@
-"""`tally status`, `batches`, `show` and `dead-letters` on real servers."""
+"""`tally status`, `counts`, `batches`, `show` and `dead-letters` on real servers."""
 
 import base64
 
@@ -72,6 +72,54 @@ def test_status_of_a_topic_that_kafka_does_not_have(tally: Call, world: World) -
     assert answer.exit_code == 0
     assert answer.document["partitions"] == []
     assert answer.document["blocks"][0]["reason"] == "topic-missing"
+
+
+def test_the_result_is_shown_minute_by_minute(tally: Call, world: World) -> None:
+    """Oldest first; by a span of minutes with both ends, or the latest; with their sum."""
+    world.plan()
+    for minute in range(12):
+        world.execute(
+            f"insert into `{world.name}` (log_time, log_count) values (%s, %s)",
+            (f"2017-07-30 14:{minute:02d}:00", 1_000 + minute),
+        )
+
+    def listed(*options: str) -> list[int]:
+        document = tally("counts", *options, "--json").document
+        found = [row["log_count"] - 1_000 for row in document["minutes"]]
+        assert document["total"] == sum(found) + 1_000 * len(found)
+        return found
+
+    assert listed() == list(range(2, 12))
+    assert listed("--last", "3") == [9, 10, 11]
+    assert listed("--since", "2017-07-30 14:00") == list(range(12))
+    assert listed("--since", "2017-07-30 14:03", "--until", "2017-07-30 14:05") == [3, 4, 5]
+    assert listed("--until", "2017-07-30 14:05", "--last", "2") == [4, 5]
+    assert listed("--since", "2018-01-01 00:00") == []
+
+    world.configure(levels=["ERROR", "WARN"])
+    document = tally("counts", "--last", "1", "--json").document
+    assert document == {
+        "pipeline": world.name,
+        "table": world.name,
+        "levels": ["ERROR", "WARN"],
+        "rules": "levels ERROR, WARN; format fixed",
+        "minutes": [{"log_time": "2017-07-30 14:11:00", "log_count": 1_011}],
+        "total": 1_011,
+    }
+    assert tally("counts", world.name, "--last", "2").stdout.splitlines() == [
+        "MINUTE            LINES",
+        "2017-07-30 14:10  1,010",
+        "2017-07-30 14:11  1,011",
+        "2 minutes shown, 2,021 lines",
+        "counted now: levels ERROR, WARN; format fixed",
+    ]
+
+
+def test_a_minute_that_is_none_is_refused(tally: Call) -> None:
+    """Before a server is asked."""
+    answer = tally("counts", "--since", "yesterday")
+    assert answer.exit_code == 2
+    assert "'yesterday' is no minute; write it as '2026-11-20 14:05'" in answer.stderr
 
 
 def test_batches_are_listed_newest_first_and_can_be_chosen(tally: Call, world: World) -> None:

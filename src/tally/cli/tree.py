@@ -36,6 +36,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     },
     "Looking": {
         "status": ("status", "Show where each partition stands."),
+        "counts": ("counts", "Show the result: lines per minute."),
         "batches": ("looking", "List batches, newest first."),
         "show": ("looking", "Show one batch with its ranges and counts."),
         "replays": ("replays", "List replays, newest first."),
