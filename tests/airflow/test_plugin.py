@@ -171,6 +171,22 @@ def test_the_preview_of_a_replay_is_a_page(
     assert viewer.get(link).status_code == 403
 
 
+@pytest.mark.stack
+def test_the_page_says_why_there_is_no_preview(
+    world: World, run_dag: RunDag, viewer: "TestClient"
+) -> None:
+    """The sentence of the error with what to do next, not the way to a log."""
+    from urllib.parse import urlencode
+
+    run = run_dag(f"{world.name}_replay", {"dry_run": False})
+    query = urlencode({"dag_id": f"{world.name}_replay", "run_id": run.run_id})
+    answer = viewer.get(f"/tally/preview?{query}")
+    assert answer.status_code == 200, answer.text
+    assert "a replay needs a reason" in answer.text
+    assert "Next: fill in the field Reason" in answer.text
+    assert "Asked for" not in answer.text
+
+
 @pytest.mark.usefixtures("config")
 def test_strangers_see_no_preview(client: "TestClient") -> None:
     """The page brings its own authentication, as the other does."""

@@ -87,7 +87,11 @@ def test_a_replay_with_real_spark_replaces_what_was_counted(
         }
     }
     assert run.xcom("outcome", "outcome")["matched"] == 2
-    assert run.xcom("outcome", "outcome")["minutes"] == 1
+    outcome = run.xcom("outcome", "outcome")
+    assert outcome["minutes"] == 1
+    # The faster replay had taken the ERROR line already.
+    assert (outcome["minutes_changed"], outcome["lines_more"], outcome["lines_fewer"]) == (1, 2, 0)
+    assert outcome["changed"].endswith("2017-07-30 14:09: 2 lines more, 0 fewer")
     assert world.settings.mysql.password.get_secret_value() not in run.stored()
     assert world.audit().holds
 
@@ -127,8 +131,8 @@ def test_each_batch_is_a_task_with_a_name(counted: World, run_dag: RunDag) -> No
     first, second = [b["batch_id"] for b in counted.batches() if b["replay_id"]]
     topic = counted.topic
     assert run.names("count") == [
-        f"batch {first}: {topic}/0 [0, 3)",
-        f"batch {second}: {topic}/0 [3, 5)",
+        f"batch {first}: 3 offsets of {topic}/0",
+        f"batch {second}: 2 offsets of {topic}/0",
     ]
     assert run.xcom("outcome", "outcome")["committed"] == 2
     assert counted.offsets() == {0: (0, 5), 1: (0, 3)}
@@ -150,15 +154,17 @@ def test_what_cannot_be_done_is_red_in_the_first_task(
     said: str,
     counted: World,
     run_dag: RunDag,
-    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """At once, with the reason, and nothing is written."""
+    """At once, with the reason and the next step in one line of the log, and nothing is written."""
     run = run_dag(f"{counted.name}_replay", conf)
     assert run.state == "failed"
     assert run.tasks["preview"] == "failed"
     assert run.tries("preview") == 1
     assert replays(counted) == []
-    assert said in "".join(capfd.readouterr())
+    (sentence,) = [line for line in caplog.messages if said in line and "\n" not in line]
+    assert sentence.startswith("[replay-refused] ")
+    assert " Next: " in sentence
 
 
 def test_more_batches_than_airflow_maps_are_refused(

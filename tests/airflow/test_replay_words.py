@@ -16,9 +16,9 @@ pytestmark = pytest.mark.airflow
 SETTINGS = Settings(pipelines={"p": PipelineSettings(topics=["alog"])})
 
 
-def span(start: int, until: int) -> OffsetRange:
+def span(start: int, until: int, partition: int = 3, topic: str = "alog") -> OffsetRange:
     """A range of one partition."""
-    here = TopicPartition(topic="alog", partition=3)
+    here = TopicPartition(topic=topic, partition=partition)
     return OffsetRange(partition=here, from_offset=start, until_offset=until)
 
 
@@ -72,3 +72,22 @@ def test_the_rules_of_now_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are what a replay is for, mostly."""
     text = says(monkeypatch, preview(span(300, 320), read=span(300, 320)))
     assert "Lines are counted by the rules of now: levels ERROR, WARN; format fixed." in text
+
+
+@pytest.mark.parametrize(
+    ("ranges", "name"),
+    [
+        ([span(300, 301)], "batch 23: 1 offset of alog/3"),
+        ([span(0, 3_610, n) for n in range(4)], "batch 23: 14,440 offsets of alog/0-3"),
+        (
+            [span(0, 5, 0, "blog"), span(0, 5, 7), span(0, 5, 9), span(0, 5, 8)],
+            "batch 23: 20 offsets of alog/7-9, blog/0",
+        ),
+        ([span(0, 5, 2 * n) for n in range(9)], "batch 23: 45 offsets of 9 partitions"),
+        ([span(0, 5, 0, "a" * 249)], "batch 23: 5 offsets of 1 partition"),
+    ],
+)
+def test_the_task_of_a_batch_has_a_short_name(ranges: list[OffsetRange], name: str) -> None:
+    """However many partitions it has, and whatever their topic is called."""
+    assert replay_work.task_name(23, ranges) == name
+    assert len(name) < 60

@@ -1,8 +1,8 @@
-"""Numbers in sentences."""
+"""Numbers and times in sentences."""
 
 import pytest
 
-from tally.words import plural
+from tally.words import plural, time_span
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,9 @@ from tally.words import plural
 def test_a_number_has_its_noun(count: int, noun: str, text: str) -> None:
     """One alone is singular; thousands are separated."""
     assert plural(count, noun) == text
+
+
+def test_a_span_of_one_minute_is_that_minute() -> None:
+    """Not from it to itself."""
+    assert time_span("14:05", "14:05") == "14:05"
+    assert time_span("14:05", "14:09") == "14:05 to 14:09"

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException
 
 from tally.airflow.connect_driver import ConnectDriver, connect_settings
 from tally.airflow.connections import (
@@ -16,7 +16,7 @@ from tally.airflow.connections import (
     require_spark_connection,
 )
 from tally.airflow.driver import DriverHook, driver_environment, submit_conf, submit_settings
-from tally.airflow.failures import final_unless_retryable
+from tally.airflow.failures import final, final_unless_retryable
 from tally.airflow.operators import from_note
 from tally.airflow.secrets_file import secrets_file
 from tally.errors import EXIT_OPERATOR, EXIT_USAGE
@@ -150,7 +150,7 @@ class TallyCountOperator(SparkSubmitOperator):
             )
         driver = self._driver()
         if driver.exit_code in _FINAL_EXITS:
-            raise AirflowFailException(f"batch {batch_id}: {driver.last_words}") from failure
+            raise final(f"batch {batch_id}: {driver.last_words}") from failure
         raise failure
 
     def _driver(self) -> DriverHook | ConnectDriver:

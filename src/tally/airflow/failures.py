@@ -1,11 +1,15 @@
 """What a task does with Tally's errors: try again, or stop and show them."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from airflow.sdk.exceptions import AirflowFailException
 
 from tally.errors import FencedError, OperatorError, UsageError
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -22,4 +26,13 @@ def final_unless_retryable() -> Iterator[None]:
     try:
         yield
     except (UsageError, OperatorError, FencedError) as error:
-        raise AirflowFailException(str(error)) from error
+        raise final(str(error)) from error
+
+
+def final(sentence: str) -> AirflowFailException:
+    """The error that fails a task without another try; its words are in the log by themselves.
+
+    Airflow shows an error as the end of a traceback, where what to do next is easily missed.
+    """
+    _LOG.error("%s", sentence)
+    return AirflowFailException(sentence)

@@ -3,10 +3,9 @@
 from typing import Any, Final
 
 from airflow.sdk import BaseBranchOperator, BaseOperator, Context, Param
-from airflow.sdk.exceptions import AirflowFailException
 
 from tally.airflow.connections import brief_settings
-from tally.airflow.failures import final_unless_retryable
+from tally.airflow.failures import final, final_unless_retryable
 
 LOOK: Final = "look"
 DECIDE: Final = "decide"
@@ -80,7 +79,7 @@ class TallySettleOperator(BaseOperator):
         shown = ti.xcom_pull(task_ids=LOOK, key=LOSSES_KEY)
         reason = str(answer["params_input"].get("reason") or "").strip()
         if not reason:
-            raise AirflowFailException(
+            raise final(
                 "the answer has no reason, and nothing was decided. Next: clear the task "
                 f"{DECIDE} and answer again"
             )

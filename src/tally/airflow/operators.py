@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from airflow.sdk import BaseBranchOperator, BaseOperator, Context
-from airflow.sdk.exceptions import AirflowFailException
 
 from tally.airflow.connections import brief_settings, connected_settings
-from tally.airflow.failures import final_unless_retryable
+from tally.airflow.failures import final, final_unless_retryable
 from tally.airflow.links import LossesLink
 from tally.airflow.timeouts import AUDIT_TIMEOUT, bounded
 
@@ -73,7 +72,7 @@ class TallyBlockedOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:  # noqa: ARG002 - Airflow's signature
         """Fail, without another try."""
-        raise AirflowFailException(
+        raise final(
             f"{self.message} A loss may also be decided in Airflow: trigger {self.losses_dag}"
         )
 
@@ -110,7 +109,7 @@ class TallyAuditOperator(BaseOperator):
                 f"{finding.check}: {finding.where}: {finding.detail}"
                 for finding in verdict.findings[:_FINDINGS_SHOWN]
             )
-            raise AirflowFailException(
+            raise final(
                 f"pipeline {self.pipeline}: {len(verdict.findings)} findings: {shown}. "
                 f"Next: tally audit {self.pipeline}"
             )

@@ -33,8 +33,8 @@ DOC: Final = """
 
     1. **Trigger** it with *Dry run* on. The run ends green after `preview`, whose log shows what
        would be read and replaced. Nothing is changed.
-    2. **Trigger** it again with the switch off and a reason. `request` writes the replay into the
-       ledger, `count` replaces batch after batch, `outcome` adds up.
+    2. **Trigger again with this config**, with the switch off and a reason. `request` writes the
+       replay into the ledger, `count` replaces batch after batch, `outcome` adds up.
 
     The ranges are widened to whole segments. Offsets that the schedule has not counted yet, and
     offsets that Kafka no longer holds, are refused. The minute DAG may run meanwhile; readers of

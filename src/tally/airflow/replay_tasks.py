@@ -8,11 +8,12 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from tally import __version__
 from tally.airflow.connections import brief_settings
-from tally.airflow.failures import final_unless_retryable
+from tally.airflow.failures import final, final_unless_retryable
 from tally.airflow.links import PreviewLink
 from tally.airflow.replay_form import read_form, read_reason
 
 if TYPE_CHECKING:
+    from tally.airflow.replay_work import Shown
     from tally.ledger.batches import Requester
 
 PREVIEW: Final = "preview"
@@ -47,29 +48,34 @@ class TallyReplayPreviewOperator(BaseOperator, SkipMixin):
 
         params = context["params"]
         dry_run = bool(params["dry_run"])
-        with final_unless_retryable():
-            request = read_form(params)
-            if not dry_run:
-                read_reason(params)
-            settings = brief_settings(self.config, self.pipeline)
-            shown = replay_work.show(
-                settings,
-                self.pipeline,
-                request,
-                batches_max=conf.getint("core", "max_map_length"),
-            )
-            written = replay_work.find_written(
-                settings, self.pipeline, _requester(context), shown.request
-            )
+        try:
+            with final_unless_retryable():
+                request = read_form(params)
+                if not dry_run:
+                    read_reason(params)
+                settings = brief_settings(self.config, self.pipeline)
+                shown = replay_work.show(
+                    settings,
+                    self.pipeline,
+                    request,
+                    batches_max=conf.getint("core", "max_map_length"),
+                )
+                written = replay_work.find_written(
+                    settings, self.pipeline, _requester(context), shown.request
+                )
+        except AirflowFailException as error:
+            _hand_on(context, replay_work.Shown.refusal(str(error)))
+            raise
         self.log.info("preview\n%s", shown)
-        context["ti"].xcom_push(key=SHOWN_KEY, value={**shown.to_xcom(), "dry_run": dry_run})
+        _hand_on(context, shown)
         if written is not None:
             self.log.info("this run has written replay %s down already", written.replay_id)
         elif shown.refused:
-            raise AirflowFailException(shown.refused)
+            raise final(shown.refused)
         if dry_run:
             self.log.info(
-                "nothing was changed; to count it again, trigger the DAG with dry run off"
+                "nothing was changed; to count it again: Trigger again with this config, "
+                "with dry run off and a reason"
             )
             self.skip(ti=context["ti"], tasks=self.get_flat_relatives(upstream=False))
 
@@ -123,16 +129,22 @@ class TallyReplayOutcomeOperator(BaseOperator):
 
         replay_id = context["ti"].xcom_pull(task_ids=REQUEST, key=REPLAY_KEY)
         if replay_id is None:
-            raise AirflowFailException("no replay was written down; see the task before")
+            raise final("no replay was written down; see the task before")
         with final_unless_retryable():
             settings = brief_settings(self.config, self.pipeline)
             outcome = replay_work.outcome(settings, int(replay_id))
         self.log.info(str(outcome))
         context["ti"].xcom_push(key=SUMMARY_KEY, value=outcome.to_xcom())
         if not outcome.is_done:
-            raise AirflowFailException(
+            raise final(
                 f"{outcome}. Next: clear the red tasks, or: tally replay --resume {replay_id}"
             )
+
+
+def _hand_on(context: Context, shown: "Shown") -> None:
+    """For the task that comes next, and for the page behind the button *Preview*."""
+    dry_run = bool(context["params"]["dry_run"])
+    context["ti"].xcom_push(key=SHOWN_KEY, value={**shown.to_xcom(), "dry_run": dry_run})
 
 
 def _requester(context: Context) -> "Requester":

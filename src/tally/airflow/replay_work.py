@@ -2,17 +2,19 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from itertools import groupby
+from typing import Any, Final, Self
 
 from tally.airflow.replay_form import read_ranges, write_range
 from tally.errors import ReplayRefusedError
 from tally.ledger.batches import Requester
 from tally.ledger.reading import segments_of
+from tally.ledger.replacements import changes_of
 from tally.ledger.replay_runs import find_replay_of_run, totals_of
 from tally.ledger.replays import find_replay
-from tally.model import OffsetRange, ReplayState
+from tally.model import OffsetRange, ReplayState, TopicPartition
 from tally.mysql import Transaction, transaction
 from tally.replay import Preview, check_possible, preview_replay, request_replay
 from tally.replay_planning import ReplayPlan
@@ -23,7 +25,7 @@ from tally.words import plural
 # Columns of the preview that hold numbers.
 NUMBERS: Final = frozenset({"offsets", "replaces", "never counted"})
 
-# Airflow cuts a mapped task's name at 250 characters.
+_NAME_MAX: Final = 60
 _RANGES_NAMED: Final = 3
 _ROWS_SHOWN: Final = 50
 
@@ -33,7 +35,7 @@ class Shown:
     """A preview, as Airflow stores and shows it."""
 
     request: str
-    """What was asked for, in words."""
+    """What was asked for, in words; empty when the request was none."""
     asked: list[str]
     """The same as ranges, ``alog/0:300-310``: what Kafka and the ledger made of it."""
     columns: list[str]
@@ -48,6 +50,12 @@ class Shown:
     """Why it cannot be done; None when it can."""
     plan: str
     """A digest of what would be read and replaced, batch by batch."""
+
+    @classmethod
+    def refusal(cls, why: str) -> Self:
+        """Of a request that could not even be looked at."""
+        nothing: dict[str, Any] = {key: [] for key in ("asked", "columns", "numbers", "rows")}
+        return cls(request="", says=[], refused=why, plan="", **nothing)
 
     def to_xcom(self) -> dict[str, Any]:
         """As a plain dictionary."""
@@ -98,6 +106,15 @@ class ReplayOutcome:
     """Records that could not be understood."""
     minutes: int
     """Minutes that its batches have counted lines for."""
+    changed: str
+    """What it has changed in the result so far, in words."""
+    minutes_changed: int | None
+    """Minutes that count more or fewer lines than before; None when it is not known any more,
+    because some of that was pruned, as are the next two."""
+    lines_more: int | None
+    """Lines that minutes gained."""
+    lines_fewer: int | None
+    """Lines that minutes lost."""
 
     @property
     def is_done(self) -> bool:
@@ -113,7 +130,7 @@ class ReplayOutcome:
         return (
             f"replay {self.replay_id} is {self.state}: {self.committed} of {self.batches} batches "
             f"committed, {self.records:,} records, {self.matched:,} counted in {self.minutes:,} "
-            f"minutes, {self.malformed:,} malformed"
+            f"minutes, {self.malformed:,} malformed; {self.changed}"
         )
 
 
@@ -174,6 +191,7 @@ def outcome(settings: Settings, replay_id: int) -> ReplayOutcome:
     with transaction(settings.mysql, read_only=True) as tx:
         replay = find_replay(tx, replay_id)
         totals = totals_of(tx, replay_id)
+        changes = changes_of(tx, replay_id)
     return ReplayOutcome(
         replay_id=replay_id,
         state=str(replay.state),
@@ -183,6 +201,12 @@ def outcome(settings: Settings, replay_id: int) -> ReplayOutcome:
         matched=totals.matched,
         malformed=totals.malformed,
         minutes=totals.minutes,
+        changed="what it has changed is not known any more: it was pruned"
+        if changes is None
+        else str(changes),
+        minutes_changed=changes.minutes if changes else None,
+        lines_more=changes.more if changes else None,
+        lines_fewer=changes.fewer if changes else None,
     )
 
 
@@ -273,4 +297,21 @@ def _written(tx: Transaction, replay_id: int, batch_ids: Sequence[int]) -> Writt
 
 
 def _name(tx: Transaction, batch_id: int) -> str:
-    return f"batch {batch_id}: {_some([str(s.range) for s in segments_of(tx, batch_id)])}"
+    return task_name(batch_id, [segment.range for segment in segments_of(tx, batch_id)])
+
+
+def task_name(batch_id: int, ranges: Sequence[OffsetRange]) -> str:
+    """``batch 23: 14,440 offsets of alog/0-3``: short, as Airflow's tables are narrow."""
+    what = f"batch {batch_id}: {plural(sum(r.offsets for r in ranges), 'offset')} of "
+    partitions = sorted({r.partition for r in ranges})
+    named = what + ", ".join(_runs(partitions))
+    return named if len(named) < _NAME_MAX else what + plural(len(partitions), "partition")
+
+
+def _runs(partitions: Sequence[TopicPartition]) -> Iterator[str]:
+    """``alog/0-3``, ``alog/7``: neighbours of a topic as one."""
+    # Neighbours are as far from each other as they are in the list.
+    far = enumerate(partitions)
+    for _, run in groupby(far, key=lambda at: (at[1].topic, at[1].partition - at[0])):
+        first, *others = [partition for _, partition in run]
+        yield f"{first}-{others[-1].partition}" if others else str(first)

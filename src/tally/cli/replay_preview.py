@@ -8,7 +8,7 @@ from tally.cli.values import ABSENT, number, span
 from tally.model import OffsetRange, TopicPartition
 from tally.replay import Preview
 from tally.replay_planning import overlap
-from tally.words import plural
+from tally.words import plural, time_span
 
 ROWS_SHOWN: Final = 50
 RANGES_TOLD_APART: Final = 3
@@ -63,11 +63,6 @@ def minutes_in_words(preview: Preview) -> str:
         f"{plural(preview.minutes, 'minute')} of the result, "
         f"{time_span(preview.first_minute, preview.last_minute)}; others may gain lines"
     )
-
-
-def time_span(first: str | None, last: str | None) -> str:
-    """``2026-11-20 14:05``, or from the one to the other."""
-    return f"{first}" if first == last else f"{first} to {last}"
 
 
 def duration(seconds: float | None) -> str:

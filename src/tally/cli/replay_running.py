@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 from tally.cli.app import App
 from tally.cli.failures import error_shape
 from tally.cli.output import Meter
-from tally.cli.replay_preview import time_span
 from tally.cli.session import shared_session
 from tally.cli.shapes import Shape, changes_shape, preview_shape, ran_shape, replay_shape
 from tally.cli.values import moment, number
@@ -136,14 +135,7 @@ def summary(replay: ReplayRecord, done: list[Ran], changes: Changes | None) -> l
         f"replay {replay.replay_id} of {replay.pipeline} is {replay.state}: "
         f"{plural(replay.committed, 'batch')}, {plural(replay.offsets_committed, 'offset')}"
     )
-    changed = "no minute of the result has changed"
-    if changes.minutes:
-        changed = (
-            f"{plural(changes.minutes, 'minute')} of the result changed, "
-            f"{time_span(changes.first, changes.last)}: {plural(changes.more, 'line')} more, "
-            f"{number(changes.fewer)} fewer"
-        )
-    return [stands + read, changed]
+    return [stands + read, str(changes)]
 
 
 def _sums(done: list[Ran]) -> str:

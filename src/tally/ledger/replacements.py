@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tally.mysql import Transaction
+from tally.words import plural, time_span
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +30,16 @@ class Changes:
     """Lines that minutes gained."""
     fewer: int
     """Lines that minutes lost."""
+
+    def __str__(self) -> str:
+        """``2 minutes of the result changed, … to …: 3 lines more, 1,000 fewer``."""
+        if not self.minutes:
+            return "no minute of the result has changed"
+        return (
+            f"{plural(self.minutes, 'minute')} of the result changed, "
+            f"{time_span(self.first, self.last)}: {plural(self.more, 'line')} more, "
+            f"{self.fewer:,} fewer"
+        )
 
 
 def replaced_by(tx: Transaction, batch_id: int) -> dict[int, list[Replaced]]:
