@@ -1,0 +1,365 @@
+"""The campaign against the commit path: every statement of it, and every fault that can meet it.
+
+A seeded walk. Each round lets an operation of one pipeline meet a fault of the connection, the
+server or the process, by way of the proxy of :mod:`tests.properties.faults`; then it is called
+again, as Airflow would, until it is done. After each call the oracle compares the result with the
+records, and the audit proves the ledger. Kafka is a model, MySQL is real.
+
+    python -m tests.chaos.commit_path --faults 20000 --seed 1 --json report.json
+"""
+
+import argparse
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from tally.stack.server import Part
+from tally.stack.stack import Stack
+from tests.conftest import PROJECT, free_home
+from tests.properties import operations as op
+from tests.properties.disturbance import Disturbance
+from tests.properties.fault_choice import EVERY, GAP, FaultChoice
+from tests.properties.faults import PROFILES, SLOW, FaultKind, normalised
+from tests.properties.operations import Operation
+from tests.properties.oracle import Oracle
+from tests.properties.pipeline import PipelineUnderTest
+from tests.properties.rest import come_to_rest
+from tests.properties.scenarios import FIRST_PLAN, SCENARIOS, Scenario, some_lines
+from tests.properties.setup import NewPipeline, pipelines, settings_for
+
+ROUNDS_PER_LIFE: Final = 40
+TRIES: Final = 12
+MISMATCHES_MAX: Final = 5
+AGAIN_UNDER_FAULT: Final = 0.6
+
+# As which an operation may end and is called again.
+AGAIN: Final = {"killed", "mysql-unavailable", "outcome-unknown", "transaction-retry"} | {
+    "mysql-refused"
+}
+
+
+@dataclass(kw_only=True)
+class CommitPathReport:
+    """What a campaign did and found."""
+
+    seed: int
+    seconds: float = 0.0
+    rounds: int = 0
+    faults: int = 0
+    commits: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)
+    """How often each kind has come."""
+    operations: dict[str, dict[str, int]] = field(default_factory=dict)
+    """How often each operation ended how."""
+    coverage: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By operation and statement: how often each kind has come there."""
+    never: list[str] = field(default_factory=list)
+    """What was in reach, and never met: statement and kind."""
+    recovery_s: dict[str, float] = field(default_factory=dict)
+    """From the first call of an operation that met a fault to its end: median, 99 %, longest."""
+    mismatches: list[str] = field(default_factory=list)
+    """What the oracle did not agree with; empty, or it is a bug."""
+    history: list[tuple[str, str, str]] = field(default_factory=list)
+    """Operation, statement and kind of each fault, in order."""
+
+    def summary(self) -> dict[str, Any]:
+        """All but the history."""
+        return {key: value for key, value in asdict(self).items() if key != "history"}
+
+
+class CampaignError(AssertionError):
+    """The oracle did not agree, or nothing moved.
+
+    Args:
+        words: What was found.
+        report: All evidence so far.
+    """
+
+    def __init__(self, words: str, report: CommitPathReport) -> None:
+        super().__init__(words)
+        self.report = report
+
+
+@dataclass(slots=True)
+class Campaign:
+    """One seeded walk."""
+
+    new: NewPipeline
+    seed: int
+    say: Callable[[str], None]
+    report: CommitPathReport = field(init=False)
+    random: Random = field(init=False)
+    pipeline: PipelineUnderTest = field(init=False)
+    oracle: Oracle = field(init=False)
+    _lives: int = 0
+    _turn: int = 0
+    _choice: FaultChoice = field(init=False)
+    _coverage: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    _operations: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    _recoveries: list[float] = field(default_factory=list)
+    _story: list[str] = field(default_factory=list)
+    """What happened in this round, and how it ended."""
+
+    def __post_init__(self) -> None:
+        self.report = CommitPathReport(seed=self.seed)
+        self.random = Random(self.seed)
+        self._choice = FaultChoice(self.random)
+
+    def walk(
+        self,
+        faults: int | None,
+        duration_s: float | None,
+        tell: Callable[[CommitPathReport], None] = lambda _: None,
+    ) -> CommitPathReport:
+        """Pipeline after pipeline; the report is told after each.
+
+        Raises:
+            CampaignError: With the report.
+        """
+        begun = time.monotonic()
+        while (
+            (faults is None or self.report.faults < faults)
+            and (duration_s is None or time.monotonic() - begun < duration_s)
+            and len(self.report.mismatches) < MISMATCHES_MAX
+        ):
+            self._watched(self._live)
+            self.report.seconds = time.monotonic() - begun
+            self._sum_up()
+            tell(self.report)
+            self.say(
+                f"{self.report.seconds:.0f} s: {self.report.faults} faults in "
+                f"{self.report.rounds} rounds, {self.report.commits} commits, "
+                f"{len(self.report.mismatches)} mismatches"
+            )
+        self.report.seconds = time.monotonic() - begun
+        self._sum_up()
+        self._judge()
+        return self.report
+
+    def _watched(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - told at the end, with all of the evidence
+            words = "\n    ".join([f"{type(error).__name__}: {error}", *self._story])
+            found = f"seed {self.seed}, round {self.report.rounds}: {words}"
+            self.report.mismatches.append(found)
+            self.say(f"MISMATCH {found}")
+
+    def _live(self) -> None:
+        """One pipeline from its first plan to its rest."""
+        self._lives += 1
+        self.pipeline = self.new()
+        self.oracle = Oracle(self.pipeline)
+        try:
+            self._begin()
+            self._round(FIRST_PLAN)
+            for _ in range(ROUNDS_PER_LIFE - 1):
+                self._round(SCENARIOS[self._turn % len(SCENARIOS)])
+                self._turn += 1
+            self._story = ["come to rest"]
+            come_to_rest(self.pipeline, self.oracle)
+            self._check_nothing_is_left()
+        finally:
+            self.report.commits += self.oracle.commits
+
+    def _begin(self) -> None:
+        start = self.random.choice(["earliest", "earliest", "latest"])
+        offsets = self.random.choice(["dense", "dense", "dense", "sparse"])
+        limit = self.random.choice([1000, 1000, 4])
+        said = some_lines(self.random)
+        self.pipeline.begin(
+            op.Beginning(partitions=2, start=start, offsets=offsets, limit=limit, said=said)
+        )
+
+    def _round(self, scenario: Scenario) -> None:
+        self.report.rounds += 1
+        self._story = []
+        # Asked again, a replay's request is told what it has written: Airflow's run is the same.
+        self.pipeline.run_id = f"round-{self._lives}-{self.report.rounds}"
+        for operation in scenario.prepare(self.random):
+            self._do(operation)
+        self.oracle.check()
+        self._play(scenario.name, scenario.operation(self.random))
+        if scenario.repair:
+            for operation in self._repairs():
+                self._do(operation)
+            self.oracle.check()
+
+    def _do(self, operation: Operation) -> None:
+        """Undisturbed."""
+        self._story.append(f"{operation}: {self.pipeline.do(operation)}")
+
+    def _repairs(self) -> Iterator[Operation]:
+        yield from (op.Plan(), op.Accept(None))
+        life = self.pipeline.kafka.topics.get("alog")
+        rows = self.pipeline.rows(
+            "select topic_id from topic_incarnation where pipeline = %s and state = 'current'",
+            (self.pipeline.name,),
+        )
+        if life is not None and rows and rows[0]["topic_id"] != life.topic_id:
+            yield op.Adopt("earliest")
+        yield from (op.Plan(), op.RunMinute())
+
+    def _play(self, name: str, operation: Operation) -> None:
+        """Call it under a fault, and again until it is done."""
+        disturbance = self._choice.choose(name)
+        begun: float | None = None
+        for attempt in range(TRIES):
+            called = time.monotonic()
+            ended, came = self._call(name, operation, disturbance, first=attempt == 0)
+            begun = called if came and begun is None else begun
+            if ended not in AGAIN:
+                break
+            under_fault = attempt < TRIES // 2 and self.random.random() < AGAIN_UNDER_FAULT
+            disturbance = self._choice.choose(name) if under_fault else None
+        else:
+            raise AssertionError(f"{operation} is not done after {TRIES} calls")
+        if begun is not None:
+            self._recoveries.append(time.monotonic() - begun)
+
+    def _call(
+        self, name: str, operation: Operation, disturbance: Disturbance | None, *, first: bool
+    ) -> tuple[str, bool]:
+        """Once; returns how it ended, and whether a fault came."""
+        faults = self.pipeline.wire.faults
+        seen: list[str] = []
+        faults.seen = seen
+        self._story.append(f"{operation} under {disturbance}")
+        ended = "?"
+        try:
+            ended = self.pipeline.do(operation, disturbance)
+        finally:
+            faults.seen = None
+            came = [(fired.kind.name, normalised(fired.statement)) for fired in faults.fired]
+            if self.pipeline.wire.rival_came:
+                came.append(("RIVAL", GAP))
+            self._story[-1] += f": {ended}, {len(came)} came"
+            for kind, statement in came:
+                self._note(name, statement, kind)
+        self._operations[name][ended] += 1
+        if first and not came:
+            self._choice.learn(name, seen)
+        self.oracle.check()
+        self._check_nothing_is_asked_twice()
+        return ended, bool(came)
+
+    def _note(self, name: str, statement: str, kind: str) -> None:
+        self.report.faults += 1
+        self.report.history.append((name, statement, kind))
+        self._choice.came[kind] += 1
+        self._coverage[f"{name}: {statement}"][kind] += 1
+
+    # --- judging
+
+    def _check_nothing_is_asked_twice(self) -> None:
+        """A request that was called again, or whose answer was lost, is in the ledger once."""
+        twice = self.pipeline.rows(
+            "select run_id, request, count(*) as times from replay where pipeline = %s"
+            " group by run_id, request having count(*) > 1",
+            (self.pipeline.name,),
+        )
+        assert not twice, f"asked twice: {twice}"
+
+    def _check_nothing_is_left(self) -> None:
+        left = self.pipeline.rows(
+            "select batch_id, kind from batch where pipeline = %s and state = 'planned'",
+            (self.pipeline.name,),
+        )
+        assert not left, f"open for ever: {left}"
+        self.pipeline.wire.close_all()
+
+    def _sum_up(self) -> None:
+        report = self.report
+        report.kinds = {kind: self._choice.came[kind] for kind in [*FaultKind.__members__, "RIVAL"]}
+        report.operations = {name: dict(of) for name, of in self._operations.items()}
+        report.coverage = {point: dict(of) for point, of in sorted(self._coverage.items())}
+        report.never = sorted(self._never())
+        if times := sorted(self._recoveries):
+            at = {"median": 0.5, "99 %": 0.99, "longest": 1.0}
+            last = len(times) - 1
+            report.recovery_s = {
+                what: round(times[int(last * part)], 3) for what, part in at.items()
+            }
+
+    def _never(self) -> Iterator[str]:
+        quick = [kind for kind in FaultKind if kind not in SLOW]
+        for name, statement in self._choice.points():
+            came = self._coverage[f"{name}: {statement}"]
+            for kind in quick:
+                if PROFILES[kind].meets(statement) and not came[kind.name]:
+                    yield f"{name}: {statement}: {kind.name}"
+
+    def _judge(self) -> None:
+        report = self.report
+        if report.mismatches:
+            raise CampaignError(f"{len(report.mismatches)} mismatches: {report.mismatches}", report)
+        slow = {kind.name for kind, every in EVERY.items() if report.faults < 2 * every}
+        absent = [kind for kind, came in report.kinds.items() if not came and kind not in slow]
+        if absent and report.faults >= 400:
+            raise CampaignError(f"these never came: {absent}", report)
+        if report.commits <= report.rounds / 4:
+            raise CampaignError(
+                f"{report.commits} commits in {report.rounds} rounds: nothing moves", report
+            )
+
+
+def run(
+    faults: int | None,
+    duration_s: float | None,
+    seed: int,
+    say: Callable[[str], None] = lambda _: None,
+    tell: Callable[[CommitPathReport], None] = lambda _: None,
+) -> CommitPathReport:
+    """A campaign on a MySQL of its own, started for it.
+
+    Args:
+        faults: After how many it ends; it ends with the pipeline that it is at.
+        duration_s: After how long it ends, likewise.
+        seed: The same one plays the same faults again.
+        say: Told how it goes.
+        tell: Told the report after each pipeline.
+
+    Raises:
+        CampaignError: The oracle did not agree, or nothing moved; it has the report.
+    """
+    with free_home() as home, TemporaryDirectory() as folder:
+        stack = Stack(project=PROJECT, home=home, announce=say)
+        with (
+            stack.foreground([Part.MYSQL]),
+            pipelines(settings_for(stack, Path(folder)), stack, is_own=True) as new,
+        ):
+            return Campaign(new, seed, say).walk(faults, duration_s, tell)
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--faults", type=int)
+    parser.add_argument("--duration", type=float, help="seconds")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="where the report goes")
+    given = parser.parse_args()
+
+    def tell(report: CommitPathReport) -> None:
+        if given.json is not None:
+            given.json.write_text(json.dumps(report.summary(), indent=1), encoding="utf-8")
+
+    report = run(given.faults, given.duration, given.seed, say, tell)
+    tell(report)
+    sizes = {"coverage": len(report.coverage), "never": len(report.never)}
+    say(json.dumps({**report.summary(), **sizes}))
+
+
+def say(words: str) -> None:
+    """To whoever looks on."""
+    print(words, flush=True)
+
+
+if __name__ == "__main__":
+    main()
