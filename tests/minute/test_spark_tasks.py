@@ -18,7 +18,7 @@ from tests.world import World
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-pytestmark = [pytest.mark.stack, pytest.mark.spark]
+pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.timeout(3600)]
 
 ERROR = "2017-07-30 14:09:08 ERROR some message"
 LINES = 60_000

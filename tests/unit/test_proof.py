@@ -1,0 +1,54 @@
+"""What the fault campaign proves with: a checker that asks nobody, and faults that come again."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from tests.chaos import checker, production
+from tests.chaos.production import Production
+
+from tally.kafka import Kafka
+from tally.model import TopicPartition
+from tally.settings import KafkaSettings
+
+
+def test_the_checker_asks_neither_kafka_nor_the_ledger() -> None:
+    """What it expects comes from the lines that were made; it has no way to ask anybody."""
+    assert imports(checker.__file__) == {"tests.chaos.production"}
+    assert imports(production.__file__) == {"tally.kafka", "tally.model", "tally.settings"}
+    assert Kafka.__name__ not in vars(production)
+
+
+def imports(path: str) -> set[str]:
+    """The modules of this project that a file takes something from."""
+    tree = ast.parse(Path(path).read_text(encoding="utf-8"))
+    found = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    found |= {
+        name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
+    }
+    return {module for module in found if module.split(".")[0] in {"tally", "tests"}}
+
+
+class Deaf:
+    """Takes lines and tells nobody."""
+
+    def __init__(self, _: KafkaSettings) -> None:
+        self.lines: list[tuple[TopicPartition, bytes]] = []
+
+    def write(self, partition: TopicPartition, value: bytes, *_: object) -> None:
+        """Keep it."""
+        self.lines.append((partition, value))
+
+
+def test_a_seed_gives_the_same_lines_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one gives others; a failing campaign can be played again."""
+    monkeypatch.setattr(production, "LineWriter", Deaf)
+
+    def kinds(seed: int) -> dict[int, bytes]:
+        made = Production(KafkaSettings(), "alog", partitions=3, rate=1, seed=seed)
+        for _ in range(200):
+            made._write_one()
+        return made.so_far().kinds
+
+    assert kinds(7) == kinds(7)
+    assert kinds(7) != kinds(8)
