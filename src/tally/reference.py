@@ -40,6 +40,10 @@ This is enough:
 topics = ["alog"]
 ```
 
+Save the file; the next batch uses it, nothing needs a restart. A changed environment variable does:
+restart what has it. What was counted before stays as it is until it is
+[replayed](airflow.md#counting-again).
+
 ## Where a value comes from
 
 The first place that has the value wins, key by key:
