@@ -114,6 +114,21 @@ def test_the_page_shows_what_the_ledger_says(world: World, viewer: "TestClient")
 
 
 @pytest.mark.stack
+@pytest.mark.usefixtures("stand_in")
+def test_the_page_marks_what_was_replaced(
+    world: World, run_dag: RunDag, viewer: "TestClient"
+) -> None:
+    """What such a batch counted is no part of the result any more."""
+    world.produce([LINE] * 3, 0)
+    run_dag(world.name)
+    run_dag(f"{world.name}_replay", {"dry_run": False, "reason": "a test"})
+    old, new = [batch["batch_id"] for batch in world.batches()]
+    text = viewer.get("/tally/").text
+    assert f'<td class="n">{old}</td><td>ingest</td><td>committed, replaced</td>' in text
+    assert f'<td class="n">{new}</td><td>replay</td><td>committed</td>' in text
+
+
+@pytest.mark.stack
 def test_a_pipeline_is_shown_only_to_those_who_may_read_its_dag(
     world: World, viewer: "TestClient", monkeypatch: pytest.MonkeyPatch
 ) -> None:

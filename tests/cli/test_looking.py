@@ -4,6 +4,9 @@ import base64
 
 import pytest
 
+from tally.replay import preview_replay, request_replay
+from tally.replay_request import BoundsAsked
+from tests.airflow import stand_in
 from tests.cli.conftest import LINE, MINUTE, Call, commit
 from tests.world import World
 
@@ -142,6 +145,37 @@ def test_batches_are_listed_newest_first_and_can_be_chosen(tally: Call, world: W
     table = tally("batches").stdout.splitlines()
     assert len(table) == 5
     assert table[1].split()[:3] == [str(opened.batch_id), "ingest", "planned"]
+
+
+def test_a_batch_that_was_replaced_is_marked(tally: Call, world: World) -> None:
+    """All of it or some of it, in the list and in JSON."""
+    for partition in (0, 1):
+        world.produce([LINE] * 2, partition)
+    first = commit(world)
+    world.produce([LINE] * 2, 0)
+    commit(world)
+
+    def states() -> dict[int, tuple[str, int]]:
+        told = tally("batches", "--json").document["batches"]
+        marks = {b["batch_id"]: b["superseded"] for b in told}
+        rows = [line.split("  ") for line in tally("batches").stdout.splitlines()[1:]]
+        cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+        return {int(row[0]): (row[2], marks[int(row[0])]) for row in cells}
+
+    def replay(partition: int) -> None:
+        asked = BoundsAsked(partitions=(partition,), until_offset=2)
+        preview = preview_replay(world.settings, world.name, asked)
+        requested = request_replay(world.settings, preview, reason="a test")
+        stand_in.commit(world.settings, requested.batch_ids[0])
+
+    assert set(states().values()) == {("committed", 0)}
+    replay(0)
+    assert states()[first] == ("committed, partly replaced", 1)
+    replay(1)
+    assert states()[first] == ("committed, replaced", 2)
+    assert "state         committed, replaced, attempt 1" in tally("show", str(first)).stdout
+    others = [state for number, state in states().items() if number != first]
+    assert set(others) == {("committed", 0)}
 
 
 def test_a_batch_is_shown_with_its_ranges_and_its_minutes(tally: Call, world: World) -> None:

@@ -71,6 +71,8 @@ def record(**values: Any) -> BatchRecord:
         "state": BatchState.COMMITTED,
         "claimed_at": AT,
         "committed_at": AT,
+        "segments": 1,
+        "superseded": 0,
         "records": 1_000,
         "matched": 300,
     }

@@ -46,7 +46,10 @@ from tally.words import plural
 @json_option
 @pass_app
 def batches(app: App, pipeline: str | None, limit: int, state: str | None) -> None:
-    """List batches, newest first."""
+    """List batches, newest first.
+
+    What a replay has replaced since is marked; its numbers are those of when it was committed.
+    """
     name = app.pipeline(pipeline)
     wanted = BatchState(state) if state else None
     with transaction(app.settings.mysql, read_only=True) as tx:
@@ -61,7 +64,7 @@ def batches(app: App, pipeline: str | None, limit: int, state: str | None) -> No
             [
                 str(batch.batch_id),
                 _kind(batch),
-                str(batch.state),
+                batch.standing,
                 str(batch.attempt),
                 moment(batch.planned_at),
                 moment(batch.committed_at),
@@ -135,7 +138,7 @@ def _show_batch(app: App, batch: BatchRecord, replay: ReplayRecord | None, place
         ("batch", f"{batch.batch_id}, {batch.kind} of {batch.pipeline}"),
         ("replay", replay and f"{replay.replay_id}, {replay.request}: {replay.reason}"),
         (REPLACES[batch.state], places.replaced and places.in_words),
-        ("state", f"{batch.state}, attempt {batch.attempt}"),
+        ("state", f"{batch.standing}, attempt {batch.attempt}"),
         ("planned", f"{moment(batch.planned_at)} by {batch.requested_by}"),
         ("planned with", f"tally {batch.planned_version}"),
         ("run id", batch.run_id),

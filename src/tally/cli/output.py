@@ -22,6 +22,8 @@ PIPED_WIDTH: Final = 1_000_000
 
 STYLES: Final[Mapping[str, str]] = {
     "committed": "green",
+    "committed, replaced": "dim",
+    "committed, partly replaced": "green",
     "planned": "yellow",
     "abandoned": "dim",
     "open": "bold red",

@@ -100,6 +100,7 @@ def batch_shape(batch: BatchRecord) -> Shape:
         "abandoned_by": batch.abandoned_by,
         "reason": batch.reason,
         "segments": batch.segments,
+        "superseded": batch.superseded,
         "offsets": batch.offsets,
         "records": batch.records,
         "matched": batch.matched,

@@ -20,7 +20,8 @@ _BATCHES = """
     select b.batch_id, b.pipeline, b.kind, b.replay_id, b.state, b.attempt, b.planned_at,
            b.planned_version, b.requested_by, b.run_id, b.claimed_at, b.claimed_by, b.committed_at,
            b.committed_version, b.format_fingerprint, b.abandoned_at, b.abandoned_by, b.reason,
-           count(s.segment_id) as segments, sum(s.until_offset - s.from_offset) as offsets,
+           count(s.segment_id) as segments, sum(s.state = 'superseded') as superseded,
+           sum(s.until_offset - s.from_offset) as offsets,
            sum(s.records) as records, sum(s.matched) as matched,
            sum(s.unmatched) as unmatched, sum(s.malformed) as malformed
     from batch b left join segment s using (batch_id)
@@ -77,6 +78,8 @@ class BatchRecord:
     """Why."""
     segments: int
     """How many ranges it has."""
+    superseded: int
+    """How many of them a replay has replaced since; what these counted is no part of the result."""
     offsets: int
     """How many offsets they span."""
     records: int | None
@@ -87,6 +90,14 @@ class BatchRecord:
     """Lines at another level."""
     malformed: int | None
     """Records that could not be understood."""
+
+    @property
+    def standing(self) -> str:
+        """The state, and whether its counts still are the result's: ``committed, replaced``."""
+        if not self.superseded:
+            return str(self.state)
+        how = "replaced" if self.superseded == self.segments else "partly replaced"
+        return f"{self.state}, {how}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -309,6 +320,7 @@ def _batch(row: Row) -> BatchRecord:
             "kind": BatchKind(row["kind"]),
             "state": BatchState(row["state"]),
             "offsets": int(row["offsets"] or 0),
+            "superseded": int(row["superseded"] or 0),
         }
     )
 

@@ -67,6 +67,7 @@ def record(**values: Any) -> BatchRecord:
         "planned_version": "1",
         "requested_by": "me",
         "segments": 1,
+        "superseded": 0,
         "offsets": 10,
     }
     return BatchRecord(**{**nothing, **planned, **values})
@@ -94,6 +95,15 @@ def test_a_batch_carries_everything_the_ledger_says_and_null_for_what_is_not_yet
     assert shape["committed_at"] is None
     assert shape["records"] is None
     assert json.loads(json.dumps(shape)) == shape
+
+
+def test_what_was_replaced_is_marked() -> None:
+    """Its numbers are no part of the result any more, or not all of them."""
+    committed = {"state": BatchState.COMMITTED, "segments": 2}
+    assert record(**committed).standing == "committed"
+    assert record(**committed, superseded=1).standing == "committed, partly replaced"
+    assert record(**committed, superseded=2).standing == "committed, replaced"
+    assert batch_shape(record(**committed, superseded=2))["superseded"] == 2
 
 
 def test_a_segment_that_was_not_counted_has_null_for_its_counts() -> None:
