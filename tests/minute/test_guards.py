@@ -11,6 +11,7 @@ import pytest
 from pymysql.constants import CLIENT
 
 from tally import counting, minute, mysql, planning, replay
+from tally.blocks import BlockReason
 from tally.ledger import commits, positions
 from tests.minute import (
     test_clock_jumps,
@@ -201,6 +202,49 @@ GUARDS = [
         lambda world, _: test_odd_answers.test_a_start_time_after_the_last_record_begins_at_the_end(
             world
         ),
+    ),
+    guard(
+        "a start time is looked up",
+        minute._starts,
+        "kafka.offsets_at(wanted, start)",
+        "dict.fromkeys(wanted)",
+        lambda world, _: (
+            test_odd_answers.test_record_times_out_of_order_leave_nothing_out_behind_a_start_time(
+                world
+            )
+        ),
+    ),
+    guard(
+        "a partition that is left out is named",
+        planning._plan_known_topic,
+        "blocks.append(missing_partition(partition, known, snapshot))",
+        "pass",
+        lambda world, patch: (
+            test_odd_answers.test_metadata_that_stays_wrong_blocks_and_forgets_nothing(
+                test_odd_answers.count_some(world),
+                test_odd_answers.a_liar(patch),
+                test_odd_answers.without_a_partition,
+                (1, BlockReason.PARTITION_MISSING),
+            )
+        ),
+    ),
+    guard(
+        "columns are named",
+        commits._add_to_result,
+        "(log_time, log_count)",
+        "",
+        lambda world, _: (
+            test_server_moods.test_a_table_that_is_altered_between_read_and_commit_takes_the_counts(
+                world
+            )
+        ),
+    ),
+    guard(
+        "what fails beside DDL is rolled back",
+        mysql.transaction,
+        "except BaseException:\n            _roll_back(connection)",
+        "except BaseException:\n            _commit(connection)",
+        test_server_moods.test_ddl_under_a_commit_waits_for_it_and_commits_nothing_of_it,
     ),
     guard(
         "record times are looked up for each partition",
