@@ -252,9 +252,9 @@ class Faults:
 
     def forget_root(self) -> None:
         """Close the connection that may do everything; the next one is opened when it is needed."""
-        if self._root is not None:
+        if self._root is not None and self._root.open:
             self._root.close()
-            self._root = None
+        self._root = None
 
     def explain(self, error: TallyError) -> bool:
         """Whether something that came explains an error."""
@@ -423,7 +423,7 @@ class Faults:
 
     def as_root(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """What the server says to its root."""
-        if self._root is None:
+        if self._root is None or not self._root.open:
             self._root = self.open_root()
         with self._root.cursor() as cursor:
             cursor.execute(statement, parameters)
