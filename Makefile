@@ -2,18 +2,23 @@
 PYTHON ?= python3
 VENV := .tally/venv/bin
 RUN := $(VENV)/python -m
-# Given on the command line: ONCE=1 for the demo, ARGS for pytest, UPGRADE=1 for newer versions.
+# Given on the command line: ONCE=1 for the demo, ARGS for pytest and the campaign, DURATION_S and
+# SEED for the campaign, UPGRADE=1 for newer versions.
 ONCE ?=
 ARGS ?=
 UPGRADE ?=
+DURATION_S ?= 600
+SEED ?= 1
 
-.PHONY: help setup demo test unit lint format docs picture lock compose-secrets clean
+.PHONY: help setup demo test unit chaos mutants lint format docs picture lock compose-secrets clean
 
 help:
 	@echo 'make demo [ONCE=1]      set up, then show Tally at work on real servers'
 	@echo 'make test [ARGS=...]    set up, then run the whole test suite'
 	@echo 'make unit [ARGS=...]    only the tests that need no server'
 	@echo 'make setup              everything into .tally: packages, jars, servers'
+	@echo 'make chaos [DURATION_S=600 SEED=1]  break everything, and see that the counts hold'
+	@echo 'make mutants            take each guard out, and see which tests turn red'
 	@echo 'make lint | format      check, or rewrite, the style'
 	@echo 'make docs               write the references and the picture in docs/ anew'
 	@echo 'make picture            only the picture'
@@ -25,13 +30,19 @@ setup:
 	@$(PYTHON) requirements/bootstrap.py
 
 demo: setup
-	@$(VENV)/tally demo $(if $(ONCE),--once)
+	@trap : INT; $(VENV)/tally demo $(if $(ONCE),--once) || [ $$? -eq 130 ]
 
 test: setup
 	$(RUN) pytest $(ARGS)
 
 unit: setup
 	$(RUN) pytest tests/unit $(ARGS)
+
+chaos: setup
+	@$(RUN) tests.chaos --duration-s $(DURATION_S) --seed $(SEED) $(ARGS)
+
+mutants: setup
+	@$(RUN) tests.mutants $(ARGS)
 
 lint: setup
 	$(RUN) ruff check

@@ -1,19 +1,34 @@
-"""``make chaos``: a campaign from the command line."""
+"""``make chaos``: break everything that may break, and see that the counts hold.
+
+Two campaigns, one after the other: the first one lets every statement of the commit path meet every
+kind of fault, the second one kills, pauses and cuts the real processes of the whole system.
+"""
 
 import argparse
+import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any, Final
 
 from tally.stack.interruption import interruptible
+from tests.chaos import commit_path
 from tests.chaos.campaign import Orders, Report, run_campaign
+from tests.chaos.commit_path import CampaignError, CommitPathReport
 from tests.chaos.system import PROJECT
+
+COMMIT_PATH: Final = "commit-path"
+PROCESSES: Final = "processes"
+COMMIT_PATH_SHARE: Final = 0.25
+"""Of the time."""
 
 
 def main() -> int:
-    """Run a campaign; 0 when nothing was wrong."""
+    """Run the campaigns; 0 when nothing was wrong."""
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--duration-s", type=float, default=600, help="how long faults come")
     parser.add_argument("--seed", type=int, default=1, help="of lines, faults and moments")
+    parser.add_argument("--only", choices=[COMMIT_PATH, PROCESSES], help="one campaign alone")
     parser.add_argument("--rate", type=int, default=200, help="lines a second")
     parser.add_argument(
         "--gap-s",
@@ -21,33 +36,67 @@ def main() -> int:
         nargs=2,
         default=(0.5, 4.0),
         metavar=("SHORTEST", "LONGEST"),
-        help="time between two faults",
+        help="time between two kills",
     )
     parser.add_argument("--without-airflow", action="store_true", help="only the command line")
-    parser.add_argument("--json", type=Path, help="where the report is written, too")
+    parser.add_argument("--json", type=Path, help="where the reports are written, too")
     options = parser.parse_args()
+    reports: dict[str, Any] = {}
+    problems: list[str] = []
+    with interruptible():
+        if options.only != PROCESSES:
+            share = 1.0 if options.only else COMMIT_PATH_SHARE
+            of_statements = _break_statements(options.duration_s * share, options.seed, problems)
+            reports[COMMIT_PATH] = of_statements.summary()
+        if options.only != COMMIT_PATH:
+            share = 1.0 if options.only else 1 - COMMIT_PATH_SHARE
+            of_processes = _kill_processes(options, options.duration_s * share)
+            problems += of_processes.problems
+            reports[PROCESSES] = asdict(of_processes)
+    if options.json is not None:
+        options.json.write_text(json.dumps(reports, indent=1) + "\n", encoding="utf-8")
+    for problem in problems:
+        print(f"PROBLEM: {problem}")
+    print("the counts do not hold" if problems else "every line counts once")
+    return 1 if problems else 0
+
+
+def _break_statements(duration_s: float, seed: int, problems: list[str]) -> CommitPathReport:
+    try:
+        report = commit_path.run(None, duration_s, seed, _say)
+    except CampaignError as error:
+        problems.append(str(error))
+        report = error.report
+    _say(
+        f"\nseed {seed}, {report.seconds:.0f} s: {report.faults:,} faults at "
+        f"{len(report.coverage):,} statements of {len(report.operations)} operations, "
+        f"{report.commits:,} commits, {len(report.mismatches)} mismatches"
+    )
+    for kind, count in report.kinds.items():
+        _say(f"{kind:<24}{count:>7,}")
+    _say(f"{len(report.never)} pairs of statement and kind were never met\n")
+    return report
+
+
+def _kill_processes(options: argparse.Namespace, duration_s: float) -> Report:
     orders = Orders(
         seed=options.seed,
-        duration_s=options.duration_s,
-        gap_s=tuple(options.gap_s),
+        duration_s=duration_s,
+        gap_s=(options.gap_s[0], options.gap_s[1]),
         rate=options.rate,
         with_airflow=not options.without_airflow,
         home=PROJECT / ".tally" / "chaos",
     )
-    with interruptible():
-        report = run_campaign(orders, lambda line: print(line, flush=True))
-    if options.json is not None:
-        options.json.write_text(report.to_json(), encoding="utf-8")
-    print(_text(report))
-    return 1 if report.problems else 0
+    report = run_campaign(orders, _say)
+    _say(_text(report))
+    return report
 
 
 def _text(report: Report) -> str:
-    done = sum(report.faults.values())
     lines = [
         "",
         f"seed {report.seed}, {report.duration_s:.0f} s of faults on {report.machine}",
-        f"{done:,} faults, {sum(report.commits.values()):,} commits",
+        f"{sum(report.faults.values()):,} faults, {sum(report.commits.values()):,} commits",
         f"{report.lines:,} lines in {report.partitions} partitions",
         f"all counted {report.catching_up_s:.0f} s after the last fault",
         "",
@@ -59,18 +108,21 @@ def _text(report: Report) -> str:
             f"{name:<36}{count:>6}{report.missed.get(name, 0):>8}"
             f"{wait.get('median', 0):>12.1f}{wait.get('longest', 0):>10.1f}"
         )
-    lines += ["", f"batches: {report.batches}", f"commands by exit code: {report.exits}"]
-    if report.airflow_runs:
-        lines.append(f"runs of Airflow: {report.airflow_runs}")
-    lines.append(f"memory in MiB, mean of each quarter: {report.memory_mib}")
-    lines.append(
-        f"lost {report.lost}, duplicated {report.duplicated}, invented {report.invented}, in "
-        f"{report.looks} looks nothing else"
-        if not report.problems
-        else ""
-    )
-    lines += [f"PROBLEM: {problem}" for problem in report.problems]
+    lines += [
+        "",
+        f"batches: {report.batches}",
+        f"commands by exit code: {report.exits}",
+        f"runs of Airflow: {report.airflow_runs}",
+        f"memory in MiB, mean of each quarter: {report.memory_mib}",
+        f"looks at the result while faults came: {report.looks}",
+        f"lost {report.lost}, duplicated {report.duplicated}, invented {report.invented}",
+        "",
+    ]
     return "\n".join(lines)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 if __name__ == "__main__":

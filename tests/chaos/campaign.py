@@ -1,6 +1,5 @@
 """The campaign: lines are written, batches and replays run, processes die, and the counts hold."""
 
-import json
 import platform
 import random
 import statistics
@@ -9,7 +8,7 @@ import time
 import urllib.error
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -92,10 +91,6 @@ class Report:
     invented: int = 0
     problems: list[str] = field(default_factory=list)
     """Whatever is not as it must be; empty when the campaign has passed."""
-
-    def to_json(self) -> str:
-        """For a file."""
-        return json.dumps(asdict(self), indent=2) + "\n"
 
 
 class Watch(threading.Thread):

@@ -1,0 +1,81 @@
+"""The tables of ``docs/fault-campaign.md``, from the reports of ``make chaos ARGS='--json FILE'``.
+
+python -m tests.chaos.tables REPORT...
+"""
+
+import json
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.__main__ import COMMIT_PATH, PROCESSES
+
+Report = dict[str, Any]
+
+
+def main(paths: Sequence[str]) -> None:
+    """Print them."""
+    reports = [json.loads(Path(path).read_text(encoding="utf-8")) for path in paths]
+    # The campaign against the commit path, run alone, writes its own report only.
+    of_statements = [r if "kinds" in r else r.get(COMMIT_PATH) for r in reports]
+    of_processes = [r.get(PROCESSES) for r in reports]
+    print("\n".join(_of_statements([r for r in of_statements if r])))
+    print()
+    print("\n".join(_of_processes([r for r in of_processes if r])))
+
+
+def _of_statements(reports: Sequence[Report]) -> Iterator[str]:
+    yield "| seed | seconds | faults | commits | statements | mismatches |"
+    yield "|---:|---:|---:|---:|---:|---:|"
+    kinds: Counter[str] = Counter()
+    statements: set[str] = set()
+    for r in reports:
+        kinds.update(r["kinds"])
+        statements |= r["coverage"].keys()
+        yield (
+            f"| {r['seed']} | {r['seconds']:,.0f} | {r['faults']:,} | {r['commits']:,} "
+            f"| {len(r['coverage'])} | {len(r['mismatches'])} |"
+        )
+    totals = [sum(r[key] for r in reports) for key in ("seconds", "faults", "commits")]
+    yield (
+        f"| all | {totals[0]:,.0f} | {totals[1]:,} | {totals[2]:,} | {len(statements)} "
+        f"| {sum(len(r['mismatches']) for r in reports)} |"
+    )
+    yield ""
+    yield "| kind of fault | came |"
+    yield "|---|---:|"
+    for kind, count in kinds.items():
+        yield f"| {kind.lower().replace('_', ' ')} | {count:,} |"
+
+
+def _of_processes(reports: Sequence[Report]) -> Iterator[str]:
+    yield (
+        "| seed | machine | seconds | faults | commits | lines | partitions | lost | duplicated "
+        "| invented | caught up after |"
+    )
+    yield "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+    faults: Counter[str] = Counter()
+    waits: dict[str, list[dict[str, float]]] = defaultdict(list)
+    for r in reports:
+        faults.update(r["faults"])
+        for kind, wait in r["to_next_commit_s"].items():
+            waits[kind].append(wait)
+        yield (
+            f"| {r['seed']} | {r['machine']} | {r['duration_s']:,.0f} "
+            f"| {sum(r['faults'].values()):,} | {sum(r['commits'].values()):,} | {r['lines']:,} "
+            f"| {r['partitions']} | {r['lost']} | {r['duplicated']} | {r['invented']} "
+            f"| {r['catching_up_s']:.0f} s |"
+        )
+    yield ""
+    yield "| fault | done | seconds to the next commit, median | longest |"
+    yield "|---|---:|---:|---:|"
+    for kind, count in sorted(faults.items()):
+        medians = ", ".join(f"{wait['median']:.0f}" for wait in waits[kind])
+        longest = max((wait["longest"] for wait in waits[kind]), default=0)
+        yield f"| {kind} | {count:,} | {medians} | {longest:.0f} |"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
