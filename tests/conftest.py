@@ -1,6 +1,7 @@
 """What tests share: real servers for the session, and for each test a world of its own."""
 
 import itertools
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROJECT = Path(__file__).parents[1]
+HOME_VARIABLE = "TALLY_TEST_HOME"
 
 
 @contextmanager
@@ -40,7 +42,15 @@ def free_home() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Stack]:
-    """Kafka and MySQL, apart from the stack that ``tally up`` starts."""
+    """Kafka and MySQL, apart from the stack that ``tally up`` starts.
+
+    Who runs many short sessions names a home, and ends its servers after the last one.
+    """
+    if home_of_many := os.environ.get(HOME_VARIABLE):
+        stack = Stack(project=PROJECT, home=Path(home_of_many), announce=print)
+        stack.up([Part.KAFKA, Part.MYSQL])
+        yield stack
+        return
     with free_home() as home:
         stack = Stack(project=PROJECT, home=home, announce=print)
         stack.up([Part.KAFKA, Part.MYSQL])

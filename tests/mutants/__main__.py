@@ -14,9 +14,12 @@ import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+from tally.stack.interruption import interruptible
+from tally.stack.server import Part
+from tally.stack.stack import Stack
+from tests.conftest import HOME_VARIABLE, PROJECT, free_home
 from tests.mutants.table import MUTANTS, Mutant
 
-PROJECT = Path(__file__).parents[2]
 PYTEST_FAILED = 1
 
 
@@ -26,14 +29,20 @@ def main() -> int:
     parser.add_argument("--only", default="", help="those whose guard has this text")
     only = parser.parse_args().only
     chosen = [mutant for mutant in MUTANTS if only in mutant.guard]
-    survivors = [mutant for mutant in chosen if not _is_noticed(mutant)]
+    with interruptible(), free_home() as home:
+        stack = Stack(project=PROJECT, home=home, announce=print)
+        stack.up([Part.KAFKA, Part.MYSQL])
+        try:
+            survivors = [mutant for mutant in chosen if not _is_noticed(mutant, home)]
+        finally:
+            stack.down()
     print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants were noticed")
     for mutant in survivors:
         print(f"NOT NOTICED: {mutant.guard} ({mutant.file})")
     return 1 if survivors or not chosen else 0
 
 
-def _is_noticed(mutant: Mutant) -> bool:
+def _is_noticed(mutant: Mutant, home: Path) -> bool:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tally-mutant-") as name:
         code = make_mutant(mutant, Path(name))
@@ -45,7 +54,7 @@ def _is_noticed(mutant: Mutant) -> bool:
                 *mutant.tests,
             ],
             cwd=PROJECT,
-            env={**os.environ, "PYTHONPATH": str(code)},
+            env={**os.environ, "PYTHONPATH": str(code), HOME_VARIABLE: str(home)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

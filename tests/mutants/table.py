@@ -33,6 +33,11 @@ PLAN: Final = "tests/minute/test_plan.py"
 REPLAY: Final = "tests/minute/test_replay.py"
 RIVALS: Final = "tests/minute/test_rivals.py"
 LOSSES: Final = "tests/minute/test_losses.py"
+MOODS: Final = "tests/minute/test_server_moods.py"
+CLOCK: Final = "tests/minute/test_clock_jumps.py"
+ODD: Final = "tests/minute/test_odd_answers.py"
+RACES: Final = "tests/minute/test_replay_races.py"
+TASKS: Final = "tests/minute/test_spark_tasks.py"
 FOUND: Final = "tests/properties/test_found.py"
 PLANNING: Final = "tests/unit/test_planning.py"
 
@@ -50,7 +55,7 @@ MUTANTS: Final = (
         file="ledger/positions.py",
         before="from pipeline where pipeline = %s for update",
         after="from pipeline where pipeline = %s",
-        tests=(f"{PLAN}::test_two_first_planners_write_one_plan", RIVALS),
+        tests=(f"{PLAN}::test_two_later_planners_write_one_plan",),
     ),
     Mutant(
         guard="a topic with another id is blocked",
@@ -89,17 +94,34 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="an answer that would block is asked for again",
+        file="minute.py",
+        before="    if (plan.doubtful or given_up) and not believe:",
+        after="    if plan is None:",
+        tests=(f"{ODD}::test_old_metadata_is_asked_for_again_before_it_is_believed",),
+    ),
+    Mutant(
+        guard="a time after the last record is the end",
         file="planning.py",
-        before="return any(block.reason in DOUBTFUL_REASONS for block in self.blocks)",
-        after="return False",
-        tests=(PLANNING, "tests/unit/test_replay_planning.py"),
+        before="            starts[partition] = held.end\n",
+        after="            starts[partition] = held.earliest\n",
+        tests=(f"{ODD}::test_a_start_time_after_the_last_record_begins_at_the_end",),
+    ),
+    Mutant(
+        guard="a start time is looked up",
+        file="minute.py",
+        before="kafka.offsets_at(wanted, start)",
+        after="dict.fromkeys(wanted)",
+        tests=(f"{ODD}::test_record_times_out_of_order_leave_nothing_out_behind_a_start_time",),
     ),
     Mutant(
         guard="records of open transactions are not planned",
         file="settings.py",
         before='return self.isolation_level == "read_committed"',
         after="return False",
-        tests=(f"{PLAN}::test_open_transactions_are_not_planned",),
+        tests=(
+            f"{PLAN}::test_open_transactions_are_not_planned",
+            f"{ODD}::test_a_hanging_transaction_holds_back_its_own_partition_alone",
+        ),
     ),
     Mutant(
         guard="one batch takes so many records of a partition at most",
@@ -135,6 +157,13 @@ MUTANTS: Final = (
         tests=("tests/unit", MINUTE, "tests/spark"),
     ),
     Mutant(
+        guard="a task that runs again reads to the same end",
+        file="counting.py",
+        before='.option("endingOffsets", json.dumps(ends))',
+        after='.option("endingOffsets", "latest")',
+        tests=(f"{TASKS}::test_tasks_that_are_killed_are_run_again_and_count_once",),
+    ),
+    Mutant(
         guard="a dense range must be read whole",
         file="counting.py",
         before="        and totals[r.partition].records != r.offsets\n",
@@ -156,6 +185,76 @@ MUTANTS: Final = (
         tests=(f"{MINUTE}::test_a_flood_of_malformed_lines_stops_and_asks",),
     ),
     # --- committing
+    Mutant(
+        guard="what fails is rolled back",
+        file="mysql.py",
+        before="        except BaseException:\n            _roll_back(connection)\n            raise\n",
+        after="        except BaseException:\n            _commit(connection)\n            raise\n",
+        tests=(
+            f"{COMMIT}::test_a_writer_that_forgets_a_count_commits_nothing",
+            f"{MOODS}::test_ddl_under_a_commit_waits_for_it_and_commits_nothing_of_it",
+        ),
+    ),
+    Mutant(
+        guard="a transaction is begun by name",
+        file="mysql.py",
+        before='            cursor.execute(f"start transaction {snapshot}")\n',
+        after="            assert snapshot\n",
+        tests=(f"{MOODS}::test_with_autocommit_left_on_a_failing_commit_leaves_nothing_behind",),
+    ),
+    Mutant(
+        guard="a locked table is not waited for for ever",
+        file="mysql.py",
+        before='f" lock_wait_timeout = {settings.lock_wait_timeout_s},"',
+        after='""',
+        tests=(f"{MOODS}::test_a_table_that_somebody_keeps_locked_is_given_up_in_time",),
+    ),
+    Mutant(
+        guard="columns of the result are named",
+        file="ledger/commits.py",
+        before='f"insert into `{table}` (log_time, log_count)"',
+        after='f"insert into `{table}`"',
+        tests=(f"{MOODS}::test_a_table_that_is_altered_between_read_and_commit_takes_the_counts",),
+    ),
+    Mutant(
+        guard="no DDL in the transaction, which would commit it",
+        file="ledger/commits.py",
+        before="    _insert_contributions(tx, batch, result.contributions)\n",
+        after="    _insert_contributions(tx, batch, result.contributions)\n"
+        "    tx.execute('analyze table batch')\n",
+        tests=(f"{COMMIT}::test_a_writer_that_forgets_a_count_commits_nothing",),
+    ),
+    Mutant(
+        guard="offsets move by what has changed, not by what was found",
+        file="ledger/commits.py",
+        before='" set o.next_offset = s.until_offset"',
+        after='" set o.next_offset = if(o.next_offset = s.from_offset, s.until_offset, o.next_offset)"',
+        also=(
+            (
+                "where s.batch_id = %s and s.state = 'planned' and o.next_offset = s.from_offset",
+                "where s.batch_id = %s and s.state = 'planned'",
+            ),
+        ),
+        tests=(f"{MOODS}::test_affected_rows_may_mean_changed_or_matched",),
+    ),
+    Mutant(
+        guard="attempts are told apart by number, not by time",
+        file="ledger/commits.py",
+        before="    if now.attempt != batch.attempt:",
+        after="    if now.claimed_at > batch.claimed_at:",
+        tests=(
+            f"{CLOCK}::test_the_newer_of_two_attempts_is_told_by_its_number_and_not_by_the_clock",
+        ),
+    ),
+    Mutant(
+        guard="an attempt that seems to begin in the future is at work",
+        file="minute.py",
+        before="clock.now() - batch.claimed_at < patience",
+        after="abs(clock.now() - batch.claimed_at) < patience",
+        tests=(
+            f"{CLOCK}::test_a_clock_that_jumps_backwards_under_an_attempt_takes_nothing_from_it",
+        ),
+    ),
     Mutant(
         guard="offsets move only from where the batch began",
         file="ledger/commits.py",
@@ -240,19 +339,17 @@ MUTANTS: Final = (
         tests=(f"{COMMIT}::test_a_deadlock_runs_the_transaction_again",),
     ),
     Mutant(
-        guard="no statement is sent again on a new connection",
+        guard="no connection is replaced inside a transaction",
         file="mysql.py",
-        before='        """Run a statement; returns how many rows it *changed* (not matched)."""\n',
-        after='        """Run a statement; returns how many rows it *changed* (not matched)."""\n'
-        "        self._connection.ping(reconnect=True)\n",
-        tests=(COMMIT, "tests/chaos/test_commit_path.py"),
-    ),
-    Mutant(
-        guard="affected rows are those that changed",
-        file="mysql.py",
-        before='        "autocommit": False,\n',
-        after='        "autocommit": False,\n        "client_flag": 2,\n',
-        tests=(COMMIT, MINUTE, FOUND),
+        before="        with _our_errors(), self._connection.cursor() as cursor:\n"
+        "            return cursor.execute(statement, parameters)\n",
+        after="        try:\n"
+        "            self._connection.query('select 1')\n"
+        "        except pymysql.err.Error:\n"
+        "            self._connection.connect()\n"
+        "        with _our_errors(), self._connection.cursor() as cursor:\n"
+        "            return cursor.execute(statement, parameters)\n",
+        tests=(f"{MOODS}::test_a_connection_that_is_cut_inside_the_transaction_is_not_replaced",),
     ),
     # --- replaying
     Mutant(
@@ -263,6 +360,36 @@ MUTANTS: Final = (
         after="        join segment s on s.segment_id = r.segment_id where s.batch_id = -%s\n"
         "    ) as `_both` group by log_time\n",
         tests=(f"{REPLAY}::test_a_replay_with_another_level_counts_as_a_fresh_start_would",),
+    ),
+    Mutant(
+        guard="a replay takes the place of what is live",
+        file="ledger/commits.py",
+        before="        take_over(tx, batch)\n",
+        after="        pass\n",
+        tests=(f"{RACES}::test_of_two_replays_that_commit_at_once_one_is_overtaken",),
+    ),
+    Mutant(
+        guard="a replay is one transaction",
+        file="ledger/commits.py",
+        before="        take_over(tx, batch)\n",
+        after="        take_over(tx, batch)\n        tx._connection.commit()\n",
+        tests=(f"{RACES}::test_a_replay_that_fails_half_way_leaves_the_old_counts",),
+    ),
+    Mutant(
+        guard="no count goes below zero",
+        file="ledger/commits.py",
+        before='        f" where `{table}`.log_count + `_fewer`.log_count >= 0",\n',
+        after='        "",\n',
+        tests=(f"{RACES}::test_a_replay_that_would_leave_a_negative_count_is_refused_whole",),
+    ),
+    Mutant(
+        guard="record times are looked up in each partition",
+        file="replay.py",
+        before="until = next_offset if end is None else min(end, next_offset)",
+        after="until = start if end is None else min(end, next_offset)",
+        tests=(
+            f"{ODD}::test_record_times_out_of_order_give_a_replay_one_range_that_has_all_between",
+        ),
     ),
     Mutant(
         guard="minutes that are left with no line disappear",

@@ -4,7 +4,8 @@ import ast
 from pathlib import Path
 
 import pytest
-from tests.mutants.__main__ import PROJECT, make_mutant
+from tests.conftest import PROJECT
+from tests.mutants.__main__ import make_mutant
 from tests.mutants.table import MUTANTS, Mutant
 
 
