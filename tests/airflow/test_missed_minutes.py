@@ -1,6 +1,5 @@
 """Minutes in which nobody counted, and minutes that are run once more when they are long over."""
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +7,6 @@ import pendulum
 import pytest
 
 from tests.airflow.dag_run import RunDag
-from tests.mutation import RED, mutated
 from tests.world import World
 
 if TYPE_CHECKING:
@@ -47,21 +45,6 @@ def test_after_a_stop_one_run_is_scheduled_and_not_one_for_each_missed_minute(
     assert first.run_after == LAST_RUN + missed
     second = dag.next_dagrun_info(last_automated_run_info=first)
     assert second.run_after == LAST_RUN + missed + MINUTE
-
-
-def test_without_its_guard_the_test_of_missed_minutes_turns_red(
-    load_bag: "Callable[[], DagBag]", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Were missed minutes caught up, a run would come for the first of them."""
-    from tally.airflow import policies
-
-    # Airflow catches up from a start date on, and takes no DAG that has none.
-    since = '"start_date": __import__("pendulum").datetime(2026, 1, 1)'
-    caught_up = mutated(policies.shared, '"catchup": False', f'"catchup": True, {since}')
-    with caught_up, pytest.raises(RED):
-        test_after_a_stop_one_run_is_scheduled_and_not_one_for_each_missed_minute(
-            load_bag(), monkeypatch, timedelta(hours=1), "scheduler down"
-        )
 
 
 @pytest.mark.stack

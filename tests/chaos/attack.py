@@ -17,7 +17,7 @@ from tally.stack.server import Part
 from tests.chaos.system import System
 
 POLL_S: Final = 0.02
-PATIENCE_S: Final = 6.0
+PATIENCE_S: Final = 3.0
 """How long a victim is waited for."""
 
 
@@ -194,7 +194,11 @@ class Attacker:
                 if ":" in row["host"]
             }
             for connection in psutil.net_connections("tcp4"):
-                if connection.laddr.port in ports and connection.pid is not None:
+                if (
+                    connection.laddr
+                    and connection.laddr.port in ports
+                    and connection.pid is not None
+                ):
                     return psutil.Process(connection.pid)
             time.sleep(POLL_S)
         raise NobodyThereError

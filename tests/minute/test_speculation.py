@@ -1,4 +1,4 @@
-"""Two attempts at one task at the same time, on a cluster of two machines that are addresses."""
+"""Two attempts at one task at the same time, on a cluster of two machines that are names."""
 
 import json
 import os
@@ -22,8 +22,8 @@ LINES = 30_000
 BIN = Path(pyspark.__file__).parent / "bin"
 DEPLOY = "org.apache.spark.deploy"
 DRIVER = "127.0.0.1"
-WORKERS = ("127.0.0.2", "127.0.0.3")
-"""Spark copies a task only to another host than that of its first attempt."""
+WORKERS = ("127.0.0.1", "localhost")
+"""Spark copies a task only to another host than that of its first attempt; by name these differ."""
 
 EAGER = {
     "spark.executor.memory": "512m",

@@ -130,6 +130,14 @@ MUTANTS: Final = (
         after="until = min([end, *(r.until_offset for r in accepted)])",
         tests=(f"{PLAN}::test_a_backlog_is_cut_into_bounded_batches",),
     ),
+    Mutant(
+        guard="minutes that were missed are not caught up one by one",
+        file="airflow/policies.py",
+        before='        "catchup": False,\n',
+        after='        "catchup": True,\n'
+        '        "start_date": __import__("pendulum").datetime(2026, 1, 1),\n',
+        tests=("tests/airflow/test_missed_minutes.py",),
+    ),
     # --- reading
     Mutant(
         guard="a retry reads the planned end, not the end of now",
@@ -147,14 +155,17 @@ MUTANTS: Final = (
         "        for s in batch.segments\n"
         "    ]\n"
         "    may_miss",
-        tests=(MINUTE, f"{PLAN}::test_new_code_and_configuration_keep_a_planned_range"),
+        tests=(
+            f"{TASKS}::test_tasks_that_are_killed_are_run_again_and_count_once",
+            f"{MINUTE}::test_a_backlog_is_counted_batch_by_batch",
+        ),
     ),
     Mutant(
         guard="records from outside of a range are refused",
         file="counting.py",
         before="    wrong = [r for r in ranges if not _lies_inside(r, totals[r.partition])]",
         after="    wrong: list[OffsetRange] = []",
-        tests=("tests/unit", MINUTE, "tests/spark"),
+        tests=("tests/unit/test_counting.py",),
     ),
     Mutant(
         guard="a task that runs again reads to the same end",
