@@ -19,8 +19,13 @@ from tally.errors import (
     StatementError,
     TransactionRetryError,
 )
-from tally.ledger import batches
-from tally.ledger.commits import Result, commit_batch
+from tally.ledger import batches, commits
+from tally.ledger.commits import (
+    CONTRIBUTIONS_PER_INSERT,
+    DEAD_LETTERS_PER_INSERT,
+    Result,
+    commit_batch,
+)
 from tally.ledger.results import minutes
 from tally.migrations import migrate
 from tally.minute import commit_once
@@ -422,8 +427,8 @@ def test_a_dead_letter_larger_than_a_packet_is_refused_whole(world: World) -> No
     assert_untouched(world)
 
 
-def test_many_minutes_and_letters_commit_in_chunks(world: World) -> None:
-    """More rows than one INSERT holds arrive all the same."""
+def many_chunks(world: World) -> tuple[Batch, Result]:
+    """A batch of 5,000 records: more minutes and more dead letters than one INSERT holds."""
     world.produce([LINE] * 5000, 0)
     batch = world.plan().batch
     assert batch is not None
@@ -436,17 +441,18 @@ def test_many_minutes_and_letters_commit_in_chunks(world: World) -> None:
         for m in range(60)
     ]
     letters = [_letter(partition, offset) for offset in range(5000 - len(minutes))]
-    found = Result(
-        totals={
-            partition: SegmentTotals(
-                records=5000,
-                matched=len(minutes),
-                unmatched=0,
-                malformed=len(letters),
-                first_offset=0,
-                last_offset=4999,
-            )
-        },
+    assert len(minutes) > CONTRIBUTIONS_PER_INSERT
+    assert len(letters) > DEAD_LETTERS_PER_INSERT
+    totals = SegmentTotals(
+        records=5000,
+        matched=len(minutes),
+        unmatched=0,
+        malformed=len(letters),
+        first_offset=0,
+        last_offset=4999,
+    )
+    return batch, Result(
+        totals={partition: totals},
         contributions=[
             Contribution(partition=partition, log_time=minute, log_count=1) for minute in minutes
         ],
@@ -454,7 +460,37 @@ def test_many_minutes_and_letters_commit_in_chunks(world: World) -> None:
         version=__version__,
         format_fingerprint="test",
     )
+
+
+def test_many_minutes_and_letters_commit_in_chunks(world: World) -> None:
+    """More rows than one INSERT holds arrive all the same."""
+    batch, found = many_chunks(world)
     assert commit(world, batch, found)
-    assert len(world.counts()) == len(minutes)
-    assert len(world.dead_letters()) == len(letters)
+    assert len(world.counts()) == found.totals[world.partition(0)].matched
+    assert len(world.dead_letters()) == found.totals[world.partition(0)].malformed
+    assert world.audit().holds
+
+
+def test_a_commit_that_fails_after_many_chunks_leaves_none_of_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much was written before, all of it goes; the next try commits it whole."""
+    batch, found = many_chunks(world)
+
+    def fail(*_: object) -> None:
+        raise MySQLUnavailableError("the connection broke (a test)")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commits, "_mark_live", fail)
+        with pytest.raises(MySQLUnavailableError, match="a test"):
+            commit(world, batch, found)
+    assert_untouched(world)
+    left = world.rows(
+        "select count(*) as n from segment_count c join segment s using (segment_id)"
+        " where s.batch_id = %s",
+        (batch.batch_id,),
+    )
+    assert left == [{"n": 0}]
+    assert commit(world, batch, found)
+    assert len(world.dead_letters()) == found.totals[world.partition(0)].malformed
     assert world.audit().holds

@@ -271,7 +271,7 @@ MUTANTS: Final = (
         file="ledger/commits.py",
         before="where s.batch_id = %s and s.state = 'planned' and o.next_offset = s.from_offset",
         after="where s.batch_id = %s and s.state = 'planned'",
-        tests=(COMMIT, FOUND),
+        tests=(f"{COMMIT}::test_one_partition_that_cannot_move_stops_them_all", FOUND),
     ),
     Mutant(
         guard="all partitions move, or none",
@@ -308,16 +308,24 @@ MUTANTS: Final = (
         file="ledger/commits.py",
         before="        _move_offsets(tx, batch)\n",
         after="        _move_offsets(tx, batch)\n        tx._connection.commit()\n",
-        tests=(COMMIT,),
+        tests=(f"{COMMIT}::test_a_writer_that_forgets_a_count_commits_nothing",),
     ),
     Mutant(
-        guard="no chunk of a result commits alone",
+        guard="no chunk of dead letters commits alone",
         file="ledger/commits.py",
         before="            _insert_dead_letter_rows(tx, chunk)\n            chunk, chunk_bytes = [], 0",
         after="            _insert_dead_letter_rows(tx, chunk)\n"
         "            tx._connection.commit()\n"
         "            chunk, chunk_bytes = [], 0",
-        tests=(COMMIT, "tests/chaos/test_commit_path.py"),
+        tests=(f"{COMMIT}::test_a_commit_that_fails_after_many_chunks_leaves_none_of_them",),
+    ),
+    Mutant(
+        guard="no chunk of counts commits alone",
+        file="ledger/commits.py",
+        before="    for chunk in _chunks(rows, CONTRIBUTIONS_PER_INSERT):\n",
+        after="    for chunk in _chunks(rows, CONTRIBUTIONS_PER_INSERT):\n"
+        "        tx._connection.commit()\n",
+        tests=(f"{COMMIT}::test_a_commit_that_fails_after_many_chunks_leaves_none_of_them",),
     ),
     Mutant(
         guard="what was written is what was counted",
