@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV := .tally/venv/bin
 RUN := $(VENV)/python -m
 # Given on the command line: ONCE=1 for the demo, ARGS for pytest and the campaign, DURATION_S and
-# SEED for the campaign, UPGRADE=1 for newer versions.
+# SEED for the campaign, UPGRADE=1 for newer versions, WORKERS for the number of tests at a time.
 ONCE ?=
 ARGS ?=
 UPGRADE ?=
+WORKERS ?= 2
 DURATION_S ?= 600
 SEED ?= 1
 
@@ -32,8 +33,9 @@ setup:
 demo: setup
 	@trap : INT; $(VENV)/tally demo $(if $(ONCE),--once) || [ $$? -eq 130 ]
 
+# Each worker has servers of its own. A file's tests stay together; the longest files come first.
 test: setup
-	$(RUN) pytest $(ARGS)
+	$(RUN) pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 unit: setup
 	$(RUN) pytest tests/unit $(ARGS)
