@@ -1,7 +1,5 @@
 """What the benchmarks share: servers of their own, a fresh ledger, a fresh topic, the job."""
 
-import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pyspark
+from tests.spark_submit import job, spark_environment
 
 from tally.kafka import Kafka
 from tally.migrations import migrate
@@ -45,25 +43,12 @@ class Bench:
 
     def job(self, batch_id: int, jvm_flags: str = "") -> list[str]:
         """The command line of the Spark entry point for a batch."""
-        return [
-            str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
-            *("--master", "local[2]"),
-            *("--driver-class-path", f"{self.stack.jars_dir}/*"),
-            *(("--driver-java-options", jvm_flags) if jvm_flags else ()),
-            *("--conf", "spark.log.level=ERROR"),
-            str(PROJECT / "jobs" / "count_errors.py"),
-            *("--batch", str(batch_id)),
-        ]
+        flags = ("--driver-java-options", jvm_flags) if jvm_flags else ()
+        return job(self.stack, batch_id, *flags, conf={"spark.log.level": "ERROR"})
 
     def environment(self) -> dict[str, str]:
         """The environment of the Spark entry point."""
-        return {
-            **os.environ,
-            "TALLY_CONFIG": str(self.config),
-            "SPARK_HOME": str(Path(pyspark.__file__).parent),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-        }
+        return spark_environment(TALLY_CONFIG=str(self.config))
 
 
 @contextmanager

@@ -1,10 +1,8 @@
 """A Spark Connect server of the tests' own, out of the PySpark that is installed."""
 
-import os
 import re
 import secrets
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from tally.settings import SparkSettings
+from tests.spark_submit import SPARK_HOME, spark_environment
 
 READY = re.compile(r"Spark Connect server started at: .*:(\d+)")
 CONF = {
@@ -68,21 +67,18 @@ def connect_server(
     }
     if jars is not None:
         conf["spark.driver.extraClassPath"] = f"{jars}/*"
-    argv = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]"]
+    argv = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2]"]
     for key, value in conf.items():
         argv += ["--conf", f"{key}={value}"]
     argv += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
 
-    import pyspark  # noqa: PLC0415 - heavy
-
-    home = str(Path(pyspark.__file__).parent)
     log = folder / "log"
     with (
         log.open("wb") as stream,
         subprocess.Popen(
             argv,
             cwd=folder,
-            env={**os.environ, "SPARK_HOME": home, "SPARK_CONNECT_AUTHENTICATE_TOKEN": token},
+            env=spark_environment(SPARK_CONNECT_AUTHENTICATE_TOKEN=token),
             stdout=stream,
             stderr=subprocess.STDOUT,
         ) as process,

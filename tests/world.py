@@ -5,7 +5,6 @@ Rows are read through connections of the test's own, never through Tally's code.
 
 import json
 import secrets
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from tally.model import TopicPartition
 from tally.mysql import Row
 from tally.settings import Settings, load_settings
 from tally.stack.stack import Stack
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,18 +74,18 @@ class World:
         topic = topic or self.topic
         new = NewTopic(topic, partitions, 1, config=config)
         self.admin.create_topics([new])[topic].result(30)
-        self._wait_for(lambda: self._partitions(topic) == partitions)
+        wait_until(lambda: self._partitions(topic) == partitions)
 
     def delete_topic(self, topic: str | None = None) -> None:
         """Delete a topic and wait until it is gone."""
         topic = topic or self.topic
         self.admin.delete_topics([topic])[topic].result(30)
-        self._wait_for(lambda: self._partitions(topic) == 0)
+        wait_until(lambda: self._partitions(topic) == 0)
 
     def add_partitions(self, total: int) -> None:
         """Let the topic have so many partitions in all."""
         self.admin.create_partitions([NewPartitions(self.topic, total)])[self.topic].result(30)
-        self._wait_for(lambda: self._partitions(self.topic) == total)
+        wait_until(lambda: self._partitions(self.topic) == total)
 
     def delete_records(self, partition: int, before: int) -> None:
         """What retention does: let the partition begin at an offset."""
@@ -134,13 +134,6 @@ class World:
     def _partitions(self, topic: str) -> int:
         found = self.admin.list_topics(timeout=10).topics.get(topic)
         return len(found.partitions) if found is not None and found.error is None else 0
-
-    @staticmethod
-    def _wait_for(condition: Any, timeout_s: float = 30) -> None:
-        deadline = time.monotonic() + timeout_s
-        while not condition():
-            assert time.monotonic() < deadline, "Kafka did not get there in time"
-            time.sleep(0.05)
 
     # --- MySQL, on connections of the test's own
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from tally.ledger.reading import SegmentRecord
 from tally.model import KafkaSnapshot, OffsetRange, TopicPartition
+from tally.serving import why_not_served
 
 # Offsets that one read takes from one partition, unless a single segment spans more: large enough
 # that Spark's start of a job does not matter, small enough that progress shows.
@@ -84,26 +85,4 @@ def why_not_held(segment: SegmentRecord, kafka: KafkaSnapshot) -> str | None:
     """Why a segment cannot be counted again; None when Kafka holds all of it."""
     if not segment.is_current:
         return f"of the retired topic id {segment.topic_id}"
-    return _why_another_topic(segment, kafka) or _why_out_of_reach(segment.range, kafka)
-
-
-def _why_another_topic(segment: SegmentRecord, kafka: KafkaSnapshot) -> str | None:
-    topic = kafka.topics.get(segment.range.partition.topic)
-    if segment.cluster_id != kafka.cluster_id:
-        return f"counted on cluster {segment.cluster_id}, Kafka says {kafka.cluster_id}"
-    if topic is None:
-        return "Kafka has no such topic any more"
-    if topic.topic_id != segment.topic_id:
-        return f"counted with topic id {segment.topic_id}, Kafka says {topic.topic_id}"
-    return None
-
-
-def _why_out_of_reach(r: OffsetRange, kafka: KafkaSnapshot) -> str | None:
-    held = kafka.topics[r.partition.topic].partitions.get(r.partition.partition)
-    if held is None:
-        return "Kafka does not answer for this partition"
-    if held.earliest > r.from_offset:
-        return f"retention: Kafka's first offset is {held.earliest}"
-    if held.end < r.until_offset:
-        return f"Kafka's end offset is {held.end}"
-    return None
+    return why_not_served(segment.range, segment, kafka, was="counted")

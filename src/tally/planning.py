@@ -29,6 +29,7 @@ from tally.model import (
     TopicPartition,
     TopicSnapshot,
 )
+from tally.serving import why_not_served
 from tally.settings import Pipeline
 
 
@@ -266,32 +267,13 @@ def unreadable(
         still_held: Whether the records must still be there; not asked of what was read already,
             unless offsets may be missing: only Kafka can tell then that nothing was taken away.
     """
-    causes = (
-        _why_unreadable(segment, kafka, still_held=still_held or segment.missing_accepted)
-        for segment in segments
-    )
-    return tuple(cause for cause in causes if cause is not None)
-
-
-def _why_unreadable(segment: Segment, kafka: KafkaSnapshot, *, still_held: bool) -> str | None:
-    planned = segment.range
-    topic = kafka.topics.get(planned.partition.topic)
-    held = topic.partitions.get(planned.partition.partition) if topic else None
-    if segment.cluster_id != kafka.cluster_id:
-        cause = f"planned on cluster {segment.cluster_id}, this is {kafka.cluster_id}"
-    elif topic is None:
-        cause = "Kafka has no such topic any more"
-    elif topic.topic_id != segment.topic_id:
-        cause = f"planned on topic id {segment.topic_id}, now {topic.topic_id}"
-    elif held is None:
-        cause = "Kafka leaves the partition out"
-    elif held.end < planned.until_offset:
-        cause = f"Kafka's end offset is now {held.end}"
-    elif still_held and held.earliest > planned.from_offset:
-        cause = f"Kafka's first offset is now {held.earliest}"
-    else:
-        return None
-    return f"{planned}: {cause}"
+    causes = []
+    for segment in segments:
+        must_hold = still_held or segment.missing_accepted
+        cause = why_not_served(segment.range, segment, kafka, was="planned", still_held=must_hold)
+        if cause is not None:
+            causes.append(f"{segment.range}: {cause}")
+    return tuple(causes)
 
 
 def overtaken(segments: Sequence[Segment], known: Mapping[str, KnownTopic]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tally.model import KafkaSnapshot, KnownTopic, LossCause, OffsetRange, TopicPartition
+from tally.serving import why_not_served
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,26 +183,11 @@ def _why_refused(
         )
     if folded := [tile for tile in touched if tile.folded]:
         return f"[{folded[0].range.from_offset}, {folded[-1].range.until_offset}) was pruned"
-    return _why_not_served(wide, known, kafka)
-
-
-def _why_not_served(wide: OffsetRange, known: KnownTopic, kafka: KafkaSnapshot) -> str | None:
-    topic = kafka.topics.get(wide.partition.topic)
-    if topic is None:
-        return "Kafka has no such topic any more"
-    if (kafka.cluster_id, topic.topic_id) != (known.cluster_id, known.topic_id):
+    if cause := why_not_served(wide, known, kafka, was="counted"):
         return (
-            f"counted on cluster {known.cluster_id} with topic id {known.topic_id}, Kafka says "
-            f"{kafka.cluster_id} and {topic.topic_id}"
+            f"needs [{wide.from_offset}, {wide.until_offset}), as segments are replaced whole: "
+            f"{cause}; what was counted stays"
         )
-    held = topic.partitions.get(wide.partition.partition)
-    if held is None:
-        return "Kafka does not answer for this partition"
-    needed = f"needs [{wide.from_offset}, {wide.until_offset}), as segments are replaced whole"
-    if held.earliest > wide.from_offset:
-        return f"{needed}, and Kafka holds nothing before {held.earliest}; what was counted stays"
-    if held.end < wide.until_offset:
-        return f"{needed}, and Kafka ends at {held.end}; what was counted stays"
     return None
 
 

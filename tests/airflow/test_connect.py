@@ -13,6 +13,7 @@ from tally.errors import SparkConnectionError
 from tally.settings import SparkSettings
 from tests.airflow.count_run import Run
 from tests.connect_server import ConnectServer
+from tests.waiting import wait_until
 from tests.world import World
 
 pytestmark = [pytest.mark.airflow]
@@ -87,7 +88,7 @@ def test_killing_the_task_ends_what_the_server_does_for_it(
     run = Run(world, planned, JOB)
 
     def kill() -> None:
-        wait_for(lambda: "ConnectOperationStarted" in connect.events()[before:])
+        wait_until(lambda: "ConnectOperationStarted" in connect.events()[before:])
         run.operator.on_kill()
 
     killer = threading.Thread(target=kill)
@@ -96,21 +97,13 @@ def test_killing_the_task_ends_what_the_server_does_for_it(
         run.execute()
     killer.join()
     assert not drivers(planned)
-    wait_for(lambda: "ConnectOperationCanceled" in connect.events()[before:])
+    wait_until(lambda: "ConnectOperationCanceled" in connect.events()[before:])
     assert "ConnectSessionClosed" in connect.events()[before:]
     assert world.counts() == {}
 
     world.execute("update segment set until_offset = 3 where batch_id = %s", (planned,))
     Run(world, planned, JOB).execute()
     assert world.counts() == {"2017-07-30 14:09": 2}
-
-
-def wait_for(condition: Any) -> None:
-    """Until it holds."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 @pytest.mark.stack

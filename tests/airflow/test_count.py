@@ -5,7 +5,6 @@ import os
 import shlex
 import sys
 import threading
-import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.airflow.count_run import Run
+from tests.waiting import wait_until
 from tests.world import World
 
 pytestmark = [pytest.mark.airflow, pytest.mark.stack, pytest.mark.usefixtures("spark")]
@@ -231,7 +231,7 @@ def test_killing_the_task_ends_the_driver_and_takes_its_secrets_away(
     run = Run(world, planned, STAND_IN)
 
     def kill() -> None:
-        wait_for(tmp_path / "given")
+        wait_until((tmp_path / "given").exists)
         run.operator.on_kill()
 
     killer = threading.Thread(target=kill)
@@ -260,11 +260,3 @@ def test_a_time_out_ends_the_driver_too(
     given = json.loads((tmp_path / "given").read_text(encoding="utf-8"))
     assert not Path(given["environment"]["TALLY_SECRETS_FILE"]).exists()
     assert not Path(f"/proc/{given['pid']}").exists()
-
-
-def wait_for(path: Path) -> None:
-    """Until the file is there."""
-    deadline = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -3,7 +3,6 @@
 import json
 import os
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import psutil
 import pytest
 
 from tally.errors import SparkConnectionError
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from tally.airflow.driver import DriverHook
@@ -113,7 +113,7 @@ def test_killing_ends_every_process_of_the_driver(
     driver = hook(programs)
 
     def kill() -> None:
-        wait_for_lines(pids, 2)
+        wait_until(lambda: pids.exists() and len(pids.read_text(encoding="utf-8").split()) >= 2)
         driver.on_kill()
 
     killer = threading.Thread(target=kill)
@@ -141,14 +141,6 @@ def test_the_driver_does_not_die_with_its_workers_group(programs: Path, tmp_path
     hook(programs).submit("job.py")
     group = int((tmp_path / "group").read_text(encoding="utf-8"))
     assert group != os.getpgid(0)
-
-
-def wait_for_lines(path: Path, count: int) -> None:
-    """Until the program has written so many."""
-    deadline = time.monotonic() + 20
-    while not path.exists() or len(path.read_text(encoding="utf-8").split()) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def alive(pid: int) -> bool:

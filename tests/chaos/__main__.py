@@ -16,9 +16,8 @@ from tests.chaos import commit_path
 from tests.chaos.campaign import Orders, Report, run_campaign
 from tests.chaos.commit_path import CampaignError, CommitPathReport
 from tests.chaos.system import PROJECT
+from tests.chaos.tables import COMMIT_PATH, PROCESSES
 
-COMMIT_PATH: Final = "commit-path"
-PROCESSES: Final = "processes"
 COMMIT_PATH_SHARE: Final = 0.25
 """Of the time."""
 
@@ -27,6 +26,7 @@ def main() -> int:
     """Run the campaigns; 0 when nothing was wrong."""
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--duration-s", type=float, default=600, help="how long faults come")
+    parser.add_argument("--faults", type=int, help="how many the first campaign makes at most")
     parser.add_argument("--seed", type=int, default=1, help="of lines, faults and moments")
     parser.add_argument("--only", choices=[COMMIT_PATH, PROCESSES], help="one campaign alone")
     parser.add_argument("--rate", type=int, default=200, help="lines a second")
@@ -46,7 +46,7 @@ def main() -> int:
     with interruptible():
         if options.only != PROCESSES:
             share = 1.0 if options.only else COMMIT_PATH_SHARE
-            of_statements = _break_statements(options.duration_s * share, options.seed, problems)
+            of_statements = _break_statements(options, options.duration_s * share, problems)
             reports[COMMIT_PATH] = of_statements.summary()
         if options.only != COMMIT_PATH:
             share = 1.0 if options.only else 1 - COMMIT_PATH_SHARE
@@ -61,14 +61,16 @@ def main() -> int:
     return 1 if problems else 0
 
 
-def _break_statements(duration_s: float, seed: int, problems: list[str]) -> CommitPathReport:
+def _break_statements(
+    options: argparse.Namespace, duration_s: float, problems: list[str]
+) -> CommitPathReport:
     try:
-        report = commit_path.run(None, duration_s, seed, _say)
+        report = commit_path.run(options.faults, duration_s, options.seed, _say)
     except CampaignError as error:
         problems.append(str(error))
         report = error.report
     _say(
-        f"\nseed {seed}, {report.seconds:.0f} s: {report.faults:,} faults at "
+        f"\nseed {report.seed}, {report.seconds:.0f} s: {report.faults:,} faults at "
         f"{len(report.coverage):,} statements of {len(report.operations)} operations, "
         f"{report.commits:,} commits, {len(report.mismatches)} mismatches"
     )

@@ -216,7 +216,10 @@ class Attacker:
         return None
 
     def _start_scheduler(self) -> None:
-        """As whoever supervises Airflow's parts would."""
+        """As whoever supervises Airflow's parts would: nothing idle is left of the one before."""
+        for worker in _idle_orphans(self.system):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.kill()
         folder = self.system.stack.layout.home / Part.AIRFLOW
         main = next(
             p for p in self.system.stack.members(Part.AIRFLOW) if "standalone" in p.cmdline()
@@ -291,10 +294,20 @@ def _is_python_driver(arguments: list[str]) -> bool:
     return not _is_jvm(arguments) and any(a.endswith("count_errors.py") for a in arguments[1:3])
 
 
+def _is_idle(arguments: list[str]) -> bool:
+    return "<idle>" in " ".join(arguments)
+
+
 def _is_task(arguments: list[str]) -> bool:
     title = " ".join(arguments)
-    worker = title.startswith("airflow worker") and "<idle>" not in title
+    worker = title.startswith("airflow worker") and not _is_idle(arguments)
     return worker or title.startswith(("airflow task", "airflow supervisor"))
+
+
+def _idle_orphans(system: System) -> list[psutil.Process]:
+    """Workers without a task whose scheduler is gone; those with one may end it."""
+    schedulers = {process.pid for process in _FINDERS[Role.SCHEDULER](system)}
+    return [p for p in _airflow(_is_idle)(system) if p.ppid() not in schedulers]
 
 
 def _is_scheduler(arguments: list[str]) -> bool:

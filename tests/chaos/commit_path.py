@@ -4,12 +4,8 @@ A seeded walk. Each round lets an operation of one pipeline meet a fault of the 
 server or the process, by way of the proxy of :mod:`tests.properties.faults`; then it is called
 again, as Airflow would, until it is done. After each call the oracle compares the result with the
 records, and the audit proves the ledger. Kafka is a model, MySQL is real.
-
-    python -m tests.chaos.commit_path --faults 20000 --seed 1 --json report.json
 """
 
-import argparse
-import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -111,13 +107,8 @@ class Campaign:
         self.random = Random(self.seed)
         self._choice = FaultChoice(self.random)
 
-    def walk(
-        self,
-        faults: int | None,
-        duration_s: float | None,
-        tell: Callable[[CommitPathReport], None] = lambda _: None,
-    ) -> CommitPathReport:
-        """Pipeline after pipeline; the report is told after each.
+    def walk(self, faults: int | None, duration_s: float | None) -> CommitPathReport:
+        """Pipeline after pipeline, until there were so many faults, or for so long.
 
         Raises:
             CampaignError: With the report.
@@ -130,8 +121,6 @@ class Campaign:
         ):
             self._watched(self._live)
             self.report.seconds = time.monotonic() - begun
-            self._sum_up()
-            tell(self.report)
             self.say(
                 f"{self.report.seconds:.0f} s: {self.report.faults} faults in "
                 f"{self.report.rounds} rounds, {self.report.commits} commits, "
@@ -313,8 +302,7 @@ def run(
     faults: int | None,
     duration_s: float | None,
     seed: int,
-    say: Callable[[str], None] = lambda _: None,
-    tell: Callable[[CommitPathReport], None] = lambda _: None,
+    say: Callable[[str], None],
 ) -> CommitPathReport:
     """A campaign on a MySQL of its own, started for it.
 
@@ -323,7 +311,6 @@ def run(
         duration_s: After how long it ends, likewise.
         seed: The same one plays the same faults again.
         say: Told how it goes.
-        tell: Told the report after each pipeline.
 
     Raises:
         CampaignError: The oracle did not agree, or nothing moved; it has the report.
@@ -334,32 +321,4 @@ def run(
             stack.foreground([Part.MYSQL]),
             pipelines(settings_for(stack, Path(folder)), stack, is_own=True) as new,
         ):
-            return Campaign(new, seed, say).walk(faults, duration_s, tell)
-
-
-def main() -> None:
-    """See the module."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--faults", type=int)
-    parser.add_argument("--duration", type=float, help="seconds")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="where the report goes")
-    given = parser.parse_args()
-
-    def tell(report: CommitPathReport) -> None:
-        if given.json is not None:
-            given.json.write_text(json.dumps(report.summary(), indent=1), encoding="utf-8")
-
-    report = run(given.faults, given.duration, given.seed, say, tell)
-    tell(report)
-    sizes = {"coverage": len(report.coverage), "never": len(report.never)}
-    say(json.dumps({**report.summary(), **sizes}))
-
-
-def say(words: str) -> None:
-    """To whoever looks on."""
-    print(words, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+            return Campaign(new, seed, say).walk(faults, duration_s)

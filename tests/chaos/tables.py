@@ -8,22 +8,19 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from tests.chaos.__main__ import COMMIT_PATH, PROCESSES
-
+COMMIT_PATH: Final = "commit-path"
+PROCESSES: Final = "processes"
 Report = dict[str, Any]
 
 
 def main(paths: Sequence[str]) -> None:
     """Print them."""
     reports = [json.loads(Path(path).read_text(encoding="utf-8")) for path in paths]
-    # The campaign against the commit path, run alone, writes its own report only.
-    of_statements = [r if "kinds" in r else r.get(COMMIT_PATH) for r in reports]
-    of_processes = [r.get(PROCESSES) for r in reports]
-    print("\n".join(_of_statements([r for r in of_statements if r])))
+    print("\n".join(_of_statements([r[COMMIT_PATH] for r in reports if COMMIT_PATH in r])))
     print()
-    print("\n".join(_of_processes([r for r in of_processes if r])))
+    print("\n".join(_of_processes([r[PROCESSES] for r in reports if PROCESSES in r])))
 
 
 def _of_statements(reports: Sequence[Report]) -> Iterator[str]:

@@ -253,7 +253,7 @@ def test_what_retention_took_is_named_and_never_called_right(
     assert (found["complete"], found["offsets"]) == (False, 5)
     (gone,) = found["not_checkable"]
     assert (gone["from_offset"], gone["until_offset"]) == (0, 5)
-    assert gone["cause"] == "retention: Kafka's first offset is 2"
+    assert gone["cause"] == "Kafka's first offset is now 2"
     assert "not checkable: 5 offsets" in tally("audit", "--recount").stdout
 
 

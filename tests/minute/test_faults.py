@@ -1,21 +1,18 @@
 """Servers and executors that die under a batch: what any night may bring."""
 
-import os
 import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
-import pyspark
 import pytest
 
 from tally.errors import DataLossError, RetryableError
 from tally.stack.server import Part
+from tests.spark_submit import job, spark_environment
+from tests.waiting import wait_until
 from tests.world import World
 
 if TYPE_CHECKING:
@@ -31,14 +28,6 @@ def planned_id(world: World) -> int:
     batch = world.plan().batch
     assert batch is not None
     return batch.batch_id
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 120) -> None:
-    """Poll until the condition holds."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not get there in time"
-        time.sleep(0.01)
 
 
 def test_the_broker_dies_under_the_read(world: World, spark: "SparkSession") -> None:
@@ -115,34 +104,20 @@ def test_an_executor_dies_under_the_read(world: World) -> None:
     world.produce([ERROR] * 300_000, 1)
     world.configure(reader={"minPartitions": 16, "kafka.max.poll.records": 500})
     batch_id = planned_id(world)
+    master = "local-cluster[2,1,1024]"
     with subprocess.Popen(
-        [
-            str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
-            "--master",
-            "local-cluster[2,1,1024]",
-            "--conf",
-            "spark.executor.memory=700m",
-            "--jars",
-            ",".join(str(jar) for jar in world.stack.jars_dir.glob("*.jar")),
-            str(world.stack.layout.project / "jobs" / "count_errors.py"),
-            "--batch",
-            str(batch_id),
-        ],
-        env={
-            **os.environ,
-            "TALLY_CONFIG": str(world.config),
-            "SPARK_HOME": str(Path(pyspark.__file__).parent),
-            "TALLY_SPARK__MASTER": "local-cluster[2,1,1024]",
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        },
+        job(world.stack, batch_id, master=master, conf={"spark.executor.memory": "700m"}),
+        env=spark_environment(
+            TALLY_CONFIG=str(world.config),
+            TALLY_SPARK__MASTER=master,
+            SPARK_LOCAL_IP="127.0.0.1",
+        ),
         start_new_session=True,
-    ) as job:
-        wait_until(lambda: any(busy(e) for e in executors(job.pid)))
-        victim = next(e for e in executors(job.pid) if busy(e))
+    ) as driver:
+        wait_until(lambda: any(busy(e) for e in executors(driver.pid)))
+        victim = next(e for e in executors(driver.pid) if busy(e))
         victim.kill()
-        assert job.wait(300) == 0
+        assert driver.wait(300) == 0
     assert world.counts() == {"2017-07-30 14:09": 600_000}
     assert world.audit().holds
 

@@ -3,12 +3,10 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +20,8 @@ from tally.errors import (
     UnknownBatchError,
 )
 from tally.minute import run_batch
+from tests.spark_submit import job, spark_environment
+from tests.waiting import wait_until
 from tests.world import World
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ def test_a_topic_recreated_under_the_read_is_data_loss(
     world.delete_topic()
     world.create_topic(2)
     world.produce([INFO, ERROR] * 10)
-    with pytest.raises(DataLossError, match="planned on topic id"):
+    with pytest.raises(DataLossError, match="planned with topic id"):
         world.run(batch_id, spark)
     assert world.counts() == {}
 
@@ -370,10 +370,10 @@ def test_a_killed_job_is_run_again_and_counts_once(
                 " from segment where batch_id = %s",
                 (batch_id,),
             )
-        job = start_job(world, batch_id)
+        driver = start_job(world, batch_id)
         wait_until(lambda: is_at(world, batch_id, point))
-        os.killpg(job.pid, signal.SIGKILL)
-        job.wait(30)
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait(30)
         rival.rollback()
     assert world.counts() == {}
     assert world.run(batch_id, spark).committed
@@ -384,27 +384,9 @@ def test_a_killed_job_is_run_again_and_counts_once(
 
 def start_job(world: World, batch_id: int) -> "subprocess.Popen[bytes]":
     """The Spark entry point by spark-submit, in a process group of its own."""
-    import pyspark  # noqa: PLC0415
-
-    project = world.stack.layout.project
     return subprocess.Popen(
-        [
-            str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
-            "--master",
-            "local[2]",
-            "--driver-class-path",
-            f"{world.stack.jars_dir}/*",
-            str(project / "jobs" / "count_errors.py"),
-            "--batch",
-            str(batch_id),
-        ],
-        env={
-            **os.environ,
-            "TALLY_CONFIG": str(world.config),
-            "SPARK_HOME": str(Path(pyspark.__file__).parent),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-        },
+        job(world.stack, batch_id),
+        env=spark_environment(TALLY_CONFIG=str(world.config)),
         start_new_session=True,
     )
 
@@ -420,11 +402,3 @@ def is_at(world: World, batch_id: int, point: str) -> bool:
         (world.settings.mysql.user,),
     )
     return bool(waiting)
-
-
-def wait_until(condition: object, timeout_s: float = 120) -> None:
-    """Poll until the condition holds."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "it did not get there in time"
-        time.sleep(0.02)

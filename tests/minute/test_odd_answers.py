@@ -16,6 +16,7 @@ from tally.replay import preview_replay
 from tally.replay_request import TimesAsked
 from tests.minute.test_commit import LINE, claimed, commit, planned, result
 from tests.minute.test_plan import ranges, reasons
+from tests.waiting import wait_until
 from tests.world import World
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def test_a_hanging_transaction_holds_back_its_own_partition_alone(world: World) 
     assert world.offsets()[0] == (0, 0)
     # A new producer of that name, or an administrator's tool, ends it.
     world.producer(**{"transactional.id": world.name}).init_transactions(30)
-    world._wait_for(lambda: world.end(0, read_committed=True) == world.end(0, read_committed=False))
+    wait_until(lambda: world.end(0, read_committed=True) == world.end(0, read_committed=False))
     assert plan.batch is not None
     batch = claimed(world, plan.batch)
     assert commit(world, batch, two_of(batch))
@@ -243,7 +244,7 @@ def test_a_compacted_range_is_counted_as_far_as_it_is_there(
         there = held(world, topic, written)
         return len(there) == written - 3
 
-    world._wait_for(compacted, timeout_s=300)
+    wait_until(compacted, timeout_s=300)
     assert world.minute(spark) is not None
     assert world.counts() == {"2017-07-30 14:09": len(there)}
     (segment,) = world.segments()

@@ -230,7 +230,7 @@ def test_a_topic_recreated_under_a_plan_gives_the_batch_up(world: World) -> None
     planned = world.plan()
     assert planned.batch is None
     assert first.batch is not None
-    assert "planned on topic id" in planned.abandoned[0]
+    assert "planned with topic id" in planned.abandoned[0]
     assert reasons(planned) == [(None, BlockReason.TOPIC_CHANGED)]
 
 

@@ -1,25 +1,22 @@
 """Two attempts at one task at the same time, on a cluster of two machines that are names."""
 
 import json
-import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pyspark
 import pytest
 
+from tests.spark_submit import SPARK_HOME, job, spark_environment
 from tests.world import World
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark]
 
 ERROR = "2017-07-30 14:09:08 ERROR some message"
 LINES = 30_000
-BIN = Path(pyspark.__file__).parent / "bin"
 DEPLOY = "org.apache.spark.deploy"
 DRIVER = "127.0.0.1"
 WORKERS = ("127.0.0.1", "localhost")
@@ -44,12 +41,18 @@ EAGER = {
 @contextmanager
 def daemon(log: Path, host: str, said: str, *command: str) -> Iterator[str]:
     """A process of Spark's; yields what its log says when it is ready."""
-    environment = {**os.environ, "SPARK_HOME": str(BIN.parent), "SPARK_LOCAL_IP": host}
     with (
         log.open("wb") as written,
         subprocess.Popen(
-            [str(BIN / "spark-class"), *command, "--host", host, "--webui-port", "0"],
-            env=environment,
+            [
+                str(SPARK_HOME / "bin" / "spark-class"),
+                *command,
+                "--host",
+                host,
+                "--webui-port",
+                "0",
+            ],
+            env=spark_environment(SPARK_LOCAL_IP=host),
             stdout=written,
             stderr=written,
         ) as process,
@@ -98,28 +101,12 @@ def test_speculative_copies_of_tasks_count_once(world: World, master: str, tmp_p
 
 def count(world: World, batch_id: int, master: str, events: Path) -> None:
     """Run the job on the cluster."""
-    options = {**EAGER, "spark.eventLog.dir": events.as_uri()}
+    conf = {**EAGER, "spark.eventLog.dir": events.as_uri()}
     subprocess.run(
-        [
-            str(BIN / "spark-submit"),
-            "--master",
-            master,
-            *(word for key, value in options.items() for word in ("--conf", f"{key}={value}")),
-            "--jars",
-            ",".join(str(jar) for jar in world.stack.jars_dir.glob("*.jar")),
-            str(world.stack.layout.project / "jobs" / "count_errors.py"),
-            "--batch",
-            str(batch_id),
-        ],
-        env={
-            **os.environ,
-            "TALLY_CONFIG": str(world.config),
-            "TALLY_SPARK__MASTER": master,
-            "SPARK_HOME": str(BIN.parent),
-            "SPARK_LOCAL_IP": DRIVER,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-        },
+        job(world.stack, batch_id, master=master, conf=conf),
+        env=spark_environment(
+            TALLY_CONFIG=str(world.config), TALLY_SPARK__MASTER=master, SPARK_LOCAL_IP=DRIVER
+        ),
         check=True,
     )
 

@@ -339,7 +339,7 @@ def test_what_kafka_leaves_out_cannot_be_read() -> None:
     nothing = KafkaSnapshot(cluster_id="C", topics={})
     assert "no such topic" in unreadable([planned_segment(0, 20)], nothing)[0]
     assert (
-        "leaves the partition out"
+        "does not answer for this partition"
         in unreadable([planned_segment(0, 20)], kafka({1: held(0, 1)}))[0]
     )
 

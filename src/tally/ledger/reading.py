@@ -184,7 +184,6 @@ def last_committed(tx: Transaction, pipeline: str) -> BatchRecord | None:
     row = tx.row(
         "select batch_id from batch where pipeline = %s and state = 'committed'"
         " and kind = 'ingest'"
-        " and kind <> 'fold'"
         " order by committed_at desc, batch_id desc limit 1",
         (pipeline,),
     )

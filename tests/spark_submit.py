@@ -1,0 +1,62 @@
+"""The job as somebody starts it by hand: ``spark-submit`` and what it needs to know."""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from tally.stack.stack import Stack
+
+
+def _spark_home() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+SPARK_HOME: Final = _spark_home()
+
+
+def spark_environment(**variables: str) -> dict[str, str]:
+    """The environment of this process, with what Spark's own programs ask for."""
+    return {
+        **os.environ,
+        "SPARK_HOME": str(SPARK_HOME),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        **variables,
+    }
+
+
+def job(
+    stack: Stack,
+    batch_id: int,
+    *options: str,
+    master: str = "local[2]",
+    conf: Mapping[str, str] | None = None,
+) -> list[str]:
+    """The command line of the Spark entry point for a batch.
+
+    Args:
+        stack: Whose jars and checkout are used.
+        batch_id: What is to be counted.
+        options: Further ones of spark-submit's.
+        master: Where Spark runs; executors of another machine are sent the jars.
+        conf: Further configuration of Spark's.
+    """
+    if master.startswith("local["):
+        jars = ["--driver-class-path", f"{stack.jars_dir}/*"]
+    else:
+        jars = ["--jars", ",".join(str(jar) for jar in stack.jars_dir.glob("*.jar"))]
+    return [
+        str(SPARK_HOME / "bin" / "spark-submit"),
+        *("--master", master),
+        *jars,
+        *options,
+        *(word for key, value in (conf or {}).items() for word in ("--conf", f"{key}={value}")),
+        str(stack.layout.project / "jobs" / "count_errors.py"),
+        *("--batch", str(batch_id)),
+    ]
