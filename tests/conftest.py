@@ -12,6 +12,7 @@ from filelock import FileLock, Timeout
 
 from tally.migrations import migrate
 from tally.settings import Settings
+from tally.spark import QUICK_START
 from tally.stack.server import Part
 from tally.stack.stack import Stack
 from tests.connect_server import ConnectServer, connect_server
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 PROJECT = Path(__file__).parents[1]
 HOME_VARIABLE = "TALLY_TEST_HOME"
+
+# Spark's drivers live for seconds here: what Airflow's small batches get serves them, too.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_START)
 
 
 @contextmanager

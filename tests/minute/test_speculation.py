@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tally.spark import QUICK_START
 from tests.spark_submit import SPARK_HOME, job, spark_environment
 from tests.world import World
 
@@ -24,6 +25,7 @@ WORKERS = ("127.0.0.1", "localhost")
 
 EAGER = {
     "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": QUICK_START,
     "spark.driver.host": DRIVER,
     "spark.speculation": "true",
     "spark.speculation.interval": "10ms",
