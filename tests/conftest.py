@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from tally.migrations import migrate
 from tally.settings import Settings
-from tally.spark import QUICK_START
+from tally.spark import QUICK_START, spark_session
 from tally.stack.server import Part
 from tally.stack.stack import Stack
 from tests.connect_server import ConnectServer, connect_server
@@ -74,7 +74,6 @@ def migrated(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Stack:
 def spark() -> "Iterator[SparkSession]":
     """One Spark session for all tests that need no other; it needs no server."""
     from tally.settings import SparkSettings  # noqa: PLC0415
-    from tally.spark import spark_session  # noqa: PLC0415
 
     downloads = Stack(project=PROJECT)
     downloads.install()

@@ -4,6 +4,7 @@ Rows are read through connections of the test's own, never through Tally's code.
 """
 
 import json
+import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Value = str | bytes | None
+
+# Where the clients say what they think of servers that tests have killed: pytest keeps it.
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -67,7 +71,8 @@ class World:
     @cached_property
     def admin(self) -> AdminClient:
         """A client of the test's own."""
-        return AdminClient({"bootstrap.servers": self.settings.kafka.bootstrap_servers})
+        servers = self.settings.kafka.bootstrap_servers
+        return AdminClient({"bootstrap.servers": servers}, logger=log)
 
     def create_topic(self, partitions: int, topic: str | None = None, **config: str) -> None:
         """Create a topic and wait until Kafka serves it."""
@@ -118,7 +123,8 @@ class World:
     def producer(self, **options: Any) -> Producer:
         """A producer of the test's own."""
         servers = self.settings.kafka.bootstrap_servers
-        return Producer({"bootstrap.servers": servers, "message.max.bytes": 20_000_000, **options})
+        given = {"bootstrap.servers": servers, "message.max.bytes": 20_000_000, **options}
+        return Producer(given, logger=log)
 
     @staticmethod
     def _produce_one(producer: Producer, topic: str, partition: int, value: bytes | None) -> None:

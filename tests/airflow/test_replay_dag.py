@@ -25,11 +25,13 @@ GREEN = {"preview": "success", "request": "success", "count": "success", "outcom
 
 
 @pytest.fixture
-def counted(world: World, run_dag: RunDag, stand_in: None) -> World:
-    """Two minutes' batches of three offsets each, one in each of two partitions."""
+def counted(world: World, stand_in: None) -> World:
+    """Two batches of three offsets each, one in each of two partitions."""
     for partition in (0, 1):
         world.produce([INFO] * 3, partition)
-        assert run_dag(world.name).state == "success"
+        batch = world.plan().batch
+        assert batch is not None
+        stand_in_for(world, batch.batch_id)
     return world
 
 
@@ -325,7 +327,7 @@ def test_a_batch_that_a_person_gave_up_stays_given_up(
     assert "what it was to replace stays" in printed
 
 
-def test_backfills_over_dates_are_refused(counted: World) -> None:
+def test_backfills_over_dates_are_refused(world: World, run_dag: RunDag, stand_in: None) -> None:
     """By Airflow, in its own words; the DAGs' descriptions say where to go."""
     from datetime import UTC, datetime
 
@@ -344,6 +346,7 @@ def test_backfills_over_dates_are_refused(counted: World) -> None:
             reprocess_behavior=ReprocessBehavior.NONE,
         )
 
-    for dag_id in (counted.name, f"{counted.name}_replay"):
+    assert run_dag(world.name).state == "success"
+    for dag_id in (world.name, f"{world.name}_replay"):
         with pytest.raises(DagRunTypeNotAllowed, match="does not allow backfill runs"):
             backfill(dag_id)

@@ -102,13 +102,12 @@ def _text(report: Report) -> str:
         f"{report.lines:,} lines in {report.partitions} partitions",
         f"all counted {report.catching_up_s:.0f} s after the last fault",
         "",
-        f"{'fault':<36}{'done':>6}{'missed':>8}   seconds to the next commit: median, longest",
+        f"{'fault':<36}{'done':>6}   seconds to the next commit: median, longest",
     ]
     for name, count in sorted(report.faults.items()):
         wait = report.to_next_commit_s.get(name, {})
         lines.append(
-            f"{name:<36}{count:>6}{report.missed.get(name, 0):>8}"
-            f"{wait.get('median', 0):>12.1f}{wait.get('longest', 0):>10.1f}"
+            f"{name:<36}{count:>6}{wait.get('median', 0):>12.1f}{wait.get('longest', 0):>10.1f}"
         )
     lines += [
         "",

@@ -13,12 +13,14 @@ from typing import Final
 import psutil
 import pymysql
 
+from tally.errors import StackError
 from tally.stack.server import Part
 from tests.chaos.system import System
 
 POLL_S: Final = 0.02
-PATIENCE_S: Final = 3.0
-"""How long a victim is waited for."""
+STARTS_MAX: Final = 10
+WAIT_IN_TRANSACTION_S: Final = 1.5
+"""How long the rows of a commit are held for somebody to want them."""
 
 
 class Role(StrEnum):
@@ -95,17 +97,17 @@ class Attacker:
         self.random = random.Random(seed)
         self.repairer = repairer
 
-    def wait_for_victim(self, fault: Fault) -> bool:
-        """Strike as soon as there is a victim; False when none has come."""
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            try:
-                fault.strike(self)
-            except (NobodyThereError, psutil.NoSuchProcess, pymysql.err.OperationalError):
-                time.sleep(POLL_S)
-            else:
-                return True
-        return False
+    def strike(self, fault: Fault) -> bool:
+        """Do it now; False when there is no victim."""
+        try:
+            fault.strike(self)
+        except (NobodyThereError, psutil.NoSuchProcess, pymysql.err.OperationalError):
+            return False
+        return True
+
+    def some_order(self, faults: Sequence[Fault]) -> list[Fault]:
+        """All of them, the weighty ones rather early."""
+        return sorted(faults, key=lambda f: self.random.random() ** (1 / f.weight), reverse=True)
 
     def kill(self, role: Role) -> None:
         """SIGKILL, and if it is a server it comes back some seconds later."""
@@ -186,7 +188,7 @@ class Attacker:
         return self.random.choice(found)
 
     def _whoever_waits(self) -> psutil.Process:
-        deadline = time.monotonic() + PATIENCE_S / 2
+        deadline = time.monotonic() + WAIT_IN_TRANSACTION_S
         while time.monotonic() < deadline:
             ports = {
                 int(row["host"].rsplit(":", 1)[1])
@@ -206,11 +208,11 @@ class Attacker:
     def _respawn(self, role: Role) -> Callable[[], None] | None:
         stack = self.system.stack
         if role is Role.BROKER:
-            return lambda: _up(stack.up, [Part.KAFKA])
+            return _persistently(lambda: stack.up([Part.KAFKA]))
         if role is Role.MYSQL:
-            return lambda: _up(stack.up, [Part.MYSQL])
+            return _persistently(lambda: stack.up([Part.MYSQL]))
         if role is Role.CONNECT:
-            return self.system.connect.start
+            return _persistently(self.system.connect.start)
         if role is Role.SCHEDULER:
             return self._start_scheduler
         return None
@@ -243,8 +245,21 @@ _WAITING = """
 """
 
 
-def _up(up: Callable[[Sequence[Part]], object], parts: Sequence[Part]) -> None:
-    up(parts)
+def _persistently(start: Callable[[], object]) -> Callable[[], None]:
+    """Start it as often as it takes: it may be killed again while it starts."""
+
+    def try_on() -> None:
+        for tries_left in reversed(range(STARTS_MAX)):
+            try:
+                start()
+            except (StackError, AssertionError):
+                if not tries_left:
+                    raise
+                time.sleep(1)
+            else:
+                return
+
+    return try_on
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 
 from tally.airflow.policies import REPLAY_SUFFIX
 from tally.errors import StackError
-from tests.chaos.attack import FAULTS, Attacker, Fault, Repairer
+from tests.chaos.attack import FAULTS, POLL_S, Attacker, Repairer
 from tests.chaos.checker import Findings, check, check_so_far
 from tests.chaos.production import Produced, Production
 from tests.chaos.system import FIRST_PARTITIONS, PIPELINE, TOPIC, System, running
@@ -66,8 +66,6 @@ class Report:
     catching_up_s: float = 0.0
     faults: dict[str, int] = field(default_factory=dict)
     """How often each kind was done."""
-    missed: dict[str, int] = field(default_factory=dict)
-    """How often a kind was chosen and found no victim."""
     never: list[str] = field(default_factory=list)
     """Kinds that were never done."""
     commits: dict[str, int] = field(default_factory=dict)
@@ -305,28 +303,29 @@ def _strike(
     repairer = Repairer()
     attacker = Attacker(system, orders.seed, repairer)
     faults = [fault for fault in FAULTS if orders.with_airflow or not fault.needs_airflow]
-    first = attacker.random.sample(faults, len(faults))
+    waited_for = attacker.random.sample(faults, len(faults))
     struck: list[tuple[str, float]] = []
-    missed: Counter[str] = Counter()
     begun = time.monotonic()
     end = begun + orders.duration_s
     for n in range(1, PARTITIONS_MAX - FIRST_PARTITIONS + 1):
         wait = orders.duration_s * n / (PARTITIONS_MAX - FIRST_PARTITIONS + 1)
         repairer.later(wait, lambda: _add_partition(system, production))
-    while time.monotonic() < (end + GRACE_S if first else end):
-        fault = first.pop() if first else _choose(attacker, faults)
-        if attacker.wait_for_victim(fault):
-            struck.append((fault.name, time.monotonic()))
-            say(f"{time.monotonic() - begun:7.1f} s  {fault.name}")
-        else:
-            missed[fault.name] += 1
-            if fault.name not in {name for name, _ in struck}:
-                first.insert(0, fault)
+    while time.monotonic() < (end + GRACE_S if waited_for else end):
+        # What has not come yet comes first, and after the time is up nothing else does.
+        some = attacker.some_order(faults) if time.monotonic() < end else []
+        order = waited_for + some
+        fault = next((fault for fault in order if attacker.strike(fault)), None)
+        if fault is None:
+            time.sleep(POLL_S)
+            continue
+        struck.append((fault.name, time.monotonic()))
+        say(f"{time.monotonic() - begun:7.1f} s  {fault.name}")
+        if fault in waited_for:
+            waited_for.remove(fault)
         time.sleep(attacker.random.uniform(*orders.gap_s))
     repairer.finish()
     report.duration_s = round(time.monotonic() - begun, 1)
     report.faults = dict(Counter(name for name, _ in struck))
-    report.missed = dict(missed)
     report.never = [fault.name for fault in faults if fault.name not in report.faults]
     report.problems += [f"{name} was never done" for name in report.never]
     report.problems += [f"not repaired: {failure}" for failure in repairer.failures]
@@ -343,10 +342,6 @@ def _add_partition(system: System, production: Production) -> None:
             time.sleep(1)
         else:
             return
-
-
-def _choose(attacker: Attacker, faults: Sequence[Fault]) -> Fault:
-    return attacker.random.choices(faults, [fault.weight for fault in faults])[0]
 
 
 def _calm_down(system: System, produced: Produced, watch: Watch) -> bool:

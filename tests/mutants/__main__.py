@@ -27,22 +27,35 @@ def main() -> int:
     """Try the mutants; 0 when every one was noticed."""
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("--only", default="", help="those whose guard has this text")
-    only = parser.parse_args().only
-    chosen = [mutant for mutant in MUTANTS if only in mutant.guard]
+    parser.add_argument("--table", type=Path, help="where a table of them goes, as Markdown")
+    options = parser.parse_args()
+    chosen = [mutant for mutant in MUTANTS if options.only in mutant.guard]
     with interruptible(), free_home() as home:
         stack = Stack(project=PROJECT, home=home, announce=print)
         stack.up([Part.KAFKA, Part.MYSQL])
         try:
-            survivors = [mutant for mutant in chosen if not _is_noticed(mutant, home)]
+            red = {mutant: _red_tests(mutant, home) for mutant in chosen}
         finally:
             stack.down()
+    if options.table is not None:
+        options.table.write_text(_table(red), encoding="utf-8")
+    survivors = [mutant for mutant, tests in red.items() if not tests]
     print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants were noticed")
     for mutant in survivors:
         print(f"NOT NOTICED: {mutant.guard} ({mutant.file})")
     return 1 if survivors or not chosen else 0
 
 
-def _is_noticed(mutant: Mutant, home: Path) -> bool:
+def _table(red: dict[Mutant, list[str]]) -> str:
+    rows = [
+        f"| {mutant.guard} | `{mutant.file}` | {', '.join(f'`{test}`' for test in tests)} |"
+        for mutant, tests in red.items()
+    ]
+    return "\n".join(["| guard | taken out of | tests that turn red |", "|---|---|---|", *rows, ""])
+
+
+def _red_tests(mutant: Mutant, home: Path) -> list[str]:
+    """The tests that notice; none when it stays green, or when pytest did not get that far."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tally-mutant-") as name:
         code = make_mutant(mutant, Path(name))
@@ -60,14 +73,13 @@ def _is_noticed(mutant: Mutant, home: Path) -> bool:
             text=True,
             check=False,
         )
-        red = _failed(report) if report.exists() else []
-    noticed = ended.returncode == PYTEST_FAILED and bool(red)
-    verdict = ", ".join(red) if noticed else f"NOT NOTICED (pytest ended with {ended.returncode})"
+        red = _failed(report) if ended.returncode == PYTEST_FAILED and report.exists() else []
+    verdict = ", ".join(red) or f"NOT NOTICED (pytest ended with {ended.returncode})"
     seconds = time.monotonic() - begun
     print(f"{mutant.guard} [{mutant.file}, {seconds:.0f} s]: {verdict}", flush=True)
-    if not noticed:
+    if not red:
         print(ended.stdout[-2000:], flush=True)
-    return noticed
+    return red
 
 
 def make_mutant(mutant: Mutant, folder: Path) -> Path:

@@ -403,7 +403,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="record times are looked up in each partition",
-        file="replay.py",
+        file="replay_ranges.py",
         before="until = next_offset if end is None else min(end, next_offset)",
         after="until = start if end is None else min(end, next_offset)",
         tests=(

@@ -105,7 +105,7 @@ class Processes:
         if record.pid is None:  # whoever started it was killed before the id was written down
             leaders = [member for member in _members(record) if _is_session_leader(member)]
             return leaders[0] if leaders else None
-        _reap(record.pid)
+        _reap()
         process = _process(record.pid)
         return process if process and _is_ours(process, record) else None
 
@@ -131,6 +131,7 @@ class Processes:
             _signal(member, kill=False)
         _wait(members, timeout_s=timeout_s)
         self.kill(name)
+        _reap()
         self._forget(name)
         return bool(members)
 
@@ -187,10 +188,11 @@ def _spawn(command: Command, *, token: str, log: Path) -> subprocess.Popen[bytes
     return process
 
 
-def _reap(pid: int) -> None:
-    child = _children.get(pid)
-    if child is not None and child.poll() is not None:
-        del _children[pid]
+def _reap() -> None:
+    """Forget children that have ended, also those whose record is another start's by now."""
+    for pid, child in list(_children.items()):
+        if child.poll() is not None:
+            _children.pop(pid, None)  # another thread may have been here
 
 
 def _process(pid: int) -> psutil.Process | None:
@@ -255,8 +257,7 @@ def _wait(processes: list[psutil.Process], *, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         alive = any(_is_alive(process) for process in processes)
-        for process in processes:
-            _reap(process.pid)
+        _reap()
         if not alive:
             return
         time.sleep(POLL_S)
