@@ -243,6 +243,12 @@ class JarsMissingError(OperatorError):
     code = "jars-missing"
 
 
+class PackageMissingError(OperatorError):
+    """A Python package that Spark needs is not installed."""
+
+    code = "package-missing"
+
+
 class SparkConnectionError(OperatorError):
     """The Airflow connection to Spark is missing or cannot be used."""
 

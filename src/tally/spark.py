@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from tally.errors import JarsMissingError
 from tally.settings import KafkaSettings, Pipeline, SparkSettings
+from tally.spark_packages import check_packages
 
 CONNECTOR_JAR: Final = "spark-sql-kafka-0-10_2.13-*.jar"
 KAFKA_SOURCE: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
@@ -90,12 +91,14 @@ def spark_session(settings: SparkSettings, name: str) -> Iterator[SparkSession]:
     Under spark-submit the master that it was given wins over the configured one.
 
     Raises:
+        PackageMissingError: A Python package that Spark needs is not installed.
         JarsMissingError: Spark's Kafka connector cannot be found.
         SparkUnavailableError: The Spark Connect server does not answer.
         AccessDeniedError: It refuses the token.
     """
     if (submitted := _submitted_master()) is not None:
         settings = settings.model_copy(update={"master": submitted})
+    check_packages(settings)
     if settings.is_connect:
         from tally.spark_connect import connect_session  # noqa: PLC0415 - brings gRPC and pandas
 

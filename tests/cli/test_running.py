@@ -103,6 +103,35 @@ def test_as_a_program_it_starts_its_own_spark_and_says_little(world: World) -> N
     assert "NativeCodeLoader" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("master", "absent", "extra"),
+    [
+        ("local[1]", "pyspark", "spark"),
+        ("local[1]", "py4j", "spark"),
+        ("sc://localhost", "grpc", "connect"),
+    ],
+)
+def test_without_sparks_packages_it_says_what_to_install(
+    world: World, master: str, absent: str, extra: str
+) -> None:
+    """Before anything is claimed, and not by a traceback: Spark is an extra of the package."""
+    world.produce([LINE] * 3, 0)
+    hidden = f"import sys; sys.modules[{absent!r}] = None; from tally.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", hidden, "run"],
+        env={**os.environ, "TALLY_SPARK__MASTER": master},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 4, done.stderr
+    assert "package-missing" in done.stderr
+    assert f"has no {absent}" in done.stderr
+    assert f"pip install 'tally[{extra}]'" in done.stderr
+    assert world.batches() == []
+
+
 def test_lent_sessions_are_given_back_open(
     tally: Call, world: World, lent_spark: "SparkSession"
 ) -> None:

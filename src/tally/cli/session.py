@@ -10,6 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from tally.settings import SparkSettings
+from tally.spark_packages import check_packages
 
 if TYPE_CHECKING:  # heavy; most commands do without
     from pyspark.sql import SparkSession
@@ -23,7 +24,12 @@ LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 @contextmanager
 def shared_session(settings: SparkSettings, out: "Output") -> Iterator["SparkFactory"]:
-    """A factory that hands out the same session each time; it is stopped at the end."""
+    """A factory that hands out the same session each time; it is stopped at the end.
+
+    Raises:
+        PackageMissingError: Spark is not installed; nothing has been claimed yet.
+    """
+    check_packages(settings)
     with ExitStack() as cleanup:
         session = _Session(settings, out, cleanup)
         yield session.lend
