@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from airflow.sdk import BaseOperatorLink
 from airflow.sdk.configuration import conf
 
-from tally.airflow.plugin import PREVIEW_PATH
+from tally.airflow.addresses import PREVIEW_PATH
 
 
 class PreviewLink(BaseOperatorLink):

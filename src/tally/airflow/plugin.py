@@ -2,10 +2,9 @@
 
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-URL_PREFIX: Final = "/tally"
-PREVIEW_PATH: Final = f"{URL_PREFIX}/preview"
+from tally.airflow.addresses import URL_PREFIX
 
 
 class LazyStatusApp:

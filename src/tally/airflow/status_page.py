@@ -24,8 +24,8 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tally import clock
+from tally.airflow.addresses import PREVIEW_PATH, URL_PREFIX
 from tally.airflow.connections import connected_settings
-from tally.airflow.plugin import PREVIEW_PATH, URL_PREFIX
 from tally.airflow.preview_page import find_preview
 from tally.airflow.status import PipelineStatus, read_status
 from tally.errors import TallyError

@@ -1,0 +1,6 @@
+"""Where the plugin's pages are, below Airflow's own address."""
+
+from typing import Final
+
+URL_PREFIX: Final = "/tally"
+PREVIEW_PATH: Final = f"{URL_PREFIX}/preview"
