@@ -48,17 +48,22 @@ def main() -> int:
             share = 1.0 if options.only else COMMIT_PATH_SHARE
             of_statements = _break_statements(options, options.duration_s * share, problems)
             reports[COMMIT_PATH] = of_statements.summary()
+            _write(options.json, reports)
         if options.only != COMMIT_PATH:
             share = 1.0 if options.only else 1 - COMMIT_PATH_SHARE
             of_processes = _kill_processes(options, options.duration_s * share)
             problems += of_processes.problems
             reports[PROCESSES] = asdict(of_processes)
-    if options.json is not None:
-        options.json.write_text(json.dumps(reports, indent=1) + "\n", encoding="utf-8")
+            _write(options.json, reports)
     for problem in problems:
         print(f"PROBLEM: {problem}")
     print("the counts do not hold" if problems else "every line counts once")
     return 1 if problems else 0
+
+
+def _write(path: Path | None, reports: dict[str, Any]) -> None:
+    if path is not None:
+        path.write_text(json.dumps(reports, indent=1) + "\n", encoding="utf-8")
 
 
 def _break_statements(
@@ -72,7 +77,8 @@ def _break_statements(
     _say(
         f"\nseed {report.seed}, {report.seconds:.0f} s: {report.faults:,} faults at "
         f"{len(report.coverage):,} statements of {len(report.operations)} operations, "
-        f"{report.commits:,} commits, {len(report.mismatches)} mismatches"
+        f"{report.commits:,} commits, {report.commits_under_fault:,} by what a fault had met, "
+        f"{len(report.mismatches)} mismatches"
     )
     for kind, count in report.kinds.items():
         _say(f"{kind:<24}{count:>7,}")
@@ -99,6 +105,7 @@ def _text(report: Report) -> str:
         "",
         f"seed {report.seed}, {report.duration_s:.0f} s of faults on {report.machine}",
         f"{sum(report.faults.values()):,} faults, {sum(report.commits.values()):,} commits",
+        f"while faults came: {report.commits_under_fire:,} commits",
         f"{report.lines:,} lines in {report.partitions} partitions",
         f"all counted {report.catching_up_s:.0f} s after the last fault",
         "",

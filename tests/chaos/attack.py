@@ -101,7 +101,7 @@ class Attacker:
         """Do it now; False when there is no victim."""
         try:
             fault.strike(self)
-        except (NobodyThereError, psutil.NoSuchProcess, pymysql.err.OperationalError):
+        except (NobodyThereError, psutil.NoSuchProcess, pymysql.err.Error):
             return False
         return True
 

@@ -1,11 +1,12 @@
 """The campaign: lines are written, batches and replays run, processes die, and the counts hold."""
 
+import http.client
 import platform
 import random
+import signal
 import statistics
 import threading
 import time
-import urllib.error
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ import pymysql
 from confluent_kafka import KafkaException
 
 from tally.airflow.policies import REPLAY_SUFFIX
-from tally.errors import StackError
+from tally.errors import EXIT_FENCED, EXIT_OPERATOR, EXIT_RETRYABLE, StackError
 from tests.chaos.attack import FAULTS, POLL_S, Attacker, Repairer
 from tests.chaos.checker import Findings, check, check_so_far
 from tests.chaos.production import Produced, Production
@@ -30,6 +31,10 @@ CALM_S: Final = 600
 FIRST_COMMIT_S: Final = 240
 # A kind that has not found its victim yet is waited for so much longer.
 GRACE_S: Final = 180
+LONG_S: Final = 300
+"""A campaign that takes so long must commit something while faults come."""
+# As a command may end under faults: done, killed, to be called again, refused, fenced.
+EXITS: Final = {0, -signal.SIGKILL, EXIT_RETRYABLE, EXIT_OPERATOR, EXIT_FENCED}
 SAMPLE_S: Final = 10
 LOOK_S: Final = 5
 # Of the moments, a second apart, at which Airflow may be asked for a replay.
@@ -69,7 +74,9 @@ class Report:
     never: list[str] = field(default_factory=list)
     """Kinds that were never done."""
     commits: dict[str, int] = field(default_factory=dict)
-    """Committed batches by kind."""
+    """Committed batches by kind, at the end."""
+    commits_under_fire: int = 0
+    """How often, from the first fault to the last, new batches were seen to be committed."""
     batches: dict[str, int] = field(default_factory=dict)
     """All batches by state at the end."""
     lines: int = 0
@@ -102,8 +109,11 @@ class Watch(threading.Thread):
         """When a new batch was seen to be committed, in seconds of the monotonic clock."""
         self.looks = 0
         self.findings = Findings()
+        self.falls: list[str] = []
+        """When there was less than before, in the result or among the dead letters."""
         self.memory: dict[str, list[float]] = {}
         self._seen = 0
+        self._sums = (0, 0)
 
     def run(self) -> None:
         """Until it is stopped."""
@@ -115,16 +125,18 @@ class Watch(threading.Thread):
                 if now >= next_look:
                     next_look = now + LOOK_S
                     self._look_at_the_result()
-            except (pymysql.err.Error, OSError):
-                continue  # the server is down, and will be back
-            if now >= next_sample:
-                next_sample = now + SAMPLE_S
-                self._sample()
+                if now >= next_sample:
+                    next_sample = now + SAMPLE_S
+                    self._sample()
+            except (pymysql.err.Error, OSError, psutil.Error):
+                continue  # a server is down, and will be back
 
-    def stop(self) -> None:
-        """Look no more."""
+    def stop(self) -> bool:
+        """Look no more; False when it had stopped to look by itself, for an error."""
+        lived = self.is_alive()
         self._stopping.set()
         self.join()
+        return lived
 
     def _look_for_commits(self) -> None:
         (row,) = self._system.rows("select count(*) as n from batch where state = 'committed'")
@@ -136,6 +148,11 @@ class Watch(threading.Thread):
         found = check_so_far(self._system.result(more_than=1))
         self.looks += 1
         self.findings.duplicated += found.duplicated
+        # A replay counts the same lines again here, so neither sum may ever fall.
+        sums = self._system.sums()
+        if sums[0] < self._sums[0] or sums[1] < self._sums[1]:
+            self.falls.append(f"from {self._sums} to {sums}")
+        self._sums = sums
 
     def _sample(self) -> None:
         groups = {str(part): self._system.stack.members(part) for part in self._system.parts}
@@ -163,13 +180,24 @@ class AirflowRuns(threading.Thread):
         while not self._stopping.wait(1):
             try:
                 self._trigger_if_idle()
-            except (StackError, urllib.error.URLError, pymysql.err.Error):
+            except (StackError, OSError, http.client.HTTPException, pymysql.err.Error):
                 self.unanswered += 1  # Airflow is down, or a run of the same moment exists
 
-    def stop(self) -> None:
-        """Trigger no more."""
+    def stop(self) -> bool:
+        """Trigger no more; False when it had stopped by itself, for an error."""
+        lived = self.is_alive()
         self._stopping.set()
         self.join()
+        return lived
+
+    def wait_for_last(self) -> bool:
+        """Until no run is active; False when one never ends."""
+        deadline = time.monotonic() + CALM_S
+        while self._is_active(PIPELINE) or self._is_active(f"{PIPELINE}{REPLAY_SUFFIX}"):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(1)
+        return True
 
     def states(self) -> Counter[str]:
         """The runs of all DAGs by state."""
@@ -250,17 +278,20 @@ def _run(system: System, orders: Orders, report: Report, say: Callable[[str], No
         runs.start()
     try:
         _wait_for_first_commit(watch)
+        before = len(watch.commits)
         struck = _strike(system, orders, production, report, say)
+        report.commits_under_fire = len(watch.commits) - before
+        if not report.commits_under_fire and orders.duration_s >= LONG_S:
+            report.problems.append("no batch was committed while faults came")
         begun = time.monotonic()
         produced = production.close()
-        if not _calm_down(system, produced, watch):
-            report.problems.append(f"not everything was counted {CALM_S} s after the last commit")
+        _calm_down(system, produced, report)
         report.catching_up_s = round(time.monotonic() - begun, 1)
         if runs is not None:
-            runs.stop()
-            report.airflow_runs = dict(runs.states())
+            _end_runs(runs, report)
         _end_lanes(system, report)
-        watch.stop()
+        if not watch.stop():
+            report.problems.append("nobody looked at the result any more: the watch had ended")
         _conclude(system, produced, watch, report)
         report.to_next_commit_s = _recovery(struck, watch.commits)
     finally:
@@ -310,20 +341,22 @@ def _strike(
     for n in range(1, PARTITIONS_MAX - FIRST_PARTITIONS + 1):
         wait = orders.duration_s * n / (PARTITIONS_MAX - FIRST_PARTITIONS + 1)
         repairer.later(wait, lambda: _add_partition(system, production))
-    while time.monotonic() < (end + GRACE_S if waited_for else end):
-        # What has not come yet comes first, and after the time is up nothing else does.
-        some = attacker.some_order(faults) if time.monotonic() < end else []
-        order = waited_for + some
-        fault = next((fault for fault in order if attacker.strike(fault)), None)
-        if fault is None:
-            time.sleep(POLL_S)
-            continue
-        struck.append((fault.name, time.monotonic()))
-        say(f"{time.monotonic() - begun:7.1f} s  {fault.name}")
-        if fault in waited_for:
-            waited_for.remove(fault)
-        time.sleep(attacker.random.uniform(*orders.gap_s))
-    repairer.finish()
+    try:
+        while time.monotonic() < (end + GRACE_S if waited_for else end):
+            # What has not come yet comes first, and after the time is up nothing else does.
+            some = attacker.some_order(faults) if time.monotonic() < end else []
+            order = waited_for + some
+            fault = next((fault for fault in order if attacker.strike(fault)), None)
+            if fault is None:
+                time.sleep(POLL_S)
+                continue
+            struck.append((fault.name, time.monotonic()))
+            say(f"{time.monotonic() - begun:7.1f} s  {fault.name}")
+            if fault in waited_for:
+                waited_for.remove(fault)
+            time.sleep(attacker.random.uniform(*orders.gap_s))
+    finally:
+        repairer.finish()
     report.duration_s = round(time.monotonic() - begun, 1)
     report.faults = dict(Counter(name for name, _ in struck))
     report.never = [fault.name for fault in faults if fault.name not in report.faults]
@@ -344,16 +377,26 @@ def _add_partition(system: System, production: Production) -> None:
             return
 
 
-def _calm_down(system: System, produced: Produced, watch: Watch) -> bool:
-    """Wait until all that was produced is counted; False when nothing moves any more."""
+def _calm_down(system: System, produced: Produced, report: Report) -> None:
+    """Wait until counting has come to the end of all that was produced."""
     system.repair()
-    wanted = (produced.errors, sum(1 for _ in produced.malformed()))
-    last = time.monotonic()
-    while time.monotonic() < max(last, watch.commits[-1]) + CALM_S:
-        if system.sums() == wanted:
-            return True
+    last, stood = time.monotonic(), -1
+    while (stands := system.offsets()) < produced.lines:
+        if stands > stood:
+            last, stood = time.monotonic(), stands
+        if time.monotonic() > last + CALM_S:
+            report.problems.append(f"counting has stood at {stands} offsets for {CALM_S} s")
+            return
         time.sleep(1)
-    return False
+
+
+def _end_runs(runs: AirflowRuns, report: Report) -> None:
+    """Let Airflow's last runs end."""
+    if not runs.stop():
+        report.problems.append("nobody triggered Airflow any more: the thread had ended")
+    if not runs.wait_for_last():
+        report.problems.append(f"a run of Airflow has not ended after {CALM_S} s")
+    report.airflow_runs = dict(runs.states())
 
 
 def _end_lanes(system: System, report: Report) -> None:
@@ -362,7 +405,11 @@ def _end_lanes(system: System, report: Report) -> None:
         lane.stop()
     for name, lane in system.lanes.items():
         lane.join(CALM_S)
+        if lane.is_alive():
+            report.problems.append(f"a tally {name} has not ended after {CALM_S} s")
         report.exits[name] = {str(code): n for code, n in sorted(lane.exits.items())}
+        if odd := sorted(lane.exits.keys() - EXITS):
+            report.problems.append(f"tally {name} has ended with {odd}")
     for row in system.rows("select replay_id from replay where state = 'open'"):
         ended = system.command("replay", "--resume", str(row["replay_id"]))
         if ended.returncode:
@@ -378,9 +425,10 @@ def _conclude(system: System, produced: Produced, watch: Watch, report: Report) 
     report.invented = len(findings.invented)
     report.lines, report.errors = produced.lines, produced.errors
     report.partitions, report.looks = len(produced.kinds), watch.looks
-    for name, where in ((findings, "at the end"), (watch.findings, "while faults came")):
-        if name.total:
-            report.problems.append(f"{where}: {name}")
+    for found, where in ((findings, "at the end"), (watch.findings, "while faults came")):
+        if found.total:
+            report.problems.append(f"{where}: {found}")
+    report.problems += [f"there was less than before: {fall}" for fall in watch.falls]
     audit = system.command("audit", PIPELINE, "--recount")
     if audit.returncode:
         report.problems.append(f"the audit ends with {audit.returncode}: {audit.stdout}")

@@ -1,13 +1,16 @@
 """Holds the result against what was produced. Knows nothing of offsets, batches or the ledger."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeVar
 
 from tests.chaos.production import Produced, owner_of
 
 SHOWN = 20
+
+Key = TypeVar("Key", datetime, bytes)
 
 
 @dataclass(slots=True)
@@ -49,9 +52,8 @@ def check(
     findings = Findings()
     expected = Counter(produced.minutes())
     expected.update(produced.shared)
-    _compare(findings, {_name(m): n for m, n in expected.items()}, _named(result))
-    letters = Counter(produced.malformed())
-    _compare(findings, {repr(v): n for v, n in letters.items()}, _counted(dead_letters))
+    _compare(findings, expected, result, _name)
+    _compare(findings, Counter(produced.malformed()), Counter(dead_letters), repr)
     return findings
 
 
@@ -62,26 +64,23 @@ def check_so_far(result: Mapping[datetime, int]) -> Findings:
     )
 
 
-def _compare(findings: Findings, expected: Mapping[str, int], found: Mapping[str, int]) -> None:
-    for name in expected.keys() | found.keys():
-        wanted, got = expected.get(name, 0), found.get(name, 0)
+def _compare(
+    findings: Findings,
+    expected: Mapping[Key, int],
+    found: Mapping[Key, int],
+    name: Callable[[Key], str],
+) -> None:
+    for key in expected.keys() | found.keys():
+        wanted, got = expected.get(key, 0), found.get(key, 0)
         if got > wanted:
             kind = findings.duplicated if wanted else findings.invented
-            kind.extend([name] * (got - wanted))
+            kind.extend([name(key)] * (got - wanted))
         elif got < wanted:
-            findings.lost.extend([name] * (wanted - got))
-
-
-def _named(result: Mapping[datetime, int]) -> dict[str, int]:
-    return {_name(minute): n for minute, n in result.items()}
-
-
-def _counted(values: Iterable[bytes]) -> dict[str, int]:
-    return {repr(value): n for value, n in Counter(values).items()}
+            findings.lost.extend([name(key)] * (wanted - got))
 
 
 def _name(minute: datetime) -> str:
     owner = owner_of(minute)
     if owner is None:
-        return f"minute {minute:%Y-%m-%d %H:%M}"
+        return f"minute {minute:%Y-%m-%d %H:%M:%S}"
     return f"partition {owner[0]} number {owner[1]}"

@@ -48,7 +48,7 @@ def own_minute(partition: int, number: int) -> datetime:
 
 def owner_of(minute: datetime) -> tuple[int, int] | None:
     """Partition and number of the line that a minute belongs to; None if it is nobody's own."""
-    if minute.year < FIRST_YEAR:
+    if minute.year < FIRST_YEAR or minute.second or minute.microsecond:
         return None
     partition = (minute.year - FIRST_YEAR) // YEARS
     return partition, int((minute - own_minute(partition, 0)) / timedelta(minutes=1))

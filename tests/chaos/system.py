@@ -273,6 +273,11 @@ class System:
         )
         return int(row["counted"]), row["letters"]
 
+    def offsets(self) -> int:
+        """How far counting has come, in all partitions together."""
+        (row,) = self.rows("select coalesce(sum(next_offset), 0) as n from partition_offset")
+        return int(row["n"])
+
     def connect_as_root(self) -> "pymysql.Connection[Any]":
         """A connection of root's; it gives up soon."""
         mysql = self.settings.mysql

@@ -24,8 +24,8 @@ def main(paths: Sequence[str]) -> None:
 
 
 def _of_statements(reports: Sequence[Report]) -> Iterator[str]:
-    yield "| seed | seconds | faults | commits | statements | mismatches |"
-    yield "|---:|---:|---:|---:|---:|---:|"
+    yield "| seed | seconds | faults | commits | after a fault | statements | mismatches |"
+    yield "|---:|---:|---:|---:|---:|---:|---:|"
     kinds: Counter[str] = Counter()
     statements: set[str] = set()
     for r in reports:
@@ -33,13 +33,11 @@ def _of_statements(reports: Sequence[Report]) -> Iterator[str]:
         statements |= r["coverage"].keys()
         yield (
             f"| {r['seed']} | {r['seconds']:,.0f} | {r['faults']:,} | {r['commits']:,} "
-            f"| {len(r['coverage'])} | {len(r['mismatches'])} |"
+            f"| {r['commits_under_fault']:,} | {len(r['coverage'])} | {len(r['mismatches'])} |"
         )
-    totals = [sum(r[key] for r in reports) for key in ("seconds", "faults", "commits")]
-    yield (
-        f"| all | {totals[0]:,.0f} | {totals[1]:,} | {totals[2]:,} | {len(statements)} "
-        f"| {sum(len(r['mismatches']) for r in reports)} |"
-    )
+    added = ("seconds", "faults", "commits", "commits_under_fault")
+    totals = " | ".join(f"{sum(r[key] for r in reports):,.0f}" for key in added)
+    yield (f"| all | {totals} | {len(statements)} | {sum(len(r['mismatches']) for r in reports)} |")
     yield ""
     yield "| kind of fault | came |"
     yield "|---|---:|"
@@ -49,10 +47,10 @@ def _of_statements(reports: Sequence[Report]) -> Iterator[str]:
 
 def _of_processes(reports: Sequence[Report]) -> Iterator[str]:
     yield (
-        "| seed | machine | seconds | faults | commits | lines | partitions | lost | duplicated "
-        "| invented | caught up after |"
+        "| seed | machine | seconds | faults | commits | under fire | lines | partitions "
+        "| lost | duplicated | invented | caught up after |"
     )
-    yield "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+    yield "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
     faults: Counter[str] = Counter()
     waits: dict[str, list[dict[str, float]]] = defaultdict(list)
     for r in reports:
@@ -61,7 +59,8 @@ def _of_processes(reports: Sequence[Report]) -> Iterator[str]:
             waits[kind].append(wait)
         yield (
             f"| {r['seed']} | {r['machine']} | {r['duration_s']:,.0f} "
-            f"| {sum(r['faults'].values()):,} | {sum(r['commits'].values()):,} | {r['lines']:,} "
+            f"| {sum(r['faults'].values()):,} | {sum(r['commits'].values()):,} "
+            f"| {r['commits_under_fire']:,} | {r['lines']:,} "
             f"| {r['partitions']} | {r['lost']} | {r['duplicated']} | {r['invented']} "
             f"| {r['catching_up_s']:.0f} s |"
         )

@@ -34,6 +34,16 @@ def test_a_minute_that_lines_share_belongs_to_none() -> None:
     assert owner_of(NOW) is None
 
 
+@pytest.mark.parametrize("count", [1, 7])
+def test_a_row_that_is_no_whole_minute_hides_nothing(count: int) -> None:
+    """The table counts per minute: a row between two minutes is nobody's."""
+    between = own_minute(0, 0).replace(second=30)
+    assert owner_of(between) is None
+    findings = check(PRODUCED, {**RESULT, between: count}, LETTERS)
+    assert (findings.lost, findings.duplicated) == ([], [])
+    assert findings.invented == [f"minute {between}"] * count
+
+
 def test_a_lost_line_is_named() -> None:
     """Its partition and its number."""
     result = {minute: n for minute, n in RESULT.items() if minute != own_minute(0, 3)}
@@ -59,9 +69,9 @@ def test_a_line_that_nobody_has_produced_is_named() -> None:
 
 def test_a_minute_that_lines_share_is_counted_through() -> None:
     """One too few, one too many."""
-    assert check(PRODUCED, {**RESULT, NOW: 2}, LETTERS).lost == ["minute 2026-11-21 12:00"]
+    assert check(PRODUCED, {**RESULT, NOW: 2}, LETTERS).lost == ["minute 2026-11-21 12:00:00"]
     more = check(PRODUCED, {**RESULT, NOW: 4}, LETTERS)
-    assert more.duplicated == ["minute 2026-11-21 12:00"]
+    assert more.duplicated == ["minute 2026-11-21 12:00:00"]
 
 
 def test_dead_letters_are_lines_too() -> None:

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from pathlib import Path
 
 from tally.stack.interruption import interruptible
@@ -34,6 +35,7 @@ def main() -> int:
         stack = Stack(project=PROJECT, home=home, announce=print)
         stack.up([Part.KAFKA, Part.MYSQL])
         try:
+            _check_green(chosen, home)
             red = {mutant: _red_tests(mutant, home) for mutant in chosen}
         finally:
             stack.down()
@@ -44,6 +46,20 @@ def main() -> int:
     for mutant in survivors:
         print(f"NOT NOTICED: {mutant.guard} ({mutant.file})")
     return 1 if survivors or not chosen else 0
+
+
+def _check_green(chosen: Sequence[Mutant], home: Path) -> None:
+    """A test that is red with every guard in its place would notice anything."""
+    tests = dict.fromkeys(test for mutant in chosen for test in mutant.tests)
+    print(f"first the {len(tests)} tests as they are", flush=True)
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
+        cwd=PROJECT,
+        env={**os.environ, HOME_VARIABLE: str(home)},
+        check=False,
+    )
+    if ended.returncode:
+        sys.exit("they must be green before a guard is taken out")
 
 
 def _table(red: dict[Mutant, list[str]]) -> str:

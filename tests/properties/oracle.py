@@ -1,8 +1,8 @@
 """What the result must be, from what the test itself knows; and what must hold at any moment.
 
 The ledger is believed in one thing only: which ranges are live, by which attempt of which batch,
-and which losses were accepted. What they hold comes from the model's copy of all records that were
-ever written, as that attempt saw them.
+and which losses were accepted, of offsets that were gone at some time. What they hold comes from
+the model's copy of all records that were ever written, as that attempt saw them.
 """
 
 from collections import Counter, defaultdict
@@ -147,6 +147,7 @@ class Oracle:
         for loss in self.pipeline.rows(_LOSSES, (self.pipeline.name,)):
             place = (loss["incarnation_id"], loss["partition_id"])
             tiles[place].append((loss["from_offset"], loss["until_offset"]))
+            self._check_loss(loss)
         for partition, offsets in self._covered.items():
             assert offsets <= counted[partition], f"{partition}: no longer counted"
         self._covered = counted
@@ -154,6 +155,19 @@ class Oracle:
             place = (row["incarnation_id"], row["partition_id"])
             self._check_position(place, row["start_offset"], row["next_offset"])
             _check_tiling(sorted(tiles[place]), row["start_offset"], row["next_offset"])
+
+    def _check_loss(self, loss: Row) -> None:
+        """What was accepted as expired was once not there to be read.
+
+        Where a topic was created again, the rest of its old life went with it.
+        """
+        kafka = self.pipeline.kafka
+        if len({life.topic for life in kafka.lives}) < len(kafka.lives):
+            return
+        told = kafka.log(loss["cluster_id"], loss["topic_id"], loss["partition_id"]).told
+        for offset in range(loss["from_offset"], loss["until_offset"]):
+            held = told.get(offset, [(0, None)])
+            assert any(record is None for _, record in held), f"{offset} of {loss} was always held"
 
     def _check_position(self, place: tuple[int, int], start: int, now: int) -> None:
         began, stood = self._positions.get(place, (start, now))
@@ -227,7 +241,8 @@ _DEAD_LETTERS = """
 """
 
 _LOSSES = """
-    select l.incarnation_id, l.partition_id, l.from_offset, l.until_offset
+    select l.incarnation_id, l.partition_id, l.from_offset, l.until_offset,
+        i.topic_id, i.cluster_id
     from lost_range l join topic_incarnation i using (incarnation_id)
     where i.pipeline = %s and l.state = 'accepted' and l.cause = 'expired'
 """
