@@ -7,7 +7,7 @@ RUN := $(VENV)/python -m
 ONCE ?=
 ARGS ?=
 UPGRADE ?=
-WORKERS ?= 2
+WORKERS ?= 3
 DURATION_S ?= 600
 SEED ?= 1
 
@@ -33,7 +33,8 @@ setup:
 demo: setup
 	@trap : INT; $(VENV)/tally demo $(if $(ONCE),--once) || [ $$? -eq 130 ]
 
-# Each worker has servers of its own. A file's tests stay together; the longest files come first.
+# Each worker has servers of its own, and waits for them now and then: three keep two cores busy.
+# A file's tests stay together; the quick ones of tests/unit come last and fill what is left.
 test: setup
 	$(RUN) pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 

@@ -29,6 +29,7 @@
     │   │   └── RecordsMissingError
     │   ├── MalformedFloodError
     │   ├── JarsMissingError
+    │   ├── PackageMissingError
     │   ├── SparkConnectionError
     │   └── StackError
     └── FencedError             exit 5: somebody newer owns this batch; this attempt must stop

@@ -38,6 +38,8 @@ TALLY = Path(sys.executable).with_name("tally")
 PIPELINE = "error_log"
 TOPIC = "alog"
 FIRST_PARTITIONS = 2
+PAUSE_S = 0.5
+"""Between two commands of a lane."""
 
 # Who waits for a lock that a paused process holds shall not wait long.
 CONFIGURATION = """\
@@ -83,10 +85,9 @@ class Lane(threading.Thread):
 
     def run(self) -> None:
         """Until told to stop."""
-        while not self._stopping.is_set():
+        while not self._stopping.wait(PAUSE_S):
             command = self._command()
             if command is None:
-                self._stopping.wait(1)
                 continue
             with self._log.open("ab") as output:
                 output.write(f"--- {' '.join(command)}\n".encode())
