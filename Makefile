@@ -39,7 +39,7 @@ test: setup
 	$(RUN) pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 unit: setup
-	$(RUN) pytest tests/unit $(ARGS)
+	$(RUN) pytest --numprocesses auto --dist worksteal tests/unit $(ARGS)
 
 chaos: setup
 	@$(RUN) tests.chaos --duration-s $(DURATION_S) --seed $(SEED) $(ARGS)
