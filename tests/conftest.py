@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 PROJECT = Path(__file__).parents[1]
 HOME_VARIABLE = "TALLY_TEST_HOME"
 
-# Spark's drivers live for seconds here: what Airflow's small batches get serves them, too.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_START)
+
+def pytest_configure() -> None:
+    """Spark's drivers live for seconds here: what Airflow's small batches get serves them, too."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_START)
 
 
 @contextmanager

@@ -35,6 +35,9 @@ Value = str | bytes | None
 # Where the clients say what they think of servers that tests have killed: pytest keeps it.
 log = logging.getLogger(__name__)
 
+KAFKA_S = 30
+"""How long Kafka may take to show what it has been told."""
+
 
 @dataclass
 class World:
@@ -79,18 +82,18 @@ class World:
         topic = topic or self.topic
         new = NewTopic(topic, partitions, 1, config=config)
         self.admin.create_topics([new])[topic].result(30)
-        wait_until(lambda: self._partitions(topic) == partitions)
+        wait_until(lambda: self._partitions(topic) == partitions, KAFKA_S)
 
     def delete_topic(self, topic: str | None = None) -> None:
         """Delete a topic and wait until it is gone."""
         topic = topic or self.topic
         self.admin.delete_topics([topic])[topic].result(30)
-        wait_until(lambda: self._partitions(topic) == 0)
+        wait_until(lambda: self._partitions(topic) == 0, KAFKA_S)
 
     def add_partitions(self, total: int) -> None:
         """Let the topic have so many partitions in all."""
         self.admin.create_partitions([NewPartitions(self.topic, total)])[self.topic].result(30)
-        wait_until(lambda: self._partitions(self.topic) == total)
+        wait_until(lambda: self._partitions(self.topic) == total, KAFKA_S)
 
     def delete_records(self, partition: int, before: int) -> None:
         """What retention does: let the partition begin at an offset."""

@@ -282,6 +282,11 @@ class KafkaSnapshot:
     topics: Mapping[str, TopicSnapshot]
     """By topic name; a topic Kafka does not know is not in it."""
 
+    def partition(self, where: TopicPartition) -> PartitionSnapshot | None:
+        """What Kafka holds of a partition; None when it does not answer for it."""
+        topic = self.topics.get(where.topic)
+        return topic.partitions.get(where.partition) if topic else None
+
 
 def is_of_life(segment: Segment, topic: KnownTopic) -> bool:
     """Whether a segment was planned on this incarnation of its topic."""

@@ -40,7 +40,7 @@ from tally.mysql import (
     transaction,
 )
 from tally.replay_planning import ReplayPlan, Tile, plan_replay
-from tally.replay_ranges import Facts, held_offsets, resolve
+from tally.replay_ranges import Facts, resolve
 from tally.replay_request import Request
 from tally.settings import Pipeline, Settings
 
@@ -124,7 +124,11 @@ def preview_replay(settings: Settings, name: str, request: Request) -> Preview:
         minutes=minutes,
         first_minute=first,
         last_minute=last,
-        held={p: held for p in partitions if (held := held_offsets(snapshot, p)) is not None},
+        held={
+            p: (held.earliest, held.end)
+            for p in partitions
+            if (held := snapshot.partition(p)) is not None
+        },
         seconds=seconds,
         notes=tuple(notes),
     )

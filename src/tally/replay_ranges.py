@@ -115,11 +115,11 @@ def _within_bounds(tx: Transaction, facts: Facts, request: BoundsAsked) -> Resol
 
 
 def _first_whole(tx: Transaction, facts: Facts, partition: TopicPartition) -> int | None:
-    held = held_offsets(facts.kafka, partition)
+    held = facts.kafka.partition(partition)
     if held is None:
         return None
     incarnation_id = facts.known[partition.topic].incarnation_id
-    return tiles.first_whole(tx, incarnation_id, partition, held[0])
+    return tiles.first_whole(tx, incarnation_id, partition, held.earliest)
 
 
 def _within_times(kafka: Kafka, facts: Facts, request: TimesAsked) -> Resolved:
@@ -145,10 +145,3 @@ def _within_times(kafka: Kafka, facts: Facts, request: TimesAsked) -> Resolved:
             "at or after the other; a late record behind that is not among them"
         )
     return asked, notes
-
-
-def held_offsets(snapshot: KafkaSnapshot, partition: TopicPartition) -> tuple[int, int] | None:
-    """First and end offset in Kafka of a partition; None when Kafka does not answer for it."""
-    topic = snapshot.topics.get(partition.topic)
-    held = topic.partitions.get(partition.partition) if topic else None
-    return None if held is None else (held.earliest, held.end)

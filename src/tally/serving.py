@@ -30,7 +30,7 @@ def why_not_served(
         still_held: Whether its first records must still be there.
     """
     topic = kafka.topics.get(wanted.partition.topic)
-    held = topic.partitions.get(wanted.partition.partition) if topic else None
+    held = kafka.partition(wanted.partition)
     if life.cluster_id != kafka.cluster_id:
         cause = f"{was} on cluster {life.cluster_id}, Kafka says {kafka.cluster_id}"
     elif topic is None:

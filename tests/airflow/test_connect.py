@@ -88,7 +88,7 @@ def test_killing_the_task_ends_what_the_server_does_for_it(
     run = Run(world, planned, JOB)
 
     def kill() -> None:
-        wait_until(lambda: "ConnectOperationStarted" in connect.events()[before:])
+        wait_until(lambda: "ConnectOperationStarted" in connect.events()[before:], 60)
         run.operator.on_kill()
 
     killer = threading.Thread(target=kill)
@@ -97,7 +97,7 @@ def test_killing_the_task_ends_what_the_server_does_for_it(
         run.execute()
     killer.join()
     assert not drivers(planned)
-    wait_until(lambda: "ConnectOperationCanceled" in connect.events()[before:])
+    wait_until(lambda: "ConnectOperationCanceled" in connect.events()[before:], 60)
     assert "ConnectSessionClosed" in connect.events()[before:]
     assert world.counts() == {}
 

@@ -231,7 +231,7 @@ def test_killing_the_task_ends_the_driver_and_takes_its_secrets_away(
     run = Run(world, planned, STAND_IN)
 
     def kill() -> None:
-        wait_until((tmp_path / "given").exists)
+        wait_until((tmp_path / "given").exists, 60)
         run.operator.on_kill()
 
     killer = threading.Thread(target=kill)

@@ -113,7 +113,7 @@ def test_killing_ends_every_process_of_the_driver(
     driver = hook(programs)
 
     def kill() -> None:
-        wait_until(lambda: pids.exists() and len(pids.read_text(encoding="utf-8").split()) >= 2)
+        wait_until(lambda: pids.exists() and len(pids.read_text(encoding="utf-8").split()) >= 2, 20)
         driver.on_kill()
 
     killer = threading.Thread(target=kill)

@@ -98,13 +98,27 @@ class Report:
     """Whatever is not as it must be; empty when the campaign has passed."""
 
 
-class Watch(threading.Thread):
+class Companion(threading.Thread):
+    """Goes on beside the campaign until it is stopped."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._stopping = threading.Event()
+
+    def stop(self) -> bool:
+        """Return when it has ended; False when it had ended by itself, for an error."""
+        lived = self.is_alive()
+        self._stopping.set()
+        self.join()
+        return lived
+
+
+class Watch(Companion):
     """Looks all the time: at commits, at the result, at memory."""
 
     def __init__(self, system: System) -> None:
-        super().__init__(name="watch", daemon=True)
+        super().__init__("watch")
         self._system = system
-        self._stopping = threading.Event()
         self.commits: list[float] = []
         """When a new batch was seen to be committed, in seconds of the monotonic clock."""
         self.looks = 0
@@ -130,13 +144,6 @@ class Watch(threading.Thread):
                     self._sample()
             except (pymysql.err.Error, OSError, psutil.Error):
                 continue  # a server is down, and will be back
-
-    def stop(self) -> bool:
-        """Look no more; False when it had stopped to look by itself, for an error."""
-        lived = self.is_alive()
-        self._stopping.set()
-        self.join()
-        return lived
 
     def _look_for_commits(self) -> None:
         (row,) = self._system.rows("select count(*) as n from batch where state = 'committed'")
@@ -165,14 +172,13 @@ class Watch(threading.Thread):
                 self.memory.setdefault(name, []).append(round(resident, 1))
 
 
-class AirflowRuns(threading.Thread):
+class AirflowRuns(Companion):
     """Triggers the minute DAG as soon as no run of it is left, and a replay now and then."""
 
     def __init__(self, system: System, seed: int) -> None:
-        super().__init__(name="airflow runs", daemon=True)
+        super().__init__("airflow runs")
         self._system = system
         self._random = random.Random(seed)
-        self._stopping = threading.Event()
         self.unanswered = 0
 
     def run(self) -> None:
@@ -182,13 +188,6 @@ class AirflowRuns(threading.Thread):
                 self._trigger_if_idle()
             except (StackError, OSError, http.client.HTTPException, pymysql.err.Error):
                 self.unanswered += 1  # Airflow is down, or a run of the same moment exists
-
-    def stop(self) -> bool:
-        """Trigger no more; False when it had stopped by itself, for an error."""
-        lived = self.is_alive()
-        self._stopping.set()
-        self.join()
-        return lived
 
     def wait_for_last(self) -> bool:
         """Until no run is active; False when one never ends."""

@@ -110,8 +110,7 @@ def _standing(
     blocks: Sequence[Block],
 ) -> Standing:
     position: Position | None = topic.positions.get(partition.partition) if topic else None
-    snapshot = kafka.topics.get(partition.topic) if kafka else None
-    held = snapshot.partitions.get(partition.partition) if snapshot else None
+    held = kafka.partition(partition) if kafka else None
     return Standing(
         partition=partition,
         topic_id=topic.topic_id if topic else None,

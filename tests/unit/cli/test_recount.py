@@ -111,7 +111,7 @@ def test_a_round_has_one_range_of_each_partition_and_all_are_read() -> None:
     ("one", "snapshot", "cause"),
     [
         (segment(5, 10), kafka(5, 10), None),
-        (segment(5, 10), kafka(6, 10), "first offset is now"),
+        (segment(5, 10), kafka(6, 10), "first offset is now 6"),
         (segment(5, 10), kafka(5, 9), "end offset is now 9"),
         (segment(5, 10), kafka(5, 10, topic_id="other"), "topic id"),
         (segment(5, 10, cluster_id="other"), kafka(5, 10), "cluster"),
