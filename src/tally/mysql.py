@@ -37,6 +37,10 @@ TRANSACTION_TRIES: Final = 5
 # stopped in the middle of its commit must not keep its locks for MySQL's default of eight hours.
 _SILENCE_IN_LOCK_WAITS: Final = 3
 
+# What MySQL takes for "all rows". Its word ``default`` is the server's own limit, which may hide
+# rows from the audit.
+_ALL_ROWS: Final = 2**64 - 1
+
 # MySQL's error numbers that PyMySQL has no name for.
 _ACCESS_DENIED_NO_PASSWORD: Final = 1698
 _READ_ONLY_TRANSACTION: Final = 1792
@@ -296,7 +300,7 @@ def _connect(settings: MySQLSettings, **options: Any) -> "pymysql.Connection[Any
             "set session time_zone = '+00:00',"
             f" innodb_lock_wait_timeout = {settings.lock_wait_timeout_s},"
             f" lock_wait_timeout = {settings.lock_wait_timeout_s},"  # of metadata: a year otherwise
-            " sql_select_limit = default,"
+            f" sql_select_limit = {_ALL_ROWS},"
             f" wait_timeout = {silence_s}"
         ),
         **options,

@@ -12,6 +12,7 @@ from tally.migrations import migrate
 from tally.mysql import Transaction
 from tally.recount import Recount, recount
 from tests.cli.conftest import LINE, Call, commit
+from tests.minute.test_server_moods import at_most_two_rows
 from tests.world import World
 
 if TYPE_CHECKING:
@@ -224,6 +225,29 @@ def test_counting_again_finds_a_lie_that_the_ledger_tells_consistently(
         ("recount", "the ledger says 4, Kafka holds 3"),
         ("recount", "the ledger says 1, Kafka holds 2"),
     ]
+
+
+@pytest.mark.spark
+def test_a_servers_limit_of_rows_hides_nothing_from_counting_again(
+    world: World, spark: "SparkSession"
+) -> None:
+    """More minutes and more segments than the server gives by itself."""
+    lines = [f"2017-07-30 14:0{n}:59 ERROR one of several minutes" for n in range(4)]
+    for _ in range(3):
+        world.produce(lines)
+        assert world.minute(spark) is not None
+    with at_most_two_rows(world):
+        counted, _ = again(world, spark)
+        assert (counted.segments, counted.records, counted.findings) == (3, 12, ())
+        world.execute(f"update `{world.name}` set log_count = log_count + 1")
+        world.execute(
+            "update segment_count c join segment s using (segment_id)"
+            " join topic_incarnation i using (incarnation_id)"
+            " set c.log_count = c.log_count + 1 where i.pipeline = %s",
+            (world.name,),
+        )
+        counted, _ = again(world, spark)
+    assert len(counted.findings) == 4
 
 
 @pytest.mark.spark

@@ -1,6 +1,9 @@
 """Planners, runners and people who work on one pipeline at the same time, or one after another."""
 
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -39,6 +42,23 @@ def test_a_plan_waits_for_the_commit_that_is_under_way(
 ) -> None:
     """Planned while its batch commits, the next batch begins where that one ended."""
     world.produce([ERROR] * 3)
+    with commit_under_way(world, spark, monkeypatch) as go_on, ThreadPoolExecutor(1) as pool:
+        world.produce([ERROR] * 2)
+        planner = pool.submit(world.plan)
+        assert not wait([planner], timeout=1).done
+        go_on.set()
+        planned = planner.result(60)
+    assert planned.batch is not None
+    assert [(s.range.from_offset, s.range.until_offset) for s in planned.batch.segments] == [(3, 5)]
+    assert world.run(planned_id(planned), spark).committed
+    assert world.counts() == {"2017-07-30 14:09": 5}
+
+
+@contextmanager
+def commit_under_way(
+    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> Iterator[threading.Event]:
+    """A run that has written all of its batch and sends COMMIT when the event is set."""
     batch_id = planned_id(world.plan())
     inside, go_on = threading.Event(), threading.Event()
     real = minute.commit_batch
@@ -49,25 +69,15 @@ def test_a_plan_waits_for_the_commit_that_is_under_way(
         go_on.wait(30)
         return done
 
-    monkeypatch.setattr(minute, "commit_batch", slow)
-    runner = threading.Thread(target=lambda: world.run(batch_id, spark))
-    runner.start()
-    assert inside.wait(60)
-    world.produce([ERROR] * 2)
-    plans: list[Planned] = []
-    planner = threading.Thread(target=lambda: plans.append(world.plan()))
-    planner.start()
-    planner.join(1)
-    assert plans == []
-    go_on.set()
-    runner.join()
-    planner.join()
-    monkeypatch.setattr(minute, "commit_batch", real)
-    (planned,) = plans
-    assert planned.batch is not None
-    assert [(s.range.from_offset, s.range.until_offset) for s in planned.batch.segments] == [(3, 5)]
-    assert world.run(planned_id(planned), spark).committed
-    assert world.counts() == {"2017-07-30 14:09": 5}
+    with monkeypatch.context() as patch, ThreadPoolExecutor(1) as pool:
+        patch.setattr(minute, "commit_batch", slow)
+        runner = pool.submit(world.run, batch_id, spark)
+        try:
+            assert inside.wait(60)
+            yield go_on
+        finally:
+            go_on.set()
+        assert runner.result(60).committed
 
 
 def test_a_batch_that_can_never_commit_is_given_up(world: World, spark: "SparkSession") -> None:
@@ -207,6 +217,28 @@ def test_adopting_records_what_was_planned_and_never_counted(world: World) -> No
     assert world.audit().holds
     with pytest.raises(FencedError):
         run_transaction(world.settings.mysql, lambda tx: batches_commit(tx, world, batch))
+
+
+def test_adopting_waits_for_the_commit_that_is_under_way(
+    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it counts is not on record as lost besides."""
+    world.produce([ERROR] * 5)
+    with commit_under_way(world, spark, monkeypatch) as go_on, ThreadPoolExecutor(1) as pool:
+        adopter = pool.submit(adopt, world, "another life", "a cluster", {0: 0, 1: 0})
+        assert not wait([adopter], timeout=1).done
+        go_on.set()
+        assert adopter.result(60) == {0: 0, 1: 0}
+    assert (
+        world.rows(
+            "select l.* from lost_range l join topic_incarnation i using (incarnation_id)"
+            " where i.pipeline = %s",
+            (world.name,),
+        )
+        == []
+    )
+    assert world.counts() == {"2017-07-30 14:09": 5}
+    assert world.audit().holds
 
 
 def batches_commit(tx: Transaction, world: World, batch: object) -> bool:

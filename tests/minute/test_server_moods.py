@@ -140,6 +140,33 @@ def test_affected_rows_may_mean_changed_or_matched(
     assert world.offsets()[0] == (0, 3)
 
 
+@contextmanager
+def at_most_two_rows(world: World) -> Iterator[None]:
+    """A limit on what a query gives, as an administrator sets it against careless clients."""
+    with closing(world.connect_as_root()) as root, root.cursor() as cursor:
+        cursor.execute("set global sql_select_limit = 2")
+        try:
+            yield
+        finally:
+            cursor.execute("set global sql_select_limit = default")
+
+
+def test_a_servers_limit_of_rows_hides_nothing_from_the_audit(world: World) -> None:
+    """What does not add up is in the last of more rows than the server gives by itself."""
+    for _ in range(2):
+        batch = claimed(world, planned(world))
+        assert commit(world, batch, result(batch))
+    with at_most_two_rows(world):
+        assert world.audit().holds
+        world.execute(
+            "update partition_offset o join topic_incarnation i using (incarnation_id)"
+            " set o.next_offset = 7 where i.pipeline = %s and o.partition_id = 1",
+            (world.name,),
+        )
+        (finding,) = world.audit().findings
+    assert finding.detail == "counted up to 6, but next_offset is 7"
+
+
 def test_a_table_that_is_altered_between_read_and_commit_takes_the_counts(world: World) -> None:
     """DDL that leaves the columns alone changes nothing; the batch commits once."""
     batch = claimed(world, planned(world))

@@ -270,7 +270,7 @@ def _accept_what_was_planned(tx: Transaction, incarnation_id: int, *, by: str, r
         "select o.partition_id, o.next_offset, max(s.until_offset) as planned_until"
         " from partition_offset o join segment s using (incarnation_id, partition_id)"
         " where o.incarnation_id = %s group by o.partition_id, o.next_offset"
-        " having planned_until > o.next_offset",
+        " having planned_until > o.next_offset for update",  # a commit under way moves it still
         (incarnation_id,),
     )
     now = clock.utc_now()
@@ -292,6 +292,6 @@ def _accept_what_was_planned(tx: Transaction, incarnation_id: int, *, by: str, r
         )
         tx.execute(
             "update partition_offset set next_offset = %s"
-            " where incarnation_id = %s and partition_id = %s and next_offset = %s",
-            (row["planned_until"], incarnation_id, row["partition_id"], row["next_offset"]),
+            " where incarnation_id = %s and partition_id = %s",
+            (row["planned_until"], incarnation_id, row["partition_id"]),
         )
