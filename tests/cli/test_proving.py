@@ -50,6 +50,96 @@ def test_a_result_that_was_touched_is_found(tally: Call, world: World) -> None:
     assert "1 finding" in text
 
 
+OF_PIPELINE = (
+    " where incarnation_id ="
+    " (select incarnation_id from topic_incarnation where pipeline = '{name}')"
+)
+SECOND_SEGMENT = (
+    "update segment s join partition_offset o using (incarnation_id, partition_id) set "
+)
+HOLE = (
+    SECOND_SEGMENT + "s.from_offset = 4, s.first_offset = 4, s.until_offset = 6,"
+    " s.last_offset = 5, o.next_offset = 6" + OF_PIPELINE + " and s.from_offset = 3"
+)
+
+
+@pytest.mark.parametrize(
+    ("statement", "check", "said"),
+    [
+        pytest.param(
+            "update partition_offset set next_offset = 6" + OF_PIPELINE + " and partition_id = 0",
+            "tiling",
+            "counted up to 5, but next_offset is 6",
+            id="end",
+        ),
+        pytest.param(
+            SECOND_SEGMENT + "s.from_offset = 2" + OF_PIPELINE + " and s.from_offset = 3",
+            "tiling",
+            "overlap: [2, 3)",
+            id="overlap",
+        ),
+        pytest.param(HOLE, "tiling", "hole: [3, 4)", id="hole"),
+        pytest.param(
+            "delete from `{name}`",
+            "result",
+            "the table says None, segments add up to 4",
+            id="gone",
+        ),
+        pytest.param(
+            "insert into `{name}` (log_time, log_count) values ('2000-01-01', 1)",
+            "result",
+            "the table says 1, segments add up to None",
+            id="invented",
+        ),
+        pytest.param(
+            SECOND_SEGMENT + "s.matched = 0, s.unmatched = 1" + OF_PIPELINE + " and s.matched = 1",
+            "segment",
+            "records 2, matched 0, unmatched 1, malformed 1; contributions add up to 1, dead "
+            "letters are 1",
+            id="segment",
+        ),
+        pytest.param(
+            "delete d from dead_letter d join segment s using (segment_id)" + OF_PIPELINE,
+            "segment",
+            "records 2, matched 1, unmatched 0, malformed 1; contributions add up to 1, dead "
+            "letters are 0",
+            id="letter",
+        ),
+    ],
+)
+def test_what_does_not_add_up_is_found(
+    tally: Call, world: World, statement: str, check: str, said: str
+) -> None:
+    """Exit code 1, with that one finding."""
+    count_five(world)
+    world.execute(statement.format(name=world.name))
+    answer = tally("audit", "--json")
+    assert answer.exit_code == 1
+    found = [(finding["check"], finding["detail"]) for finding in answer.document["findings"]]
+    assert found == [(check, said)]
+
+
+def count_five(world: World) -> None:
+    """[0, 3) and [3, 5), the last of them malformed."""
+    world.produce([LINE] * 3, 0)
+    commit(world)
+    world.produce([LINE, "nonsense"], 0)
+    commit(world, letters=(b"nonsense",))
+    assert world.audit().holds
+
+
+def test_a_hole_of_a_topics_earlier_life_is_found(tally: Call, world: World) -> None:
+    """What was counted once stays proven."""
+    count_five(world)
+    world.execute(HOLE.format(name=world.name))
+    world.execute(
+        "update topic_incarnation set state = 'retired', retired_at = now() where pipeline = %s",
+        (world.name,),
+    )
+    (finding,) = tally("audit", "--json").document["findings"]
+    assert finding["detail"] == "hole: [3, 4)"
+
+
 @pytest.mark.parametrize(
     ("statement", "said"),
     [

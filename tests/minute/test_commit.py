@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,14 @@ def test_a_writer_that_forgets_a_count_commits_nothing(world: World) -> None:
     batch = claimed(world, planned(world))
     with pytest.raises(DataLossError, match="not what was counted"):
         commit(world, batch, result(batch, minutes={MINUTE: 2}))
+    assert_untouched(world)
+
+
+def test_a_writer_that_forgets_a_letter_commits_nothing(world: World) -> None:
+    """Dead letters that are fewer than the malformed records are found before the commit."""
+    batch = claimed(world, planned(world))
+    with pytest.raises(DataLossError, match="not what was counted"):
+        commit(world, batch, replace(result(batch, letters=1), dead_letters=[]))
     assert_untouched(world)
 
 
@@ -399,22 +408,10 @@ def test_a_dead_letter_larger_than_a_packet_is_refused_whole(world: World) -> No
     batch = claimed(world, planned(world))
     found = result(batch, letters=1)
     huge = [
-        DeadLetter(
-            partition=letter.partition,
-            offset=letter.offset,
-            reason=letter.reason,
-            value=b"x" * 5_000_000,
-            value_bytes=5_000_000,
-        )
+        replace(letter, value=b"x" * 5_000_000, value_bytes=5_000_000)
         for letter in found.dead_letters
     ]
-    found = Result(
-        totals=found.totals,
-        contributions=found.contributions,
-        dead_letters=huge,
-        version=found.version,
-        format_fingerprint=found.format_fingerprint,
-    )
+    found = replace(found, dead_letters=huge)
     with closing(world.connect_as_root()) as root, root.cursor() as cursor:
         cursor.execute("select @@global.max_allowed_packet as packet")
         packet = cursor.fetchone()["packet"]

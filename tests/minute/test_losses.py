@@ -237,22 +237,51 @@ def stand_ahead(world: World, next_offset: int) -> None:
     """The ledger has counted further than Kafka's end at 5, and a plan has seen it."""
     world.plan()
     world.produce([ERROR] * 5)
+    stand_at(world, next_offset)
+    assert reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
+
+
+def stand_at(world: World, next_offset: int) -> None:
+    """The ledger says that it has counted the first partition up to an offset."""
     world.execute(
         "update partition_offset o join topic_incarnation i using (incarnation_id)"
         " set o.next_offset = %s where i.pipeline = %s and o.partition_id = 0",
         (next_offset, world.name),
     )
+
+
+def test_an_accepted_truncation_says_nothing_of_a_later_one(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Once counting has gone on behind it, an end behind the ledger is a new decision."""
+    stand_ahead(world, 9)
+    accept(world)
+    world.produce([ERROR] * 7)
+    assert world.minute(spark) is not None
+    assert world.offsets()[0] == (0, 12)
+    stand_at(world, 15)
     assert reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
+    assert losses(world)[-1] == (0, 12, 15, "truncated", "open")
 
 
-def test_a_truncation_that_goes_further_is_another_decision(world: World) -> None:
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        ("from_offset = 4", (0, 4, 9, "truncated", "open")),
+        ("cause = 'expired'", (0, 5, 9, "expired", "open")),
+    ],
+    ids=["further", "another cause"],
+)
+def test_a_loss_that_has_become_another_is_another_decision(
+    world: World, change: str, left: tuple[int, int, int, str, str]
+) -> None:
     """What was seen is accepted, not what has become of it."""
     stand_ahead(world, 9)
     with transaction(world.settings.mysql, read_only=True) as tx:
         seen = find_losses(tx, world.name, only_open=True)
     world.execute(
         "update lost_range l join topic_incarnation i using (incarnation_id)"
-        " set l.from_offset = 4 where i.pipeline = %s",
+        f" set l.{change} where i.pipeline = %s",
         (world.name,),
     )
     with pytest.raises(UsageError, match="not what you saw"):
@@ -260,7 +289,7 @@ def test_a_truncation_that_goes_further_is_another_decision(world: World) -> Non
             world.settings.mysql,
             lambda tx: accept_losses(tx, world.name, seen, by="a person", reason="a test"),
         )
-    assert losses(world) == [(0, 4, 9, "truncated", "open")]
+    assert losses(world) == [left]
 
 
 def test_a_new_topic_whose_start_has_not_come_leaves_the_others_alone(

@@ -113,6 +113,33 @@ def test_what_was_folded_is_never_counted_again(world: World, spark: "SparkSessi
     ]
 
 
+def test_prune_leaves_a_topic_that_was_created_again_alone(
+    world: World, spark: "SparkSession"
+) -> None:
+    """What the new one has lost says nothing about the old one, which may be restored."""
+    count_four_batches(world, spark)
+    world.delete_topic()
+    world.create_topic(2)
+    world.produce([ERROR] * 10)
+    world.delete_records(0, 10)
+    assert pruned(world) == Pruned(partitions=0, segments=0, rows=0)
+
+
+def test_folded_counts_that_were_touched_are_found(world: World, spark: "SparkSession") -> None:
+    """Also when the result was touched alike."""
+    count_four_batches(world, spark)
+    world.delete_records(0, 10)
+    pruned(world)
+    world.execute(
+        f"update folded_count f join `{world.name}` e using (log_time)"
+        " set f.log_count = f.log_count + 1, e.log_count = e.log_count + 1"
+        " where f.pipeline = %s and minute(log_time) = 9",
+        (world.name,),
+    )
+    (finding,) = world.audit().findings
+    assert (finding.check, finding.detail) == ("segment", "matched 9, contributions add up to 10")
+
+
 def test_what_a_planned_replay_is_to_replace_is_left_to_it(
     world: World, spark: "SparkSession"
 ) -> None:

@@ -25,6 +25,7 @@ from tally.replay import (
     replan_batch,
     request_replay,
     run_replay,
+    run_replay_batch,
 )
 from tally.replay_request import (
     BatchAsked,
@@ -35,6 +36,7 @@ from tally.replay_request import (
     TimesAsked,
 )
 from tally.settings import load_settings
+from tests.minute.test_losses import find_the_hole, leave_a_hole
 from tests.proxy import CommitProxy, Cut
 from tests.world import World
 
@@ -394,6 +396,65 @@ def test_a_loss_that_is_larger_than_a_batch_is_counted_in_parts(
     assert world.counts() == {"2017-07-30 14:09": 10}
     assert replay_state(world, replay_id) == "done"
     assert world.audit().holds
+
+
+def test_parts_of_a_loss_may_be_counted_in_any_order(world: World, spark: "SparkSession") -> None:
+    """What lies before a part stays accepted, too."""
+    count_minutes(world, spark, [ERROR] * 2)
+    world.produce([ERROR] * 8)
+    lose(world, 2, 10)
+    world.configure(max_records_per_partition=3)
+    replay_id = request(world, asked(world, (2, 10)))
+    parts = [b["batch_id"] for b in world.batches() if b["replay_id"] == replay_id]
+    assert len(parts) == 3
+    for part in (parts[1], parts[2], parts[0]):
+        world.run(part, spark)
+        assert world.audit().holds
+    assert world.counts() == {"2017-07-30 14:09": 10}
+    assert replay_state(world, replay_id) == "done"
+
+
+def test_a_hole_in_a_loss_that_came_back_is_no_accepted_one(
+    world: World, spark: "SparkSession"
+) -> None:
+    """A person has accepted that the records were gone, not that half of them come back."""
+    count_minutes(world, spark, [ERROR] * 2)
+    leave_a_hole(world)
+    lose(world, 2, 6)
+    with pytest.raises(RecordsMissingError, match="3 records of 4"):
+        replay(world, spark, asked(world, (2, 6)))
+    assert world.counts() == {"2017-07-30 14:09": 2}
+    assert world.audit().holds
+
+
+def test_a_hole_that_was_counted_as_sparse_is_no_accepted_one(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Nobody has decided about it: once offsets are dense again, it is missing again."""
+    find_the_hole(world, spark)
+    world.configure(offsets="sparse")
+    assert world.minute(spark) is not None
+    world.configure(offsets="dense")
+    with pytest.raises(RecordsMissingError, match="5 records of 6"):
+        replay(world, spark, BoundsAsked(partitions=(0,)))
+    assert world.counts() == {"2017-07-30 14:09": 10}
+
+
+def test_a_batch_that_was_planned_anew_and_given_up_in_part_is_not_done(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Who runs it again is told that nobody counts all of it in its place."""
+    count_minutes(world, spark, [ERROR] * 3, [ERROR] * 3)
+    replay_id = request(world, BoundsAsked())
+    batch_id = world.batches()[-1]["batch_id"]
+    world.configure(max_records_per_partition=3)
+    first, second = replan_batch(world.settings, batch_id)
+    with transaction(world.settings.mysql) as tx:
+        abandon(tx, second, by="a person", reason="gone")
+    with pytest.raises(FencedError, match="planned anew"):
+        run_replay_batch(world.settings, batch_id, lambda: nullcontext(spark))
+    assert [ran.batch.batch_id for ran in run(world, replay_id, spark)] == [first]
+    assert replay_state(world, replay_id) == "cancelled"
 
 
 def test_a_replay_of_which_a_part_was_given_up_is_not_done(

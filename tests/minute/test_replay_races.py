@@ -5,18 +5,18 @@ The commit takes the locks and writes the rows, so all that is raced for is real
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from threading import Barrier
+from threading import Barrier, Event
 from typing import Any
 
 import pytest
 
 from tally.errors import DataLossError, MySQLUnavailableError, OvertakenError
 from tally.ledger import batches, commits
-from tally.model import Batch
+from tally.model import Batch, OffsetRange
 from tally.mysql import Transaction, run_transaction
 from tally.replay import preview_replay, request_replay
-from tally.replay_request import BoundsAsked
-from tests.minute.test_commit import claimed, commit, planned, result
+from tally.replay_request import BoundsAsked, RangesAsked, Request
+from tests.minute.test_commit import LINE, claimed, commit, planned, result
 from tests.world import World
 
 pytestmark = pytest.mark.stack
@@ -37,9 +37,9 @@ def count_some(world: World) -> World:
     return world
 
 
-def replay(world: World) -> Batch:
-    """A claimed batch that is to replace all of it."""
-    shown = preview_replay(world.settings, world.name, BoundsAsked())
+def replay(world: World, asked: Request | None = None) -> Batch:
+    """A claimed batch that is to replace all of it, or what is asked for."""
+    shown = preview_replay(world.settings, world.name, asked or BoundsAsked())
     requested = request_replay(world.settings, shown, reason="a test")
     (batch_id,) = requested.batch_ids
     return run_transaction(world.settings.mysql, lambda tx: batches.claim(tx, batch_id, "test"))
@@ -76,6 +76,67 @@ def test_a_replay_and_a_minute_batch_that_commit_at_once_both_count(counted: Wor
     assert counted.counts() == {"2017-07-30 14:09": 12}
     assert counted.offsets() == {0: (0, 6), 1: (0, 6)}
     assert counted.audit().holds
+
+
+def test_two_replays_that_share_uncounted_offsets_beside_others_count_them_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What each of them replaces is its own; only its topic's row tells one of the other."""
+    skip(world, 4)
+    count_some(count_some(world))
+    first = replay(world, three_from(world, (0, 0), (1, 0)))
+    second = replay(world, three_from(world, (0, 1), (1, 3)))
+    take_over = commits.take_over
+    inside, both_inside = Event(), Event()
+
+    def wait_for_the_other(tx: Transaction, batch: Batch) -> None:
+        take_over(tx, batch)
+        if inside.is_set():
+            both_inside.set()
+        inside.set()
+        both_inside.wait(2)  # in vain: the other one waits for us
+
+    monkeypatch.setattr(commits, "take_over", wait_for_the_other)
+    with ThreadPoolExecutor(1) as pool:
+        committed = pool.submit(commit, world, first, result(first))
+        assert inside.wait(60)
+        with pytest.raises(OvertakenError, match=r"\[1, 4\) was counted by segment"):
+            commit(world, second, result(second))
+        assert committed.result(60)
+    assert world.counts() == {"2017-07-30 14:09": 15}
+    assert world.audit().holds
+
+
+def test_a_backfill_sees_the_last_live_segment_before_its_end(world: World) -> None:
+    """An older one lies before it and ends in time; the one behind that does not."""
+    skip(world, 10)
+    count_some(world)
+    early = replay(world, three_from(world, (0, 0)))
+    assert commit(world, early, result(early))
+    slow = replay(world, three_from(world, (0, 6)))
+    quick = replay(world, three_from(world, (0, 5)))
+    assert commit(world, quick, result(quick))
+    with pytest.raises(OvertakenError, match=r"\[6, 9\) was counted by segment .*\[5, 8\)"):
+        commit(world, slow, result(slow))
+    assert world.counts() == {"2017-07-30 14:09": 12}
+    assert world.audit().holds
+
+
+def skip(world: World, records: int) -> None:
+    """Let counting begin behind so many records of the first partition."""
+    world.produce([LINE] * records)
+    world.configure(start="latest")
+    assert world.plan().batch is None
+
+
+def three_from(world: World, *starts: tuple[int, int]) -> RangesAsked:
+    """Ranges of three offsets, by partition and first offset."""
+    return RangesAsked(
+        ranges=tuple(
+            OffsetRange(partition=world.partition(p), from_offset=at, until_offset=at + 3)
+            for p, at in starts
+        )
+    )
 
 
 @pytest.mark.parametrize("step", ["take_over", "_take_from_result", "_insert_dead_letters"])

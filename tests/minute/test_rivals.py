@@ -11,11 +11,13 @@ import pytest
 
 from tally import minute
 from tally.blocks import BlockReason
-from tally.errors import ConfigError, DataLossError, FencedError
+from tally.errors import ConfigError, DataLossError, FencedError, RecordsMissingError
 from tally.ledger import batches, positions
 from tally.ledger.decisions import Adoption, adopt_topic
 from tally.minute import Planned
 from tally.mysql import Transaction, run_transaction
+from tally.prune import prune
+from tests.minute.test_losses import accept, leave_a_hole, losses
 from tests.world import World
 
 if TYPE_CHECKING:
@@ -136,6 +138,45 @@ def test_records_that_expire_behind_a_read_are_counted(
     assert world.audit().holds
 
 
+def test_records_of_a_sparse_range_that_expire_behind_the_read_are_not_believed(
+    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets may be missing, so nothing proves that what is gone by now was read."""
+    world.configure(offsets="sparse")
+    world.produce([ERROR] * 5)
+    expire_behind_the_read(world, monkeypatch, before=4)
+    with pytest.raises(DataLossError, match="first offset is now 4"):
+        world.minute(spark)
+    assert world.counts() == {}
+
+
+def test_records_of_an_accepted_hole_that_expire_behind_the_read_are_not_believed(
+    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a sparse range, for that range alone."""
+    leave_a_hole(world)
+    world.produce([ERROR] * 2)
+    with pytest.raises(RecordsMissingError):
+        world.minute(spark)
+    world.plan()
+    accept(world)
+    expire_behind_the_read(world, monkeypatch, before=4)
+    with pytest.raises(DataLossError, match="first offset is now 4"):
+        world.minute(spark)
+    assert world.counts() == {}
+
+
+def expire_behind_the_read(world: World, monkeypatch: pytest.MonkeyPatch, *, before: int) -> None:
+    """Retention passes by when a run has read everything and has not asked Kafka again yet."""
+    check = minute.check_still_served
+
+    def expire_first(*arguments: object) -> None:
+        world.delete_records(0, before)
+        check(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(minute, "check_still_served", expire_first)
+
+
 def test_a_failed_attempt_lets_the_next_plan_judge(world: World, spark: "SparkSession") -> None:
     """Records are gone before the read: the run fails, the next plan gives the batch up at once."""
     world.produce([ERROR] * 5, 0)
@@ -229,15 +270,21 @@ def test_adopting_waits_for_the_commit_that_is_under_way(
         assert not wait([adopter], timeout=1).done
         go_on.set()
         assert adopter.result(60) == {0: 0, 1: 0}
-    assert (
-        world.rows(
-            "select l.* from lost_range l join topic_incarnation i using (incarnation_id)"
-            " where i.pipeline = %s",
-            (world.name,),
-        )
-        == []
-    )
+    assert losses(world) == []
     assert world.counts() == {"2017-07-30 14:09": 5}
+    assert world.audit().holds
+
+
+def test_what_prune_forgets_is_still_lost_by_an_adoption(world: World) -> None:
+    """A batch that was given up says what Kafka held once, until its offsets are counted."""
+    world.produce([ERROR] * 5)
+    batch_id = planned_id(world.plan())
+    run_transaction(
+        world.settings.mysql, lambda tx: batches.abandon(tx, batch_id, by="me", reason="a test")
+    )
+    prune(world.settings, world.name, timedelta(), lambda *_: None)
+    adopt(world, "another life", "a cluster", {0: 0, 1: 0})
+    assert losses(world) == [(0, 0, 5, "expired", "accepted")]
     assert world.audit().holds
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from tally.errors import ConfigError
 from tally.settings import SparkSettings, load_settings
+from tally.spark import reader_options
 
 MINIMAL = '[pipelines.error_log]\ntopics = ["alog"]\n'
 
@@ -65,6 +66,14 @@ def test_the_environment_may_hold_the_token(monkeypatch: pytest.MonkeyPatch) -> 
     """Like each other secret."""
     monkeypatch.setenv("TALLY_SPARK__CONNECT_TOKEN", "s3cret")
     assert load(master="sc://host").connect_token.get_secret_value() == "s3cret"
+
+
+def test_spark_is_told_that_records_which_are_gone_are_an_error() -> None:
+    """It would read what is left otherwise, with a warning in its log."""
+    Path("tally.toml").write_text(MINIMAL, encoding="utf-8")
+    settings = load_settings()
+    options = reader_options(settings.kafka, settings.pipeline("error_log"))
+    assert options["failOnDataLoss"] == "true"
 
 
 @pytest.mark.parametrize(
