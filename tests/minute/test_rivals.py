@@ -138,7 +138,7 @@ def test_records_that_expire_behind_a_read_are_counted(
     assert world.audit().holds
 
 
-def test_records_of_a_sparse_range_that_expire_behind_the_read_are_not_believed(
+def test_sparse_records_that_expire_behind_a_read_are_not_believed(
     world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Offsets may be missing, so nothing proves that what is gone by now was read."""
@@ -150,7 +150,7 @@ def test_records_of_a_sparse_range_that_expire_behind_the_read_are_not_believed(
     assert world.counts() == {}
 
 
-def test_records_of_an_accepted_hole_that_expire_behind_the_read_are_not_believed(
+def test_a_hole_whose_records_expire_behind_a_read_is_not_believed(
     world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a sparse range, for that range alone."""

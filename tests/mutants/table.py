@@ -40,6 +40,8 @@ RACES: Final = "tests/minute/test_replay_races.py"
 TASKS: Final = "tests/minute/test_spark_tasks.py"
 FOUND: Final = "tests/properties/test_found.py"
 PLANNING: Final = "tests/unit/test_planning.py"
+PRUNE: Final = "tests/minute/test_prune.py"
+PROVING: Final = "tests/cli/test_proving.py"
 
 MUTANTS: Final = (
     # --- planning
@@ -138,7 +140,72 @@ MUTANTS: Final = (
         '        "start_date": __import__("pendulum").datetime(2026, 1, 1),\n',
         tests=("tests/airflow/test_missed_minutes.py",),
     ),
+    Mutant(
+        guard="an accepted truncation stands until counting has gone on",
+        file="ledger/positions.py",
+        before=" and l.cause = 'truncated' and l.until_offset = o.next_offset)",
+        after=" and l.cause = 'truncated')",
+        tests=(f"{LOSSES}::test_an_accepted_truncation_says_nothing_of_a_later_one",),
+    ),
+    Mutant(
+        guard="a loss is accepted as it was shown, its cause included",
+        file="ledger/decisions.py",
+        before="l.state = 'open' and l.cause = %s\"",
+        after="l.state = 'open' and %s <> ''\"",
+        tests=(f"{LOSSES}::test_a_loss_that_has_become_another_is_another_decision",),
+    ),
+    Mutant(
+        guard="adopting waits for the commit that is under way",
+        file="ledger/decisions.py",
+        before=" having planned_until > o.next_offset for update",
+        after=" having planned_until > o.next_offset",
+        tests=(f"{RIVALS}::test_adopting_waits_for_the_commit_that_is_under_way",),
+    ),
+    Mutant(
+        guard="what was planned and given up is lost by an adoption, also after a prune",
+        file="ledger/folding.py",
+        before=" and s.until_offset <= o.next_offset limit",
+        after=" limit",
+        tests=(f"{RIVALS}::test_what_prune_forgets_is_still_lost_by_an_adoption",),
+    ),
     # --- reading
+    Mutant(
+        guard="only a hole that was missing and accepted may be missing",
+        file="ledger/batches.py",
+        before="and l.cause = 'missing' and l.state = 'accepted'",
+        after="and l.state = 'accepted'",
+        tests=(f"{REPLAY}::test_a_hole_in_a_loss_that_came_back_is_no_accepted_one",),
+    ),
+    Mutant(
+        guard="only a hole that a person has accepted may be missing",
+        file="ledger/batches.py",
+        before="and l.cause = 'missing' and l.state = 'accepted'",
+        after="and l.cause = 'missing'",
+        tests=(f"{REPLAY}::test_a_hole_that_was_counted_as_sparse_is_no_accepted_one",),
+    ),
+    Mutant(
+        guard="of a sparse range Kafka must still hold all after the read",
+        file="minute.py",
+        before="still_held=pipeline.is_sparse",
+        after="still_held=False",
+        tests=(f"{RIVALS}::test_sparse_records_that_expire_behind_a_read_are_not_believed",),
+    ),
+    Mutant(
+        guard="of an accepted hole Kafka must still hold all after the read",
+        file="planning.py",
+        before="        must_hold = still_held or segment.missing_accepted\n",
+        after="        must_hold = still_held\n",
+        tests=(f"{RIVALS}::test_a_hole_whose_records_expire_behind_a_read_is_not_believed",),
+    ),
+    Mutant(
+        guard="Spark is told that records which are gone are an error",
+        file="spark.py",
+        before='"failOnDataLoss": "true"',
+        after='"failOnDataLoss": "false"',
+        tests=(
+            "tests/unit/test_spark_settings.py::test_records_that_are_gone_are_an_error_of_sparks",
+        ),
+    ),
     Mutant(
         guard="a retry reads the planned end, not the end of now",
         file="minute.py",
@@ -370,7 +437,44 @@ MUTANTS: Final = (
         "            return cursor.execute(statement, parameters)\n",
         tests=(f"{MOODS}::test_a_connection_that_is_cut_inside_the_transaction_is_not_replaced",),
     ),
+    Mutant(
+        guard="dead letters are as many as malformed records",
+        file="ledger/commits.py",
+        before='        "   or s.malformed <> written_malformed",\n',
+        after='        "",\n',
+        tests=(f"{COMMIT}::test_a_writer_that_forgets_a_letter_commits_nothing",),
+    ),
     # --- replaying
+    Mutant(
+        guard="replays of uncounted offsets wait for each other, whatever else they replace",
+        file="ledger/takeover.py",
+        before="""planned["offsets"] < batch.offsets:""",
+        after="""not planned["offsets"]:""",
+        tests=(
+            f"{RACES}::test_two_replays_that_share_uncounted_offsets_beside_others_count_them_once",
+        ),
+    ),
+    Mutant(
+        guard="of the segments before its end a replay looks at the last",
+        file="ledger/takeover.py",
+        before="order by o.live_from desc limit 1",
+        after="order by o.live_from limit 1",
+        tests=(f"{RACES}::test_a_backfill_sees_the_last_live_segment_before_its_end",),
+    ),
+    Mutant(
+        guard="what lies before a part of a loss stays accepted",
+        file="ledger/takeover.py",
+        before='        ("l.from_offset", "s.from_offset", "l.from_offset < s.from_offset"),\n',
+        after="",
+        tests=(f"{REPLAY}::test_parts_of_a_loss_may_be_counted_in_any_order",),
+    ),
+    Mutant(
+        guard="what was planned anew stands for a batch only if it covers it",
+        file="ledger/replay_runs.py",
+        before="    if not _cover(later, batch):",
+        after="    if not later:",
+        tests=(f"{REPLAY}::test_a_batch_that_was_planned_anew_and_given_up_in_part_is_not_done",),
+    ),
     Mutant(
         guard="a replay takes the old counts away",
         file="ledger/commits.py",
@@ -455,5 +559,91 @@ MUTANTS: Final = (
         before="snapshot, preview.plan.asked) != preview.plan:",
         after="snapshot, preview.plan.asked) == ():",
         tests=(f"{REPLAY}::test_what_was_shown_is_what_is_done",),
+    ),
+    # --- pruning and proving
+    Mutant(
+        guard="prune leaves a topic that was created again alone",
+        file="prune.py",
+        before="    if topic is None or (topic.topic_id, kafka.cluster_id) !="
+        " (where.topic_id, where.cluster_id):",
+        after="    if topic is None:",
+        tests=(f"{PRUNE}::test_prune_leaves_a_topic_that_was_created_again_alone",),
+    ),
+    Mutant(
+        guard="the audit sees all rows, whatever the server's limit is",
+        file="mysql.py",
+        before='f" sql_select_limit = {_ALL_ROWS},"',
+        after='" sql_select_limit = default,"',
+        tests=(
+            f"{MOODS}::test_a_servers_limit_of_rows_hides_nothing_from_the_audit",
+            f"{PROVING}::test_a_servers_limit_of_rows_hides_nothing_from_counting_again",
+        ),
+    ),
+    Mutant(
+        guard="the audit finds an overlap",
+        file="audit.py",
+        before='        if tile["from_offset"] < covered:\n',
+        after="        if at < 0:\n",
+        tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
+    ),
+    Mutant(
+        guard="the audit finds a hole",
+        file="audit.py",
+        before='        if tile["from_offset"] > at:\n',
+        after="        if at < 0:\n",
+        tests=(
+            f"{PROVING}::test_what_does_not_add_up_is_found",
+            f"{PROVING}::test_a_hole_of_a_topics_earlier_life_is_found",
+        ),
+    ),
+    Mutant(
+        guard="the audit looks at earlier lives of a topic",
+        file="audit.py",
+        before='        " where i.pipeline = %s"\n        " order by i.incarnation_id,',
+        after="        \" where i.pipeline = %s and i.state = 'current'\"\n"
+        '        " order by i.incarnation_id,',
+        tests=(f"{PROVING}::test_a_hole_of_a_topics_earlier_life_is_found",),
+    ),
+    Mutant(
+        guard="the audit finds an offset that counting has not reached",
+        file="audit.py",
+        before="    if at != next_offset:\n",
+        after="    if at < 0:\n",
+        tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
+    ),
+    Mutant(
+        guard="the audit finds rows that are missing from the result",
+        file="audit.py",
+        before=" having said is null or summed is null or said <> summed",
+        after=" having summed is null or said <> summed",
+        tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
+    ),
+    Mutant(
+        guard="the audit finds rows that nobody has counted",
+        file="audit.py",
+        before=" having said is null or summed is null or said <> summed",
+        after=" having said is null or said <> summed",
+        tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
+    ),
+    Mutant(
+        guard="the audit adds up each segment's minutes",
+        file="audit.py",
+        before="or matched <> contributed or",
+        after="or",
+        tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
+    ),
+    Mutant(
+        guard="the audit counts each segment's dead letters",
+        file="audit.py",
+        before=" or malformed <> letters",
+        after="",
+        tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
+    ),
+    Mutant(
+        guard="the audit adds up what was folded",
+        file="audit.py",
+        before="    _check_folded,\n",
+        after="",
+        tests=(f"{PRUNE}::test_folded_counts_that_were_touched_are_found",),
     ),
 )

@@ -68,7 +68,7 @@ def test_the_environment_may_hold_the_token(monkeypatch: pytest.MonkeyPatch) -> 
     assert load(master="sc://host").connect_token.get_secret_value() == "s3cret"
 
 
-def test_spark_is_told_that_records_which_are_gone_are_an_error() -> None:
+def test_records_that_are_gone_are_an_error_of_sparks() -> None:
     """It would read what is left otherwise, with a warning in its log."""
     Path("tally.toml").write_text(MINIMAL, encoding="utf-8")
     settings = load_settings()
