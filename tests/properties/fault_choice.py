@@ -38,17 +38,20 @@ class FaultChoice:
         default_factory=lambda: defaultdict(lambda: deque(maxlen=6))
     )
     """By operation: the statements of its last undisturbed calls."""
+    _said: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """By operation: all statements of its undisturbed calls."""
     _tried: Counter[tuple[str, ...]] = field(default_factory=Counter)
     """How often a fault was armed: by operation and kind, and by statement besides."""
 
     def learn(self, name: str, statements: Sequence[str]) -> None:
         """What an operation has said undisturbed."""
         self._reach[name].append(tuple(map(normalised, statements)))
+        self._said[name].update(self._reach[name][-1])
 
     def points(self) -> Iterator[tuple[str, str]]:
-        """Each operation and statement in reach."""
-        for name, reach in self._reach.items():
-            for statement in {s for statements in reach for s in statements}:
+        """Each operation, and each statement that it has ever said undisturbed."""
+        for name, said in self._said.items():
+            for statement in said:
                 yield name, statement
 
     def choose(self, name: str) -> Disturbance | None:

@@ -5,6 +5,7 @@ offset ever held, with the moment at which it came and went. A moment is a tick 
 clock, which every change moves.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -79,6 +80,8 @@ class Life:
     topic_id: str
     cluster_id: str
     logs: list[Log]
+    was_away: bool = False
+    """Whether Kafka has ever known no topic of that name, or another one, in its place."""
 
 
 @dataclass(slots=True)
@@ -94,6 +97,10 @@ class KafkaModel:
     """Answers that come first, as from a broker whose metadata are old."""
     asked: Callable[[], None] = lambda: None
     """Called before each answer."""
+    answers: dict[tuple[str, str], list[dict[int, PartitionSnapshot]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """By cluster and topic id: all that was ever answered."""
 
     def create(self, topic: str, partitions: int, cluster_id: str = "cluster-0") -> Life:
         """Create a topic; one of that name is gone then."""
@@ -105,8 +112,15 @@ class KafkaModel:
             logs=[Log() for _ in range(partitions)],
         )
         self.lives.append(life)
-        self.topics[topic] = life
+        self.serve(topic, life)
         return life
+
+    def serve(self, topic: str, life: Life | None) -> None:
+        """Let a topic be this life of it, or none."""
+        if (now := self.topics.pop(topic, None)) is not None:
+            now.was_away = now.was_away or now is not life
+        if life is not None:
+            self.topics[topic] = life
 
     def write(self, log: Log, said: Sequence[tuple[Kind | None, int]]) -> None:
         """Append records, each with its minute; None is a transaction's marker."""
@@ -151,10 +165,13 @@ class KafkaModel:
             log.held[offset] = record
         log.told.setdefault(offset, []).append((self.tick, record))
 
+    def life(self, cluster_id: str, topic_id: str) -> Life:
+        """Any that ever was."""
+        return next(x for x in self.lives if (x.cluster_id, x.topic_id) == (cluster_id, topic_id))
+
     def log(self, cluster_id: str, topic_id: str, partition: int) -> Log:
         """A partition of any life."""
-        life = next(x for x in self.lives if (x.cluster_id, x.topic_id) == (cluster_id, topic_id))
-        return life.logs[partition]
+        return self.life(cluster_id, topic_id).logs[partition]
 
     def look(self) -> KafkaSnapshot:
         """What Kafka would say now of all of its topics."""
@@ -179,6 +196,8 @@ class KafkaModel:
         """See :meth:`tally.kafka.Kafka.snapshot`."""
         self.asked()
         said = self.stale.pop(0) if self.stale else self.look()
+        for topic in said.topics.values():
+            self.answers[said.cluster_id, topic.topic_id].append(dict(topic.partitions))
         return KafkaSnapshot(
             cluster_id=said.cluster_id,
             topics={name: said.topics[name] for name in topics if name in said.topics},

@@ -2,7 +2,8 @@
 
 The ledger is believed in one thing only: which ranges are live, by which attempt of which batch,
 and which losses were accepted, of offsets that were gone at some time. What they hold comes from
-the model's copy of all records that were ever written, as that attempt saw them.
+the model's copy of all records that were ever written, as that attempt saw them. Where counting
+begins must be what Kafka has answered to whoever asked.
 """
 
 from collections import Counter, defaultdict
@@ -153,21 +154,39 @@ class Oracle:
         self._covered = counted
         for row in self.pipeline.rows(_POSITIONS, (self.pipeline.name,)):
             place = (row["incarnation_id"], row["partition_id"])
+            if place not in self._positions:
+                self._check_start(row)
             self._check_position(place, row["start_offset"], row["next_offset"])
             _check_tiling(sorted(tiles[place]), row["start_offset"], row["next_offset"])
 
     def _check_loss(self, loss: Row) -> None:
         """What was accepted as expired was once not there to be read.
 
-        Where a topic was created again, the rest of its old life went with it.
+        Where another topic took its place, the rest of the old one went with it.
         """
-        kafka = self.pipeline.kafka
-        if len({life.topic for life in kafka.lives}) < len(kafka.lives):
+        life = self.pipeline.kafka.life(loss["cluster_id"], loss["topic_id"])
+        if life.was_away:
             return
-        told = kafka.log(loss["cluster_id"], loss["topic_id"], loss["partition_id"]).told
+        told = life.logs[loss["partition_id"]].told
         for offset in range(loss["from_offset"], loss["until_offset"]):
             held = told.get(offset, [(0, None)])
             assert any(record is None for _, record in held), f"{offset} of {loss} was always held"
+
+    def _check_start(self, row: Row) -> None:
+        """Lines that a wrong start skips would be missed by nobody else."""
+        life = (row["cluster_id"], row["topic_id"])
+        policies = self.pipeline.adopted.get(life, {self.pipeline.pipeline.start})
+        answers = self.pipeline.kafka.answers[life]
+        number = row["partition_id"]
+        if any(number not in answer for answer in answers):
+            policies = policies | {"earliest"}  # it may have been added since the first plan
+        begin = {
+            answer[number].earliest if policy == "earliest" else answer[number].end
+            for answer in answers
+            if number in answer
+            for policy in policies
+        }
+        assert row["start_offset"] in begin, f"{row} begins at none of {begin}, as {policies}"
 
     def _check_position(self, place: tuple[int, int], start: int, now: int) -> None:
         began, stood = self._positions.get(place, (start, now))
@@ -248,7 +267,8 @@ _LOSSES = """
 """
 
 _POSITIONS = """
-    select o.incarnation_id, o.partition_id, o.start_offset, o.next_offset
+    select o.incarnation_id, o.partition_id, o.start_offset, o.next_offset,
+        i.topic_id, i.cluster_id
     from partition_offset o join topic_incarnation i using (incarnation_id)
     where i.pipeline = %s
 """

@@ -111,6 +111,8 @@ class PipelineUnderTest:
     kafka: KafkaModel = field(default_factory=KafkaModel)
     reads: dict[tuple[int, int], Read] = field(default_factory=dict)
     """By batch and attempt."""
+    adopted: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    """By cluster and topic id: where a person has let counting begin."""
     workers: list[Worker] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
     """How often each operation ended how."""
@@ -230,7 +232,7 @@ class PipelineUnderTest:
             self.kafka.write(log, what.then)
 
     def _do_delete(self, _: op.Delete) -> None:
-        self.kafka.topics.pop(TOPIC, None)
+        self.kafka.serve(TOPIC, None)
 
     def _do_create(self, what: op.Create) -> None:
         life = self.kafka.create(TOPIC, what.partitions, f"cluster-{what.cluster}")
@@ -238,7 +240,7 @@ class PipelineUnderTest:
             self.kafka.write(log, what.said)
 
     def _do_bring_back(self, what: op.BringBack) -> None:
-        self.kafka.topics[TOPIC] = self.kafka.lives[what.life % len(self.kafka.lives)]
+        self.kafka.serve(TOPIC, self.kafka.lives[what.life % len(self.kafka.lives)])
 
     def _do_add_partition(self, _: op.AddPartition) -> None:
         if (life := self.kafka.topics.get(TOPIC)) is not None and len(life.logs) < 4:
@@ -371,8 +373,7 @@ class PipelineUnderTest:
             self.settings.mysql,
             lambda tx: batches.abandon(tx, batch_id, by="a person", reason="a test"),
         )
-        is_abandoned = "select 1 from batch where batch_id = %s and state = 'abandoned'"
-        self._must_be_so(is_abandoned, batch_id)
+        self._must_be_so(_IS_ABANDONED, batch_id)
 
     def _do_accept(self, what: op.Accept) -> None:
         with transaction(self.settings.mysql, read_only=True) as tx:
@@ -402,6 +403,8 @@ class PipelineUnderTest:
                 for p, offset in first_offsets(said, [TOPIC], what.start, {}).items()
             },
         )
+
+        self.adopted.setdefault((adoption.cluster_id, adoption.topic_id), set()).add(what.start)
 
         def decide(tx: Any) -> None:
             lock_pipeline(tx, self.name, self.pipeline.table)
@@ -465,12 +468,16 @@ class PipelineUnderTest:
     def _do_run_replay_batch(self, what: op.RunReplayBatch) -> None:
         batch = self._choose_batch(what.batch, kind="replay")
         if batch is not None:
-            replay.run_replay_batch(self.settings, batch["batch_id"], self._spark)
+            for ran in replay.run_replay_batch(self.settings, batch["batch_id"], self._spark):
+                self._must_be_so(_IS_COMMITTED, ran.batch.batch_id)
 
     def _do_replan(self, what: op.Replan) -> None:
         batch = self._choose_batch(what.batch, kind="replay")
         if batch is not None:
-            replay.replan_batch(self.settings, batch["batch_id"])
+            later = replay.replan_batch(self.settings, batch["batch_id"])
+            self._must_be_so(_IS_ABANDONED, batch["batch_id"])
+            for batch_id in later:
+                self._must_be_so("select 1 from batch where batch_id = %s", batch_id)
 
     def _do_cancel(self, what: op.Cancel) -> None:
         if (found := self._choose_replay(what.replay)) is not None:
@@ -707,6 +714,7 @@ _SEGMENTS_OF_BATCH = """
     where s.batch_id = %s order by s.partition_id, s.from_offset
 """
 
+_IS_ABANDONED = "select 1 from batch where batch_id = %s and state = 'abandoned'"
 _IS_COMMITTED = "select 1 from batch where batch_id = %s and state = 'committed'"
 
 _TILES = """
