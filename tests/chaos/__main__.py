@@ -121,7 +121,7 @@ def _text(report: Report) -> str:
         f"batches: {report.batches}",
         f"commands by exit code: {report.exits}",
         f"runs of Airflow: {report.airflow_runs}",
-        f"memory in MiB, mean of each quarter: {report.memory_mib}",
+        f"MiB of the largest process, in each quarter: {report.memory_mib}",
         f"looks at the result while faults came: {report.looks}",
         f"lost {report.lost}, duplicated {report.duplicated}, invented {report.invented}",
         "",

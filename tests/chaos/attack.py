@@ -15,7 +15,7 @@ import pymysql
 
 from tally.errors import StackError
 from tally.stack.server import Part
-from tests.chaos.system import System
+from tests.chaos.system import System, is_alive
 
 POLL_S: Final = 0.02
 STARTS_MAX: Final = 10
@@ -128,7 +128,9 @@ class Attacker:
             with holder.cursor() as cursor:
                 cursor.execute("set session innodb_lock_wait_timeout = 1")
                 cursor.execute("select next_offset from partition_offset for update")
-            victim = self._whoever_waits()
+                cursor.execute("select connection_id() as id")
+                (own,) = cursor.fetchall()
+            victim = self._whoever_waits(own["id"])
             if pause:
                 self._suspend(victim, 20)
             else:
@@ -155,8 +157,10 @@ class Attacker:
 
     def make_read_only(self) -> None:
         """MySQL refuses to write, as while it fails over."""
-        self._set_read_only(1)
-        self.repairer.later(self.random.uniform(0.5, 5), lambda: self._set_read_only(0))
+        try:
+            self._set_read_only(1)
+        finally:  # also when the answer was lost
+            self.repairer.later(self.random.uniform(0.5, 5), lambda: self._set_read_only(0))
 
     def _set_read_only(self, value: int) -> None:
         for tries_left in reversed(range(20)):
@@ -187,12 +191,12 @@ class Attacker:
             raise NobodyThereError
         return self.random.choice(found)
 
-    def _whoever_waits(self) -> psutil.Process:
+    def _whoever_waits(self, holder: int) -> psutil.Process:
         deadline = time.monotonic() + WAIT_IN_TRANSACTION_S
         while time.monotonic() < deadline:
             ports = {
                 int(row["host"].rsplit(":", 1)[1])
-                for row in self.system.rows(_WAITING)
+                for row in self.system.rows(_WAITING, (holder,))
                 if ":" in row["host"]
             }
             for connection in psutil.net_connections("tcp4"):
@@ -242,6 +246,8 @@ _WAITING = """
     select p.host from performance_schema.data_lock_waits w
     join performance_schema.threads t on t.thread_id = w.requesting_thread_id
     join information_schema.processlist p on p.id = t.processlist_id
+    join performance_schema.threads h on h.thread_id = w.blocking_thread_id
+    where h.processlist_id = %s
 """
 
 
@@ -276,7 +282,7 @@ def _main(part: Part) -> Callable[[System], list[psutil.Process]]:
 
 def _airflow(is_meant: Callable[[list[str]], bool]) -> Callable[[System], list[psutil.Process]]:
     def find(system: System) -> list[psutil.Process]:
-        return [p for p in system.stack.members(Part.AIRFLOW) if is_meant(_arguments(p))]
+        return [p for p in system.stack.members(Part.AIRFLOW) if is_meant(arguments(p))]
 
     return find
 
@@ -291,10 +297,11 @@ def _lane(name: str) -> Callable[[System], list[psutil.Process]]:
 
 def _connect(system: System) -> list[psutil.Process]:
     server = system.connect.server
-    return [server.process] if server is not None and server.process.is_running() else []
+    return [server.process] if server is not None and is_alive(server.process) else []
 
 
-def _arguments(process: psutil.Process) -> list[str]:
+def arguments(process: psutil.Process) -> list[str]:
+    """Of its command line; none when it is gone."""
     try:
         return process.cmdline()
     except psutil.Error:
@@ -340,6 +347,17 @@ _FINDERS: Final[dict[Role, Callable[[System], list[psutil.Process]]]] = {
     Role.BROKER: _main(Part.KAFKA),
     Role.MYSQL: _main(Part.MYSQL),
 }
+
+
+def processes_by_role(system: System) -> dict[str, list[psutil.Process]]:
+    """Who runs at the moment; the rest of Airflow and the campaign's own process included."""
+    by_role = {str(role): find(system) for role, find in _FINDERS.items()}
+    known = {process.pid for processes in by_role.values() for process in processes}
+    if Part.AIRFLOW in system.parts:
+        rest = [p for p in system.stack.members(Part.AIRFLOW) if p.pid not in known]
+        by_role["Airflow, the rest"] = rest
+    return {**by_role, "the campaign itself": [psutil.Process()]}
+
 
 _OF_AIRFLOW: Final = {Role.JVM, Role.PYTHON, Role.TASK, Role.SCHEDULER}
 

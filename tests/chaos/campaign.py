@@ -1,6 +1,7 @@
 """The campaign: lines are written, batches and replays run, processes die, and the counts hold."""
 
 import http.client
+import json
 import platform
 import random
 import signal
@@ -20,10 +21,18 @@ from confluent_kafka import KafkaException
 
 from tally.airflow.policies import REPLAY_SUFFIX
 from tally.errors import EXIT_FENCED, EXIT_OPERATOR, EXIT_RETRYABLE, StackError
-from tests.chaos.attack import FAULTS, POLL_S, Attacker, Repairer
+from tally.model import BatchKind
+from tests.chaos.attack import (
+    FAULTS,
+    POLL_S,
+    Attacker,
+    Repairer,
+    arguments,
+    processes_by_role,
+)
 from tests.chaos.checker import Findings, check, check_so_far
 from tests.chaos.production import Produced, Production
-from tests.chaos.system import FIRST_PARTITIONS, PIPELINE, TOPIC, System, running
+from tests.chaos.system import FIRST_PARTITIONS, PIPELINE, TALLY, TOPIC, System, running
 
 PARTITIONS_MAX: Final = 8
 CALM_S: Final = 600
@@ -32,9 +41,20 @@ FIRST_COMMIT_S: Final = 240
 # A kind that has not found its victim yet is waited for so much longer.
 GRACE_S: Final = 180
 LONG_S: Final = 300
-"""A campaign that takes so long must commit something while faults come."""
+"""A campaign that takes so long must commit something of each kind while faults come."""
+SOAK_S: Final = 3600
+"""One that takes so long must not need more and more memory."""
+GROWTH_MAX: Final = 1.25
+"""Of the largest process of a role, from the second quarter of the time to the last."""
 # As a command may end under faults: done, killed, to be called again, refused, fenced.
 EXITS: Final = {0, -signal.SIGKILL, EXIT_RETRYABLE, EXIT_OPERATOR, EXIT_FENCED}
+# How a look at MySQL may fail while it is down, and only then.
+IS_DOWN: Final = (
+    pymysql.err.OperationalError,
+    pymysql.err.InterfaceError,
+    pymysql.err.InternalError,
+    OSError,
+)
 SAMPLE_S: Final = 10
 LOOK_S: Final = 5
 # Of the moments, a second apart, at which Airflow may be asked for a replay.
@@ -90,10 +110,13 @@ class Report:
     """How the commands ended, by exit code."""
     airflow_runs: dict[str, int] = field(default_factory=dict)
     memory_mib: dict[str, list[float]] = field(default_factory=dict)
-    """Resident memory by part: mean of each quarter of the time."""
+    """By role: resident memory of its largest process in each quarter of the time."""
     lost: int = 0
+    """Lines, at the end."""
     duplicated: int = 0
+    """Lines, at the end or whenever somebody looked."""
     invented: int = 0
+    """Counts, at the end."""
     problems: list[str] = field(default_factory=list)
     """Whatever is not as it must be; empty when the campaign has passed."""
 
@@ -116,17 +139,19 @@ class Companion(threading.Thread):
 class Watch(Companion):
     """Looks all the time: at commits, at the result, at memory."""
 
-    def __init__(self, system: System) -> None:
+    def __init__(self, system: System, production: Production) -> None:
         super().__init__("watch")
-        self._system = system
+        self._system, self._production = system, production
         self.commits: list[float] = []
         """When a new batch was seen to be committed, in seconds of the monotonic clock."""
+        self.committed: Counter[str] = Counter()
+        """How many were last seen, by kind."""
         self.looks = 0
         self.findings = Findings()
         self.falls: list[str] = []
         """When there was less than before, in the result or among the dead letters."""
-        self.memory: dict[str, list[float]] = {}
-        self._seen = 0
+        self.memory: dict[str, list[tuple[float, float]]] = {}
+        """By role: moments, and MiB of its largest process."""
         self._sums = (0, 0)
 
     def run(self) -> None:
@@ -142,17 +167,21 @@ class Watch(Companion):
                 if now >= next_sample:
                     next_sample = now + SAMPLE_S
                     self._sample()
-            except (pymysql.err.Error, OSError, psutil.Error):
-                continue  # a server is down, and will be back
+            except (*IS_DOWN, psutil.Error):
+                continue  # it will be back
 
     def _look_for_commits(self) -> None:
-        (row,) = self._system.rows("select count(*) as n from batch where state = 'committed'")
-        if row["n"] > self._seen:
-            self._seen = row["n"]
+        rows = self._system.rows(
+            "select kind, count(*) as n from batch where state = 'committed' group by kind"
+        )
+        committed = Counter({row["kind"]: row["n"] for row in rows})
+        if committed.total() > self.committed.total():
+            self.committed = committed
             self.commits.append(time.monotonic())
 
     def _look_at_the_result(self) -> None:
-        found = check_so_far(self._system.result(more_than=1))
+        result = self._system.result(more_than=1)
+        found = check_so_far(result, self._production.so_far().shared)
         self.looks += 1
         self.findings.duplicated += found.duplicated
         # A replay counts the same lines again here, so neither sum may ever fall.
@@ -162,14 +191,9 @@ class Watch(Companion):
         self._sums = sums
 
     def _sample(self) -> None:
-        groups = {str(part): self._system.stack.members(part) for part in self._system.parts}
-        if self._system.connect.server is not None:
-            groups["spark connect"] = [self._system.connect.server.process]
-        groups["campaign"] = [psutil.Process()]
-        for name, processes in groups.items():
-            resident = sum(map(_resident, processes)) / 2**20
-            if resident:
-                self.memory.setdefault(name, []).append(round(resident, 1))
+        for role, processes in processes_by_role(self._system).items():
+            if largest := max(map(_resident, processes), default=0):
+                self.memory.setdefault(role, []).append((time.monotonic(), largest / 2**20))
 
 
 class AirflowRuns(Companion):
@@ -179,7 +203,7 @@ class AirflowRuns(Companion):
         super().__init__("airflow runs")
         self._system = system
         self._random = random.Random(seed)
-        self.unanswered = 0
+        self._unanswered = 0
 
     def run(self) -> None:
         """Until it is stopped."""
@@ -187,7 +211,7 @@ class AirflowRuns(Companion):
             try:
                 self._trigger_if_idle()
             except (StackError, OSError, http.client.HTTPException, pymysql.err.Error):
-                self.unanswered += 1  # Airflow is down, or a run of the same moment exists
+                self._unanswered += 1  # Airflow is down, or a run of the same moment exists
 
     def wait_for_last(self) -> bool:
         """Until no run is active; False when one never ends."""
@@ -199,9 +223,14 @@ class AirflowRuns(Companion):
         return True
 
     def states(self) -> Counter[str]:
-        """The runs of all DAGs by state."""
-        found = self._system.airflow().ask("GET", "/api/v2/dags/~/dagRuns?limit=1000")
-        return Counter(f"{run['dag_id']} {run['state']}" for run in found["dag_runs"])
+        """The runs of all DAGs by state, and how often Airflow did not answer."""
+        states = Counter({"unanswered": self._unanswered})
+        while True:
+            path = f"/api/v2/dags/~/dagRuns?limit=100&offset={states.total() - self._unanswered}"
+            found = self._system.airflow().ask("GET", path)["dag_runs"]
+            if not found:
+                return states
+            states.update(f"{run['dag_id']} {run['state']}" for run in found)
 
     def _trigger_if_idle(self) -> None:
         if not self._is_active(PIPELINE):
@@ -232,7 +261,11 @@ class AirflowRuns(Companion):
 
 
 def run_campaign(orders: Orders, say: Callable[[str], None]) -> Report:
-    """Run a campaign to its end; it never raises for what it finds, the report tells."""
+    """Run a campaign to its end; what it finds, the report tells.
+
+    Raises:
+        AssertionError: Kafka has refused a line: nobody knows what the counts must be.
+    """
     report = Report(
         seed=orders.seed,
         machine=f"{psutil.cpu_count()} cores, {platform.machine()}, Python "
@@ -241,7 +274,7 @@ def run_campaign(orders: Orders, say: Callable[[str], None]) -> Report:
     )
     with running(orders.home, with_airflow=orders.with_airflow, announce=say) as system:
         _run(system, orders, report, say)
-    left = [" ".join(p.cmdline())[:100] for p in _left_behind(system)]
+    left = [" ".join(arguments(p))[:100] for p in system.processes()]
     report.problems += [f"a process is left behind: {line}" for line in left]
     return report
 
@@ -268,7 +301,7 @@ def _run(system: System, orders: Orders, report: Report, say: Callable[[str], No
     )
     production.start()
     choose = random.Random(orders.seed)
-    watch = Watch(system)
+    watch = Watch(system, production)
     watch.start()
     runs = AirflowRuns(system, orders.seed) if orders.with_airflow else None
     system.add_lane("run", lambda: _run_command(choose, often=runs is None))
@@ -276,12 +309,17 @@ def _run(system: System, orders: Orders, report: Report, say: Callable[[str], No
     if runs is not None:
         runs.start()
     try:
-        _wait_for_first_commit(watch)
-        before = len(watch.commits)
+        if not _wait_for_first_commit(watch):
+            report.problems.append(f"no batch was committed in {FIRST_COMMIT_S} s")
+        before, moments = watch.committed, len(watch.commits)
         struck = _strike(system, orders, production, report, say)
-        report.commits_under_fire = len(watch.commits) - before
-        if not report.commits_under_fire and orders.duration_s >= LONG_S:
-            report.problems.append("no batch was committed while faults came")
+        report.commits_under_fire = len(watch.commits) - moments
+        if orders.duration_s >= LONG_S:
+            report.problems += [
+                f"no {kind} batch was committed under fire"
+                for kind in (BatchKind.INGEST, BatchKind.REPLAY)
+                if watch.committed[kind] == before[kind]
+            ]
         begun = time.monotonic()
         produced = production.close()
         _calm_down(system, produced, report)
@@ -289,10 +327,16 @@ def _run(system: System, orders: Orders, report: Report, say: Callable[[str], No
         if runs is not None:
             _end_runs(runs, report)
         _end_lanes(system, report)
+        _wait_for_orphans(system, report)
         if not watch.stop():
             report.problems.append("nobody looked at the result any more: the watch had ended")
         _conclude(system, produced, watch, report)
         report.to_next_commit_s = _recovery(struck, watch.commits)
+        for name, wait in report.to_next_commit_s.items():
+            if wait["longest"] > CALM_S:
+                report.problems.append(
+                    f"after {name} nothing was committed for {wait['longest']} s"
+                )
     finally:
         production.abort()
 
@@ -306,8 +350,8 @@ def _replay_command(system: System, choose: random.Random) -> Sequence[str] | No
         if open_ := system.rows("select replay_id from replay where state = 'open'"):
             return ["replay", "--resume", str(choose.choice(open_)["replay_id"])]
         asked = random_range(system, choose)
-    except (pymysql.err.Error, OSError):
-        return None  # the server is down
+    except IS_DOWN:
+        return None
     if asked is None:
         return None
     partition, start, until = map(str, asked)
@@ -315,11 +359,11 @@ def _replay_command(system: System, choose: random.Random) -> Sequence[str] | No
     return ["replay", PIPELINE, *where, "--reason", "the fault campaign", "--yes"]
 
 
-def _wait_for_first_commit(watch: Watch) -> None:
+def _wait_for_first_commit(watch: Watch) -> bool:
     deadline = time.monotonic() + FIRST_COMMIT_S
-    while not watch.commits:
-        assert time.monotonic() < deadline, f"no batch was committed in {FIRST_COMMIT_S} s"
+    while not watch.commits and time.monotonic() < deadline:
         time.sleep(0.2)
+    return bool(watch.commits)
 
 
 def _strike(
@@ -396,11 +440,15 @@ def _end_runs(runs: AirflowRuns, report: Report) -> None:
     if not runs.wait_for_last():
         report.problems.append(f"a run of Airflow has not ended after {CALM_S} s")
     report.airflow_runs = dict(runs.states())
+    if f"{PIPELINE} success" not in report.airflow_runs:
+        report.problems.append("no run of Airflow's has succeeded")
 
 
 def _end_lanes(system: System, report: Report) -> None:
     """Let the commands end, and go on with the replays that are still open."""
-    for lane in system.lanes.values():
+    for name, lane in system.lanes.items():
+        if not lane.is_alive():
+            report.problems.append(f"nobody called tally {name} any more: the thread had ended")
         lane.stop()
     for name, lane in system.lanes.items():
         lane.join(CALM_S)
@@ -414,23 +462,50 @@ def _end_lanes(system: System, report: Report) -> None:
         if ended.returncode:
             report.problems.append(f"replay {row['replay_id']} cannot be ended: {ended.stderr}")
     if system.rows("select 1 from batch where state = 'planned'"):
-        system.command("run")
+        ended = system.command("run")
+        if ended.returncode:
+            report.problems.append(f"the last tally run has failed: {ended.stderr}")
+
+
+def _wait_for_orphans(system: System, report: Report) -> None:
+    """Nobody asks for a count any more: whoever lost its parent must have come to its end, too."""
+    deadline = time.monotonic() + CALM_S
+    while (left := counting(system)) and time.monotonic() < deadline:
+        time.sleep(1)
+    report.problems += [f"a process counts on that nobody waits for: {line}" for line in left]
+
+
+def counting(system: System) -> list[str]:
+    """Command lines of all that plans, counts or commits."""
+    connect = system.connect.server
+    lines = [arguments(p) for p in system.processes() if connect is None or p != connect.process]
+    return [" ".join(line)[:100] for line in lines if _counts(line)]
+
+
+def _counts(line: Sequence[str]) -> bool:
+    return str(TALLY) in line or any(word.endswith("/count_errors.py") for word in line)
 
 
 def _conclude(system: System, produced: Produced, watch: Watch, report: Report) -> None:
     """Check the result, and what is left in the ledger and in MySQL."""
     findings = check(produced, system.result(), system.dead_letters())
-    report.lost, report.duplicated = len(findings.lost), len(findings.duplicated)
-    report.invented = len(findings.invented)
+    report.lost, report.invented = len(findings.lost), len(findings.invented)
+    report.duplicated = len(findings.duplicated) + len(watch.findings.duplicated)
     report.lines, report.errors = produced.lines, produced.errors
     report.partitions, report.looks = len(produced.kinds), watch.looks
     for found, where in ((findings, "at the end"), (watch.findings, "while faults came")):
         if found.total:
             report.problems.append(f"{where}: {found}")
     report.problems += [f"there was less than before: {fall}" for fall in watch.falls]
-    audit = system.command("audit", PIPELINE, "--recount")
+    if not watch.looks:
+        report.problems.append("nobody has looked at the result while faults came")
+    audit = system.command("audit", PIPELINE, "--recount", "--json")
     if audit.returncode:
         report.problems.append(f"the audit ends with {audit.returncode}: {audit.stdout}")
+    else:
+        again = json.loads(audit.stdout)["recount"]
+        if not again["complete"] or again["records"] != produced.lines:
+            report.problems.append(f"of {produced.lines} lines not all were counted again: {again}")
     for row in system.rows("select kind, state, count(*) as n from batch group by kind, state"):
         report.batches[f"{row['kind']} {row['state']}"] = row["n"]
         if row["state"] == "committed":
@@ -445,8 +520,13 @@ def _conclude(system: System, produced: Produced, watch: Watch, report: Report) 
         (user,),
     )
     report.problems += [f"a transaction is left: {row['trx_id']}" for row in transactions]
-    quarters = {name: _quarters(samples) for name, samples in watch.memory.items()}
-    report.memory_mib = {name: means for name, means in quarters.items() if means}
+    report.memory_mib = {role: quarters(of_role) for role, of_role in watch.memory.items()}
+    if report.duration_s >= SOAK_S:
+        report.problems += [
+            f"the memory of {role} grows: {mib} MiB"
+            for role, mib in report.memory_mib.items()
+            if mib[3] > mib[1] * GROWTH_MAX > 0
+        ]
 
 
 def _recovery(struck: list[tuple[str, float]], commits: list[float]) -> dict[str, dict[str, float]]:
@@ -461,11 +541,14 @@ def _recovery(struck: list[tuple[str, float]], commits: list[float]) -> dict[str
     }
 
 
-def _quarters(samples: list[float]) -> list[float]:
-    size = len(samples) // 4
-    if not size:
-        return []
-    return [round(statistics.mean(samples[n * size : (n + 1) * size]), 1) for n in range(4)]
+def quarters(samples: Sequence[tuple[float, float]]) -> list[float]:
+    """The largest value in each quarter of the time; 0 where there is none."""
+    begun, ended = samples[0][0], samples[-1][0]
+    largest = [0.0] * 4
+    for moment, value in samples:
+        quarter = min(3, int(4 * (moment - begun) / max(ended - begun, 1)))
+        largest[quarter] = max(largest[quarter], value)
+    return [round(value, 1) for value in largest]
 
 
 def _resident(process: psutil.Process) -> int:
@@ -473,13 +556,3 @@ def _resident(process: psutil.Process) -> int:
         return int(process.memory_info().rss)
     except psutil.Error:
         return 0
-
-
-def _left_behind(system: System) -> list[psutil.Process]:
-    """Processes of the system that live on after its end."""
-    home, own = str(system.home), psutil.Process().pid
-    return [
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if process.pid != own and home in " ".join(process.info["cmdline"] or ())
-    ]

@@ -57,10 +57,19 @@ def check(
     return findings
 
 
-def check_so_far(result: Mapping[datetime, int]) -> Findings:
-    """What must hold whenever somebody looks: no minute of a line's own counts two."""
+def check_so_far(result: Mapping[datetime, int], shared: Mapping[datetime, int]) -> Findings:
+    """What must hold whenever somebody looks: no minute counts more than was written in it.
+
+    Args:
+        result: The result table, or its rows that count more than one line.
+        shared: ERROR lines in the minutes that lines share, written until after the table was read.
+    """
     return Findings(
-        duplicated=[_name(minute) for minute, n in result.items() if n > 1 and owner_of(minute)]
+        duplicated=[
+            _name(minute)
+            for minute, n in result.items()
+            if n > (1 if owner_of(minute) else shared.get(minute, 0))
+        ]
     )
 
 

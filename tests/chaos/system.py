@@ -40,6 +40,8 @@ TOPIC = "alog"
 FIRST_PARTITIONS = 2
 PAUSE_S = 0.5
 """Between two commands of a lane."""
+COMMAND_S = 1800
+"""After which a command hangs: the recount of hours of lines takes minutes."""
 
 # Who waits for a lock that a paused process holds shall not wait long.
 CONFIGURATION = """\
@@ -204,15 +206,20 @@ class System:
         lane.start()
 
     def command(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        """Run one command of Tally's to its end."""
-        return subprocess.run(
-            [str(TALLY), *arguments],
-            cwd=PROJECT,
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        """Run one command of Tally's to its end; one that hangs is killed, and ends with -9."""
+        words = [str(TALLY), *arguments]
+        try:
+            return subprocess.run(
+                words,
+                cwd=PROJECT,
+                env=self.environment(),
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=COMMAND_S,
+            )
+        except subprocess.TimeoutExpired:
+            return subprocess.CompletedProcess(words, -9, stdout="", stderr="it hangs")
 
     def add_partition(self) -> int:
         """Let the topic grow by one; returns the new partition's number."""
@@ -232,7 +239,7 @@ class System:
     def repair(self) -> None:
         """Start again whatever is down."""
         self.stack.up([Part.KAFKA, Part.MYSQL])
-        if self.connect.server is None or not self.connect.server.process.is_running():
+        if self.connect.server is None or not is_alive(self.connect.server.process):
             self.connect.start()
 
     def close(self) -> None:
@@ -296,15 +303,32 @@ class System:
 
     # --- processes
 
-    def members(self) -> list[psutil.Process]:
-        """Every process that the stack has started, whoever its parent is by now."""
-        return [process for part in self.parts for process in self.stack.members(part)]
+    def processes(self) -> list[psutil.Process]:
+        """All that live with its configuration or in its home, whoever their parents are by now."""
+        return [p for p in psutil.process_iter() if p.pid != os.getpid() and self._is_ours(p)]
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        try:
+            configuration = process.environ().get("TALLY_CONFIG")
+            return configuration == str(self.config) or str(self.home) in " ".join(
+                process.cmdline()
+            )
+        except psutil.Error:
+            return False
 
     def _configured(self) -> dict[str, str]:
         return {
             "TALLY_CONFIG": str(self.config),
             "TALLY_SECRETS_FILE": str(self.stack.overlay),
         }
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it can still do something; one that is stopped can, later."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _partitions(admin: AdminClient) -> int:

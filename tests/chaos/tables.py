@@ -1,6 +1,8 @@
 """The tables of ``docs/fault-campaign.md``, from the reports of ``make chaos ARGS='--json FILE'``.
 
 python -m tests.chaos.tables REPORT...
+
+It ends with 1, and says why, if one of them tells of anything that is not as it must be.
 """
 
 import json
@@ -15,12 +17,14 @@ PROCESSES: Final = "processes"
 Report = dict[str, Any]
 
 
-def main(paths: Sequence[str]) -> None:
-    """Print them."""
+def main(paths: Sequence[str]) -> list[str]:
+    """Print them; returns all problems and mismatches."""
     reports = [json.loads(Path(path).read_text(encoding="utf-8")) for path in paths]
     print("\n".join(_of_statements([r[COMMIT_PATH] for r in reports if COMMIT_PATH in r])))
     print()
     print("\n".join(_of_processes([r[PROCESSES] for r in reports if PROCESSES in r])))
+    parts = [part for report in reports for part in report.values()]
+    return [found for part in parts for found in [*part["problems"], *part.get("mismatches", [])]]
 
 
 def _of_statements(reports: Sequence[Report]) -> Iterator[str]:
@@ -65,6 +69,12 @@ def _of_processes(reports: Sequence[Report]) -> Iterator[str]:
             f"| {r['catching_up_s']:.0f} s |"
         )
     yield ""
+    yield "| largest process, MiB in each quarter of the time | seed | 1 | 2 | 3 | 4 |"
+    yield "|---|---:|---:|---:|---:|---:|"
+    for r in reports:
+        for role, mib in r["memory_mib"].items():
+            yield f"| {role} | {r['seed']} | {' | '.join(f'{n:,.0f}' for n in mib)} |"
+    yield ""
     yield "| fault | done | seconds to the next commit, median | longest |"
     yield "|---|---:|---:|---:|"
     for kind, count in sorted(faults.items()):
@@ -74,4 +84,4 @@ def _of_processes(reports: Sequence[Report]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit("\n".join(main(sys.argv[1:])) or 0)

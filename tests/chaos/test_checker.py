@@ -56,8 +56,8 @@ def test_a_line_that_counts_twice_is_named() -> None:
     """At the end, and whenever somebody looks."""
     result = {**RESULT, own_minute(1, 0): 2}
     assert check(PRODUCED, result, LETTERS).duplicated == ["partition 1 number 0"]
-    assert check_so_far(result).duplicated == ["partition 1 number 0"]
-    assert check_so_far(RESULT).total == 0
+    assert check_so_far(result, PRODUCED.shared).duplicated == ["partition 1 number 0"]
+    assert check_so_far(RESULT, PRODUCED.shared).total == 0
 
 
 def test_a_line_that_nobody_has_produced_is_named() -> None:
@@ -72,6 +72,8 @@ def test_a_minute_that_lines_share_is_counted_through() -> None:
     assert check(PRODUCED, {**RESULT, NOW: 2}, LETTERS).lost == ["minute 2026-11-21 12:00:00"]
     more = check(PRODUCED, {**RESULT, NOW: 4}, LETTERS)
     assert more.duplicated == ["minute 2026-11-21 12:00:00"]
+    so_far = check_so_far({NOW: 4}, PRODUCED.shared)
+    assert so_far.duplicated == ["minute 2026-11-21 12:00:00"]
 
 
 def test_dead_letters_are_lines_too() -> None:
