@@ -168,6 +168,13 @@ MUTANTS: Final = (
         after=" limit",
         tests=(f"{RIVALS}::test_what_prune_forgets_is_still_lost_by_an_adoption",),
     ),
+    Mutant(
+        guard="counting begins at the first record",
+        file="planning.py",
+        before="            starts[partition] = held.earliest\n",
+        after="            starts[partition] = min(held.earliest + 1, held.end)\n",
+        tests=(FOUND,),
+    ),
     # --- reading
     Mutant(
         guard="only a hole that was missing and accepted may be missing",
