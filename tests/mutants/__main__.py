@@ -64,10 +64,15 @@ def _check_green(chosen: Sequence[Mutant], home: Path) -> None:
 
 def _table(red: dict[Mutant, list[str]]) -> str:
     rows = [
-        f"| {mutant.guard} | `{mutant.file}` | {', '.join(f'`{test}`' for test in tests)} |"
+        f"| {mutant.guard} | `{mutant.file}` | {', '.join(f'`{test}`' for test in _names(tests))} |"
         for mutant, tests in red.items()
     ]
     return "\n".join(["| guard | taken out of | tests that turn red |", "|---|---|---|", *rows, ""])
+
+
+def _names(tests: Sequence[str]) -> list[str]:
+    """Each test once, whatever its parameters."""
+    return list(dict.fromkeys(test.partition("[")[0] for test in tests))
 
 
 def _red_tests(mutant: Mutant, home: Path) -> list[str]:
