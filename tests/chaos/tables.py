@@ -32,7 +32,11 @@ def _of_statements(reports: Sequence[Report]) -> Iterator[str]:
     yield "|---:|---:|---:|---:|---:|---:|---:|"
     kinds: Counter[str] = Counter()
     statements: set[str] = set()
+    met: set[str] = set()
+    never: set[str] = set()
     for r in reports:
+        met |= {f"{point}: {kind}" for point, came in r["coverage"].items() for kind in came}
+        never |= set(r["never"])
         kinds.update(r["kinds"])
         statements |= r["coverage"].keys()
         yield (
@@ -47,6 +51,11 @@ def _of_statements(reports: Sequence[Report]) -> Iterator[str]:
     yield "|---|---:|"
     for kind, count in kinds.items():
         yield f"| {kind.lower().replace('_', ' ')} | {count:,} |"
+    yield ""
+    yield f"{len(met):,} pairs of statement and kind came, {len(never - met):,} never did."
+    for r in reports:
+        yield f"Seed {r['seed']}, seconds from the first call that met a fault to the end of the"
+        yield f"operation: {r['recovery_s']}"
 
 
 def _of_processes(reports: Sequence[Report]) -> Iterator[str]:
