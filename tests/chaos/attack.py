@@ -218,7 +218,7 @@ class Attacker:
         if role is Role.CONNECT:
             return _persistently(self.system.connect.start)
         if role is Role.SCHEDULER:
-            return self._start_scheduler
+            return _persistently(self._start_scheduler)
         return None
 
     def _start_scheduler(self) -> None:
@@ -228,7 +228,7 @@ class Attacker:
                 worker.kill()
         folder = self.system.stack.layout.home / Part.AIRFLOW
         main = next(
-            p for p in self.system.stack.members(Part.AIRFLOW) if "standalone" in p.cmdline()
+            p for p in self.system.stack.members(Part.AIRFLOW) if "standalone" in arguments(p)
         )
         with (self.system.home / "scheduler.log").open("ab") as log:
             subprocess.Popen(
@@ -252,13 +252,13 @@ _WAITING = """
 
 
 def _persistently(start: Callable[[], object]) -> Callable[[], None]:
-    """Start it as often as it takes: it may be killed again while it starts."""
+    """Start it as often as it takes: it, or who starts it, may be killed again meanwhile."""
 
     def try_on() -> None:
         for tries_left in reversed(range(STARTS_MAX)):
             try:
                 start()
-            except (StackError, AssertionError):
+            except (StackError, AssertionError, psutil.NoSuchProcess):
                 if not tries_left:
                     raise
                 time.sleep(1)

@@ -6,7 +6,6 @@ import platform
 import random
 import signal
 import statistics
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -32,7 +31,15 @@ from tests.chaos.attack import (
 )
 from tests.chaos.checker import Findings, check, check_so_far
 from tests.chaos.production import Produced, Production
-from tests.chaos.system import FIRST_PARTITIONS, PIPELINE, TALLY, TOPIC, System, running
+from tests.chaos.system import (
+    FIRST_PARTITIONS,
+    PIPELINE,
+    TALLY,
+    TOPIC,
+    Companion,
+    System,
+    running,
+)
 
 PARTITIONS_MAX: Final = 8
 CALM_S: Final = 600
@@ -119,21 +126,6 @@ class Report:
     """Counts, at the end."""
     problems: list[str] = field(default_factory=list)
     """Whatever is not as it must be; empty when the campaign has passed."""
-
-
-class Companion(threading.Thread):
-    """Goes on beside the campaign until it is stopped."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name=name, daemon=True)
-        self._stopping = threading.Event()
-
-    def stop(self) -> bool:
-        """Return when it has ended; False when it had ended by itself, for an error."""
-        lived = self.is_alive()
-        self._stopping.set()
-        self.join()
-        return lived
 
 
 class Watch(Companion):
@@ -447,11 +439,8 @@ def _end_runs(runs: AirflowRuns, report: Report) -> None:
 def _end_lanes(system: System, report: Report) -> None:
     """Let the commands end, and go on with the replays that are still open."""
     for name, lane in system.lanes.items():
-        if not lane.is_alive():
+        if not lane.stop(CALM_S):
             report.problems.append(f"nobody called tally {name} any more: the thread had ended")
-        lane.stop()
-    for name, lane in system.lanes.items():
-        lane.join(CALM_S)
         if lane.is_alive():
             report.problems.append(f"a tally {name} has not ended after {CALM_S} s")
         report.exits[name] = {str(code): n for code, n in sorted(lane.exits.items())}

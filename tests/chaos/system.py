@@ -62,7 +62,26 @@ max_records_per_partition = 20000
 """
 
 
-class Lane(threading.Thread):
+class Companion(threading.Thread):
+    """Goes on beside the campaign until it is stopped."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._stopping = threading.Event()
+
+    def stop(self, patience_s: float | None = None) -> bool:
+        """Let it come to its end, and wait so long for that.
+
+        Returns:
+            Whether it had lived so far; False when it had ended by itself, for an error.
+        """
+        lived = self.is_alive()
+        self._stopping.set()
+        self.join(patience_s)
+        return lived
+
+
+class Lane(Companion):
     """Starts a command again and again, each in a process of its own that may be killed.
 
     Args:
@@ -79,9 +98,8 @@ class Lane(threading.Thread):
         environment: Callable[[], dict[str, str]],
         log: Path,
     ) -> None:
-        super().__init__(name=name, daemon=True)
+        super().__init__(name)
         self._command, self._environment, self._log = command, environment, log
-        self._stopping = threading.Event()
         self.process: subprocess.Popen[bytes] | None = None
         self.exits: Counter[int] = Counter()
 
@@ -103,10 +121,6 @@ class Lane(threading.Thread):
                     start_new_session=True,
                 )
                 self.exits[self.process.wait()] += 1
-
-    def stop(self) -> None:
-        """Let the command that runs come to its end, and start no other."""
-        self._stopping.set()
 
 
 class Connect:
@@ -245,7 +259,7 @@ class System:
     def close(self) -> None:
         """End everything that was started."""
         for lane in self.lanes.values():
-            lane.stop()
+            lane.stop(0)
             if lane.process is not None and lane.process.poll() is None:
                 lane.process.kill()
         self.connect.close()
