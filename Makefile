@@ -31,7 +31,7 @@ setup:
 	@$(PYTHON) requirements/bootstrap.py
 
 demo: setup
-	@trap : INT; $(VENV)/tally demo $(if $(ONCE),--once) || [ $$? -eq 130 ]
+	@exec $(VENV)/tally demo $(if $(ONCE),--once)
 
 # Each worker has servers of its own, and waits for them now and then: three keep two cores busy.
 # A file's tests stay together; the quick ones of tests/unit come last and fill what is left.

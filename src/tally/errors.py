@@ -32,7 +32,7 @@
     │   ├── PackageMissingError
     │   ├── SparkConnectionError
     │   └── StackError
-    └── FencedError             exit 5: somebody newer owns this batch; this attempt must stop
+    └── FencedError             exit 5: somebody else was first; this attempt must stop
         └── OvertakenError
 
 Each carries what was tried, what went wrong and the command to run next; ``docs/runbook.md`` has

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tally.errors import ReplayRefusedError
 from tally.kafka import Kafka
 from tally.ledger import tiles
+from tally.ledger.batches import find_batch
 from tally.model import KafkaSnapshot, KnownTopic, OffsetRange, TopicPartition
 from tally.mysql import Transaction
 from tally.replay_request import (
@@ -64,6 +65,7 @@ def resolve(tx: Transaction, kafka: Kafka, facts: Facts, request: Request) -> Re
 
     Raises:
         ReplayRefusedError: It names something that the ledger does not know, or no range at all.
+        UnknownBatchError: The ledger has no batch of that id.
         RetryableError: Kafka or MySQL did not answer.
     """
     match request:
@@ -75,6 +77,7 @@ def resolve(tx: Transaction, kafka: Kafka, facts: Facts, request: Request) -> Re
             return _within_times(kafka, facts, request)
         case BatchAsked():
             found = tiles.ranges_of_batch(tx, facts.pipeline.name, request.batch_id)
+            find_batch(tx, request.batch_id)
             nothing = f"batch {request.batch_id} has counted nothing of the topics as they are"
             return found, [] if found else [nothing]
         case MinutesAsked():

@@ -14,6 +14,7 @@ from tally.errors import (
     OvertakenError,
     RecordsMissingError,
     ReplayRefusedError,
+    UnknownBatchError,
 )
 from tally.ledger.batches import abandon
 from tally.minute import Ran
@@ -342,7 +343,8 @@ def test_ranges_are_found_by_batch_minute_and_record_time(
     assert "nothing that was counted is as late" in nothing.notes[0]
     replay(world, spark, BoundsAsked())
     assert widened(preview(world, BatchAsked(batch_id=first))) == ["[0, 5)"]
-    assert preview(world, BatchAsked(batch_id=987654321)).plan.batches == ()
+    with pytest.raises(UnknownBatchError, match="no batch 987654321"):
+        preview(world, BatchAsked(batch_id=987654321))
 
 
 def test_accepted_losses_that_came_back_can_be_counted(world: World, spark: "SparkSession") -> None:

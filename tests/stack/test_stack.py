@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,17 @@ def test_a_killed_mysql_comes_back_with_its_data(running: Stack) -> None:
         assert cursor.fetchall() == ((42,),)
         cursor.execute("drop table kept")
     assert status(running, Part.KAFKA).pid == kafka
+
+
+def test_servers_that_somebody_stops_have_not_crashed(running: Stack) -> None:
+    """Whoever looks while they are going down waits, and is told that they were stopped."""
+    with ThreadPoolExecutor(1) as pool:
+        stopping = pool.submit(running.down, SERVERS)
+        running.watch(SERVERS)
+        assert sorted(stopping.result(60)) == sorted(SERVERS)
+    assert sorted(running.stopped(SERVERS)) == sorted(SERVERS)
+    running.up(SERVERS)
+    assert running.stopped(SERVERS) == []
 
 
 def test_a_killed_kafka_comes_back_with_its_topics(running: Stack) -> None:

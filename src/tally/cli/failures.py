@@ -8,7 +8,7 @@ code  meaning
 2     the request or the configuration is wrong; nothing was changed
 3     something did not answer in time; the same call may succeed
 4     a person must decide or repair something
-5     somebody newer owns the batch; this attempt changed nothing
+5     somebody else was first: a newer attempt owns the batch, or it has ended; nothing changed
 70    a bug in Tally; the traceback is on stderr
 130   Ctrl-C, or a question was answered with no
 141   the reader of stdout went away, as head does

@@ -121,7 +121,7 @@ class TallyGroup(click.Group):
     cls=TallyGroup,
     context_settings=CONTEXT,
     epilog="Exit codes: 0 done, 1 a check found something, 2 usage, 3 try again, 4 a person must "
-    "decide, 5 somebody newer owns the batch, 70 a bug in Tally, 130 cancelled.",
+    "decide, 5 somebody else was first, 70 a bug in Tally, 130 cancelled.",
 )
 @click.option(
     "--config",

@@ -20,6 +20,7 @@ from tally.migrations import migrate
 from tally.model import describe_ranges
 from tally.mysql import transaction
 from tally.settings import Pipeline, Settings, load_settings
+from tally.stack.lock import held_alone
 from tally.stack.server import Part
 from tally.stack.stack import Stack
 
@@ -54,11 +55,13 @@ def run(project: Path, *, once: bool) -> int:
         The exit code: 0, or 1 when the audit or the producer's own count disagrees.
 
     Raises:
-        StackError: A server crashed, or no minute was committed in ten minutes.
-        KeyboardInterrupt: Ctrl-C or SIGTERM; the stack is down by then.
+        StackError: A demonstration runs already, a server crashed or was stopped, or no minute was
+            committed in ten minutes.
+        KeyboardInterrupt: Ctrl-C or SIGTERM before it has shown all; the stack is down by then.
     """
     stack = Stack(project=project, announce=_say)
-    with stack.foreground() as parts:
+    alone = held_alone(stack.layout.home / "demo.lock", "a demonstration")
+    with alone, stack.foreground() as parts:
         settings = load_settings(project / "tally.toml")
         pipeline = settings.pipeline(PIPELINE)
         migrate(settings)
@@ -90,8 +93,11 @@ def _show(stack: Stack, settings: Settings, pipeline: Pipeline, *, once: bool) -
             return _conclude(settings, pipeline, traffic, before)
         _conclude(settings, pipeline, traffic, before)
         _say("it goes on until Ctrl-C")
-        for _ in commits:
-            pass
+        try:
+            for _ in commits:
+                pass
+        except KeyboardInterrupt:
+            return EXIT_OK
     raise AssertionError("unreachable: commits are shown until somebody interrupts")
 
 
@@ -100,15 +106,15 @@ def _commits(stack: Stack, settings: Settings, *, patience_s: float) -> Iterator
     commits = Commits(settings, PIPELINE)
     deadline = time.monotonic() + patience_s
     while True:
+        if stopped := stack.stopped():
+            raise StackError(
+                f"another command has stopped {', '.join(stopped)}: the demonstration is over",
+                next_step="make demo starts it again, with the data it had",
+            )
         for batch in commits.new():
             deadline = time.monotonic() + patience_s
             _say(commit_line(batch, _segments(settings, batch)))
             yield batch
-        if crashed := [s for s in stack.status() if s.state == "crashed"]:
-            raise StackError(
-                f"{crashed[0].part} crashed; the end of {crashed[0].log}:\n"
-                + "\n".join(crashed[0].log_tail)
-            )
         if time.monotonic() > deadline:
             raise StackError(
                 f"nothing was committed in {patience_s:.0f} s",

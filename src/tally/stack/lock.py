@@ -13,6 +13,27 @@ TIMEOUT_S = 900.0
 
 
 @contextmanager
+def held_alone(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock ``path``, or say at once that another process has it.
+
+    Raises:
+        StackError: ``what`` runs already.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise StackError(
+            f"{what} runs already in this checkout", next_step="end that one first, with Ctrl-C"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
 def held(path: Path, announce: Callable[[str], None]) -> Iterator[None]:
     """Hold the lock ``path``; wait for it, and say so, if another process has it.
 

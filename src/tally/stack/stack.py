@@ -134,14 +134,24 @@ class Stack:
         Raises:
             StackError: One crashed; its last log lines are in the message.
         """
-        while True:
-            states = [status for status in self.status() if status.part in parts]
-            for status in states:
-                if status.state is PartState.CRASHED:
-                    raise self._crash(status.part, "crashed")
-            if all(status.state is PartState.STOPPED for status in states):
-                return
+        while len(self.stopped(parts)) < len(parts):
             time.sleep(WATCH_S)
+
+    def stopped(self, parts: Sequence[Part] = ALL_PARTS) -> list[Part]:
+        """Those of the ``parts`` that somebody has stopped; who is about it is waited for.
+
+        Raises:
+            StackError: One crashed; its last log lines are in the message.
+        """
+        if self._in_state(PartState.CRASHED, parts):
+            with held(self.layout.lock, self._announce):
+                crashed = self._in_state(PartState.CRASHED, parts)
+            if crashed:
+                raise self._crash(crashed[0], "crashed")
+        return self._in_state(PartState.STOPPED, parts)
+
+    def _in_state(self, state: PartState, parts: Sequence[Part]) -> list[Part]:
+        return [s.part for s in self.status() if s.part in parts and s.state is state]
 
     @contextmanager
     def foreground(self, parts: Sequence[Part] = ALL_PARTS) -> Iterator[list[PartStatus]]:

@@ -18,4 +18,4 @@ def test_the_reference_has_every_command_and_the_exit_codes() -> None:
     page = render()
     for path in walk():
         assert f"### {' '.join(path)}\n" in page
-    assert "| 5 | somebody newer owns the batch; this attempt changed nothing |" in page
+    assert "| 5 | somebody else was first: " in page
