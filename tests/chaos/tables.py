@@ -20,9 +20,9 @@ Report = dict[str, Any]
 def main(paths: Sequence[str]) -> list[str]:
     """Print them; returns all problems and mismatches."""
     reports = [json.loads(Path(path).read_text(encoding="utf-8")) for path in paths]
-    print("\n".join(_of_statements([r[COMMIT_PATH] for r in reports if COMMIT_PATH in r])))
-    print()
-    print("\n".join(_of_processes([r[PROCESSES] for r in reports if PROCESSES in r])))
+    for name, tables in ((COMMIT_PATH, _of_statements), (PROCESSES, _of_processes)):
+        if of_name := [report[name] for report in reports if name in report]:
+            print("\n".join(tables(of_name)), end="\n\n")
     parts = [part for report in reports for part in report.values()]
     return [found for part in parts for found in [*part["problems"], *part.get("mismatches", [])]]
 
