@@ -14,7 +14,7 @@ from typing import Self
 
 from tally import clock
 from tally.demo.lines import Line, LineMaker
-from tally.errors import KafkaUnavailableError
+from tally.errors import KafkaUnavailableError, StackError
 from tally.kafka import LineWriter
 from tally.model import TopicPartition
 from tally.settings import KafkaSettings
@@ -67,7 +67,10 @@ class Traffic:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        if isinstance(error, StackError):
+            self._stopping.set()  # the broker is gone, too: nobody answers any more
+        else:
+            self.close()
 
     def close(self) -> None:
         """Write no more; return when the broker has answered for every line."""
