@@ -6,8 +6,8 @@ Rows are read through connections of the test's own, never through Tally's code.
 import json
 import logging
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -176,6 +176,18 @@ class World:
         """A connection as MySQL's root."""
         password = self.stack.credentials().mysql_root
         return self.connect(user="root", password=password, **options)
+
+    @contextmanager
+    def global_variable(self, name: str, value: str | int) -> Iterator[None]:
+        """Set a variable of the server's for everybody who logs in, as an administrator does."""
+        with closing(self.connect_as_root()) as root, root.cursor() as cursor:
+            cursor.execute(f"select @@global.{name} as was")
+            (row,) = cursor.fetchall()
+            cursor.execute(f"set global {name} = %s", (value,))
+            try:
+                yield
+            finally:
+                cursor.execute(f"set global {name} = %s", (row["was"],))
 
     # --- what a test looks at
 

@@ -76,10 +76,10 @@ def resolve(tx: Transaction, kafka: Kafka, facts: Facts, request: Request) -> Re
         case TimesAsked():
             return _within_times(kafka, facts, request)
         case BatchAsked():
-            found = tiles.ranges_of_batch(tx, facts.pipeline.name, request.batch_id)
+            if found := tiles.ranges_of_batch(tx, facts.pipeline.name, request.batch_id):
+                return found, []
             find_batch(tx, request.batch_id)
-            nothing = f"batch {request.batch_id} has counted nothing of the topics as they are"
-            return found, [] if found else [nothing]
+            return [], [f"batch {request.batch_id} has counted nothing of the topics as they are"]
         case MinutesAsked():
             found = tiles.ranges_of_minutes(tx, facts.pipeline.name, request.first, request.last)
             return found, [] if found else ["no live segment has counted lines for it"]

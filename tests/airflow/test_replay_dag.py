@@ -142,17 +142,26 @@ def test_each_batch_is_a_task_with_a_name(counted: World, run_dag: RunDag) -> No
 
 
 @pytest.mark.parametrize(
-    ("conf", "said"),
+    ("conf", "code", "said"),
     [
-        ({"dry_run": False}, "needs a reason"),
-        ({"what": "offsets"}, "neither from_offset nor until_offset"),
-        ({"what": "offsets", "from_offset": 2, "until_offset": 9}, "counted up to 3 so far"),
-        ({"topic": "other"}, "has not counted the topic other"),
-        ({"what": "batch", "batch_id": 987654321}, "the ledger has no batch 987654321"),
+        ({"dry_run": False}, "replay-refused", "needs a reason"),
+        ({"what": "offsets"}, "replay-refused", "neither from_offset nor until_offset"),
+        (
+            {"what": "offsets", "from_offset": 2, "until_offset": 9},
+            "replay-refused",
+            "counted up to 3 so far",
+        ),
+        ({"topic": "other"}, "replay-refused", "has not counted the topic other"),
+        (
+            {"what": "batch", "batch_id": 987654321},
+            "batch-unknown",
+            "the ledger has no batch 987654321",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_red_in_the_first_task(
     conf: dict[str, Any],
+    code: str,
     said: str,
     counted: World,
     run_dag: RunDag,
@@ -165,7 +174,7 @@ def test_what_cannot_be_done_is_red_in_the_first_task(
     assert run.tries("preview") == 1
     assert replays(counted) == []
     (sentence,) = [line for line in caplog.messages if said in line and "\n" not in line]
-    assert sentence.startswith(("[replay-refused] ", "[batch-unknown] "))
+    assert sentence.startswith(f"[{code}] ")
     assert " Next: " in sentence
 
 

@@ -12,7 +12,6 @@ from tally.migrations import migrate
 from tally.mysql import Transaction
 from tally.recount import Recount, recount
 from tests.cli.conftest import LINE, Call, commit
-from tests.minute.test_server_moods import at_most_two_rows
 from tests.world import World
 
 if TYPE_CHECKING:
@@ -326,7 +325,7 @@ def test_a_servers_limit_of_rows_hides_nothing_from_counting_again(
     for _ in range(3):
         world.produce(lines)
         assert world.minute(spark) is not None
-    with at_most_two_rows(world):
+    with world.global_variable("sql_select_limit", 2):
         counted, _ = again(world, spark)
         assert (counted.segments, counted.records, counted.findings) == (3, 12, ())
         world.execute(f"update `{world.name}` set log_count = log_count + 1")

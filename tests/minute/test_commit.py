@@ -412,15 +412,11 @@ def test_a_dead_letter_larger_than_a_packet_is_refused_whole(world: World) -> No
         for letter in found.dead_letters
     ]
     found = replace(found, dead_letters=huge)
-    with closing(world.connect_as_root()) as root, root.cursor() as cursor:
-        cursor.execute("select @@global.max_allowed_packet as packet")
-        packet = cursor.fetchone()["packet"]
-        cursor.execute("set global max_allowed_packet = 1048576")
-        try:
-            with pytest.raises((StatementError, MySQLUnavailableError)):
-                commit(world, batch, found)
-        finally:
-            cursor.execute("set global max_allowed_packet = %s", (packet,))
+    with (
+        world.global_variable("max_allowed_packet", 1048576),
+        pytest.raises((StatementError, MySQLUnavailableError)),
+    ):
+        commit(world, batch, found)
     assert_untouched(world)
 
 

@@ -1,7 +1,7 @@
 """Planners, runners and people who work on one pipeline at the same time, or one after another."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -122,15 +122,8 @@ def test_records_that_expire_behind_a_read_are_counted(
     """What was read whole may be gone from Kafka by the commit; no plan takes the batch away."""
     world.produce([ERROR] * 5)
     batch_id = planned_id(world.plan())
-    check = minute.check_still_served
     plans: list[Planned] = []
-
-    def expire_first(*arguments: object) -> None:
-        world.delete_records(0, 4)
-        plans.append(world.plan())
-        check(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(minute, "check_still_served", expire_first)
+    expire_behind_the_read(world, monkeypatch, 4, lambda: plans.append(world.plan()))
     assert world.run(batch_id, spark).committed
     assert plans[0].resumed
     assert plans[0].blocks == ()
@@ -144,7 +137,7 @@ def test_sparse_records_that_expire_behind_a_read_are_not_believed(
     """Offsets may be missing, so nothing proves that what is gone by now was read."""
     world.configure(offsets="sparse")
     world.produce([ERROR] * 5)
-    expire_behind_the_read(world, monkeypatch, before=4)
+    expire_behind_the_read(world, monkeypatch, 4)
     with pytest.raises(DataLossError, match="first offset is now 4"):
         world.minute(spark)
     assert world.counts() == {}
@@ -160,18 +153,24 @@ def test_a_hole_whose_records_expire_behind_a_read_is_not_believed(
         world.minute(spark)
     world.plan()
     accept(world)
-    expire_behind_the_read(world, monkeypatch, before=4)
+    expire_behind_the_read(world, monkeypatch, 4)
     with pytest.raises(DataLossError, match="first offset is now 4"):
         world.minute(spark)
     assert world.counts() == {}
 
 
-def expire_behind_the_read(world: World, monkeypatch: pytest.MonkeyPatch, *, before: int) -> None:
+def expire_behind_the_read(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    before: int,
+    then: Callable[[], None] = lambda: None,
+) -> None:
     """Retention passes by when a run has read everything and has not asked Kafka again yet."""
     check = minute.check_still_served
 
     def expire_first(*arguments: object) -> None:
         world.delete_records(0, before)
+        then()
         check(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(minute, "check_still_served", expire_first)

@@ -79,15 +79,9 @@ def test_a_connection_that_is_cut_inside_the_transaction_is_not_replaced(
     assert world.audit().holds
 
 
-@contextmanager
-def of_the_server(world: World) -> Iterator[None]:
+def of_the_server(world: World) -> AbstractContextManager[None]:
     """Autocommit as a careless administrator leaves it, for everybody who logs in."""
-    with closing(world.connect_as_root()) as root, root.cursor() as cursor:
-        cursor.execute("set global init_connect = 'set autocommit = 1'")
-        try:
-            yield
-        finally:
-            cursor.execute("set global init_connect = ''")
+    return world.global_variable("init_connect", "set autocommit = 1")
 
 
 @contextmanager
@@ -140,23 +134,12 @@ def test_affected_rows_may_mean_changed_or_matched(
     assert world.offsets()[0] == (0, 3)
 
 
-@contextmanager
-def at_most_two_rows(world: World) -> Iterator[None]:
-    """A limit on what a query gives, as an administrator sets it against careless clients."""
-    with closing(world.connect_as_root()) as root, root.cursor() as cursor:
-        cursor.execute("set global sql_select_limit = 2")
-        try:
-            yield
-        finally:
-            cursor.execute("set global sql_select_limit = default")
-
-
 def test_a_servers_limit_of_rows_hides_nothing_from_the_audit(world: World) -> None:
     """What does not add up is in the last of more rows than the server gives by itself."""
     for _ in range(2):
         batch = claimed(world, planned(world))
         assert commit(world, batch, result(batch))
-    with at_most_two_rows(world):
+    with world.global_variable("sql_select_limit", 2):
         assert world.audit().holds
         world.execute(
             "update partition_offset o join topic_incarnation i using (incarnation_id)"

@@ -279,7 +279,7 @@ class PipelineUnderTest:
     def _do_plan(self, _: op.Plan) -> None:
         planned = minute.plan_batch(self.settings, self.name)
         if planned.batch is not None:
-            self._must_be_so("select 1 from batch where batch_id = %s", planned.batch.batch_id)
+            self._must_be_so(_IS_THERE, planned.batch.batch_id)
 
     def _do_run_minute(self, _: op.RunMinute) -> None:
         if (batch := self._choose_batch(0, state="planned", kind="ingest")) is not None:
@@ -477,7 +477,7 @@ class PipelineUnderTest:
             later = replay.replan_batch(self.settings, batch["batch_id"])
             self._must_be_so(_IS_ABANDONED, batch["batch_id"])
             for batch_id in later:
-                self._must_be_so("select 1 from batch where batch_id = %s", batch_id)
+                self._must_be_so(_IS_THERE, batch_id)
 
     def _do_cancel(self, what: op.Cancel) -> None:
         if (found := self._choose_replay(what.replay)) is not None:
@@ -714,6 +714,7 @@ _SEGMENTS_OF_BATCH = """
     where s.batch_id = %s order by s.partition_id, s.from_offset
 """
 
+_IS_THERE = "select 1 from batch where batch_id = %s"
 _IS_ABANDONED = "select 1 from batch where batch_id = %s and state = 'abandoned'"
 _IS_COMMITTED = "select 1 from batch where batch_id = %s and state = 'committed'"
 

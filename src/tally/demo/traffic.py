@@ -68,7 +68,7 @@ class Traffic:
         trace: TracebackType | None,
     ) -> None:
         if isinstance(error, StackError):
-            self._stopping.set()  # the broker is gone, too: nobody answers any more
+            self._stopping.set()  # a stack that has ended has no broker that answers
         else:
             self.close()
 

@@ -1,7 +1,7 @@
 """One process at a time, told by a lock file that dies with whoever holds it."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -19,18 +19,13 @@ def held_alone(path: Path, what: str) -> Iterator[None]:
     Raises:
         StackError: ``what`` runs already.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
+    taken = _take(path, 0)
+    if taken is None:
         raise StackError(
             f"{what} runs already in this checkout", next_step="end that one first, with Ctrl-C"
-        ) from error
-    try:
+        )
+    with taken:
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager
@@ -40,20 +35,23 @@ def held(path: Path, announce: Callable[[str], None]) -> Iterator[None]:
     Raises:
         StackError: It was not to be had in time.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
+    taken = _take(path, 0)
+    if taken is None:
         announce("another process works on this stack: waiting for it")
-        try:
-            lock.acquire(timeout=TIMEOUT_S)
-        except Timeout as error:
-            raise StackError(
-                f"{path} was held for {TIMEOUT_S:.0f} s by another process",
-                next_step="see which tally still runs",
-            ) from error
-    try:
+        taken = _take(path, TIMEOUT_S)
+    if taken is None:
+        raise StackError(
+            f"{path} was held for {TIMEOUT_S:.0f} s by another process",
+            next_step="see which tally still runs",
+        )
+    with taken:
         yield
-    finally:
-        lock.release()
+
+
+def _take(path: Path, timeout_s: float) -> AbstractContextManager[object] | None:
+    """The lock, to be given back by leaving it; None when another process keeps it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return FileLock(path).acquire(timeout=timeout_s)
+    except Timeout:
+        return None

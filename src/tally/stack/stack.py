@@ -143,15 +143,17 @@ class Stack:
         Raises:
             StackError: One crashed; its last log lines are in the message.
         """
-        if self._in_state(PartState.CRASHED, parts):
+        states = self._states(parts)
+        if PartState.CRASHED in states.values():
             with held(self.layout.lock, self._announce):
-                crashed = self._in_state(PartState.CRASHED, parts)
-            if crashed:
-                raise self._crash(crashed[0], "crashed")
-        return self._in_state(PartState.STOPPED, parts)
+                states = self._states(parts)
+        for part, state in states.items():
+            if state is PartState.CRASHED:
+                raise self._crash(part, "crashed")
+        return [part for part, state in states.items() if state is PartState.STOPPED]
 
-    def _in_state(self, state: PartState, parts: Sequence[Part]) -> list[Part]:
-        return [s.part for s in self.status() if s.part in parts and s.state is state]
+    def _states(self, parts: Sequence[Part]) -> dict[Part, PartState]:
+        return {status.part: status.state for status in self.status() if status.part in parts}
 
     @contextmanager
     def foreground(self, parts: Sequence[Part] = ALL_PARTS) -> Iterator[list[PartStatus]]:
