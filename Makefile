@@ -59,14 +59,14 @@ format: setup
 # Tests hold each of these files equal to what is printed here.
 docs: setup picture
 	$(RUN) tally.cli.reference > docs/cli.md
-	$(RUN) tally.reference > docs/configuration.md
+	$(RUN) tally.config.reference > docs/configuration.md
 
 # The standard library is enough for these two.
 picture:
 	$(PYTHON) docs/picture.py > docs/way-of-a-minute.svg
 
 compose-secrets:
-	@PYTHONPATH=src $(PYTHON) -m tally.compose_secrets
+	@PYTHONPATH=local/src $(PYTHON) -m tally_local.compose_secrets
 
 # For every Python from 3.11 on; without the address of any index.
 COMPILE = UV_CUSTOM_COMPILE_COMMAND='make lock' $(VENV)/uv pip compile --quiet --universal \
@@ -82,7 +82,7 @@ lock: setup
 clean:
 	@if [ -x $(VENV)/python ]; then \
 		for home in .tally .tally/*/stack.toml; do \
-			$(RUN) tally.stack down --home "$${home%/stack.toml}" || exit 1; \
+			$(RUN) tally_local.stack down --home "$${home%/stack.toml}" || exit 1; \
 		done; \
 	fi
 	rm -rf .tally .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -5,7 +5,7 @@ Usage: ``.tally/venv/bin/python -m benchmarks.job_start [--rounds 3]``
 Compares flags of the driver's JVM, in turns within one run, on a stack of its own:
 
 - ``plain``: no flags,
-- ``quick``: the flags that small batches get (tally.spark.QUICK_START),
+- ``quick``: the flags that small batches get (tally.spark.session.QUICK_START),
 - ``quick+cds``: these and an archive of loaded classes, made before the first round.
 """
 
@@ -17,9 +17,9 @@ import time
 from tempfile import TemporaryDirectory
 
 from benchmarks.servers import PARTITIONS, Bench, bench, say
-from tally.kafka import LineWriter
+from tally.kafka.client import LineWriter
 from tally.model import TopicPartition
-from tally.spark import QUICK_START
+from tally.spark.session import QUICK_START
 
 PIPELINE = "start"
 LINES = 1_000

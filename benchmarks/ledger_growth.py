@@ -14,10 +14,10 @@ from datetime import datetime, timedelta
 
 from benchmarks.servers import Bench, bench, say
 from tally import __version__
-from tally.audit import audit_ledger
+from tally.config.settings import Settings
+from tally.deliveries.transactional import Result, commit_batch
 from tally.ledger import batches
 from tally.ledger.batches import Requester
-from tally.ledger.commits import Result, commit_batch
 from tally.ledger.folding import fold_partition, foldable_partitions, forget_history
 from tally.ledger.positions import insert_incarnation, lock_pipeline
 from tally.model import (
@@ -27,8 +27,8 @@ from tally.model import (
     SegmentTotals,
     TopicPartition,
 )
-from tally.mysql import Transaction, run_transaction, transaction
-from tally.settings import Settings
+from tally.mysql.transactions import Transaction, run_transaction, transaction
+from tally.pipeline.audit import audit_ledger
 
 PIPELINE = "growth"
 MINUTES_A_MONTH = 43_200

@@ -13,8 +13,8 @@ import time
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from tally.line_columns import parse_line
-from tally.line_format import CATALOGUE, LineFormat
+from tally.lines.format import CATALOGUE, LineFormat
+from tally.spark.line_columns import parse_line
 
 
 def main() -> None:

@@ -20,9 +20,9 @@ import psutil
 from confluent_kafka import Producer
 
 from benchmarks.servers import PARTITIONS, Bench, bench, say
-from tally.audit import audit_ledger
-from tally.mysql import transaction
-from tally.settings import Settings
+from tally.config.settings import Settings
+from tally.mysql.transactions import transaction
+from tally.pipeline.audit import audit_ledger
 
 PIPELINE = "minutes"
 CHUNK = 10_000

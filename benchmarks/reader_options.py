@@ -16,9 +16,9 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from benchmarks.servers import PARTITIONS, Bench, bench, say
-from tally.counting import count_ranges
 from tally.model import OffsetRange, TopicPartition
-from tally.spark import spark_session
+from tally.spark.counting import count_ranges
+from tally.spark.session import spark_session
 
 PIPELINE = "reader_options"
 LINE = b"2026-11-20 14:05:08 INFO 10.0.0.7 GET /cart/items/4711 200 1532 bytes in 12 ms"

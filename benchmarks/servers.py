@@ -9,13 +9,13 @@ from tempfile import TemporaryDirectory
 
 from tests.spark_submit import job, spark_environment
 
-from tally.kafka import Kafka
-from tally.migrations import migrate
-from tally.minute import plan_batch
-from tally.mysql import transaction
-from tally.settings import Settings, load_settings
-from tally.stack.server import Part
-from tally.stack.stack import Stack
+from tally.config.settings import Settings, load_settings
+from tally.kafka.client import Kafka
+from tally.mysql.migrations import migrate
+from tally.mysql.transactions import transaction
+from tally.pipeline.minute import plan_batch
+from tally_local.stack.server import Part
+from tally_local.stack.stack import Stack
 
 PROJECT = Path(__file__).parents[1]
 PARTITIONS = 4

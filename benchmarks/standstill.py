@@ -15,13 +15,13 @@ from contextlib import nullcontext
 from pyspark.sql import SparkSession
 
 from benchmarks.servers import PARTITIONS, bench, say
-from tally.audit import audit_ledger
-from tally.demo.traffic import Traffic
+from tally.config.settings import Settings
 from tally.ledger import positions, results
-from tally.minute import plan_batch, run_batch
-from tally.mysql import transaction
-from tally.settings import Settings
-from tally.spark import spark_session
+from tally.mysql.transactions import transaction
+from tally.pipeline.audit import audit_ledger
+from tally.pipeline.minute import plan_batch, run_batch
+from tally.spark.session import spark_session
+from tally_local.demo.traffic import Traffic
 
 LINES_PER_SECOND = 2_000
 PIPELINE = "standstill"

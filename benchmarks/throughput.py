@@ -31,9 +31,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from benchmarks.servers import PARTITIONS, Bench, bench, say
 from tally.ledger import results
-from tally.minute import run_batch
-from tally.mysql import transaction
-from tally.spark import reader_options, spark_session
+from tally.mysql.transactions import transaction
+from tally.pipeline.minute import run_batch
+from tally.spark.session import reader_options, spark_session
 
 LINES_PER_MINUTE = 10_000
 LEVELS = ("INFO", "INFO", "INFO", "DEBUG", "WARN", "ERROR", "INFO", "INFO", "DEBUG", "INFO")

@@ -29,8 +29,9 @@ INPUTS = (
     "requirements/bootstrap.txt",
     "requirements/locked.txt",
     "pyproject.toml",
-    "src/tally/stack/ivy.xml",
-    "src/tally/stack/jars.sha256",
+    "local/pyproject.toml",
+    "local/src/tally_local/stack/ivy.xml",
+    "local/src/tally_local/stack/jars.sha256",
 )
 # uv knows the same things by other names than pip.
 UV_NAMES = {
@@ -99,15 +100,15 @@ def _set_up() -> None:
             "requirements/locked.txt",
         ]
     )
-    _say("tally itself, editable")
+    _say("tally and its local stack, editable")
     _run(
         [
             *(*uv, "install", "--quiet", "--python", python, "--no-deps", "--no-build-isolation"),
-            *("--editable", "."),
+            *("--editable", ".", "--editable", "./local"),
         ]
     )
     _say("jars and servers")
-    _run([python, "-m", "tally.stack", "install", "--project", str(PROJECT)])
+    _run([python, "-m", "tally_local.stack", "install", "--project", str(PROJECT)])
     STAMP.write_text(_digest())
     _say(f"done in {time.monotonic() - started:.0f} s")
 
@@ -116,7 +117,7 @@ def _check_java() -> None:
     """Before a gigabyte is downloaded in vain."""
     sys.path.insert(0, str(PROJECT / "src"))
     from tally.errors import StackError  # noqa: PLC0415 - needs the path above
-    from tally.stack.java import java  # noqa: PLC0415
+    from tally.spark.java import java  # noqa: PLC0415
 
     try:
         java()

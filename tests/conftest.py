@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 from filelock import FileLock, Timeout
 
-from tally.migrations import migrate
-from tally.settings import Settings
-from tally.spark import QUICK_START, spark_session
-from tally.stack.server import Part
-from tally.stack.stack import Stack
+from tally.config.settings import Settings
+from tally.mysql.migrations import migrate
+from tally.spark.session import QUICK_START, spark_session
+from tally_local.stack.server import Part
+from tally_local.stack.stack import Stack
 from tests.connect_server import ConnectServer, connect_server
 from tests.world import World, make_settings
 
@@ -75,7 +75,7 @@ def migrated(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Stack:
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     """One Spark session for all tests that need no other; it needs no server."""
-    from tally.settings import SparkSettings  # noqa: PLC0415
+    from tally.config.settings import SparkSettings  # noqa: PLC0415
 
     downloads = Stack(project=PROJECT)
     downloads.install()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tally.stack.stack import Stack
+from tally_local.stack.stack import Stack
 
 
 def _spark_home() -> Path:

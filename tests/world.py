@@ -17,14 +17,14 @@ import pymysql
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from tally.audit import Verdict, audit_ledger
-from tally.kafka import Kafka
-from tally.migrations import migrate
-from tally.minute import Planned, Ran, plan_batch, run_batch
+from tally.config.settings import Settings, load_settings
+from tally.kafka.client import Kafka
 from tally.model import TopicPartition
-from tally.mysql import Row
-from tally.settings import Settings, load_settings
-from tally.stack.stack import Stack
+from tally.mysql.migrations import migrate
+from tally.mysql.transactions import Row
+from tally.pipeline.audit import Verdict, audit_ledger
+from tally.pipeline.minute import Planned, Ran, plan_batch, run_batch
+from tally_local.stack.stack import Stack
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from types import FrameType
 
 import click
 
+from tally.config.settings import load_settings
 from tally.errors import TallyError
-from tally.replay import run_replay_batch
-from tally.settings import load_settings
-from tally.spark import spark_session
+from tally.pipeline.replay import run_replay_batch
+from tally.spark.session import spark_session
 
 log = logging.getLogger("tally.job")
 

@@ -242,7 +242,7 @@ class DeadLetter:
     offset: int
     """Its offset."""
     reason: str
-    """What is wrong with it, a :class:`tally.line_format.MalformedReason`."""
+    """What is wrong with it, a :class:`tally.lines.format.MalformedReason`."""
     value: bytes | None
     """Its first bytes; None for a record without a value."""
     value_bytes: int | None

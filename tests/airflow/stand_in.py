@@ -14,12 +14,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import patch
 
+from tally.config.settings import Settings, load_settings
+from tally.deliveries.transactional import Result, commit_batch
 from tally.ledger.batches import claim, find_batch
-from tally.ledger.commits import Result, commit_batch
 from tally.model import BatchState, SegmentTotals
-from tally.mysql import transaction
-from tally.replay import run_replay_batch
-from tally.settings import Settings, load_settings
+from tally.mysql.transactions import transaction
+from tally.pipeline.replay import run_replay_batch
 
 
 def commit(settings: Settings, batch_id: int) -> None:
@@ -53,7 +53,7 @@ def replay(settings: Settings, batch_id: int) -> None:
         if state is not BatchState.COMMITTED:
             commit(settings, number)
 
-    with patch("tally.replay.run_batch", run_batch):
+    with patch("tally.pipeline.replay.run_batch", run_batch):
         run_replay_batch(settings, batch_id, lambda: nullcontext(None))  # type: ignore[arg-type, return-value]
 
 

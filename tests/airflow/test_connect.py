@@ -9,8 +9,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tally.config.settings import SparkSettings
 from tally.errors import SparkConnectionError
-from tally.settings import SparkSettings
 from tests.airflow.count_run import Run
 from tests.connect_server import ConnectServer
 from tests.waiting import wait_until

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tally.config.settings import SparkSettings
 from tally.errors import ConfigError, SparkConnectionError
-from tally.settings import SparkSettings
 
 pytestmark = pytest.mark.airflow
 

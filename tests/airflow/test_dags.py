@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tally.airflow.timeouts import Timeouts, bounded
-from tally.errors import ConfigError
-from tally.settings import (
+from tally.config.settings import (
     KafkaSettings,
     MySQLSettings,
     PipelineSettings,
     Settings,
     load_settings,
 )
+from tally.errors import ConfigError
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
@@ -223,7 +223,7 @@ def test_plan_and_audit_give_a_statement_up_before_airflow_ends_them(
     monkeypatch.setattr("tally.airflow.connections.connected_settings", load_settings)
     monkeypatch.setattr("tally.airflow.operators.connected_settings", load_settings)
     monkeypatch.setattr("tally.airflow.work.plan", plan)
-    monkeypatch.setattr("tally.audit.audit_ledger", audit)
+    monkeypatch.setattr("tally.pipeline.audit.audit_ledger", audit)
     ti = SimpleNamespace(dag_id="error_log", run_id="r", xcom_push=lambda **_: None)
     context: Any = {"ti": ti}
     tasks = {

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tally.airflow.losses_work import open_losses, settle
+from tally.config.settings import load_settings
 from tally.errors import UsageError
-from tally.mysql import CommitUnansweredError
-from tally.settings import load_settings
+from tally.mysql.transactions import CommitUnansweredError
 from tests.airflow.dag_run import RunDag
 from tests.proxy import CommitProxy, Cut
 from tests.world import World

@@ -3,7 +3,7 @@
 import pytest
 
 from tally.ledger.decisions import accept_losses, find_losses
-from tally.mysql import transaction
+from tally.mysql.transactions import transaction
 from tests.airflow.dag_run import RunDag, use_spark
 from tests.world import World
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tally.replay import preview_replay, request_replay, run_replay_batch
-from tally.replay_request import BoundsAsked
+from tally.pipeline.replay import preview_replay, request_replay, run_replay_batch
+from tally.planning.replay_request import BoundsAsked
 from tests.airflow.dag_run import Finished, RunDag, use_spark
 from tests.world import World
 
@@ -291,8 +291,8 @@ def test_a_batch_that_was_planned_anew_by_a_driver_that_died_is_followed(
     def dies(*_: Any) -> None:
         raise OSError("the driver dies")
 
-    from tally import replay
     from tally.errors import OvertakenError
+    from tally.pipeline import replay
 
     def overtaken_once(_: Any, batch_id: int, __: Any) -> Any:
         if batch_id == ours:
@@ -322,7 +322,7 @@ def test_a_batch_that_a_person_gave_up_stays_given_up(
 ) -> None:
     """Cleared or not: its task is red and says who it was and why."""
     from tally.ledger.batches import abandon
-    from tally.mysql import transaction
+    from tally.mysql.transactions import transaction
 
     monkeypatch.setenv("STAND_IN", "exit=4")
     run_dag(f"{counted.name}_replay", REAL)

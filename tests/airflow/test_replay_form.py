@@ -7,9 +7,9 @@ import pytest
 
 from tally.airflow.replay_fields import form
 from tally.airflow.replay_form import read_form, read_ranges, read_reason, write_range
+from tally.config.settings import Pipeline, PipelineSettings, Settings
 from tally.errors import ReplayRefusedError
-from tally.replay_request import BatchAsked, BoundsAsked, MinutesAsked, TimesAsked
-from tally.settings import Pipeline, PipelineSettings, Settings
+from tally.planning.replay_request import BatchAsked, BoundsAsked, MinutesAsked, TimesAsked
 
 pytestmark = pytest.mark.airflow
 

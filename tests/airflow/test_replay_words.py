@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from tally.airflow import replay_work
+from tally.config.settings import PipelineSettings, Settings
 from tally.model import OffsetRange, TopicPartition
-from tally.replay import Preview
-from tally.replay_planning import Piece, ReplayPlan
-from tally.replay_request import BoundsAsked
-from tally.settings import PipelineSettings, Settings
+from tally.pipeline.replay import Preview
+from tally.planning.replay import Piece, ReplayPlan
+from tally.planning.replay_request import BoundsAsked
 
 pytestmark = pytest.mark.airflow
 

@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tally.settings import KafkaSettings, MySQLSettings, Settings, SparkSettings, load_settings
+from tally.config.settings import (
+    KafkaSettings,
+    MySQLSettings,
+    Settings,
+    SparkSettings,
+    load_settings,
+)
 
 pytestmark = pytest.mark.airflow
 
@@ -96,7 +102,7 @@ def test_sensitive_spark_configuration_is_not_on_the_command_line() -> None:
 def test_the_jvm_flags_yield_to_the_configuration() -> None:
     """Small batches start quickly; whoever sets flags of their own keeps them."""
     from tally.airflow.driver import submit_conf
-    from tally.spark import QUICK_START, QUICK_START_OFFSETS_MAX, driver_flags
+    from tally.spark.session import QUICK_START, QUICK_START_OFFSETS_MAX, driver_flags
 
     key = "spark.driver.extraJavaOptions"
     assert submit_conf({}, driver_flags(QUICK_START_OFFSETS_MAX))[key] == QUICK_START

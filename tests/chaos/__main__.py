@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from tally.stack.interruption import interruptible
+from tally_local.stack.interruption import interruptible
 from tests.chaos import commit_path
 from tests.chaos.campaign import Orders, Report, run_campaign
 from tests.chaos.commit_path import CampaignError, CommitPathReport

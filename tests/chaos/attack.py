@@ -14,7 +14,7 @@ import psutil
 import pymysql
 
 from tally.errors import StackError
-from tally.stack.server import Part
+from tally_local.stack.server import Part
 from tests.chaos.system import System, is_alive
 
 POLL_S: Final = 0.02

@@ -15,8 +15,8 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from tally.stack.server import Part
-from tally.stack.stack import Stack
+from tally_local.stack.server import Part
+from tally_local.stack.stack import Stack
 from tests.conftest import PROJECT, free_home
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance

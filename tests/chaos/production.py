@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 
-from tally.kafka import LineWriter
+from tally.config.settings import KafkaSettings
+from tally.kafka.client import LineWriter
 from tally.model import TopicPartition
-from tally.settings import KafkaSettings
 
 TICK_S = 0.1
 FIRST_YEAR = 2100

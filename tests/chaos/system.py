@@ -24,13 +24,13 @@ import pymysql
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tally.airflow.policies import REPLAY_SUFFIX
-from tally.demo.airflow_api import AirflowApi
-from tally.kafka import Kafka
-from tally.migrations import migrate
-from tally.settings import Settings, load_settings
-from tally.stack.airflow_config import ADMIN
-from tally.stack.server import Part
-from tally.stack.stack import Stack
+from tally.config.settings import Settings, load_settings
+from tally.kafka.client import Kafka
+from tally.mysql.migrations import migrate
+from tally_local.demo.airflow_api import AirflowApi
+from tally_local.stack.airflow_config import ADMIN
+from tally_local.stack.server import Part
+from tally_local.stack.stack import Stack
 from tests.connect_server import ConnectServer, connect_server
 
 PROJECT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tally.stack.stack import Stack
+from tally_local.stack.stack import Stack
 from tests.chaos.commit_path import Campaign
 from tests.properties.setup import NewPipeline, pipelines, settings_for
 

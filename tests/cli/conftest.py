@@ -12,11 +12,11 @@ from click.testing import CliRunner
 
 from tally import __version__
 from tally.cli import cli
+from tally.deliveries.transactional import Result
 from tally.ledger import batches
-from tally.ledger.commits import Result
-from tally.minute import commit_once
 from tally.model import Contribution, DeadLetter, SegmentTotals
-from tally.mysql import run_transaction
+from tally.mysql.transactions import run_transaction
+from tally.pipeline.minute import commit_once
 from tests.world import World
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def tally(world: World) -> Call:
 @pytest.fixture
 def lent_spark(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> "SparkSession":
     """Commands use the session of the tests instead of starting and stopping one."""
-    monkeypatch.setattr("tally.spark.spark_session", lambda *_: nullcontext(spark))
+    monkeypatch.setattr("tally.spark.session.spark_session", lambda *_: nullcontext(spark))
     return spark
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tally.demo.commits import Commits
 from tally.ledger.batches import abandon
-from tally.mysql import transaction
-from tally.replay import preview_replay, request_replay
-from tally.replay_request import BoundsAsked
+from tally.mysql.transactions import transaction
+from tally.pipeline.replay import preview_replay, request_replay
+from tally.planning.replay_request import BoundsAsked
+from tally_local.demo.commits import Commits
 from tests.airflow import stand_in
 from tests.cli.conftest import LINE, commit
 from tests.world import World

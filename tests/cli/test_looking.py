@@ -4,8 +4,8 @@ import base64
 
 import pytest
 
-from tally.replay import preview_replay, request_replay
-from tally.replay_request import BoundsAsked
+from tally.pipeline.replay import preview_replay, request_replay
+from tally.planning.replay_request import BoundsAsked
 from tests.airflow import stand_in
 from tests.cli.conftest import LINE, MINUTE, Call, commit
 from tests.world import World

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tally.audit import audit_ledger
-from tally.migrations import migrate
-from tally.mysql import Transaction
-from tally.recount import Recount, recount
+from tally.mysql.migrations import migrate
+from tally.mysql.transactions import Transaction
+from tally.pipeline.audit import audit_ledger
+from tally.pipeline.recount import Recount, recount
 from tests.cli.conftest import LINE, Call, commit
 from tests.world import World
 

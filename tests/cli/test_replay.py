@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tally.errors import KafkaUnavailableError
-from tally.minute import run_batch
-from tally.replay import preview_replay, request_replay
-from tally.replay_request import BoundsAsked
+from tally.pipeline.minute import run_batch
+from tally.pipeline.replay import preview_replay, request_replay
+from tally.planning.replay_request import BoundsAsked
 from tests.cli.conftest import LINE, MINUTE, Call, commit
 from tests.world import World
 
@@ -144,7 +144,7 @@ def test_ctrl_c_between_batches_keeps_what_is_committed_and_is_taken_up_again(
         return run_batch(*words)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr("tally.replay.run_batch", stop_at_the_second)
+        patch.setattr("tally.pipeline.replay.run_batch", stop_at_the_second)
         answer = tally("replay", "--all", *WHY)
     assert answer.exit_code == 130
     ((replay_id, state),) = replays(world)

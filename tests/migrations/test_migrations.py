@@ -15,12 +15,12 @@ from pathlib import Path
 import pymysql
 import pytest
 
+from tally.config.settings import Settings, load_settings
 from tally.errors import AccessDeniedError, MySQLUnavailableError, SchemaError
-from tally.migrations import check_migrated, migrate, pending
-from tally.minute import plan_batch
-from tally.mysql import transaction
-from tally.settings import Settings, load_settings
-from tally.stack.stack import Stack
+from tally.mysql.migrations import check_migrated, migrate, pending
+from tally.mysql.transactions import transaction
+from tally.pipeline.minute import plan_batch
+from tally_local.stack.stack import Stack
 from tests.world import make_settings
 
 pytestmark = pytest.mark.stack

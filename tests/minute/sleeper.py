@@ -9,11 +9,11 @@ import signal
 import sys
 from pathlib import Path
 
+from tally.config.settings import load_settings
 from tally.errors import FencedError
 from tally.ledger import batches
-from tally.minute import commit_once
-from tally.mysql import run_transaction
-from tally.settings import load_settings
+from tally.mysql.transactions import run_transaction
+from tally.pipeline.minute import commit_once
 from tests.minute.test_commit import result
 
 

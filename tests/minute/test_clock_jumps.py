@@ -4,9 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from tally import clock, minute
-from tally.blocks import BlockReason
+from tally import clock
 from tally.errors import FencedError
+from tally.pipeline import minute
+from tally.planning.blocks import BlockReason
 from tests.minute.test_commit import assert_untouched, claimed, commit, planned, result
 from tests.world import World
 

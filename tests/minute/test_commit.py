@@ -12,6 +12,14 @@ from pathlib import Path
 import pytest
 
 from tally import __version__
+from tally.config.settings import Settings, load_settings
+from tally.deliveries import transactional as commits
+from tally.deliveries.transactional import (
+    CONTRIBUTIONS_PER_INSERT,
+    DEAD_LETTERS_PER_INSERT,
+    Result,
+    commit_batch,
+)
 from tally.errors import (
     CountOverflowError,
     DataLossError,
@@ -20,19 +28,12 @@ from tally.errors import (
     StatementError,
     TransactionRetryError,
 )
-from tally.ledger import batches, commits
-from tally.ledger.commits import (
-    CONTRIBUTIONS_PER_INSERT,
-    DEAD_LETTERS_PER_INSERT,
-    Result,
-    commit_batch,
-)
+from tally.ledger import batches
 from tally.ledger.results import minutes
-from tally.migrations import migrate
-from tally.minute import commit_once
 from tally.model import Batch, Contribution, DeadLetter, SegmentTotals, TopicPartition
-from tally.mysql import Transaction, run_transaction, transaction
-from tally.settings import Settings, load_settings
+from tally.mysql.migrations import migrate
+from tally.mysql.transactions import Transaction, run_transaction, transaction
+from tally.pipeline.minute import commit_once
 from tests.proxy import CommitProxy, Cut
 from tests.world import World
 

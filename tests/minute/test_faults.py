@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from tally.errors import DataLossError, RetryableError
-from tally.spark import QUICK_START
-from tally.stack.server import Part
+from tally.spark.session import QUICK_START
+from tally_local.stack.server import Part
 from tests.spark_submit import job, spark_environment
 from tests.waiting import wait_until
 from tests.world import World

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tally.blocks import BlockReason
 from tally.errors import RecordsMissingError, StartInFutureError, UsageError
 from tally.ledger.decisions import accept_losses, find_losses
 from tally.ledger.positions import lock_pipeline
-from tally.minute import Planned, run_batch
-from tally.mysql import run_transaction, transaction
-from tally.stack.server import Part
+from tally.mysql.transactions import run_transaction, transaction
+from tally.pipeline.minute import Planned, run_batch
+from tally.planning.blocks import BlockReason
+from tally_local.stack.server import Part
 from tests.world import World
 
 if TYPE_CHECKING:
@@ -310,7 +310,7 @@ def test_a_new_topic_whose_start_has_not_come_leaves_the_others_alone(
 
 def test_a_start_in_the_future_alone_has_an_error_of_its_own(world: World) -> None:
     """Nothing is written down, and the exit code is that of a person's decision."""
-    from tally.blocks import blocked_error  # noqa: PLC0415
+    from tally.planning.blocks import blocked_error  # noqa: PLC0415
 
     world.configure(start=(datetime.now(UTC) + timedelta(hours=1)).isoformat())
     world.produce([ERROR])

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tally import minute
 from tally.errors import (
     DataLossError,
     FencedError,
@@ -19,7 +18,8 @@ from tally.errors import (
     ReadError,
     UnknownBatchError,
 )
-from tally.minute import run_batch
+from tally.pipeline import minute
+from tally.pipeline.minute import run_batch
 from tests.spark_submit import job, spark_environment
 from tests.waiting import wait_until
 from tests.world import World

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tally import minute
-from tally.blocks import BlockReason
-from tally.kafka import Kafka
+from tally.kafka.client import Kafka
 from tally.model import KafkaSnapshot, TopicSnapshot
-from tally.replay import preview_replay
-from tally.replay_request import TimesAsked
+from tally.pipeline import minute
+from tally.pipeline.replay import preview_replay
+from tally.planning.blocks import BlockReason
+from tally.planning.replay_request import TimesAsked
 from tests.minute.test_commit import LINE, claimed, commit, planned, result
 from tests.minute.test_plan import ranges, reasons
 from tests.waiting import wait_until

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tally import minute
-from tally.blocks import BlockReason
+from tally.config.settings import load_settings
 from tally.errors import (
     ConfigError,
     KafkaUnavailableError,
@@ -16,9 +15,10 @@ from tally.errors import (
 )
 from tally.ledger import positions
 from tally.ledger.batches import Requester
-from tally.minute import Planned, plan_batch
-from tally.mysql import transaction
-from tally.settings import load_settings
+from tally.mysql.transactions import transaction
+from tally.pipeline import minute
+from tally.pipeline.minute import Planned, plan_batch
+from tally.planning.blocks import BlockReason
 from tests.world import World
 
 pytestmark = pytest.mark.stack

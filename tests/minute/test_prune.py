@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tally.errors import ReplayRefusedError
-from tally.prune import Pruned, prune
-from tally.recount import recount
-from tally.replay import preview_replay, request_replay, run_replay
-from tally.replay_request import BoundsAsked
+from tally.pipeline.prune import Pruned, prune
+from tally.pipeline.recount import recount
+from tally.pipeline.replay import preview_replay, request_replay, run_replay
+from tally.planning.replay_request import BoundsAsked
 from tests.minute.test_losses import accept
 from tests.world import World
 

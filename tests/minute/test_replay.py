@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tally.config.settings import load_settings
 from tally.errors import (
     DataLossError,
     FencedError,
@@ -17,10 +18,10 @@ from tally.errors import (
     UnknownBatchError,
 )
 from tally.ledger.batches import abandon
-from tally.minute import Ran
 from tally.model import OffsetRange
-from tally.mysql import CommitUnansweredError, transaction
-from tally.replay import (
+from tally.mysql.transactions import CommitUnansweredError, transaction
+from tally.pipeline.minute import Ran
+from tally.pipeline.replay import (
     Preview,
     preview_replay,
     replan_batch,
@@ -28,7 +29,7 @@ from tally.replay import (
     run_replay,
     run_replay_batch,
 )
-from tally.replay_request import (
+from tally.planning.replay_request import (
     BatchAsked,
     BoundsAsked,
     MinutesAsked,
@@ -36,7 +37,6 @@ from tally.replay_request import (
     Request,
     TimesAsked,
 )
-from tally.settings import load_settings
 from tests.minute.test_losses import find_the_hole, leave_a_hole
 from tests.proxy import CommitProxy, Cut
 from tests.world import World
@@ -309,8 +309,8 @@ def test_a_request_that_cannot_be_looked_up_says_so(
 ) -> None:
     """With the command that shows it; it is not written again by guessing."""
     count_minutes(world, spark, [ERROR] * 3)
-    monkeypatch.setattr("tally.replay.OUTCOME_PATIENCE_S", 0)
-    monkeypatch.setattr("tally.replay.DOUBT_PAUSE_S", 0)
+    monkeypatch.setattr("tally.pipeline.replay.OUTCOME_PATIENCE_S", 0)
+    monkeypatch.setattr("tally.pipeline.replay.DOUBT_PAUSE_S", 0)
     mysql, shown = world.settings.mysql, preview(world, BoundsAsked())
     with CommitProxy(mysql.host, mysql.port, Cut.ANSWER_LOST, times=9) as proxy:
         broken = {"port": proxy.port, "tls": "disabled"}

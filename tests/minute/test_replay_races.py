@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from tally.deliveries import transactional as commits
 from tally.errors import DataLossError, MySQLUnavailableError, OvertakenError
-from tally.ledger import batches, commits
+from tally.ledger import batches
 from tally.model import Batch, OffsetRange
-from tally.mysql import Transaction, run_transaction
-from tally.replay import preview_replay, request_replay
-from tally.replay_request import BoundsAsked, RangesAsked, Request
+from tally.mysql.transactions import Transaction, run_transaction
+from tally.pipeline.replay import preview_replay, request_replay
+from tally.planning.replay_request import BoundsAsked, RangesAsked, Request
 from tests.minute.test_commit import LINE, claimed, commit, planned, result
 from tests.world import World
 

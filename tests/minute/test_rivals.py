@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tally import minute
-from tally.blocks import BlockReason
 from tally.errors import ConfigError, DataLossError, FencedError, RecordsMissingError
 from tally.ledger import batches, positions
 from tally.ledger.decisions import Adoption, adopt_topic
-from tally.minute import Planned
-from tally.mysql import Transaction, run_transaction
-from tally.prune import prune
+from tally.mysql.transactions import Transaction, run_transaction
+from tally.pipeline import minute
+from tally.pipeline.minute import Planned
+from tally.pipeline.prune import prune
+from tally.planning.blocks import BlockReason
 from tests.minute.test_losses import accept, leave_a_hole, losses
 from tests.world import World
 

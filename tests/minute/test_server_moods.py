@@ -13,7 +13,9 @@ import pymysql
 import pytest
 from pymysql.constants import CLIENT
 
-from tally import mysql
+from tally.config.settings import Settings, load_settings
+from tally.deliveries import transactional as commits
+from tally.deliveries.transactional import Result
 from tally.errors import (
     DataLossError,
     FencedError,
@@ -21,15 +23,13 @@ from tally.errors import (
     StatementError,
     TransactionRetryError,
 )
-from tally.ledger import commits
-from tally.ledger.commits import Result
-from tally.migrations import migrate
 from tally.model import Contribution, SegmentTotals
-from tally.mysql import Transaction
-from tally.settings import Settings, load_settings
-from tally.stack import mysql_server
-from tally.stack.server import Part
-from tally.stack.stack import Stack
+from tally.mysql import transactions as mysql
+from tally.mysql.migrations import migrate
+from tally.mysql.transactions import Transaction
+from tally_local.stack import mysql_server
+from tally_local.stack.server import Part
+from tally_local.stack.stack import Stack
 from tests.conftest import PROJECT
 from tests.minute.test_commit import (
     LINE,

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tally import counting
 from tally.errors import DataLossError, RetryableError, StackError
-from tally.minute import Ran
 from tally.model import OffsetRange
-from tally.stack.server import Part
+from tally.pipeline.minute import Ran
+from tally.spark import counting
+from tally_local.stack.server import Part
 from tests.world import World
 
 if TYPE_CHECKING:

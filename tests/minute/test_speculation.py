@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tally.spark import QUICK_START
+from tally.spark.session import QUICK_START
 from tests.spark_submit import SPARK_HOME, job, spark_environment
 from tests.world import World
 

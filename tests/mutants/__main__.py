@@ -15,10 +15,11 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
 
-from tally.stack.interruption import interruptible
-from tally.stack.server import Part
-from tally.stack.stack import Stack
+from tally_local.stack.interruption import interruptible
+from tally_local.stack.server import Part
+from tally_local.stack.stack import Stack
 from tests.conftest import HOME_VARIABLE, PROJECT, free_home
+from tests.mutants.anchors import Anchor, replace_in
 from tests.mutants.table import MUTANTS, Mutant
 
 PYTEST_FAILED = 1
@@ -44,7 +45,7 @@ def main() -> int:
     survivors = [mutant for mutant, tests in red.items() if not tests]
     print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants were noticed")
     for mutant in survivors:
-        print(f"NOT NOTICED: {mutant.guard} ({mutant.file})")
+        print(f"NOT NOTICED: {mutant.guard} ({mutant.where})")
     return 1 if survivors or not chosen else 0
 
 
@@ -64,8 +65,8 @@ def _check_green(chosen: Sequence[Mutant], home: Path) -> None:
 
 def _table(red: dict[Mutant, list[str]]) -> str:
     rows = [
-        f"| {mutant.guard} | `{mutant.file}` | {', '.join(f'`{test}`' for test in _names(tests))} |"
-        for mutant, tests in red.items()
+        f"| {m.guard} | `{m.where}` | {', '.join(f'`{test}`' for test in _names(tests))} |"
+        for m, tests in red.items()
     ]
     return "\n".join(["| guard | taken out of | tests that turn red |", "|---|---|---|", *rows, ""])
 
@@ -97,7 +98,7 @@ def _red_tests(mutant: Mutant, home: Path) -> list[str]:
         red = _failed(report) if ended.returncode == PYTEST_FAILED and report.exists() else []
     verdict = ", ".join(red) or f"NOT NOTICED (pytest ended with {ended.returncode})"
     seconds = time.monotonic() - begun
-    print(f"{mutant.guard} [{mutant.file}, {seconds:.0f} s]: {verdict}", flush=True)
+    print(f"{mutant.guard} [{mutant.where}, {seconds:.0f} s]: {verdict}", flush=True)
     if not red:
         print(ended.stdout[-2000:], flush=True)
     return red
@@ -107,11 +108,11 @@ def make_mutant(mutant: Mutant, folder: Path) -> Path:
     """Copy the code and take the guard out; returns what PYTHONPATH is to name."""
     shutil.copytree(PROJECT / "src", folder / "src")
     shutil.copytree(PROJECT / "sql", folder / "sql")
-    file = folder / "src" / "tally" / mutant.file
-    text = file.read_text(encoding="utf-8")
-    for before, after in mutant.changes:
-        text = text.replace(before, after)
-    file.write_text(text, encoding="utf-8")
+    for where, before, after in mutant.changes:
+        anchor = Anchor.parse(where)
+        file = anchor.file(folder / "src")
+        text = replace_in(file.read_text(encoding="utf-8"), anchor, before, after)
+        file.write_text(text, encoding="utf-8")
     return folder / "src"
 
 

@@ -10,21 +10,21 @@ class Mutant:
 
     guard: str
     """What no longer guards the count."""
-    file: str
-    """Where it stood, below ``src/tally``."""
+    where: str
+    """The symbol in which it stood, ``module:name`` (see :mod:`tests.mutants.anchors`)."""
     before: str
-    """The code with it; it stands in the file once."""
+    """The code with it; it stands in the symbol's source once."""
     after: str
     """The code without it."""
     tests: tuple[str, ...]
     """Where to look for a test that turns red."""
-    also: tuple[tuple[str, str], ...] = ()
-    """Further changes of the same file, before and after: a second guard behind the first one."""
+    also: tuple[tuple[str, str, str], ...] = ()
+    """Further changes, where, before and after: a second guard behind the first one."""
 
     @property
-    def changes(self) -> tuple[tuple[str, str], ...]:
-        """All changes, before and after."""
-        return ((self.before, self.after), *self.also)
+    def changes(self) -> tuple[tuple[str, str, str], ...]:
+        """All changes: where, before and after."""
+        return ((self.where, self.before, self.after), *self.also)
 
 
 COMMIT: Final = "tests/minute/test_commit.py"
@@ -47,77 +47,77 @@ MUTANTS: Final = (
     # --- planning
     Mutant(
         guard="an open batch is taken up again, not planned anew",
-        file="ledger/batches.py",
+        where="tally.ledger.batches:find_open_ingest",
         before='"where open_ingest = %s"',
         after="\"where open_ingest = concat(%s, '?')\"",
         tests=(f"{PLAN}::test_a_plan_is_taken_up_again_with_the_same_ranges",),
     ),
     Mutant(
         guard="planners of one pipeline wait for each other",
-        file="ledger/positions.py",
+        where="tally.ledger.positions:lock_pipeline",
         before="from pipeline where pipeline = %s for update",
         after="from pipeline where pipeline = %s",
         tests=(f"{PLAN}::test_two_later_planners_write_one_plan",),
     ),
     Mutant(
         guard="a topic with another id is blocked",
-        file="blocks.py",
+        where="tally.planning.blocks:identity_block",
         before="    if topic_id != known.topic_id:",
         after="    if not topic_id:",
         tests=(f"{PLANNING}::test_a_recreated_topic_blocks_even_when_it_is_longer",),
     ),
     Mutant(
         guard="a topic of another cluster is blocked",
-        file="blocks.py",
+        where="tally.planning.blocks:identity_block",
         before="    if cluster_id != known.cluster_id:",
         after="    if not cluster_id:",
         tests=(f"{PLANNING}::test_another_cluster_blocks_even_with_the_same_topic_id",),
     ),
     Mutant(
         guard="records that retention took before the plan are a loss, not a new start",
-        file="planning.py",
+        where="tally.planning.ingest:_find_loss",
         before="    if held.earliest > at:\n        return _loss(LossCause.EXPIRED",
         after="    if held.earliest > at + 1_000_000:\n        return _loss(LossCause.EXPIRED",
         tests=(f"{PLAN}::test_records_lost_before_the_plan_block_their_partition",),
     ),
     Mutant(
         guard="an end behind the ledger blocks",
-        file="planning.py",
+        where="tally.planning.ingest:_find_loss",
         before="if held.end < min([at, *(r.from_offset for r in accepted)]):",
         after="if held.end < min([0, *(r.from_offset for r in accepted)]):",
         tests=(f"{PLAN}::test_an_end_behind_the_ledger_blocks",),
     ),
     Mutant(
         guard="a partition that Kafka leaves out is an error, not forgotten",
-        file="planning.py",
+        where="tally.planning.ingest:_plan_known_topic",
         before="            blocks.append(missing_partition(partition, known, snapshot))\n",
         after="",
         tests=(f"{PLANNING}::test_a_short_partition_list_forgets_nothing",),
     ),
     Mutant(
         guard="an answer that would block is asked for again",
-        file="minute.py",
+        where="tally.pipeline.minute:_plan",
         before="    if (plan.doubtful or given_up) and not believe:",
         after="    if plan is None:",
         tests=(f"{ODD}::test_old_metadata_is_asked_for_again_before_it_is_believed",),
     ),
     Mutant(
         guard="a time after the last record is the end",
-        file="planning.py",
+        where="tally.planning.ingest:first_offsets",
         before="            starts[partition] = held.end\n",
         after="            starts[partition] = held.earliest\n",
         tests=(f"{ODD}::test_a_start_time_after_the_last_record_begins_at_the_end",),
     ),
     Mutant(
         guard="a start time is looked up",
-        file="minute.py",
+        where="tally.pipeline.minute:_starts",
         before="kafka.offsets_at(wanted, start)",
         after="dict.fromkeys(wanted)",
         tests=(f"{ODD}::test_record_times_out_of_order_leave_nothing_out_behind_a_start_time",),
     ),
     Mutant(
         guard="records of open transactions are not planned",
-        file="settings.py",
+        where="tally.config.settings:Pipeline.reads_committed",
         before='return self.isolation_level == "read_committed"',
         after="return False",
         tests=(
@@ -127,14 +127,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="one batch takes so many records of a partition at most",
-        file="planning.py",
+        where="tally.planning.ingest:_next_range",
         before="until = min([end, at + limit, *(r.until_offset for r in accepted)])",
         after="until = min([end, *(r.until_offset for r in accepted)])",
         tests=(f"{PLAN}::test_a_backlog_is_cut_into_bounded_batches",),
     ),
     Mutant(
         guard="minutes that were missed are not caught up one by one",
-        file="airflow/policies.py",
+        where="tally.airflow.policies:shared",
         before='        "catchup": False,\n',
         after='        "catchup": True,\n'
         '        "start_date": __import__("pendulum").datetime(2026, 1, 1),\n',
@@ -142,35 +142,35 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="an accepted truncation stands until counting has gone on",
-        file="ledger/positions.py",
+        where="tally.ledger.positions:_STANDING_LOSSES",
         before=" and l.cause = 'truncated' and l.until_offset = o.next_offset)",
         after=" and l.cause = 'truncated')",
         tests=(f"{LOSSES}::test_an_accepted_truncation_says_nothing_of_a_later_one",),
     ),
     Mutant(
         guard="a loss is accepted as it was shown, its cause included",
-        file="ledger/decisions.py",
+        where="tally.ledger.decisions:accept_losses",
         before="l.state = 'open' and l.cause = %s\"",
         after="l.state = 'open' and %s <> ''\"",
         tests=(f"{LOSSES}::test_a_loss_that_has_become_another_is_another_decision",),
     ),
     Mutant(
         guard="adopting waits for the commit that is under way",
-        file="ledger/decisions.py",
+        where="tally.ledger.decisions:_accept_what_was_planned",
         before=" having planned_until > o.next_offset for update",
         after=" having planned_until > o.next_offset",
         tests=(f"{RIVALS}::test_adopting_waits_for_the_commit_that_is_under_way",),
     ),
     Mutant(
         guard="what was planned and given up is lost by an adoption, also after a prune",
-        file="ledger/folding.py",
+        where="tally.ledger.folding:forget_history",
         before=" and s.until_offset <= o.next_offset limit",
         after=" limit",
         tests=(f"{RIVALS}::test_what_prune_forgets_is_still_lost_by_an_adoption",),
     ),
     Mutant(
         guard="counting begins at the first record",
-        file="planning.py",
+        where="tally.planning.ingest:first_offsets",
         before="            starts[partition] = held.earliest\n",
         after="            starts[partition] = min(held.earliest + 1, held.end)\n",
         tests=(FOUND,),
@@ -178,35 +178,35 @@ MUTANTS: Final = (
     # --- reading
     Mutant(
         guard="only a hole that was missing and accepted may be missing",
-        file="ledger/batches.py",
+        where="tally.ledger.batches:_SEGMENTS",
         before="and l.cause = 'missing' and l.state = 'accepted'",
         after="and l.state = 'accepted'",
         tests=(f"{REPLAY}::test_a_hole_in_a_loss_that_came_back_is_no_accepted_one",),
     ),
     Mutant(
         guard="only a hole that a person has accepted may be missing",
-        file="ledger/batches.py",
+        where="tally.ledger.batches:_SEGMENTS",
         before="and l.cause = 'missing' and l.state = 'accepted'",
         after="and l.cause = 'missing'",
         tests=(f"{REPLAY}::test_a_hole_that_was_counted_as_sparse_is_no_accepted_one",),
     ),
     Mutant(
         guard="of a sparse range Kafka must still hold all after the read",
-        file="minute.py",
+        where="tally.pipeline.minute:check_still_served",
         before="still_held=pipeline.is_sparse",
         after="still_held=False",
         tests=(f"{RIVALS}::test_sparse_records_that_expire_behind_a_read_are_not_believed",),
     ),
     Mutant(
         guard="of an accepted hole Kafka must still hold all after the read",
-        file="planning.py",
+        where="tally.planning.ingest:unreadable",
         before="        must_hold = still_held or segment.missing_accepted\n",
         after="        must_hold = still_held\n",
         tests=(f"{RIVALS}::test_a_hole_whose_records_expire_behind_a_read_is_not_believed",),
     ),
     Mutant(
         guard="Spark is told that records which are gone are an error",
-        file="spark.py",
+        where="tally.spark.session:reader_options",
         before='"failOnDataLoss": "true"',
         after='"failOnDataLoss": "false"',
         tests=(
@@ -215,7 +215,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a retry reads the planned end, not the end of now",
-        file="minute.py",
+        where="tally.pipeline.minute:_count_and_commit",
         before="    ranges = [segment.range for segment in batch.segments]\n    may_miss",
         after="    now = Kafka(settings.kafka).snapshot(list(pipeline.topics))\n"
         "    ranges = [\n"
@@ -236,35 +236,35 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="records from outside of a range are refused",
-        file="counting.py",
+        where="tally.spark.counting:check_totals",
         before="    wrong = [r for r in ranges if not _lies_inside(r, totals[r.partition])]",
         after="    wrong: list[OffsetRange] = []",
         tests=("tests/unit/test_counting.py",),
     ),
     Mutant(
         guard="a task that runs again reads to the same end",
-        file="counting.py",
+        where="tally.spark.counting:_read",
         before='.option("endingOffsets", json.dumps(ends))',
         after='.option("endingOffsets", "latest")',
         tests=(f"{TASKS}::test_tasks_that_are_killed_are_run_again_and_count_once",),
     ),
     Mutant(
         guard="a dense range must be read whole",
-        file="counting.py",
+        where="tally.spark.counting:check_totals",
         before="        and totals[r.partition].records != r.offsets\n",
         after="        and totals[r.partition].records > r.offsets\n",
         tests=(f"{MINUTE}::test_a_hole_in_the_range_is_data_loss",),
     ),
     Mutant(
         guard="what was read is still what was planned",
-        file="minute.py",
+        where="tally.pipeline.minute:_count_and_commit",
         before="        check_still_served(kafka, pipeline, batch)\n",
         after="",
         tests=(f"{MINUTE}::test_a_topic_recreated_under_the_read_is_data_loss",),
     ),
     Mutant(
         guard="a flood of malformed lines stops and asks",
-        file="counting.py",
+        where="tally.spark.counting:check_totals",
         before="    if malformed > pipeline.max_malformed_per_batch:",
         after="    if malformed > pipeline.max_malformed_per_batch + 1_000_000:",
         tests=(f"{MINUTE}::test_a_flood_of_malformed_lines_stops_and_asks",),
@@ -272,7 +272,7 @@ MUTANTS: Final = (
     # --- committing
     Mutant(
         guard="what fails is rolled back",
-        file="mysql.py",
+        where="tally.mysql.transactions:transaction",
         before="        except BaseException:\n            _roll_back(connection)\n            raise\n",
         after="        except BaseException:\n            _commit(connection)\n            raise\n",
         tests=(
@@ -282,28 +282,28 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a transaction is begun by name",
-        file="mysql.py",
+        where="tally.mysql.transactions:transaction",
         before='            cursor.execute(f"start transaction {snapshot}")\n',
         after="            assert snapshot\n",
         tests=(f"{MOODS}::test_with_autocommit_left_on_a_failing_commit_leaves_nothing_behind",),
     ),
     Mutant(
         guard="a locked table is not waited for for ever",
-        file="mysql.py",
+        where="tally.mysql.transactions:_connect",
         before='f" lock_wait_timeout = {settings.lock_wait_timeout_s},"',
         after='""',
         tests=(f"{MOODS}::test_a_table_that_somebody_keeps_locked_is_given_up_in_time",),
     ),
     Mutant(
         guard="columns of the result are named",
-        file="ledger/commits.py",
+        where="tally.deliveries.transactional:_add_to_result",
         before='f"insert into `{table}` (log_time, log_count)"',
         after='f"insert into `{table}`"',
         tests=(f"{MOODS}::test_a_table_that_is_altered_between_read_and_commit_takes_the_counts",),
     ),
     Mutant(
         guard="no DDL in the transaction, which would commit it",
-        file="ledger/commits.py",
+        where="tally.deliveries.transactional:commit_batch",
         before="    _insert_contributions(tx, batch, result.contributions)\n",
         after="    _insert_contributions(tx, batch, result.contributions)\n"
         "    tx.execute('analyze table batch')\n",
@@ -311,11 +311,12 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="offsets move by what has changed, not by what was found",
-        file="ledger/commits.py",
+        where="tally.deliveries.transactional:_move_offsets",
         before='" set o.next_offset = s.until_offset"',
         after='" set o.next_offset = if(o.next_offset = s.from_offset, s.until_offset, o.next_offset)"',
         also=(
             (
+                "tally.deliveries.transactional:_move_offsets",
                 "where s.batch_id = %s and s.state = 'planned' and o.next_offset = s.from_offset",
                 "where s.batch_id = %s and s.state = 'planned'",
             ),
@@ -324,7 +325,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="attempts are told apart by number, not by time",
-        file="ledger/commits.py",
+        where="tally.deliveries.transactional:_lock_for_commit",
         before="    if now.attempt != batch.attempt:",
         after="    if now.claimed_at > batch.claimed_at:",
         tests=(
@@ -333,7 +334,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="an attempt that seems to begin in the future is at work",
-        file="minute.py",
+        where="tally.pipeline.minute:_why_give_up",
         before="clock.now() - batch.claimed_at < patience",
         after="abs(clock.now() - batch.claimed_at) < patience",
         tests=(
@@ -342,35 +343,35 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="offsets move only from where the batch began",
-        file="ledger/commits.py",
+        where="tally.deliveries.transactional:_move_offsets",
         before="where s.batch_id = %s and s.state = 'planned' and o.next_offset = s.from_offset",
         after="where s.batch_id = %s and s.state = 'planned'",
         tests=(f"{COMMIT}::test_one_partition_that_cannot_move_stops_them_all", FOUND),
     ),
     Mutant(
         guard="all partitions move, or none",
-        file="ledger/commits.py",
+        where="tally.deliveries.transactional:_move_offsets",
         before="    if moved != len(batch.segments):",
         after="    if not moved:",
         tests=(f"{COMMIT}::test_one_partition_that_cannot_move_stops_them_all",),
     ),
     Mutant(
         guard="an older attempt is fenced",
-        file="ledger/commits.py",
+        where="tally.deliveries.transactional:_lock_for_commit",
         before="    if now.attempt != batch.attempt:",
         after="    if now.attempt < batch.attempt:",
         tests=(f"{COMMIT}::test_an_older_attempt_is_fenced",),
     ),
     Mutant(
         guard="a batch commits once",
-        file="ledger/commits.py",
+        where="tally.deliveries.transactional:_lock_for_commit",
         before="    if now.state is BatchState.COMMITTED:\n        return False\n",
         after="",
         tests=(f"{COMMIT}::test_a_batch_commits_once",),
     ),
     Mutant(
         guard="an abandoned batch is fenced",
-        file="ledger/commits.py",
+        where="tally.deliveries.transactional:_lock_for_commit",
         before="    if now.state is BatchState.ABANDONED:\n"
         "        raise abandoned_error(tx, batch.batch_id)\n"
         "    if now.attempt",
@@ -379,14 +380,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="offsets and results commit in one transaction",
-        file="ledger/commits.py",
+        where="tally.deliveries.transactional:commit_batch",
         before="        _move_offsets(tx, batch)\n",
         after="        _move_offsets(tx, batch)\n        tx._connection.commit()\n",
         tests=(f"{COMMIT}::test_a_writer_that_forgets_a_count_commits_nothing",),
     ),
     Mutant(
         guard="no chunk of dead letters commits alone",
-        file="ledger/commits.py",
+        where="tally.deliveries.transactional:_insert_dead_letters",
         before="            _insert_dead_letter_rows(tx, chunk)\n            chunk, chunk_bytes = [], 0",
         after="            _insert_dead_letter_rows(tx, chunk)\n"
         "            tx._connection.commit()\n"
@@ -395,7 +396,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="no chunk of counts commits alone",
-        file="ledger/commits.py",
+        where="tally.deliveries.transactional:_insert_contributions",
         before="    for chunk in _chunks(rows, CONTRIBUTIONS_PER_INSERT):\n",
         after="    for chunk in _chunks(rows, CONTRIBUTIONS_PER_INSERT):\n"
         "        tx._connection.commit()\n",
@@ -403,14 +404,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="what was written is what was counted",
-        file="ledger/commits.py",
+        where="tally.deliveries.transactional:_mark_live",
         before="    _check_written(tx, batch.batch_id)\n",
         after="",
         tests=(f"{COMMIT}::test_a_writer_that_forgets_a_count_commits_nothing",),
     ),
     Mutant(
         guard="after a lost answer to COMMIT the ledger is asked, not told again",
-        file="minute.py",
+        where="tally.pipeline.minute:commit_once",
         before="            if (committed := _ask_outcome(settings, batch)) is not None:\n"
         "                return committed\n",
         after="            return True\n",
@@ -418,7 +419,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a COMMIT that was applied is not taken for a failure",
-        file="minute.py",
+        where="tally.pipeline.minute:commit_once",
         before="            if (committed := _ask_outcome(settings, batch)) is not None:\n"
         "                return committed\n",
         after="            raise\n",
@@ -426,14 +427,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a deadlock runs the whole transaction again",
-        file="mysql.py",
+        where="tally.mysql.transactions:run_transaction",
         before="        except TransactionRetryError:\n            if attempt == TRANSACTION_TRIES:",
         after="        except TransactionRetryError:\n            if attempt:",
         tests=(f"{COMMIT}::test_a_deadlock_runs_the_transaction_again",),
     ),
     Mutant(
         guard="no connection is replaced inside a transaction",
-        file="mysql.py",
+        where="tally.mysql.transactions:Transaction.execute",
         before="        with _our_errors(), self._connection.cursor() as cursor:\n"
         "            return cursor.execute(statement, parameters)\n",
         after="        try:\n"
@@ -446,7 +447,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="dead letters are as many as malformed records",
-        file="ledger/commits.py",
+        where="tally.deliveries.transactional:_check_written",
         before='        "   or s.malformed <> written_malformed",\n',
         after='        "",\n',
         tests=(f"{COMMIT}::test_a_writer_that_forgets_a_letter_commits_nothing",),
@@ -454,7 +455,7 @@ MUTANTS: Final = (
     # --- replaying
     Mutant(
         guard="replays of uncounted offsets wait for each other, whatever else they replace",
-        file="ledger/takeover.py",
+        where="tally.deliveries.takeover:take_over",
         before="""planned["offsets"] < batch.offsets:""",
         after="""not planned["offsets"]:""",
         tests=(
@@ -463,28 +464,28 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="of the segments before its end a replay looks at the last",
-        file="ledger/takeover.py",
+        where="tally.deliveries.takeover:_check_alone",
         before="order by o.live_from desc limit 1",
         after="order by o.live_from limit 1",
         tests=(f"{RACES}::test_a_backfill_sees_the_last_live_segment_before_its_end",),
     ),
     Mutant(
         guard="what lies before a part of a loss stays accepted",
-        file="ledger/takeover.py",
+        where="tally.deliveries.takeover:_take_place_of_losses",
         before='        ("l.from_offset", "s.from_offset", "l.from_offset < s.from_offset"),\n',
         after="",
         tests=(f"{REPLAY}::test_parts_of_a_loss_may_be_counted_in_any_order",),
     ),
     Mutant(
         guard="what was planned anew stands for a batch only if it covers it",
-        file="ledger/replay_runs.py",
+        where="tally.ledger.replay_runs:standing_for",
         before="    if not _cover(later, batch):",
         after="    if not later:",
         tests=(f"{REPLAY}::test_a_batch_that_was_planned_anew_and_given_up_in_part_is_not_done",),
     ),
     Mutant(
         guard="a replay takes the old counts away",
-        file="ledger/commits.py",
+        where="tally.deliveries.transactional:_CHANGES",
         before="        join segment s on s.segment_id = r.segment_id where s.batch_id = %s\n"
         "    ) as `_both` group by log_time\n",
         after="        join segment s on s.segment_id = r.segment_id where s.batch_id = -%s\n"
@@ -493,28 +494,28 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a replay takes the place of what is live",
-        file="ledger/commits.py",
+        where="tally.deliveries.transactional:commit_batch",
         before="        take_over(tx, batch)\n",
         after="        pass\n",
         tests=(f"{RACES}::test_of_two_replays_that_commit_at_once_one_is_overtaken",),
     ),
     Mutant(
         guard="a replay is one transaction",
-        file="ledger/commits.py",
+        where="tally.deliveries.transactional:commit_batch",
         before="        take_over(tx, batch)\n",
         after="        take_over(tx, batch)\n        tx._connection.commit()\n",
         tests=(f"{RACES}::test_a_replay_that_fails_half_way_leaves_the_old_counts",),
     ),
     Mutant(
         guard="no count goes below zero",
-        file="ledger/commits.py",
+        where="tally.deliveries.transactional:_take_from_result",
         before='        f" where `{table}`.log_count + `_fewer`.log_count >= 0",\n',
         after='        "",\n',
         tests=(f"{RACES}::test_a_replay_that_would_leave_a_negative_count_is_refused_whole",),
     ),
     Mutant(
         guard="record times are looked up in each partition",
-        file="replay_ranges.py",
+        where="tally.pipeline.replay_ranges:_within_times",
         before="until = next_offset if end is None else min(end, next_offset)",
         after="until = start if end is None else min(end, next_offset)",
         tests=(
@@ -523,14 +524,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="minutes that are left with no line disappear",
-        file="ledger/commits.py",
+        where="tally.deliveries.transactional:_take_from_result",
         before='        f" where `{table}`.log_count = 0",\n',
         after='        f" where `{table}`.log_count < 0",\n',
         tests=(REPLAY, FOUND),
     ),
     Mutant(
         guard="dead letters of what is replaced go",
-        file="ledger/commits.py",
+        where="tally.deliveries.transactional:_insert_dead_letters",
         before='        "delete d from dead_letter d join replacement r on r.replaced_id = d.segment_id"\n'
         '        " join segment s on s.segment_id = r.segment_id where s.batch_id = %s",\n',
         after='        "delete d from dead_letter d join replacement r on r.replaced_id = d.segment_id"\n'
@@ -539,7 +540,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="no other live segment reaches into what a replay counts",
-        file="ledger/takeover.py",
+        where="tally.deliveries.takeover:take_over",
         before="        _check_alone(tx, batch, segment.segment_id)\n",
         after="        pass\n",
         tests=(f"{REPLAY}::test_two_backfills_of_the_same_uncounted_offsets_count_them_once",),
@@ -547,22 +548,28 @@ MUTANTS: Final = (
     Mutant(
         # What has taken its place lies in the range, so the guard above stands behind this one.
         guard="what is replaced must still be live",
-        file="ledger/takeover.py",
+        where="tally.deliveries.takeover:take_over",
         before="""    if planned is None or replaced != planned["segments"]:""",
         after="""    if planned is None:""",
-        also=(("        _check_alone(tx, batch, segment.segment_id)\n", "        pass\n"),),
+        also=(
+            (
+                "tally.deliveries.takeover:take_over",
+                "        _check_alone(tx, batch, segment.segment_id)\n",
+                "        pass\n",
+            ),
+        ),
         tests=(f"{REPLAY}::test_of_two_replays_of_one_range_each_counts_once",),
     ),
     Mutant(
         guard="a replay erases nothing that Kafka holds no more",
-        file="minute.py",
+        where="tally.pipeline.minute:_count_and_commit",
         before="        _check_nothing_is_erased(batch, counts.totals)\n",
         after="",
         tests=(f"{REPLAY}::test_compaction_since_the_first_count_erases_nothing",),
     ),
     Mutant(
         guard="what was shown is what is done",
-        file="replay.py",
+        where="tally.pipeline.replay:request_replay",
         before="snapshot, preview.plan.asked) != preview.plan:",
         after="snapshot, preview.plan.asked) == ():",
         tests=(f"{REPLAY}::test_what_was_shown_is_what_is_done",),
@@ -570,7 +577,7 @@ MUTANTS: Final = (
     # --- pruning and proving
     Mutant(
         guard="prune leaves a topic that was created again alone",
-        file="prune.py",
+        where="tally.pipeline.prune:_limit",
         before="    if topic is None or (topic.topic_id, kafka.cluster_id) !="
         " (where.topic_id, where.cluster_id):",
         after="    if topic is None:",
@@ -578,7 +585,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="the audit sees all rows, whatever the server's limit is",
-        file="mysql.py",
+        where="tally.mysql.transactions:_connect",
         before='f" sql_select_limit = {_ALL_ROWS},"',
         after='" sql_select_limit = default,"',
         tests=(
@@ -588,14 +595,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="the audit finds an overlap",
-        file="audit.py",
+        where="tally.pipeline.audit:_check_tiles",
         before='        if tile["from_offset"] < covered:\n',
         after="        if at < 0:\n",
         tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
     ),
     Mutant(
         guard="the audit finds a hole",
-        file="audit.py",
+        where="tally.pipeline.audit:_check_tiles",
         before='        if tile["from_offset"] > at:\n',
         after="        if at < 0:\n",
         tests=(
@@ -605,7 +612,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="the audit looks at earlier lives of a topic",
-        file="audit.py",
+        where="tally.pipeline.audit:_check_tiling",
         before='        " where i.pipeline = %s"\n        " order by i.incarnation_id,',
         after="        \" where i.pipeline = %s and i.state = 'current'\"\n"
         '        " order by i.incarnation_id,',
@@ -613,42 +620,42 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="the audit finds an offset that counting has not reached",
-        file="audit.py",
+        where="tally.pipeline.audit:_check_tiles",
         before="    if at != next_offset:\n",
         after="    if at < 0:\n",
         tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
     ),
     Mutant(
         guard="the audit finds rows that are missing from the result",
-        file="audit.py",
+        where="tally.pipeline.audit:_check_result",
         before=" having said is null or summed is null or said <> summed",
         after=" having summed is null or said <> summed",
         tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
     ),
     Mutant(
         guard="the audit finds rows that nobody has counted",
-        file="audit.py",
+        where="tally.pipeline.audit:_check_result",
         before=" having said is null or summed is null or said <> summed",
         after=" having said is null or said <> summed",
         tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
     ),
     Mutant(
         guard="the audit adds up each segment's minutes",
-        file="audit.py",
+        where="tally.pipeline.audit:_check_segments",
         before="or matched <> contributed or",
         after="or",
         tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
     ),
     Mutant(
         guard="the audit counts each segment's dead letters",
-        file="audit.py",
+        where="tally.pipeline.audit:_check_segments",
         before=" or malformed <> letters",
         after="",
         tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
     ),
     Mutant(
         guard="the audit adds up what was folded",
-        file="audit.py",
+        where="tally.pipeline.audit:_CHECKS",
         before="    _check_folded,\n",
         after="",
         tests=(f"{PRUNE}::test_folded_counts_that_were_touched_are_found",),

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tally.settings import Settings
-from tally.stack.stack import Stack
+from tally.config.settings import Settings
+from tally_local.stack.stack import Stack
 from tests.properties.setup import NewPipeline, pipelines, settings_for
 
 

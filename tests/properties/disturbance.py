@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pymysql.constants import SERVER_STATUS
 
+from tally.config.settings import MySQLSettings
 from tally.errors import TallyError
-from tally.settings import MySQLSettings
 from tests.properties.faults import Fault, Faults
 from tests.proxy import Proxy
 
@@ -50,7 +50,7 @@ class Wire:
     """The connections of the code under test."""
 
     open_real: Callable[..., "pymysql.Connection[Any]"]
-    """:func:`tally.mysql._connect`."""
+    """:func:`tally.mysql.transactions._connect`."""
     proxy: Proxy
     """By way of which they go."""
     faults: Faults
@@ -88,7 +88,7 @@ class Wire:
         return self.faults.explain(error)
 
     def connect(self, settings: MySQLSettings, **_: Any) -> "pymysql.Connection[Any]":
-        """In place of :func:`tally.mysql._connect`."""
+        """In place of :func:`tally.mysql.transactions._connect`."""
         self._check_alive()
         self.gap()
         way = (settings.lock_wait_timeout_s, self._is_direct)
@@ -138,7 +138,7 @@ class Wire:
             raise Killed
 
     def close(self, connection: "pymysql.Connection[Any]") -> None:
-        """In place of :func:`tally.mysql._close`."""
+        """In place of :func:`tally.mysql.transactions._close`."""
         way = self._lent.pop(connection)
         if not connection.open:
             return

@@ -1,8 +1,8 @@
 """Kafka as a test's own memory has it: what was ever written, what is held now, and since when.
 
-Stands in for :class:`tally.kafka.Kafka`, and remembers what no Kafka does: every record that an
-offset ever held, with the moment at which it came and went. A moment is a tick of the model's own
-clock, which every change moves.
+Stands in for :class:`tally.kafka.client.Kafka`, and remembers what no Kafka does: every record
+that an offset ever held, with the moment at which it came and went. A moment is a tick of the
+model's own clock, which every change moves.
 """
 
 from collections import defaultdict
@@ -190,10 +190,10 @@ class KafkaModel:
             },
         )
 
-    # --- as tally.kafka.Kafka
+    # --- as tally.kafka.client.Kafka
 
     def snapshot(self, topics: Iterable[str], **_: bool) -> KafkaSnapshot:
-        """See :meth:`tally.kafka.Kafka.snapshot`."""
+        """See :meth:`tally.kafka.client.Kafka.snapshot`."""
         self.asked()
         said = self.stale.pop(0) if self.stale else self.look()
         for topic in said.topics.values():
@@ -206,7 +206,7 @@ class KafkaModel:
     def offsets_at(
         self, partitions: Iterable[TopicPartition], moment: datetime
     ) -> Mapping[TopicPartition, int | None]:
-        """See :meth:`tally.kafka.Kafka.offsets_at`."""
+        """See :meth:`tally.kafka.client.Kafka.offsets_at`."""
         self.asked()
         return {p: self._offset_at(p, moment) for p in partitions}
 
@@ -219,7 +219,7 @@ class KafkaModel:
         return min(late, default=None)
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """See :meth:`tally.kafka.Kafka.commit_offsets`."""
+        """See :meth:`tally.kafka.client.Kafka.commit_offsets`."""
 
 
 def moment_of(tick: int) -> datetime:

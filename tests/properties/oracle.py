@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from tally.audit import audit_ledger
-from tally.mysql import Row
+from tally.mysql.transactions import Row
+from tally.pipeline.audit import audit_ledger
 from tests.properties.kafka_model import Record
 from tests.properties.pipeline import PipelineUnderTest
 

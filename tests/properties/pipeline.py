@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pymysql
 
-from tally import minute, prune, replay
-from tally.audit import audit_ledger
-from tally.counting import Counts, check_totals
+from tally.config.settings import KafkaSettings, Pipeline, Settings
+from tally.deliveries.transactional import Result
 from tally.errors import (
     ConfigError,
     DataLossError,
@@ -29,7 +28,6 @@ from tally.errors import (
 )
 from tally.ledger import batches, replays
 from tally.ledger.batches import Requester
-from tally.ledger.commits import Result
 from tally.ledger.decisions import Adoption, accept_losses, adopt_topic, find_losses
 from tally.ledger.positions import lock_pipeline
 from tally.model import (
@@ -42,9 +40,11 @@ from tally.model import (
     SegmentTotals,
     TopicPartition,
 )
-from tally.mysql import Row, run_transaction, transaction
-from tally.planning import first_offsets
-from tally.replay_request import (
+from tally.mysql.transactions import Row, run_transaction, transaction
+from tally.pipeline import minute, prune, replay
+from tally.pipeline.audit import audit_ledger
+from tally.planning.ingest import first_offsets
+from tally.planning.replay_request import (
     BatchAsked,
     BoundsAsked,
     MinutesAsked,
@@ -52,8 +52,8 @@ from tally.replay_request import (
     Request,
     TimesAsked,
 )
-from tally.settings import KafkaSettings, Pipeline, Settings
-from tally.spool import Spool
+from tally.spark.counting import Counts, check_totals
+from tally.spark.spool import Spool
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance, Killed, Wire
 from tests.properties.kafka_model import KafkaModel, Life, Log, Record, moment_of
@@ -577,7 +577,7 @@ class PipelineUnderTest:
         *,
         may_miss: Collection[TopicPartition] = (),
     ) -> Iterator[Counts]:
-        """In place of :func:`tally.counting.count_ranges`; reads by name, as Spark does."""
+        """In place of :func:`tally.spark.counting.count_ranges`; reads by name, as Spark does."""
         batch = self._batches[-1]
         if self._kill is op.Kill:
             raise Killed
@@ -613,7 +613,7 @@ class PipelineUnderTest:
     def count_and_commit(
         self, real: Callable[..., T], settings: Settings, batch: Batch, *a: Any
     ) -> T:
-        """Around :func:`tally.minute._count_and_commit`: says whose ranges are counted."""
+        """Around :func:`tally.pipeline.minute._count_and_commit`: says whose ranges are counted."""
         self._batches.append(batch)
         try:
             return real(settings, batch, *a)
@@ -628,7 +628,7 @@ class PipelineUnderTest:
         pipeline: Pipeline,
         result: Result,
     ) -> bool:
-        """Around :func:`tally.minute.commit_once`: here a worker may be stopped."""
+        """Around :func:`tally.pipeline.minute.commit_once`: here a worker may be stopped."""
         if self._kill is op.Stop:
             kept = Result(
                 totals=dict(result.totals),
@@ -648,7 +648,7 @@ class PipelineUnderTest:
     def release(
         self, real: Callable[[Settings, Batch], None], settings: Settings, batch: Batch
     ) -> None:
-        """Around :func:`tally.minute._release`: who is killed releases nothing."""
+        """Around :func:`tally.pipeline.minute._release`: who is killed releases nothing."""
         if self._kill is None:
             real(settings, batch)
 

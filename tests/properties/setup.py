@@ -11,11 +11,14 @@ import pymysql
 import pytest
 from pydantic import SecretStr
 
-from tally import clock, counting, minute, mysql, prune, replay
-from tally.migrations import migrate
-from tally.settings import KafkaSettings, MySQLSettings, Settings
-from tally.stack.server import Part
-from tally.stack.stack import Stack
+from tally import clock
+from tally.config.settings import KafkaSettings, MySQLSettings, Settings
+from tally.mysql import transactions as mysql
+from tally.mysql.migrations import migrate
+from tally.pipeline import minute, prune, replay
+from tally.spark import counting
+from tally_local.stack.server import Part
+from tally_local.stack.stack import Stack
 from tests.properties.disturbance import Wire
 from tests.properties.faults import Faults
 from tests.properties.operations import Operation

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tally import minute
+from tally.deliveries.transactional import commit_batch
 from tally.errors import OvertakenError
-from tally.ledger.commits import commit_batch
-from tally.mysql import transaction
+from tally.mysql.transactions import transaction
+from tally.pipeline import minute
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance, Rival
 from tests.properties.faults import Fault, FaultKind

@@ -1,14 +1,14 @@
 """What a record says, read a second time: by Python, record by record, with ``datetime``.
 
-Independent of :mod:`tally.line_columns` and :mod:`tally.line_time`: the shapes of the times are
-written down again, and calendar and clock are Python's. The patterns are the catalogue's own, run
-by Python instead of Java.
+Independent of :mod:`tally.spark.line_columns` and :mod:`tally.lines.time_format`: the shapes of
+the times are written down again, and calendar and clock are Python's. The patterns are the
+catalogue's own, run by Python instead of Java.
 """
 
 import re
 from datetime import datetime
 
-from tally.line_format import LineFormat
+from tally.lines.format import LineFormat
 
 Outcome = tuple[str | None, str | None]
 """Reason and minute."""

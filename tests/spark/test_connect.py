@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from tally import spark_connect
-from tally.counting import count_ranges
-from tally.doctor.diagnosis import Health
-from tally.doctor.engine import check_connect, check_engine
+from tally.app.doctor.diagnosis import Health
+from tally.app.doctor.engine import check_connect, check_engine
+from tally.config.settings import KafkaSettings, SparkSettings
 from tally.errors import (
     AccessDeniedError,
     ConfigError,
@@ -21,10 +20,11 @@ from tally.errors import (
     SparkUnavailableError,
 )
 from tally.ledger.batches import find_batch
-from tally.minute import run_batch
-from tally.mysql import transaction
-from tally.settings import KafkaSettings, SparkSettings
-from tally.spark import reader_options, spark_session
+from tally.mysql.transactions import transaction
+from tally.pipeline.minute import run_batch
+from tally.spark import connect as spark_connect
+from tally.spark.counting import count_ranges
+from tally.spark.session import reader_options, spark_session
 from tests.connect_server import ConnectServer, connect_server
 from tests.world import Value, World
 

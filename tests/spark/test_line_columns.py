@@ -15,8 +15,8 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tally.line_columns import parse_line
-from tally.line_format import CATALOGUE, FIXED_LAYOUT, HEAD_BYTES, LineFormat, MalformedReason
+from tally.lines.format import CATALOGUE, FIXED_LAYOUT, HEAD_BYTES, LineFormat, MalformedReason
+from tally.spark.line_columns import parse_line
 from tests.spark.examples import (
     COUNTED,
     ERROR_OF,

@@ -20,9 +20,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tally.errors import StackError
-from tally.stack.processes import TOKEN_VARIABLE
-from tally.stack.server import Part, PartState, PartStatus
-from tally.stack.stack import Stack
+from tally_local.stack.processes import TOKEN_VARIABLE
+from tally_local.stack.server import Part, PartState, PartStatus
+from tally_local.stack.stack import Stack
 
 pytestmark = pytest.mark.stack
 
@@ -88,10 +88,10 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def front(stack: Stack, action: str, *parts: str) -> "subprocess.Popen[str]":
-    """``python -m tally.stack`` in a process of its own, its progress readable."""
+    """``python -m tally_local.stack`` in a process of its own, its progress readable."""
     return subprocess.Popen(
         [
-            *(sys.executable, "-m", "tally.stack", action, *parts),
+            *(sys.executable, "-m", "tally_local.stack", action, *parts),
             *("--project", str(PROJECT), "--home", str(stack.layout.home)),
         ],
         stdout=subprocess.PIPE,

@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 import tally
-from tally import compose_secrets
-from tally.stack.airflow_config import airflow_cfg
-from tally.stack.credentials import Credentials
+from tally_local import compose_secrets
+from tally_local.stack.airflow_config import airflow_cfg
+from tally_local.stack.credentials import Credentials
 
 CHECKOUT = Path(__file__).parents[2]
 COMPOSE_FILE = CHECKOUT / "docker-compose.yml"
@@ -235,7 +235,9 @@ def test_the_image_has_the_python_that_the_project_is_written_for() -> None:
 
 def test_kafka_is_the_local_stacks() -> None:
     """The broker has the version that the local stack, and so the tests, run on."""
-    ivy = (CHECKOUT / "src" / "tally" / "stack" / "ivy.xml").read_text(encoding="utf-8")
+    ivy = (CHECKOUT / "local" / "src" / "tally_local" / "stack" / "ivy.xml").read_text(
+        encoding="utf-8"
+    )
     revisions = set(re.findall(r'org="org\.apache\.kafka" name="[^"]+" rev="([^"]+)"', ivy))
     assert len(revisions) == 1
     images = {
@@ -340,8 +342,8 @@ def test_connections_name_services_of_the_file() -> None:
 
 def test_the_generator_needs_no_package(tmp_path: Path) -> None:
     """The command in the file's header works with Python alone, and only where it belongs."""
-    command = [sys.executable, "-S", "-m", "tally.compose_secrets"]
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "src")}
+    command = [sys.executable, "-S", "-m", "tally_local.compose_secrets"]
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "local" / "src")}
 
     def run() -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tally import clock
-from tally.demo.show import commit_line
-from tally.demo.traffic import Traffic
+from tally.config.settings import KafkaSettings
 from tally.ledger.reading import BatchRecord
 from tally.model import BatchKind, BatchState, TopicPartition
-from tally.settings import KafkaSettings
+from tally_local.demo.show import commit_line
+from tally_local.demo.traffic import Traffic
 
 AT = datetime(2026, 11, 20, 14, 0, 0, tzinfo=UTC)
 
@@ -48,7 +48,7 @@ def test_the_producer_knows_its_lines_at_any_levels(
     levels: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By what it wrote, and below the offsets that were asked for."""
-    monkeypatch.setattr("tally.demo.traffic.LineWriter", Writer)
+    monkeypatch.setattr("tally_local.demo.traffic.LineWriter", Writer)
     moments = iter(lambda: AT, None)
     monkeypatch.setattr(clock, "now", lambda: next(moments))
     traffic = Traffic(KafkaSettings(), "alog", partitions=2, levels=levels, rate=4_000, seed=7)

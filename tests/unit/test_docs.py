@@ -16,15 +16,16 @@ from xml.etree import ElementTree as ET
 import click
 import pytest
 
-from tally import errors, reference
-from tally.blocks import BlockReason
+from tally import errors
 from tally.cli import failures
 from tally.cli.app import App
 from tally.cli.tree import cli
+from tally.config import reference
+from tally.config.settings import Settings, load_settings
 from tally.errors import TallyError
-from tally.line_format import MalformedReason
+from tally.lines.format import MalformedReason
 from tally.model import BatchState, SegmentState
-from tally.settings import Settings, load_settings
+from tally.planning.blocks import BlockReason
 
 CHECKOUT = Path(__file__).parents[2]
 DOCS = CHECKOUT / "docs"

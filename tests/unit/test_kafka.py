@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tally import kafka
+from tally.config.settings import KafkaSettings
 from tally.errors import KafkaUnavailableError
-from tally.kafka import Kafka
+from tally.kafka import client as kafka
+from tally.kafka.client import Kafka
 from tally.model import TopicPartition
-from tally.settings import KafkaSettings
 
 TIMEOUT_S = 0.5
 GRACE_S = 0.1

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tally.errors import ConfigError
-from tally.line_catalogue import REFUSED
-from tally.line_format import (
+from tally.lines.catalogue import REFUSED
+from tally.lines.format import (
     CATALOGUE,
     FIXED_LAYOUT,
     HEAD_BYTES,
@@ -18,8 +18,8 @@ from tally.line_format import (
     MalformedReason,
     parse_line_format,
 )
-from tally.line_pattern import parse_pattern
-from tally.line_time import parse_time_format
+from tally.lines.pattern import parse_pattern
+from tally.lines.time_format import parse_time_format
 
 KEY = "pipelines.error_log.line_format"
 PATTERN = r"(?<time>\S+ \S+) (?<level>\w+)"
@@ -500,7 +500,7 @@ def test_the_configuration_in_the_documentation_is_valid() -> None:
 def test_a_line_format_costs_no_heavy_import() -> None:
     """The configuration is parsed in every Airflow process: neither Spark nor a client comes in."""
     program = (
-        "import sys, tally.line_format; "
+        "import sys, tally.lines.format; "
         "print(sorted({'pyspark', 'confluent_kafka', 'pymysql', 'airflow'} & set(sys.modules)))"
     )
     done = subprocess.run(

@@ -5,6 +5,7 @@ import ssl
 import pymysql
 import pytest
 
+from tally.config.settings import MySQLSettings
 from tally.errors import (
     AccessDeniedError,
     CountOverflowError,
@@ -14,8 +15,7 @@ from tally.errors import (
     TallyError,
     TransactionRetryError,
 )
-from tally.mysql import _tls_options, _translate
-from tally.settings import MySQLSettings
+from tally.mysql.transactions import _tls_options, _translate
 
 
 def test_a_verified_connection_checks_certificate_and_name() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tally.blocks import BlockReason, blocked_error
+from tally.config.settings import Pipeline
 from tally.errors import BlockedError, MissingTopicError
 from tally.model import (
     KafkaSnapshot,
@@ -20,7 +20,8 @@ from tally.model import (
     TopicPartition,
     TopicSnapshot,
 )
-from tally.planning import (
+from tally.planning.blocks import BlockReason, blocked_error
+from tally.planning.ingest import (
     NewPartition,
     Plan,
     beside,
@@ -29,7 +30,6 @@ from tally.planning import (
     plan_ingest,
     unreadable,
 )
-from tally.settings import Pipeline
 
 P0 = TopicPartition(topic="alog", partition=0)
 P1 = TopicPartition(topic="alog", partition=1)

@@ -7,15 +7,19 @@ import pytest
 from tests.chaos import checker, production
 from tests.chaos.production import Production
 
-from tally.kafka import Kafka
+from tally.config.settings import KafkaSettings
+from tally.kafka.client import Kafka
 from tally.model import TopicPartition
-from tally.settings import KafkaSettings
 
 
 def test_the_checker_asks_neither_kafka_nor_the_ledger() -> None:
     """What it expects comes from the lines that were made; it has no way to ask anybody."""
     assert imports(checker.__file__) == {"tests.chaos.production"}
-    assert imports(production.__file__) == {"tally.kafka", "tally.model", "tally.settings"}
+    assert imports(production.__file__) == {
+        "tally.kafka.client",
+        "tally.model",
+        "tally.config.settings",
+    }
     assert Kafka.__name__ not in vars(production)
 
 

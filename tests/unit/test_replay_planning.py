@@ -19,14 +19,7 @@ from tally.model import (
     TopicPartition,
     TopicSnapshot,
 )
-from tally.replay_planning import (
-    NEVER_PLANNED,
-    Piece,
-    ReplayPlan,
-    Tile,
-    join_ranges,
-    plan_replay,
-)
+from tally.planning.replay import NEVER_PLANNED, Piece, ReplayPlan, Tile, join_ranges, plan_replay
 
 P0 = TopicPartition(topic="alog", partition=0)
 P1 = TopicPartition(topic="alog", partition=1)

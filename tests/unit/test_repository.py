@@ -111,7 +111,10 @@ def unhashed(text: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("package", "module"),
-    [("confluent_kafka", "src/tally/kafka.py"), ("pymysql", "src/tally/mysql.py")],
+    [
+        ("confluent_kafka", "src/tally/kafka/client.py"),
+        ("pymysql", "src/tally/mysql/transactions.py"),
+    ],
 )
 def test_one_module_alone_speaks_to_a_server(package: str, module: str) -> None:
     """A driver is imported in one place, where its errors are turned into ours."""
@@ -131,7 +134,7 @@ def test_imports_are_found_wherever_they_stand() -> None:
     assert imported_packages(source) == {"pymysql", "pymysql_like"}
 
 
-@pytest.mark.parametrize("module", ["tally.line_format", "tally.model", "tally.planning"])
+@pytest.mark.parametrize("module", ["tally.lines.format", "tally.model", "tally.planning.ingest"])
 def test_the_core_is_light(module: str) -> None:
     """Planning and the model load no Spark, Kafka, MySQL or Airflow, at no remove either."""
     assert not loaded_by(module) & HEAVY
@@ -139,7 +142,7 @@ def test_the_core_is_light(module: str) -> None:
 
 def test_what_a_module_loads_is_seen() -> None:
     """The guard above can fail: a module that does load a driver is found out."""
-    assert "pymysql" in loaded_by("tally.mysql")
+    assert "pymysql" in loaded_by("tally.mysql.transactions")
 
 
 def test_no_registry_address_is_committed() -> None:

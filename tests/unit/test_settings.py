@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from tally.config.settings import READER_DEFAULTS, Settings, load_settings
 from tally.errors import ConfigError, UnknownPipelineError
-from tally.settings import READER_DEFAULTS, Settings, load_settings
 
 MINIMAL = '[pipelines.error_log]\ntopics = ["alog"]\n'
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from tally.config.settings import SparkSettings, load_settings
 from tally.errors import ConfigError
-from tally.settings import SparkSettings, load_settings
-from tally.spark import reader_options
+from tally.spark.session import reader_options
 
 MINIMAL = '[pipelines.error_log]\ntopics = ["alog"]\n'
 

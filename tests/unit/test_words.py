@@ -2,7 +2,7 @@
 
 import pytest
 
-from tally.words import plural, time_span
+from tally.formatting import plural, time_span
 
 
 @pytest.mark.parametrize(

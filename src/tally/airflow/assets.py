@@ -6,7 +6,7 @@ shows URIs in the clear.
 
 from airflow.sdk import Asset
 
-from tally.settings import Pipeline
+from tally.config.settings import Pipeline
 
 
 def topic_assets(pipeline: Pipeline) -> list[Asset]:

@@ -12,8 +12,8 @@ from airflow.sdk.exceptions import AirflowException
 from pydantic import ValidationError
 
 from tally.airflow.driver import end_group, last_words
+from tally.config.settings import SparkSettings
 from tally.errors import SparkConnectionError
-from tally.settings import SparkSettings
 
 log = logging.getLogger(__name__)
 

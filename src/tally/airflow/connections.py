@@ -14,8 +14,8 @@ from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from tally.airflow.timeouts import Timeouts, bounded
+from tally.config.settings import Settings, load_settings
 from tally.errors import ConfigError, SparkConnectionError
-from tally.settings import Settings, load_settings
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from tally.airflow.driver import DriverHook, driver_environment, submit_conf, su
 from tally.airflow.failures import final, final_unless_retryable
 from tally.airflow.operators import from_note
 from tally.airflow.secrets_file import secrets_file
+from tally.config.settings import Settings
 from tally.errors import EXIT_OPERATOR, EXIT_USAGE
-from tally.settings import Settings
 
 # What `count` hands on; see tally.airflow.work.Outcome.
 OUTCOME_KEY: Final = "outcome"
@@ -120,7 +120,7 @@ class TallyCountOperator(SparkSubmitOperator):
             )
             return
         from tally.airflow import work  # Kafka and MySQL stay out of parsing
-        from tally.spark import driver_flags, session_options  # and Spark, too
+        from tally.spark.session import driver_flags, session_options  # and Spark, too
 
         flags = driver_flags(work.offsets(settings, batch_id))
         self.conf = submit_conf(session_options(settings.spark), flags)

@@ -30,8 +30,8 @@ from tally.airflow.policies import (
 )
 from tally.airflow.replay_dag import replay_dag
 from tally.airflow.timeouts import AUDIT_TIMEOUT, Timeouts
+from tally.config.settings import Pipeline, Settings, load_settings
 from tally.errors import ConfigError
-from tally.settings import Pipeline, Settings, load_settings
 
 # Daily, at a minute that few others choose.
 AUDIT_SCHEDULE: Final = "17 3 * * *"

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tally.blocks import lost
+from tally.config.settings import Settings
 from tally.errors import UsageError
 from tally.ledger.decisions import LossRecord, accept_losses, find_losses, keep_blocked
 from tally.ledger.positions import lock_pipeline
 from tally.model import Loss
-from tally.mysql import Transaction, run_transaction, transaction
-from tally.settings import Settings
+from tally.mysql.transactions import Transaction, run_transaction, transaction
+from tally.planning.blocks import lost
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

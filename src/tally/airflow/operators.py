@@ -90,7 +90,7 @@ class TallyAuditOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's signature
         """Check the ledger; what was looked at goes to XCom."""
-        from tally.audit import audit_ledger  # MySQL stays out of parsing
+        from tally.pipeline.audit import audit_ledger  # MySQL stays out of parsing
 
         with final_unless_retryable():
             settings = bounded(connected_settings(Path(self.config)), AUDIT_TIMEOUT)

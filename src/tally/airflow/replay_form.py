@@ -8,7 +8,7 @@ from typing import Any, Final
 from tally.airflow.replay_fields import CHOICES
 from tally.errors import ReplayRefusedError
 from tally.model import OffsetRange, TopicPartition
-from tally.replay_request import (
+from tally.planning.replay_request import (
     BatchAsked,
     BoundsAsked,
     MinutesAsked,

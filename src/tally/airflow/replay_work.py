@@ -8,19 +8,19 @@ from itertools import groupby
 from typing import Any, Final, Self
 
 from tally.airflow.replay_form import read_ranges, write_range
+from tally.config.settings import Settings
 from tally.errors import ReplayRefusedError
+from tally.formatting import plural
 from tally.ledger.batches import Requester
 from tally.ledger.reading import segments_of
 from tally.ledger.replacements import changes_of
 from tally.ledger.replay_runs import find_replay_of_run, totals_of
 from tally.ledger.replays import find_replay
 from tally.model import OffsetRange, ReplayState, TopicPartition
-from tally.mysql import Transaction, transaction
-from tally.replay import Preview, check_possible, preview_replay, request_replay
-from tally.replay_planning import ReplayPlan
-from tally.replay_request import Request
-from tally.settings import Settings
-from tally.words import plural
+from tally.mysql.transactions import Transaction, transaction
+from tally.pipeline.replay import Preview, check_possible, preview_replay, request_replay
+from tally.planning.replay import ReplayPlan
+from tally.planning.replay_request import Request
 
 # Columns of the preview that hold numbers.
 NUMBERS: Final = frozenset({"offsets", "replaces", "never counted"})

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, SecretStr
 
-from tally.settings import Settings
+from tally.config.settings import Settings
 
 PREFIX: Final = "tally-secrets-"
 _SECTIONS: Final = ("kafka", "mysql", "spark")

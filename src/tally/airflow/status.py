@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from tally.config.settings import Settings
 from tally.ledger.batches import find_open_ingest
 from tally.ledger.decisions import LossRecord, find_losses
 from tally.ledger.positions import known_topics
 from tally.ledger.reading import BatchRecord, list_batches
 from tally.model import Batch, TopicPartition
-from tally.mysql import Transaction, transaction
-from tally.settings import Settings
+from tally.mysql.transactions import Transaction, transaction
 
 BATCHES_SHOWN = 10
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from tally.config.settings import Pipeline, Settings
 from tally.errors import ConfigError
-from tally.settings import Pipeline, Settings
 
 # A failed attempt is tried again soon: Airflow's own 300 s are five batches.
 RETRIES: Final = 3

@@ -4,14 +4,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tally import __version__
-from tally.blocks import blocked_error
+from tally.config.settings import Settings
 from tally.ledger.batches import Requester
 from tally.ledger.reading import batch_record, segments_of
 from tally.ledger.replay_runs import standing_for
-from tally.minute import Planned, plan_batch
 from tally.model import BatchState
-from tally.mysql import transaction
-from tally.settings import Settings
+from tally.mysql.transactions import transaction
+from tally.pipeline.minute import Planned, plan_batch
+from tally.planning.blocks import blocked_error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

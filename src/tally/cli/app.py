@@ -12,7 +12,7 @@ from tally.cli.output import Output
 from tally.errors import UsageError
 
 if TYPE_CHECKING:  # pydantic is half of a command's start; --help does without
-    from tally.settings import Settings
+    from tally.config.settings import Settings
 
 
 @dataclass
@@ -27,14 +27,14 @@ class App:
     @cached_property
     def settings(self) -> "Settings":
         """The configuration, read when it is first needed."""
-        from tally.settings import load_settings  # noqa: PLC0415 - see above
+        from tally.config.settings import load_settings  # noqa: PLC0415 - see above
 
         return load_settings(self.config_path)
 
     @property
     def config_path(self) -> Path:
         """The configuration file that applies."""
-        from tally.settings import config_path  # noqa: PLC0415 - see above
+        from tally.config.settings import config_path  # noqa: PLC0415 - see above
 
         return self.config.absolute() if self.config else config_path()
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import click
 
-from tally.blocks import Block, blocked_error
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import dry_run_option, json_option, pass_app, pipeline_argument
@@ -12,9 +11,10 @@ from tally.cli.session import shared_session
 from tally.cli.shapes import Shape, block_shape, planned_batch_shape, ran_shape
 from tally.cli.values import number, span
 from tally.errors import UsageError
-from tally.minute import Planned, Ran, SparkFactory, plan_batch, run_batch
+from tally.formatting import plural
 from tally.model import Batch
-from tally.words import plural
+from tally.pipeline.minute import Planned, Ran, SparkFactory, plan_batch, run_batch
+from tally.planning.blocks import Block, blocked_error
 
 
 @click.command(

@@ -9,9 +9,9 @@ from tally.cli.command import Command
 from tally.cli.options import json_option, pass_app, pipeline_argument
 from tally.cli.replay_options import read_minute
 from tally.cli.values import number
+from tally.formatting import plural
 from tally.ledger import results
-from tally.mysql import transaction
-from tally.words import plural
+from tally.mysql.transactions import transaction
 
 LAST: Final = 10
 

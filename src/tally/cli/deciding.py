@@ -17,8 +17,10 @@ from tally.cli.options import (
 )
 from tally.cli.shapes import loss_shape
 from tally.cli.values import ABSENT, moment, number, span
+from tally.config.settings import Pipeline
 from tally.errors import MissingTopicError, UsageError
-from tally.kafka import Kafka
+from tally.formatting import plural
+from tally.kafka.client import Kafka
 from tally.ledger import batches
 from tally.ledger.decisions import (
     Adoption,
@@ -28,12 +30,10 @@ from tally.ledger.decisions import (
     find_losses,
 )
 from tally.ledger.positions import lock_pipeline
-from tally.minute import whoami
 from tally.model import Batch, BatchKind, KafkaSnapshot, TopicPartition
-from tally.mysql import Transaction, run_transaction, transaction
-from tally.planning import first_offsets
-from tally.settings import Pipeline
-from tally.words import plural
+from tally.mysql.transactions import Transaction, run_transaction, transaction
+from tally.pipeline.minute import whoami
+from tally.planning.ingest import first_offsets
 
 
 @click.group()

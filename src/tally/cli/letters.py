@@ -8,7 +8,7 @@ from tally.cli.options import json_option, limit_option, pass_app, pipeline_argu
 from tally.cli.shapes import letter_shape
 from tally.cli.values import number, printable_bytes, shortened
 from tally.ledger import reading
-from tally.mysql import transaction
+from tally.mysql.transactions import transaction
 
 VALUE_CHARACTERS = 120
 

@@ -16,6 +16,7 @@ from tally.cli.options import (
 from tally.cli.places import REPLACES, Places
 from tally.cli.shapes import batch_shape, replay_shape, segment_shape
 from tally.cli.values import ABSENT, moment, number, span
+from tally.formatting import plural
 from tally.ledger.reading import (
     BatchRecord,
     SegmentRecord,
@@ -28,8 +29,7 @@ from tally.ledger.reading import (
 from tally.ledger.replacements import replaced_by, successors_of
 from tally.ledger.replays import ReplayRecord, find_replay
 from tally.model import BatchState
-from tally.mysql import transaction
-from tally.words import plural
+from tally.mysql.transactions import transaction
 
 
 @click.command(

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from tally.cli.shapes import Shape
+from tally.formatting import plural
 from tally.ledger.replacements import Replaced
 from tally.model import BatchState
-from tally.words import plural
 
 REPLACES: Final[Mapping[BatchState, str]] = {
     BatchState.PLANNED: "is to replace",

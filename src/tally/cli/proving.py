@@ -2,7 +2,6 @@
 
 import click
 
-from tally.audit import Finding, Verdict, audit_ledger
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import json_option, pipeline_argument
@@ -10,8 +9,9 @@ from tally.cli.session import shared_session
 from tally.cli.shapes import Shape, range_shape
 from tally.cli.values import number
 from tally.errors import EXIT_FINDINGS
-from tally.recount import Recount, recount, summarize
-from tally.words import plural
+from tally.formatting import plural
+from tally.pipeline.audit import Finding, Verdict, audit_ledger
+from tally.pipeline.recount import Recount, recount, summarize
 
 FINDINGS_SHOWN = 50
 

@@ -9,8 +9,8 @@ import click
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import dry_run_option, json_option, pass_app, pipeline_argument
-from tally.prune import prune as prune_ledger
-from tally.words import plural
+from tally.formatting import plural
+from tally.pipeline.prune import prune as prune_ledger
 
 _UNITS: Final = {"h": "hours", "d": "days", "w": "weeks"}
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import click
 
 from tally.cli import failures
-from tally.cli.tree import SECTIONS, help_of, walk
+from tally.cli.tree import help_of, sections, walk
 
 HEADER = """\
 # The command line
@@ -49,7 +49,7 @@ def _exit_codes() -> Iterator[str]:
 def _sections() -> Iterator[str]:
     commands = walk()
     yield from _command(("tally",), commands[("tally",)])
-    for title, names in SECTIONS.items():
+    for title, names in sections().items():
         yield f"## {title}\n"
         for path, command in commands.items():
             if len(path) > 1 and path[1] in names:

@@ -7,7 +7,7 @@ from typing import Final
 
 from tally.errors import UsageError
 from tally.model import OffsetRange
-from tally.replay_request import (
+from tally.planning.replay_request import (
     BatchAsked,
     BoundsAsked,
     MinutesAsked,

@@ -5,10 +5,10 @@ from typing import Final
 
 from tally.cli.output import Output
 from tally.cli.values import ABSENT, number, span
+from tally.formatting import plural, time_span
 from tally.model import OffsetRange, TopicPartition
-from tally.replay import Preview
-from tally.replay_planning import overlap
-from tally.words import plural, time_span
+from tally.pipeline.replay import Preview
+from tally.planning.replay import overlap
 
 ROWS_SHOWN: Final = 50
 RANGES_TOLD_APART: Final = 3

@@ -10,13 +10,13 @@ from tally.cli.session import shared_session
 from tally.cli.shapes import Shape, changes_shape, preview_shape, ran_shape, replay_shape
 from tally.cli.values import moment, number
 from tally.errors import TallyError
+from tally.formatting import plural
 from tally.ledger.replacements import Changes, changes_of
 from tally.ledger.replays import ReplayRecord, find_replay
-from tally.minute import Ran, SparkFactory
 from tally.model import describe_ranges
-from tally.mysql import transaction
-from tally.replay import Preview, run_replay
-from tally.words import plural
+from tally.mysql.transactions import transaction
+from tally.pipeline.minute import Ran, SparkFactory
+from tally.pipeline.replay import Preview, run_replay
 
 if TYPE_CHECKING:  # heavy; only a batch that is read needs it
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ def count_to_the_end(app: App, replay_id: int, preview: Preview | None = None) -
 
     Raises:
         UnknownReplayError: The ledger has none of that id.
-        TallyError: As :func:`tally.replay.run_replay`.
+        TallyError: As :func:`tally.pipeline.replay.run_replay`.
         KeyboardInterrupt: Somebody has stopped it.
     """
     done: list[Ran] = []

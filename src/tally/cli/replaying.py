@@ -20,15 +20,15 @@ from tally.cli.replay_preview import question, show_preview
 from tally.cli.replay_running import count_to_the_end, document, find
 from tally.cli.values import moment, number
 from tally.errors import FencedError, ReplayRefusedError, UsageError
+from tally.formatting import plural
 from tally.ledger import replays
 from tally.ledger.positions import lock_pipeline
 from tally.ledger.replays import ReplayRecord
-from tally.minute import whoami
 from tally.model import ReplayState
-from tally.mysql import Transaction, run_transaction, transaction
-from tally.replay import check_possible, preview_replay, request_replay
-from tally.replay_request import Request
-from tally.words import plural
+from tally.mysql.transactions import Transaction, run_transaction, transaction
+from tally.pipeline.minute import whoami
+from tally.pipeline.replay import check_possible, preview_replay, request_replay
+from tally.planning.replay_request import Request
 
 OPEN_REPLAYS_LOOKED_FOR = 100
 

@@ -9,7 +9,7 @@ from tally.cli.shapes import replay_shape
 from tally.cli.values import moment, number
 from tally.ledger import replays as ledger_replays
 from tally.ledger.replays import ReplayRecord
-from tally.mysql import transaction
+from tally.mysql.transactions import transaction
 
 
 @click.command(cls=Command, examples=["tally replays", "tally replays error_log --limit 5 --json"])

@@ -9,14 +9,14 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from tally.settings import SparkSettings
-from tally.spark_packages import check_packages
+from tally.config.settings import SparkSettings
+from tally.spark.packages import check_packages
 
 if TYPE_CHECKING:  # heavy; most commands do without
     from pyspark.sql import SparkSession
 
     from tally.cli.output import Output
-    from tally.minute import SparkFactory
+    from tally.pipeline.minute import SparkFactory
 
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
@@ -58,7 +58,7 @@ class _Session:
 
     @cached_property
     def _opened(self) -> "SparkSession":
-        from tally.spark import session_options, spark_session  # noqa: PLC0415 - see above
+        from tally.spark.session import session_options, spark_session  # noqa: PLC0415 - see above
 
         options = session_options(self._settings).get(JAVA_OPTIONS, "")
         self._out.note(f"starting Spark on {self._settings.master}")

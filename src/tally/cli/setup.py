@@ -2,14 +2,14 @@
 
 import click
 
+from tally.app.doctor import Diagnosis, Health, examine
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import dry_run_option, json_option, pass_app
-from tally.doctor import Diagnosis, Health, examine
 from tally.errors import EXIT_FINDINGS
-from tally.migrations import migrate as apply_migrations
-from tally.migrations import missing
-from tally.words import plural
+from tally.formatting import plural
+from tally.mysql.migrations import migrate as apply_migrations
+from tally.mysql.migrations import missing
 
 _LABELS = {Health.OK: "ok", Health.WARN: "warn", Health.FAIL: "FAIL", Health.SKIP: "skip"}
 _INDENT = 32

@@ -7,15 +7,15 @@ has no zone.
 import base64
 from typing import Any
 
-from tally.blocks import Block
 from tally.cli.values import instant, printable_bytes
 from tally.ledger.decisions import LossRecord
 from tally.ledger.reading import BatchRecord, LetterRecord, SegmentRecord
 from tally.ledger.replacements import Changes
 from tally.ledger.replays import ReplayRecord
-from tally.minute import Ran
 from tally.model import Batch, OffsetRange, SegmentTotals
-from tally.replay import Preview
+from tally.pipeline.minute import Ran
+from tally.pipeline.replay import Preview
+from tally.planning.blocks import Block
 
 Shape = dict[str, Any]
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tally.blocks import Block
 from tally.cli.values import ABSENT, number, span
+from tally.config.settings import Pipeline
 from tally.model import KafkaSnapshot, KnownTopic, OffsetRange, Position, TopicPartition
-from tally.planning import plan_ingest
-from tally.settings import Pipeline
+from tally.planning.blocks import Block
+from tally.planning.ingest import plan_ingest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

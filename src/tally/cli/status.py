@@ -4,22 +4,22 @@ from dataclasses import dataclass
 
 import click
 
-from tally.blocks import Block
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import json_option, pass_app, pipeline_argument
 from tally.cli.shapes import Shape, batch_shape, block_shape, range_shape
 from tally.cli.standing import Standing, stand, table_rows
 from tally.cli.values import moment, number
+from tally.config.settings import Pipeline
 from tally.errors import KafkaUnavailableError, TallyError
-from tally.kafka import Kafka
+from tally.formatting import plural
+from tally.kafka.client import Kafka
 from tally.ledger import batches as ledger_batches
 from tally.ledger.positions import known_topics
 from tally.ledger.reading import BatchRecord, batch_record, last_committed
 from tally.model import KafkaSnapshot, KnownTopic
-from tally.mysql import Transaction, transaction
-from tally.settings import Pipeline
-from tally.words import plural
+from tally.mysql.transactions import Transaction, transaction
+from tally.planning.blocks import Block
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

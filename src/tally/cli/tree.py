@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -12,41 +12,37 @@ import click
 from tally import __version__
 from tally.cli.app import App
 from tally.cli.command import write_examples
+from tally.cli.extensions import Sections, extensions
 from tally.cli.failures import guarded
 from tally.cli.log import LogFormatter, is_worth_saying
 from tally.errors import KafkaUnavailableError, MySQLUnavailableError
 
 # Section → command → (module that defines it, one line of help). The line stands here so that
 # ``tally --help`` loads none of the modules; a test holds it equal to the command's own help.
-SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
-    "Local stack": {
-        "up": ("local", "Start the local stack: Kafka, MySQL and Airflow."),
-        "down": ("local", "Stop the local stack; its data stays."),
-        "demo": ("local", "Show the whole way of a line on the local stack."),
-    },
+SECTIONS: Final[Sections] = {
     "Set-up": {
-        "migrate": ("setup", "Create or update Tally's tables in MySQL."),
-        "doctor": ("setup", "Check everything Tally needs and say what to do."),
-        "prune": ("pruning", "Fold old contributions that Kafka can no longer serve."),
+        "migrate": ("tally.cli.setup", "Create or update Tally's tables in MySQL."),
+        "doctor": ("tally.cli.setup", "Check everything Tally needs and say what to do."),
+        "prune": ("tally.cli.pruning", "Fold old contributions that Kafka can no longer serve."),
     },
     "Counting": {
-        "plan": ("counting", "Fix which offsets the next batch reads."),
-        "run": ("counting", "Count a batch and commit it."),
-        "replay": ("replaying", "Count ranges again, in place of what they gave."),
+        "plan": ("tally.cli.counting", "Fix which offsets the next batch reads."),
+        "run": ("tally.cli.counting", "Count a batch and commit it."),
+        "replay": ("tally.cli.replaying", "Count ranges again, in place of what they gave."),
     },
     "Looking": {
-        "status": ("status", "Show where each partition stands."),
-        "counts": ("counts", "Show the result: lines per minute."),
-        "batches": ("looking", "List batches, newest first."),
-        "show": ("looking", "Show one batch with its ranges and counts."),
-        "replays": ("replays", "List replays, newest first."),
-        "dead-letters": ("letters", "List records that could not be understood."),
-        "audit": ("proving", "Prove that the result is what Kafka held."),
+        "status": ("tally.cli.status", "Show where each partition stands."),
+        "counts": ("tally.cli.counts", "Show the result: lines per minute."),
+        "batches": ("tally.cli.looking", "List batches, newest first."),
+        "show": ("tally.cli.looking", "Show one batch with its ranges and counts."),
+        "replays": ("tally.cli.replays", "List replays, newest first."),
+        "dead-letters": ("tally.cli.letters", "List records that could not be understood."),
+        "audit": ("tally.cli.proving", "Prove that the result is what Kafka held."),
     },
     "Deciding": {
-        "losses": ("deciding", "Records that are gone from Kafka."),
-        "topics": ("deciding", "Topics that were deleted and created again."),
-        "abandon": ("deciding", "Give a planned batch up."),
+        "losses": ("tally.cli.deciding", "Records that are gone from Kafka."),
+        "topics": ("tally.cli.deciding", "Topics that were deleted and created again."),
+        "abandon": ("tally.cli.deciding", "Give a planned batch up."),
     },
 }
 
@@ -56,14 +52,24 @@ CONTEXT: Final[Mapping[str, Any]] = {
 }
 
 EXAMPLES: Final = (
-    "tally up",
+    "tally migrate",
     "tally run --all",
     "tally --config /etc/tally/tally.toml status",
 )
 
 
-def _places() -> dict[str, tuple[str, str]]:
-    return {name: place for section in SECTIONS.values() for name, place in section.items()}
+def sections() -> Sections:
+    """All commands by section, those of installed extensions first."""
+    return {**{k: v for e in extensions() for k, v in e.sections.items()}, **SECTIONS}
+
+
+def _places(of: Sections) -> dict[str, tuple[str, str]]:
+    return {name: place for section in of.values() for name, place in section.items()}
+
+
+def _place(name: str) -> tuple[str, str] | None:
+    """Tally's own commands first: an extension is looked for only when it is needed."""
+    return _places(SECTIONS).get(name) or _places(sections()).get(name)
 
 
 class TallyGroup(click.Group):
@@ -71,19 +77,19 @@ class TallyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """All commands, by section."""
-        return list(_places())
+        return list(_places(sections()))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """The command of that name, its module loaded now."""
-        if cmd_name not in _places():
+        place = _place(cmd_name)
+        if place is None:
             return None
-        module = import_module(f"tally.cli.{_places()[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        command: click.Command = getattr(import_module(place[0]), cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The list of commands, from the table above."""
-        for section, commands in SECTIONS.items():
+        for section, commands in sections().items():
             with formatter.section(section):
                 formatter.write_dl([(name, line) for name, (_, line) in commands.items()])
 
@@ -109,12 +115,17 @@ class TallyGroup(click.Group):
             try:
                 return super(TallyGroup, self).main(args, prog_name, standalone_mode=False, **extra)
             except (KafkaUnavailableError, MySQLUnavailableError) as error:
-                from tally.cli.local_servers import say_what_starts_them  # noqa: PLC0415 - rare
-
-                say_what_starts_them(app, error)
+                for extension in extensions():
+                    _load(extension.unanswered)(app, error)
                 raise
 
         sys.exit(guarded(work, app.out))
+
+
+def _load(reference: str) -> Callable[..., Any]:
+    module, _, name = reference.partition(":")
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return function
 
 
 @click.group(

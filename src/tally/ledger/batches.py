@@ -16,7 +16,7 @@ from tally.model import (
     Segment,
     SegmentState,
 )
-from tally.mysql import Row, Transaction
+from tally.mysql.transactions import Row, Transaction
 
 _BATCH = (
     "select batch_id, pipeline, kind, state, attempt, planned_at, claimed_at, replay_id from batch "

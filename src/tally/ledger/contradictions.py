@@ -7,7 +7,7 @@ constraints were taken away or restored without.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tally.mysql import Row, Transaction
+from tally.mysql.transactions import Row, Transaction
 
 # A superseded segment's batch stays committed: it was counted, and another has replaced it since.
 _STATES = """

@@ -9,7 +9,7 @@ from tally.errors import UsageError
 from tally.ledger.positions import insert_incarnation, known_topics
 from tally.ledger.rows import range_of
 from tally.model import LossCause, OffsetRange
-from tally.mysql import Transaction
+from tally.mysql.transactions import Transaction
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,7 @@ from tally import clock
 from tally.ledger.batches import Requester
 from tally.ledger.rows import partition_of
 from tally.model import TopicPartition
-from tally.mysql import Row, Transaction
+from tally.mysql.transactions import Row, Transaction
 
 # Segments that one transaction folds; it holds their rows and those of their minutes.
 SEGMENTS_PER_FOLD = 1_000

@@ -15,8 +15,8 @@ from tally.model import (
     Position,
     TopicPartition,
 )
-from tally.mysql import Row, Transaction
-from tally.planning import Plan
+from tally.mysql.transactions import Row, Transaction
+from tally.planning.ingest import Plan
 
 # Losses that still say something about where a partition stands (see tally.model.Position).
 _STANDING_LOSSES = """

@@ -14,7 +14,7 @@ from tally.model import (
     SegmentTotals,
     TopicPartition,
 )
-from tally.mysql import Row, Transaction
+from tally.mysql.transactions import Row, Transaction
 
 _BATCHES = """
     select b.batch_id, b.pipeline, b.kind, b.replay_id, b.state, b.attempt, b.planned_at,

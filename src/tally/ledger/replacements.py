@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from tally.mysql import Transaction
-from tally.words import plural, time_span
+from tally.formatting import plural, time_span
+from tally.mysql.transactions import Transaction
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

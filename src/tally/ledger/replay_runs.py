@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from tally.ledger.batches import Requester, abandoned_error, find_batch
 from tally.model import Batch, BatchState, OffsetRange
-from tally.mysql import Transaction
-from tally.replay_planning import join_ranges
+from tally.mysql.transactions import Transaction
+from tally.planning.replay import join_ranges
 
 
 def find_replay_of_run(

@@ -8,8 +8,8 @@ from tally import clock
 from tally.errors import FencedError, UnknownReplayError
 from tally.ledger.batches import Requester, abandon, insert_batch
 from tally.model import BatchKind, OffsetRange, ReplayState
-from tally.mysql import Row, Transaction
-from tally.replay_planning import Piece, ReplayPlan
+from tally.mysql.transactions import Row, Transaction
+from tally.planning.replay import Piece, ReplayPlan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

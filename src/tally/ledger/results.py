@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tally.mysql import Transaction
+from tally.mysql.transactions import Transaction
 
 
 def minutes(

@@ -1,7 +1,7 @@
 """Rows as values of the model."""
 
 from tally.model import OffsetRange, TopicPartition
-from tally.mysql import Row
+from tally.mysql.transactions import Row
 
 
 def partition_of(row: Row) -> TopicPartition:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from tally.ledger.rows import range_of
 from tally.model import OffsetRange, TopicPartition
-from tally.mysql import Row, Transaction
-from tally.replay_planning import Tile
+from tally.mysql.transactions import Row, Transaction
+from tally.planning.replay import Tile
 
 
 def tiles_of(

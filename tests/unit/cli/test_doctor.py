@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tally.doctor.broker import check_topic, compare_identity
-from tally.doctor.database import (
+from tally.app.doctor.broker import check_topic, compare_identity
+from tally.app.doctor.database import (
     check_durability,
     check_engine,
     check_packet,
@@ -14,19 +14,19 @@ from tally.doctor.database import (
     check_version,
     check_writable,
 )
-from tally.doctor.diagnosis import Diagnosis, Health
-from tally.doctor.engine import (
+from tally.app.doctor.diagnosis import Diagnosis, Health
+from tally.app.doctor.engine import (
     check_connector,
     check_pyspark,
     compare_connector,
     compare_server,
 )
-from tally.doctor.environment import check_variables, unknown_variables
-from tally.doctor.examination import examine
-from tally.doctor.orchestration import check_airflow, check_connection
-from tally.kafka import TopicRights
+from tally.app.doctor.environment import check_variables, unknown_variables
+from tally.app.doctor.examination import examine
+from tally.app.doctor.orchestration import check_airflow, check_connection
+from tally.config.settings import Pipeline, SparkSettings, load_settings
+from tally.kafka.client import TopicRights
 from tally.model import KafkaSnapshot, KnownTopic, PartitionSnapshot, TopicSnapshot
-from tally.settings import Pipeline, SparkSettings, load_settings
 
 OK, WARN, FAIL, SKIP = Health.OK, Health.WARN, Health.FAIL, Health.SKIP
 

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from tally.cli import cli
-from tally.stack.ports import LOOPBACK, Ports
+from tally_local.stack.ports import LOOPBACK, Ports
 
 Files = tuple[Path, int]
 

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from tally.chunks import SEGMENTS_PER_RANGE, Chunk, join_segments, rounds, why_not_held
+from tally.config.settings import Pipeline, load_settings
 from tally.ledger.reading import SegmentRecord
-from tally.minute import fingerprint
 from tally.model import (
     EMPTY_TOTALS,
     KafkaSnapshot,
@@ -18,8 +17,9 @@ from tally.model import (
     TopicPartition,
     TopicSnapshot,
 )
-from tally.recount import Unchecked, compare, explain, summarize
-from tally.settings import Pipeline, load_settings
+from tally.pipeline.chunks import SEGMENTS_PER_RANGE, Chunk, join_segments, rounds, why_not_held
+from tally.pipeline.minute import fingerprint
+from tally.pipeline.recount import Unchecked, compare, explain, summarize
 
 
 @pytest.fixture

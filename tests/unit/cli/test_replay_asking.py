@@ -13,7 +13,13 @@ from tally.cli.replay_options import read_minute, read_range, read_time, selecto
 from tally.cli.tree import cli
 from tally.errors import EXIT_USAGE, ReplayRefusedError, UsageError
 from tally.model import OffsetRange, TopicPartition
-from tally.replay_request import BatchAsked, BoundsAsked, MinutesAsked, RangesAsked, TimesAsked
+from tally.planning.replay_request import (
+    BatchAsked,
+    BoundsAsked,
+    MinutesAsked,
+    RangesAsked,
+    TimesAsked,
+)
 
 HERE = TopicPartition(topic="alog", partition=3)
 RANGE = OffsetRange(partition=HERE, from_offset=300, until_offset=310)

@@ -16,7 +16,6 @@ from tally.cli.shapes import changes_shape, preview_shape, replay_shape
 from tally.errors import KafkaUnavailableError
 from tally.ledger.replacements import Changes, Replaced
 from tally.ledger.replays import ReplayRecord
-from tally.minute import Ran
 from tally.model import (
     Batch,
     BatchKind,
@@ -28,8 +27,9 @@ from tally.model import (
     SegmentTotals,
     TopicPartition,
 )
-from tally.replay import Preview
-from tally.replay_planning import Piece, Refusal, ReplayPlan
+from tally.pipeline.minute import Ran
+from tally.pipeline.replay import Preview
+from tally.planning.replay import Piece, Refusal, ReplayPlan
 
 Captured = pytest.CaptureFixture[str]
 

@@ -9,7 +9,7 @@ import pytest
 from tally.cli.bar import bar
 from tally.cli.output import Output
 from tally.cli.session import JAVA_OPTIONS, LOGGING, quiet, shared_session
-from tally.settings import SparkSettings
+from tally.config.settings import SparkSettings
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         yield "session"
         seen.append("stopped")
 
-    monkeypatch.setattr("tally.spark.spark_session", spark_session)
+    monkeypatch.setattr("tally.spark.session.spark_session", spark_session)
     return seen
 
 
@@ -76,7 +76,7 @@ def test_ctrl_c_while_spark_starts_waits_until_it_can_be_stopped(
         finally:
             seen.append("stopped")
 
-    monkeypatch.setattr("tally.spark.spark_session", spark_session)
+    monkeypatch.setattr("tally.spark.session.spark_session", spark_session)
     with pytest.raises(KeyboardInterrupt), shared_session(SparkSettings(), Output()) as lend:
         lend()
     assert seen == ["started", "stopped"]
@@ -88,7 +88,7 @@ def test_ctrl_c_while_spark_starts_waits_until_it_can_be_stopped(
         signal.raise_signal(signal.SIGINT)
         yield "never"
 
-    monkeypatch.setattr("tally.spark.spark_session", impatient)
+    monkeypatch.setattr("tally.spark.session.spark_session", impatient)
     with pytest.raises(KeyboardInterrupt), shared_session(SparkSettings(), Output()) as lend:
         lend()
 

@@ -4,8 +4,6 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from tally.audit import Finding, Verdict
-from tally.blocks import Block, BlockReason
 from tally.cli.counting import has_caught_up
 from tally.cli.proving import audit_shape, conclusion
 from tally.cli.shapes import (
@@ -18,7 +16,6 @@ from tally.cli.shapes import (
 )
 from tally.ledger.decisions import LossRecord
 from tally.ledger.reading import BatchRecord, LetterRecord, SegmentRecord
-from tally.minute import Planned
 from tally.model import (
     Batch,
     BatchKind,
@@ -29,7 +26,10 @@ from tally.model import (
     SegmentState,
     TopicPartition,
 )
-from tally.recount import Recount, Unchecked
+from tally.pipeline.audit import Finding, Verdict
+from tally.pipeline.minute import Planned
+from tally.pipeline.recount import Recount, Unchecked
+from tally.planning.blocks import Block, BlockReason
 
 AT = datetime(2026, 11, 20, 14, 0, 0, tzinfo=UTC)
 HERE = TopicPartition(topic="alog", partition=3)

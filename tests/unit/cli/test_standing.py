@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tally.blocks import BlockReason
 from tally.cli.standing import Standing, stand, table_rows
+from tally.config.settings import Pipeline, load_settings
 from tally.model import (
     KafkaSnapshot,
     KnownTopic,
@@ -17,7 +17,7 @@ from tally.model import (
     TopicPartition,
     TopicSnapshot,
 )
-from tally.settings import Pipeline, load_settings
+from tally.planning.blocks import BlockReason
 
 
 @pytest.fixture

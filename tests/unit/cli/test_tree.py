@@ -9,10 +9,10 @@ import pytest
 
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.tree import EXAMPLES, SECTIONS, cli, help_of, walk
+from tally.cli.tree import EXAMPLES, cli, help_of, sections, walk
 
 COMMANDS = {path: c for path, c in walk().items() if not isinstance(c, click.Group)}
-TABLE = {name: line for section in SECTIONS.values() for name, (_, line) in section.items()}
+TABLE = {name: line for section in sections().values() for name, (_, line) in section.items()}
 READING = {
     *("doctor", "plan", "run", "replay", "status", "batches", "show", "replays", "dead-letters"),
     *("counts", "audit", "prune", "list"),

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from tally.errors import StackError
-from tally.stack.apt_sources import (
+from tally_local.stack.apt_sources import (
     Source,
     debian_mirror,
     parse_deb822,
     parse_one_line,
     read_sources,
 )
-from tally.stack.mysql_install import AptMySQL
+from tally_local.stack.mysql_install import AptMySQL
 
 DEB822 = """\
 # The archive

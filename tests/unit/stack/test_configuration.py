@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tally.stack.airflow_config import airflow_cfg, connections_json
-from tally.stack.credentials import Credentials
-from tally.stack.java import major_version
-from tally.stack.kafka_server import new_cluster_id, properties
-from tally.stack.mysql_program import mysql_version
-from tally.stack.mysql_server import init_sql
-from tally.stack.overlay import write_overlay
+from tally.spark.java import major_version
+from tally_local.stack.airflow_config import airflow_cfg, connections_json
+from tally_local.stack.credentials import Credentials
+from tally_local.stack.kafka_server import new_cluster_id, properties
+from tally_local.stack.mysql_program import mysql_version
+from tally_local.stack.mysql_server import init_sql
+from tally_local.stack.overlay import write_overlay
 
 PORTS = {"kafka": 20_001, "kafka_controller": 20_002, "mysql": 20_003, "airflow": 20_004}
 

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from tally.stack.interruption import interruptible
+from tally_local.stack.interruption import interruptible
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tally.errors import StackError
-from tally.stack import jars as module
-from tally.stack.jars import CONFIGURATIONS, Jars, check, committed_checksums
+from tally_local.stack import jars as module
+from tally_local.stack.jars import CONFIGURATIONS, Jars, check, committed_checksums
 
 CONTENT = b"a jar"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tally.errors import StackError
-from tally.stack.lock import held_alone
+from tally_local.stack.lock import held_alone
 
 
 def test_what_runs_already_is_said_at_once(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tally.errors import StackError
-from tally.stack import ports as module
-from tally.stack.ports import LOOPBACK, Ports, is_free, is_listening
+from tally_local.stack import ports as module
+from tally_local.stack.ports import LOOPBACK, Ports, is_free, is_listening
 
 
 def test_a_chosen_port_is_remembered(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tally.errors import StackError
-from tally.stack.credentials import Credentials
-from tally.stack.private_files import read_json, write_private
+from tally_local.stack.credentials import Credentials
+from tally_local.stack.private_files import read_json, write_private
 
 
 def mode(path: Path) -> int:

@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from tally.errors import StackError
-from tally.stack import processes as module
-from tally.stack.private_files import read_json, write_private_json
-from tally.stack.processes import Command, Processes
+from tally_local.stack import processes as module
+from tally_local.stack.private_files import read_json, write_private_json
+from tally_local.stack.processes import Command, Processes
 
 SLEEP = "import time; time.sleep(60)"
 

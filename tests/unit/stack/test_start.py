@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tally.errors import StackError
-from tally.stack.ports import LOOPBACK, is_listening
-from tally.stack.processes import Command, Record
-from tally.stack.server import Part, PartState
-from tally.stack.stack import PORT_TRIES, Stack
+from tally_local.stack.ports import LOOPBACK, is_listening
+from tally_local.stack.processes import Command, Record
+from tally_local.stack.server import Part, PartState
+from tally_local.stack.stack import PORT_TRIES, Stack
 
 LISTEN = (
     "import socket, sys, time\n"

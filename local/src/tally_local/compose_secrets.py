@@ -1,0 +1,103 @@
+"""The secrets of ``docker-compose.yml``: one private file each, made once.
+
+Run it from the checkout before the first ``docker compose up``; the standard library is enough::
+
+    PYTHONPATH=local/src python3 -m tally_local.compose_secrets
+
+Servers keep the passwords they were first started with, so what is there is never changed. To begin
+anew: ``docker compose down --volumes``, delete the folder, run this again.
+"""
+
+import base64
+import json
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+FOLDER: Final = Path(".tally") / "compose" / "secrets"
+"""Where the Compose file looks for them, seen from the checkout."""
+
+COMPOSE_FILE: Final = "docker-compose.yml"
+
+
+def secret_files() -> dict[str, str]:
+    """Fresh secrets by file name; those that several servers share agree with one another."""
+    mysql, postgres = _password(), _password()
+    return {
+        "airflow_api_secret_key": _password(),
+        "airflow_connections.json": json.dumps(_connections(mysql), indent=2),
+        "airflow_database": f"postgresql+psycopg2://airflow:{postgres}@postgres/airflow",
+        "airflow_fernet_key": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+        "airflow_jwt_secret": _password(),
+        "airflow_passwords.json": json.dumps({"admin": _password()}),
+        "mysql_root_password": _password(),
+        "mysql_tally_password": mysql,
+        "postgres_password": postgres,
+        "tally.toml": f'[mysql]\npassword = "{mysql}"\n',
+    }
+
+
+def write_secrets(folder: Path) -> bool:
+    """Make ``folder`` with the secrets in it, for its owner only; all of them or nothing.
+
+    Returns:
+        False when the folder was there already; then nothing was changed.
+    """
+    if folder.exists():
+        return False
+    new = folder.with_name(f"{folder.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(mode=0o700, parents=True)
+    for name, text in secret_files().items():
+        descriptor = os.open(new / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+    new.rename(folder)
+    return True
+
+
+def _connections(mysql_password: str) -> Mapping[str, Mapping[str, object]]:
+    """Airflow's connections, in the words of its local-filesystem backend."""
+    return {
+        "tally_kafka": {"conn_type": "kafka", "extra": {"bootstrap.servers": "kafka:9092"}},
+        "tally_mysql": {
+            "conn_type": "mysql",
+            "host": "mysql",
+            "port": 3306,
+            "login": "tally",
+            "password": mysql_password,
+            "schema": "tally",
+        },
+        # Python on a standalone cluster runs in client mode only.
+        "tally_spark": {
+            "conn_type": "spark",
+            "host": "spark://spark-master:7077",
+            "extra": {"spark-binary": "spark-submit", "deploy-mode": "client"},
+        },
+    }
+
+
+def _password() -> str:
+    # Letters, digits, `-` and `_`: nothing to escape in a URL, in TOML, in JSON or in SQL.
+    return secrets.token_urlsafe(24)
+
+
+def main() -> int:
+    """Write the secrets of the checkout in the working directory; return the exit code."""
+    if not Path(COMPOSE_FILE).is_file():
+        sys.stderr.write(f"there is no {COMPOSE_FILE} here. Next: run this from the checkout\n")
+        return 2
+    if write_secrets(FOLDER):
+        sys.stderr.write(f"wrote {FOLDER}; the password of Airflow's admin is in ")
+        sys.stderr.write("airflow_passwords.json\n")
+    else:
+        sys.stderr.write(f"{FOLDER} is there already and stays as it is\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

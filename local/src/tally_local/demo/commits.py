@@ -1,0 +1,45 @@
+"""Which batches have been committed since somebody looked last."""
+
+from typing import Final
+
+from tally.config.settings import Settings
+from tally.ledger.reading import BatchRecord, batch_record, list_batches
+from tally.model import BatchState
+from tally.mysql.transactions import transaction
+
+_ALL: Final = 1_000_000
+
+
+class Commits:
+    """Finds each batch that is committed from now on, once.
+
+    They are not committed in the order of their numbers: a replay's batches are planned all
+    together, and minute batches come in between.
+
+    Args:
+        settings: The configuration.
+        pipeline: Whose batches.
+    """
+
+    def __init__(self, settings: Settings, pipeline: str) -> None:
+        self._settings = settings
+        self._pipeline = pipeline
+        with transaction(settings.mysql, read_only=True) as tx:
+            newest = list_batches(tx, pipeline, limit=1)
+            planned = list_batches(tx, pipeline, state=BatchState.PLANNED, limit=_ALL)
+        self._last = newest[0].batch_id if newest else 0
+        self._planned = {batch.batch_id for batch in planned}
+
+    def new(self) -> list[BatchRecord]:
+        """Those that were committed since the last call, in the order of their commits."""
+        with transaction(self._settings.mysql, isolation="repeatable read", read_only=True) as tx:
+            came = list_batches(tx, self._pipeline, after=self._last, limit=_ALL)
+            planned = list_batches(tx, self._pipeline, state=BatchState.PLANNED, limit=_ALL)
+            still = {batch.batch_id for batch in planned}
+            ended = [batch_record(tx, number) for number in self._planned - still]
+        self._last = max([self._last, *(batch.batch_id for batch in came)])
+        self._planned = still
+        return sorted(
+            (batch for batch in (*came, *ended) if batch.committed_at),
+            key=lambda batch: (batch.committed_at, batch.batch_id),
+        )

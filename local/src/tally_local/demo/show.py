@@ -1,0 +1,215 @@
+"""The demonstration itself: start everything, show each minute, check the counts."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+
+from tally.config.settings import Pipeline, Settings, load_settings
+from tally.errors import EXIT_FINDINGS, EXIT_OK, StackError
+from tally.kafka.client import Kafka
+from tally.ledger import positions, reading, results
+from tally.ledger.reading import BatchRecord, SegmentRecord
+from tally.model import describe_ranges
+from tally.mysql.migrations import migrate
+from tally.mysql.transactions import transaction
+from tally.pipeline.audit import Verdict, audit_ledger
+from tally_local.demo.airflow_api import AirflowApi
+from tally_local.demo.commits import Commits
+from tally_local.demo.traffic import Traffic
+from tally_local.stack.lock import held_alone
+from tally_local.stack.server import Part
+from tally_local.stack.stack import Stack
+
+PIPELINE: Final = "error_log"
+PARTITIONS: Final = 4
+LINES_PER_SECOND: Final = 200
+MINUTES: Final = 2
+PATIENCE_S: Final = 600
+POLL_S: Final = 0.5
+LAST_ROWS: Final = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """Minutes in which the result is not what the producer sent; empty when all agree."""
+
+    expected: Mapping[str, int]
+    """Lines at the pipeline's levels, per minute, that the producer wrote below the committed
+    offsets."""
+    differing: Mapping[str, tuple[int, int]]
+    """Sent and counted, of each minute where they differ."""
+
+
+def run(project: Path, *, once: bool) -> int:
+    """Run the demonstration in a checkout.
+
+    Args:
+        project: The checkout: ``tally.toml``, ``dags/`` and the hidden folder are in it.
+        once: End after two committed minutes instead of staying until Ctrl-C.
+
+    Returns:
+        The exit code: 0, or 1 when the audit or the producer's own count disagrees.
+
+    Raises:
+        StackError: A demonstration runs already, a server crashed or was stopped, or no minute was
+            committed in ten minutes.
+        KeyboardInterrupt: Ctrl-C or SIGTERM before it has shown all; the stack is down by then.
+    """
+    stack = Stack(project=project, announce=_say)
+    alone = held_alone(stack.layout.home / "demo.lock", "a demonstration")
+    with alone, stack.foreground() as parts:
+        settings = load_settings(project / "tally.toml")
+        pipeline = settings.pipeline(PIPELINE)
+        migrate(settings)
+        Kafka(settings.kafka).create_topic(pipeline.topics[0], PARTITIONS)
+        address = next(str(status.address) for status in parts if status.part is Part.AIRFLOW)
+        password = stack.credentials().airflow_admin
+        AirflowApi(address, "admin", password).unpause(PIPELINE)
+        _say(f"Airflow: {address} (user admin, password {password})")
+        return _show(stack, settings, pipeline, once=once)
+
+
+def _show(stack: Stack, settings: Settings, pipeline: Pipeline, *, once: bool) -> int:
+    before = _counted(settings, pipeline)
+    seed = time.time_ns() % 1_000_000
+    _say(f"writing about {LINES_PER_SECOND} lines a second to {pipeline.topics[0]}, seed {seed}")
+    with Traffic(
+        settings.kafka,
+        pipeline.topics[0],
+        partitions=PARTITIONS,
+        levels=pipeline.levels,
+        rate=LINES_PER_SECOND,
+        seed=seed,
+    ) as traffic:
+        commits = _commits(stack, settings, patience_s=PATIENCE_S)
+        for _ in range(MINUTES):
+            next(commits)
+        if once:
+            traffic.close()
+            return _conclude(settings, pipeline, traffic, before)
+        _conclude(settings, pipeline, traffic, before)
+        _say("it goes on until Ctrl-C")
+        try:
+            for _ in commits:
+                pass
+        except KeyboardInterrupt:
+            return EXIT_OK
+    raise AssertionError("unreachable: commits are shown until somebody interrupts")
+
+
+def _commits(stack: Stack, settings: Settings, *, patience_s: float) -> Iterator[BatchRecord]:
+    """Show each batch that is committed from now on."""
+    commits = Commits(settings, PIPELINE)
+    deadline = time.monotonic() + patience_s
+    while True:
+        if stopped := stack.stopped():
+            raise StackError(
+                f"another command has stopped {', '.join(stopped)}: the demonstration is over",
+                next_step="make demo starts it again, with the data it had",
+            )
+        for batch in commits.new():
+            deadline = time.monotonic() + patience_s
+            _say(commit_line(batch, _segments(settings, batch)))
+            yield batch
+        if time.monotonic() > deadline:
+            raise StackError(
+                f"nothing was committed in {patience_s:.0f} s",
+                next_step=f"look at the runs of {PIPELINE} in Airflow, and at the logs under "
+                ".tally/logs",
+            )
+        time.sleep(POLL_S)
+
+
+def _conclude(
+    settings: Settings, pipeline: Pipeline, traffic: Traffic, before: Mapping[str, int]
+) -> int:
+    """Print the last rows, the audit's verdict and the producer's own count."""
+    verdict = audit_ledger(settings, pipeline.name)
+    comparison = _compare(settings, pipeline, traffic, before)
+    _say(f"\nlast rows of {pipeline.table}:")
+    for minute, count in _counted(settings, pipeline, last=LAST_ROWS).items():
+        _say(f"  {minute}  {count:>8,}")
+    _say(_verdict_line(verdict))
+    _say(_comparison_line(comparison, ", ".join(pipeline.levels)))
+    proven = verdict.holds and comparison.expected and not comparison.differing
+    return EXIT_OK if proven else EXIT_FINDINGS
+
+
+def _compare(
+    settings: Settings, pipeline: Pipeline, traffic: Traffic, before: Mapping[str, int]
+) -> Comparison:
+    """Hold the result against what the producer knows it sent, on one snapshot of the ledger.
+
+    Minutes that were in the table before are left out: another run wrote into them, too.
+    """
+    with transaction(settings.mysql, isolation="repeatable read", read_only=True) as tx:
+        offsets = positions.current_offsets(tx, pipeline.name)
+        counted = results.minutes(tx, pipeline.table)
+    sent = traffic.lines_before({p.partition: offset for p, offset in offsets.items()})
+    expected = {minute: count for minute, count in sent.items() if minute not in before}
+    first = min(expected, default="9999")
+    minutes = expected.keys() | {m for m in counted if m >= first and m not in before}
+    return Comparison(
+        expected=expected,
+        differing={
+            minute: (expected.get(minute, 0), counted.get(minute, 0))
+            for minute in sorted(minutes)
+            if expected.get(minute, 0) != counted.get(minute, 0)
+        },
+    )
+
+
+def _counted(settings: Settings, pipeline: Pipeline, *, last: int | None = None) -> dict[str, int]:
+    with transaction(settings.mysql, read_only=True) as tx:
+        return results.minutes(tx, pipeline.table, last=last)
+
+
+def _segments(settings: Settings, batch: BatchRecord) -> list[SegmentRecord]:
+    with transaction(settings.mysql, read_only=True) as tx:
+        return reading.segments_of(tx, batch.batch_id)
+
+
+def commit_line(batch: BatchRecord, segments: list[SegmentRecord]) -> str:
+    """One committed batch, in a line."""
+    seconds = 0.0
+    if batch.committed_at is not None and batch.claimed_at is not None:
+        seconds = (batch.committed_at - batch.claimed_at).total_seconds()
+    replay = "" if batch.replay_id is None else f" of replay {batch.replay_id}"
+    return (
+        f"{batch.committed_at:%H:%M:%S}  batch {batch.batch_id}{replay}"
+        f"  {batch.records or 0:,} records  {batch.matched or 0:,} counted"
+        f"  {batch.malformed or 0:,} malformed  {seconds:.1f} s"
+        f"  {describe_ranges([segment.range for segment in segments])}"
+    )
+
+
+def _verdict_line(verdict: Verdict) -> str:
+    if verdict.holds:
+        return (
+            f"audit: holds ({verdict.segments:,} segments, {verdict.records:,} records, "
+            f"{verdict.matched:,} counted in {verdict.minutes:,} minutes)"
+        )
+    details = "\n".join(f"  {f.check}: {f.where}: {f.detail}" for f in verdict.findings)
+    return f"audit: DOES NOT HOLD\n{details}"
+
+
+def _comparison_line(comparison: Comparison, levels: str) -> str:
+    if comparison.differing:
+        details = "\n".join(
+            f"  {minute}: sent {sent:,}, counted {counted:,}"
+            for minute, (sent, counted) in comparison.differing.items()
+        )
+        return f"the producer's own count: DIFFERS\n{details}"
+    total = sum(comparison.expected.values())
+    return (
+        f"the producer's own count: equal ({total:,} lines at {levels} in "
+        f"{len(comparison.expected):,} minutes)"
+    )
+
+
+def _say(message: str) -> None:
+    click.echo(message)

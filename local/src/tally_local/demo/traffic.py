@@ -1,0 +1,131 @@
+"""Keeps writing lines to the topic, and remembers what the broker took.
+
+What it knows comes from the lines it made and from the broker's acknowledgements: neither from the
+ledger nor from a count of anybody else's.
+"""
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+from tally import clock
+from tally.config.settings import KafkaSettings
+from tally.errors import KafkaUnavailableError, StackError
+from tally.kafka.client import LineWriter
+from tally.model import TopicPartition
+from tally_local.demo.lines import Line, LineMaker
+
+TICK_S = 0.1
+
+
+class Traffic:
+    """A thread that writes about ``rate`` lines a second until it is closed.
+
+    Args:
+        kafka: Where the topic lies.
+        topic: The topic.
+        partitions: How many it has.
+        levels: Levels whose lines are to be counted.
+        rate: Lines a second, bursts aside.
+        seed: Of the lines and of the partitions that they go to.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        topic: str,
+        *,
+        partitions: int,
+        levels: Collection[str],
+        rate: int,
+        seed: int,
+    ) -> None:
+        self._writer = LineWriter(kafka)
+        self._partitions = [TopicPartition(topic=topic, partition=n) for n in range(partitions)]
+        self._levels = frozenset(levels)
+        self._per_tick = max(1, round(rate * TICK_S))
+        self._lines = LineMaker(seed)
+        self._random = random.Random(seed)  # noqa: S311 - a demonstration, no secret
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._matching: dict[int, list[tuple[int, str]]] = {}
+        self._sent = 0
+        self._failure: str | None = None
+        self._thread = threading.Thread(target=self._work, name="traffic", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, StackError):
+            self._stopping.set()  # a stack that has ended has no broker that answers
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Write no more; return when the broker has answered for every line."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    def sent(self) -> int:
+        """Lines that the broker took."""
+        with self._lock:
+            return self._sent
+
+    def lines_before(self, next_offsets: Mapping[int, int]) -> dict[str, int]:
+        """Lines at the levels, per minute, among those that lie before these offsets.
+
+        Raises:
+            KafkaUnavailableError: The broker refused a line, so nobody knows what it holds.
+        """
+        if self._failure is not None:
+            raise KafkaUnavailableError(f"a line was not delivered: {self._failure}")
+        with self._lock:
+            counts = Counter(
+                minute
+                for partition, lines in self._matching.items()
+                for offset, minute in lines
+                if offset < next_offsets.get(partition, 0)
+            )
+        return dict(sorted(counts.items()))
+
+    def _work(self) -> None:
+        try:
+            self._write_until_closed()
+        except Exception as error:  # the thread's last words; lines_before raises them
+            self._failure = repr(error)
+            raise
+
+    def _write_until_closed(self) -> None:
+        while not self._stopping.is_set():
+            now = clock.now()
+            for line in self._lines.batch(now, self._per_tick):
+                self._write(line, self._random.choice(self._partitions))
+            elapsed = clock.now() - now
+            self._stopping.wait(max(0.0, (timedelta(seconds=TICK_S) - elapsed).total_seconds()))
+        self._writer.flush()
+
+    def _write(self, line: Line, partition: TopicPartition) -> None:
+        def delivered(offset: int) -> None:
+            with self._lock:
+                self._sent += 1
+                if line.minute is not None and line.level in self._levels:
+                    lines = self._matching.setdefault(partition.partition, [])
+                    lines.append((offset, line.minute))
+
+        def failed(why: str) -> None:
+            self._failure = why
+
+        self._writer.write(partition, line.value, delivered, failed)

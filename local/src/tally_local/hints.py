@@ -1,0 +1,36 @@
+"""Whether a server does not answer because the local stack was taken down."""
+
+from typing import Final
+
+from tally.cli.app import App
+from tally.errors import KafkaUnavailableError, MySQLUnavailableError
+from tally_local.stack.layout import Layout
+from tally_local.stack.ports import LOOPBACK, Ports
+from tally_local.stack.processes import Processes
+from tally_local.stack.server import Part
+
+Unanswered = KafkaUnavailableError | MySQLUnavailableError
+
+# What is said where nothing better is known.
+DOCTOR: Final = "tally doctor"
+UP: Final = "tally up"
+
+
+def say_what_starts_them(app: App, error: Unanswered) -> None:
+    """Let ``tally up`` be next where the server is the local stack's and was stopped, not lost."""
+    if error.next_step == DOCTOR and _was_taken_down(app, error):
+        error.next_step = UP
+
+
+def _was_taken_down(app: App, error: Unanswered) -> bool:
+    part = Part.KAFKA if isinstance(error, KafkaUnavailableError) else Part.MYSQL
+    layout = Layout.of(app.config_path.parent)
+    port = Ports(layout.ports).remembered().get(part)
+    is_local = port is not None and _address(app, part) == f"{LOOPBACK}:{port}"
+    return is_local and Processes(run=layout.run, logs=layout.logs).record(part) is None
+
+
+def _address(app: App, part: Part) -> str:
+    if part is Part.KAFKA:
+        return app.settings.kafka.bootstrap_servers
+    return f"{app.settings.mysql.host}:{app.settings.mysql.port}"

@@ -1,0 +1,93 @@
+"""``python -m tally_local.stack``: the stack without Tally's commands, for set-up."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tally.errors import EXIT_FINDINGS, EXIT_OK, TallyError
+from tally_local.stack.jars import CONFIGURATIONS, Jars, folder_checksums
+from tally_local.stack.server import Part, PartState
+from tally_local.stack.stack import ALL_PARTS, Stack
+
+
+def _announce(message: str) -> None:
+    sys.stderr.write(f"{message}\n")
+    sys.stderr.flush()
+
+
+def _install(stack: Stack, parts: list[Part]) -> int:  # noqa: ARG001
+    stack.install()
+    return EXIT_OK
+
+
+def _up(stack: Stack, parts: list[Part]) -> int:
+    stack.up(parts)
+    return _status(stack, parts)
+
+
+def _down(stack: Stack, parts: list[Part]) -> int:
+    stack.down(parts)
+    return EXIT_OK
+
+
+def _status(stack: Stack, parts: list[Part]) -> int:
+    found = [status for status in stack.status() if status.part in parts]
+    for status in found:
+        sys.stdout.write(
+            f"{status.part:8} {status.state:8} {status.address or '-':24} pid {status.pid or '-'}\n"
+        )
+        sys.stdout.writelines(f"    {line}\n" for line in status.log_tail)
+    healthy = all(status.state is not PartState.CRASHED for status in found)
+    return EXIT_OK if healthy else EXIT_FINDINGS
+
+
+def _foreground(stack: Stack, parts: list[Part]) -> int:
+    try:
+        with stack.foreground(parts):
+            _status(stack, parts)
+            stack.watch(parts)
+    except KeyboardInterrupt:
+        pass
+    return EXIT_OK
+
+
+def _lock_jars(stack: Stack, parts: list[Part]) -> int:  # noqa: ARG001
+    """Print ``jars.sha256`` anew from what Ivy fetches now."""
+    jars = Jars(stack.layout.downloads)
+    for configuration in CONFIGURATIONS:
+        found = folder_checksums(jars.fetch(configuration, _announce))
+        sys.stdout.writelines(
+            f"{digest}  {configuration}/{name}\n" for name, digest in found.items()
+        )
+    return EXIT_OK
+
+
+_ACTIONS: dict[str, Callable[[Stack, list[Part]], int]] = {
+    "install": _install,
+    "up": _up,
+    "down": _down,
+    "status": _status,
+    "foreground": _foreground,
+    "lock-jars": _lock_jars,
+}
+
+
+def main() -> int:
+    """Run one action; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tally_local.stack")
+    parser.add_argument("action", choices=_ACTIONS)
+    parser.add_argument("parts", nargs="*", type=Part, default=list(ALL_PARTS), metavar="PART")
+    parser.add_argument("--project", type=Path, default=Path.cwd(), help="the checkout")
+    parser.add_argument("--home", type=Path, help="the stack's folder (default: .tally in it)")
+    arguments = parser.parse_args()
+    stack = Stack(project=arguments.project, home=arguments.home, announce=_announce)
+    try:
+        return _ACTIONS[arguments.action](stack, arguments.parts)
+    except TallyError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

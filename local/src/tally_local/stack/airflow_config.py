@@ -1,0 +1,108 @@
+"""The files an Airflow of the local stack reads: its configuration, connections and password."""
+
+import json
+from collections.abc import Mapping
+from configparser import ConfigParser
+from io import StringIO
+from pathlib import Path
+
+from tally_local.stack.credentials import Credentials
+from tally_local.stack.mysql_server import DATABASE, USER
+from tally_local.stack.ports import LOOPBACK
+
+ADMIN = "admin"
+# Each task of ours may hold a JVM; the machine is a developer's.
+PARALLELISM = 8
+
+
+def airflow_cfg(
+    *, project: Path, folder: Path, port: int, credentials: Credentials, connections: Path
+) -> str:
+    """``airflow.cfg``: what differs from Airflow's defaults.
+
+    The time-outs of a crashed worker or a lost task are minutes by default; a DAG of one minute
+    would stand still for five of them.
+    """
+    url = f"http://{LOOPBACK}:{port}"
+    backend = "airflow.secrets.local_filesystem.LocalFilesystemBackend"
+    sections: dict[str, dict[str, object]] = {
+        "core": {
+            "dags_folder": project / "dags",
+            "plugins_folder": project / "plugins",
+            "load_examples": False,
+            "executor": "LocalExecutor",
+            "parallelism": PARALLELISM,
+            "fernet_key": credentials.airflow_fernet,
+            "hostname_callable": "socket.gethostname",
+            "simple_auth_manager_users": f"{ADMIN}:admin",
+            "simple_auth_manager_passwords_file": folder / "passwords.json",
+            "execution_api_server_url": f"{url}/execution/",
+            "min_serialized_dag_update_interval": 5,
+        },
+        # Nobody serves logs (see airflow_server.SHIM) and nobody else shall be asked for them.
+        "logging": {"worker_log_server_port": 1, "trigger_log_server_port": 1},
+        "api": {
+            "log_fetch_timeout_sec": 1,
+            "host": LOOPBACK,
+            "port": port,
+            "base_url": url,
+            "secret_key": credentials.airflow_secret,
+        },
+        "api_auth": {"jwt_secret": credentials.airflow_jwt},
+        "secrets": {
+            "backend": backend,
+            "backend_kwargs": json.dumps({"connections_file_path": str(connections)}),
+        },
+        "scheduler": {
+            "catchup_by_default": False,
+            "orphaned_tasks_check_interval": 30,
+            "task_instance_heartbeat_timeout": 60,
+            "task_queued_timeout": 60,
+            "task_queued_timeout_check_interval": 15,
+        },
+        "dag_processor": {
+            "refresh_interval": 10,
+            "dag_bundle_storage_path": folder / "bundles",
+        },
+    }
+    parser = ConfigParser(interpolation=None)
+    for section, values in sections.items():
+        parser[section] = {key: str(value).replace("%", "%%") for key, value in values.items()}
+    text = StringIO()
+    parser.write(text)
+    return text.getvalue()
+
+
+def connections_json(ports: Mapping[str, int], credentials: Credentials) -> str:
+    """The connections of the stack's own servers, as Airflow's local-filesystem backend reads them.
+
+    Airflow reads the file at each lookup, so a server that came back on another port is found.
+    """
+    connections: dict[str, dict[str, object]] = {
+        # As the Spark provider wants it: client mode is what a local master can do.
+        "tally_spark": {
+            "conn_type": "spark",
+            "host": "local[2]",
+            "extra": {"spark-binary": "spark-submit", "deploy-mode": "client"},
+        }
+    }
+    if "kafka" in ports:
+        connections["tally_kafka"] = {
+            "conn_type": "kafka",
+            "extra": {"bootstrap.servers": f"{LOOPBACK}:{ports['kafka']}"},
+        }
+    if "mysql" in ports:
+        connections["tally_mysql"] = {
+            "conn_type": "mysql",
+            "host": LOOPBACK,
+            "port": ports["mysql"],
+            "login": USER,
+            "password": credentials.mysql_tally,
+            "schema": DATABASE,
+        }
+    return json.dumps(connections, indent=2) + "\n"
+
+
+def passwords_json(credentials: Credentials) -> str:
+    """SimpleAuthManager's password file."""
+    return json.dumps({ADMIN: credentials.airflow_admin}) + "\n"

@@ -1,0 +1,163 @@
+"""The jars of the stack: exact versions, fetched by Ivy, checked against committed checksums.
+
+The folder of a configuration exists only once all that is in it has been checked, so its
+existence is the proof. Its name carries a digest of the checksums: another list, another folder.
+"""
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections import deque
+from collections.abc import Callable, Mapping
+from importlib import resources
+from pathlib import Path
+
+from tally.errors import StackError
+from tally.spark.java import JAVA_ENVIRONMENT, java
+
+Announce = Callable[[str], None]
+
+CONFIGURATIONS = {
+    "kafka": "Kafka broker (45 MB)",
+    "spark": "Spark's Kafka connector (13 MB)",
+    "mariadb": "MariaDB server (149 MB)",
+}
+# Relative to the working directory: brackets in the checkout's path would be taken for tokens.
+PATTERN = "fetched/[conf]/[artifact]-[revision](-[classifier]).[ext]"
+ANNOUNCE_EVERY = 20
+
+
+def committed_checksums() -> dict[str, dict[str, str]]:
+    """Per configuration, the SHA-256 of each jar by file name, as committed with the source."""
+    text = resources.files("tally_local.stack").joinpath("jars.sha256").read_text(encoding="utf-8")
+    checksums: dict[str, dict[str, str]] = {conf: {} for conf in CONFIGURATIONS}
+    for line in text.splitlines():
+        digest, path = line.split()
+        configuration, name = path.split("/")
+        checksums[configuration][name] = digest
+    return checksums
+
+
+def folder_checksums(folder: Path) -> dict[str, str]:
+    """The SHA-256 of each file in ``folder`` by name."""
+    found = {}
+    for path in sorted(folder.iterdir()):
+        with path.open("rb") as stream:
+            found[path.name] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return found
+
+
+def check(folder: Path, expected: Mapping[str, str]) -> None:
+    """Compare the files of ``folder`` with ``expected``.
+
+    Raises:
+        StackError: A file is missing, is too much or differs; all of them are named.
+    """
+    found = folder_checksums(folder)
+    wrong = [f"{name} is missing" for name in sorted(expected.keys() - found.keys())]
+    wrong += [f"{name} is not in the list" for name in sorted(found.keys() - expected.keys())]
+    wrong += [
+        f"{name} has {found[name]} instead of {expected[name]}"
+        for name in sorted(expected.keys() & found.keys())
+        if found[name] != expected[name]
+    ]
+    if wrong:
+        raise StackError(
+            f"the jars in {folder} are not the ones in jars.sha256: {'; '.join(wrong)}",
+            next_step=f"delete {folder.parent.parent} and try again; if it stays, trust none of it",
+        )
+
+
+class Jars:
+    """The jars in one folder of downloads."""
+
+    def __init__(self, downloads: Path) -> None:
+        self._downloads = downloads
+        self._work = downloads / "ivy"
+
+    def folder(self, configuration: str) -> Path:
+        """Where the jars of ``configuration`` lie once they are installed."""
+        checksums = committed_checksums()[configuration]
+        lines = "".join(f"{digest} {name}\n" for name, digest in sorted(checksums.items()))
+        digest = hashlib.sha256(lines.encode()).hexdigest()[:12]
+        return self._downloads / "jars" / f"{configuration}-{digest}"
+
+    def are_installed(self, configuration: str) -> bool:
+        """Whether the jars of ``configuration`` are there, checked."""
+        return self.folder(configuration).is_dir()
+
+    def install(self, configuration: str, announce: Announce) -> Path:
+        """Fetch and check the jars of ``configuration`` unless they are there; return their folder.
+
+        Raises:
+            StackError: Ivy could not fetch them or a checksum is wrong; nothing is installed then.
+        """
+        target = self.folder(configuration)
+        if not target.is_dir():
+            fetched = self.fetch(configuration, announce)
+            check(fetched, committed_checksums()[configuration])
+            target.parent.mkdir(parents=True, exist_ok=True)
+            fetched.replace(target)
+        return target
+
+    def fetch(self, configuration: str, announce: Announce) -> Path:
+        """Let Ivy fetch the jars of ``configuration``; return where they lie, unchecked."""
+        announce(f"{CONFIGURATIONS[configuration]}: downloading jars with Ivy")
+        self._work.mkdir(parents=True, exist_ok=True)
+        fetched = self._work / "fetched" / configuration
+        shutil.rmtree(fetched, ignore_errors=True)
+        with resources.as_file(
+            resources.files("tally_local.stack").joinpath("ivy.xml")
+        ) as ivy_file:
+            argv = [
+                java(),
+                "-XX:-UsePerfData",
+                f"-Divy.default.ivy.user.dir={self._work}",
+                *("-jar", str(ivy_jar()), "-ivy", str(ivy_file)),
+                *("-confs", configuration, "-retrieve", PATTERN),
+            ]
+            self._run(argv, configuration, announce)
+        return fetched
+
+    def _run(self, argv: list[str], configuration: str, announce: Announce) -> None:
+        last: deque[str] = deque(maxlen=15)
+        found = 0
+        with subprocess.Popen(
+            argv,
+            cwd=self._work,
+            env={**os.environ, **JAVA_ENVIRONMENT},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+        ) as process:
+            try:
+                for line in process.stdout or ():
+                    last.append(line.rstrip())
+                    if line.lstrip().startswith("found "):
+                        found += 1
+                        if found % ANNOUNCE_EVERY == 0:
+                            announce(f"{CONFIGURATIONS[configuration]}: {found} modules found")
+            except BaseException:
+                process.kill()
+                raise
+        if process.returncode:
+            raise StackError(
+                f"Ivy could not fetch the jars of {configuration}:\n" + "\n".join(last),
+                next_step="check that Maven Central can be reached, then try again",
+            )
+
+
+def ivy_jar() -> Path:
+    """The Ivy that PySpark ships."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is not None and spec.origin is not None:
+        found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar"))
+        if found:
+            return found[-1]
+    raise StackError(
+        "PySpark, whose Ivy fetches the jars, is not installed in this Python",
+        next_step="make setup, or install the extra: pip install 'tally[spark]'",
+    )

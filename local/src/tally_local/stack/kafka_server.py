@@ -1,0 +1,154 @@
+"""The Kafka broker of one stack: a single node, broker and controller in one (KRaft)."""
+
+import base64
+import mmap
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from tally.errors import StackError
+from tally.spark.java import JAVA_ENVIRONMENT, java
+from tally_local.stack.jars import Jars
+from tally_local.stack.one_shot import run
+from tally_local.stack.ports import LOOPBACK, is_listening
+from tally_local.stack.private_files import write_private
+from tally_local.stack.processes import Command, Record
+from tally_local.stack.server import Part
+
+STARTED = b"Kafka Server started"
+"""Logged once the broker is registered, unfenced and takes requests."""
+HEAP = "-Xmx512m"
+FORMAT_TIMEOUT_S = 60
+
+LOG4J = """\
+rootLogger.level = info
+rootLogger.appenderRef.stdout.ref = stdout
+appender.stdout.type = Console
+appender.stdout.name = stdout
+appender.stdout.layout.type = PatternLayout
+appender.stdout.layout.pattern = [%d] %p %m (%c)%n
+"""
+
+
+class KafkaServer:
+    """A broker whose data lie in ``folder``; it listens on the loopback address only."""
+
+    part = Part.KAFKA
+    ports = ("kafka", "kafka_controller")
+    start_timeout_s = 60.0
+    stop_timeout_s = 30.0
+
+    def __init__(self, *, folder: Path, jars: Jars) -> None:
+        self._folder = folder
+        self._data = folder / "data"
+        self._jars = jars
+
+    def prepare(self, ports: Mapping[str, int]) -> Command:
+        """Write the configuration; give an empty log folder its cluster id, once and for all."""
+        (self._folder / "tmp").mkdir(parents=True, exist_ok=True)
+        write_private(self._folder / "log4j2.properties", LOG4J)
+        if not self._data.is_dir():
+            self._format(ports)
+        config = self._folder / "server.properties"
+        write_private(config, properties(ports, data=self._data))
+        return Command(
+            argv=(*self._java(HEAP), "kafka.Kafka", str(config)),
+            cwd=self._folder,
+            env={**os.environ, **JAVA_ENVIRONMENT},
+        )
+
+    def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:
+        """Whether the broker has said so and listens."""
+        try:
+            with (
+                Path(start.log).open("rb") as stream,
+                mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as log,
+            ):
+                # Anywhere in it: with many partitions the broker says a lot before it has started.
+                started = log.find(STARTED) >= 0
+        except (FileNotFoundError, ValueError):  # no log yet, or an empty one
+            return False
+        return started and is_listening(ports["kafka"])
+
+    def address(self, ports: Mapping[str, int]) -> str:
+        """``host:port``, the bootstrap server."""
+        return f"{LOOPBACK}:{ports['kafka']}"
+
+    def _java(self, *options: str) -> tuple[str, ...]:
+        folder = self._jars.folder("kafka")
+        if not folder.is_dir():
+            raise StackError("Kafka's jars are not installed", next_step="tally up installs them")
+        return (
+            java(),
+            *options,
+            "-XX:-UsePerfData",
+            f"-Djava.io.tmpdir={self._folder / 'tmp'}",
+            f"-Dlog4j2.configurationFile={(self._folder / 'log4j2.properties').as_uri()}",
+            *("-cp", f"{folder}/*"),
+        )
+
+    def _format(self, ports: Mapping[str, int]) -> None:
+        new = self._folder / "data.new"
+        shutil.rmtree(new, ignore_errors=True)
+        config = self._folder / "format.properties"
+        write_private(config, properties(ports, data=new))
+        run(
+            [
+                *(*self._java(), "kafka.tools.StorageTool", "format"),
+                *("--cluster-id", new_cluster_id(), "--config", str(config)),
+            ],
+            what=f"Kafka could not format {new}",
+            next_step="see what it says",
+            timeout_s=FORMAT_TIMEOUT_S,
+            environment=JAVA_ENVIRONMENT,
+        )
+        config.unlink()
+        new.replace(self._data)
+
+
+def new_cluster_id() -> str:
+    """A random id as Kafka writes them; it never looks like an option."""
+    text = "-"
+    while text.startswith("-"):
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    return text
+
+
+def properties(ports: Mapping[str, int], *, data: Path) -> str:
+    """The broker's configuration."""
+    broker, controller = (f"{LOOPBACK}:{ports[name]}" for name in KafkaServer.ports)
+    values = {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.voters": f"1@{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{broker},CONTROLLER://{controller}",
+        "advertised.listeners": f"PLAINTEXT://{broker}",
+        "log.dirs": data,
+        # Asking for a topic must not make one.
+        "auto.create.topics.enable": "false",
+        "delete.topic.enable": "true",
+        # One node keeps one copy of everything.
+        "offsets.topic.replication.factor": 1,
+        "offsets.topic.num.partitions": 4,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "transaction.state.log.num.partitions": 4,
+        "share.coordinator.state.topic.replication.factor": 1,
+        "share.coordinator.state.topic.min.isr": 1,
+        "min.insync.replicas": 1,
+        "group.initial.rebalance.delay.ms": 0,
+        # A killed broker may come back only when the lease of the one before has run out.
+        "broker.session.timeout.ms": 3000,
+        "broker.heartbeat.interval.ms": 500,
+    }
+    return "".join(f"{name}={_escaped(str(value))}\n" for name, value in values.items())
+
+
+def _escaped(value: str) -> str:
+    """As java.util.Properties reads it: ASCII, with the rest as UTF-16 code units."""
+    units = value.replace("\\", "\\\\").encode("utf-16-be")
+    codes = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
+    return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)

@@ -1,0 +1,172 @@
+"""The MySQL server of one stack."""
+
+import os
+import shutil
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from tally.errors import StackError
+from tally_local.stack.credentials import Credentials
+from tally_local.stack.mysql_program import Flavour, MySQLProgram, MySQLPrograms
+from tally_local.stack.one_shot import run
+from tally_local.stack.ports import LOOPBACK
+from tally_local.stack.private_files import write_private
+from tally_local.stack.processes import Command, Record
+from tally_local.stack.server import Part
+
+DATABASE = "tally"
+USER = "tally"
+SOCKET = "mysql.sock"
+# Reading and writing, and what the migrations and the stored procedure need.
+GRANTS = (
+    "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, INDEX, REFERENCES, LOCK TABLES, "
+    "CREATE TEMPORARY TABLES, CREATE VIEW, SHOW VIEW, TRIGGER, CREATE ROUTINE, ALTER ROUTINE, "
+    "EXECUTE"
+)
+INITIALISE_TIMEOUT_S = 120
+HANDSHAKE = 10
+"""Fifth byte of what a server says to a new client when it is ready for one."""
+
+
+class MySQLServer:
+    """A server whose data lie in ``folder``; it listens on the loopback address only."""
+
+    part = Part.MYSQL
+    ports = ("mysql",)
+    start_timeout_s = 90.0  # crash recovery included
+    stop_timeout_s = 30.0
+
+    def __init__(self, *, folder: Path, programs: MySQLPrograms, credentials: Credentials) -> None:
+        self._folder = folder
+        self._data = folder / "data"
+        self._programs = programs
+        self._credentials = credentials
+
+    def prepare(self, ports: Mapping[str, int]) -> Command:
+        """Initialise the data if there are none.
+
+        The server has no moment without passwords: what ``--initialize-insecure`` leaves behind
+        is not served to anybody before the init file, run at each start, has set them.
+        """
+        program = self._programs.find()
+        if program is None:
+            raise StackError("no MySQL server is installed", next_step="tally up installs it")
+        if not self._data.is_dir():
+            self._initialise(program)
+        self._check_flavour(program)
+        # A killed server leaves its lock; the next one refuses to start while the process id in it
+        # is anybody's, a zombie's too. The stack knows that no server of this folder runs.
+        (self._data / f"{SOCKET}.lock").unlink(missing_ok=True)
+        init_file = self._folder / "init.sql"
+        write_private(init_file, init_sql(self._credentials))
+        return Command(
+            argv=(
+                *program.argv,
+                *_as_root(),
+                f"--datadir={self._data}",
+                f"--init-file={init_file}",
+                f"--bind-address={LOOPBACK}",
+                f"--port={ports['mysql']}",
+                # Relative to the data: a socket's path may have no more than 107 bytes.
+                *(f"--socket={SOCKET}", "--pid-file=mysql.pid"),
+                *("--skip-name-resolve", "--skip-log-bin"),
+                "--character-set-server=utf8mb4",
+                "--max-connect-errors=1000000",
+                *_flavour_options(program.flavour),
+            ),
+            cwd=self._folder,
+            env=dict(os.environ),
+        )
+
+    def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:  # noqa: ARG002
+        """Whether the server greets a client; before the init file has run it does not."""
+        try:
+            with socket.create_connection((LOOPBACK, ports["mysql"]), timeout=1) as connection:
+                greeting = connection.recv(5, socket.MSG_WAITALL)
+        except OSError:
+            return False
+        return len(greeting) == 5 and greeting[4] == HANDSHAKE
+
+    def address(self, ports: Mapping[str, int]) -> str:
+        """``host:port``."""
+        return f"{LOOPBACK}:{ports['mysql']}"
+
+    def _initialise(self, program: MySQLProgram) -> None:
+        new = self._folder / "data.new"
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True, mode=0o700)
+        if program.flavour is Flavour.MYSQL:
+            _run([*program.argv, *_as_root(), "--initialize-insecure", f"--datadir={new}"])
+        else:
+            bootstrap = [*program.argv, *_as_root(), "--bootstrap", f"--datadir={new}"]
+            _run(bootstrap, _system_tables(program))
+        write_private(self._folder / "flavour", program.flavour)
+        new.replace(self._data)
+
+    def _check_flavour(self, program: MySQLProgram) -> None:
+        flavour = (self._folder / "flavour").read_text(encoding="utf-8")
+        if flavour != program.flavour:
+            raise StackError(
+                f"the data in {self._data} are {flavour}'s, the server now is {program.flavour}",
+                next_step=f"bring the {flavour} server back, or delete {self._folder}",
+            )
+
+
+def init_sql(credentials: Credentials) -> str:
+    """What each start says to the server, to the same effect every time."""
+    statements = [
+        f"ALTER USER 'root'@'localhost' IDENTIFIED BY '{credentials.mysql_root}'",
+        f"CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET utf8mb4",
+    ]
+    # The server resolves no names, so the account of a TCP client carries the address.
+    for user, password, grants in (
+        ("root", credentials.mysql_root, "ALL PRIVILEGES ON *.*"),
+        (USER, credentials.mysql_tally, f"{GRANTS} ON {DATABASE}.*"),
+    ):
+        account = f"'{user}'@'{LOOPBACK}'"
+        option = " WITH GRANT OPTION" if user == "root" else ""
+        statements += [
+            f"CREATE USER IF NOT EXISTS {account} IDENTIFIED BY '{password}'",
+            f"ALTER USER {account} IDENTIFIED BY '{password}'",
+            f"GRANT {grants} TO {account}{option}",
+        ]
+    return "".join(f"{statement};\n" for statement in statements)
+
+
+def _flavour_options(flavour: Flavour) -> tuple[str, ...]:
+    if flavour is Flavour.MARIADB:
+        return ()
+    return ("--mysqlx=OFF", "--secure-file-priv=NULL")
+
+
+def _as_root() -> tuple[str, ...]:
+    """The server refuses to run as root unless told."""
+    return ("--user=root",) if os.geteuid() == 0 else ()
+
+
+def _system_tables(program: MySQLProgram) -> str:
+    """The SQL that makes MariaDB's system tables, as its own mariadb-install-db does.
+
+    Root may log in through the socket only, until the init file gives it a password.
+    """
+    share = program.share
+    assert share is not None  # noqa: S101 - MariaDB has one
+    scripts = [
+        (share / f"mariadb_{name}.sql").read_text(encoding="utf-8")
+        for name in ("system_tables", "performance_tables", "system_tables_data")
+    ]
+    lines = "".join(scripts).splitlines(keepends=True)
+    return "create database mysql;\nuse mysql;\nset @auth_root_socket='root';\n" + "".join(
+        line for line in lines if "@current_hostname" not in line
+    )
+
+
+def _run(argv: list[str], script: str = "") -> None:
+    run(
+        argv,
+        what="MySQL could not initialise its data",
+        next_step="see what it says",
+        timeout_s=INITIALISE_TIMEOUT_S,
+        script=script,
+    )

@@ -1,0 +1,37 @@
+"""The file that tells the settings loader where the servers of a stack are."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from tally_local.stack.credentials import Credentials
+from tally_local.stack.mysql_server import DATABASE, USER
+from tally_local.stack.ports import LOOPBACK
+from tally_local.stack.private_files import write_private
+
+HEADER = "# Written by `tally up`: the servers of the local stack. Laid over tally.toml.\n"
+
+
+def write_overlay(
+    path: Path, *, ports: Mapping[str, int], credentials: Credentials, jars: Path
+) -> None:
+    """Write the overlay, for the owner only; a server without a port yet is left out."""
+    sections: dict[str, dict[str, str | int]] = {}
+    if "kafka" in ports:
+        sections["kafka"] = {"bootstrap_servers": f"{LOOPBACK}:{ports['kafka']}"}
+    if "mysql" in ports:
+        sections["mysql"] = {
+            "host": LOOPBACK,
+            "port": ports["mysql"],
+            "user": USER,
+            "password": credentials.mysql_tally,
+            "database": DATABASE,
+        }
+    sections["spark"] = {"jars_dir": str(jars)}
+    write_private(path, HEADER + "".join(_section(*item) for item in sections.items()))
+
+
+def _section(name: str, values: Mapping[str, str | int]) -> str:
+    # A JSON string or number is a TOML string or number, so long as nothing is escaped as a pair.
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
+    return "\n".join([f"\n[{name}]", *lines, ""])

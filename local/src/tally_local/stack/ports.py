@@ -1,0 +1,73 @@
+"""Free ports, chosen once and remembered.
+
+They come from below the range that the kernel hands to outgoing connections, at random, so that
+two stacks that choose at the same moment hardly ever meet; where they do, the one that cannot bind
+forgets its port and chooses again.
+"""
+
+import random
+import socket
+from pathlib import Path
+
+from tally.errors import StackError
+from tally_local.stack.private_files import read_json, write_private_json
+
+PORTS = range(20_000, 32_000)
+LOOPBACK = "127.0.0.1"
+TRIES = 200
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on ``port`` of the loopback address at this moment."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as candidate:
+        # As the servers do: connections that still linger after a restart take no port away.
+        candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            candidate.bind((LOOPBACK, port))
+            candidate.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def is_listening(port: int) -> bool:
+    """Whether somebody accepts connections on ``port`` of the loopback address."""
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+class Ports:
+    """The ports of one stack by name, kept in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._random = random.SystemRandom()
+
+    def remembered(self) -> dict[str, int]:
+        """All ports chosen so far."""
+        return {str(name): int(port) for name, port in read_json(self._path).items()}
+
+    def choose(self, names: tuple[str, ...]) -> dict[str, int]:
+        """A free port for each of ``names``: the remembered one if still free, else a new one.
+
+        Call it only for servers that do not run: their own ports would not be free.
+        """
+        ports = self.remembered()
+        for name in names:
+            if name not in ports or not is_free(ports[name]):
+                ports[name] = self._new(taken=set(ports.values()))
+        write_private_json(self._path, ports)
+        return {name: ports[name] for name in names}
+
+    def _new(self, taken: set[int]) -> int:
+        for _ in range(TRIES):
+            port = self._random.choice(PORTS)
+            if port not in taken and is_free(port):
+                return port
+        raise StackError(
+            f"no free port between {PORTS.start} and {PORTS.stop} in {TRIES} tries",
+            next_step="see what listens there: ss -ltn",
+        )

@@ -1,0 +1,263 @@
+"""Processes that outlive the command that started them, and are found again without fail.
+
+Each start has a random token. It is written down before the process is started and travels in the
+environment to the process and to all that it starts itself. So whatever is killed when, ``stop``
+finds exactly what was started: by the token, or by id, creation time and session, should a program
+overwrite its environment. An id alone proves nothing, for the system gives it out again.
+"""
+
+import os
+import secrets
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+import psutil
+
+from tally.errors import StackError
+from tally_local.stack.private_files import read_json, write_private_json
+
+TOKEN_VARIABLE = "TALLY_STACK_TOKEN"  # noqa: S105 - the name of a variable
+POLL_S = 0.05
+KILL_TIMEOUT_S = 10.0
+LOG_TAIL_LINES = 20
+LOG_TAIL_BYTES = 16_384
+
+# Handles of the processes this very process started, so that they are reaped when they end.
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Command:
+    """What to start."""
+
+    argv: tuple[str, ...]
+    """Program and arguments; never a password."""
+    cwd: Path
+    """Where it runs."""
+    env: Mapping[str, str]
+    """Its whole environment, less the token."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Record:
+    """What is remembered of one start."""
+
+    name: str
+    """The part."""
+    token: str
+    """In the environment of the process and of its children."""
+    log: str
+    """Where its output goes."""
+    started_at: float
+    """When, in seconds since the epoch."""
+    pid: int | None = None
+    """The process; None in the moment before it is started."""
+    create_time: float | None = None
+    """When the system says that the process began; with the id it names one process for good."""
+
+
+class Processes:
+    """The started processes of one stack, one record each in ``run``, one log each in ``logs``."""
+
+    def __init__(self, *, run: Path, logs: Path) -> None:
+        self._run = run
+        self._logs = logs
+
+    def log(self, name: str) -> Path:
+        """The log of the last start of ``name``."""
+        return self._logs / f"{name}.log"
+
+    def record(self, name: str) -> Record | None:
+        """What is known of ``name``; None if it was never started or was stopped."""
+        known = read_json(self._record_path(name))
+        names = {item.name for item in fields(Record)}
+        return Record(**{key: known[key] for key in names & known.keys()}) if known else None
+
+    def start(self, name: str, command: Command) -> Record:
+        """Start ``command`` in a session of its own and remember it; does not wait for anything."""
+        log = self.log(name)
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if log.exists():
+            log.replace(log.with_suffix(".log.1"))
+        record = Record(
+            name=name, token=secrets.token_hex(16), log=str(log), started_at=time.time()
+        )
+        self._write(record)
+        try:
+            process = _spawn(command, token=record.token, log=log)
+        except OSError as error:
+            self._forget(name)
+            raise StackError(
+                f"cannot start {name}: {error}", next_step=f"check {command.argv[0]}"
+            ) from error
+        record = replace(record, pid=process.pid, create_time=_create_time(process.pid))
+        self._write(record)
+        return record
+
+    def main_process(self, name: str) -> psutil.Process | None:
+        """The process that was started as ``name``, if it still runs."""
+        record = self.record(name)
+        if record is None:
+            return None
+        if record.pid is None:  # whoever started it was killed before the id was written down
+            leaders = [member for member in _members(record) if _is_session_leader(member)]
+            return leaders[0] if leaders else None
+        _reap()
+        process = _process(record.pid)
+        return process if process and _is_ours(process, record) else None
+
+    def members(self, name: str) -> list[psutil.Process]:
+        """Every living process of ``name``, whoever its parent is by now."""
+        record = self.record(name)
+        return _members(record) if record else []
+
+    def stop(self, name: str, *, timeout_s: float) -> bool:
+        """End ``name`` and everything it started: SIGTERM, and SIGKILL after ``timeout_s``.
+
+        Returns:
+            Whether anything still ran.
+
+        Raises:
+            StackError: Something survives even SIGKILL; the record stays.
+        """
+        record = self.record(name)
+        if record is None:
+            return False
+        members = _members(record)
+        for member in members:
+            _signal(member, kill=False)
+        _wait(members, timeout_s=timeout_s)
+        self.kill(name)
+        _reap()
+        self._forget(name)
+        return bool(members)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL ``name`` and everything it started; the record stays, as after a crash."""
+        record = self.record(name)
+        if record is None:
+            return
+        deadline = time.monotonic() + KILL_TIMEOUT_S
+        while members := _members(record):  # again, for what was started in between
+            for member in members:
+                _signal(member, kill=True)
+            _wait(members, timeout_s=1.0)
+            if time.monotonic() > deadline:
+                raise StackError(
+                    f"{name} survives SIGKILL: process {members[0].pid}",
+                    next_step="look at that process; a hung disk is the usual cause",
+                )
+
+    def log_tail(self, name: str, lines: int = LOG_TAIL_LINES) -> tuple[str, ...]:
+        """The last lines of the log of ``name``."""
+        try:
+            with self.log(name).open("rb") as stream:
+                stream.seek(max(0, stream.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
+                text = stream.read().decode("utf-8", errors="replace")
+        except FileNotFoundError:
+            return ()
+        return tuple(text.splitlines()[-lines:])
+
+    def _record_path(self, name: str) -> Path:
+        return self._run / f"{name}.json"
+
+    def _write(self, record: Record) -> None:
+        write_private_json(self._record_path(record.name), asdict(record))
+
+    def _forget(self, name: str) -> None:
+        self._record_path(name).unlink(missing_ok=True)
+
+
+def _spawn(command: Command, *, token: str, log: Path) -> subprocess.Popen[bytes]:
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(descriptor, "ab") as output:
+        process = subprocess.Popen(
+            command.argv,
+            cwd=command.cwd,
+            env={**command.env, TOKEN_VARIABLE: token},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            umask=0o077,
+        )
+    _children[process.pid] = process
+    return process
+
+
+def _reap() -> None:
+    """Forget children that have ended, also those whose record is another start's by now."""
+    for pid, child in list(_children.items()):
+        if child.poll() is not None:
+            _children.pop(pid, None)  # another thread may have been here
+
+
+def _process(pid: int) -> psutil.Process | None:
+    try:
+        return psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _create_time(pid: int) -> float | None:
+    process = _process(pid)
+    return process.create_time() if process else None
+
+
+def _is_ours(process: psutil.Process, record: Record) -> bool:
+    try:
+        if not _is_alive(process):
+            return False
+        if process.environ().get(TOKEN_VARIABLE) == record.token:
+            return True
+        # Creation times are counted in hundredths of a second, so they need a second witness.
+        same = process.pid == record.pid and process.create_time() == record.create_time
+        return same and _is_session_leader(process)
+    except psutil.Error:  # it has just ended, or is another user's
+        return False
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        if process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1:
+            return False  # with threads left it may still hold its files and their locks
+        return process.is_running()
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _is_session_leader(process: psutil.Process) -> bool:
+    try:
+        return os.getsid(process.pid) == process.pid
+    except OSError:
+        return False
+
+
+def _members(record: Record) -> list[psutil.Process]:
+    """All living processes of one start."""
+    # Not process_iter: it remembers processes and takes a reused id for the old one, once.
+    everybody = (_process(pid) for pid in psutil.pids())
+    return [process for process in everybody if process and _is_ours(process, record)]
+
+
+def _signal(process: psutil.Process, *, kill: bool) -> None:
+    try:
+        if kill:
+            process.kill()
+        else:
+            process.terminate()
+    except psutil.NoSuchProcess:
+        pass
+
+
+def _wait(processes: list[psutil.Process], *, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        alive = any(_is_alive(process) for process in processes)
+        _reap()
+        if not alive:
+            return
+        time.sleep(POLL_S)

@@ -1,0 +1,264 @@
+"""The local stack: Kafka, MySQL and Airflow from one folder, without root and without Docker."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from tally.errors import StackError
+from tally.spark.java import java
+from tally_local.stack.airflow_server import AirflowServer
+from tally_local.stack.credentials import Credentials
+from tally_local.stack.interruption import interruptible
+from tally_local.stack.jars import Jars
+from tally_local.stack.kafka_server import KafkaServer
+from tally_local.stack.layout import Layout
+from tally_local.stack.lock import held
+from tally_local.stack.mysql_program import MySQLPrograms
+from tally_local.stack.mysql_server import MySQLServer
+from tally_local.stack.overlay import write_overlay
+from tally_local.stack.ports import Ports, is_free
+from tally_local.stack.processes import Processes, Record
+from tally_local.stack.server import Part, PartState, PartStatus, Server
+
+ALL_PARTS = tuple(Part)
+POLL_S = 0.1
+WATCH_S = 1.0
+PORT_TRIES = 3
+
+
+def _say_nothing(message: str) -> None:
+    """Where nobody wants to hear of the progress."""
+
+
+class Stack:
+    """The servers of one home folder; any number of processes may hold one at the same time.
+
+    Args:
+        project: The checkout. Downloads lie in its hidden folder, shared by all its stacks.
+        home: Data, logs, ports and passwords of this stack; the hidden folder itself by default.
+        announce: Told what happens, a line at a time.
+    """
+
+    def __init__(
+        self,
+        *,
+        project: Path,
+        home: Path | None = None,
+        announce: Callable[[str], None] = _say_nothing,
+    ) -> None:
+        self.layout = Layout.of(project, home)
+        self._announce = announce
+        self._jars = Jars(self.layout.downloads)
+        self._programs = MySQLPrograms(self.layout.downloads)
+        self._ports = Ports(self.layout.ports)
+        self._processes = Processes(run=self.layout.run, logs=self.layout.logs)
+
+    @property
+    def overlay(self) -> Path:
+        """``stack.toml``: the settings that lead to this stack, passwords included (0600)."""
+        return self.layout.overlay
+
+    @property
+    def jars_dir(self) -> Path:
+        """The jars of Spark's Kafka connector."""
+        return self._jars.folder("spark")
+
+    @property
+    def kafka_jars_dir(self) -> Path:
+        """The jars of the broker and its tools."""
+        return self._jars.folder("kafka")
+
+    def credentials(self) -> Credentials:
+        """The passwords of this stack; made on the first call."""
+        self._make_home()
+        return Credentials.of(self.layout.credentials)
+
+    def install(self) -> None:
+        """Download what is not there yet; a second call downloads nothing.
+
+        Raises:
+            StackError: Java is missing or too old, a download failed or a checksum is wrong.
+        """
+        if self._is_installed():
+            return
+        java()
+        with held(self.layout.downloads / "install.lock", self._announce):
+            for configuration in ("spark", "kafka"):
+                self._jars.install(configuration, self._announce)
+            self._programs.install(self._announce)
+
+    def up(self, parts: Sequence[Part] = ALL_PARTS) -> list[PartStatus]:
+        """Start the ``parts`` that do not run, with the data they had; return when all are ready.
+
+        Raises:
+            StackError: A part crashed or was not ready in time (its last log lines are in the
+                message); parts that were started before it go on running.
+        """
+        self.install()
+        self._make_home()
+        with held(self.layout.lock, self._announce):
+            servers = [self._server(part) for part in ALL_PARTS if part in parts]
+            starts = [(server, self._running(server) or self._start(server)) for server in servers]
+            for server, start in starts:
+                self._wait_until_ready(server, start)
+        return [status for status in self.status() if status.part in parts]
+
+    def down(self, parts: Sequence[Part] = ALL_PARTS) -> list[Part]:
+        """End the ``parts`` and all that they started, last first; return those that still ran.
+
+        Exactly what was started from this home ends, whoever started it and however that ended.
+        """
+        if not self.layout.home.is_dir():
+            return []
+        with held(self.layout.lock, self._announce):
+            return [part for part in reversed(ALL_PARTS) if part in parts and self._down(part)]
+
+    def members(self, part: Part) -> list[psutil.Process]:
+        """Every living process of ``part``; for tests."""
+        return self._processes.members(part)
+
+    def kill(self, part: Part) -> None:
+        """SIGKILL ``part`` and all that it started, as a power cut would; for tests."""
+        self._processes.kill(part)
+
+    def status(self) -> list[PartStatus]:
+        """Each part at this moment; asks no server anything."""
+        return [self._status(self._server(part)) for part in ALL_PARTS]
+
+    def watch(self, parts: Sequence[Part] = ALL_PARTS) -> None:
+        """Return when the ``parts`` were stopped by somebody.
+
+        Raises:
+            StackError: One crashed; its last log lines are in the message.
+        """
+        while len(self.stopped(parts)) < len(parts):
+            time.sleep(WATCH_S)
+
+    def stopped(self, parts: Sequence[Part] = ALL_PARTS) -> list[Part]:
+        """Those of the ``parts`` that somebody has stopped; who is about it is waited for.
+
+        Raises:
+            StackError: One crashed; its last log lines are in the message.
+        """
+        states = self._states(parts)
+        if PartState.CRASHED in states.values():
+            with held(self.layout.lock, self._announce):
+                states = self._states(parts)
+        for part, state in states.items():
+            if state is PartState.CRASHED:
+                raise self._crash(part, "crashed")
+        return [part for part, state in states.items() if state is PartState.STOPPED]
+
+    def _states(self, parts: Sequence[Part]) -> dict[Part, PartState]:
+        return {status.part: status.state for status in self.status() if status.part in parts}
+
+    @contextmanager
+    def foreground(self, parts: Sequence[Part] = ALL_PARTS) -> Iterator[list[PartStatus]]:
+        """The ``parts`` run inside the block and are taken down after it.
+
+        Ctrl-C and SIGTERM raise KeyboardInterrupt inside the block; while the stack goes down
+        they are ignored. Parts that ran before are taken down as well.
+        """
+        with interruptible() as going_down:
+            try:
+                yield self.up(parts)
+            finally:
+                with going_down():
+                    self.down(parts)
+
+    def _is_installed(self) -> bool:
+        jars = all(self._jars.are_installed(name) for name in ("spark", "kafka"))
+        return jars and self._programs.find() is not None
+
+    def _make_home(self) -> None:
+        self.layout.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _server(self, part: Part) -> Server:
+        folder = self.layout.home / part
+        if part is Part.KAFKA:
+            return KafkaServer(folder=folder, jars=self._jars)
+        credentials = self.credentials()
+        if part is Part.MYSQL:
+            return MySQLServer(folder=folder, programs=self._programs, credentials=credentials)
+        return AirflowServer(layout=self.layout, credentials=credentials)
+
+    def _running(self, server: Server) -> Record | None:
+        record = self._processes.record(server.part)
+        return record if self._processes.main_process(server.part) is not None else None
+
+    def _wait_until_ready(self, server: Server, start: Record) -> None:
+        tries = 1
+        while not self._becomes_ready(server, start):
+            if tries == PORT_TRIES or not self._lost_port(server):
+                raise self._crash(server.part, "ended while it started")
+            tries += 1
+            start = self._start(server)
+        self._announce(f"{server.part}: ready at {server.address(self._ports.remembered())}")
+
+    def _start(self, server: Server) -> Record:
+        self._processes.stop(server.part, timeout_s=server.stop_timeout_s)  # what a crash left
+        ports = self._ports.choose(server.ports)
+        self._announce(f"{server.part}: starting")
+        (self.layout.home / server.part).mkdir(mode=0o700, exist_ok=True)
+        command = server.prepare(ports)
+        self._write_addresses()
+        return self._processes.start(server.part, command)
+
+    def _becomes_ready(self, server: Server, start: Record) -> bool:
+        """Wait until ``server`` is ready; False when it ended instead."""
+        ports = self._ports.remembered()
+        deadline = time.monotonic() + server.start_timeout_s
+        while not server.is_ready(ports, start):
+            if self._processes.main_process(server.part) is None:
+                return False
+            if time.monotonic() > deadline:
+                raise self._crash(
+                    server.part, f"was not ready after {server.start_timeout_s:.0f} s"
+                )
+            time.sleep(POLL_S)
+        return True
+
+    def _lost_port(self, server: Server) -> bool:
+        """Whether somebody took a port of ``server`` between our look and its bind."""
+        ports = self._ports.remembered()
+        return not all(is_free(ports[name]) for name in server.ports)
+
+    def _down(self, part: Part) -> bool:
+        if self._processes.main_process(part) is not None:
+            self._announce(f"{part}: stopping")
+        return self._processes.stop(part, timeout_s=self._server(part).stop_timeout_s)
+
+    def _status(self, server: Server) -> PartStatus:
+        part = server.part
+        process = self._processes.main_process(part)
+        ports = self._ports.remembered()
+        state = PartState.RUNNING
+        if process is None:
+            started = self._processes.record(part) is not None
+            state = PartState.CRASHED if started else PartState.STOPPED
+        return PartStatus(
+            part=part,
+            state=state,
+            address=server.address(ports) if server.ports[0] in ports else None,
+            pid=process.pid if process else None,
+            log=self._processes.log(part),
+            log_tail=self._processes.log_tail(part) if state is PartState.CRASHED else (),
+        )
+
+    def _crash(self, part: Part, what: str) -> StackError:
+        log = self._processes.log(part)
+        tail = "\n".join(f"    {line}" for line in self._processes.log_tail(part))
+        return StackError(
+            f"{part} {what}; the last lines of its log:\n{tail}",
+            next_step=f"read {log}, then tally up again",
+        )
+
+    def _write_addresses(self) -> None:
+        """Tell Tally and Airflow where the servers are."""
+        ports = self._ports.remembered()
+        credentials = self.credentials()
+        write_overlay(self.layout.overlay, ports=ports, credentials=credentials, jars=self.jars_dir)
+        AirflowServer(layout=self.layout, credentials=credentials).write_connections(ports)

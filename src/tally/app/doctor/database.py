@@ -1,0 +1,185 @@
+"""MySQL: version, storage engine, session and server settings, tables, grants."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from tally.app.doctor.diagnosis import Diagnosis, fail, ok, warn
+from tally.config.settings import RESERVED_TABLES, Settings
+from tally.deliveries.transactional import DEAD_LETTER_BYTES_PER_INSERT
+from tally.errors import AccessDeniedError, TallyError
+from tally.ledger.reading import writable_columns
+from tally.mysql.migrations import missing
+from tally.mysql.transactions import Row, Transaction, run_transaction, server_facts
+
+# `on duplicate key update` from a derived table is MySQL 8.0.20.
+OLDEST_MYSQL: Final = (8, 0, 20)
+OLDEST_MARIADB: Final = (10, 6, 0)
+
+# An INSERT carries escaped bytes, twice as many at worst, and some words of its own.
+_ESCAPED: Final = 2
+_WORDS: Final = 65_536
+
+_OFF: Final = frozenset({"OFF", "0", "NO"})
+
+
+def check_database(settings: Settings) -> Iterator[Diagnosis]:
+    """Everything about the server, its settings, the tables and the rights."""
+    try:
+        facts = server_facts(settings.mysql)
+    except TallyError as error:
+        yield fail("mysql.reachable", error.what, _not_doctor(error.next_step))
+        return
+    mysql = settings.mysql
+    yield ok("mysql.reachable", f"{mysql.user}@{mysql.host}:{mysql.port}/{mysql.database}")
+    yield check_version(facts["version"])
+    yield check_engine(usable=facts["innodb"])
+    yield check_session(facts["session"], facts["server"])
+    yield check_durability(facts["server"])
+    yield check_writable(facts["server"])
+    yield check_packet(
+        int(facts["session"]["max_allowed_packet"]),
+        max(pipeline.dead_letter_max_bytes for pipeline in settings.pipelines.values()),
+    )
+    yield from _check_tables(settings)
+
+
+def check_version(version: str) -> Diagnosis:
+    """Whether the server knows the statements that Tally uses."""
+    found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    numbers = tuple(int(part) for part in found.groups()) if found else (0, 0, 0)
+    mariadb = "mariadb" in version.lower()
+    if numbers < (OLDEST_MARIADB if mariadb else OLDEST_MYSQL):
+        return fail("mysql.version", version, "use MySQL 8.0.20 or newer, or MariaDB 10.6 or newer")
+    return ok("mysql.version", version)
+
+
+def check_engine(*, usable: bool) -> Diagnosis:
+    """Whether there are transactions at all."""
+    if not usable:
+        return fail("mysql.innodb", "InnoDB is not available", "enable InnoDB on the server")
+    return ok("mysql.innodb", "available")
+
+
+def check_session(session: Row, server: Row) -> Diagnosis:
+    """Whether a session of Tally's is what Tally asks for; a proxy in between may think otherwise.
+
+    Args:
+        session: Variables of a session of Tally's own.
+        server: The server's defaults, which do not matter to Tally and are shown for comparison.
+    """
+    wanted = {"autocommit": "OFF", "transaction_isolation": "READ-COMMITTED", "time_zone": "+00:00"}
+    wrong = [
+        f"{key} = {session.get(key)}" for key, value in wanted.items() if session.get(key) != value
+    ]
+    if "STRICT_" not in session.get("sql_mode", ""):
+        wrong.append(f"sql_mode = {session.get('sql_mode')!r}, not strict")
+    if wrong:
+        return fail(
+            "mysql.session",
+            f"a session of Tally's has {', '.join(wrong)}",
+            "take out the proxy or the connection pool that changes session settings",
+        )
+    return ok(
+        "mysql.session",
+        "autocommit off, READ-COMMITTED, strict, UTC (the server's default is "
+        f"{server.get('transaction_isolation')})",
+    )
+
+
+def check_durability(server: Row) -> Diagnosis:
+    """Whether a committed transaction survives a power cut."""
+    loose = [
+        f"{key} = {server[key]}"
+        for key, applies in {
+            "innodb_flush_log_at_trx_commit": True,
+            "sync_binlog": server.get("log_bin") == "ON",
+        }.items()
+        if applies and server.get(key) != "1"
+    ]
+    if loose:
+        return warn(
+            "mysql.durability",
+            f"{', '.join(loose)}: a power cut can take back what was committed; counts and offsets "
+            "go back together, so it is counted again",
+            "set both to 1 on the server, unless you accept that",
+        )
+    return ok("mysql.durability", "a commit is on disk before it is answered")
+
+
+def check_writable(server: Row) -> Diagnosis:
+    """Whether this is not a replica."""
+    on = [
+        key
+        for key in ("read_only", "super_read_only")
+        if str(server.get(key, "OFF")).upper() not in _OFF
+    ]
+    if on:
+        return fail(
+            "mysql.writable", f"{', '.join(on)} is on", "point mysql.host at the writable server"
+        )
+    return ok("mysql.writable", "yes")
+
+
+def check_packet(allowed: int, dead_letter_max_bytes: int) -> Diagnosis:
+    """Whether the largest dead letter that is kept fits into a packet."""
+    needed = _ESCAPED * max(DEAD_LETTER_BYTES_PER_INSERT, dead_letter_max_bytes) + _WORDS
+    if allowed < needed:
+        return warn(
+            "mysql.packet",
+            f"max_allowed_packet = {allowed:,}; a dead letter of {dead_letter_max_bytes:,} bytes "
+            f"may need {needed:,}",
+            "raise max_allowed_packet, or lower dead_letter_max_bytes",
+        )
+    return ok("mysql.packet", f"max_allowed_packet = {allowed:,}, {needed:,} are needed at most")
+
+
+def _check_tables(settings: Settings) -> Iterator[Diagnosis]:
+    try:
+        if lacking := missing(settings):
+            yield fail("mysql.tables", f"missing: {', '.join(lacking)}", "tally migrate")
+            return
+        yield ok("mysql.tables", "all there")
+        denied = run_transaction(
+            settings.mysql, lambda tx: _denied_rights(tx, settings), dry_run=True
+        )
+    except TallyError as error:
+        yield fail("mysql.grants", error.what, _not_doctor(error.next_step))
+        return
+    if denied:
+        yield fail(
+            "mysql.grants",
+            f"{settings.mysql.user} may not {', '.join(denied)}",
+            f"grant select, insert, update, delete on `{settings.mysql.database}`.* to it",
+        )
+        return
+    yield ok("mysql.grants", "select, insert, update and delete on every table (tried)")
+
+
+def _denied_rights(tx: Transaction, settings: Settings) -> list[str]:
+    """Try every right on every table with statements that match no row."""
+    results = {settings.pipeline(name).table for name in settings.pipelines}
+    columns = writable_columns(tx, settings.mysql.database, sorted(RESERVED_TABLES | results))
+    denied = []
+    for table, names in columns.items():
+        some = ", ".join(f"`{name}`" for name in names)
+        tries = {
+            "select from": f"select {some} from `{table}` where false",
+            "insert into": f"insert into `{table}` ({some})"
+            f" select {some} from `{table}` where false",
+            "update": f"update `{table}` set `{names[0]}` = `{names[0]}` where false",
+            "delete from": f"delete from `{table}` where false",
+        }
+        for right, statement in tries.items():
+            try:
+                tx.execute(statement)
+            except AccessDeniedError:
+                denied.append(f"{right} {table}")
+    return denied
+
+
+def _not_doctor(next_step: str) -> str:
+    # Errors send people here; from here they need another word.
+    if next_step != "tally doctor":
+        return next_step
+    return "start MySQL (locally: tally up mysql), or correct mysql.host and mysql.port"

@@ -1,0 +1,35 @@
+"""The order of the checks, and which are pointless after which."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tally.app.doctor.broker import check_broker
+from tally.app.doctor.database import check_database
+from tally.app.doctor.diagnosis import Diagnosis, fail, ok, skip
+from tally.app.doctor.engine import check_engine
+from tally.app.doctor.environment import check_python, check_variables
+from tally.app.doctor.orchestration import check_airflow
+from tally.config.settings import load_settings
+from tally.errors import ConfigError
+
+CONFIG = "config.valid"
+
+
+def examine(config: Path) -> Iterator[Diagnosis]:
+    """Check everything, most fundamental first; each answer as soon as it is there.
+
+    Raises nothing that a check can say: a server that is down is a diagnosis.
+    """
+    yield check_python()
+    yield check_variables()
+    try:
+        settings = load_settings(config)
+    except ConfigError as error:
+        yield fail(CONFIG, error.what, error.next_step)
+        yield skip("mysql, kafka, spark", "the configuration does not say where they are")
+        return
+    yield ok(CONFIG, f"{config}, pipelines {', '.join(sorted(settings.pipelines))}")
+    yield from check_database(settings)
+    yield from check_broker(settings)
+    yield from check_engine(settings)
+    yield from check_airflow()

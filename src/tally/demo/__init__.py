@@ -1,5 +1,0 @@
-"""The demonstration: realistic lines, counted each minute by the real DAG, checked at the end."""
-
-from tally.demo.show import run
-
-__all__ = ["run"]

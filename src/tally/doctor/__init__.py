@@ -1,6 +1,0 @@
-"""What Tally needs, checked one by one, each with what to do when it is not so."""
-
-from tally.doctor.diagnosis import Diagnosis, Health
-from tally.doctor.examination import examine
-
-__all__ = ["Diagnosis", "Health", "examine"]

@@ -1,0 +1,431 @@
+"""The one module that imports confluent_kafka: what Kafka holds, and the mirrored offsets.
+
+Nothing here reads records; Spark does (:mod:`tally.spark.counting`).
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+)
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from tally.config.settings import KafkaSettings
+from tally.errors import AccessDeniedError, KafkaUnavailableError, TallyError, TopicIdError
+from tally.model import KafkaSnapshot, PartitionSnapshot, TopicPartition, TopicSnapshot
+
+T = TypeVar("T")
+
+_DENIED = frozenset(
+    {
+        KafkaError._AUTHENTICATION,  # noqa: SLF001 - librdkafka's own spelling of its local errors
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+    }
+)
+
+_LEADER_MOVING = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+
+# How a broker without topic ids answers: the id of sixteen zero bytes.
+NO_TOPIC_ID = frozenset({"AAAAAAAAAAAAAAAAAAAAAA", "None", ""})
+
+# librdkafka would write to stderr by itself; what it has to say reaches the caller as an error.
+_SILENT = logging.getLogger("tally.kafka.client")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+LEADER_PAUSE_S = 0.2
+
+# The client's own time-out answers first; this much longer we wait for a client that does not.
+GRACE_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TopicRights:
+    """What these credentials may do with a topic, and how Kafka keeps it."""
+
+    readable: bool
+    """Whether its records may be read."""
+    compacted: bool | None
+    """Whether old records of a key are removed; None when its settings may not be read."""
+
+
+class Kafka:
+    """A client of one Kafka cluster for questions about topics.
+
+    Every call answers or raises within ``kafka.request_timeout_s`` seconds, and a little, however
+    many requests it takes.
+
+    Args:
+        settings: How to reach the cluster.
+    """
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._timeout_s = settings.request_timeout_s
+        # librdkafka prints connection failures to stderr by itself; here they become errors.
+        self._client = AdminClient(
+            {**client_options(settings), "error_cb": self._remember},  # type: ignore[dict-item]
+            logger=_SILENT,
+        )
+        self._last_error: KafkaError | None = None
+
+    def snapshot(self, topics: Iterable[str], *, read_committed: bool = True) -> KafkaSnapshot:
+        """Ids, earliest and end offsets of the topics, as of now.
+
+        Args:
+            topics: Names; one that Kafka does not know is left out of the answer.
+            read_committed: Whether ends are last stable offsets or high watermarks.
+
+        Raises:
+            KafkaUnavailableError: No answer in time, or a partition without a leader.
+            AccessDeniedError: The brokers refused the credentials or the topic.
+            TopicIdError: The brokers give topics no ids.
+        """
+        names = list(topics)
+        deadline = self._deadline()
+        while True:
+            try:
+                return self._snapshot(names, deadline, read_committed=read_committed)
+            except _LeaderMovingError:
+                # A new topic or a broker that leaves: the leaders settle within moments.
+                if time.monotonic() + LEADER_PAUSE_S >= deadline:
+                    raise
+                time.sleep(LEADER_PAUSE_S)
+
+    def _snapshot(
+        self, topics: list[str], deadline: float, *, read_committed: bool
+    ) -> KafkaSnapshot:
+        described = self._describe(topics, deadline)
+        if nameless := [n for n, d in described.items() if str(d.topic_id) in NO_TOPIC_ID]:
+            raise TopicIdError(
+                f"Kafka ({self._settings.bootstrap_servers}) gives {', '.join(nameless)} no id; "
+                "without one a topic that was created again looks like the one before",
+                next_step="use brokers that give topics ids: Kafka 2.8 or newer",
+            )
+        partitions = [
+            KafkaTopicPartition(name, partition.id)
+            for name, description in described.items()
+            for partition in description.partitions
+        ]
+        earliest = self._offsets({p: OffsetSpec.earliest() for p in partitions}, deadline)
+        ends = self._offsets(
+            {p: OffsetSpec.latest() for p in partitions}, deadline, read_committed=read_committed
+        )
+        cluster = self._answer(
+            "describe the cluster",
+            deadline,
+            lambda left_s: [self._client.describe_cluster(request_timeout=left_s)],
+        )[0]
+        return KafkaSnapshot(
+            cluster_id=str(cluster.cluster_id),
+            topics={
+                name: TopicSnapshot(
+                    topic_id=str(description.topic_id),
+                    partitions={
+                        p.id: PartitionSnapshot(
+                            # Retention may move between the two questions; the later answer rules.
+                            earliest=min(earliest[name, p.id], ends[name, p.id]),
+                            end=ends[name, p.id],
+                        )
+                        for p in description.partitions
+                    },
+                )
+                for name, description in described.items()
+                if description.partitions
+            },
+        )
+
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], moment: datetime
+    ) -> Mapping[TopicPartition, int | None]:
+        """The offset of each partition's first record at or after a moment, by Kafka's index.
+
+        Record times need not be ordered: earlier records may follow. None where no record is that
+        late.
+
+        Args:
+            partitions: Where to look.
+            moment: An aware time, to the millisecond.
+        """
+        wanted = list(partitions)
+        spec = OffsetSpec.for_timestamp(int(moment.timestamp() * 1000))
+        found = self._offsets(
+            {KafkaTopicPartition(p.topic, p.partition): spec for p in wanted}, self._deadline()
+        )
+        return {p: offset if (offset := found[p.topic, p.partition]) >= 0 else None for p in wanted}
+
+    def create_topic(self, topic: str, partitions: int) -> bool:
+        """Create a topic with one replica; False when it is there already."""
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
+        try:
+            self._answer(
+                f"create the topic {topic}",
+                self._deadline(),
+                lambda left_s: self._client.create_topics([new], request_timeout=left_s).values(),
+            )
+        except _TopicExistsError:
+            return False
+        return True
+
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Mirror offsets into a consumer group, for lag tools. Nothing of Tally reads them."""
+        request = ConsumerGroupTopicPartitions(
+            group,
+            [KafkaTopicPartition(p.topic, p.partition, offset) for p, offset in offsets.items()],
+        )
+        operation = f"commit offsets to the group {group}"
+        answers = self._answer(
+            operation,
+            self._deadline(),
+            lambda left_s: self._client.alter_consumer_group_offsets(
+                [request], request_timeout=left_s
+            ).values(),
+        )
+        for partition in (p for answer in answers for p in answer.topic_partitions or []):
+            if partition.error is not None:
+                raise self._translate(operation, partition.error)
+
+    def rights(self, topics: Iterable[str]) -> dict[str, TopicRights]:
+        """What may be done with the topics, for ``tally doctor``; unknown topics are left out."""
+        deadline = self._deadline()
+        return {
+            name: TopicRights(
+                readable=any(
+                    operation.value == AclOperation.READ.value
+                    for operation in description.authorized_operations or ()
+                ),
+                compacted=self._is_compacted(name, deadline),
+            )
+            for name, description in self._describe(list(topics), deadline, rights=True).items()
+        }
+
+    def _is_compacted(self, topic: str, deadline: float) -> bool | None:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        try:
+            config = self._answer(
+                f"describe the settings of the topic {topic}",
+                deadline,
+                lambda left_s: self._client.describe_configs(
+                    [resource], request_timeout=left_s
+                ).values(),
+            )[0]
+        except AccessDeniedError:
+            return None
+        return "compact" in config["cleanup.policy"].value
+
+    def _describe(
+        self, topics: list[str], deadline: float, *, rights: bool = False
+    ) -> dict[str, Any]:
+        futures = self._start(
+            f"describe the topics {', '.join(topics)}",
+            deadline,
+            lambda left_s: self._client.describe_topics(
+                TopicCollection(topics),
+                include_authorized_operations=rights,
+                request_timeout=left_s,
+            ),
+        )
+        described = {}
+        for name, future in futures.items():
+            try:
+                described[name] = self._result(f"describe the topic {name}", deadline, future)
+            except _UnknownTopicError:
+                continue
+        return described
+
+    def _offsets(
+        self,
+        wanted: Mapping[KafkaTopicPartition, OffsetSpec],
+        deadline: float,
+        *,
+        read_committed: bool = False,
+    ) -> dict[tuple[str, int], int]:
+        if not wanted:
+            return {}
+        isolation = (
+            IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+        )
+        futures = self._start(
+            "list offsets",
+            deadline,
+            lambda left_s: self._client.list_offsets(
+                dict(wanted), isolation_level=isolation, request_timeout=left_s
+            ),
+        )
+        return {
+            (p.topic, p.partition): self._result(
+                f"list the offsets of {p.topic}/{p.partition}", deadline, future
+            ).offset
+            for p, future in futures.items()
+        }
+
+    def _deadline(self) -> float:
+        """When a call that begins now must have ended, all of its requests together."""
+        return time.monotonic() + self._timeout_s
+
+    def _answer(
+        self, operation: str, deadline: float, ask: Callable[[float], Iterable["Future[T]"]]
+    ) -> list[T]:
+        futures = self._start(operation, deadline, ask)
+        return [self._result(operation, deadline, future) for future in futures]
+
+    def _start(self, operation: str, deadline: float, ask: Callable[[float], T]) -> T:
+        self._last_error = None
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise self._unavailable(operation, "no time was left for it")
+        try:
+            return ask(left_s)
+        except KafkaException as error:
+            raise self._translate(operation, error.args[0]) from error
+
+    def _result(self, operation: str, deadline: float, future: "Future[T]") -> T:
+        done, _ = wait([future], timeout=max(0.0, deadline - time.monotonic()) + GRACE_S)
+        if not done:
+            raise self._unavailable(operation, "no answer")
+        try:
+            return future.result()
+        except KafkaException as error:
+            raise self._translate(operation, error.args[0]) from error
+
+    def _translate(self, operation: str, error: KafkaError) -> TallyError:
+        if error.code() in {
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+            KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+            KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+        }:
+            return _UnknownTopicError(f"Kafka could not {operation}: {error.str()}")
+        if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return _TopicExistsError(f"Kafka could not {operation}: {error.str()}")
+        if error.code() in _LEADER_MOVING:
+            return _LeaderMovingError(
+                f"Kafka ({self._settings.bootstrap_servers}) could not {operation}: {error.str()}",
+                next_step="run it again once the partition has a leader",
+            )
+        if error.code() in _DENIED or (self._last_error and self._last_error.code() in _DENIED):
+            words = (self._last_error or error).str()
+            return AccessDeniedError(
+                f"Kafka ({self._settings.bootstrap_servers}) could not {operation}: {words}",
+                next_step="check kafka.sasl_username, its password and its ACLs",
+            )
+        return self._unavailable(operation, error.str())
+
+    def _unavailable(self, operation: str, words: str) -> KafkaUnavailableError:
+        cause = f"; last: {self._last_error.str()}" if self._last_error else ""
+        return KafkaUnavailableError(
+            f"Kafka ({self._settings.bootstrap_servers}) could not {operation} within "
+            f"{self._timeout_s:g} s: {words}{cause}",
+            next_step="tally doctor",
+        )
+
+    def _remember(self, error: KafkaError) -> None:
+        self._last_error = error
+
+
+class LineWriter:
+    """Writes records and tells what became of each; for the demonstration and the benchmarks.
+
+    Args:
+        settings: How to reach the cluster.
+    """
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        options = {**client_options(settings), "enable.idempotence": True, "linger.ms": 20}
+        self._producer = Producer(options, logger=_SILENT)
+
+    def write(
+        self,
+        partition: TopicPartition,
+        value: bytes | None,
+        delivered: Callable[[int], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        """Hand a record over; waits while the client's buffer is full.
+
+        Args:
+            partition: Where to.
+            value: The record's value.
+            delivered: Told the record's offset once the broker has it.
+            failed: Told why, when the broker does not take it.
+        """
+
+        def answered(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                delivered(int(message.offset() or 0))
+            else:
+                failed(error.str())
+
+        while True:
+            try:
+                self._producer.produce(
+                    partition.topic,
+                    value=value,
+                    partition=partition.partition,
+                    on_delivery=answered,
+                )
+            except BufferError:  # the broker is slower than we are
+                self._producer.poll(LEADER_PAUSE_S)
+                continue
+            self._producer.poll(0)
+            return
+
+    def flush(self) -> None:
+        """Return when the broker has answered for every record, or given up on it."""
+        self._producer.flush()
+
+
+class _LeaderMovingError(KafkaUnavailableError):
+    """A partition has no leader at this moment, or another one than was thought."""
+
+
+class _TopicExistsError(KafkaUnavailableError):
+    """There is a topic of that name."""
+
+
+class _UnknownTopicError(KafkaUnavailableError):
+    """Kafka does not know the topic or the partition, or not at this moment."""
+
+
+def client_options(settings: KafkaSettings) -> dict[str, Any]:
+    """The settings as librdkafka's configuration, secrets included."""
+    options: dict[str, Any] = {
+        "bootstrap.servers": settings.bootstrap_servers,
+        "security.protocol": settings.security_protocol.lower(),
+        "socket.timeout.ms": int(settings.request_timeout_s * 1000),
+        "allow.auto.create.topics": False,
+    }
+    if settings.sasl_mechanism is not None and settings.sasl_password is not None:
+        options |= {
+            "sasl.mechanism": settings.sasl_mechanism,
+            "sasl.username": settings.sasl_username,
+            "sasl.password": settings.sasl_password.get_secret_value(),
+        }
+    if settings.ssl_ca_location is not None:
+        options["ssl.ca.location"] = str(settings.ssl_ca_location)
+    return options

@@ -1,0 +1,223 @@
+"""Line formats: how a log line says when it was written and at which level.
+
+A line format is the fixed layout ``YYYY-MM-DD HH:MM:SS LEVEL message``, found by byte positions,
+or a pattern with the groups ``time`` and ``level`` and a time format. :data:`CATALOGUE` holds
+ready-made ones. What counts as malformed is defined in ``docs/line-formats.md``;
+:mod:`tally.spark.line_columns` computes it.
+
+Pure: imports neither Spark, Kafka, MySQL nor Airflow.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from tally.errors import ConfigError
+from tally.lines.catalogue import ENTRIES, REFUSED
+from tally.lines.pattern import LinePattern, parse_pattern
+from tally.lines.time_format import TimeFormat, parse_time_format
+
+FIXED: Final = "fixed"
+CUSTOM: Final = "custom"
+
+HEAD_BYTES: Final = 4096
+"""A pattern sees this much of a line, so that a 10 MB line costs no more than another."""
+
+_MEANING_VERSION: Final = 1
+_TABLE_KEYS: Final = frozenset({"pattern", "time_format"})
+
+
+class MalformedReason(StrEnum):
+    """Why a record could not be understood, in the order in which the reasons are looked for."""
+
+    NULL_VALUE = "null-value"
+    """The record has no value."""
+    EMPTY_VALUE = "empty-value"
+    """The value has no bytes."""
+    NO_MATCH = "no-match"
+    """The pattern found neither time nor level. Not for the fixed layout."""
+    NO_TIME = "no-time"
+    """There is nothing that looks like a time where the time should be."""
+    TIME_INVALID = "time-invalid"
+    """No calendar or clock has this time (month 13, 30 February, second 60), or, for a pattern, it
+    is not written in the time format."""
+    TIME_OUT_OF_RANGE = "time-out-of-range"
+    """The year is below 1000: MySQL's DATETIME does not hold it."""
+    NO_LEVEL = "no-level"
+    """There is no level where it should be."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LineFormat:
+    """How to find time and level in a line.
+
+    Raises:
+        ValueError: ``pattern`` or ``time_format`` is invalid, or only one of the two is given.
+    """
+
+    name: str
+    """``fixed``, a catalogue name or ``custom``."""
+    description: str = ""
+    """Whose lines these are."""
+    example: str = ""
+    """A line that the format understands; empty for a custom one."""
+    pattern: str = ""
+    """Regular expression with the groups ``time`` and ``level``; empty for the fixed layout."""
+    time_format: str = ""
+    """Format of the group ``time``; empty for the fixed layout."""
+    level_names: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Level by what the line prints, where the two differ (RFC 5424); else empty."""
+    levels: tuple[str, ...] = ()
+    """All levels that the producer prints, where it alone decides; empty where any may stand."""
+
+    def __post_init__(self) -> None:
+        if bool(self.pattern) != bool(self.time_format):
+            raise ValueError("a line format has a pattern and a time format, or neither")
+        if not self.is_fixed:
+            parse_pattern(self.pattern)
+            parse_time_format(self.time_format)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether this is the fixed layout, which is read by byte positions."""
+        return not self.pattern
+
+    @property
+    def parsed_pattern(self) -> LinePattern:
+        """The pattern in Java's and Python's spelling. Not for the fixed layout."""
+        return parse_pattern(self.pattern)
+
+    @property
+    def parsed_time_format(self) -> TimeFormat:
+        """The time format, taken apart. Not for the fixed layout."""
+        return parse_time_format(self.time_format)
+
+    def printed_levels(self, levels: Sequence[str]) -> tuple[str, ...]:
+        """What a line prints when it is at one of ``levels``, sorted.
+
+        Raises:
+            ValueError: One of ``levels`` is none that the producer prints, or none that can stand
+                in its lines: it would silently count nothing.
+        """
+        wanted = set(levels)
+        known = self.levels or tuple(dict.fromkeys(self.level_names.values()))
+        if known and (unknown := sorted(wanted - set(known))):
+            raise ValueError(
+                f"{', '.join(unknown)}: not a level of {self.name}; it has {', '.join(known)}"
+            )
+        if self.level_names:
+            return tuple(sorted(w for w, level in self.level_names.items() if level in wanted))
+        if misfits := sorted(level for level in wanted if not self._has_room_for(level)):
+            raise ValueError(
+                f"{', '.join(misfits)}: cannot stand where {self.name} has its level, "
+                f"as in {self.example}"
+            )
+        return tuple(sorted(wanted))
+
+    def _has_room_for(self, level: str) -> bool:
+        """Whether the example would still be understood if it were at ``level``.
+
+        Nothing is known of a format without an example, and any word fits into the fixed layout.
+        """
+        if self.is_fixed or not self.example:
+            return True
+        pattern = self.parsed_pattern.python
+        found = pattern.match(self.example)
+        if found is None:
+            return True
+        start, end = found.span("level")
+        changed = pattern.match(self.example[:start] + level + self.example[end:])
+        return changed is not None and changed["level"] == level
+
+    def fingerprint(self) -> str:
+        """Identifies what the format counts, the same in every process and release.
+
+        Two formats with one fingerprint understand the same lines in the same way; name,
+        description, example and the list of levels are no part of it. The reverse is not
+        guaranteed.
+        """
+        if self.is_fixed:
+            return f"fixed:{_MEANING_VERSION}"
+        meaning = (self.parsed_pattern.java, self.time_format, sorted(self.level_names.items()))
+        digest = hashlib.sha256(json.dumps(meaning).encode()).hexdigest()
+        return f"pattern:{_MEANING_VERSION}:{digest[:16]}"
+
+
+FIXED_LAYOUT: Final = LineFormat(
+    name=FIXED,
+    description="the fixed layout, read by byte positions: the fastest",
+    example="2017-07-30 14:09:08 ERROR some message",
+)
+
+CATALOGUE: Final[Mapping[str, LineFormat]] = MappingProxyType(
+    {FIXED: FIXED_LAYOUT}
+    | {
+        name: LineFormat(
+            name=name,
+            description=entry.description,
+            example=entry.example,
+            pattern=entry.pattern,
+            time_format=entry.time_format,
+            level_names=entry.level_names,
+            levels=entry.levels,
+        )
+        for name, entry in ENTRIES.items()
+    }
+)
+"""The ready-made line formats by name, the fixed layout first."""
+
+
+def parse_line_format(value: object, *, key: str) -> LineFormat:
+    """The line format that a configuration value means.
+
+    Args:
+        value: A name in :data:`CATALOGUE`, or a table ``{pattern = …, time_format = …}``; whatever
+            the configuration file holds.
+        key: Where the value stands, for errors: ``pipelines.error_log.line_format``.
+
+    Raises:
+        ConfigError: The name is unknown or refused, or the table is not a valid line format. The
+            error names the key, the value and what is allowed.
+    """
+    if isinstance(value, str):
+        return _named(value, key)
+    if not isinstance(value, Mapping) or set(value) != _TABLE_KEYS:
+        raise ConfigError(
+            f"{key} = {value!r}: a line format is a name ({', '.join(CATALOGUE)}) or a table with "
+            "exactly the keys pattern and time_format"
+        )
+    return _custom(value, key)
+
+
+def _named(name: str, key: str) -> LineFormat:
+    if name in REFUSED:
+        raise ConfigError(f"{key} = {name!r} is not supported: {REFUSED[name]}")
+    if name not in CATALOGUE:
+        raise ConfigError(
+            f"{key} = {name!r}: no such line format; allowed are {', '.join(CATALOGUE)}, or a "
+            "table with pattern and time_format"
+        )
+    return CATALOGUE[name]
+
+
+def _custom(table: Mapping[object, object], key: str) -> LineFormat:
+    pattern = _checked(table, "pattern", parse_pattern, key)
+    time_format = _checked(table, "time_format", parse_time_format, key)
+    return LineFormat(name=CUSTOM, pattern=pattern, time_format=time_format)
+
+
+def _checked(
+    table: Mapping[object, object], part: str, check: Callable[[str], object], key: str
+) -> str:
+    text = table[part]
+    if not isinstance(text, str) or not text:
+        raise ConfigError(f"{key}.{part} = {text!r}: must be a text that is not empty")
+    try:
+        check(text)
+    except ValueError as error:
+        raise ConfigError(f"{key}.{part} = {text!r} {error}") from error
+    return text

@@ -1,0 +1,179 @@
+"""Applying ``sql/`` to the database, by yoyo-migrations.
+
+MySQL commits DDL at once, so a migration that is interrupted is half applied; every statement in
+``sql/`` can therefore be run again. One migrator works at a time: a lock of MySQL's own, which ends
+with the connection that holds it, keeps others waiting.
+"""
+
+import importlib.resources
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from yoyo import read_migrations
+from yoyo.backends.core.mysql import MySQLBackend
+from yoyo.connections import parse_uri
+from yoyo.migrations import MigrationList
+
+from tally.config.settings import MySQLSettings, Settings
+from tally.errors import MySQLUnavailableError, SchemaError, StatementError
+from tally.mysql.transactions import connect_raw, transaction
+
+LOCK_NAME: Final = "tally_migrate"
+LOCK_PATIENCE_S: Final = 300
+MIGRATIONS_TABLE: Final = "_yoyo_migration"
+FIRST_TABLE: Final = "error_log"
+VERSION_TABLE: Final = "_yoyo_version"
+# yoyo makes and drops a table of such a name to see whether the server can roll DDL back.
+YOYO_PROBE: Final = "yoyo_tmp_"
+YOYO_TABLES: Final = frozenset({MIGRATIONS_TABLE, VERSION_TABLE, "_yoyo_log", "yoyo_lock"})
+
+
+class _Backend(MySQLBackend):  # type: ignore[misc]  # yoyo has no type hints
+    """yoyo's MySQL backend on connections of ours: same session settings, no password in a URI."""
+
+    settings: ClassVar[MySQLSettings]
+
+    def connect(self, dburi: Any) -> Any:  # noqa: ARG002 - yoyo's signature
+        """A connection with plain cursors, as yoyo expects."""
+        return connect_raw(self.settings, cursorclass=self.driver.cursors.Cursor)
+
+
+def migrate(settings: Settings) -> list[str]:
+    """Bring the ledger up to this version and create the pipelines' result tables.
+
+    Safe to run by several at once: the others wait, then find nothing to do.
+
+    Returns:
+        The names of what was applied, in order; empty when all was there.
+
+    Raises:
+        StatementError: A statement was refused; correct the cause and migrate again.
+        MySQLUnavailableError: The server did not answer, or another migrator did not end in time.
+    """
+    with _one_at_a_time(settings.mysql):
+        applied = _apply(settings.mysql)
+        return applied + _create_result_tables(settings)
+
+
+def pending(settings: MySQLSettings) -> list[str]:
+    """Names of the migrations that the database does not have yet, in order."""
+    try:
+        with transaction(settings, read_only=True) as tx:
+            rows = tx.rows(f"select migration_id from {MIGRATIONS_TABLE}")
+    except SchemaError:
+        rows = []
+    applied = {row["migration_id"] for row in rows}
+    return [migration.id for migration in _migrations() if migration.id not in applied]
+
+
+def check_migrated(settings: Settings) -> None:
+    """Raise unless the ledger and the result tables are all there.
+
+    Raises:
+        SchemaError: With what is missing.
+    """
+    if lacking := missing(settings):
+        raise SchemaError(
+            f"database {settings.mysql.database} lacks {', '.join(lacking)}",
+            next_step="tally migrate",
+        )
+
+
+def missing(settings: Settings) -> list[str]:
+    """What :func:`migrate` would apply or create, in order; empty when all is there."""
+    lacking = pending(settings.mysql)
+    # While the ledger is not there, neither is the table that the others are made like.
+    there = _tables(settings.mysql) if not lacking else {FIRST_TABLE}
+    tables = {settings.pipeline(name).table for name in settings.pipelines}
+    return lacking + [f"table {table}" for table in sorted(tables - there)]
+
+
+def sql_folder() -> Path:
+    """The folder of the migrations: in a checkout ``sql/``, else inside the installed package."""
+    packaged = Path(str(importlib.resources.files("tally"))) / "sql"
+    return packaged if packaged.is_dir() else Path(__file__).parents[3] / "sql"
+
+
+def _migrations() -> MigrationList:
+    return read_migrations(str(sql_folder()))
+
+
+@contextmanager
+def _one_at_a_time(settings: MySQLSettings) -> Iterator[None]:
+    # The socket must wait longer than the server does, or the server's answer never arrives.
+    patient = settings.model_copy(update={"statement_timeout_s": LOCK_PATIENCE_S + 60})
+    with transaction(patient) as tx:
+        # The lock's connection is silent while the migrations run on another.
+        tx.execute("set session wait_timeout = 86400")
+        row = tx.row("select get_lock(%s, %s) as held", (_lock_name(settings), LOCK_PATIENCE_S))
+        if not row or row["held"] != 1:
+            raise MySQLUnavailableError(
+                f"another tally migrate has held the lock for {LOCK_PATIENCE_S} s",
+                next_step="look for it with: show processlist",
+            )
+        yield
+
+
+def _lock_name(settings: MySQLSettings) -> str:
+    return f"{LOCK_NAME}.{settings.database}"[:64]
+
+
+def _apply(settings: MySQLSettings) -> list[str]:
+    _forget_interrupted_start(settings)
+    # yoyo copies a backend by its class and its URI alone, so the settings go with the class.
+    kind = type("_BackendOfSettings", (_Backend,), {"settings": settings})
+    backend = kind(parse_uri(f"mysql:///{settings.database}"), MIGRATIONS_TABLE)
+    try:
+        backend.init_database()
+        # yoyo's own lock is a row that outlives a killed migrator; ours does not.
+        backend.break_lock()
+        todo = backend.to_apply(_migrations())
+        names = [migration.id for migration in todo]
+        backend.apply_migrations(todo)
+    except backend.DatabaseError as error:
+        raise StatementError(
+            f"a migration was refused: {error}",
+            next_step="correct the cause, then tally migrate again: it goes on where it stopped",
+        ) from error
+    finally:
+        backend.connection.close()
+    return names
+
+
+def _forget_interrupted_start(settings: MySQLSettings) -> None:
+    """Drop yoyo's own tables when it was killed while it made them; it cannot go on from there.
+
+    It writes its version last, so without one nothing is recorded in the others.
+    """
+    tables = _tables(settings)
+    with transaction(settings) as tx:
+        for table in sorted(name for name in tables if name.startswith(YOYO_PROBE)):
+            tx.execute(f"drop table `{table}`")
+        if not (half := tables & YOYO_TABLES):
+            return
+        if VERSION_TABLE in half and tx.row(f"select version from {VERSION_TABLE}") is not None:
+            return
+        tx.execute(f"drop table {', '.join(sorted(half))}")
+
+
+def _create_result_tables(settings: Settings) -> list[str]:
+    tables = {settings.pipeline(name).table for name in settings.pipelines}
+    missing = sorted(tables - _tables(settings.mysql))
+    for table in missing:
+        with transaction(settings.mysql) as tx:
+            # LIKE keeps one definition; the name was validated with the configuration.
+            tx.execute(f"create table if not exists `{table}` like {FIRST_TABLE}")
+    return [f"table {table}" for table in missing]
+
+
+def _tables(settings: MySQLSettings) -> set[str]:
+    with transaction(settings, read_only=True) as tx:
+        return {
+            row["name"]
+            for row in tx.rows(
+                "select table_name as name from information_schema.tables where table_schema = %s",
+                (settings.database,),
+            )
+        }

@@ -1,0 +1,269 @@
+"""Counting live segments again from Kafka and comparing with what they contributed.
+
+The ledger can be consistent and still be wrong; only the records themselves can tell. What Kafka no
+longer holds cannot be checked, and is reported as such, never as right.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tally.config.settings import Pipeline, Settings
+from tally.errors import DataLossError
+from tally.kafka.client import Kafka
+from tally.ledger.reading import (
+    SegmentRecord,
+    counts_of_segments,
+    folded_ranges,
+    live_segments,
+    still_live,
+)
+from tally.model import KafkaSnapshot, OffsetRange, SegmentTotals, TopicPartition
+from tally.mysql.transactions import transaction
+from tally.pipeline.audit import Finding
+from tally.pipeline.chunks import Chunk, join_segments, rounds, why_not_held
+from tally.pipeline.minute import SparkFactory, fingerprint
+
+if TYPE_CHECKING:  # Spark is heavy and comparing does not need it
+    from pyspark.sql import SparkSession
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unchecked:
+    """Something live that could not be counted again."""
+
+    range: OffsetRange
+    """What."""
+    cause: str
+    """Why not."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recount:
+    """What a recount looked at and found."""
+
+    segments: int
+    """Live segments counted again."""
+    offsets: int
+    """Offsets they span."""
+    records: int
+    """Records that Kafka holds in them."""
+    findings: tuple[Finding, ...]
+    """Differences; empty when Kafka and the ledger agree on all that was counted again."""
+    unchecked: tuple[Unchecked, ...]
+    """What could not be counted again; empty when all of the result is proven."""
+
+
+@dataclass(slots=True)
+class _Tally:
+    segments: int = 0
+    offsets: int = 0
+    records: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    unchecked: list[Unchecked] = field(default_factory=list)
+
+
+def recount(settings: Settings, name: str, spark: SparkFactory, progress: Progress) -> Recount:
+    """Count every live segment again that Kafka still holds, and compare.
+
+    Replays and the minute batches may run meanwhile: what they replace is not compared.
+
+    Args:
+        settings: The configuration.
+        name: The pipeline.
+        spark: Opens a Spark session; called only when there is something to read.
+        progress: Told how many offsets of how many are done.
+
+    Raises:
+        RetryableError: Kafka, MySQL or Spark did not answer.
+        DataLossError: Spark could not read what Kafka says it holds.
+    """
+    pipeline = settings.pipeline(name)
+    with transaction(settings.mysql, read_only=True) as tx:
+        segments = live_segments(tx, name)
+        folded = folded_ranges(tx, name)
+    kafka = Kafka(settings.kafka)
+    tally = _Tally(unchecked=[Unchecked(range=r, cause="pruned") for r in folded])
+    held = _keep_held(segments, _snapshot(kafka, pipeline, segments), tally)
+    total = sum(segment.range.offsets for segment in held)
+    if held:
+        done = 0
+        with spark() as session:
+            progress(done, total)
+            reader = _Reader(settings, pipeline, kafka, session)
+            for chunks in rounds(join_segments(held)):
+                _count_round(reader, chunks, tally)
+                done += sum(chunk.range.offsets for chunk in chunks)
+                progress(done, total)
+    return Recount(
+        segments=tally.segments,
+        offsets=tally.offsets,
+        records=tally.records,
+        findings=tuple(tally.findings),
+        unchecked=tuple(tally.unchecked),
+    )
+
+
+def compare(
+    chunk: Chunk,
+    found: SegmentTotals,
+    recounted: dict[str, int],
+    contributed: dict[str, int],
+    hint: str,
+) -> Iterator[Finding]:
+    """Every difference between what a chunk holds now and what it contributed.
+
+    Args:
+        chunk: Segments that were read as one.
+        found: What Kafka holds in them.
+        recounted: Lines per minute that Kafka holds.
+        contributed: Lines per minute in the ledger.
+        hint: What may explain a difference; empty when nothing does.
+    """
+    for key in ("records", "unmatched", "malformed"):  # matched is the sum of the minutes
+        expected, now = chunk.expected(key), getattr(found, key)
+        if expected != now:
+            yield _finding(chunk, key, f"the ledger says {expected} {key}, Kafka holds {now}", hint)
+    for minute in sorted(recounted.keys() | contributed.keys()):
+        ours, theirs = contributed.get(minute, 0), recounted.get(minute, 0)
+        if ours != theirs:
+            yield _finding(chunk, minute, f"the ledger says {ours}, Kafka holds {theirs}", hint)
+
+
+class _Reader:
+    """Reads chunks again, and asks Kafka and the ledger what has moved meanwhile."""
+
+    def __init__(
+        self, settings: Settings, pipeline: Pipeline, kafka: Kafka, session: "SparkSession"
+    ) -> None:
+        self.settings = settings
+        self.pipeline = pipeline
+        self._kafka = kafka
+        self._session = session
+
+    def count(
+        self, chunks: Sequence[Chunk]
+    ) -> tuple[dict[TopicPartition, SegmentTotals], dict[TopicPartition, dict[str, int]]]:
+        """Totals and lines per minute of each chunk's partition."""
+        from tally.spark.counting import count_ranges  # noqa: PLC0415 - Spark is heavy
+
+        minutes: dict[TopicPartition, dict[str, int]] = {c.range.partition: {} for c in chunks}
+        with count_ranges(
+            self._session,
+            self.settings.kafka,
+            self.pipeline,
+            [chunk.range for chunk in chunks],
+            only_count=True,
+        ) as counts:
+            for contribution in counts.contributions:
+                minutes[contribution.partition][contribution.log_time] = contribution.log_count
+            return counts.totals, minutes
+
+    def snapshot(self, chunks: Sequence[Chunk]) -> KafkaSnapshot:
+        """What Kafka says of the chunks' topics now."""
+        segments = [segment for chunk in chunks for segment in chunk.segments]
+        return _snapshot(self._kafka, self.pipeline, segments)
+
+    def contributed(self, chunk: Chunk) -> dict[str, int] | None:
+        """Lines per minute in the ledger; None when one of the segments was replaced meanwhile."""
+        with transaction(self.settings.mysql, isolation="repeatable read", read_only=True) as tx:
+            if len(still_live(tx, chunk.segment_ids)) < len(chunk.segments):
+                return None
+            return counts_of_segments(tx, chunk.segment_ids)
+
+
+def _count_round(reader: _Reader, chunks: list[Chunk], tally: _Tally) -> None:
+    try:
+        totals, minutes = reader.count(chunks)
+    except DataLossError:
+        # Retention may have passed by since we asked; without what is gone it must be readable.
+        left = _still_held(reader, chunks, tally)
+        if len(left) == len(chunks):
+            raise
+        if left:
+            _count_round(reader, left, tally)
+        return
+    for chunk in _still_held(reader, chunks, tally):
+        contributed = reader.contributed(chunk)
+        if contributed is None:
+            cause = "replaced while it was counted again; audit once more"
+            tally.unchecked.append(Unchecked(range=chunk.range, cause=cause))
+            continue
+        partition = chunk.range.partition
+        found = totals[partition]
+        hint = explain(chunk, reader.pipeline)
+        tally.findings += compare(chunk, found, minutes[partition], contributed, hint)
+        tally.segments += len(chunk.segments)
+        tally.offsets += chunk.range.offsets
+        tally.records += found.records
+
+
+def _still_held(reader: _Reader, chunks: Sequence[Chunk], tally: _Tally) -> list[Chunk]:
+    """The chunks that Kafka still holds; the others are noted as unchecked."""
+    snapshot = reader.snapshot(chunks)
+    kept = []
+    for chunk in chunks:
+        causes = [c for segment in chunk.segments if (c := why_not_held(segment, snapshot))]
+        if causes:
+            tally.unchecked.append(Unchecked(range=chunk.range, cause=causes[0]))
+        else:
+            kept.append(chunk)
+    return kept
+
+
+def explain(chunk: Chunk, pipeline: Pipeline) -> str:
+    """What may explain a difference without anything being wrong; empty when nothing does."""
+    now = fingerprint(pipeline)
+    others = sorted(
+        {
+            f"{s.format_fingerprint} (tally {s.committed_version})"
+            for s in chunk.segments
+            if s.format_fingerprint != now
+        }
+    )
+    hints = []
+    if others:
+        hints.append(
+            "counted under other rules (line format or levels) than those of now: "
+            f"{', '.join(others)}, now {now}"
+        )
+    if pipeline.is_sparse:
+        hints.append("compaction may have removed records since")
+    return "; ".join(hints)
+
+
+def _keep_held(
+    segments: Sequence[SegmentRecord], kafka: KafkaSnapshot, tally: _Tally
+) -> list[SegmentRecord]:
+    held = []
+    for segment in segments:
+        cause = why_not_held(segment, kafka)
+        if cause is None:
+            held.append(segment)
+        else:
+            tally.unchecked.append(Unchecked(range=segment.range, cause=cause))
+    return held
+
+
+def _snapshot(kafka: Kafka, pipeline: Pipeline, segments: Sequence[SegmentRecord]) -> KafkaSnapshot:
+    topics = {segment.range.partition.topic for segment in segments} or set(pipeline.topics)
+    return kafka.snapshot(sorted(topics), read_committed=pipeline.reads_committed)
+
+
+def _finding(chunk: Chunk, what: str, detail: str, hint: str) -> Finding:
+    return Finding(
+        check="recount",
+        where=f"{chunk.range} {what}",
+        detail=f"{detail} ({hint})" if hint else detail,
+    )
+
+
+def summarize(unchecked: Sequence[Unchecked]) -> list[tuple[str, int]]:
+    """Causes with the offsets that they keep from being checked, in order of cause."""
+    offsets: Counter[str] = Counter()
+    for item in unchecked:
+        offsets[f"{item.range.partition}: {item.cause}"] += item.range.offsets
+    return sorted(offsets.items())

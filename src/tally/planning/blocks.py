@@ -1,0 +1,162 @@
+"""What is not read, why, and what leads out of it. Pure, as :mod:`tally.planning.ingest` is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from tally.errors import BlockedError, MissingTopicError, OperatorError, StartInFutureError
+from tally.model import KnownTopic, Loss, LossCause, TopicPartition, TopicSnapshot
+
+
+class BlockReason(StrEnum):
+    """Why a topic or a partition is not read; each is an entry of the runbook."""
+
+    TOPIC_MISSING = "topic-missing"
+    START_IN_FUTURE = "start-in-future"
+    TOPIC_CHANGED = "topic-changed"
+    CLUSTER_CHANGED = "cluster-changed"
+    PARTITION_MISSING = "partition-missing"
+    RECORDS_LOST = "records-lost"
+    RECORDS_MISSING = "records-missing"
+    TOPIC_TRUNCATED = "topic-truncated"
+
+
+# Kafka may say these things from stale metadata, so they are asked again before they are believed.
+DOUBTFUL_REASONS = frozenset(
+    {
+        BlockReason.TOPIC_MISSING,
+        BlockReason.TOPIC_CHANGED,
+        BlockReason.CLUSTER_CHANGED,
+        BlockReason.PARTITION_MISSING,
+        BlockReason.TOPIC_TRUNCATED,
+    }
+)
+
+_ERRORS: dict[BlockReason, type[OperatorError]] = {
+    BlockReason.TOPIC_MISSING: MissingTopicError,
+    BlockReason.START_IN_FUTURE: StartInFutureError,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """A topic, or one partition of it, that is not read until somebody decides."""
+
+    topic: str
+    """The topic."""
+    partition: int | None
+    """The partition; None when all of the topic is blocked."""
+    reason: BlockReason
+    """Why."""
+    detail: str
+    """What the ledger says and what Kafka says, in one sentence."""
+    next_step: str
+    """The command that decides or repairs it."""
+
+    def __str__(self) -> str:
+        """One line for logs and errors."""
+        where = self.topic if self.partition is None else f"{self.topic}/{self.partition}"
+        return f"{where}: {self.reason}: {self.detail} ({self.next_step})"
+
+
+def blocked_error(pipeline: str, blocks: Sequence[Block]) -> OperatorError:
+    """The error a run ends with while something is blocked."""
+    reasons = {block.reason for block in blocks}
+    kind = _ERRORS.get(reasons.pop(), BlockedError) if len(reasons) == 1 else BlockedError
+    return kind(
+        f"pipeline {pipeline}: not read: " + "; ".join(str(block) for block in blocks),
+        next_step=blocks[0].next_step,
+    )
+
+
+def identity_block(
+    pipeline: str, topic: str, known: KnownTopic, cluster_id: str, topic_id: str
+) -> Block | None:
+    """A block when the topic is not the one whose offsets the ledger holds."""
+    adopt = f"tally topics adopt {pipeline} {topic} --reason …"
+    if cluster_id != known.cluster_id:
+        return Block(
+            topic=topic,
+            partition=None,
+            reason=BlockReason.CLUSTER_CHANGED,
+            detail=f"counted on cluster {known.cluster_id}, Kafka says {cluster_id}",
+            next_step=f"correct kafka.bootstrap_servers, or: {adopt}",
+        )
+    if topic_id != known.topic_id:
+        return Block(
+            topic=topic,
+            partition=None,
+            reason=BlockReason.TOPIC_CHANGED,
+            detail=f"counted with topic id {known.topic_id}, Kafka says {topic_id}: "
+            "the topic was deleted and created again",
+            next_step=adopt,
+        )
+    return None
+
+
+def missing_topic(topic: str, known: KnownTopic | None) -> Block:
+    """Kafka does not know the topic."""
+    return Block(
+        topic=topic,
+        partition=None,
+        reason=BlockReason.TOPIC_MISSING,
+        detail="Kafka has no such topic" + (" any more" if known else ""),
+        next_step="create the topic, or take it out of the pipeline's topics",
+    )
+
+
+def not_begun(pipeline: str, topic: str, start: datetime) -> Block:
+    """The topic is new, and where it begins is not known before the start time has come."""
+    return Block(
+        topic=topic,
+        partition=None,
+        reason=BlockReason.START_IN_FUTURE,
+        detail=f"new to the pipeline, and pipelines.{pipeline}.start = {start.isoformat()} has not "
+        "come yet: where it begins is not known before then",
+        next_step='wait until then, or set start to a time that has passed or to "latest"',
+    )
+
+
+def missing_partition(
+    partition: TopicPartition, known: KnownTopic, snapshot: TopicSnapshot
+) -> Block:
+    """Kafka leaves out a partition that the ledger knows."""
+    return Block(
+        topic=partition.topic,
+        partition=partition.partition,
+        reason=BlockReason.PARTITION_MISSING,
+        detail=f"the ledger knows {len(known.positions)} partitions, "
+        f"Kafka answers {len(snapshot.partitions)}",
+        next_step="check the brokers; a topic never loses a partition",
+    )
+
+
+def lost(pipeline: str, loss: Loss) -> Block:
+    """Records are gone, and nobody has accepted it yet."""
+    r = loss.range
+    accept = f"tally losses accept {pipeline} --reason …"
+    reason, detail, next_step = {
+        LossCause.EXPIRED: (
+            BlockReason.RECORDS_LOST,
+            f"[{r.from_offset}, {r.until_offset}) was never counted and Kafka no longer holds it",
+            f"restore it, or: {accept}",
+        ),
+        LossCause.TRUNCATED: (
+            BlockReason.TOPIC_TRUNCATED,
+            f"counted up to {r.until_offset}, and Kafka fell back to {r.from_offset}",
+            f"find out what happened (docs/runbook.md, topic-truncated), then: {accept}",
+        ),
+        LossCause.MISSING: (
+            BlockReason.RECORDS_MISSING,
+            f"[{r.from_offset}, {r.until_offset}) was read, and some of its offsets hold no record",
+            f'set offsets = "sparse" for transactions or compaction, or: {accept}',
+        ),
+    }[loss.cause]
+    return Block(
+        topic=r.partition.topic,
+        partition=r.partition.partition,
+        reason=reason,
+        detail=detail,
+        next_step=next_step,
+    )

@@ -1,0 +1,303 @@
+"""Which offsets a batch reads: decided from what the ledger and Kafka say, before any data is read.
+
+Pure: imports neither Spark, Kafka, MySQL nor Airflow. :mod:`tally.pipeline.minute` brings the
+facts and :mod:`tally.ledger` writes the decision down.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from tally.config.settings import Pipeline
+from tally.model import (
+    KafkaSnapshot,
+    KnownTopic,
+    Loss,
+    LossCause,
+    OffsetRange,
+    PartitionSnapshot,
+    Position,
+    Segment,
+    TopicPartition,
+    TopicSnapshot,
+)
+from tally.planning.blocks import (
+    DOUBTFUL_REASONS,
+    Block,
+    identity_block,
+    lost,
+    missing_partition,
+    missing_topic,
+    not_begun,
+)
+from tally.planning.serving import why_not_served
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewPartition:
+    """A partition that the ledger sees for the first time."""
+
+    partition: TopicPartition
+    """Which."""
+    start_offset: int
+    """Where its counting begins."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What planning decided; all of it is written down in one transaction."""
+
+    new_topics: Mapping[str, str] = field(default_factory=dict)
+    """Topics seen for the first time, with Kafka's id."""
+    new_partitions: tuple[NewPartition, ...] = ()
+    """Partitions seen for the first time, those of new topics included."""
+    ranges: tuple[OffsetRange, ...] = ()
+    """What is to be read, one range a partition at most, in order."""
+    losses: tuple[Loss, ...] = ()
+    """Records that are gone and that nobody has decided about."""
+    restored: tuple[TopicPartition, ...] = ()
+    """Partitions whose open loss is none any more: Kafka holds the records again, or the pipeline
+    takes missing offsets for granted now."""
+    blocks: tuple[Block, ...] = ()
+    """What is not read, and why."""
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether Kafka should be asked again before this plan is believed."""
+        return any(block.reason in DOUBTFUL_REASONS for block in self.blocks)
+
+
+def plan_ingest(
+    pipeline: Pipeline,
+    *,
+    known: Mapping[str, KnownTopic],
+    kafka: KafkaSnapshot,
+    starts: Mapping[TopicPartition, int] | None,
+) -> Plan:
+    """Decide what the next ingest batch reads.
+
+    Args:
+        pipeline: What the configuration says.
+        known: The ledger's current incarnations of its topics; a new topic is not in it.
+        kafka: What Kafka says of them.
+        starts: Where counting begins, for each partition of each new topic; None when the
+            pipeline's start has not come yet.
+    """
+    parts = [
+        _plan_topic(pipeline, topic, known.get(topic), kafka, starts)
+        for topic in sorted(set(pipeline.topics))
+    ]
+    return Plan(
+        new_topics={
+            topic: topic_id for part in parts for topic, topic_id in part.new_topics.items()
+        },
+        new_partitions=tuple(new for part in parts for new in part.new_partitions),
+        ranges=tuple(offset_range for part in parts for offset_range in part.ranges),
+        losses=tuple(loss for part in parts for loss in part.losses),
+        restored=tuple(partition for part in parts for partition in part.restored),
+        blocks=tuple(block for part in parts for block in part.blocks),
+    )
+
+
+def _plan_topic(
+    pipeline: Pipeline,
+    topic: str,
+    known: KnownTopic | None,
+    kafka: KafkaSnapshot,
+    starts: Mapping[TopicPartition, int] | None,
+) -> Plan:
+    snapshot = kafka.topics.get(topic)
+    if snapshot is None:
+        return Plan(blocks=(missing_topic(topic, known),))
+    if known is not None:
+        block = identity_block(pipeline.name, topic, known, kafka.cluster_id, snapshot.topic_id)
+        if block is not None:
+            return Plan(blocks=(block,))
+        return _plan_known_topic(pipeline, topic, known, snapshot)
+    if starts is None and isinstance(pipeline.start, datetime):
+        return Plan(blocks=(not_begun(pipeline.name, topic, pipeline.start),))
+    return _plan_new_topic(topic, snapshot, starts or {}, pipeline.max_records_per_partition)
+
+
+def _plan_new_topic(
+    topic: str, snapshot: TopicSnapshot, starts: Mapping[TopicPartition, int], limit: int
+) -> Plan:
+    new = [
+        NewPartition(partition=partition, start_offset=starts[partition])
+        for partition in (
+            TopicPartition(topic=topic, partition=n) for n in sorted(snapshot.partitions)
+        )
+    ]
+    ranges = [
+        _next_range(
+            p.partition,
+            Position(start_offset=p.start_offset, next_offset=p.start_offset),
+            snapshot.partitions[p.partition.partition].end,
+            limit,
+        )
+        for p in new
+    ]
+    return Plan(
+        new_topics={topic: snapshot.topic_id},
+        new_partitions=tuple(new),
+        ranges=tuple(r for r in ranges if r is not None),
+    )
+
+
+def _plan_known_topic(
+    pipeline: Pipeline, topic: str, known: KnownTopic, snapshot: TopicSnapshot
+) -> Plan:
+    new, ranges, losses, restored, blocks = [], [], [], [], []
+    for number in sorted(known.positions.keys() | snapshot.partitions.keys()):
+        partition = TopicPartition(topic=topic, partition=number)
+        held = snapshot.partitions.get(number)
+        if held is None:
+            blocks.append(missing_partition(partition, known, snapshot))
+            continue
+        position = known.positions.get(number)
+        if position is None:
+            position = Position(start_offset=held.earliest, next_offset=held.earliest)
+            new.append(NewPartition(partition=partition, start_offset=held.earliest))
+        if (loss := _find_loss(partition, position, held, sparse=pipeline.is_sparse)) is not None:
+            losses.append(loss)
+            blocks.append(lost(pipeline.name, loss))
+            continue
+        if position.open_loss is not None:
+            restored.append(partition)
+        limit = pipeline.max_records_per_partition
+        if (offset_range := _next_range(partition, position, held.end, limit)) is not None:
+            ranges.append(offset_range)
+    return Plan(
+        new_partitions=tuple(new),
+        ranges=tuple(ranges),
+        losses=tuple(losses),
+        restored=tuple(restored),
+        blocks=tuple(blocks),
+    )
+
+
+def _find_loss(
+    partition: TopicPartition, position: Position, held: PartitionSnapshot, *, sparse: bool
+) -> Loss | None:
+    """What is gone from a partition and not decided; None when it can be read on.
+
+    A truncation stays one when the partition has grown again: what stands at the counted offsets
+    then are other records. An end behind ``next_offset`` is none when it was accepted already and
+    Kafka has not fallen back further.
+    """
+    at, pending = position.next_offset, position.open_loss
+    accepted = _accepted(position, LossCause.TRUNCATED)
+    if pending is not None and pending.cause is LossCause.TRUNCATED:
+        return _loss(LossCause.TRUNCATED, partition, min(held.end, pending.range.from_offset), at)
+    if held.end < min([at, *(r.from_offset for r in accepted)]):
+        return _loss(LossCause.TRUNCATED, partition, held.end, at)
+    if held.earliest > at:
+        return _loss(LossCause.EXPIRED, partition, at, held.earliest)
+    if pending is not None and pending.cause is LossCause.MISSING and not sparse:
+        return pending
+    return None
+
+
+def _accepted(position: Position, cause: LossCause) -> list[OffsetRange]:
+    return [loss.range for loss in position.accepted_losses if loss.cause is cause]
+
+
+def _loss(cause: LossCause, partition: TopicPartition, start: int, until: int) -> Loss:
+    return Loss(
+        cause=cause,
+        range=OffsetRange(partition=partition, from_offset=start, until_offset=until),
+    )
+
+
+def _next_range(
+    partition: TopicPartition, position: Position, end: int, limit: int
+) -> OffsetRange | None:
+    at = position.next_offset
+    # Offsets may be missing up to where that was accepted, and must not be behind it.
+    accepted = _accepted(position, LossCause.MISSING)
+    until = min([end, at + limit, *(r.until_offset for r in accepted)])
+    if until <= at:
+        return None
+    return OffsetRange(partition=partition, from_offset=at, until_offset=until)
+
+
+def first_offsets(
+    snapshot: KafkaSnapshot,
+    topics: Sequence[str],
+    start: str,
+    looked_up: Mapping[TopicPartition, int | None],
+) -> dict[TopicPartition, int]:
+    """Where counting begins in topics that are new to the ledger.
+
+    Args:
+        snapshot: What Kafka says of the topics.
+        topics: The new ones; one that Kafka does not know is passed over.
+        start: ``earliest``, ``latest`` or ``timestamp``.
+        looked_up: For ``timestamp``: the offset of each partition's first record at or after it,
+            None where there is none yet.
+    """
+    starts = {}
+    for partition, held in _held_partitions(snapshot, topics):
+        if start == "earliest":
+            starts[partition] = held.earliest
+        elif start == "latest" or (found := looked_up[partition]) is None:
+            starts[partition] = held.end
+        else:
+            starts[partition] = min(max(found, held.earliest), held.end)
+    return starts
+
+
+def _held_partitions(
+    snapshot: KafkaSnapshot, topics: Sequence[str]
+) -> Iterator[tuple[TopicPartition, PartitionSnapshot]]:
+    for topic in topics:
+        if (held := snapshot.topics.get(topic)) is not None:
+            for number, partition in held.partitions.items():
+                yield TopicPartition(topic=topic, partition=number), partition
+
+
+def unreadable(
+    segments: Sequence[Segment], kafka: KafkaSnapshot, *, still_held: bool = True
+) -> tuple[str, ...]:
+    """Why Kafka cannot serve what was planned; empty when it can.
+
+    Args:
+        segments: The planned segments of an open batch.
+        kafka: What Kafka says now of their topics.
+        still_held: Whether the records must still be there; not asked of what was read already,
+            unless offsets may be missing: only Kafka can tell then that nothing was taken away.
+    """
+    causes = []
+    for segment in segments:
+        must_hold = still_held or segment.missing_accepted
+        cause = why_not_served(segment.range, segment, kafka, was="planned", still_held=must_hold)
+        if cause is not None:
+            causes.append(f"{segment.range}: {cause}")
+    return tuple(causes)
+
+
+def overtaken(segments: Sequence[Segment], known: Mapping[str, KnownTopic]) -> tuple[str, ...]:
+    """Why a planned batch can never commit: the ledger does not stand where it begins."""
+    causes = []
+    for segment in segments:
+        topic = known.get(segment.range.partition.topic)
+        position = topic.positions.get(segment.range.partition.partition) if topic else None
+        if position is not None and position.next_offset != segment.range.from_offset:
+            causes.append(f"{segment.range}: the ledger stands at {position.next_offset}")
+    return tuple(causes)
+
+
+def beside(plan: Plan, segments: Sequence[Segment]) -> Plan:
+    """What a plan has to say while a batch is open: nothing to read, nothing of its partitions."""
+    busy = {segment.range.partition for segment in segments}
+    return replace(
+        plan,
+        ranges=(),
+        losses=tuple(loss for loss in plan.losses if loss.range.partition not in busy),
+        blocks=tuple(
+            block
+            for block in plan.blocks
+            if block.partition is None
+            or TopicPartition(topic=block.topic, partition=block.partition) not in busy
+        ),
+    )

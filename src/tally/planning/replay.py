@@ -1,0 +1,244 @@
+"""Which ranges a replay reads and which segments it replaces.
+
+What was asked for is widened until it cuts nothing in two: a live segment is replaced whole. Then
+it is cut into batches, each with one range of a partition at most.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tally.model import KafkaSnapshot, KnownTopic, LossCause, OffsetRange, TopicPartition
+from tally.planning.serving import why_not_served
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tile:
+    """A range that something is known of: a live segment, or an accepted loss."""
+
+    range: OffsetRange
+    """Which."""
+    segment_id: int | None
+    """The live segment; None for an accepted loss."""
+    alone: bool = False
+    """Whether its offsets may be missing, so that it is not read together with others."""
+    folded: bool = False
+    """Whether its contribution was folded away and can no longer be replaced."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """One range that is counted anew, and what it takes the place of."""
+
+    range: OffsetRange
+    """What is read."""
+    replaces: tuple[int, ...] = ()
+    """Live segments, by the ledger's key; they lie in the range whole."""
+    uncounted: int = 0
+    """Offsets of the range that no live segment holds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """A range that cannot be counted again, and why."""
+
+    range: OffsetRange
+    """What was asked for."""
+    cause: str
+    """Why not."""
+
+    def __str__(self) -> str:
+        """``alog/0 [300, 310): Kafka no longer holds …``."""
+        return f"{self.range}: {self.cause}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplayPlan:
+    """What a replay would do."""
+
+    asked: tuple[OffsetRange, ...] = ()
+    """What was asked for, in order, overlaps joined."""
+    batches: tuple[tuple[Piece, ...], ...] = ()
+    """What each batch counts anew; all of it together is what was asked for, widened."""
+    refusals: tuple[Refusal, ...] = ()
+    """What cannot be counted again; with one of these nothing is done."""
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """All pieces, in order of partition and offset."""
+        pieces = (piece for batch in self.batches for piece in batch)
+        return tuple(sorted(pieces, key=lambda piece: piece.range))
+
+    @property
+    def widened(self) -> tuple[OffsetRange, ...]:
+        """What is read, in order, neighbours joined."""
+        return tuple(join_ranges([piece.range for piece in self.pieces], touching=True))
+
+    @property
+    def is_wider(self) -> bool:
+        """Whether more is read than was asked for."""
+        return list(self.widened) != join_ranges(self.asked, touching=True)
+
+    @property
+    def replaces(self) -> tuple[int, ...]:
+        """All segments that are replaced."""
+        return tuple(sorted(i for piece in self.pieces for i in piece.replaces))
+
+
+NEVER_PLANNED: Final = "the pipeline has not counted this partition"
+
+
+def plan_replay(
+    asked: Sequence[OffsetRange],
+    *,
+    known: Mapping[str, KnownTopic],
+    tiles: Mapping[TopicPartition, Sequence[Tile]],
+    kafka: KafkaSnapshot,
+    offsets_per_range: int,
+    sparse: bool = False,
+) -> ReplayPlan:
+    """Widen what was asked for, cut it into batches, and say what cannot be done.
+
+    Args:
+        asked: Ranges, in any order; they may overlap.
+        known: The current incarnations of the topics.
+        tiles: Of each partition asked for, at least all that touch what was asked, in order.
+        kafka: What Kafka says of the topics.
+        offsets_per_range: Offsets that one range spans at most, unless a single segment is larger.
+        sparse: Whether offsets may be missing anywhere. What was counted is then not read together
+            with what was not: the number of records could not tell that some of them are gone.
+    """
+    ranges = join_ranges(asked)
+    refusals: list[Refusal] = []
+    wide: list[OffsetRange] = []
+    for r in ranges:
+        touched = _touched(tiles, r)
+        widened = _widen(r, touched)
+        if cause := _why_refused(r, widened, touched, known.get(r.partition.topic), kafka):
+            refusals.append(Refusal(range=r, cause=cause))
+        wide.append(widened)
+    if refusals:
+        return ReplayPlan(asked=tuple(ranges), refusals=tuple(refusals))
+    pieces: dict[TopicPartition, list[Piece]] = {}
+    for r in join_ranges(wide, touching=True):  # what lies apart may touch the same segment
+        cut = _cut(r, _touched(tiles, r), offsets_per_range, sparse=sparse)
+        pieces.setdefault(r.partition, []).extend(cut)
+    return ReplayPlan(asked=tuple(ranges), batches=tuple(_rounds(pieces)))
+
+
+def join_ranges(ranges: Sequence[OffsetRange], *, touching: bool = False) -> list[OffsetRange]:
+    """The same offsets in order, overlapping ranges joined, and touching ones if asked to."""
+    joined: list[OffsetRange] = []
+    for r in sorted(ranges):
+        last = joined[-1] if joined else None
+        if (
+            last is not None
+            and last.partition == r.partition
+            and r.from_offset < last.until_offset + int(touching)
+        ):
+            until = max(last.until_offset, r.until_offset)
+            joined[-1] = replace(last, until_offset=until)
+        else:
+            joined.append(r)
+    return joined
+
+
+def overlap(a: OffsetRange, b: OffsetRange) -> bool:
+    """Whether two ranges of a partition have an offset in common."""
+    return a.from_offset < b.until_offset and b.from_offset < a.until_offset
+
+
+def _touched(tiles: Mapping[TopicPartition, Sequence[Tile]], asked: OffsetRange) -> list[Tile]:
+    return [tile for tile in tiles.get(asked.partition, ()) if overlap(tile.range, asked)]
+
+
+def _widen(asked: OffsetRange, touched: Sequence[Tile]) -> OffsetRange:
+    return replace(
+        asked,
+        from_offset=min([asked.from_offset, *(t.range.from_offset for t in touched)]),
+        until_offset=max([asked.until_offset, *(t.range.until_offset for t in touched)]),
+    )
+
+
+def _why_refused(
+    asked: OffsetRange,
+    wide: OffsetRange,
+    touched: Sequence[Tile],
+    known: KnownTopic | None,
+    kafka: KafkaSnapshot,
+) -> str | None:
+    position = known.positions.get(asked.partition.partition) if known else None
+    if known is None or position is None:
+        return NEVER_PLANNED
+    if asked.until_offset > position.next_offset:
+        return (
+            f"counted up to {position.next_offset} so far; what comes after it is counted by the "
+            "schedule"
+        )
+    loss = position.open_loss
+    if loss is not None and loss.cause is LossCause.TRUNCATED and overlap(wide, loss.range):
+        return (
+            f"{loss.range} was truncated: other records may have these offsets, and nobody has "
+            "decided about it"
+        )
+    if folded := [tile for tile in touched if tile.folded]:
+        return f"[{folded[0].range.from_offset}, {folded[-1].range.until_offset}) was pruned"
+    if cause := why_not_served(wide, known, kafka, was="counted"):
+        return (
+            f"needs [{wide.from_offset}, {wide.until_offset}), as segments are replaced whole: "
+            f"{cause}; what was counted stays"
+        )
+    return None
+
+
+def _cut(
+    wide: OffsetRange, touched: Sequence[Tile], limit: int, *, sparse: bool
+) -> Iterator[Piece]:
+    """The range in pieces of about so many offsets, with segments kept whole."""
+    alone = {tile.segment_id for tile in touched if tile.alone}
+    batch: list[Piece] = []
+    for part in _parts(wide, touched, limit):
+        start = batch[0].range.from_offset if batch else part.range.from_offset
+        if batch and (
+            part.range.until_offset - start > limit
+            or not alone.isdisjoint((*part.replaces, *batch[-1].replaces))
+            or (sparse and bool(part.replaces) != bool(batch[-1].replaces))
+        ):
+            yield _join(batch)
+            batch = []
+        batch.append(part)
+    yield _join(batch)
+
+
+def _parts(wide: OffsetRange, touched: Sequence[Tile], limit: int) -> Iterator[Piece]:
+    """Segments as they are, and what lies between them in parts that are no longer than allowed."""
+    at = wide.from_offset
+    for tile in touched:
+        if tile.segment_id is None:
+            continue
+        yield from _uncounted(wide.partition, at, tile.range.from_offset, limit)
+        yield Piece(range=tile.range, replaces=(tile.segment_id,))
+        at = tile.range.until_offset
+    yield from _uncounted(wide.partition, at, wide.until_offset, limit)
+
+
+def _uncounted(partition: TopicPartition, start: int, end: int, limit: int) -> Iterator[Piece]:
+    for at in range(start, end, limit):
+        until = min(end, at + limit)
+        part = OffsetRange(partition=partition, from_offset=at, until_offset=until)
+        yield Piece(range=part, uncounted=part.offsets)
+
+
+def _join(parts: Sequence[Piece]) -> Piece:
+    return Piece(
+        range=replace(parts[0].range, until_offset=parts[-1].range.until_offset),
+        replaces=tuple(i for part in parts for i in part.replaces),
+        uncounted=sum(part.uncounted for part in parts),
+    )
+
+
+def _rounds(pieces: Mapping[TopicPartition, Sequence[Piece]]) -> Iterator[tuple[Piece, ...]]:
+    """One piece of each partition at a time: what one batch can hold."""
+    longest = max((len(of_partition) for of_partition in pieces.values()), default=0)
+    for number in range(longest):
+        yield tuple(of[number] for _, of in sorted(pieces.items()) if number < len(of))

@@ -1,0 +1,172 @@
+"""A Spark session on a server that speaks Spark Connect: no JVM here, and nothing to submit.
+
+The server keeps what it was started with; a session may set some SQL options and no more. Nothing
+waits for it forever, except for the rows of a count: those take as long as they take.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, cast
+
+import grpc
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+from pyspark.sql import SparkSession
+from pyspark.sql.connect.client import DefaultChannelBuilder
+from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+from tally.config.settings import SparkSettings
+from tally.errors import (
+    AccessDeniedError,
+    ConfigError,
+    JarsMissingError,
+    SparkUnavailableError,
+    TallyError,
+)
+
+# A server that is not there is asked again for some five seconds; PySpark would for ten minutes.
+TRIES: Final = 4
+# How long it may think about a question that reads no data, and about good-bye.
+ANSWER_S: Final = 60.0
+GOOD_BYE_S: Final = 5.0
+
+# The server shows each plan in its web page and writes it into its event log, options included;
+# it hides what this expression finds. Kafka's password stands in such an option.
+REDACTION_KEY: Final = "spark.sql.redaction.string.regex"
+_REDACTION: Final = r'(?is)(jaas|password|secret)(?:[^"\\]|\\.)*"\s*value:\s*"(?:[^"\\]|\\.)*"'
+
+# PySpark's functions ask this variable whether they build a plan for a server.
+_MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
+
+_REFUSED: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
+_AWAY: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+_DETAILS: Final = re.compile(r'^\s*details = "(.*)"$', re.MULTILINE)
+
+
+@contextmanager
+def connect_session(settings: SparkSettings, options: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session of our own on the server, given back at the end with all that still runs in it.
+
+    Args:
+        settings: Where the server is, and the token.
+        options: Spark's configuration; what a session may not set is left to the server.
+
+    Raises:
+        SparkUnavailableError: The server does not answer.
+        AccessDeniedError: It refuses the token.
+        ConfigError: It refuses a value of ``spark.conf``.
+        JarsMissingError: It cannot load Spark's Kafka connector.
+    """
+    with _plans_for_a_server():
+        deadline = _Deadline()
+        session = _session(settings, deadline)
+        try:
+            _answered(settings, lambda: session.version)
+            _configure(settings, session, options)
+            _check_connector(settings, session)
+            # PySpark gives its two kinds of session one interface, and no common class.
+            yield cast("SparkSession", session)
+        finally:
+            # Also after a failure: the server ends what still runs in the session. It is asked
+            # once, as nobody waits for a server that has gone.
+            deadline.seconds = GOOD_BYE_S
+            session.client.set_retry_policies([])
+            session.stop()
+
+
+def _session(settings: SparkSettings, deadline: "_Deadline") -> RemoteSession:
+    """A session that has not asked the server for anything yet."""
+    channel = DefaultChannelBuilder(settings.master)
+    if token := settings.connect_token.get_secret_value():
+        channel.set(DefaultChannelBuilder.PARAM_TOKEN, token)
+    channel.add_interceptor(deadline)
+    session = RemoteSession.builder.channelBuilder(channel).create()
+    session.client.set_retry_policies([DefaultPolicy(max_retries=TRIES)])
+    return session
+
+
+def _configure(settings: SparkSettings, session: RemoteSession, options: Mapping[str, str]) -> None:
+    for key, value in {REDACTION_KEY: _REDACTION, **options}.items():
+        try:
+            if session.conf.isModifiable(key):
+                session.conf.set(key, value)
+        except SparkConnectGrpcException as error:
+            if error.getGrpcStatusCode() in _AWAY | _REFUSED:
+                raise _ours(settings, error) from error
+            raise ConfigError(
+                f"spark.conf, {key}: the Spark Connect server refuses the value: "
+                f"{_sentence(error)}",
+                next_step="correct it",
+            ) from error
+
+
+def _check_connector(settings: SparkSettings, session: RemoteSession) -> None:
+    """Raise JarsMissingError unless the server can load Spark's Kafka connector."""
+    # The server resolves this to a schema without asking any broker.
+    nothing = session.read.format("kafka").option("kafka.bootstrap.servers", "127.0.0.1:1")
+    try:
+        _ = nothing.option("subscribe", "none").load().schema
+    except SparkConnectGrpcException as error:
+        if error.getGrpcStatusCode() in _AWAY | _REFUSED:
+            raise _ours(settings, error) from error
+        raise JarsMissingError(
+            f"the Spark Connect server {settings.master} cannot load Spark's Kafka connector: "
+            f"{_sentence(error)}",
+            next_step="start the server with the connector's jars (docs/airflow.md has a command)",
+        ) from error
+
+
+def _answered(settings: SparkSettings, ask: Callable[[], Any]) -> Any:
+    try:
+        return ask()
+    except SparkConnectGrpcException as error:
+        raise _ours(settings, error) from error
+
+
+def _ours(settings: SparkSettings, error: SparkConnectGrpcException) -> TallyError:
+    if error.getGrpcStatusCode() in _REFUSED:
+        return AccessDeniedError(
+            f"the Spark Connect server {settings.master} refused: {_sentence(error)}",
+            next_step="correct spark.connect_token, or the password of the connection tally_spark",
+        )
+    return SparkUnavailableError(
+        f"the Spark Connect server {settings.master} did not answer: {_sentence(error)}",
+        next_step="start it, or correct spark.master or the connection tally_spark",
+    )
+
+
+def _sentence(error: SparkConnectGrpcException) -> str:
+    """What went wrong, without the stack of the server or of gRPC."""
+    words = str(error)
+    if details := _DETAILS.search(words):
+        return details.group(1)
+    return words.splitlines()[0] if words else "no words"
+
+
+@contextmanager
+def _plans_for_a_server() -> Iterator[None]:
+    """Let PySpark's functions build plans for a server, as a builder's ``remote`` does for good."""
+    before = os.environ.get(_MODE)
+    os.environ[_MODE] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_MODE]
+        else:
+            os.environ[_MODE] = before
+
+
+class _Deadline(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # gRPC has no types
+    """Lets no question wait forever; PySpark itself sets no time-out."""
+
+    def __init__(self) -> None:
+        self.seconds = ANSWER_S
+
+    def intercept_unary_unary(
+        self, continuation: Callable[[Any, Any], Any], client_call_details: Any, request: Any
+    ) -> Any:
+        """Add the time-out to the call."""
+        return continuation(client_call_details._replace(timeout=self.seconds), request)

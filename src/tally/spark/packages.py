@@ -1,0 +1,25 @@
+"""Which Python packages Spark needs here; asked without importing any of them."""
+
+import importlib.util
+from typing import Final
+
+from tally.config.settings import SparkSettings
+from tally.errors import PackageMissingError
+
+_DRIVER: Final = ("pyspark", "py4j")
+_CONNECT: Final = ("pyspark", "grpc", "pandas", "pyarrow")
+
+
+def check_packages(settings: SparkSettings) -> None:
+    """Raise unless Spark can be started, or asked, from this Python.
+
+    Raises:
+        PackageMissingError: A package is not installed; it says which, and how to install it.
+    """
+    extra, modules = ("connect", _CONNECT) if settings.is_connect else ("spark", _DRIVER)
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        raise PackageMissingError(
+            f"spark.master is {settings.master}, and this Python has no {', '.join(missing)}",
+            next_step=f"pip install 'tally[{extra}]'",
+        )

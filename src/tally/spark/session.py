@@ -1,0 +1,190 @@
+"""The Spark session and how it reaches Kafka: every setting of both, in one place.
+
+Where PySpark is its Connect client alone there is no ``SparkContext`` and no Py4J: neither is
+imported before it is needed.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tally.config.settings import KafkaSettings, Pipeline, SparkSettings
+from tally.errors import JarsMissingError
+from tally.spark.packages import check_packages
+
+CONNECTOR_JAR: Final = "spark-sql-kafka-0-10_2.13-*.jar"
+KAFKA_SOURCE: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+
+# Flags of the driver's JVM for a small batch, which is over before an optimising compiler or a
+# parallel collector have paid for themselves (docs/performance.md has the measurement).
+QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_START_OFFSETS_MAX: Final = 1_000_000
+
+LOOPBACK: Final = "127.0.0.1"
+
+# How long an executor waits for records it was promised, in milliseconds: Spark's own two minutes
+# are longer than the interval of a batch.
+_POLL_TIMEOUT_MS: Final = 30_000
+
+SESSION_DEFAULTS: Final[Mapping[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "WARN",
+    # The lines' own clock is text all the way; the zone is fixed so that nothing can shift it.
+    "spark.sql.session.timeZone": "UTC",
+    # A group is a minute of a partition: a few thousand rows, seldom a million. What the driver
+    # collects at a time is kept small: tally.spark.counting asks for more parts than these when
+    # there may be many groups, and Spark joins them up to this size.
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "2m",
+    "spark.sql.redaction.options.regex": "(?i)url|jaas|password|secret",
+    # Idle consumers hold their buffers; a batch job needs each of them once.
+    "spark.kafka.consumer.cache.timeout": "30s",
+}
+
+
+def connector_jars(jars_dir: Path) -> list[Path]:
+    """The jars of Spark's Kafka connector.
+
+    Raises:
+        JarsMissingError: The folder or the connector in it is missing.
+    """
+    if not list(jars_dir.glob(CONNECTOR_JAR)):
+        raise JarsMissingError(
+            f"Spark's Kafka connector ({CONNECTOR_JAR}) is not in spark.jars_dir = {jars_dir}",
+            next_step="make setup fetches it for the local stack; elsewhere set spark.jars_dir",
+        )
+    return sorted(jars_dir.glob("*.jar"))
+
+
+def session_options(settings: SparkSettings) -> dict[str, str]:
+    """Spark's configuration for a session of Tally's, the connector's jars included."""
+    options = dict(SESSION_DEFAULTS)
+    if settings.is_connect:  # the server was started with its own jars
+        return options | settings.conf
+    if _is_local(settings):
+        # Nobody else talks to this driver, so it need not listen where others could.
+        options |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    if settings.jars_dir is not None:
+        jars = connector_jars(settings.jars_dir)
+        if _is_local(settings):
+            # On the class path from the start: nothing is copied, nothing served to executors.
+            options["spark.driver.extraClassPath"] = f"{settings.jars_dir}/*"
+        else:
+            options["spark.jars"] = ",".join(str(jar) for jar in jars)
+    return options | settings.conf
+
+
+def _is_local(settings: SparkSettings) -> bool:
+    return settings.master.startswith("local")
+
+
+@contextmanager
+def spark_session(settings: SparkSettings, name: str) -> Iterator[SparkSession]:
+    """A Spark session of our own, stopped at the end.
+
+    Under spark-submit the master that it was given wins over the configured one.
+
+    Raises:
+        PackageMissingError: A Python package that Spark needs is not installed.
+        JarsMissingError: Spark's Kafka connector cannot be found.
+        SparkUnavailableError: The Spark Connect server does not answer.
+        AccessDeniedError: It refuses the token.
+    """
+    if (submitted := _submitted_master()) is not None:
+        settings = settings.model_copy(update={"master": submitted})
+    check_packages(settings)
+    if settings.is_connect:
+        from tally.spark.connect import connect_session  # noqa: PLC0415 - brings gRPC and pandas
+
+        with connect_session(settings, session_options(settings)) as remote:
+            yield remote
+        return
+    builder = SparkSession.builder.appName(name).master(settings.master)
+    for key, value in session_options(settings).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    try:
+        check_connector(session)
+        yield session
+    finally:
+        session.stop()
+
+
+def driver_flags(offsets: int) -> str:
+    """Flags for the JVM of a driver that is about to read so many offsets; may be empty."""
+    return QUICK_START if offsets <= QUICK_START_OFFSETS_MAX else ""
+
+
+def _submitted_master() -> str | None:
+    """The master that spark-submit was given; None when Python started Spark itself."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return None
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - see the module
+
+    SparkContext._ensure_initialized()  # noqa: SLF001 - without it a SparkConf knows no defaults
+    return SparkConf().get("spark.master")
+
+
+def check_connector(session: SparkSession) -> None:
+    """Raise JarsMissingError unless the session can load Spark's Kafka connector."""
+    jvm = session._jvm  # noqa: SLF001 - PySpark's only way to ask the JVM
+    if jvm is None:
+        return
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(KAFKA_SOURCE)
+    except Exception as error:
+        raise JarsMissingError(
+            f"Spark cannot load its Kafka connector ({KAFKA_SOURCE})",
+            next_step="set spark.jars_dir, or give spark-submit the connector with --jars",
+        ) from error
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """What Spark raises, from the JVM beside Python or from a Connect server."""
+    try:
+        from py4j.protocol import Py4JError  # noqa: PLC0415 - see the module
+    except ImportError:
+        return PySparkException, ConnectionError
+    return PySparkException, Py4JError, ConnectionError
+
+
+def reader_options(kafka: KafkaSettings, pipeline: Pipeline) -> dict[str, str]:
+    """Options of Spark's Kafka reader, without the offsets; secrets included."""
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "kafka.isolation.level": pipeline.isolation_level,
+        "kafka.allow.auto.create.topics": "false",
+        "kafka.security.protocol": kafka.security_protocol,
+        "failOnDataLoss": "true",
+        "kafkaConsumer.pollTimeoutMs": str(_POLL_TIMEOUT_MS),
+        **pipeline.reader_options,
+    }
+    if kafka.sasl_mechanism is not None and kafka.sasl_password is not None:
+        options["kafka.sasl.mechanism"] = kafka.sasl_mechanism
+        options["kafka.sasl.jaas.config"] = _jaas(kafka)
+    if kafka.ssl_ca_location is not None:
+        options["kafka.ssl.truststore.type"] = "PEM"
+        options["kafka.ssl.truststore.location"] = str(kafka.ssl_ca_location)
+    return options
+
+
+def _jaas(kafka: KafkaSettings) -> str:
+    module = (
+        "plain.PlainLoginModule" if kafka.sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"
+    )
+    password = kafka.sasl_password.get_secret_value() if kafka.sasl_password else ""
+    return (
+        f"org.apache.kafka.common.security.{module} required"
+        f" username={_quoted(kafka.sasl_username or '')} password={_quoted(password)};"
+    )
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
