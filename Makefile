@@ -51,6 +51,7 @@ lint: setup
 	$(RUN) ruff check
 	$(RUN) ruff format --check
 	$(RUN) mypy
+	$(VENV)/lint-imports --no-cache --no-logo
 
 format: setup
 	$(RUN) ruff check --fix

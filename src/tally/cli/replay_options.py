@@ -62,9 +62,8 @@ def read_minute(text: str) -> str:
     return minute.isoformat(sep=" ", timespec="minutes")
 
 
-def _options() -> Iterator[Callable[..., Any]]:
-    offset, file = click.IntRange(min=0), click.Path(path_type=Path)
-    add = click.option
+def _by_offset() -> Iterator[Callable[..., Any]]:
+    offset, add = click.IntRange(min=0), click.option
     yield add("--topic", metavar="NAME", help="This topic; every topic when not given.")
     yield add(
         "--partition",
@@ -96,6 +95,10 @@ def _options() -> Iterator[Callable[..., Any]]:
         multiple=True,
         help="This range of offsets. May be repeated.",
     )
+
+
+def _by_time_or_batch() -> Iterator[Callable[..., Any]]:
+    add = click.option
     yield add(
         "--since",
         type=read_time,
@@ -128,6 +131,10 @@ def _options() -> Iterator[Callable[..., Any]]:
         metavar="'YYYY-MM-DD HH:MM'",
         help="Of all minutes from --minute to this one, itself included.",
     )
+
+
+def _by_file() -> Iterator[Callable[..., Any]]:
+    file, add = click.Path(path_type=Path), click.option
     yield add(
         "--from-file",
         type=file,
@@ -142,6 +149,6 @@ def _options() -> Iterator[Callable[..., Any]]:
 
 def selector_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """All options of a :class:`Selector`, under the names of its fields."""
-    for option in reversed(list(_options())):
+    for option in reversed([*_by_offset(), *_by_time_or_batch(), *_by_file()]):
         command = option(command)
     return command

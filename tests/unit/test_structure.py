@@ -1,0 +1,89 @@
+"""The shape of the code: layers, sizes, and rooms that say what they are for."""
+
+import ast
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from importlinter.cli import lint_imports
+from tests.conftest import PROJECT
+
+SOURCES = [PROJECT / "src" / "tally", PROJECT / "local" / "src" / "tally_local"]
+MODULE_LINES_MAX = 350
+FUNCTION_LINES_MAX = 60
+FUNCTION_LINES_MEDIAN = 10
+
+# Grows smaller only: what is still larger than a module should be.
+LARGE_MODULES = {
+    "src/tally/config/settings.py",
+    "src/tally/kafka/client.py",
+    "src/tally/mysql/transactions.py",
+    "src/tally/pipeline/minute.py",
+    "src/tally/pipeline/replay.py",
+    "src/tally/spark/counting.py",
+}
+
+
+def modules() -> Iterator[Path]:
+    """Every module of the product and of the local stack."""
+    for source in SOURCES:
+        yield from sorted(source.rglob("*.py"))
+
+
+def body_lines(function: ast.FunctionDef) -> int:
+    """Lines of a function's statements, its docstring left out."""
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def functions() -> dict[str, int]:
+    """Every function with the lines of its body."""
+    return {
+        f"{path.relative_to(PROJECT)}:{node.name}:{node.lineno}": body_lines(node)
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+    }
+
+
+def test_the_layers_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cycle, no import upwards, each client in one package: `.importlinter` has the reasons."""
+    monkeypatch.chdir(PROJECT)
+    assert lint_imports(config_filename=str(PROJECT / ".importlinter"), no_cache=True) == 0
+
+
+def test_a_layer_that_is_broken_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check above can fail: the layers upside down do not hold."""
+    text = (PROJECT / ".importlinter").read_text(encoding="utf-8")
+    upside_down = text.replace("    ledger\n", "").replace(
+        "    model\n", "    model\n    ledger\n", 1
+    )
+    config = tmp_path / "layers"
+    config.write_text(upside_down, encoding="utf-8")
+    monkeypatch.chdir(PROJECT)
+    assert lint_imports(config_filename=str(config), no_cache=True) == 1
+
+
+def test_no_module_is_too_large_to_read() -> None:
+    """350 lines at most; those known to be larger are listed, and nothing else is listed."""
+    large = {
+        str(path.relative_to(PROJECT))
+        for path in modules()
+        if len(path.read_text(encoding="utf-8").splitlines()) > MODULE_LINES_MAX
+    }
+    assert large == LARGE_MODULES
+
+
+def test_functions_are_small() -> None:
+    """The median stays below ten lines, and none is longer than sixty."""
+    lines = functions()
+    assert statistics.median(lines.values()) < FUNCTION_LINES_MEDIAN
+    assert {name for name, length in lines.items() if length > FUNCTION_LINES_MAX} == set()
+
+
+def test_each_room_says_what_it_is_for() -> None:
+    """A package's docstring says what belongs there."""
+    for source in SOURCES:
+        for room in sorted(source.rglob("__init__.py")):
+            assert ast.get_docstring(ast.parse(room.read_text(encoding="utf-8"))), room
