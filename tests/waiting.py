@@ -2,15 +2,19 @@
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], object], timeout_s: float = 120) -> None:
-    """Poll until the condition holds.
+def wait_until(condition: Callable[[], T], timeout_s: float = 120) -> T:
+    """Poll until the condition holds; returns what it is then.
 
     Raises:
         AssertionError: It did not in time.
     """
     deadline = time.monotonic() + timeout_s
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < deadline, f"it did not come to it in {timeout_s} s"
         time.sleep(0.02)
+    return found

@@ -1,8 +1,10 @@
 """The task `count` with a connection of type `spark_connect`: a real server, the real job."""
 
 import json
+import os
+import subprocess
+import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +32,40 @@ def define(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
 
 @pytest.fixture
 def planned(world: World, connect: ConnectServer, monkeypatch: pytest.MonkeyPatch) -> int:
-    """A planned batch of three lines, and a connection to the server."""
-    define(monkeypatch, host="localhost", port=connect.port, login="ann", password=connect.token)
+    """A planned batch of three lines, and a connection to the server under a name of its own."""
+    user = {"login": world.name, "password": connect.token}
+    define(monkeypatch, host="localhost", port=connect.port, **user)
     world.produce(LINES)
     batch = world.plan().batch
     assert batch is not None
     return batch.batch_id
 
 
-def drivers(batch_id: int) -> list[psutil.Process]:
-    """The processes that work on the batch."""
+def drivers(config: Path, batch_id: int) -> list[psutil.Process]:
+    """The processes that work on the batch of that number in the ledger of this configuration."""
     wanted = [str(JOB), "--batch", str(batch_id)]
-    return [p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [])[-3:] == wanted]
+    return [
+        p
+        for p in psutil.process_iter(["cmdline", "environ"])
+        if (p.info["cmdline"] or [])[-3:] == wanted
+        and (p.info["environ"] or {}).get("TALLY_CONFIG") == str(config)
+    ]
+
+
+def test_a_driver_is_told_from_one_of_another_ledger(tmp_path: Path) -> None:
+    """Each ledger numbers its own batches, so the number alone says nothing about a process."""
+    mine, other = tmp_path / "mine.toml", tmp_path / "other.toml"
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()", str(JOB), "--batch", "2"],
+        env={**os.environ, "TALLY_CONFIG": str(other)},
+        stdin=subprocess.PIPE,
+    ) as process:
+        try:
+            assert [p.pid for p in drivers(other, 2)] == [process.pid]
+            assert drivers(other, 3) == []
+            assert drivers(mine, 2) == []
+        finally:
+            process.kill()
 
 
 @pytest.mark.stack
@@ -51,7 +75,7 @@ def test_the_task_counts_on_the_server(
     """As with spark-submit, to the last word; and the token shows nowhere."""
     run = Run(world, planned, JOB)
     seen: list[str] = []
-    watcher = threading.Thread(target=watch, args=(planned, seen))
+    watcher = threading.Thread(target=watch, args=(world, planned, seen))
     watcher.start()
     with caplog.at_level("INFO"):
         run.execute()
@@ -68,11 +92,16 @@ def test_the_task_counts_on_the_server(
     assert len(seen) == 2
 
 
-def watch(batch_id: int, seen: list[str]) -> None:
+def watch(world: World, batch_id: int, seen: list[str]) -> None:
     """What everybody on the machine, and what the owner, sees of the driver."""
-    while not (found := drivers(batch_id)):
-        time.sleep(0.02)
-    seen += [repr(found[0].cmdline()), repr(found[0].environ())]
+    driver = wait_until(lambda: drivers(world.config, batch_id))[0]
+    seen += [repr(driver.cmdline()), repr(driver.environ())]
+
+
+def told(connect: ConnectServer, world: World, event: str) -> bool:
+    """Whether the server has told of such an event of the world's own user."""
+    lines = connect.events().splitlines()
+    return any(event in line and world.name in line for line in lines)
 
 
 @pytest.mark.stack
@@ -84,11 +113,10 @@ def test_killing_the_task_ends_what_the_server_does_for_it(
 
     # Spark waits for records that never come: long enough to be killed in the middle.
     world.execute("update segment set until_offset = 4 where batch_id = %s", (planned,))
-    before = len(connect.events())
     run = Run(world, planned, JOB)
 
     def kill() -> None:
-        wait_until(lambda: "ConnectOperationStarted" in connect.events()[before:], 60)
+        wait_until(lambda: told(connect, world, "ConnectOperationStarted"))
         run.operator.on_kill()
 
     killer = threading.Thread(target=kill)
@@ -96,9 +124,9 @@ def test_killing_the_task_ends_what_the_server_does_for_it(
     with pytest.raises(AirflowException, match="exit code 143"):
         run.execute()
     killer.join()
-    assert not drivers(planned)
-    wait_until(lambda: "ConnectOperationCanceled" in connect.events()[before:], 60)
-    assert "ConnectSessionClosed" in connect.events()[before:]
+    assert not drivers(world.config, planned)
+    wait_until(lambda: told(connect, world, "ConnectOperationCanceled"))
+    wait_until(lambda: told(connect, world, "ConnectSessionClosed"))
     assert world.counts() == {}
 
     world.execute("update segment set until_offset = 3 where batch_id = %s", (planned,))
