@@ -1,10 +1,9 @@
 """Questions to Kafka end in time, however many requests they take; a stand-in for its client."""
 
-import time
+import math
 from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import UTC, datetime
-from threading import Timer
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +20,36 @@ TIMEOUT_S = 0.5
 GRACE_S = 0.1
 
 
+class Clock:
+    """A time that passes only while somebody waits; in place of the module `time`."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        """So many seconds after the beginning."""
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        """Let them pass."""
+        self.now_s += seconds
+
+    def wait(self, answers: "list[Answer]", timeout: float) -> "tuple[set[Answer], set[Answer]]":
+        """Wait for the one answer, as :func:`concurrent.futures.wait` does."""
+        (answer,) = answers
+        until_s = self.now_s + timeout
+        self.now_s = max(self.now_s, min(answer.at_s, until_s))
+        return ({answer}, set()) if answer.at_s <= until_s else (set(), {answer})
+
+
+class Answer(Future[Any]):
+    """One that comes at a moment of the clock."""
+
+    def __init__(self, at_s: float) -> None:
+        super().__init__()
+        self.at_s = at_s
+
+
 class SlowClient:
     """Answers each request after a while, or when the time that it was given is over.
 
@@ -30,6 +59,7 @@ class SlowClient:
     """
 
     def __init__(self, takes_s: float, failure: int | None = None) -> None:
+        self.clock = Clock()
         self.takes_s = takes_s
         self.failure = failure
         self.given: list[float] = []
@@ -53,13 +83,11 @@ class SlowClient:
     def _later(self, answer: Any, options: dict[str, Any]) -> "Future[Any]":
         left_s = options["request_timeout"]
         self.given.append(left_s)
-        future: Future[Any] = Future()
+        future = Answer(self.clock.now_s + min(left_s, self.takes_s))
         if left_s < self.takes_s:
             answer = KafkaException(KafkaError(KafkaError._TIMED_OUT))
         tell = future.set_exception if isinstance(answer, Exception) else future.set_result
-        timer = Timer(min(left_s, self.takes_s), tell, (answer,))
-        timer.daemon = True
-        timer.start()
+        tell(answer)
         return future
 
 
@@ -67,7 +95,7 @@ class SilentClient(SlowClient):
     """Never answers at all."""
 
     def _later(self, answer: Any, options: dict[str, Any]) -> "Future[Any]":  # noqa: ARG002
-        return Future()
+        return Answer(math.inf)
 
 
 Ask = Callable[[SlowClient], Kafka]
@@ -78,6 +106,8 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
     """Tally's client over one of the stand-ins."""
 
     def build(client: SlowClient) -> Kafka:
+        monkeypatch.setattr(kafka, "time", client.clock)
+        monkeypatch.setattr(kafka, "wait", client.clock.wait)
         with monkeypatch.context() as patch:
             patch.setattr(kafka, "AdminClient", lambda *_, **__: client)
             return Kafka(KafkaSettings(request_timeout_s=TIMEOUT_S))
@@ -94,23 +124,23 @@ def test_a_snapshot_gives_each_request_what_the_others_left(ask: Ask) -> None:
     assert len(client.given) == 4
     assert client.given[0] <= TIMEOUT_S
     for earlier, later in zip(client.given, client.given[1:], strict=False):
-        assert later <= earlier - client.takes_s / 2
+        assert later == pytest.approx(earlier - client.takes_s)
 
 
 def test_a_snapshot_of_slow_answers_ends_at_the_time_out(ask: Ask) -> None:
     """Each request is within the time-out, all four are not: that is an error, in time."""
-    begun = time.monotonic()
+    client = SlowClient(takes_s=TIMEOUT_S * 0.4)
     with pytest.raises(KafkaUnavailableError, match=r"within 0\.5 s"):
-        ask(SlowClient(takes_s=TIMEOUT_S * 0.4)).snapshot(["alog"])
-    assert time.monotonic() - begun < TIMEOUT_S + GRACE_S
+        ask(client).snapshot(["alog"])
+    assert client.clock.now_s == pytest.approx(TIMEOUT_S)
 
 
 def test_a_leader_that_never_settles_is_named_in_time(ask: Ask) -> None:
     """The snapshot is taken again and again, within the one time-out."""
-    begun = time.monotonic()
+    client = SlowClient(0.01, KafkaError.NOT_LEADER_FOR_PARTITION)
     with pytest.raises(KafkaUnavailableError, match="alog"):
-        ask(SlowClient(0.01, KafkaError.NOT_LEADER_FOR_PARTITION)).snapshot(["alog"])
-    assert time.monotonic() - begun < TIMEOUT_S + GRACE_S
+        ask(client).snapshot(["alog"])
+    assert TIMEOUT_S / 2 < client.clock.now_s <= TIMEOUT_S
 
 
 @pytest.mark.parametrize(
@@ -126,10 +156,10 @@ def test_a_client_that_never_answers_holds_nobody_up(
     ask: Ask, question: Callable[[Kafka], object]
 ) -> None:
     """Not even librdkafka's own time-out is relied on."""
-    begun = time.monotonic()
+    client = SilentClient(takes_s=0)
     with pytest.raises(KafkaUnavailableError, match="no answer"):
-        question(ask(SilentClient(takes_s=0)))
-    assert time.monotonic() - begun < TIMEOUT_S + 3 * GRACE_S
+        question(ask(client))
+    assert client.clock.now_s == pytest.approx(TIMEOUT_S + GRACE_S)
 
 
 class SettlingClient(SlowClient):
@@ -144,11 +174,8 @@ class SettlingClient(SlowClient):
         return super().list_offsets(wanted, **options)
 
 
-def test_a_leader_that_has_changed_is_asked_again(
-    ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_leader_that_has_changed_is_asked_again(ask: Ask) -> None:
     """Moments later there is another one, and its answer is taken."""
-    monkeypatch.setattr(kafka, "LEADER_PAUSE_S", 0.001)
     client = SettlingClient(takes_s=0.001)
     assert ask(client).snapshot(["alog"]).topics["alog"].partitions[0].end == 7
     assert client.left == 0
