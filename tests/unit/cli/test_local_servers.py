@@ -1,29 +1,35 @@
 """What is next when the local stack is down."""
 
 import json
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from tally.cli import cli
-from tally_local.stack.ports import LOOPBACK, Ports
+from tally_local.stack.ports import LOOPBACK
+from tally_local.stack.private_files import write_private_json
 
 Files = tuple[Path, int]
 
 
 @pytest.fixture
-def stack_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
+def stack_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
     """A checkout whose local MySQL was started once and is stopped; its hidden folder and port."""
     home = tmp_path / ".tally"
     home.mkdir()
-    port = Ports(home / "ports.json").choose(("mysql",))["mysql"]
-    overlay = f'[mysql]\nhost = "{LOOPBACK}"\nport = {port}\n'
-    (home / "stack.toml").write_text(overlay, encoding="utf-8")
     config = tmp_path / "tally.toml"
     config.write_text('[pipelines.first]\ntopics = ["a"]\n', encoding="utf-8")
     monkeypatch.setenv("TALLY_CONFIG", str(config))
-    return home, port
+    with socket.socket() as silent:
+        silent.bind((LOOPBACK, 0))  # as it does not listen, nobody does
+        port = silent.getsockname()[1]
+        write_private_json(home / "ports.json", {"mysql": port})
+        overlay = f'[mysql]\nhost = "{LOOPBACK}"\nport = {port}\n'
+        (home / "stack.toml").write_text(overlay, encoding="utf-8")
+        yield home, port
 
 
 def said_next() -> tuple[int, str]:

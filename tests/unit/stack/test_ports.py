@@ -8,8 +8,16 @@ import pytest
 from tally.errors import StackError
 from tally_local.stack import ports as module
 from tally_local.stack.ports import LOOPBACK, Ports, is_free, is_listening
+from tally_local.stack.private_files import write_private_json
 
 
+@pytest.fixture
+def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody listens anywhere, whatever other processes do meanwhile."""
+    monkeypatch.setattr(module, "is_free", lambda _: True)
+
+
+@pytest.mark.usefixtures("quiet_machine")
 def test_a_chosen_port_is_remembered(tmp_path: Path) -> None:
     """The next start finds the same port."""
     chosen = Ports(tmp_path / "ports.json").choose(("kafka", "mysql"))
@@ -20,8 +28,9 @@ def test_a_chosen_port_is_remembered(tmp_path: Path) -> None:
 def test_a_port_somebody_else_took_is_chosen_anew(tmp_path: Path) -> None:
     """A stack does not insist on a port that another process listens on by now."""
     ports = Ports(tmp_path / "ports.json")
-    before = ports.choose(("mysql",))["mysql"]
-    with socket.create_server((LOOPBACK, before)):
+    with socket.create_server((LOOPBACK, 0)) as other:
+        before = other.getsockname()[1]
+        write_private_json(tmp_path / "ports.json", {"mysql": before})
         assert is_listening(before)
         after = ports.choose(("mysql",))["mysql"]
     assert after != before
@@ -34,6 +43,7 @@ def test_a_port_on_all_addresses_is_not_free() -> None:
         assert not is_free(other.getsockname()[1])
 
 
+@pytest.mark.usefixtures("quiet_machine")
 def test_two_names_never_share_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that does not run keeps its port from the others."""
     monkeypatch.setattr(module, "PORTS", range(31_990, 31_992))

@@ -3,19 +3,19 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from tests.waiting import wait_until
 
 from tally.errors import StackError
 from tally_local.stack import processes as module
 from tally_local.stack.private_files import read_json, write_private_json
 from tally_local.stack.processes import Command, Processes
 
-SLEEP = "import time; time.sleep(60)"
+SLEEP = "import time; time.sleep(600)"
 
 
 @pytest.fixture
@@ -38,11 +38,8 @@ def python(code: str) -> Command:
 
 
 def wait_for_log(processes: Processes, text: str) -> list[str]:
-    for _ in range(200):
-        if text in "\n".join(lines := processes.log_tail("part")):
-            return list(lines)
-        time.sleep(0.05)
-    raise AssertionError(f"{text} never came: {lines}")
+    wait_until(lambda: text in "\n".join(processes.log_tail("part")))
+    return list(processes.log_tail("part"))
 
 
 def is_alive(pid: int) -> bool:
@@ -88,7 +85,7 @@ def test_a_front_killed_before_it_wrote_the_id_loses_nothing(
     assert found is not None
     assert found.pid == started.pid
     assert processes.stop("part", timeout_s=5)
-    assert not psutil.pid_exists(found.pid)
+    assert not found.is_running()
 
 
 def test_the_record_is_there_before_the_process(
@@ -110,7 +107,10 @@ def test_the_record_is_there_before_the_process(
 
 def test_what_a_part_started_ends_with_it(processes: Processes) -> None:
     """Children in sessions of their own, orphaned ones, and ones that do not care for SIGTERM."""
-    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+    stubborn = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        " print('stubborn', flush=True); time.sleep(600)"
+    )
     processes.start(
         "part",
         python(
@@ -120,8 +120,8 @@ def test_what_a_part_started_ends_with_it(processes: Processes) -> None:
             "print('child', child.pid, flush=True)\n"
         ),
     )
-    child = int(wait_for_log(processes, "child")[0].split()[1])
-    time.sleep(0.3)  # for the child to ignore SIGTERM
+    lines = wait_for_log(processes, "stubborn")
+    child = next(int(line.split()[1]) for line in lines if line.startswith("child"))
     assert processes.stop("part", timeout_s=0.5)
     assert not is_alive(child)
 
@@ -133,11 +133,7 @@ def test_a_crash_is_seen_and_its_last_words_are_kept(processes: Processes) -> No
     processes.start("part", python("print('x\\n' * 50 + 'two'); raise SystemExit(3)"))
     lines = wait_for_log(processes, "two")
     assert len(lines) == module.LOG_TAIL_LINES
-    for _ in range(100):
-        if processes.main_process("part") is None:
-            break
-        time.sleep(0.05)
-    assert processes.main_process("part") is None
+    wait_until(lambda: processes.main_process("part") is None)
     assert processes.record("part") is not None
     assert processes.log("part").with_suffix(".log.1").read_text() == "one\n"
     assert processes.log("part").stat().st_mode & 0o777 == 0o600

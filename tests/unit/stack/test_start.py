@@ -17,7 +17,7 @@ from tally_local.stack.stack import PORT_TRIES, Stack
 LISTEN = (
     "import socket, sys, time\n"
     "server = socket.create_server(('127.0.0.1', int(sys.argv[1])))\n"
-    "time.sleep(60)"
+    "time.sleep(600)"
 )
 
 
@@ -26,7 +26,7 @@ class StandIn:
 
     part = Part.MYSQL
     ports = ("mysql",)
-    start_timeout_s = 20.0
+    start_timeout_s = 120.0
     stop_timeout_s = 5.0
 
     def __init__(self, thefts: int = 0) -> None:
