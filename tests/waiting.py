@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T], timeout_s: float = 120) -> T:
+def wait_until(condition: Callable[[], T], timeout_s: float = 120, *, pause_s: float = 0.02) -> T:
     """Poll until the condition holds; returns what it is then.
 
     Raises:
@@ -16,5 +16,5 @@ def wait_until(condition: Callable[[], T], timeout_s: float = 120) -> T:
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):
         assert time.monotonic() < deadline, f"it did not come to it in {timeout_s} s"
-        time.sleep(0.02)
+        time.sleep(pause_s)
     return found

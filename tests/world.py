@@ -35,8 +35,11 @@ Value = str | bytes | None
 # Where the clients say what they think of servers that tests have killed: pytest keeps it.
 log = logging.getLogger(__name__)
 
-KAFKA_S = 30
+KAFKA_S = 120
 """How long Kafka may take to show what it has been told."""
+
+LOCK_LIST_S = 0.2
+"""How long to leave InnoDB's list of transactions alone: it is renewed only after 0.1 s of that."""
 
 
 @dataclass
@@ -107,6 +110,16 @@ class World:
         """The last stable offset of a partition, or its high watermark."""
         snapshot = Kafka(self.settings.kafka).snapshot([self.topic], read_committed=read_committed)
         return snapshot.topics[self.topic].partitions[partition].end
+
+    def wait_for_markers(self, partition: int = 0) -> None:
+        """Until transactions that were ended hold nothing back: their markers come afterwards."""
+        wait_until(
+            lambda: (
+                self.end(partition, read_committed=True)
+                == self.end(partition, read_committed=False)
+            ),
+            KAFKA_S,
+        )
 
     def produce(
         self,
@@ -188,6 +201,14 @@ class World:
                 yield
             finally:
                 cursor.execute(f"set global {name} = %s", (row["was"],))
+
+    def waiting_statements(self) -> list[str]:
+        """The statements that wait for a row lock; ask again after ``LOCK_LIST_S``."""
+        with closing(self.connect_as_root(autocommit=True)) as root, root.cursor() as cursor:
+            cursor.execute(
+                "select trx_query from information_schema.innodb_trx where trx_state = 'LOCK WAIT'"
+            )
+            return [str(row["trx_query"]) for row in cursor.fetchall()]
 
     # --- what a test looks at
 

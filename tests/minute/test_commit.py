@@ -2,7 +2,6 @@
 
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -35,7 +34,8 @@ from tally.mysql.migrations import migrate
 from tally.mysql.transactions import Transaction, run_transaction, transaction
 from tally.pipeline.minute import commit_once
 from tests.proxy import CommitProxy, Cut
-from tests.world import World
+from tests.waiting import wait_until
+from tests.world import LOCK_LIST_S, World
 
 pytestmark = pytest.mark.stack
 
@@ -296,18 +296,10 @@ def test_a_deadlock_runs_the_transaction_again(world: World) -> None:
 
 def wait_for_a_waiting_transaction(world: World) -> None:
     """Until somebody waits for a row lock of the world's result table."""
-    deadline = time.monotonic() + 60
-    with closing(world.connect_as_root(autocommit=True)) as root, root.cursor() as cursor:
-        while True:
-            cursor.execute(
-                "select trx_id from information_schema.innodb_trx"
-                " where trx_state = 'LOCK WAIT' and trx_query like %s",
-                (f"%{world.name}%",),
-            )
-            if cursor.fetchall():
-                return
-            assert time.monotonic() < deadline, "nobody waits"
-            time.sleep(0.2)  # InnoDB renews this table only when nobody has read it for 0.1 s
+    wait_until(
+        lambda: any(world.name in statement for statement in world.waiting_statements()),
+        pause_s=LOCK_LIST_S,
+    )
 
 
 def test_a_lock_that_is_held_too_long_rolls_back(world: World) -> None:

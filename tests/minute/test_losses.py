@@ -64,6 +64,7 @@ def leave_a_hole(world: World, partition: int = 0) -> None:
     for _ in range(3):
         producer.produce(world.topic, value=ERROR, partition=partition)
     producer.commit_transaction(30)
+    world.wait_for_markers(partition)
 
 
 def find_the_hole(world: World, spark: "SparkSession") -> None:

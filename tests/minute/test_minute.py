@@ -259,8 +259,7 @@ def produce_transaction(world: World, lines: list[str], *, commit: bool = True) 
         producer.produce(world.topic, value=line, partition=0)
     producer.flush(30)
     (producer.commit_transaction if commit else producer.abort_transaction)(30)
-    # The markers are written after the call: until then the last stable offset stays behind.
-    wait_until(lambda: world.end(0, read_committed=True) == world.end(0, read_committed=False))
+    world.wait_for_markers()
 
 
 def test_records_deleted_before_the_read_are_data_loss(world: World, spark: "SparkSession") -> None:

@@ -143,7 +143,7 @@ def test_a_hanging_transaction_holds_back_its_own_partition_alone(world: World) 
     assert world.offsets()[0] == (0, 0)
     # A new producer of that name, or an administrator's tool, ends it.
     world.producer(**{"transactional.id": world.name}).init_transactions(30)
-    wait_until(lambda: world.end(0, read_committed=True) == world.end(0, read_committed=False), 30)
+    world.wait_for_markers()
     assert plan.batch is not None
     batch = claimed(world, plan.batch)
     assert commit(world, batch, two_of(batch))

@@ -483,6 +483,7 @@ def test_a_hole_in_a_first_time_backfill_says_what_to_do(
     producer.begin_transaction()
     producer.produce(world.topic, value=ERROR, partition=0)
     producer.commit_transaction(30)
+    world.wait_for_markers()
     world.configure(start="latest")
     world.plan()
     count_minutes(world, spark, [ERROR])
@@ -523,6 +524,7 @@ def test_compaction_since_the_first_count_erases_nothing(
     for _ in range(3):
         producer.produce(world.topic, value=ERROR, partition=0)
     producer.commit_transaction(30)
+    world.wait_for_markers()
     assert world.minute(spark) is not None
     # As if its fourth offset, the transaction's marker, had held a record then.
     world.execute(

@@ -18,7 +18,8 @@ from tally.mysql.transactions import Transaction, run_transaction
 from tally.pipeline.replay import preview_replay, request_replay
 from tally.planning.replay_request import BoundsAsked, RangesAsked, Request
 from tests.minute.test_commit import LINE, claimed, commit, planned, result
-from tests.world import World
+from tests.waiting import wait_until
+from tests.world import LOCK_LIST_S, World
 
 pytestmark = pytest.mark.stack
 
@@ -95,7 +96,8 @@ def test_two_replays_that_share_uncounted_offsets_beside_others_count_them_once(
         if inside.is_set():
             both_inside.set()
         inside.set()
-        both_inside.wait(2)  # in vain: the other one waits for us
+        # The other one does not come inside: it waits for us.
+        wait_until(lambda: both_inside.is_set() or world.waiting_statements(), pause_s=LOCK_LIST_S)
 
     monkeypatch.setattr(commits, "take_over", wait_for_the_other)
     with ThreadPoolExecutor(1) as pool:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -18,7 +18,8 @@ from tally.pipeline.minute import Planned
 from tally.pipeline.prune import prune
 from tally.planning.blocks import BlockReason
 from tests.minute.test_losses import accept, leave_a_hole, losses
-from tests.world import World
+from tests.waiting import wait_until
+from tests.world import LOCK_LIST_S, World
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +48,8 @@ def test_a_plan_waits_for_the_commit_that_is_under_way(
     with commit_under_way(world, spark, monkeypatch) as go_on, ThreadPoolExecutor(1) as pool:
         world.produce([ERROR] * 2)
         planner = pool.submit(world.plan)
-        assert not wait([planner], timeout=1).done
+        wait_until(world.waiting_statements, pause_s=LOCK_LIST_S)
+        assert not planner.done()
         go_on.set()
         planned = planner.result(60)
     assert planned.batch is not None
@@ -68,7 +70,7 @@ def commit_under_way(
     def slow(tx: Transaction, *arguments: object) -> bool:
         done = real(tx, *arguments)  # type: ignore[arg-type]
         inside.set()
-        go_on.wait(30)
+        assert go_on.wait(120)
         return done
 
     with monkeypatch.context() as patch, ThreadPoolExecutor(1) as pool:
@@ -266,7 +268,8 @@ def test_adopting_waits_for_the_commit_that_is_under_way(
     world.produce([ERROR] * 5)
     with commit_under_way(world, spark, monkeypatch) as go_on, ThreadPoolExecutor(1) as pool:
         adopter = pool.submit(adopt, world, "another life", "a cluster", {0: 0, 1: 0})
-        assert not wait([adopter], timeout=1).done
+        wait_until(world.waiting_statements, pause_s=LOCK_LIST_S)
+        assert not adopter.done()
         go_on.set()
         assert adopter.result(60) == {0: 0, 1: 0}
     assert losses(world) == []

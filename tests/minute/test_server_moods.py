@@ -40,6 +40,7 @@ from tests.minute.test_commit import (
     planned,
     result,
 )
+from tests.waiting import wait_until
 from tests.world import World
 
 pytestmark = pytest.mark.stack
@@ -194,18 +195,15 @@ def alter(world: World) -> None:
 
 
 def wait_until_ddl_waits(world: World) -> None:
-    """Until somebody waits for the metadata of a table."""
-    waiting = threading.Event()
+    """Until somebody waits for the metadata of the result table."""
     with closing(world.connect_as_root()) as root, root.cursor() as cursor:
-        for _ in range(6000):
-            cursor.execute(
+        wait_until(
+            lambda: cursor.execute(
                 "select 1 from information_schema.processlist"
-                " where info like 'alter table%%' and state like '%%metadata lock%%'"
+                " where info like %s and state like '%%metadata lock%%'",
+                (f"alter table `{world.name}`%",),
             )
-            if cursor.fetchall():
-                return
-            waiting.wait(0.01)
-    raise AssertionError("nobody waits")
+        )
 
 
 def test_a_table_that_somebody_keeps_locked_is_given_up_in_time(world: World) -> None:

@@ -16,6 +16,8 @@ from tests.properties.kafka_model import Kind
 from tests.properties.oracle import Oracle
 from tests.properties.pipeline import PipelineUnderTest
 from tests.properties.rest import come_to_rest
+from tests.waiting import wait_until
+from tests.world import LOCK_LIST_S
 
 pytestmark = [pytest.mark.stack]
 
@@ -161,7 +163,11 @@ def test_of_two_first_time_backfills_at_once_the_second_waits_and_is_overtaken(
     with transaction(first.settings.mysql) as tx:
         assert commit_batch(tx, first.batch, first.pipeline.table, first.result)
         rival.start()
-        rival.join(1)
+        waiting = "select 1 from information_schema.innodb_trx where trx_state = 'LOCK WAIT'"
+        wait_until(
+            lambda: not rival.is_alive() or pipeline.wire.faults.as_root(waiting),
+            pause_s=LOCK_LIST_S,
+        )
         assert rival.is_alive(), "the second one does not wait for the first"
     rival.join(30)
     assert ends == ["overtaken"]
