@@ -192,6 +192,7 @@ class Attacker:
         return self.random.choice(found)
 
     def _whoever_waits(self, holder: int) -> psutil.Process:
+        server = self.system.settings.mysql.port
         deadline = time.monotonic() + WAIT_IN_TRANSACTION_S
         while time.monotonic() < deadline:
             ports = {
@@ -200,8 +201,11 @@ class Attacker:
                 if ":" in row["host"]
             }
             for connection in psutil.net_connections("tcp4"):
+                # Others may have the same port at their end, of connections to other servers.
                 if (
                     connection.laddr
+                    and connection.raddr
+                    and connection.raddr.port == server
                     and connection.laddr.port in ports
                     and connection.pid is not None
                 ):

@@ -46,7 +46,7 @@ CALM_S: Final = 600
 """How long catching up may take at the end, from the last commit on."""
 FIRST_COMMIT_S: Final = 240
 # A kind that has not found its victim yet is waited for so much longer.
-GRACE_S: Final = 180
+GRACE_S: Final = 600
 LONG_S: Final = 300
 """A campaign that takes so long must commit something of each kind while faults come."""
 SOAK_S: Final = 3600

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.campaign import Orders, run_campaign
-from tests.conftest import PROJECT
 
-pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.timeout(3600)]
 
 
-def test_every_line_counts_once_whatever_is_killed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_line_counts_once_whatever_is_killed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The command line's processes, Spark Connect, Kafka and MySQL; ``make chaos`` adds Airflow."""
     orders = Orders(
         seed=20170730,
@@ -18,7 +19,7 @@ def test_every_line_counts_once_whatever_is_killed(capsys: pytest.CaptureFixture
         gap_s=(0.2, 1.0),
         rate=200,
         with_airflow=False,
-        home=Path(PROJECT / ".tally" / "test-chaos"),
+        home=tmp_path / "home",
     )
     with capsys.disabled():
         report = run_campaign(orders, print)
