@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from filelock import FileLock, Timeout
 
-from tally.config.settings import Settings
-from tally.mysql.migrations import migrate
-from tally.spark.session import QUICK_START, spark_session
+from tally.migrations import migrate
+from tally.config.settings import CONFIG_VARIABLE, SECRETS_VARIABLE, Settings
+from tally.spark import QUICK_START, spark_session
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.connect_server import ConnectServer, connect_server
@@ -28,6 +28,16 @@ HOME_VARIABLE = "TALLY_TEST_HOME"
 def pytest_configure() -> None:
     """Spark's drivers live for seconds here: what Airflow's small batches get serves them, too."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_START)
+    # Each test has settings of its own; those of the shell that starts the tests lead elsewhere.
+    for name in [name for name in os.environ if is_setting(name)]:
+        del os.environ[name]
+
+
+def is_setting(name: str) -> bool:
+    """Whether a variable of that name is a setting of Tally's, and no choice of the tests' own."""
+    upper = name.upper()
+    whole = (CONFIG_VARIABLE, SECRETS_VARIABLE)
+    return upper in whole or (upper.startswith("TALLY_") and "__" in upper)
 
 
 @contextmanager
@@ -59,6 +69,7 @@ def stack() -> Iterator[Stack]:
         return
     with free_home() as home:
         stack = Stack(project=PROJECT, home=home, announce=print)
+        stack.down()  # what a killed session has left may be read-only, or stopped
         stack.up([Part.KAFKA, Part.MYSQL])
         yield stack
         stack.down()

@@ -93,7 +93,7 @@ def test_the_driver_gets_just_the_environment_it_was_given(
 def test_a_missing_spark_submit_is_said_plainly(programs: Path) -> None:
     """Instead of a FileNotFoundError."""
     with pytest.raises(SparkConnectionError, match="not on the worker's PATH"):
-        hook(programs).submit("job.py")
+        hook(programs, PATH=str(programs)).submit("job.py")
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
@@ -113,7 +113,7 @@ def test_killing_ends_every_process_of_the_driver(
     driver = hook(programs)
 
     def kill() -> None:
-        wait_until(lambda: pids.exists() and len(pids.read_text(encoding="utf-8").split()) >= 2, 20)
+        wait_until(lambda: pids.exists() and len(pids.read_text(encoding="utf-8").split()) >= 2)
         driver.on_kill()
 
     killer = threading.Thread(target=kill)

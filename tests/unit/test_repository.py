@@ -17,7 +17,8 @@ from tally.errors import TallyError
 CHECKOUT = Path(__file__).parents[2]
 REQUIREMENTS = CHECKOUT / "requirements"
 
-# Hidden folders and what Python leaves behind are nobody's source.
+# Hidden folders and what Python leaves behind are nobody's source. The `.git` of a further working
+# tree is a file.
 GENERATED = re.compile(r"(\.(?!ci$|github$).*|__pycache__|build|dist|.*\.egg-info)")
 
 # In pieces, so that this file does not hold what it looks for.
@@ -46,7 +47,7 @@ def committed_files(folder: Path = CHECKOUT) -> Iterator[Path]:
         if path.is_dir():
             if not GENERATED.fullmatch(path.name):
                 yield from committed_files(path)
-        else:
+        elif path.name != ".git":
             yield path
 
 
