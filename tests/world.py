@@ -17,13 +17,15 @@ import pymysql
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from tally.config.settings import Settings, load_settings
+from tally.audit import Verdict, audit_ledger
+from tally.errors import StackError
 from tally.kafka.client import Kafka
-from tally.model import TopicPartition
-from tally.mysql.migrations import migrate
-from tally.mysql.transactions import Row
-from tally.pipeline.audit import Verdict, audit_ledger
+from tally.migrations import migrate
 from tally.pipeline.minute import Planned, Ran, plan_batch, run_batch
+from tally.model import TopicPartition
+from tally.mysql.transactions import Row
+from tally.config.settings import Settings, load_settings
+from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.waiting import wait_until
 
@@ -37,6 +39,8 @@ log = logging.getLogger(__name__)
 
 KAFKA_S = 120
 """How long Kafka may take to show what it has been told."""
+
+STARTS_MAX = 5
 
 LOCK_LIST_S = 0.2
 """How long to leave InnoDB's list of transactions alone: it is renewed only after 0.1 s of that."""
@@ -156,6 +160,23 @@ class World:
     def _partitions(self, topic: str) -> int:
         found = self.admin.list_topics(timeout=10).topics.get(topic)
         return len(found.partitions) if found is not None and found.error is None else 0
+
+    # --- the servers
+
+    def bring_back(self, part: Part) -> None:
+        """Start a server that was killed; it first looks through all that tests have ever written.
+
+        Raises:
+            StackError: It does not come back, however often it is given the time of a start.
+        """
+        for tries_left in reversed(range(STARTS_MAX)):
+            try:
+                self.stack.up([part])
+            except StackError:
+                if not tries_left:
+                    raise
+            else:
+                return
 
     # --- MySQL, on connections of the test's own
 

@@ -4,10 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from tally.errors import KafkaUnavailableError
@@ -15,6 +15,7 @@ from tally.pipeline.minute import run_batch
 from tally.pipeline.replay import preview_replay, request_replay
 from tally.planning.replay_request import BoundsAsked
 from tests.cli.conftest import LINE, MINUTE, Call, commit
+from tests.waiting import wait_until
 from tests.world import World
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ def test_ctrl_c_while_spark_starts_ends_the_program_with_130(world: World, tally
     with program.stderr:
         lines = iter(program.stderr.readline, "")
         assert any("starting Spark" in line for line in lines)
-        time.sleep(0.5)
+        wait_until(psutil.Process(program.pid).children)
         program.send_signal(signal.SIGINT)
         # At its end, which is also that of the JVM: both hold the stream.
         rest = program.stderr.read()

@@ -189,7 +189,7 @@ def cut(world: World, partition: int, after: Path, size: int) -> None:
     for index in after.parent.glob("*index"):
         index.unlink()
     (after.parent / "leader-epoch-checkpoint").unlink(missing_ok=True)
-    world.stack.up([Part.KAFKA])
+    world.bring_back(Part.KAFKA)
     world.admin.list_topics(timeout=30)
 
 

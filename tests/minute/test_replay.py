@@ -39,6 +39,7 @@ from tally.planning.replay_request import (
 )
 from tests.minute.test_losses import find_the_hole, leave_a_hole
 from tests.proxy import CommitProxy, Cut
+from tests.waiting import wait_until
 from tests.world import World
 
 if TYPE_CHECKING:
@@ -559,6 +560,7 @@ def test_a_reader_never_sees_half_a_replay(world: World, spark: "SparkSession") 
     reader = threading.Thread(target=poll)
     reader.start()
     try:
+        wait_until(lambda: seen)
         run(world, replay_id, spark)
     finally:
         done.set()

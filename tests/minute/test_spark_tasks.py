@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tally.errors import DataLossError, RetryableError, StackError
+from tally import counting
+from tally.errors import DataLossError, RetryableError
+from tally.pipeline.minute import Ran
 from tally.model import OffsetRange
 from tally.pipeline.minute import Ran
 from tally.spark import counting
@@ -169,18 +171,10 @@ def test_the_broker_dies_and_comes_back_in_the_middle_of_the_read(
                 process.suspend()
             in_the_middle = bool(stages.running())
             world.stack.kill(Part.KAFKA)
-            start_kafka(world)
+            world.bring_back(Part.KAFKA)
             with suppress(RetryableError, DataLossError):
                 run.result()
         world.run(batch_id, spark)
         expected += LINES + (1 if expected else 0)
         assert world.counts() == {"2017-07-30 14:09": expected}
     assert world.audit().holds
-
-
-def start_kafka(world: World) -> None:
-    """However long it takes: it looks through all that the tests before have written."""
-    while True:
-        with suppress(StackError):
-            world.stack.up([Part.KAFKA])
-            return

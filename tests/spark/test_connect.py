@@ -26,6 +26,7 @@ from tally.spark import connect as spark_connect
 from tally.spark.counting import count_ranges
 from tally.spark.session import reader_options, spark_session
 from tests.connect_server import ConnectServer, connect_server
+from tests.waiting import wait_until
 from tests.world import Value, World
 
 if TYPE_CHECKING:
@@ -143,8 +144,9 @@ def test_kafkas_password_is_not_in_the_servers_event_log(
     with spark_session(connect.settings, "test") as remote:
         reader = remote.read.format("kafka").options(**options)
         assert reader.option("subscribe", "x").load().limit(0).collect() == []
+    # The server writes the log beside its work.
+    wait_until(lambda: "named-in-the-plan:1" in connect.events())
     events = connect.events()
-    assert "named-in-the-plan:1" in events
     assert "geh" not in events
     assert "zuletzt" not in events
 
@@ -206,11 +208,13 @@ def test_a_server_that_falls_silent_keeps_nobody_waiting(
     connect: ConnectServer, stopped: psutil.Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither with a question nor with good-bye."""
-    monkeypatch.setattr(spark_connect, "ANSWER_S", 2.0)
+    default_s = spark_connect.ANSWER_S
     monkeypatch.setattr(spark_connect, "GOOD_BYE_S", 1.0)
     with spark_session(connect.settings, "test"):
         stopped.suspend()
+        monkeypatch.setattr(spark_connect, "ANSWER_S", 2.0)
         begun = time.monotonic()
         with pytest.raises(SparkUnavailableError), spark_session(connect.settings, "second"):
             pytest.fail("it answers")
-    assert time.monotonic() - begun < 10
+    # Four seconds, and what a busy machine adds; by default one question takes as long as this.
+    assert time.monotonic() - begun < default_s
