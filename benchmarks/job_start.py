@@ -17,7 +17,7 @@ import time
 from tempfile import TemporaryDirectory
 
 from benchmarks.servers import PARTITIONS, Bench, bench, say
-from tally.kafka.client import LineWriter
+from tally.kafka.writer import LineWriter
 from tally.model import TopicPartition
 from tally.spark.session import QUICK_START
 

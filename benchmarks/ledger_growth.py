@@ -27,7 +27,7 @@ from tally.model import (
     SegmentTotals,
     TopicPartition,
 )
-from tally.mysql.transactions import Transaction, run_transaction, transaction
+from tally.mysql.transactions import Database, Transaction
 from tally.pipeline.audit import audit_ledger
 
 PIPELINE = "growth"
@@ -54,11 +54,10 @@ def main() -> int:
 
 def _measure(servers: Bench, partitions: int, count: int) -> bool:
     settings = servers.settings
-    run_transaction(settings.mysql, lambda tx: _begin(tx, servers.topic, partitions))
+    Database(settings=settings.mysql).run(lambda tx: _begin(tx, servers.topic, partitions))
     before = _bytes(settings)
     for number in range(count):
-        run_transaction(
-            settings.mysql,
+        Database(settings=settings.mysql).run(
             lambda tx, number=number: _commit(tx, servers.topic, partitions, number),  # type: ignore[misc]
         )
     grown, rows = _bytes(settings) - before, _rows(settings)
@@ -137,22 +136,27 @@ def _result(ranges: list[OffsetRange], number: int) -> Result:
 def _fold_everything(settings: Settings) -> None:
     """As ``tally prune`` does when Kafka holds nothing of it any more."""
     cutoff = datetime.max  # noqa: DTZ901 - compared by MySQL, which knows no zones
-    with transaction(settings.mysql, read_only=True) as tx:
+    with Database(settings=settings.mysql).transaction(read_only=True) as tx:
         partitions = foldable_partitions(tx, PIPELINE)
     for where in partitions:
-        while run_transaction(
-            settings.mysql,
-            lambda tx, where=where: fold_partition(  # type: ignore[misc]
-                tx, PIPELINE, where, REQUESTER, before=None, cutoff=cutoff
-            ),
-        ).segments:
+        while (
+            Database(settings=settings.mysql)
+            .run(
+                lambda tx, where=where: fold_partition(  # type: ignore[misc]
+                    tx, PIPELINE, where, REQUESTER, before=None, cutoff=cutoff
+                ),
+            )
+            .segments
+        ):
             pass
-    while run_transaction(settings.mysql, lambda tx: forget_history(tx, PIPELINE, cutoff)).rows:
+    while (
+        Database(settings=settings.mysql).run(lambda tx: forget_history(tx, PIPELINE, cutoff)).rows
+    ):
         pass
 
 
 def _bytes(settings: Settings) -> int:
-    with transaction(settings.mysql) as tx:
+    with Database(settings=settings.mysql).transaction() as tx:
         tx.execute("set session information_schema_stats_expiry = 0")
         for table in TABLES:
             tx.rows(f"analyze table `{table}`")
@@ -165,7 +169,7 @@ def _bytes(settings: Settings) -> int:
 
 
 def _rows(settings: Settings) -> int:
-    with transaction(settings.mysql, read_only=True) as tx:
+    with Database(settings=settings.mysql).transaction(read_only=True) as tx:
         rows = [tx.row(f"select count(*) as n from `{table}`") for table in TABLES]
     return sum(int(row["n"]) for row in rows if row)
 

@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 
 from benchmarks.servers import PARTITIONS, Bench, bench, say
 from tally.config.settings import Settings
-from tally.mysql.transactions import transaction
+from tally.mysql.transactions import Database
 from tally.pipeline.audit import audit_ledger
 
 PIPELINE = "minutes"
@@ -97,7 +97,7 @@ def _resident(leader: int) -> Iterator[tuple[str, int]]:
 
 
 def _is_right(settings: Settings, minutes: int) -> bool:
-    with transaction(settings.mysql, read_only=True) as tx:
+    with Database(settings=settings.mysql).transaction(read_only=True) as tx:
         row = tx.row(
             "select count(*) as minutes, min(log_count) as low, max(log_count) as high from minutes"
         )

@@ -12,8 +12,8 @@ from tests.spark_submit import job, spark_environment
 from tally.config.settings import Settings, load_settings
 from tally.kafka.client import Kafka
 from tally.mysql.migrations import migrate
-from tally.mysql.transactions import transaction
-from tally.pipeline.minute import plan_batch
+from tally.mysql.transactions import Database
+from tally.pipeline.plan import plan_batch
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 
@@ -36,7 +36,7 @@ class Bench:
 
     def plan(self, pipeline: str) -> int:
         """Plan a batch and return its id; there must be something new."""
-        batch = plan_batch(self.settings, pipeline).batch
+        batch = plan_batch(self.context(), pipeline).batch
         if batch is None:
             raise RuntimeError("there is nothing to count")
         return batch.batch_id
@@ -68,10 +68,10 @@ def bench(pipelines: Sequence[str], keys: str = "") -> Iterator[Bench]:
         overlay = stack.overlay.read_text(encoding="utf-8")
         config.write_text("\n".join([overlay, *tables]), encoding="utf-8")
         settings = load_settings(config)
-        with transaction(settings.mysql) as tx:
+        with Database(settings=settings.mysql).transaction() as tx:
             tx.execute("drop database if exists tally")
             tx.execute("create database tally")
-        migrate(settings)
+        migrate(Database(settings=settings.mysql), settings)
         Kafka(settings.kafka).create_topic(topic, PARTITIONS)
         yield Bench(stack=stack, config=config, settings=settings, topic=topic)
 

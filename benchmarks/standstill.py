@@ -17,9 +17,10 @@ from pyspark.sql import SparkSession
 from benchmarks.servers import PARTITIONS, bench, say
 from tally.config.settings import Settings
 from tally.ledger import positions, results
-from tally.mysql.transactions import transaction
+from tally.mysql.transactions import Database
 from tally.pipeline.audit import audit_ledger
-from tally.pipeline.minute import plan_batch, run_batch
+from tally.pipeline.plan import plan_batch
+from tally.pipeline.run import run_batch
 from tally.spark.session import spark_session
 from tally_local.demo.traffic import Traffic
 
@@ -55,7 +56,7 @@ def main() -> int:
 
 
 def _conclude(settings: Settings, traffic: Traffic, batches: int) -> int:
-    with transaction(settings.mysql, read_only=True) as tx:
+    with Database(settings=settings.mysql).transaction(read_only=True) as tx:
         offsets = positions.current_offsets(tx, PIPELINE)
         counted = results.minutes(tx, PIPELINE)
     sent = traffic.lines_before({p.partition: offset for p, offset in offsets.items()})

@@ -31,8 +31,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from benchmarks.servers import PARTITIONS, Bench, bench, say
 from tally.ledger import results
-from tally.mysql.transactions import transaction
-from tally.pipeline.minute import run_batch
+from tally.pipeline.run import run_batch
 from tally.spark.session import reader_options, spark_session
 
 LINES_PER_MINUTE = 10_000

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from filelock import FileLock, Timeout
 
-from tally.migrations import migrate
 from tally.config.settings import CONFIG_VARIABLE, SECRETS_VARIABLE, Settings
-from tally.spark import QUICK_START, spark_session
+from tally.mysql.migrations import migrate
+from tally.mysql.transactions import Database
+from tally.spark.session import QUICK_START, spark_session
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.connect_server import ConnectServer, connect_server
@@ -79,7 +80,8 @@ def stack() -> Iterator[Stack]:
 def migrated(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Stack:
     """The stack with an up-to-date ledger."""
     folder = tmp_path_factory.mktemp("migrate")
-    migrate(make_settings(stack, folder / "tally.toml", {"first": {"topics": ["first"]}}))
+    settings = make_settings(stack, folder / "tally.toml", {"first": {"topics": ["first"]}})
+    migrate(Database(settings=settings.mysql), settings)
     return stack
 
 

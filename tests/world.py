@@ -3,6 +3,7 @@
 Rows are read through connections of the test's own, never through Tally's code.
 """
 
+import dataclasses
 import json
 import logging
 import secrets
@@ -17,14 +18,17 @@ import pymysql
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from tally.audit import Verdict, audit_ledger
+from tally.app.context import open_context
+from tally.config.settings import Settings, load_settings
 from tally.errors import StackError
 from tally.kafka.client import Kafka
-from tally.migrations import migrate
-from tally.pipeline.minute import Planned, Ran, plan_batch, run_batch
 from tally.model import TopicPartition
-from tally.mysql.transactions import Row
-from tally.config.settings import Settings, load_settings
+from tally.mysql.migrations import migrate
+from tally.mysql.transactions import Database, Row
+from tally.pipeline.audit import Verdict, audit_ledger
+from tally.pipeline.context import Context, Patience
+from tally.pipeline.plan import Planned, plan_batch
+from tally.pipeline.run import Ran, run_batch
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.waiting import wait_until
@@ -62,7 +66,7 @@ class World:
         name = f"p_{secrets.token_hex(5)}"
         world = cls(stack=stack, config=folder / "tally.toml", name=name, topic=name)
         world.configure(**keys)
-        migrate(world.settings)
+        migrate(world.database, world.settings)
         world.create_topic(partitions)
         return world
 
@@ -70,6 +74,26 @@ class World:
     def settings(self) -> Settings:
         """The configuration, read anew."""
         return load_settings(self.config)
+
+    @property
+    def database(self) -> Database:
+        """The database of the ledger and the results."""
+        return Database(settings=self.settings.mysql)
+
+    def context(self, spark: "SparkSession | None" = None, **changes: Any) -> Context:
+        """What the steps need: real servers, the session's Spark, and little patience.
+
+        Args:
+            spark: Where batches are counted; without one, a reader that is opened is an error.
+            changes: Fields of the context that are to differ.
+        """
+
+        def lend() -> "AbstractContextManager[SparkSession]":
+            assert spark is not None, "nothing was to be read"
+            return nullcontext(spark)
+
+        context = open_context(self.settings, open_session=lend)
+        return dataclasses.replace(context, **{"patience": Patience(doubt_pause_s=0.01), **changes})
 
     def configure(self, **keys: Any) -> None:
         """Write the pipeline's settings; ``keys`` replace those of the same name."""
@@ -235,15 +259,11 @@ class World:
 
     def plan(self) -> Planned:
         """Plan the pipeline's next batch."""
-        return plan_batch(self.settings, self.name)
+        return plan_batch(self.context(), self.name)
 
     def run(self, batch_id: int, spark: "SparkSession") -> Ran:
         """Count and commit a batch with the session's Spark."""
-
-        def factory() -> "AbstractContextManager[SparkSession]":
-            return nullcontext(spark)
-
-        return run_batch(self.settings, batch_id, factory)
+        return run_batch(self.context(spark), batch_id)
 
     def minute(self, spark: "SparkSession") -> Ran | None:
         """Plan and run once; None when nothing was new."""
@@ -293,7 +313,7 @@ class World:
 
     def audit(self) -> Verdict:
         """What the audit says."""
-        return audit_ledger(self.settings, self.name)
+        return audit_ledger(self.context(), self.name)
 
     def partition(self, number: int) -> TopicPartition:
         """A partition of the topic."""

@@ -8,6 +8,7 @@ from types import FrameType
 
 import click
 
+from tally.app.context import open_context
 from tally.config.settings import load_settings
 from tally.errors import TallyError
 from tally.pipeline.replay import run_replay_batch
@@ -34,7 +35,7 @@ def main(batch_id: int) -> None:
         if settings.spark.is_connect:
             signal.signal(signal.SIGTERM, _leave)
         session = partial(spark_session, settings.spark, f"tally {batch_id}")
-        done = run_replay_batch(settings, batch_id, session)
+        done = run_replay_batch(open_context(settings, open_session=session), batch_id)
     except TallyError as error:
         click.echo(str(error), err=True)
         sys.exit(error.exit_code)

@@ -288,6 +288,16 @@ class KafkaSnapshot:
         return topic.partitions.get(where.partition) if topic else None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TopicRights:
+    """What these credentials may do with a topic, and how Kafka keeps it."""
+
+    readable: bool
+    """Whether its records may be read."""
+    compacted: bool | None
+    """Whether old records of a key are removed; None when its settings may not be read."""
+
+
 def is_of_life(segment: Segment, topic: KnownTopic) -> bool:
     """Whether a segment was planned on this incarnation of its topic."""
     return (segment.topic_id, segment.cluster_id) == (topic.topic_id, topic.cluster_id)

@@ -18,13 +18,13 @@ from tally.config.settings import Settings, load_settings
 from tally.deliveries.transactional import Result, commit_batch
 from tally.ledger.batches import claim, find_batch
 from tally.model import BatchState, SegmentTotals
-from tally.mysql.transactions import transaction
+from tally.mysql.transactions import Database
 from tally.pipeline.replay import run_replay_batch
 
 
 def commit(settings: Settings, batch_id: int) -> None:
     """Commit the batch, with nothing counted."""
-    with transaction(settings.mysql) as tx:
+    with Database(settings=settings.mysql).transaction() as tx:
         batch = claim(tx, batch_id, "stand-in")
     totals = {
         segment.range.partition: SegmentTotals(
@@ -40,7 +40,7 @@ def commit(settings: Settings, batch_id: int) -> None:
     nothing = Result(
         totals=totals, contributions=[], dead_letters=[], version="0", format_fingerprint="0"
     )
-    with transaction(settings.mysql) as tx:
+    with Database(settings=settings.mysql).transaction() as tx:
         commit_batch(tx, batch, settings.pipeline(batch.pipeline).table, nothing)
 
 
@@ -48,7 +48,7 @@ def replay(settings: Settings, batch_id: int) -> None:
     """Run the batch as the job does, without Spark."""
 
     def run_batch(_: Settings, number: int, __: object) -> None:
-        with transaction(settings.mysql) as tx:
+        with Database(settings=settings.mysql).transaction() as tx:
             state = find_batch(tx, number).state
         if state is not BatchState.COMMITTED:
             commit(settings, number)

@@ -3,7 +3,6 @@
 import pytest
 
 from tally.ledger.decisions import accept_losses, find_losses
-from tally.mysql.transactions import transaction
 from tests.airflow.dag_run import RunDag, use_spark
 from tests.world import World
 
@@ -80,7 +79,7 @@ def test_a_blocked_partition_makes_the_run_red_and_the_others_are_counted(
     assert still_red.tasks == {"plan": "success", "count": "skipped", "blocked": "failed"}
     assert still_red.state == "failed"
 
-    with transaction(world.settings.mysql) as tx:
+    with world.database.transaction() as tx:
         accept_losses(tx, world.name, find_losses(tx, world.name), by="ann", reason="a test")
     assert run_dag(world.name).state == "success"
     assert world.offsets() == {0: (0, 5), 1: (0, 5)}

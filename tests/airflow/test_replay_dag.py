@@ -61,8 +61,8 @@ def test_a_replay_with_real_spark_replaces_what_was_counted(
     world.configure(levels=["WARN"])
 
     def another_comes_first(requested: Any, *args: Any, **kwargs: Any) -> Any:
-        preview = preview_replay(world.settings, world.name, BoundsAsked())
-        other = request_replay(world.settings, preview, reason="faster")
+        preview = preview_replay(world.context(), world.name, BoundsAsked())
+        other = request_replay(world.context(), preview, reason="faster")
         run = request_replay(requested, *args, **kwargs)
         stand_in_for(world, other.batch_ids[0])
         return run
@@ -246,8 +246,8 @@ def test_what_is_not_what_was_shown_any_more_is_not_written_down(
     write_down = replay_work.write_down
 
     def another_comes_first(*arguments: Any) -> Any:
-        preview = preview_replay(counted.settings, counted.name, BoundsAsked(partitions=(0,)))
-        other = request_replay(counted.settings, preview, reason="faster")
+        preview = preview_replay(counted.context(), counted.name, BoundsAsked(partitions=(0,)))
+        other = request_replay(counted.context(), preview, reason="faster")
         stand_in_for(counted, other.batch_ids[0])
         return write_down(*arguments)
 
@@ -284,8 +284,8 @@ def test_a_batch_that_was_planned_anew_by_a_driver_that_died_is_followed(
     dag = f"{counted.name}_replay"
     run_dag(dag, REAL)
     ours = counted.batches()[-1]["batch_id"]
-    preview = preview_replay(counted.settings, counted.name, BoundsAsked())
-    other = request_replay(counted.settings, preview, reason="faster")
+    preview = preview_replay(counted.context(), counted.name, BoundsAsked())
+    other = request_replay(counted.context(), preview, reason="faster")
     stand_in_for(counted, other.batch_ids[0])
 
     def dies(*_: Any) -> None:
@@ -322,11 +322,10 @@ def test_a_batch_that_a_person_gave_up_stays_given_up(
 ) -> None:
     """Cleared or not: its task is red and says who it was and why."""
     from tally.ledger.batches import abandon
-    from tally.mysql.transactions import transaction
 
     monkeypatch.setenv("STAND_IN", "exit=4")
     run_dag(f"{counted.name}_replay", REAL)
-    with transaction(counted.settings.mysql) as tx:
+    with counted.database.transaction() as tx:
         abandon(tx, counted.batches()[-1]["batch_id"], by="ann", reason="a mistake")
     monkeypatch.setenv("STAND_IN", "replay")
     red = run_dag(f"{counted.name}_replay", REAL, again=True)

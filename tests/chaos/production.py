@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 
 from tally.config.settings import KafkaSettings
-from tally.kafka.client import LineWriter
+from tally.kafka.writer import LineWriter
 from tally.model import TopicPartition
 
 TICK_S = 0.1

@@ -194,7 +194,7 @@ class System:
         self.home.mkdir(mode=0o700, parents=True)
         self.config.write_text(CONFIGURATION, encoding="utf-8")
         self.stack.up([Part.KAFKA, Part.MYSQL])
-        migrate(self.settings)
+        migrate(self.database, self.settings)
         Kafka(self.settings.kafka).create_topic(TOPIC, FIRST_PARTITIONS)
         self.connect.start()
         if self.with_airflow:

@@ -15,8 +15,7 @@ from tally.cli import cli
 from tally.deliveries.transactional import Result
 from tally.ledger import batches
 from tally.model import Contribution, DeadLetter, SegmentTotals
-from tally.mysql.transactions import run_transaction
-from tally.pipeline.minute import commit_once
+from tally.pipeline.commit import commit_once
 from tests.world import World
 
 if TYPE_CHECKING:

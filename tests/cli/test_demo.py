@@ -3,7 +3,6 @@
 import pytest
 
 from tally.ledger.batches import abandon
-from tally.mysql.transactions import transaction
 from tally.pipeline.replay import preview_replay, request_replay
 from tally.planning.replay_request import BoundsAsked
 from tally_local.demo.commits import Commits
@@ -24,8 +23,8 @@ def test_every_batch_is_found_once_when_it_is_committed(world: World) -> None:
         return [batch.batch_id for batch in commits.new()]
 
     assert found() == []
-    preview = preview_replay(world.settings, world.name, BoundsAsked())
-    replayed = request_replay(world.settings, preview, reason="a test").batch_ids[0]
+    preview = preview_replay(world.context(), world.name, BoundsAsked())
+    replayed = request_replay(world.context(), preview, reason="a test").batch_ids[0]
     world.produce([LINE] * 2, 0)
     minute = commit(world)
     assert replayed < minute
@@ -41,6 +40,6 @@ def test_a_batch_that_was_given_up_is_not_told_as_committed(world: World) -> Non
     planned = world.plan().batch
     assert planned is not None
     commits = Commits(world.settings, world.name)
-    with transaction(world.settings.mysql) as tx:
+    with world.database.transaction() as tx:
         abandon(tx, planned.batch_id, by="ann", reason="a test")
     assert commits.new() == []

@@ -164,8 +164,8 @@ def test_a_batch_that_was_replaced_is_marked(tally: Call, world: World) -> None:
 
     def replay(partition: int) -> None:
         asked = BoundsAsked(partitions=(partition,), until_offset=2)
-        preview = preview_replay(world.settings, world.name, asked)
-        requested = request_replay(world.settings, preview, reason="a test")
+        preview = preview_replay(world.context(), world.name, asked)
+        requested = request_replay(world.context(), preview, reason="a test")
         stand_in.commit(world.settings, requested.batch_ids[0])
 
     assert set(states().values()) == {("committed", 0)}

@@ -179,7 +179,7 @@ def own_database(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worl
         cursor.execute(f"create database {name} character set utf8mb4")
         cursor.execute(f"grant all on {name}.* to tally@'127.0.0.1'")
         monkeypatch.setenv("TALLY_MYSQL__DATABASE", name)
-        migrate(world.settings)
+        migrate(world.database, world.settings)
         yield world
         cursor.execute(f"drop database {name}")
 
@@ -239,7 +239,7 @@ def test_the_table_that_is_counted_into_is_asked_for_once(
 
     def questions() -> int:
         asked.clear()
-        verdict = audit_ledger(world.settings, world.name)
+        verdict = audit_ledger(world.context(), world.name)
         assert verdict.holds is (world.settings.pipeline(world.name).table == world.name)
         return sum("result_table" in statement for statement in asked)
 

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from tally.errors import KafkaUnavailableError
-from tally.pipeline.minute import run_batch
 from tally.pipeline.replay import preview_replay, request_replay
+from tally.pipeline.run import run_batch
 from tally.planning.replay_request import BoundsAsked
 from tests.cli.conftest import LINE, MINUTE, Call, commit
 from tests.waiting import wait_until
@@ -258,8 +258,8 @@ def test_a_replay_is_given_up_as_a_whole(tally: Call, world: World) -> None:
     """First shown, then done, in one transaction; nothing goes on with it afterwards."""
     count(world, 2, 2, 2)
     world.configure(max_records_per_partition=2)
-    shown = preview_replay(world.settings, world.name, BoundsAsked())
-    replay_id = str(request_replay(world.settings, shown, reason="r").replay_id)
+    shown = preview_replay(world.context(), world.name, BoundsAsked())
+    replay_id = str(request_replay(world.context(), shown, reason="r").replay_id)
     words = ("replay", "--cancel", replay_id, "--reason", "wrong levels")
     assert "3 batches given up, 0 committed before" in tally(*words, "--dry-run").stdout
     assert replays(world) == [(int(replay_id), "open")]
@@ -280,8 +280,8 @@ def test_a_replay_is_given_up_as_a_whole(tally: Call, world: World) -> None:
 def test_one_batch_of_a_replay_is_given_up(tally: Call, world: World) -> None:
     """The words are about what stays, not about a next plan."""
     count(world, 2)
-    shown = preview_replay(world.settings, world.name, BoundsAsked())
-    (batch_id,) = request_replay(world.settings, shown, reason="r").batch_ids
+    shown = preview_replay(world.context(), world.name, BoundsAsked())
+    (batch_id,) = request_replay(world.context(), shown, reason="r").batch_ids
     answer = tally("abandon", str(batch_id), "--reason", "r")
     assert answer.stdout.splitlines()[-1] == (
         f"batch {batch_id} of {world.name} is abandoned; what it was to replace stays as it is"

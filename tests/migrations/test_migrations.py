@@ -18,8 +18,8 @@ import pytest
 from tally.config.settings import Settings, load_settings
 from tally.errors import AccessDeniedError, MySQLUnavailableError, SchemaError
 from tally.mysql.migrations import check_migrated, migrate, pending
-from tally.mysql.transactions import transaction
-from tally.pipeline.minute import plan_batch
+from tally.mysql.transactions import Database
+from tally.pipeline.plan import plan_batch
 from tally_local.stack.stack import Stack
 from tests.world import make_settings
 
@@ -55,14 +55,14 @@ def root(stack: Stack, settings: Settings) -> "pymysql.Connection[pymysql.cursor
 
 def table_names(settings: Settings) -> list[str]:
     """The names of all tables at the moment, those of the migration library included."""
-    with transaction(settings.mysql, read_only=True) as tx:
+    with Database(settings=settings.mysql).transaction(read_only=True) as tx:
         return sorted(str(next(iter(row.values()))) for row in tx.rows("show tables"))
 
 
 def tables(settings: Settings) -> dict[str, str]:
     """Each table's definition as MySQL tells it."""
     names = table_names(settings)
-    with transaction(settings.mysql, read_only=True) as tx:
+    with Database(settings=settings.mysql).transaction(read_only=True) as tx:
         rows = {name: tx.row(f"show create table `{name}`") or {} for name in names}
     return {
         name: re.sub(r" AUTO_INCREMENT=\d+", "", row["Create Table"]) for name, row in rows.items()
@@ -142,7 +142,7 @@ def test_a_ledger_that_is_not_migrated_says_so(empty: Settings, stack: Stack) ->
 def test_a_missing_result_table_says_so(empty: Settings) -> None:
     """A pipeline that was configured after the last migration."""
     migrate(empty)
-    with transaction(empty.mysql) as tx:
+    with Database(settings=empty.mysql).transaction() as tx:
         tx.execute("drop table first")
     with pytest.raises(SchemaError, match="table first"):
         check_migrated(empty)

@@ -12,8 +12,8 @@ from pathlib import Path
 from tally.config.settings import load_settings
 from tally.errors import FencedError
 from tally.ledger import batches
-from tally.mysql.transactions import run_transaction
-from tally.pipeline.minute import commit_once
+from tally.mysql.transactions import Database
+from tally.pipeline.commit import commit_once
 from tests.minute.test_commit import result
 
 
@@ -21,7 +21,9 @@ def main() -> None:
     """Claim, sleep, commit."""
     settings = load_settings()
     batch_id, outcome = int(sys.argv[1]), Path(sys.argv[2])
-    batch = run_transaction(settings.mysql, lambda tx: batches.claim(tx, batch_id, "a sleeper"))
+    batch = Database(settings=settings.mysql).run(
+        lambda tx: batches.claim(tx, batch_id, "a sleeper")
+    )
     found = result(batch)
     os.kill(os.getpid(), signal.SIGSTOP)
     try:

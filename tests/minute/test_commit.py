@@ -31,8 +31,8 @@ from tally.ledger import batches
 from tally.ledger.results import minutes
 from tally.model import Batch, Contribution, DeadLetter, SegmentTotals, TopicPartition
 from tally.mysql.migrations import migrate
-from tally.mysql.transactions import Transaction, run_transaction, transaction
-from tally.pipeline.minute import commit_once
+from tally.mysql.transactions import Database, Transaction
+from tally.pipeline.commit import commit_once
 from tests.proxy import CommitProxy, Cut
 from tests.waiting import wait_until
 from tests.world import LOCK_LIST_S, World
@@ -54,7 +54,7 @@ def planned(world: World) -> Batch:
 
 def claimed(world: World, batch: Batch, by: str = "test") -> Batch:
     """The batch as a new attempt owns it."""
-    return run_transaction(world.settings.mysql, lambda tx: batches.claim(tx, batch.batch_id, by))
+    return world.database.run(lambda tx: batches.claim(tx, batch.batch_id, by))
 
 
 def result(batch: Batch, *, minutes: Mapping[str, int] | None = None, letters: int = 0) -> Result:
@@ -149,8 +149,7 @@ def test_an_older_attempt_is_fenced(world: World) -> None:
 def test_an_abandoned_batch_is_fenced(world: World) -> None:
     """A worker that wakes up after its batch was given up changes nothing."""
     batch = claimed(world, planned(world))
-    run_transaction(
-        world.settings.mysql,
+    world.database.run(
         lambda tx: batches.abandon(tx, batch.batch_id, by="me", reason="a test"),
     )
     with pytest.raises(FencedError, match="abandoned by me: a test"):
@@ -210,13 +209,13 @@ def test_a_minute_beyond_the_columns_range_commits_nothing_until_it_is_wider(wor
         cursor.execute(wider[0].replace("error_log", f"`{world.name}`"))
     assert commit(world, batch, result(batch))
     assert world.counts() == {"2017-07-30 14:09": almost + 6}
-    with transaction(world.settings.mysql, read_only=True) as tx:
+    with world.database.transaction(read_only=True) as tx:
         assert minutes(tx, world.name) == {"2017-07-30 14:09": almost + 6}
     (finding,) = world.audit().findings
     assert finding.detail == f"the table says {almost + 6}, segments add up to 12"
     world.execute(f"update `{world.name}` set log_count = 12")
     assert world.audit().holds
-    assert migrate(world.settings) == []
+    assert migrate(world.database, world.settings) == []
 
 
 def test_the_connection_breaks_before_commit(world: World) -> None:
@@ -314,7 +313,7 @@ def test_a_lock_that_is_held_too_long_rolls_back(world: World) -> None:
         )
         with (
             pytest.raises(TransactionRetryError, match="Lock wait timeout"),
-            transaction(impatient.mysql) as tx,
+            Database(settings=impatient.mysql).transaction() as tx,
         ):
             commit_batch(tx, batch, world.name, result(batch))
     assert_untouched(world)
@@ -329,7 +328,7 @@ def test_a_silent_transaction_loses_its_locks(world: World) -> None:
 
     def stop_inside() -> None:
         try:
-            with transaction(impatient.mysql) as tx:
+            with Database(settings=impatient.mysql).transaction() as tx:
                 commit_batch(tx, batch, world.name, result(batch))
                 inside.set()
                 released.wait(60)  # as if stopped by SIGSTOP

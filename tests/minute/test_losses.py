@@ -9,8 +9,9 @@ import pytest
 from tally.errors import RecordsMissingError, StartInFutureError, UsageError
 from tally.ledger.decisions import accept_losses, find_losses
 from tally.ledger.positions import lock_pipeline
-from tally.mysql.transactions import run_transaction, transaction
-from tally.pipeline.minute import Planned, run_batch
+from tally.mysql.transactions import Database
+from tally.pipeline.plan import Planned
+from tally.pipeline.run import run_batch
 from tally.planning.blocks import BlockReason
 from tally_local.stack.server import Part
 from tests.world import World
@@ -38,9 +39,9 @@ def reasons(planned: Planned) -> list[tuple[int | None, BlockReason]]:
 def accept(world: World) -> None:
     """Accept every open loss as it stands."""
     settings = world.settings
-    with transaction(settings.mysql, read_only=True) as tx:
+    with Database(settings=settings.mysql).transaction(read_only=True) as tx:
         seen = find_losses(tx, world.name, only_open=True)
-    with transaction(settings.mysql) as tx:
+    with Database(settings=settings.mysql).transaction() as tx:
         lock_pipeline(tx, world.name, world.name)
         accept_losses(tx, world.name, seen, by="a person", reason="a test")
 
@@ -278,7 +279,7 @@ def test_a_loss_that_has_become_another_is_another_decision(
 ) -> None:
     """What was seen is accepted, not what has become of it."""
     stand_ahead(world, 9)
-    with transaction(world.settings.mysql, read_only=True) as tx:
+    with world.database.transaction(read_only=True) as tx:
         seen = find_losses(tx, world.name, only_open=True)
     world.execute(
         "update lost_range l join topic_incarnation i using (incarnation_id)"
@@ -286,8 +287,7 @@ def test_a_loss_that_has_become_another_is_another_decision(
         (world.name,),
     )
     with pytest.raises(UsageError, match="not what you saw"):
-        run_transaction(
-            world.settings.mysql,
+        world.database.run(
             lambda tx: accept_losses(tx, world.name, seen, by="a person", reason="a test"),
         )
     assert losses(world) == [left]

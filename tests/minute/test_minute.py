@@ -19,7 +19,7 @@ from tally.errors import (
     UnknownBatchError,
 )
 from tally.pipeline import minute
-from tally.pipeline.minute import run_batch
+from tally.pipeline.run import run_batch
 from tests.spark_submit import job, spark_environment
 from tests.waiting import wait_until
 from tests.world import World

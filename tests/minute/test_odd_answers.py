@@ -201,14 +201,14 @@ def test_record_times_out_of_order_give_a_replay_one_range_that_has_all_between(
     batch = claimed(world, batch)
     assert commit(world, batch, result(batch))
     times = TimesAsked(since=NOON + timedelta(minutes=20), before=NOON + timedelta(minutes=35))
-    shown = preview_replay(world.settings, world.name, times)
+    shown = preview_replay(world.context(), world.name, times)
     assert [str(r) for r in shown.plan.asked] == [
         f"{world.topic}/0 [1, 3)",
         f"{world.topic}/1 [0, 2)",
     ]
     assert any("a late record behind that is not among them" in note for note in shown.notes)
     late = TimesAsked(since=NOON + timedelta(minutes=50), before=NOON + timedelta(minutes=60))
-    nothing = preview_replay(world.settings, world.name, late)
+    nothing = preview_replay(world.context(), world.name, late)
     assert nothing.plan.batches == ()
     assert "nothing that was counted is as late" in nothing.notes[0]
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tally.pipeline.minute import Planned, plan_batch
 
 from tally.config.settings import load_settings
 from tally.errors import (
@@ -15,9 +16,7 @@ from tally.errors import (
 )
 from tally.ledger import positions
 from tally.ledger.batches import Requester
-from tally.mysql.transactions import transaction
 from tally.pipeline import minute
-from tally.pipeline.minute import Planned, plan_batch
 from tally.planning.blocks import BlockReason
 from tests.world import World
 
@@ -317,7 +316,7 @@ def test_an_end_behind_the_ledger_blocks(world: World) -> None:
 def test_a_dry_run_writes_nothing(world: World) -> None:
     """It answers as a plan would, and the ledger stays as it is."""
     world.produce([LINE] * 3)
-    planned = plan_batch(world.settings, world.name, dry_run=True)
+    planned = plan_batch(world.context(), world.name, dry_run=True)
     assert ranges(planned) == [(0, 0, 3)]
     assert world.batches() == []
     assert world.offsets() == {}
@@ -327,7 +326,7 @@ def test_the_plan_names_who_asked(world: World) -> None:
     """User, version and Airflow's run are on the batch."""
     world.produce([LINE])
     asked = Requester(name="dag error_log", version="1.2.3", run_id="scheduled__x")
-    plan_batch(world.settings, world.name, asked)
+    plan_batch(world.context(), world.name, asked)
     (row,) = world.batches()
     assert (row["requested_by"], row["planned_version"], row["run_id"]) == (
         "dag error_log",
@@ -350,7 +349,7 @@ def test_a_broker_that_is_down_is_a_clear_retryable_error(world: World) -> None:
 def test_an_unknown_pipeline_is_named_with_the_known_ones(world: World) -> None:
     """A typing error costs one look."""
     with pytest.raises(UnknownPipelineError, match=world.name):
-        plan_batch(world.settings, "eror_log")
+        plan_batch(world.context(), "eror_log")
 
 
 def test_a_result_table_cannot_be_changed_under_a_pipeline(world: World) -> None:
@@ -364,7 +363,7 @@ def test_a_result_table_cannot_be_changed_under_a_pipeline(world: World) -> None
 def test_planning_does_not_wait_for_a_reader(world: World) -> None:
     """A long audit or a status page holds nobody up."""
     world.produce([LINE])
-    with transaction(world.settings.mysql, isolation="repeatable read", read_only=True) as tx:
+    with world.database.transaction(isolation="repeatable read", read_only=True) as tx:
         tx.rows("select * from pipeline")
         assert ranges(world.plan()) == [(0, 0, 1)]
 

@@ -1,6 +1,5 @@
 """Pruning: the ledger gets smaller, the result and its proof stay."""
 
-from contextlib import nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -35,7 +34,7 @@ def count_four_batches(world: World, spark: "SparkSession") -> None:
 def pruned(world: World, *, days: int = 0, dry_run: bool = False) -> Pruned:
     """Prune what was committed so many days ago."""
     older_than = timedelta(days=days)
-    return prune(world.settings, world.name, older_than, lambda *_: None, dry_run=dry_run)
+    return prune(world.context(), world.name, older_than, lambda *_: None, dry_run=dry_run)
 
 
 def segments(world: World) -> list[tuple[int, int, str]]:
@@ -102,11 +101,13 @@ def test_what_was_folded_is_never_counted_again(world: World, spark: "SparkSessi
     pruned(world)
     with pytest.raises(ReplayRefusedError, match="pruned"):
         request_replay(
-            world.settings,
-            preview_replay(world.settings, world.name, BoundsAsked(from_offset=2, partitions=(0,))),
+            world.context(),
+            preview_replay(
+                world.context(), world.name, BoundsAsked(from_offset=2, partitions=(0,))
+            ),
             reason="a test",
         )
-    counted = recount(world.settings, world.name, lambda: nullcontext(spark), lambda *_: None)
+    counted = recount(world.context(spark), world.name, lambda *_: None)
     assert counted.findings == ()
     assert [(str(u.range).split(" ", 1)[1], u.cause) for u in counted.unchecked] == [
         ("[0, 5)", "pruned")
@@ -145,8 +146,8 @@ def test_what_a_planned_replay_is_to_replace_is_left_to_it(
 ) -> None:
     """Also when Kafka loses it under the replay."""
     count_four_batches(world, spark)
-    shown = preview_replay(world.settings, world.name, BoundsAsked())
-    request_replay(world.settings, shown, reason="a test")
+    shown = preview_replay(world.context(), world.name, BoundsAsked())
+    request_replay(world.context(), shown, reason="a test")
     world.delete_records(0, 10)
     assert pruned(world).segments == 0
 
@@ -155,9 +156,9 @@ def test_replaced_counts_are_forgotten(world: World, spark: "SparkSession") -> N
     """Generations of replays leave one segment, and one batch."""
     count_four_batches(world, spark)
     for _ in range(3):
-        shown = preview_replay(world.settings, world.name, BoundsAsked())
-        requested = request_replay(world.settings, shown, reason="a test")
-        list(run_replay(world.settings, requested.replay_id, lambda: nullcontext(spark)))
+        shown = preview_replay(world.context(), world.name, BoundsAsked())
+        requested = request_replay(world.context(), shown, reason="a test")
+        list(run_replay(world.context(spark), requested.replay_id))
     assert len(segments(world)) == 7
     pruned(world)
     assert segments(world) == [(0, 10, "live")]

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,7 @@ from tally.errors import (
 )
 from tally.ledger.batches import abandon
 from tally.model import OffsetRange
-from tally.mysql.transactions import CommitUnansweredError, transaction
-from tally.pipeline.minute import Ran
+from tally.mysql.errors import CommitUnansweredError
 from tally.pipeline.replay import (
     Preview,
     preview_replay,
@@ -29,6 +28,7 @@ from tally.pipeline.replay import (
     run_replay,
     run_replay_batch,
 )
+from tally.pipeline.run import Ran
 from tally.planning.replay_request import (
     BatchAsked,
     BoundsAsked,
@@ -64,18 +64,18 @@ def asked(world: World, *spans: tuple[int, int], partition: int = 0) -> RangesAs
 
 def preview(world: World, request: Request) -> Preview:
     """What a replay would do."""
-    return preview_replay(world.settings, world.name, request)
+    return preview_replay(world.context(), world.name, request)
 
 
 def request(world: World, request: Request) -> int:
     """Write a replay down."""
     shown = preview(world, request)
-    return request_replay(world.settings, shown, reason="a test").replay_id
+    return request_replay(world.context(), shown, reason="a test").replay_id
 
 
 def run(world: World, replay_id: int, spark: "SparkSession") -> list[Ran]:
     """Count what is left of it."""
-    return list(run_replay(world.settings, replay_id, lambda: nullcontext(spark)))
+    return list(run_replay(world.context(spark), replay_id))
 
 
 def replay(world: World, spark: "SparkSession", what: Request) -> list[Ran]:
@@ -194,7 +194,7 @@ def test_records_that_go_between_request_and_run_leave_the_old_counts(
     with pytest.raises(DataLossError):
         run(world, replay_id, spark)
     assert world.counts() == {"2017-07-30 14:09": 3}
-    with transaction(world.settings.mysql) as tx:
+    with world.database.transaction() as tx:
         abandon(tx, world.batches()[-1]["batch_id"], by="a person", reason="gone")
     assert replay_state(world, replay_id) == "cancelled"
     assert world.audit().holds
@@ -239,7 +239,7 @@ def test_of_two_replays_of_one_range_each_counts_once(world: World, spark: "Spar
     assert world.counts() == {"2017-07-30 14:09": 6}
     assert (replay_state(world, first), replay_state(world, second)) == ("done", "done")
     with pytest.raises(FencedError, match="abandoned"):
-        replan_batch(world.settings, batch_id)
+        replan_batch(world.context(), batch_id)
     assert world.audit().holds
 
 
@@ -278,7 +278,7 @@ def test_what_was_shown_is_what_is_done(world: World, spark: "SparkSession") -> 
     shown = preview(world, BoundsAsked())
     replay(world, spark, BoundsAsked())
     with pytest.raises(ReplayRefusedError, match="not what you saw"):
-        request_replay(world.settings, shown, reason="a test")
+        request_replay(world.context(), shown, reason="a test")
 
 
 @pytest.mark.parametrize("cut", Cut)
@@ -451,11 +451,11 @@ def test_a_batch_that_was_planned_anew_and_given_up_in_part_is_not_done(
     replay_id = request(world, BoundsAsked())
     batch_id = world.batches()[-1]["batch_id"]
     world.configure(max_records_per_partition=3)
-    first, second = replan_batch(world.settings, batch_id)
-    with transaction(world.settings.mysql) as tx:
+    first, second = replan_batch(world.context(), batch_id)
+    with world.database.transaction() as tx:
         abandon(tx, second, by="a person", reason="gone")
     with pytest.raises(FencedError, match="planned anew"):
-        run_replay_batch(world.settings, batch_id, lambda: nullcontext(spark))
+        run_replay_batch(world.context(spark), batch_id)
     assert [ran.batch.batch_id for ran in run(world, replay_id, spark)] == [first]
     assert replay_state(world, replay_id) == "cancelled"
 
@@ -469,7 +469,7 @@ def test_a_replay_of_which_a_part_was_given_up_is_not_done(
     replay_id = request(world, BoundsAsked())
     first, second = (b["batch_id"] for b in world.batches() if b["replay_id"] == replay_id)
     world.run(first, spark)
-    with transaction(world.settings.mysql) as tx:
+    with world.database.transaction() as tx:
         abandon(tx, second, by="a person", reason="gone")
     assert replay_state(world, replay_id) == "cancelled"
     assert world.counts() == {"2017-07-30 14:09": 3}

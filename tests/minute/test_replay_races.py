@@ -14,7 +14,7 @@ from tally.deliveries import transactional as commits
 from tally.errors import DataLossError, MySQLUnavailableError, OvertakenError
 from tally.ledger import batches
 from tally.model import Batch, OffsetRange
-from tally.mysql.transactions import Transaction, run_transaction
+from tally.mysql.transactions import Transaction
 from tally.pipeline.replay import preview_replay, request_replay
 from tally.planning.replay_request import BoundsAsked, RangesAsked, Request
 from tests.minute.test_commit import LINE, claimed, commit, planned, result
@@ -41,10 +41,10 @@ def count_some(world: World) -> World:
 
 def replay(world: World, asked: Request | None = None) -> Batch:
     """A claimed batch that is to replace all of it, or what is asked for."""
-    shown = preview_replay(world.settings, world.name, asked or BoundsAsked())
-    requested = request_replay(world.settings, shown, reason="a test")
+    shown = preview_replay(world.context(), world.name, asked or BoundsAsked())
+    requested = request_replay(world.context(), shown, reason="a test")
     (batch_id,) = requested.batch_ids
-    return run_transaction(world.settings.mysql, lambda tx: batches.claim(tx, batch_id, "test"))
+    return world.database.run(lambda tx: batches.claim(tx, batch_id, "test"))
 
 
 def at_once(world: World, *batches: Batch) -> list[object]:

@@ -12,9 +12,9 @@ import pytest
 from tally.errors import ConfigError, DataLossError, FencedError, RecordsMissingError
 from tally.ledger import batches, positions
 from tally.ledger.decisions import Adoption, adopt_topic
-from tally.mysql.transactions import Transaction, run_transaction
+from tally.mysql.transactions import Transaction
 from tally.pipeline import minute
-from tally.pipeline.minute import Planned
+from tally.pipeline.plan import Planned
 from tally.pipeline.prune import prune
 from tally.planning.blocks import BlockReason
 from tests.minute.test_losses import accept, leave_a_hole, losses
@@ -197,7 +197,7 @@ def test_an_attempt_that_died_holds_nobody_up_for_ever(world: World) -> None:
     """After the pipeline's patience a claim counts for nothing."""
     world.produce([ERROR] * 5)
     batch_id = planned_id(world.plan())
-    run_transaction(world.settings.mysql, lambda tx: batches.claim(tx, batch_id, "it"))
+    world.database.run(lambda tx: batches.claim(tx, batch_id, "it"))
     world.delete_records(0, 3)
     assert world.plan().resumed
     long_ago = datetime.now(UTC).replace(tzinfo=None) - timedelta(hours=1)
@@ -213,7 +213,7 @@ def adopt(world: World, topic_id: str, cluster_id: str, starts: dict[int, int]) 
         positions.lock_pipeline(tx, world.name, world.name)
         return adopt_topic(tx, world.name, adoption, by="me", reason="a test")
 
-    return run_transaction(world.settings.mysql, decide)
+    return world.database.run(decide)
 
 
 def test_going_back_to_an_earlier_cluster_counts_nothing_twice(
@@ -237,9 +237,7 @@ def test_adopting_records_what_was_planned_and_never_counted(world: World) -> No
     world.produce([ERROR] * 5)
     batch = world.plan().batch
     assert batch is not None
-    batch = run_transaction(
-        world.settings.mysql, lambda tx: batches.claim(tx, batch.batch_id, "it")
-    )
+    batch = world.database.run(lambda tx: batches.claim(tx, batch.batch_id, "it"))
     adopt(world, "another life", "a cluster", {0: 0, 1: 0})
     losses = world.rows(
         "select l.from_offset, l.until_offset, l.state, l.decided_by, l.reason"
@@ -258,7 +256,7 @@ def test_adopting_records_what_was_planned_and_never_counted(world: World) -> No
     ]
     assert world.audit().holds
     with pytest.raises(FencedError):
-        run_transaction(world.settings.mysql, lambda tx: batches_commit(tx, world, batch))
+        world.database.run(lambda tx: batches_commit(tx, world, batch))
 
 
 def test_adopting_waits_for_the_commit_that_is_under_way(
@@ -281,10 +279,8 @@ def test_what_prune_forgets_is_still_lost_by_an_adoption(world: World) -> None:
     """A batch that was given up says what Kafka held once, until its offsets are counted."""
     world.produce([ERROR] * 5)
     batch_id = planned_id(world.plan())
-    run_transaction(
-        world.settings.mysql, lambda tx: batches.abandon(tx, batch_id, by="me", reason="a test")
-    )
-    prune(world.settings, world.name, timedelta(), lambda *_: None)
+    world.database.run(lambda tx: batches.abandon(tx, batch_id, by="me", reason="a test"))
+    prune(world.context(), world.name, timedelta(), lambda *_: None)
     adopt(world, "another life", "a cluster", {0: 0, 1: 0})
     assert losses(world) == [(0, 0, 5, "expired", "accepted")]
     assert world.audit().holds

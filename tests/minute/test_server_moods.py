@@ -271,7 +271,7 @@ def full(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     try:
         server = tomllib.loads(stack.overlay.read_text(encoding="utf-8"))["mysql"]
         full = FullWorld(stack, world.config, world.name, world.topic, world.keys, server)
-        migrate(full.settings)
+        migrate(full.database, full.settings)
         with closing(full.connect_as_root()) as root, root.cursor() as cursor:
             cursor.execute("alter table segment_count tablespace = innodb_system")
         yield full

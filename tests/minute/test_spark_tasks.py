@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tally import counting
 from tally.errors import DataLossError, RetryableError
-from tally.pipeline.minute import Ran
 from tally.model import OffsetRange
-from tally.pipeline.minute import Ran
+from tally.pipeline.run import Ran
 from tally.spark import counting
 from tally_local.stack.server import Part
 from tests.world import World

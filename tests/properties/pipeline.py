@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pymysql
 
+from tally.aggregates.spool import Spool
 from tally.config.settings import KafkaSettings, Pipeline, Settings
 from tally.deliveries.transactional import Result
 from tally.errors import (
@@ -40,7 +41,7 @@ from tally.model import (
     SegmentTotals,
     TopicPartition,
 )
-from tally.mysql.transactions import Row, run_transaction, transaction
+from tally.mysql.transactions import Row
 from tally.pipeline import minute, prune, replay
 from tally.pipeline.audit import audit_ledger
 from tally.planning.ingest import first_offsets
@@ -53,7 +54,6 @@ from tally.planning.replay_request import (
     TimesAsked,
 )
 from tally.spark.counting import Counts, check_totals
-from tally.spark.spool import Spool
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance, Killed, Wire
 from tests.properties.kafka_model import KafkaModel, Life, Log, Record, moment_of
@@ -369,14 +369,13 @@ class PipelineUnderTest:
             self._abandon(batch["batch_id"])
 
     def _abandon(self, batch_id: int) -> None:
-        run_transaction(
-            self.settings.mysql,
+        self.database.run(
             lambda tx: batches.abandon(tx, batch_id, by="a person", reason="a test"),
         )
         self._must_be_so(_IS_ABANDONED, batch_id)
 
     def _do_accept(self, what: op.Accept) -> None:
-        with transaction(self.settings.mysql, read_only=True) as tx:
+        with self.database.transaction(read_only=True) as tx:
             seen = find_losses(tx, self.name, only_open=True)
         if seen and what.loss is not None:
             seen = [seen[what.loss % len(seen)]]
@@ -385,7 +384,7 @@ class PipelineUnderTest:
             lock_pipeline(tx, self.name, self.pipeline.table)
             accept_losses(tx, self.name, seen, by="a person", reason="a test")
 
-        run_transaction(self.settings.mysql, decide)
+        self.database.run(decide)
         for loss in seen:
             is_decided = "select 1 from lost_range where lost_range_id = %s and state <> 'open'"
             self._must_be_so(is_decided, loss.lost_range_id)
@@ -410,7 +409,7 @@ class PipelineUnderTest:
             lock_pipeline(tx, self.name, self.pipeline.table)
             adopt_topic(tx, self.name, adoption, by="a person", reason="a test")
 
-        run_transaction(self.settings.mysql, decide)
+        self.database.run(decide)
         is_adopted = (
             "select 1 from topic_incarnation where topic_id = %s and state = 'current'"
             " and cluster_id = %s and pipeline = %s"
@@ -488,7 +487,7 @@ class PipelineUnderTest:
             lock_pipeline(tx, self.name, self.pipeline.table)
             replays.cancel(tx, replay_id, by="a person", reason="a test")
 
-        run_transaction(self.settings.mysql, work)
+        self.database.run(work)
         is_over = "select 1 from replay where replay_id = %s and state = 'cancelled'"
         self._must_be_so(is_over, replay_id)
 
@@ -542,7 +541,7 @@ class PipelineUnderTest:
         prune.prune(self.settings, self.name, timedelta(0), lambda *_: None)
 
     def _do_audit(self, _: op.Audit) -> None:
-        verdict = audit_ledger(self.settings, self.name)
+        verdict = audit_ledger(self.context(), self.name)
         if not verdict.holds:
             raise Unexpected(f"the audit has found {verdict.findings}")
 

@@ -15,6 +15,7 @@ from tally import clock
 from tally.config.settings import KafkaSettings, MySQLSettings, Settings
 from tally.mysql import transactions as mysql
 from tally.mysql.migrations import migrate
+from tally.mysql.transactions import Database
 from tally.pipeline import minute, prune, replay
 from tally.spark import counting
 from tally_local.stack.server import Part
@@ -55,7 +56,7 @@ _SESSION: Sequence[str] = (
 def settings_for(stack: Stack, folder: Path) -> Settings:
     """The configuration of the pipeline, with its result table."""
     settings = make_settings(stack, folder / "tally.toml", {NAME: {"topics": [TOPIC]}})
-    migrate(settings)
+    migrate(Database(settings=settings.mysql), settings)
     # The proxy reads what is said, so nothing is encrypted.
     plain = settings.mysql.model_copy(update={"tls": "disabled"})
     return settings.model_copy(update={"mysql": plain})

@@ -7,7 +7,6 @@ import pytest
 
 from tally.deliveries.transactional import commit_batch
 from tally.errors import OvertakenError
-from tally.mysql.transactions import transaction
 from tally.pipeline import minute
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance, Rival

@@ -12,7 +12,7 @@ from tally.errors import ReplayRefusedError
 from tally.ledger.decisions import accept_losses, find_losses
 from tally.ledger.positions import lock_pipeline
 from tally.model import OffsetRange
-from tally.mysql.transactions import Transaction, run_transaction, transaction
+from tally.mysql.transactions import Transaction
 from tally.pipeline.replay import preview_replay, request_replay, run_replay
 from tally.planning.replay_request import RangesAsked
 from tests.world import World

@@ -20,8 +20,7 @@ from tally.errors import (
     SparkUnavailableError,
 )
 from tally.ledger.batches import find_batch
-from tally.mysql.transactions import transaction
-from tally.pipeline.minute import run_batch
+from tally.pipeline.run import run_batch
 from tally.spark import connect as spark_connect
 from tally.spark.counting import count_ranges
 from tally.spark.session import reader_options, spark_session
@@ -61,7 +60,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def everything(world: World, spark: "SparkSession", batch_id: int) -> Any:
     """All that a batch holds, as counted with this session."""
-    with transaction(world.settings.mysql, read_only=True) as tx:
+    with world.database.transaction(read_only=True) as tx:
         ranges = [segment.range for segment in find_batch(tx, batch_id).segments]
     pipeline = world.settings.pipeline(world.name)
     with count_ranges(spark, world.settings.kafka, pipeline, ranges) as counts:

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from tally.aggregates import spool
+from tally.aggregates.spool import Spool
 from tally.model import Contribution, TopicPartition
-from tally.spark import spool
-from tally.spark.spool import Spool
 
 PARTITION = TopicPartition(topic="alog", partition=0)
 MEMORY_BYTES = 50_000

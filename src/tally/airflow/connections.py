@@ -8,7 +8,7 @@ and by its type how: ``spark`` by spark-submit, ``spark_connect`` on a server th
 
 import logging
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
@@ -16,6 +16,9 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from tally.airflow.timeouts import Timeouts, bounded
 from tally.config.settings import Settings, load_settings
 from tally.errors import ConfigError, SparkConnectionError
+
+if TYPE_CHECKING:  # Kafka and MySQL stay out of parsing
+    from tally.pipeline.context import Context
 
 log = logging.getLogger(__name__)
 
@@ -51,15 +54,24 @@ def connected_settings(config: Path) -> Settings:
     return settings
 
 
-def brief_settings(config: str, pipeline: str) -> Settings:
-    """The same for a task that asks and writes little: it gives a statement up before its own time.
+def brief_context(config: str, pipeline: str) -> "Context":
+    """What a task needs that asks and writes little: it gives a statement up before its own time.
 
     Raises:
         ConfigError: As :func:`connected_settings`, or the time-outs do not fit in each other.
     """
     settings = connected_settings(Path(config))
     # A connection may have other time-outs than the file that the DAG was made from.
-    return bounded(settings, Timeouts.of(settings.pipeline(pipeline), settings).plan)
+    return connected_context(
+        bounded(settings, Timeouts.of(settings.pipeline(pipeline), settings).plan)
+    )
+
+
+def connected_context(settings: Settings) -> "Context":
+    """The context that the settings name; imports Kafka and MySQL, for running tasks only."""
+    from tally.app.context import open_context
+
+    return open_context(settings)
 
 
 def find_connection(conn_id: str) -> Connection | None:

@@ -12,6 +12,7 @@ from tally.airflow.connect_driver import ConnectDriver, connect_settings
 from tally.airflow.connections import (
     CONNECT_TYPE,
     SPARK,
+    connected_context,
     connected_settings,
     require_spark_connection,
 )
@@ -71,11 +72,11 @@ class TallyCountOperator(SparkSubmitOperator):
         with final_unless_retryable():
             settings = connected_settings(Path(self.config))
             batch_id = self._batch_id()
-            if work.is_committed(settings, batch_id):
+            if work.is_committed(connected_context(settings), batch_id):
                 self.log.info("batch %s is committed already; nothing to do", batch_id)
             else:
                 self._run_driver(settings, batch_id, context)
-            outcome = work.outcome(settings, batch_id)
+            outcome = work.outcome(connected_context(settings), batch_id)
         self.log.info(str(outcome))
         context["ti"].xcom_push(key=OUTCOME_KEY, value=outcome.to_extra())
         for asset in self.outlets:
@@ -122,7 +123,7 @@ class TallyCountOperator(SparkSubmitOperator):
         from tally.airflow import work  # Kafka and MySQL stay out of parsing
         from tally.spark.session import driver_flags, session_options  # and Spark, too
 
-        flags = driver_flags(work.offsets(settings, batch_id))
+        flags = driver_flags(work.offsets(connected_context(settings), batch_id))
         self.conf = submit_conf(session_options(settings.spark), flags)
 
     def _drive(self, context: Context) -> AirflowException | None:
@@ -139,7 +140,7 @@ class TallyCountOperator(SparkSubmitOperator):
         """Believe the ledger first, then the driver's exit code."""
         from tally.airflow import work  # Kafka and MySQL stay out of parsing
 
-        if work.is_committed(settings, batch_id):
+        if work.is_committed(connected_context(settings), batch_id):
             if failure is not None:
                 self.log.warning("the driver failed after the commit: %s", failure)
             return

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from airflow.sdk import BaseBranchOperator, BaseOperator, Context, Param
 
-from tally.airflow.connections import brief_settings
+from tally.airflow.connections import brief_context
 from tally.airflow.failures import final, final_unless_retryable
 
 LOOK: Final = "look"
@@ -51,7 +51,7 @@ class TallyLookOperator(BaseBranchOperator):
 
         with final_unless_retryable():
             shown = losses_work.open_losses(
-                brief_settings(self.config, self.pipeline), self.pipeline
+                brief_context(self.config, self.pipeline), self.pipeline
             )
         self.log.info(shown.text)
         context["ti"].xcom_push(key=LOSSES_KEY, value=shown.to_xcom())
@@ -86,7 +86,7 @@ class TallySettleOperator(BaseOperator):
         person = (answer["responded_by_user"] or {}).get("name") or "unknown"
         with final_unless_retryable():
             said = losses_work.settle(
-                brief_settings(self.config, self.pipeline),
+                brief_context(self.config, self.pipeline),
                 self.pipeline,
                 shown["losses"],
                 accept=answer["chosen_options"] == [ACCEPT],

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tally.config.settings import Settings
 from tally.errors import UsageError
 from tally.ledger.decisions import LossRecord, accept_losses, find_losses, keep_blocked
 from tally.ledger.positions import lock_pipeline
 from tally.model import Loss
-from tally.mysql.transactions import Transaction, run_transaction, transaction
+from tally.mysql.transactions import Transaction
+from tally.pipeline.context import Context
 from tally.planning.blocks import lost
 
 
@@ -27,9 +27,9 @@ class OpenLosses:
         return asdict(self)
 
 
-def open_losses(settings: Settings, pipeline: str) -> OpenLosses:
+def open_losses(ctx: Context, pipeline: str) -> OpenLosses:
     """What waits for a decision."""
-    with transaction(settings.mysql, read_only=True) as tx:
+    with ctx.database.transaction(read_only=True) as tx:
         found = find_losses(tx, pipeline, only_open=True)
     if not found:
         return OpenLosses(losses=[], text=f"{pipeline} has no open losses")
@@ -37,7 +37,7 @@ def open_losses(settings: Settings, pipeline: str) -> OpenLosses:
 
 
 def settle(
-    settings: Settings,
+    ctx: Context,
     pipeline: str,
     shown: Sequence[dict[str, Any]],
     *,
@@ -55,7 +55,7 @@ def settle(
     Raises:
         UsageError: One of them is not what was shown any more. Nothing is changed.
     """
-    table = settings.pipeline(pipeline).table
+    table = ctx.settings.pipeline(pipeline).table
 
     def work(tx: Transaction) -> list[LossRecord]:
         lock_pipeline(tx, pipeline, table)
@@ -74,7 +74,7 @@ def settle(
         decide(tx, pipeline, seen, by=by, reason=reason)
         return seen
 
-    ranges = ", ".join(str(loss.range) for loss in run_transaction(settings.mysql, work))
+    ranges = ", ".join(str(loss.range) for loss in ctx.database.run(work))
     if accept:
         return f"accepted by {by}: {ranges}; counting goes on with the next run of {pipeline}"
     return f"left open by {by}: {ranges}; runs of {pipeline} stay red"

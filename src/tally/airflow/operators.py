@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from airflow.sdk import BaseBranchOperator, BaseOperator, Context
 
-from tally.airflow.connections import brief_settings, connected_settings
+from tally.airflow.connections import brief_context, connected_context, connected_settings
 from tally.airflow.failures import final, final_unless_retryable
 from tally.airflow.links import LossesLink
 from tally.airflow.timeouts import AUDIT_TIMEOUT, bounded
@@ -46,8 +46,8 @@ class TallyPlanOperator(BaseBranchOperator):
 
         ti = context["ti"]
         with final_unless_retryable():
-            settings = brief_settings(self.config, self.pipeline)
-            note = work.plan(settings, self.pipeline, ti.dag_id, ti.run_id)
+            asked = brief_context(self.config, self.pipeline)
+            note = work.plan(asked, self.pipeline, ti.dag_id, ti.run_id)
         self.log.info(note.text)
         ti.xcom_push(key=NOTE_KEY, value=note.to_xcom())
         wanted = {COUNT: note.batch_id is not None, BLOCKED: note.blocked is not None}
@@ -94,7 +94,7 @@ class TallyAuditOperator(BaseOperator):
 
         with final_unless_retryable():
             settings = bounded(connected_settings(Path(self.config)), AUDIT_TIMEOUT)
-            verdict = audit_ledger(settings, self.pipeline)
+            verdict = audit_ledger(connected_context(settings), self.pipeline)
         looked_at = {
             "partitions": verdict.partitions,
             "segments": verdict.segments,

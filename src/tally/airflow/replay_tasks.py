@@ -7,7 +7,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException
 
 from tally import __version__
-from tally.airflow.connections import brief_settings
+from tally.airflow.connections import brief_context
 from tally.airflow.failures import final, final_unless_retryable
 from tally.airflow.links import PreviewLink
 from tally.airflow.replay_form import read_form, read_reason
@@ -53,15 +53,15 @@ class TallyReplayPreviewOperator(BaseOperator, SkipMixin):
                 request = read_form(params)
                 if not dry_run:
                     read_reason(params)
-                settings = brief_settings(self.config, self.pipeline)
+                ctx = brief_context(self.config, self.pipeline)
                 shown = replay_work.show(
-                    settings,
+                    ctx,
                     self.pipeline,
                     request,
                     batches_max=conf.getint("core", "max_map_length"),
                 )
                 written = replay_work.find_written(
-                    settings, self.pipeline, _requester(context), shown.request
+                    ctx, self.pipeline, _requester(context), shown.request
                 )
         except AirflowFailException as error:
             _hand_on(context, replay_work.Shown.refusal(str(error)))
@@ -100,10 +100,10 @@ class TallyReplayRequestOperator(BaseOperator):
         requester = _requester(context)
         with final_unless_retryable():
             reason = read_reason(context["params"])
-            settings = brief_settings(self.config, self.pipeline)
+            ctx = brief_context(self.config, self.pipeline)
             written = replay_work.find_written(
-                settings, self.pipeline, requester, shown["request"]
-            ) or replay_work.write_down(settings, self.pipeline, shown, requester, reason)
+                ctx, self.pipeline, requester, shown["request"]
+            ) or replay_work.write_down(ctx, self.pipeline, shown, requester, reason)
         self.log.info(
             "replay %s of %s: %s batches", written.replay_id, requester.name, len(written.batches)
         )
@@ -131,8 +131,8 @@ class TallyReplayOutcomeOperator(BaseOperator):
         if replay_id is None:
             raise final("no replay was written down; see the task before")
         with final_unless_retryable():
-            settings = brief_settings(self.config, self.pipeline)
-            outcome = replay_work.outcome(settings, int(replay_id))
+            ctx = brief_context(self.config, self.pipeline)
+            outcome = replay_work.outcome(ctx, int(replay_id))
         self.log.info(str(outcome))
         context["ti"].xcom_push(key=SUMMARY_KEY, value=outcome.to_xcom())
         if not outcome.is_done:

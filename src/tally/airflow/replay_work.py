@@ -8,7 +8,6 @@ from itertools import groupby
 from typing import Any, Final, Self
 
 from tally.airflow.replay_form import read_ranges, write_range
-from tally.config.settings import Settings
 from tally.errors import ReplayRefusedError
 from tally.formatting import plural
 from tally.ledger.batches import Requester
@@ -17,8 +16,10 @@ from tally.ledger.replacements import changes_of
 from tally.ledger.replay_runs import find_replay_of_run, totals_of
 from tally.ledger.replays import find_replay
 from tally.model import OffsetRange, ReplayState, TopicPartition
-from tally.mysql.transactions import Transaction, transaction
-from tally.pipeline.replay import Preview, check_possible, preview_replay, request_replay
+from tally.mysql.transactions import Transaction
+from tally.pipeline.context import Context
+from tally.pipeline.replay import request_replay
+from tally.pipeline.replay_plan import Preview, check_possible, preview_replay
 from tally.planning.replay import ReplayPlan
 from tally.planning.replay_request import Request
 
@@ -134,16 +135,16 @@ class ReplayOutcome:
         )
 
 
-def show(settings: Settings, name: str, request: Request, *, batches_max: int) -> Shown:
+def show(ctx: Context, name: str, request: Request, *, batches_max: int) -> Shown:
     """What a replay would do, and whether it can be done.
 
     Args:
-        settings: The configuration.
+        ctx: What is needed from outside.
         name: The pipeline.
         request: What is asked for.
         batches_max: How many tasks one task may be mapped to.
     """
-    preview = preview_replay(settings, name, request)
+    preview = preview_replay(ctx, name, request)
     return Shown(
         request=preview.request,
         asked=[write_range(r) for r in preview.plan.asked],
@@ -156,17 +157,15 @@ def show(settings: Settings, name: str, request: Request, *, batches_max: int) -
     )
 
 
-def find_written(
-    settings: Settings, name: str, requester: Requester, request: str
-) -> Written | None:
+def find_written(ctx: Context, name: str, requester: Requester, request: str) -> Written | None:
     """What this run has written down already, None when it has not."""
-    with transaction(settings.mysql, read_only=True) as tx:
+    with ctx.database.transaction(read_only=True) as tx:
         found = find_replay_of_run(tx, name, requester, request)
         return None if found is None else _written(tx, *found)
 
 
 def write_down(
-    settings: Settings, name: str, shown: dict[str, Any], requester: Requester, reason: str
+    ctx: Context, name: str, shown: dict[str, Any], requester: Requester, reason: str
 ) -> Written:
     """Write down the ranges that were shown, unless this run has done so already.
 
@@ -175,20 +174,20 @@ def write_down(
     """
     request = str(shown["request"])
     asked = read_ranges("\n".join(shown["asked"]))
-    preview = replace(preview_replay(settings, name, asked), request=request)
+    preview = replace(preview_replay(ctx, name, asked), request=request)
     if _digest(preview.plan) != shown["plan"]:
         raise ReplayRefusedError(
             f"pipeline {name}: what would be replaced is not what you saw any more",
             next_step="trigger the DAG again: it shows what would be replaced now",
         )
-    requested = request_replay(settings, preview, reason=reason, requester=requester)
-    with transaction(settings.mysql, read_only=True) as tx:
+    requested = request_replay(replace(ctx, requester=requester), preview, reason=reason)
+    with ctx.database.transaction(read_only=True) as tx:
         return _written(tx, requested.replay_id, requested.batch_ids)
 
 
-def outcome(settings: Settings, replay_id: int) -> ReplayOutcome:
+def outcome(ctx: Context, replay_id: int) -> ReplayOutcome:
     """What became of a replay."""
-    with transaction(settings.mysql, read_only=True) as tx:
+    with ctx.database.transaction(read_only=True) as tx:
         replay = find_replay(tx, replay_id)
         totals = totals_of(tx, replay_id)
         changes = changes_of(tx, replay_id)

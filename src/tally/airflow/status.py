@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tally.config.settings import Settings
 from tally.ledger.batches import find_open_ingest
 from tally.ledger.decisions import LossRecord, find_losses
 from tally.ledger.positions import known_topics
 from tally.ledger.reading import BatchRecord, list_batches
 from tally.model import Batch, TopicPartition
-from tally.mysql.transactions import Transaction, transaction
+from tally.mysql.transactions import Transaction
+from tally.pipeline.context import Context
 
 BATCHES_SHOWN = 10
 
@@ -55,21 +55,21 @@ class PipelineStatus:
         return max((b.committed_at for b in self.batches if b.committed_at), default=None)
 
 
-def read_status(settings: Settings, names: Sequence[str]) -> list[PipelineStatus]:
+def read_status(ctx: Context, names: Sequence[str]) -> list[PipelineStatus]:
     """The named pipelines, all as of one moment.
 
     Raises:
         MySQLUnavailableError: The server did not answer.
         OperatorError: The ledger is not migrated or access is denied.
     """
-    with transaction(settings.mysql, isolation="repeatable read", read_only=True) as tx:
-        return [_pipeline(tx, settings, name) for name in names]
+    with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
+        return [_pipeline(tx, ctx, name) for name in names]
 
 
-def _pipeline(tx: Transaction, settings: Settings, name: str) -> PipelineStatus:
+def _pipeline(tx: Transaction, ctx: Context, name: str) -> PipelineStatus:
     return PipelineStatus(
         name=name,
-        table=settings.pipeline(name).table,
+        table=ctx.settings.pipeline(name).table,
         partitions=tuple(_partitions(tx, name)),
         losses=tuple(find_losses(tx, name, only_open=True)),
         batches=tuple(list_batches(tx, name, limit=BATCHES_SHOWN)),

@@ -23,11 +23,12 @@ from fastapi import Depends, FastAPI, status
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from tally import clock
 from tally.airflow.addresses import PREVIEW_PATH, URL_PREFIX
 from tally.airflow.connections import connected_settings
 from tally.airflow.preview_page import find_preview
 from tally.airflow.status import PipelineStatus, read_status
+from tally.app.context import open_context
+from tally.clock import SystemClock
 from tally.errors import TallyError
 
 # The page stands in an iframe of Airflow's own origin and runs no script.
@@ -54,7 +55,7 @@ def create_status_app(config: Path) -> FastAPI:
         try:
             settings = connected_settings(config)
             names = [name for name in sorted(settings.pipelines) if _may_see(name, user)]
-            html = render(read_status(settings, names))
+            html = render(read_status(open_context(settings), names))
         except TallyError as error:
             return HTMLResponse(
                 render([], str(error)), status.HTTP_503_SERVICE_UNAVAILABLE, _HEADERS
@@ -80,7 +81,7 @@ def render(pipelines: list[PipelineStatus], error: str = "") -> str:
         "status_page.html",
         pipelines=pipelines,
         error=error,
-        now=_time(clock.now()),
+        now=_time(SystemClock().now()),
         time=_time,
         number=_number,
     )

@@ -1,16 +1,16 @@
 """What tasks ask of Tally, as plain values. Imports Kafka and MySQL: for running tasks only."""
 
+import dataclasses
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from tally import __version__
-from tally.config.settings import Settings
 from tally.ledger.batches import Requester
 from tally.ledger.reading import batch_record, segments_of
 from tally.ledger.replay_runs import standing_for
 from tally.model import BatchState
-from tally.mysql.transactions import transaction
-from tally.pipeline.minute import Planned, plan_batch
+from tally.pipeline.context import Context
+from tally.pipeline.plan import Planned, plan_batch
 from tally.planning.blocks import blocked_error
 
 
@@ -62,13 +62,13 @@ class Outcome:
         )
 
 
-def plan(settings: Settings, pipeline: str, dag_id: str, run_id: str) -> PlanNote:
+def plan(ctx: Context, pipeline: str, dag_id: str, run_id: str) -> PlanNote:
     """Plan the pipeline's next batch, in the name of a DAG run."""
     requester = Requester(name=f"airflow:{dag_id}", version=__version__, run_id=run_id)
-    return note(settings, plan_batch(settings, pipeline, requester))
+    return note(ctx, plan_batch(dataclasses.replace(ctx, requester=requester), pipeline))
 
 
-def note(settings: Settings, planned: Planned) -> PlanNote:
+def note(ctx: Context, planned: Planned) -> PlanNote:
     """A plan in plain values."""
     blocked = blocked_error(planned.pipeline, planned.blocks) if planned.blocks else None
     batch = planned.batch
@@ -77,7 +77,7 @@ def note(settings: Settings, planned: Planned) -> PlanNote:
         verb = "is taken up again" if planned.resumed else "is planned"
         text = f"batch {batch.batch_id} {verb}: {', '.join(ranges)}"
     else:
-        text = f"nothing new in {', '.join(settings.pipeline(planned.pipeline).topics)}"
+        text = f"nothing new in {', '.join(ctx.settings.pipeline(planned.pipeline).topics)}"
     if planned.abandoned:
         text += f"; the open batch was given up: {'; '.join(planned.abandoned)}"
     if blocked:
@@ -90,27 +90,27 @@ def note(settings: Settings, planned: Planned) -> PlanNote:
     )
 
 
-def is_committed(settings: Settings, batch_id: int) -> bool:
+def is_committed(ctx: Context, batch_id: int) -> bool:
     """Whether the ledger has the batch, or whatever was planned in its place, as committed.
 
     Raises:
         UnknownBatchError: The ledger has none of that id.
         FencedError: The batch was abandoned.
     """
-    with transaction(settings.mysql, read_only=True) as tx:
+    with ctx.database.transaction(read_only=True) as tx:
         batches = [batch_record(tx, number) for number in standing_for(tx, batch_id)]
     return all(batch.state is BatchState.COMMITTED for batch in batches)
 
 
-def offsets(settings: Settings, batch_id: int) -> int:
+def offsets(ctx: Context, batch_id: int) -> int:
     """How many offsets a batch, or whatever was planned in its place, spans."""
-    with transaction(settings.mysql, read_only=True) as tx:
+    with ctx.database.transaction(read_only=True) as tx:
         return sum(batch_record(tx, number).offsets for number in standing_for(tx, batch_id))
 
 
-def outcome(settings: Settings, batch_id: int) -> Outcome:
+def outcome(ctx: Context, batch_id: int) -> Outcome:
     """What a committed batch, or whatever was planned in its place, read and found."""
-    with transaction(settings.mysql, read_only=True) as tx:
+    with ctx.database.transaction(read_only=True) as tx:
         standing = standing_for(tx, batch_id)
         batches = [batch_record(tx, number) for number in standing]
         ranges = [str(s.range) for number in standing for s in segments_of(tx, number)]

@@ -1,6 +1,7 @@
 """What every command needs: the configuration, the streams, somebody to ask."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,22 @@ from tally.cli.output import Output
 from tally.errors import UsageError
 
 if TYPE_CHECKING:  # pydantic is half of a command's start; --help does without
-    from tally.config.settings import Settings
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import SparkSession
+
+    from tally.config.settings import Settings, SparkSettings
+    from tally.pipeline.context import Context
+
+OpenSpark = Callable[["SparkSettings"], "AbstractContextManager[SparkSession]"]
+"""Opens a Spark session and stops it."""
+
+
+def own_session(settings: "SparkSettings") -> "AbstractContextManager[SparkSession]":
+    """A Spark session of the command's own."""
+    from tally.spark.session import spark_session  # noqa: PLC0415 - Spark takes seconds
+
+    return spark_session(settings, "tally")
 
 
 @dataclass
@@ -23,6 +39,8 @@ class App:
     """The configuration file that was asked for."""
     out: Output = field(default_factory=Output)
     """Where results and everything else go."""
+    open_spark: OpenSpark = own_session
+    """Where Spark comes from."""
 
     @cached_property
     def settings(self) -> "Settings":
@@ -30,6 +48,13 @@ class App:
         from tally.config.settings import load_settings  # noqa: PLC0415 - see above
 
         return load_settings(self.config_path)
+
+    @cached_property
+    def context(self) -> "Context":
+        """Kafka, MySQL and Spark as the configuration names them; connected when first needed."""
+        from tally.app.context import open_context  # noqa: PLC0415 - see above
+
+        return open_context(self.settings)
 
     @property
     def config_path(self) -> Path:

@@ -13,7 +13,9 @@ from tally.cli.values import number, span
 from tally.errors import UsageError
 from tally.formatting import plural
 from tally.model import Batch
-from tally.pipeline.minute import Planned, Ran, SparkFactory, plan_batch, run_batch
+from tally.pipeline.context import Context
+from tally.pipeline.plan import Planned, plan_batch
+from tally.pipeline.run import Ran, run_batch
 from tally.planning.blocks import Block, blocked_error
 
 
@@ -36,7 +38,7 @@ def plan(app: App, pipeline: str | None, dry_run: bool) -> None:
     was planned before and is not committed yet is taken up again as it is. Partitions on which
     Kafka and the ledger disagree are left out and named, with exit code 4; the others are planned.
     """
-    planned = plan_batch(app.settings, app.pipeline(pipeline), dry_run=dry_run)
+    planned = plan_batch(app.context, app.pipeline(pipeline), dry_run=dry_run)
     if app.out.as_json:
         app.out.document(_plan_shape(planned, dry_run=dry_run))
     else:
@@ -65,22 +67,22 @@ def run(app: App, batch_id: int | None, pipeline: str | None, run_all: bool) -> 
     """
     if batch_id is not None and (pipeline or run_all):
         raise UsageError("BATCH says it all: leave --pipeline and --all out")
-    with shared_session(app.settings.spark, app.out) as spark:
+    with shared_session(app) as ctx:
         if batch_id is not None:
-            _finish(app, [_run_one(app, batch_id, spark)], None)
+            _finish(app, [_run_one(app, ctx, batch_id)], None)
         else:
-            _run_next(app, app.pipeline(pipeline), spark, run_all=run_all)
+            _run_next(app, ctx, app.pipeline(pipeline), run_all=run_all)
 
 
-def _run_next(app: App, pipeline: str, spark: SparkFactory, *, run_all: bool) -> None:
+def _run_next(app: App, ctx: Context, pipeline: str, *, run_all: bool) -> None:
     done: list[Ran] = []
     while True:
-        planned = plan_batch(app.settings, pipeline)
+        planned = plan_batch(app.context, pipeline)
         for cause in planned.abandoned:
             app.out.note(f"the open batch was given up: {cause}")
         if planned.batch is None:
             break
-        done.append(_run_one(app, planned.batch.batch_id, spark))
+        done.append(_run_one(app, ctx, planned.batch.batch_id))
         limit = app.settings.pipeline(pipeline).max_records_per_partition
         if not run_all or has_caught_up(planned, limit):
             break
@@ -98,8 +100,8 @@ def has_caught_up(planned: Planned, max_records_per_partition: int) -> bool:
     return not planned.resumed and not cut
 
 
-def _run_one(app: App, batch_id: int, spark: SparkFactory) -> Ran:
-    ran = run_batch(app.settings, batch_id, spark)
+def _run_one(app: App, ctx: Context, batch_id: int) -> Ran:
+    ran = run_batch(ctx, batch_id)
     if not app.out.as_json:
         _show_ran(app, ran)
     return ran

@@ -11,7 +11,6 @@ from tally.cli.replay_options import read_minute
 from tally.cli.values import number
 from tally.formatting import plural
 from tally.ledger import results
-from tally.mysql.transactions import transaction
 
 LAST: Final = 10
 
@@ -60,7 +59,7 @@ def counts(
     chosen = app.settings.pipeline(app.pipeline(pipeline))
     if last is None and since is None and until is None:
         last = LAST
-    with transaction(app.settings.mysql, read_only=True) as tx:
+    with app.context.database.transaction(read_only=True) as tx:
         found = results.minutes(tx, chosen.table, last=last, since=since, until=until)
     if app.out.as_json:
         app.out.document(

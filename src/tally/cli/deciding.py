@@ -20,7 +20,6 @@ from tally.cli.values import ABSENT, moment, number, span
 from tally.config.settings import Pipeline
 from tally.errors import MissingTopicError, UsageError
 from tally.formatting import plural
-from tally.kafka.client import Kafka
 from tally.ledger import batches
 from tally.ledger.decisions import (
     Adoption,
@@ -31,8 +30,7 @@ from tally.ledger.decisions import (
 )
 from tally.ledger.positions import lock_pipeline
 from tally.model import Batch, BatchKind, KafkaSnapshot, TopicPartition
-from tally.mysql.transactions import Transaction, run_transaction, transaction
-from tally.pipeline.minute import whoami
+from tally.mysql.transactions import Transaction
 from tally.planning.ingest import first_offsets
 
 
@@ -54,7 +52,7 @@ def losses() -> None:
 def list_losses(app: App, pipeline: str | None, only_open: bool) -> None:
     """List lost ranges, oldest first."""
     name = app.pipeline(pipeline)
-    with transaction(app.settings.mysql, read_only=True) as tx:
+    with app.context.database.transaction(read_only=True) as tx:
         found = find_losses(tx, name, only_open=only_open)
     if app.out.as_json:
         app.out.document({"pipeline": name, "losses": [loss_shape(loss) for loss in found]})
@@ -102,7 +100,7 @@ def accept(
     if partition is not None and topic is None:
         raise UsageError("--partition needs --topic", next_step="name the topic as well")
     settings = app.settings.pipeline(app.pipeline(pipeline))
-    with transaction(app.settings.mysql, read_only=True) as tx:
+    with app.context.database.transaction(read_only=True) as tx:
         open_losses = find_losses(tx, settings.name, only_open=True)
     seen = choose_losses(open_losses, topic, partition)
     if not seen:
@@ -117,9 +115,9 @@ def accept(
 
     def decide(tx: Transaction) -> None:
         lock_pipeline(tx, settings.name, settings.table)
-        accept_losses(tx, settings.name, seen, by=whoami(), reason=reason)
+        accept_losses(tx, settings.name, seen, by=app.context.requester.name, reason=reason)
 
-    run_transaction(app.settings.mysql, decide, dry_run=dry_run)
+    app.context.database.run(decide, dry_run=dry_run)
     verb = "would be accepted" if dry_run else "accepted"
     app.out.line(f"{plural(len(seen), 'range')} {verb}")
 
@@ -183,15 +181,17 @@ def adopt(
 
     def decide(tx: Transaction) -> dict[int, int]:
         lock_pipeline(tx, settings.name, settings.table)
-        return adopt_topic(tx, settings.name, adoption, by=whoami(), reason=reason)
+        return adopt_topic(
+            tx, settings.name, adoption, by=app.context.requester.name, reason=reason
+        )
 
-    starts = run_transaction(app.settings.mysql, decide, dry_run=True)
+    starts = app.context.database.run(decide, dry_run=True)
     _show_adoption(app, replace(adoption, starts=starts))
     if starts != adoption.starts:
         app.out.line("this id was followed before: counting goes on where it stood")
     if not dry_run:
         app.confirm(f"Follow {topic} with the id {adoption.topic_id} from now on?", yes=yes)
-        run_transaction(app.settings.mysql, decide)
+        app.context.database.run(decide)
     app.out.line(f"{topic} {'would be' if dry_run else 'is'} adopted")
 
 
@@ -235,9 +235,9 @@ def abandon(app: App, batch_id: int, reason: str, dry_run: bool) -> None:
     """
 
     def decide(tx: Transaction) -> Batch:
-        return batches.abandon(tx, batch_id, by=whoami(), reason=reason)
+        return batches.abandon(tx, batch_id, by=app.context.requester.name, reason=reason)
 
-    batch = run_transaction(app.settings.mysql, decide, dry_run=dry_run)
+    batch = app.context.database.run(decide, dry_run=dry_run)
     for segment in batch.segments:
         app.out.line(str(segment.range))
     app.out.line(
@@ -251,7 +251,7 @@ def abandon(app: App, batch_id: int, reason: str, dry_run: bool) -> None:
 
 
 def _snapshot(app: App, pipeline: Pipeline, topic: str) -> KafkaSnapshot:
-    return Kafka(app.settings.kafka).snapshot([topic], read_committed=pipeline.reads_committed)
+    return app.context.kafka.snapshot([topic], read_committed=pipeline.reads_committed)
 
 
 def _show_losses(app: App, found: list[LossRecord]) -> None:

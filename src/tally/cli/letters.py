@@ -8,7 +8,6 @@ from tally.cli.options import json_option, limit_option, pass_app, pipeline_argu
 from tally.cli.shapes import letter_shape
 from tally.cli.values import number, printable_bytes, shortened
 from tally.ledger import reading
-from tally.mysql.transactions import transaction
 
 VALUE_CHARACTERS = 120
 
@@ -39,7 +38,7 @@ def dead_letters(
     in base64.
     """
     name = app.pipeline(pipeline)
-    with transaction(app.settings.mysql, read_only=True) as tx:
+    with app.context.database.transaction(read_only=True) as tx:
         found = reading.dead_letters(tx, name, batch_id=batch_id, reason=reason, limit=limit)
     if app.out.as_json:
         app.out.document({"pipeline": name, "dead_letters": [letter_shape(x) for x in found]})

@@ -29,7 +29,6 @@ from tally.ledger.reading import (
 from tally.ledger.replacements import replaced_by, successors_of
 from tally.ledger.replays import ReplayRecord, find_replay
 from tally.model import BatchState
-from tally.mysql.transactions import transaction
 
 
 @click.command(
@@ -52,7 +51,7 @@ def batches(app: App, pipeline: str | None, limit: int, state: str | None) -> No
     """
     name = app.pipeline(pipeline)
     wanted = BatchState(state) if state else None
-    with transaction(app.settings.mysql, read_only=True) as tx:
+    with app.context.database.transaction(read_only=True) as tx:
         found = list_batches(tx, name, state=wanted, limit=limit)
     if app.out.as_json:
         app.out.document({"pipeline": name, "batches": [batch_shape(batch) for batch in found]})
@@ -98,7 +97,7 @@ def show(app: App, batch_id: int, minutes: int) -> None:
     most to. Of a replay's batch also what was asked for, and how many segments each range replaces;
     of any batch what superseded it.
     """
-    with transaction(app.settings.mysql, isolation="repeatable read", read_only=True) as tx:
+    with app.context.database.transaction(isolation="repeatable read", read_only=True) as tx:
         batch = batch_record(tx, batch_id)
         segments = segments_of(tx, batch_id)
         touched = count_minutes(tx, batch_id)

@@ -46,7 +46,7 @@ def audit(context: click.Context, pipeline: str | None, from_kafka: bool) -> Non
     """
     app = context.ensure_object(App)
     name = app.pipeline(pipeline)
-    verdict = audit_ledger(app.settings, name)
+    verdict = audit_ledger(app.context, name)
     counted = _count_again(app, name) if from_kafka else None
     findings = [*verdict.findings, *(counted.findings if counted else ())]
     if app.out.as_json:
@@ -58,10 +58,10 @@ def audit(context: click.Context, pipeline: str | None, from_kafka: bool) -> Non
 
 def _count_again(app: App, name: str) -> Recount:
     with (
-        shared_session(app.settings.spark, app.out) as spark,
+        shared_session(app) as ctx,
         app.out.progress("counting again", "offsets") as meter,
     ):
-        return recount(app.settings, name, spark, meter.update)
+        return recount(ctx, name, meter.update)
 
 
 def _show(app: App, verdict: Verdict, counted: Recount | None, findings: list[Finding]) -> None:

@@ -50,7 +50,7 @@ def prune(app: App, pipeline: str | None, older_than: timedelta, dry_run: bool) 
     """
     name = app.pipeline(pipeline)
     with app.out.progress("pruning", "partitions") as meter:
-        pruned = prune_ledger(app.settings, name, older_than, meter.update, dry_run=dry_run)
+        pruned = prune_ledger(app.context, name, older_than, meter.update, dry_run=dry_run)
     if app.out.as_json:
         app.out.document(
             {

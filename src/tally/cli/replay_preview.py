@@ -7,7 +7,7 @@ from tally.cli.output import Output
 from tally.cli.values import ABSENT, number, span
 from tally.formatting import plural, time_span
 from tally.model import OffsetRange, TopicPartition
-from tally.pipeline.replay import Preview
+from tally.pipeline.replay_plan import Preview
 from tally.planning.replay import overlap
 
 ROWS_SHOWN: Final = 50

@@ -1,7 +1,9 @@
 """A replay that was written down: counted to its end, with a way back in wherever it stops."""
 
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Final
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
 from tally.cli.app import App
 from tally.cli.failures import error_shape
@@ -14,12 +16,10 @@ from tally.formatting import plural
 from tally.ledger.replacements import Changes, changes_of
 from tally.ledger.replays import ReplayRecord, find_replay
 from tally.model import describe_ranges
-from tally.mysql.transactions import transaction
-from tally.pipeline.minute import Ran, SparkFactory
-from tally.pipeline.replay import Preview, run_replay
-
-if TYPE_CHECKING:  # heavy; only a batch that is read needs it
-    from pyspark.sql import SparkSession
+from tally.pipeline.context import Context, Reader
+from tally.pipeline.replay import run_replay
+from tally.pipeline.replay_plan import Preview
+from tally.pipeline.run import Ran
 
 RANGES_SHOWN: Final = 3
 
@@ -30,7 +30,7 @@ def find(app: App, replay_id: int) -> ReplayRecord:
     Raises:
         UnknownReplayError: The ledger has none of that id.
     """
-    with transaction(app.settings.mysql, read_only=True) as tx:
+    with app.context.database.transaction(read_only=True) as tx:
         return find_replay(tx, replay_id)
 
 
@@ -45,11 +45,11 @@ def count_to_the_end(app: App, replay_id: int, preview: Preview | None = None) -
     done: list[Ran] = []
     try:
         with (
-            shared_session(app.settings.spark, app.out) as spark,
+            shared_session(app) as ctx,
             app.out.progress("counting again", "offsets") as meter,
         ):
-            _count(app, find(app, replay_id), spark, meter, done)
-        with transaction(app.settings.mysql, read_only=True) as tx:
+            _count(app, ctx, find(app, replay_id), meter, done)
+        with app.context.database.transaction(read_only=True) as tx:
             ended, changes = find_replay(tx, replay_id), changes_of(tx, replay_id)
     except BaseException as error:
         app.out.note(
@@ -92,18 +92,17 @@ def document(
     }
 
 
-def _count(
-    app: App, replay: ReplayRecord, spark: SparkFactory, meter: Meter, done: list[Ran]
-) -> None:
+def _count(app: App, ctx: Context, replay: ReplayRecord, meter: Meter, done: list[Ran]) -> None:
     offsets = replay.offsets_committed
 
-    def lend() -> AbstractContextManager["SparkSession"]:
-        session = spark()
-        # Not before: a bar would be in the way of a starting Spark, which writes there, too.
-        meter.update(offsets, max(offsets, replay.offsets))
-        return session
+    @contextmanager
+    def lend() -> Iterator[Reader]:
+        with ctx.open_reader() as reader:
+            # Not before: a bar would be in the way of a starting Spark, which writes there, too.
+            meter.update(offsets, max(offsets, replay.offsets))
+            yield reader
 
-    for ran in run_replay(app.settings, replay.replay_id, lend):
+    for ran in run_replay(dataclasses.replace(ctx, open_reader=lend), replay.replay_id):
         done.append(ran)
         offsets += ran.batch.offsets
         app.out.note(batch_line(ran, replay.committed + len(done), replay.batches))

@@ -25,9 +25,9 @@ from tally.ledger import replays
 from tally.ledger.positions import lock_pipeline
 from tally.ledger.replays import ReplayRecord
 from tally.model import ReplayState
-from tally.mysql.transactions import Transaction, run_transaction, transaction
-from tally.pipeline.minute import whoami
-from tally.pipeline.replay import check_possible, preview_replay, request_replay
+from tally.mysql.transactions import Transaction
+from tally.pipeline.replay import request_replay
+from tally.pipeline.replay_plan import check_possible, preview_replay
 from tally.planning.replay_request import Request
 
 OPEN_REPLAYS_LOOKED_FOR = 100
@@ -127,7 +127,7 @@ def _start(
         if app.out.as_json and not yes:
             raise UsageError("--json asks nobody", next_step="add --yes or --dry-run")
     name = app.pipeline(pipeline)
-    preview = preview_replay(app.settings, name, request)
+    preview = preview_replay(app.context, name, request)
     if not app.out.as_json:
         show_preview(app.out, preview)
         _mention_open(app, name)
@@ -143,7 +143,7 @@ def _start(
         return
     app.confirm(question(preview), yes=yes)
     try:
-        replay_id = request_replay(app.settings, preview, reason=reason).replay_id
+        replay_id = request_replay(app.context, preview, reason=reason).replay_id
     except KeyboardInterrupt:
         app.out.note(f"stopped while it was written down: tally replays {name} shows whether it is")
         raise
@@ -155,7 +155,7 @@ def _start(
 
 def _mention_open(app: App, name: str) -> None:
     """Whoever asks for the same again most often wants what was interrupted."""
-    with transaction(app.settings.mysql, read_only=True) as tx:
+    with app.context.database.transaction(read_only=True) as tx:
         found = replays.list_replays(tx, name, limit=OPEN_REPLAYS_LOOKED_FOR)
     for open_replay in (r for r in found if r.state is ReplayState.OPEN):
         app.out.note(
@@ -193,10 +193,10 @@ def _cancel(app: App, replay_id: int, reason: str | None, *, dry_run: bool) -> N
 
     def decide(tx: Transaction) -> tuple[list[int], ReplayRecord]:
         lock_pipeline(tx, pipeline.name, pipeline.table)
-        given_up = replays.cancel(tx, replay_id, by=whoami(), reason=why)
+        given_up = replays.cancel(tx, replay_id, by=app.context.requester.name, reason=why)
         return given_up, replays.find_replay(tx, replay_id)
 
-    given_up, now = run_transaction(app.settings.mysql, decide, dry_run=dry_run)
+    given_up, now = app.context.database.run(decide, dry_run=dry_run)
     if app.out.as_json:
         app.out.document(document(now, dry_run=dry_run))
         return

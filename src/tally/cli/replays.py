@@ -9,7 +9,6 @@ from tally.cli.shapes import replay_shape
 from tally.cli.values import moment, number
 from tally.ledger import replays as ledger_replays
 from tally.ledger.replays import ReplayRecord
-from tally.mysql.transactions import transaction
 
 
 @click.command(cls=Command, examples=["tally replays", "tally replays error_log --limit 5 --json"])
@@ -24,7 +23,7 @@ def replays(app: App, pipeline: str | None, limit: int) -> None:
     batches that were given up are left out there. An open one waits for tally replay --resume.
     """
     name = app.pipeline(pipeline)
-    with transaction(app.settings.mysql, read_only=True) as tx:
+    with app.context.database.transaction(read_only=True) as tx:
         found = ledger_replays.list_replays(tx, name, limit=limit)
     if app.out.as_json:
         app.out.document({"pipeline": name, "replays": [replay_shape(replay) for replay in found]})

@@ -1,5 +1,6 @@
 """One Spark session for all the batches of a command, started when the first one needs it."""
 
+import dataclasses
 import signal
 import threading
 from collections.abc import Iterator
@@ -15,24 +16,27 @@ from tally.spark.packages import check_packages
 if TYPE_CHECKING:  # heavy; most commands do without
     from pyspark.sql import SparkSession
 
+    from tally.cli.app import App
     from tally.cli.output import Output
-    from tally.pipeline.minute import SparkFactory
+    from tally.pipeline.context import Context
 
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 
 @contextmanager
-def shared_session(settings: SparkSettings, out: "Output") -> Iterator["SparkFactory"]:
-    """A factory that hands out the same session each time; it is stopped at the end.
+def shared_session(app: "App") -> Iterator["Context"]:
+    """A context whose readers share one Spark session; it is stopped at the end.
 
     Raises:
         PackageMissingError: Spark is not installed; nothing has been claimed yet.
     """
-    check_packages(settings)
+    from tally.app.context import spark_reader  # noqa: PLC0415 - see above
+
+    check_packages(app.settings.spark)
     with ExitStack() as cleanup:
-        session = _Session(settings, out, cleanup)
-        yield session.lend
+        session = _Session(app, cleanup)
+        yield dataclasses.replace(app.context, open_reader=spark_reader(app.settings, session.lend))
 
 
 def quiet(settings: SparkSettings, options: str) -> SparkSettings:
@@ -50,22 +54,21 @@ def quiet(settings: SparkSettings, options: str) -> SparkSettings:
 
 
 class _Session:
-    def __init__(self, settings: SparkSettings, out: "Output", cleanup: ExitStack) -> None:
-        self._settings, self._out, self._cleanup = settings, out, cleanup
+    def __init__(self, app: "App", cleanup: ExitStack) -> None:
+        self._app, self._cleanup = app, cleanup
 
     def lend(self) -> AbstractContextManager["SparkSession"]:
         return nullcontext(self._opened)
 
     @cached_property
     def _opened(self) -> "SparkSession":
-        from tally.spark.session import session_options, spark_session  # noqa: PLC0415 - see above
+        from tally.spark.session import session_options  # noqa: PLC0415 - see above
 
-        options = session_options(self._settings).get(JAVA_OPTIONS, "")
-        self._out.note(f"starting Spark on {self._settings.master}")
-        with _interrupts_wait(self._out):
-            return self._cleanup.enter_context(
-                spark_session(quiet(self._settings, options), "tally")
-            )
+        settings, out = self._app.settings.spark, self._app.out
+        options = session_options(settings).get(JAVA_OPTIONS, "")
+        out.note(f"starting Spark on {settings.master}")
+        with _interrupts_wait(out):
+            return self._cleanup.enter_context(self._app.open_spark(quiet(settings, options)))
 
 
 @contextmanager

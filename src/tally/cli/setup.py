@@ -25,7 +25,7 @@ def migrate(app: App, dry_run: bool) -> None:
     tables of the configured pipelines. Can be run at any time, by several at once, and again
     after it was interrupted.
     """
-    done = missing(app.settings) if dry_run else apply_migrations(app.settings)
+    done = (missing if dry_run else apply_migrations)(app.context.database, app.settings)
     for name in done:
         app.out.line(f"{'would apply' if dry_run else 'applied'} {name}")
     if not done:

@@ -13,8 +13,8 @@ from tally.ledger.reading import BatchRecord, LetterRecord, SegmentRecord
 from tally.ledger.replacements import Changes
 from tally.ledger.replays import ReplayRecord
 from tally.model import Batch, OffsetRange, SegmentTotals
-from tally.pipeline.minute import Ran
-from tally.pipeline.replay import Preview
+from tally.pipeline.replay_plan import Preview
+from tally.pipeline.run import Ran
 from tally.planning.blocks import Block
 
 Shape = dict[str, Any]

@@ -13,12 +13,11 @@ from tally.cli.values import moment, number
 from tally.config.settings import Pipeline
 from tally.errors import KafkaUnavailableError, TallyError
 from tally.formatting import plural
-from tally.kafka.client import Kafka
 from tally.ledger import batches as ledger_batches
 from tally.ledger.positions import known_topics
 from tally.ledger.reading import BatchRecord, batch_record, last_committed
 from tally.model import KafkaSnapshot, KnownTopic
-from tally.mysql.transactions import Transaction, transaction
+from tally.mysql.transactions import Transaction
 from tally.planning.blocks import Block
 
 
@@ -47,7 +46,7 @@ def status(app: App, pipeline: str | None) -> None:
     side is shown all the same, with exit code 3.
     """
     settings = app.settings.pipeline(app.pipeline(pipeline))
-    with transaction(app.settings.mysql, isolation="repeatable read", read_only=True) as tx:
+    with app.context.database.transaction(isolation="repeatable read", read_only=True) as tx:
         ledger = _read_ledger(tx, settings.name)
     kafka, trouble = _ask_kafka(app, settings)
     standings, blocks = stand(settings, ledger.known, kafka)
@@ -70,10 +69,10 @@ def _read_ledger(tx: Transaction, pipeline: str) -> _Ledger:
 
 def _ask_kafka(app: App, pipeline: Pipeline) -> tuple[KafkaSnapshot | None, TallyError | None]:
     try:
-        kafka = Kafka(app.settings.kafka)
-        return kafka.snapshot(pipeline.topics, read_committed=pipeline.reads_committed), None
+        said = app.context.kafka.snapshot(pipeline.topics, read_committed=pipeline.reads_committed)
     except KafkaUnavailableError as error:
         return None, error
+    return said, None
 
 
 def _show_status(

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from tally import clock
 from tally.deliveries.takeover import take_over
 from tally.errors import DataLossError, FencedError
 from tally.ledger.batches import abandoned_error, find_batch, settle_replay
@@ -247,7 +246,7 @@ def _mark_live(tx: Transaction, batch: Batch, result: Result) -> None:
         "update batch set state = 'committed', committed_at = %s, committed_version = %s,"
         " format_fingerprint = %s where batch_id = %s and attempt = %s and state = 'planned'",
         (
-            clock.utc_now(),
+            tx.now(),
             result.version,
             result.format_fingerprint,
             batch.batch_id,

@@ -1,14 +1,10 @@
-"""The one module that imports confluent_kafka: what Kafka holds, and the mirrored offsets.
+"""What Kafka holds, and the mirrored offsets: the only place that opens a Kafka client."""
 
-Nothing here reads records; Spark does (:mod:`tally.spark.counting`).
-"""
-
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any, TypeVar
 
 from confluent_kafka import (
@@ -16,8 +12,6 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
-    Message,
-    Producer,
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as KafkaTopicPartition
@@ -26,38 +20,21 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from tally.config.settings import KafkaSettings
 from tally.errors import AccessDeniedError, KafkaUnavailableError, TallyError, TopicIdError
-from tally.model import KafkaSnapshot, PartitionSnapshot, TopicPartition, TopicSnapshot
+from tally.kafka.errors import (
+    LeaderMovingError,
+    TopicExistsError,
+    UnknownTopicError,
+    translate,
+    unavailable,
+)
+from tally.kafka.options import SILENT, client_options
+from tally.model import KafkaSnapshot, PartitionSnapshot, TopicPartition, TopicRights, TopicSnapshot
 
 T = TypeVar("T")
 
-_DENIED = frozenset(
-    {
-        KafkaError._AUTHENTICATION,  # noqa: SLF001 - librdkafka's own spelling of its local errors
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-    }
-)
-
-_LEADER_MOVING = frozenset(
-    {
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-    }
-)
 
 # How a broker without topic ids answers: the id of sixteen zero bytes.
 NO_TOPIC_ID = frozenset({"AAAAAAAAAAAAAAAAAAAAAA", "None", ""})
-
-# librdkafka would write to stderr by itself; what it has to say reaches the caller as an error.
-_SILENT = logging.getLogger("tally.kafka.client")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
 
 LEADER_PAUSE_S = 0.2
 
@@ -65,14 +42,8 @@ LEADER_PAUSE_S = 0.2
 GRACE_S = 1.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TopicRights:
-    """What these credentials may do with a topic, and how Kafka keeps it."""
-
-    readable: bool
-    """Whether its records may be read."""
-    compacted: bool | None
-    """Whether old records of a key are removed; None when its settings may not be read."""
+def _open_client(options: dict[str, Any]) -> AdminClient:
+    return AdminClient(options, logger=SILENT)
 
 
 class Kafka:
@@ -81,19 +52,33 @@ class Kafka:
     Every call answers or raises within ``kafka.request_timeout_s`` seconds, and a little, however
     many requests it takes.
 
+    The connection is opened with the first question.
+
     Args:
         settings: How to reach the cluster.
+        open_client: Makes the client, from librdkafka's configuration.
+        grace_s: Seconds for which a client that does not keep its own timeout is waited for.
+        leader_pause_s: Seconds between two questions while a partition has no leader.
     """
 
-    def __init__(self, settings: KafkaSettings) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        *,
+        open_client: Callable[[dict[str, Any]], AdminClient] = _open_client,
+        grace_s: float = GRACE_S,
+        leader_pause_s: float = LEADER_PAUSE_S,
+    ) -> None:
         self._settings = settings
         self._timeout_s = settings.request_timeout_s
-        # librdkafka prints connection failures to stderr by itself; here they become errors.
-        self._client = AdminClient(
-            {**client_options(settings), "error_cb": self._remember},  # type: ignore[dict-item]
-            logger=_SILENT,
-        )
+        self._open_client = open_client
+        self._grace_s, self._leader_pause_s = grace_s, leader_pause_s
         self._last_error: KafkaError | None = None
+
+    @cached_property
+    def _client(self) -> AdminClient:
+        # librdkafka prints connection failures to stderr by itself; here they become errors.
+        return self._open_client({**client_options(self._settings), "error_cb": self._remember})
 
     def snapshot(self, topics: Iterable[str], *, read_committed: bool = True) -> KafkaSnapshot:
         """Ids, earliest and end offsets of the topics, as of now.
@@ -112,11 +97,11 @@ class Kafka:
         while True:
             try:
                 return self._snapshot(names, deadline, read_committed=read_committed)
-            except _LeaderMovingError:
+            except LeaderMovingError:
                 # A new topic or a broker that leaves: the leaders settle within moments.
-                if time.monotonic() + LEADER_PAUSE_S >= deadline:
+                if time.monotonic() + self._leader_pause_s >= deadline:
                     raise
-                time.sleep(LEADER_PAUSE_S)
+                time.sleep(self._leader_pause_s)
 
     def _snapshot(
         self, topics: list[str], deadline: float, *, read_committed: bool
@@ -189,7 +174,7 @@ class Kafka:
                 self._deadline(),
                 lambda left_s: self._client.create_topics([new], request_timeout=left_s).values(),
             )
-        except _TopicExistsError:
+        except TopicExistsError:
             return False
         return True
 
@@ -255,7 +240,7 @@ class Kafka:
         for name, future in futures.items():
             try:
                 described[name] = self._result(f"describe the topic {name}", deadline, future)
-            except _UnknownTopicError:
+            except UnknownTopicError:
                 continue
         return described
 
@@ -306,7 +291,7 @@ class Kafka:
             raise self._translate(operation, error.args[0]) from error
 
     def _result(self, operation: str, deadline: float, future: "Future[T]") -> T:
-        done, _ = wait([future], timeout=max(0.0, deadline - time.monotonic()) + GRACE_S)
+        done, _ = wait([future], timeout=max(0.0, deadline - time.monotonic()) + self._grace_s)
         if not done:
             raise self._unavailable(operation, "no answer")
         try:
@@ -315,117 +300,12 @@ class Kafka:
             raise self._translate(operation, error.args[0]) from error
 
     def _translate(self, operation: str, error: KafkaError) -> TallyError:
-        if error.code() in {
-            KafkaError.UNKNOWN_TOPIC_OR_PART,
-            KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
-            KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
-        }:
-            return _UnknownTopicError(f"Kafka could not {operation}: {error.str()}")
-        if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-            return _TopicExistsError(f"Kafka could not {operation}: {error.str()}")
-        if error.code() in _LEADER_MOVING:
-            return _LeaderMovingError(
-                f"Kafka ({self._settings.bootstrap_servers}) could not {operation}: {error.str()}",
-                next_step="run it again once the partition has a leader",
-            )
-        if error.code() in _DENIED or (self._last_error and self._last_error.code() in _DENIED):
-            words = (self._last_error or error).str()
-            return AccessDeniedError(
-                f"Kafka ({self._settings.bootstrap_servers}) could not {operation}: {words}",
-                next_step="check kafka.sasl_username, its password and its ACLs",
-            )
-        return self._unavailable(operation, error.str())
+        servers = self._settings.bootstrap_servers
+        return translate(servers, operation, error, self._last_error, self._timeout_s)
 
-    def _unavailable(self, operation: str, words: str) -> KafkaUnavailableError:
-        cause = f"; last: {self._last_error.str()}" if self._last_error else ""
-        return KafkaUnavailableError(
-            f"Kafka ({self._settings.bootstrap_servers}) could not {operation} within "
-            f"{self._timeout_s:g} s: {words}{cause}",
-            next_step="tally doctor",
-        )
+    def _unavailable(self, operation: str, cause: str) -> KafkaUnavailableError:
+        servers = self._settings.bootstrap_servers
+        return unavailable(servers, operation, cause, self._last_error, self._timeout_s)
 
     def _remember(self, error: KafkaError) -> None:
         self._last_error = error
-
-
-class LineWriter:
-    """Writes records and tells what became of each; for the demonstration and the benchmarks.
-
-    Args:
-        settings: How to reach the cluster.
-    """
-
-    def __init__(self, settings: KafkaSettings) -> None:
-        options = {**client_options(settings), "enable.idempotence": True, "linger.ms": 20}
-        self._producer = Producer(options, logger=_SILENT)
-
-    def write(
-        self,
-        partition: TopicPartition,
-        value: bytes | None,
-        delivered: Callable[[int], None],
-        failed: Callable[[str], None],
-    ) -> None:
-        """Hand a record over; waits while the client's buffer is full.
-
-        Args:
-            partition: Where to.
-            value: The record's value.
-            delivered: Told the record's offset once the broker has it.
-            failed: Told why, when the broker does not take it.
-        """
-
-        def answered(error: KafkaError | None, message: Message) -> None:
-            if error is None:
-                delivered(int(message.offset() or 0))
-            else:
-                failed(error.str())
-
-        while True:
-            try:
-                self._producer.produce(
-                    partition.topic,
-                    value=value,
-                    partition=partition.partition,
-                    on_delivery=answered,
-                )
-            except BufferError:  # the broker is slower than we are
-                self._producer.poll(LEADER_PAUSE_S)
-                continue
-            self._producer.poll(0)
-            return
-
-    def flush(self) -> None:
-        """Return when the broker has answered for every record, or given up on it."""
-        self._producer.flush()
-
-
-class _LeaderMovingError(KafkaUnavailableError):
-    """A partition has no leader at this moment, or another one than was thought."""
-
-
-class _TopicExistsError(KafkaUnavailableError):
-    """There is a topic of that name."""
-
-
-class _UnknownTopicError(KafkaUnavailableError):
-    """Kafka does not know the topic or the partition, or not at this moment."""
-
-
-def client_options(settings: KafkaSettings) -> dict[str, Any]:
-    """The settings as librdkafka's configuration, secrets included."""
-    options: dict[str, Any] = {
-        "bootstrap.servers": settings.bootstrap_servers,
-        "security.protocol": settings.security_protocol.lower(),
-        "socket.timeout.ms": int(settings.request_timeout_s * 1000),
-        "allow.auto.create.topics": False,
-    }
-    if settings.sasl_mechanism is not None and settings.sasl_password is not None:
-        options |= {
-            "sasl.mechanism": settings.sasl_mechanism,
-            "sasl.username": settings.sasl_username,
-            "sasl.password": settings.sasl_password.get_secret_value(),
-        }
-    if settings.ssl_ca_location is not None:
-        options["ssl.ca.location"] = str(settings.ssl_ca_location)
-    return options

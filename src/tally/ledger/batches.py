@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import Final
 
-from tally import clock
 from tally.errors import FencedError, UnknownBatchError
 from tally.ledger.rows import range_of
 from tally.model import (
@@ -113,7 +112,7 @@ def insert_batch(
             pipeline,
             kind,
             replay_id,
-            clock.utc_now(),
+            tx.now(),
             requester.version,
             requester.name,
             requester.run_id,
@@ -149,7 +148,7 @@ def claim(tx: Transaction, batch_id: int, claimed_by: str) -> Batch:
     tx.execute(
         "update batch set attempt = attempt + 1, claimed_at = %s, claimed_by = %s"
         " where batch_id = %s",
-        (clock.utc_now(), claimed_by, batch_id),
+        (tx.now(), claimed_by, batch_id),
     )
     return find_batch(tx, batch_id)
 
@@ -184,7 +183,7 @@ def abandon(tx: Transaction, batch_id: int, *, by: str, reason: str) -> Batch:
     tx.execute(
         "update batch set state = 'abandoned', abandoned_at = %s, abandoned_by = %s, reason = %s"
         " where batch_id = %s",
-        (clock.utc_now(), by, reason, batch_id),
+        (tx.now(), by, reason, batch_id),
     )
     tx.execute("update segment set state = 'abandoned' where batch_id = %s", (batch_id,))
     if batch.replay_id is not None:
@@ -219,7 +218,7 @@ def settle_replay(tx: Transaction, replay_id: int) -> None:
         "   'cancelled', 'done')"
         " where replay_id = %s and state = 'open'"
         " and not exists (select 1 from batch where replay_id = %s and state = 'planned')",
-        (clock.utc_now(), *(replay_id,) * 5),
+        (tx.now(), *(replay_id,) * 5),
     )
 
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from tally import clock
 from tally.errors import UsageError
 from tally.ledger.positions import insert_incarnation, known_topics
 from tally.ledger.rows import range_of
@@ -90,7 +89,7 @@ def accept_losses(
             " where l.lost_range_id = %s and l.state = 'open' and l.cause = %s"
             " and l.from_offset = %s and l.until_offset = %s and o.next_offset = %s",
             (
-                clock.utc_now(),
+                tx.now(),
                 by,
                 reason,
                 loss.lost_range_id,
@@ -130,7 +129,7 @@ def keep_blocked(
             " where lost_range_id = %s and state = 'open' and cause = %s"
             " and from_offset = %s and until_offset = %s",
             (
-                clock.utc_now(),
+                tx.now(),
                 by,
                 reason,
                 loss.lost_range_id,
@@ -218,7 +217,7 @@ def adopt_topic(
     _accept_what_was_planned(tx, known.incarnation_id, by=by, reason=reason)
     tx.execute(
         "update topic_incarnation set state = 'retired', retired_at = %s where incarnation_id = %s",
-        (clock.utc_now(), known.incarnation_id),
+        (tx.now(), known.incarnation_id),
     )
     if (stands := earlier_life(tx, pipeline, adoption)) is not None:
         _take_up_again(tx, pipeline, adoption, by=by, reason=reason)
@@ -273,7 +272,7 @@ def _accept_what_was_planned(tx: Transaction, incarnation_id: int, *, by: str, r
         " having planned_until > o.next_offset for update",  # a commit under way moves it still
         (incarnation_id,),
     )
-    now = clock.utc_now()
+    now = tx.now()
     for row in rows:
         tx.execute(
             "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset,"

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tally import clock
 from tally.ledger.batches import Requester
 from tally.ledger.rows import partition_of
 from tally.model import TopicPartition
@@ -150,7 +149,7 @@ def _runs(tx: Transaction, key: tuple[int, int], chosen: Sequence[Row]) -> list[
 
 def _insert_fold(tx: Transaction, pipeline: str, requester: Requester) -> int:
     """A batch for one folded segment; it is committed with the transaction."""
-    now = clock.utc_now()
+    now = tx.now()
     return tx.insert(
         "insert into batch (pipeline, kind, state, attempt, planned_at, planned_version,"
         " requested_by, run_id, committed_at, committed_version)"
@@ -249,7 +248,7 @@ def _note_at_replays(tx: Transaction, counted: Sequence[int]) -> None:
     if found:
         tx.execute(
             "update replay set pruned_at = %s where replay_id in %s and pruned_at is null",
-            (clock.utc_now(), found),
+            (tx.now(), found),
         )
 
 

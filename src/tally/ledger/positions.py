@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from tally import clock
 from tally.errors import ConfigError
 from tally.ledger.batches import Requester, insert_batch
 from tally.ledger.rows import partition_of, range_of
@@ -47,7 +46,7 @@ def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
         # both hold one wait for each other.
         tx.execute(
             "insert ignore into pipeline (pipeline, result_table, created_at) values (%s, %s, %s)",
-            (pipeline, result_table, clock.utc_now()),
+            (pipeline, result_table, tx.now()),
         )
         row = tx.row(select, (pipeline,))
     if row is None:
@@ -180,7 +179,7 @@ def insert_incarnation(
             topic,
             topic_id,
             cluster_id,
-            clock.utc_now(),
+            tx.now(),
             adopted_by,
             reason,
         ),
@@ -207,7 +206,7 @@ def record_loss(tx: Transaction, incarnation_id: int, loss: Loss) -> None:
         (
             incarnation_id,
             loss.range.partition.partition,
-            clock.utc_now(),
+            tx.now(),
             *found,
             *found,
         ),
@@ -226,5 +225,5 @@ def _close_restored(tx: Transaction, incarnation_id: int, partition: int) -> Non
         "update lost_range set state = 'restored', decided_at = %s,"
         " reason = if(cause = 'missing', 'offsets = \"sparse\"', 'Kafka holds the records again')"
         " where incarnation_id = %s and partition_id = %s and state = 'open'",
-        (clock.utc_now(), incarnation_id, partition),
+        (tx.now(), incarnation_id, partition),
     )

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from tally import clock
 from tally.errors import FencedError, UnknownReplayError
 from tally.ledger.batches import Requester, abandon, insert_batch
 from tally.model import BatchKind, OffsetRange, ReplayState
@@ -90,7 +89,7 @@ def insert_replay(
         (
             pipeline,
             request[:1000],
-            clock.utc_now(),
+            tx.now(),
             requester.name,
             requester.version,
             requester.run_id,

@@ -18,7 +18,8 @@ from yoyo.migrations import MigrationList
 
 from tally.config.settings import MySQLSettings, Settings
 from tally.errors import MySQLUnavailableError, SchemaError, StatementError
-from tally.mysql.transactions import connect_raw, transaction
+from tally.mysql.connection import connect
+from tally.mysql.transactions import Database
 
 LOCK_NAME: Final = "tally_migrate"
 LOCK_PATIENCE_S: Final = 300
@@ -37,10 +38,10 @@ class _Backend(MySQLBackend):  # type: ignore[misc]  # yoyo has no type hints
 
     def connect(self, dburi: Any) -> Any:  # noqa: ARG002 - yoyo's signature
         """A connection with plain cursors, as yoyo expects."""
-        return connect_raw(self.settings, cursorclass=self.driver.cursors.Cursor)
+        return connect(self.settings, cursorclass=self.driver.cursors.Cursor)
 
 
-def migrate(settings: Settings) -> list[str]:
+def migrate(database: Database, settings: Settings) -> list[str]:
     """Bring the ledger up to this version and create the pipelines' result tables.
 
     Safe to run by several at once: the others wait, then find nothing to do.
@@ -52,15 +53,15 @@ def migrate(settings: Settings) -> list[str]:
         StatementError: A statement was refused; correct the cause and migrate again.
         MySQLUnavailableError: The server did not answer, or another migrator did not end in time.
     """
-    with _one_at_a_time(settings.mysql):
-        applied = _apply(settings.mysql)
-        return applied + _create_result_tables(settings)
+    with _one_at_a_time(database):
+        applied = _apply(database)
+        return applied + _create_result_tables(database, settings)
 
 
-def pending(settings: MySQLSettings) -> list[str]:
+def pending(database: Database) -> list[str]:
     """Names of the migrations that the database does not have yet, in order."""
     try:
-        with transaction(settings, read_only=True) as tx:
+        with database.transaction(read_only=True) as tx:
             rows = tx.rows(f"select migration_id from {MIGRATIONS_TABLE}")
     except SchemaError:
         rows = []
@@ -68,24 +69,24 @@ def pending(settings: MySQLSettings) -> list[str]:
     return [migration.id for migration in _migrations() if migration.id not in applied]
 
 
-def check_migrated(settings: Settings) -> None:
+def check_migrated(database: Database, settings: Settings) -> None:
     """Raise unless the ledger and the result tables are all there.
 
     Raises:
         SchemaError: With what is missing.
     """
-    if lacking := missing(settings):
+    if lacking := missing(database, settings):
         raise SchemaError(
-            f"database {settings.mysql.database} lacks {', '.join(lacking)}",
+            f"database {database.settings.database} lacks {', '.join(lacking)}",
             next_step="tally migrate",
         )
 
 
-def missing(settings: Settings) -> list[str]:
+def missing(database: Database, settings: Settings) -> list[str]:
     """What :func:`migrate` would apply or create, in order; empty when all is there."""
-    lacking = pending(settings.mysql)
+    lacking = pending(database)
     # While the ledger is not there, neither is the table that the others are made like.
-    there = _tables(settings.mysql) if not lacking else {FIRST_TABLE}
+    there = _tables(database) if not lacking else {FIRST_TABLE}
     tables = {settings.pipeline(name).table for name in settings.pipelines}
     return lacking + [f"table {table}" for table in sorted(tables - there)]
 
@@ -101,13 +102,14 @@ def _migrations() -> MigrationList:
 
 
 @contextmanager
-def _one_at_a_time(settings: MySQLSettings) -> Iterator[None]:
+def _one_at_a_time(database: Database) -> Iterator[None]:
     # The socket must wait longer than the server does, or the server's answer never arrives.
-    patient = settings.model_copy(update={"statement_timeout_s": LOCK_PATIENCE_S + 60})
-    with transaction(patient) as tx:
+    patient = database.adjusted(statement_timeout_s=LOCK_PATIENCE_S + 60)
+    with patient.transaction() as tx:
         # The lock's connection is silent while the migrations run on another.
         tx.execute("set session wait_timeout = 86400")
-        row = tx.row("select get_lock(%s, %s) as held", (_lock_name(settings), LOCK_PATIENCE_S))
+        lock = (_lock_name(database.settings), LOCK_PATIENCE_S)
+        row = tx.row("select get_lock(%s, %s) as held", lock)
         if not row or row["held"] != 1:
             raise MySQLUnavailableError(
                 f"another tally migrate has held the lock for {LOCK_PATIENCE_S} s",
@@ -120,8 +122,9 @@ def _lock_name(settings: MySQLSettings) -> str:
     return f"{LOCK_NAME}.{settings.database}"[:64]
 
 
-def _apply(settings: MySQLSettings) -> list[str]:
-    _forget_interrupted_start(settings)
+def _apply(database: Database) -> list[str]:
+    settings = database.settings
+    _forget_interrupted_start(database)
     # yoyo copies a backend by its class and its URI alone, so the settings go with the class.
     kind = type("_BackendOfSettings", (_Backend,), {"settings": settings})
     backend = kind(parse_uri(f"mysql:///{settings.database}"), MIGRATIONS_TABLE)
@@ -142,13 +145,13 @@ def _apply(settings: MySQLSettings) -> list[str]:
     return names
 
 
-def _forget_interrupted_start(settings: MySQLSettings) -> None:
+def _forget_interrupted_start(database: Database) -> None:
     """Drop yoyo's own tables when it was killed while it made them; it cannot go on from there.
 
     It writes its version last, so without one nothing is recorded in the others.
     """
-    tables = _tables(settings)
-    with transaction(settings) as tx:
+    tables = _tables(database)
+    with database.transaction() as tx:
         for table in sorted(name for name in tables if name.startswith(YOYO_PROBE)):
             tx.execute(f"drop table `{table}`")
         if not (half := tables & YOYO_TABLES):
@@ -158,22 +161,22 @@ def _forget_interrupted_start(settings: MySQLSettings) -> None:
         tx.execute(f"drop table {', '.join(sorted(half))}")
 
 
-def _create_result_tables(settings: Settings) -> list[str]:
+def _create_result_tables(database: Database, settings: Settings) -> list[str]:
     tables = {settings.pipeline(name).table for name in settings.pipelines}
-    missing = sorted(tables - _tables(settings.mysql))
+    missing = sorted(tables - _tables(database))
     for table in missing:
-        with transaction(settings.mysql) as tx:
+        with database.transaction() as tx:
             # LIKE keeps one definition; the name was validated with the configuration.
             tx.execute(f"create table if not exists `{table}` like {FIRST_TABLE}")
     return [f"table {table}" for table in missing]
 
 
-def _tables(settings: MySQLSettings) -> set[str]:
-    with transaction(settings, read_only=True) as tx:
+def _tables(database: Database) -> set[str]:
+    with database.transaction(read_only=True) as tx:
         return {
             row["name"]
             for row in tx.rows(
                 "select table_name as name from information_schema.tables where table_schema = %s",
-                (settings.database,),
+                (database.settings.database,),
             )
         }

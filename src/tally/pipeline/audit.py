@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
-from tally.config.settings import Pipeline, Settings
+from tally.config.settings import Pipeline
 from tally.ledger.contradictions import lives_told_twice, wrong_states
 from tally.ledger.positions import owned_table
-from tally.mysql.transactions import Row, Transaction, transaction
+from tally.mysql.transactions import Row, Transaction
+from tally.pipeline.context import Context
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,15 +55,15 @@ class Verdict:
         return not self.findings
 
 
-def audit_ledger(settings: Settings, name: str) -> Verdict:
+def audit_ledger(ctx: Context, name: str) -> Verdict:
     """Check invariants 1, 2 and 5, and the states, on one consistent snapshot of the ledger.
 
     Raises:
         SchemaError: The ledger is not migrated.
         MySQLUnavailableError: The server did not answer.
     """
-    pipeline = settings.pipeline(name)
-    with transaction(settings.mysql, isolation="repeatable read", read_only=True) as tx:
+    pipeline = ctx.settings.pipeline(name)
+    with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         owned = owned_table(tx, name)
         findings = list(_check_table(pipeline, owned))
         if owned is not None:

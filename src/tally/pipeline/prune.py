@@ -10,10 +10,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from tally import __version__, clock
-from tally.config.settings import Settings
-from tally.kafka.client import Kafka
-from tally.ledger.batches import Requester
 from tally.ledger.folding import (
     Foldable,
     Folded,
@@ -22,8 +18,8 @@ from tally.ledger.folding import (
     forget_history,
 )
 from tally.model import KafkaSnapshot
-from tally.mysql.transactions import Transaction, run_transaction, transaction
-from tally.pipeline.minute import whoami
+from tally.mysql.transactions import Transaction
+from tally.pipeline.context import Context
 
 Progress = Callable[[int, int], None]
 
@@ -41,13 +37,7 @@ class Pruned:
 
 
 def prune(
-    settings: Settings,
-    name: str,
-    older_than: timedelta,
-    progress: Progress,
-    *,
-    requester: Requester | None = None,
-    dry_run: bool = False,
+    ctx: Context, name: str, older_than: timedelta, progress: Progress, *, dry_run: bool = False
 ) -> Pruned:
     """Fold what was committed so long ago and Kafka can no longer serve; forget older history.
 
@@ -56,23 +46,21 @@ def prune(
     thousand segments of each partition.
 
     Args:
-        settings: The configuration.
+        ctx: What is needed from outside.
         name: The pipeline.
         older_than: Age of a commit from which on it is not kept apart.
         progress: Told how many partitions of how many are done.
-        requester: Who asks.
         dry_run: Whether nothing is changed.
 
     Raises:
         RetryableError: Kafka or MySQL did not answer; call it again.
     """
-    pipeline = settings.pipeline(name)
-    requester = requester or Requester(name=whoami(), version=__version__)
-    cutoff = clock.utc_now() - older_than
-    with transaction(settings.mysql, read_only=True) as tx:
+    pipeline = ctx.settings.pipeline(name)
+    cutoff = ctx.clock.now().replace(tzinfo=None) - older_than
+    with ctx.database.transaction(read_only=True) as tx:
         partitions = foldable_partitions(tx, name)
     topics = sorted({where.partition.topic for where in partitions if where.is_current})
-    snapshot = Kafka(settings.kafka).snapshot(topics, read_committed=pipeline.reads_committed)
+    snapshot = ctx.kafka.snapshot(topics, read_committed=pipeline.reads_committed)
     folded, touched = Folded(), 0
     for number, where in enumerate(partitions):
         progress(number, len(partitions))
@@ -83,24 +71,22 @@ def prune(
             fold_partition,
             pipeline=name,
             where=where,
-            requester=requester,
+            requester=ctx.requester,
             before=before,
             cutoff=cutoff,
         )
-        of_partition = _until_done(settings, work, dry_run=dry_run)
+        of_partition = _until_done(ctx, work, dry_run=dry_run)
         touched += int(of_partition.segments > 0)
         folded += of_partition
     progress(len(partitions), len(partitions))
-    folded += _until_done(settings, lambda tx: forget_history(tx, name, cutoff), dry_run=dry_run)
+    folded += _until_done(ctx, lambda tx: forget_history(tx, name, cutoff), dry_run=dry_run)
     return Pruned(partitions=touched, segments=folded.segments, rows=folded.rows)
 
 
-def _until_done(
-    settings: Settings, work: Callable[[Transaction], Folded], *, dry_run: bool
-) -> Folded:
+def _until_done(ctx: Context, work: Callable[[Transaction], Folded], *, dry_run: bool) -> Folded:
     total = Folded()
     while True:
-        done = run_transaction(settings.mysql, work, dry_run=dry_run)
+        done = ctx.database.run(work, dry_run=dry_run)
         total += done
         if dry_run or done == Folded():
             return total

@@ -7,11 +7,11 @@ longer holds cannot be checked, and is reported as such, never as right.
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from tally.config.settings import Pipeline, Settings
+from tally.aggregates.counts import CountRequest
+from tally.aggregates.rules import fingerprint
+from tally.config.settings import Pipeline
 from tally.errors import DataLossError
-from tally.kafka.client import Kafka
 from tally.ledger.reading import (
     SegmentRecord,
     counts_of_segments,
@@ -20,13 +20,9 @@ from tally.ledger.reading import (
     still_live,
 )
 from tally.model import KafkaSnapshot, OffsetRange, SegmentTotals, TopicPartition
-from tally.mysql.transactions import transaction
 from tally.pipeline.audit import Finding
 from tally.pipeline.chunks import Chunk, join_segments, rounds, why_not_held
-from tally.pipeline.minute import SparkFactory, fingerprint
-
-if TYPE_CHECKING:  # Spark is heavy and comparing does not need it
-    from pyspark.sql import SparkSession
+from tally.pipeline.context import Context, KafkaPort, Reader
 
 Progress = Callable[[int, int], None]
 
@@ -66,34 +62,32 @@ class _Tally:
     unchecked: list[Unchecked] = field(default_factory=list)
 
 
-def recount(settings: Settings, name: str, spark: SparkFactory, progress: Progress) -> Recount:
+def recount(ctx: Context, name: str, progress: Progress) -> Recount:
     """Count every live segment again that Kafka still holds, and compare.
 
     Replays and the minute batches may run meanwhile: what they replace is not compared.
 
     Args:
-        settings: The configuration.
+        ctx: What is needed from outside; a reader is opened only when there is something to read.
         name: The pipeline.
-        spark: Opens a Spark session; called only when there is something to read.
         progress: Told how many offsets of how many are done.
 
     Raises:
         RetryableError: Kafka, MySQL or Spark did not answer.
         DataLossError: Spark could not read what Kafka says it holds.
     """
-    pipeline = settings.pipeline(name)
-    with transaction(settings.mysql, read_only=True) as tx:
+    pipeline = ctx.settings.pipeline(name)
+    with ctx.database.transaction(read_only=True) as tx:
         segments = live_segments(tx, name)
         folded = folded_ranges(tx, name)
-    kafka = Kafka(settings.kafka)
     tally = _Tally(unchecked=[Unchecked(range=r, cause="pruned") for r in folded])
-    held = _keep_held(segments, _snapshot(kafka, pipeline, segments), tally)
+    held = _keep_held(segments, _snapshot(ctx.kafka, pipeline, segments), tally)
     total = sum(segment.range.offsets for segment in held)
     if held:
         done = 0
-        with spark() as session:
+        with ctx.open_reader() as ranges:
             progress(done, total)
-            reader = _Reader(settings, pipeline, kafka, session)
+            reader = _Reader(ctx, pipeline, ranges)
             for chunks in rounds(join_segments(held)):
                 _count_round(reader, chunks, tally)
                 done += sum(chunk.range.offsets for chunk in chunks)
@@ -136,28 +130,19 @@ def compare(
 class _Reader:
     """Reads chunks again, and asks Kafka and the ledger what has moved meanwhile."""
 
-    def __init__(
-        self, settings: Settings, pipeline: Pipeline, kafka: Kafka, session: "SparkSession"
-    ) -> None:
-        self.settings = settings
+    def __init__(self, ctx: Context, pipeline: Pipeline, reader: Reader) -> None:
         self.pipeline = pipeline
-        self._kafka = kafka
-        self._session = session
+        self._ctx = ctx
+        self._reader = reader
 
     def count(
         self, chunks: Sequence[Chunk]
     ) -> tuple[dict[TopicPartition, SegmentTotals], dict[TopicPartition, dict[str, int]]]:
         """Totals and lines per minute of each chunk's partition."""
-        from tally.spark.counting import count_ranges  # noqa: PLC0415 - Spark is heavy
-
         minutes: dict[TopicPartition, dict[str, int]] = {c.range.partition: {} for c in chunks}
-        with count_ranges(
-            self._session,
-            self.settings.kafka,
-            self.pipeline,
-            [chunk.range for chunk in chunks],
-            only_count=True,
-        ) as counts:
+        ranges = [chunk.range for chunk in chunks]
+        request = CountRequest(pipeline=self.pipeline, ranges=ranges, check=False)
+        with self._reader.count(request) as counts:
             for contribution in counts.contributions:
                 minutes[contribution.partition][contribution.log_time] = contribution.log_count
             return counts.totals, minutes
@@ -165,11 +150,11 @@ class _Reader:
     def snapshot(self, chunks: Sequence[Chunk]) -> KafkaSnapshot:
         """What Kafka says of the chunks' topics now."""
         segments = [segment for chunk in chunks for segment in chunk.segments]
-        return _snapshot(self._kafka, self.pipeline, segments)
+        return _snapshot(self._ctx.kafka, self.pipeline, segments)
 
     def contributed(self, chunk: Chunk) -> dict[str, int] | None:
         """Lines per minute in the ledger; None when one of the segments was replaced meanwhile."""
-        with transaction(self.settings.mysql, isolation="repeatable read", read_only=True) as tx:
+        with self._ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
             if len(still_live(tx, chunk.segment_ids)) < len(chunk.segments):
                 return None
             return counts_of_segments(tx, chunk.segment_ids)
@@ -248,7 +233,9 @@ def _keep_held(
     return held
 
 
-def _snapshot(kafka: Kafka, pipeline: Pipeline, segments: Sequence[SegmentRecord]) -> KafkaSnapshot:
+def _snapshot(
+    kafka: KafkaPort, pipeline: Pipeline, segments: Sequence[SegmentRecord]
+) -> KafkaSnapshot:
     topics = {segment.range.partition.topic for segment in segments} or set(pipeline.topics)
     return kafka.snapshot(sorted(topics), read_committed=pipeline.reads_committed)
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from tally.config.settings import Pipeline
 from tally.errors import ReplayRefusedError
-from tally.kafka.client import Kafka
 from tally.ledger import tiles
 from tally.ledger.batches import find_batch
 from tally.model import KafkaSnapshot, KnownTopic, OffsetRange, TopicPartition
 from tally.mysql.transactions import Transaction
+from tally.pipeline.context import KafkaPort
 from tally.planning.replay_request import (
     BatchAsked,
     BoundsAsked,
@@ -60,7 +60,7 @@ class Facts:
 Resolved = tuple[list[OffsetRange], list[str]]
 
 
-def resolve(tx: Transaction, kafka: Kafka, facts: Facts, request: Request) -> Resolved:
+def resolve(tx: Transaction, kafka: KafkaPort, facts: Facts, request: Request) -> Resolved:
     """The ranges that a request means, and what the person should know about them.
 
     Raises:
@@ -125,7 +125,7 @@ def _first_whole(tx: Transaction, facts: Facts, partition: TopicPartition) -> in
     return tiles.first_whole(tx, incarnation_id, partition, held.earliest)
 
 
-def _within_times(kafka: Kafka, facts: Facts, request: TimesAsked) -> Resolved:
+def _within_times(kafka: KafkaPort, facts: Facts, request: TimesAsked) -> Resolved:
     partitions = facts.partitions(request.topic, request.partitions)
     starts = kafka.offsets_at(partitions, request.since)
     ends = kafka.offsets_at(partitions, request.before)

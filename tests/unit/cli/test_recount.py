@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tally.aggregates.rules import fingerprint
 from tally.config.settings import Pipeline, load_settings
 from tally.ledger.reading import SegmentRecord
 from tally.model import (
@@ -18,7 +19,6 @@ from tally.model import (
     TopicSnapshot,
 )
 from tally.pipeline.chunks import SEGMENTS_PER_RANGE, Chunk, join_segments, rounds, why_not_held
-from tally.pipeline.minute import fingerprint
 from tally.pipeline.recount import Unchecked, compare, explain, summarize
 
 

@@ -27,8 +27,8 @@ from tally.model import (
     SegmentTotals,
     TopicPartition,
 )
-from tally.pipeline.minute import Ran
 from tally.pipeline.replay import Preview
+from tally.pipeline.run import Ran
 from tally.planning.replay import Piece, Refusal, ReplayPlan
 
 Captured = pytest.CaptureFixture[str]

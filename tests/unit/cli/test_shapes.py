@@ -27,7 +27,7 @@ from tally.model import (
     TopicPartition,
 )
 from tally.pipeline.audit import Finding, Verdict
-from tally.pipeline.minute import Planned
+from tally.pipeline.plan import Planned
 from tally.pipeline.recount import Recount, Unchecked
 from tally.planning.blocks import Block, BlockReason
 

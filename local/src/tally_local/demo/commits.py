@@ -5,7 +5,7 @@ from typing import Final
 from tally.config.settings import Settings
 from tally.ledger.reading import BatchRecord, batch_record, list_batches
 from tally.model import BatchState
-from tally.mysql.transactions import transaction
+from tally.mysql.transactions import Database
 
 _ALL: Final = 1_000_000
 
@@ -24,7 +24,7 @@ class Commits:
     def __init__(self, settings: Settings, pipeline: str) -> None:
         self._settings = settings
         self._pipeline = pipeline
-        with transaction(settings.mysql, read_only=True) as tx:
+        with Database(settings=settings.mysql).transaction(read_only=True) as tx:
             newest = list_batches(tx, pipeline, limit=1)
             planned = list_batches(tx, pipeline, state=BatchState.PLANNED, limit=_ALL)
         self._last = newest[0].batch_id if newest else 0

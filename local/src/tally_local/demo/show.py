@@ -15,7 +15,7 @@ from tally.ledger import positions, reading, results
 from tally.ledger.reading import BatchRecord, SegmentRecord
 from tally.model import describe_ranges
 from tally.mysql.migrations import migrate
-from tally.mysql.transactions import transaction
+from tally.mysql.transactions import Database
 from tally.pipeline.audit import Verdict, audit_ledger
 from tally_local.demo.airflow_api import AirflowApi
 from tally_local.demo.commits import Commits
@@ -64,7 +64,7 @@ def run(project: Path, *, once: bool) -> int:
     with alone, stack.foreground() as parts:
         settings = load_settings(project / "tally.toml")
         pipeline = settings.pipeline(PIPELINE)
-        migrate(settings)
+        migrate(Database(settings=settings.mysql), settings)
         Kafka(settings.kafka).create_topic(pipeline.topics[0], PARTITIONS)
         address = next(str(status.address) for status in parts if status.part is Part.AIRFLOW)
         password = stack.credentials().airflow_admin
@@ -146,7 +146,9 @@ def _compare(
 
     Minutes that were in the table before are left out: another run wrote into them, too.
     """
-    with transaction(settings.mysql, isolation="repeatable read", read_only=True) as tx:
+    with Database(settings=settings.mysql).transaction(
+        isolation="repeatable read", read_only=True
+    ) as tx:
         offsets = positions.current_offsets(tx, pipeline.name)
         counted = results.minutes(tx, pipeline.table)
     sent = traffic.lines_before({p.partition: offset for p, offset in offsets.items()})
@@ -164,12 +166,12 @@ def _compare(
 
 
 def _counted(settings: Settings, pipeline: Pipeline, *, last: int | None = None) -> dict[str, int]:
-    with transaction(settings.mysql, read_only=True) as tx:
+    with Database(settings=settings.mysql).transaction(read_only=True) as tx:
         return results.minutes(tx, pipeline.table, last=last)
 
 
 def _segments(settings: Settings, batch: BatchRecord) -> list[SegmentRecord]:
-    with transaction(settings.mysql, read_only=True) as tx:
+    with Database(settings=settings.mysql).transaction(read_only=True) as tx:
         return reading.segments_of(tx, batch.batch_id)
 
 

@@ -15,7 +15,7 @@ from typing import Self
 from tally import clock
 from tally.config.settings import KafkaSettings
 from tally.errors import KafkaUnavailableError, StackError
-from tally.kafka.client import LineWriter
+from tally.kafka.writer import LineWriter
 from tally.model import TopicPartition
 from tally_local.demo.lines import Line, LineMaker
 

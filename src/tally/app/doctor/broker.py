@@ -3,24 +3,23 @@
 from collections.abc import Iterator, Mapping
 
 from tally.app.doctor.diagnosis import Diagnosis, fail, ok, skip
-from tally.config.settings import Pipeline, Settings
+from tally.config.settings import Pipeline
 from tally.errors import TallyError
-from tally.kafka.client import Kafka, TopicRights
 from tally.ledger.positions import known_topics
-from tally.model import KafkaSnapshot, KnownTopic
-from tally.mysql.transactions import transaction
+from tally.model import KafkaSnapshot, KnownTopic, TopicRights
+from tally.pipeline.context import Context
 from tally.planning.blocks import identity_block
 
 
-def check_broker(settings: Settings) -> Iterator[Diagnosis]:
+def check_broker(ctx: Context) -> Iterator[Diagnosis]:
     """Everything about Kafka."""
+    settings = ctx.settings
     topics = sorted(
         {topic for pipeline in settings.pipelines.values() for topic in pipeline.topics}
     )
     try:
-        kafka = Kafka(settings.kafka)
-        snapshot = kafka.snapshot(topics)
-        rights = kafka.rights(snapshot.topics)
+        snapshot = ctx.kafka.snapshot(topics)
+        rights = ctx.kafka.rights(snapshot.topics)
     except TallyError as error:
         yield fail(
             "kafka.reachable",
@@ -37,7 +36,7 @@ def check_broker(settings: Settings) -> Iterator[Diagnosis]:
         pipeline = settings.pipeline(name)
         for topic in pipeline.topics:
             yield check_topic(pipeline, topic, snapshot, rights)
-        yield _check_identity(settings, pipeline, snapshot)
+        yield _check_identity(ctx, pipeline, snapshot)
 
 
 def check_topic(
@@ -65,10 +64,10 @@ def check_topic(
     return ok(check, f"{len(snapshot.topics[topic].partitions)} partitions, may be read")
 
 
-def _check_identity(settings: Settings, pipeline: Pipeline, snapshot: KafkaSnapshot) -> Diagnosis:
+def _check_identity(ctx: Context, pipeline: Pipeline, snapshot: KafkaSnapshot) -> Diagnosis:
     check = f"kafka.ledger.{pipeline.name}"
     try:
-        with transaction(settings.mysql, read_only=True) as tx:
+        with ctx.database.transaction(read_only=True) as tx:
             known = known_topics(tx, pipeline.name)
     except TallyError:
         return skip(check, "the ledger could not be asked")

@@ -10,7 +10,8 @@ from tally.deliveries.transactional import DEAD_LETTER_BYTES_PER_INSERT
 from tally.errors import AccessDeniedError, TallyError
 from tally.ledger.reading import writable_columns
 from tally.mysql.migrations import missing
-from tally.mysql.transactions import Row, Transaction, run_transaction, server_facts
+from tally.mysql.transactions import Row, Transaction, server_facts
+from tally.pipeline.context import Context
 
 # `on duplicate key update` from a derived table is MySQL 8.0.20.
 OLDEST_MYSQL: Final = (8, 0, 20)
@@ -23,10 +24,11 @@ _WORDS: Final = 65_536
 _OFF: Final = frozenset({"OFF", "0", "NO"})
 
 
-def check_database(settings: Settings) -> Iterator[Diagnosis]:
+def check_database(ctx: Context) -> Iterator[Diagnosis]:
     """Everything about the server, its settings, the tables and the rights."""
+    settings = ctx.settings
     try:
-        facts = server_facts(settings.mysql)
+        facts = server_facts(ctx.database)
     except TallyError as error:
         yield fail("mysql.reachable", error.what, _not_doctor(error.next_step))
         return
@@ -41,7 +43,7 @@ def check_database(settings: Settings) -> Iterator[Diagnosis]:
         int(facts["session"]["max_allowed_packet"]),
         max(pipeline.dead_letter_max_bytes for pipeline in settings.pipelines.values()),
     )
-    yield from _check_tables(settings)
+    yield from _check_tables(ctx)
 
 
 def check_version(version: str) -> Diagnosis:
@@ -134,15 +136,14 @@ def check_packet(allowed: int, dead_letter_max_bytes: int) -> Diagnosis:
     return ok("mysql.packet", f"max_allowed_packet = {allowed:,}, {needed:,} are needed at most")
 
 
-def _check_tables(settings: Settings) -> Iterator[Diagnosis]:
+def _check_tables(ctx: Context) -> Iterator[Diagnosis]:
+    settings = ctx.settings
     try:
-        if lacking := missing(settings):
+        if lacking := missing(ctx.database, settings):
             yield fail("mysql.tables", f"missing: {', '.join(lacking)}", "tally migrate")
             return
         yield ok("mysql.tables", "all there")
-        denied = run_transaction(
-            settings.mysql, lambda tx: _denied_rights(tx, settings), dry_run=True
-        )
+        denied = ctx.database.run(lambda tx: _denied_rights(tx, settings), dry_run=True)
     except TallyError as error:
         yield fail("mysql.grants", error.what, _not_doctor(error.next_step))
         return

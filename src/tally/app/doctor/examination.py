@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from tally.app.context import open_context
 from tally.app.doctor.broker import check_broker
 from tally.app.doctor.database import check_database
 from tally.app.doctor.diagnosis import Diagnosis, fail, ok, skip
@@ -29,7 +30,8 @@ def examine(config: Path) -> Iterator[Diagnosis]:
         yield skip("mysql, kafka, spark", "the configuration does not say where they are")
         return
     yield ok(CONFIG, f"{config}, pipelines {', '.join(sorted(settings.pipelines))}")
-    yield from check_database(settings)
-    yield from check_broker(settings)
+    ctx = open_context(settings)
+    yield from check_database(ctx)
+    yield from check_broker(ctx)
     yield from check_engine(settings)
     yield from check_airflow()

@@ -1,0 +1,67 @@
+"""The context of a command or a task: Kafka, MySQL and Spark as the configuration names them."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+from tally.config.settings import Settings
+from tally.kafka.client import Kafka
+from tally.ledger.batches import Requester
+from tally.mysql.transactions import Database
+from tally.pipeline.context import Context, OpenReader, Reader
+
+if TYPE_CHECKING:  # Spark is heavy; most commands do without
+    from pyspark.sql import SparkSession
+
+OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
+"""Opens a Spark session with the Kafka connector, and stops it."""
+
+
+def open_context(
+    settings: Settings,
+    *,
+    requester: Requester | None = None,
+    open_session: OpenSession | None = None,
+) -> Context:
+    """The context that a configuration names; nothing is connected before it is needed.
+
+    Args:
+        settings: The configuration.
+        requester: Who asks; this process when None.
+        open_session: Where Spark comes from; a session of its own, as configured, when None.
+    """
+    context = Context(
+        settings=settings,
+        database=Database(settings=settings.mysql),
+        kafka=Kafka(settings.kafka),
+        open_reader=spark_reader(settings, open_session or _own_session(settings)),
+    )
+    return context if requester is None else dataclasses.replace(context, requester=requester)
+
+
+def spark_reader(settings: Settings, open_session: OpenSession) -> OpenReader:
+    """What opens a reader; Spark is imported and started when the first one is opened.
+
+    Args:
+        settings: How Kafka is reached.
+        open_session: Where Spark comes from.
+    """
+
+    @contextmanager
+    def opened() -> Iterator[Reader]:
+        from tally.spark.counting import SparkReader  # noqa: PLC0415 - see above
+
+        with open_session() as session:
+            yield SparkReader(session=session, kafka=settings.kafka)
+
+    return opened
+
+
+def _own_session(settings: Settings) -> OpenSession:
+    def opened() -> AbstractContextManager["SparkSession"]:
+        from tally.spark.session import spark_session  # noqa: PLC0415 - see above
+
+        return spark_session(settings.spark, "tally")
+
+    return opened

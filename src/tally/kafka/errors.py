@@ -1,0 +1,82 @@
+"""Kafka's errors as Tally's, in one place; the driver's own text is kept."""
+
+from confluent_kafka import KafkaError
+
+from tally.errors import AccessDeniedError, KafkaUnavailableError, TallyError
+
+_DENIED = frozenset(
+    {
+        KafkaError._AUTHENTICATION,  # noqa: SLF001 - librdkafka's own spelling of its local errors
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+    }
+)
+
+_LEADER_MOVING = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+
+
+class LeaderMovingError(KafkaUnavailableError):
+    """A partition has no leader at this moment, or another one than was thought."""
+
+
+class TopicExistsError(KafkaUnavailableError):
+    """There is a topic of that name."""
+
+
+class UnknownTopicError(KafkaUnavailableError):
+    """Kafka does not know the topic or the partition, or not at this moment."""
+
+
+def translate(
+    servers: str, operation: str, error: KafkaError, last: KafkaError | None, timeout_s: float
+) -> TallyError:
+    """Kafka's error as one of Tally's.
+
+    Args:
+        servers: Who was asked.
+        operation: What for.
+        error: What came back.
+        last: What the client said last of its connections; None when it said nothing.
+        timeout_s: How long an answer was waited for.
+    """
+    if error.code() in {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+    }:
+        return UnknownTopicError(f"Kafka could not {operation}: {error.str()}")
+    if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+        return TopicExistsError(f"Kafka could not {operation}: {error.str()}")
+    if error.code() in _LEADER_MOVING:
+        return LeaderMovingError(
+            f"Kafka ({servers}) could not {operation}: {error.str()}",
+            next_step="run it again once the partition has a leader",
+        )
+    if error.code() in _DENIED or (last and last.code() in _DENIED):
+        return AccessDeniedError(
+            f"Kafka ({servers}) could not {operation}: {(last or error).str()}",
+            next_step="check kafka.sasl_username, its password and its ACLs",
+        )
+    return unavailable(servers, operation, error.str(), last, timeout_s)
+
+
+def unavailable(
+    servers: str, operation: str, cause: str, last: KafkaError | None, timeout_s: float
+) -> KafkaUnavailableError:
+    """The error of a question that had no answer; arguments as for :func:`translate`."""
+    before = f"; last: {last.str()}" if last else ""
+    return KafkaUnavailableError(
+        f"Kafka ({servers}) could not {operation} within {timeout_s:g} s: {cause}{before}",
+        next_step="tally doctor",
+    )

@@ -1,0 +1,64 @@
+"""Writing records to Kafka, for the demonstration and the benchmarks; Tally writes none."""
+
+from collections.abc import Callable
+from typing import Final
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from tally.config.settings import KafkaSettings
+from tally.kafka.options import SILENT, client_options
+from tally.model import TopicPartition
+
+_FULL_BUFFER_PAUSE_S: Final = 0.2
+
+
+class LineWriter:
+    """Writes records and tells what became of each; for the demonstration and the benchmarks.
+
+    Args:
+        settings: How to reach the cluster.
+    """
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        options = {**client_options(settings), "enable.idempotence": True, "linger.ms": 20}
+        self._producer = Producer(options, logger=SILENT)
+
+    def write(
+        self,
+        partition: TopicPartition,
+        value: bytes | None,
+        delivered: Callable[[int], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        """Hand a record over; waits while the client's buffer is full.
+
+        Args:
+            partition: Where to.
+            value: The record's value.
+            delivered: Told the record's offset once the broker has it.
+            failed: Told why, when the broker does not take it.
+        """
+
+        def answered(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                delivered(int(message.offset() or 0))
+            else:
+                failed(error.str())
+
+        while True:
+            try:
+                self._producer.produce(
+                    partition.topic,
+                    value=value,
+                    partition=partition.partition,
+                    on_delivery=answered,
+                )
+            except BufferError:  # the broker is slower than we are
+                self._producer.poll(_FULL_BUFFER_PAUSE_S)
+                continue
+            self._producer.poll(0)
+            return
+
+    def flush(self) -> None:
+        """Return when the broker has answered for every record, or given up on it."""
+        self._producer.flush()

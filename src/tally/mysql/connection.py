@@ -1,0 +1,66 @@
+"""Opening a connection to MySQL: the only place that does.
+
+A connection belongs to one transaction at a time and never reconnects by itself: PyMySQL only does
+so when ``ping`` is asked for it, and nothing here asks. A transaction that has lost its connection
+is therefore gone as a whole.
+"""
+
+import ssl
+from typing import Any, Final
+
+import pymysql
+from pymysql.cursors import DictCursor
+
+from tally.config.settings import MySQLSettings
+from tally.mysql.errors import our_errors
+
+# Silence that the server allows inside a transaction, in lock wait time-outs: a process that was
+# stopped in the middle of its commit must not keep its locks for MySQL's default of eight hours.
+_SILENCE_IN_LOCK_WAITS: Final = 3
+
+# What MySQL takes for "all rows". Its word ``default`` is the server's own limit, which may hide
+# rows from the audit.
+_ALL_ROWS: Final = 2**64 - 1
+
+
+def connect(settings: MySQLSettings, **options: Any) -> "pymysql.Connection[Any]":
+    """A connection with Tally's session settings.
+
+    Args:
+        settings: Where the database is.
+        options: PyMySQL's arguments that are to differ.
+    """
+    silence_s = settings.lock_wait_timeout_s * _SILENCE_IN_LOCK_WAITS
+    arguments: dict[str, Any] = {
+        "host": settings.host,
+        "port": settings.port,
+        "user": settings.user,
+        "password": settings.password.get_secret_value(),
+        "database": settings.database,
+        "charset": "utf8mb4",
+        "connect_timeout": settings.connect_timeout_s,
+        "read_timeout": settings.statement_timeout_s,
+        "write_timeout": settings.statement_timeout_s,
+        "autocommit": False,
+        "cursorclass": DictCursor,
+        **_tls_options(settings),
+        "sql_mode": "TRADITIONAL",
+        "init_command": (
+            "set session time_zone = '+00:00',"
+            f" innodb_lock_wait_timeout = {settings.lock_wait_timeout_s},"
+            f" lock_wait_timeout = {settings.lock_wait_timeout_s},"  # of metadata: a year otherwise
+            f" sql_select_limit = {_ALL_ROWS},"
+            f" wait_timeout = {silence_s}"
+        ),
+        **options,
+    }
+    with our_errors(where=f"{settings.user}@{settings.host}:{settings.port}"):
+        return pymysql.connect(**arguments)
+
+
+def _tls_options(settings: MySQLSettings) -> dict[str, Any]:
+    if settings.tls == "verified":
+        # A context of our own: PyMySQL's checks no host name when it is given no authority.
+        return {"ssl": ssl.create_default_context(cafile=settings.ssl_ca)}
+    # Without any option PyMySQL encrypts when the server offers it.
+    return {"ssl_disabled": True} if settings.tls == "disabled" else {}

@@ -1,0 +1,156 @@
+"""MySQL's errors as Tally's, in one place; the driver's own text is kept."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import pymysql
+from pymysql.constants import CR, ER
+
+from tally.errors import (
+    AccessDeniedError,
+    CountOverflowError,
+    MySQLUnavailableError,
+    OutcomeUnknownError,
+    SchemaError,
+    StatementError,
+    TallyError,
+    TransactionRetryError,
+)
+
+# MySQL's error numbers that PyMySQL has no name for.
+_ACCESS_DENIED_NO_PASSWORD: Final = 1698
+_READ_ONLY_TRANSACTION: Final = 1792
+_ROLLED_BACK_BY_GROUP: Final = 3101
+_READ_ONLY_MODE: Final = 1836
+_CONNECTION_KILLED: Final = 1927  # MariaDB
+_CLIENT_TIMED_OUT: Final = 4031
+
+# Which of our errors each of MySQL's is, and what to do next; all others are StatementErrors.
+_TRANSLATIONS: Final[Sequence[tuple[frozenset[int], type[TallyError], str]]] = (
+    (
+        frozenset(
+            {
+                ER.ACCESS_DENIED_ERROR,
+                ER.DBACCESS_DENIED_ERROR,
+                ER.TABLEACCESS_DENIED_ERROR,
+                ER.COLUMNACCESS_DENIED_ERROR,
+                ER.SPECIFIC_ACCESS_DENIED_ERROR,
+                _ACCESS_DENIED_NO_PASSWORD,
+            }
+        ),
+        AccessDeniedError,
+        "check mysql.user, its password and its grants",
+    ),
+    (
+        frozenset({ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR}),
+        SchemaError,
+        "tally migrate",
+    ),
+    (
+        frozenset({ER.BAD_DB_ERROR}),
+        SchemaError,
+        "create the database that mysql.database names, then: tally migrate",
+    ),
+    (
+        frozenset(
+            {
+                ER.LOCK_DEADLOCK,
+                ER.LOCK_WAIT_TIMEOUT,
+                ER.TABLE_DEF_CHANGED,  # a table that was rebuilt after the snapshot was taken
+                _ROLLED_BACK_BY_GROUP,
+            }
+        ),
+        TransactionRetryError,
+        "run it again",
+    ),
+    (
+        frozenset({ER.OPTION_PREVENTS_STATEMENT, _READ_ONLY_TRANSACTION, _READ_ONLY_MODE}),
+        MySQLUnavailableError,
+        "wait for the fail-over to end, or point mysql.host at the writable server",
+    ),
+    (
+        frozenset({ER.DISK_FULL, ER.RECORD_FILE_FULL, ER.ERROR_ON_WRITE}),
+        StatementError,
+        "free disk space on the MySQL server, then run it again",
+    ),
+    (
+        # What else has a column of numbers is kept in range by the configuration.
+        frozenset({ER.WARN_DATA_OUT_OF_RANGE}),
+        CountOverflowError,
+        "give the result table a wider column: docs/runbook.md, count-overflow",
+    ),
+    (
+        frozenset({ER.NET_PACKET_TOO_LARGE}),
+        StatementError,
+        "raise max_allowed_packet on the MySQL server, or lower dead_letter_max_bytes",
+    ),
+    (
+        frozenset(
+            {
+                CR.CR_CONNECTION_ERROR,
+                CR.CR_CONN_HOST_ERROR,
+                CR.CR_UNKNOWN_HOST,
+                CR.CR_SERVER_GONE_ERROR,
+                CR.CR_SERVER_LOST,
+                CR.CR_SERVER_LOST_EXTENDED,
+                ER.CON_COUNT_ERROR,
+                ER.HOST_IS_BLOCKED,
+                ER.SERVER_SHUTDOWN,
+                ER.TOO_MANY_USER_CONNECTIONS,
+                ER.ABORTING_CONNECTION,
+                ER.NET_READ_ERROR,
+                ER.NET_READ_INTERRUPTED,
+                ER.NET_ERROR_ON_WRITE,
+                ER.NET_WRITE_INTERRUPTED,
+                ER.QUERY_INTERRUPTED,
+                ER.ERROR_DURING_COMMIT,
+                _CONNECTION_KILLED,
+                _CLIENT_TIMED_OUT,
+            }
+        ),
+        MySQLUnavailableError,
+        "tally doctor",
+    ),
+)
+
+
+class CommitUnansweredError(MySQLUnavailableError):
+    """The connection broke at COMMIT: whether it was applied is not known from here.
+
+    Who commits a batch asks the ledger; what only a person decides, that person looks up.
+    """
+
+    code = OutcomeUnknownError.code
+
+
+@contextmanager
+def our_errors(where: str = "") -> Iterator[None]:
+    """Raise MySQL's errors as Tally's.
+
+    Args:
+        where: Who was asked, for the text; empty when that is known.
+    """
+    try:
+        yield
+    except (pymysql.err.Error, OSError) as error:
+        raise translate(error, where) from error
+
+
+def translate(error: Exception, where: str = "") -> TallyError:
+    """MySQL's error as one of Tally's, with the driver's own text."""
+    number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    text = f"MySQL{f' ({where})' if where else ''}: {_words(error)}"
+    for numbers, ours, next_step in _TRANSLATIONS:
+        if number in numbers:
+            return ours(text, next_step=next_step)
+    # Without a number the driver has lost track of the conversation; so has whoever asks it.
+    if not number or isinstance(error, OSError | pymysql.err.InterfaceError):
+        return MySQLUnavailableError(text, next_step="tally doctor")
+    return StatementError(text, next_step="see docs/runbook.md, mysql-refused")
+
+
+def _words(error: Exception) -> str:
+    if len(error.args) > 1:
+        return f"{error.args[1]} ({error.args[0]})"
+    return str(error) or type(error).__name__

@@ -1,0 +1,74 @@
+"""Committing a batch once, also when the answer to COMMIT is lost."""
+
+from tally.config.settings import Pipeline
+from tally.deliveries.transactional import Result, commit_batch
+from tally.errors import (
+    FencedError,
+    MySQLUnavailableError,
+    OutcomeUnknownError,
+    TransactionRetryError,
+)
+from tally.ledger import batches
+from tally.model import Batch, BatchState
+from tally.mysql.errors import CommitUnansweredError
+from tally.mysql.transactions import TRANSACTION_TRIES, Transaction
+from tally.pipeline.context import Context
+
+
+def commit_once(ctx: Context, batch: Batch, pipeline: Pipeline, result: Result) -> bool:
+    """Commit the batch, and find out what happened when the answer to COMMIT is lost.
+
+    Returns:
+        Whether this call committed it; False when it was committed before.
+
+    Raises:
+        FencedError: A newer attempt owns the batch, or it was abandoned.
+        OutcomeUnknownError: The ledger could not be asked in time.
+    """
+
+    def work(tx: Transaction) -> bool:
+        return commit_batch(tx, batch, pipeline.table, result)
+
+    for _ in range(TRANSACTION_TRIES):
+        try:
+            return ctx.database.run(work)
+        except CommitUnansweredError as error:
+            unanswered = error
+            if (committed := _ask_outcome(ctx, batch)) is not None:
+                return committed
+    raise unanswered
+
+
+def _ask_outcome(ctx: Context, batch: Batch) -> bool | None:
+    """What became of our COMMIT: True when it was applied, None when it was rolled back.
+
+    False when it was rolled back and another attempt has committed the batch since.
+
+    The batch's row is locked to ask: a server that still works on the COMMIT holds that lock, so
+    the answer is final.
+    """
+    deadline = ctx.clock.monotonic() + ctx.patience.outcome_s
+    while True:
+        try:
+            with ctx.database.transaction(keep=False) as tx:
+                now = batches.find_batch(tx, batch.batch_id, lock=True)
+                if now.state is BatchState.ABANDONED:
+                    raise batches.abandoned_error(tx, batch.batch_id)
+        except (MySQLUnavailableError, TransactionRetryError) as error:
+            if ctx.clock.monotonic() > deadline:
+                raise OutcomeUnknownError(
+                    f"batch {batch.batch_id}: the answer to COMMIT was lost and the ledger does "
+                    f"not say what became of it: {error.what}",
+                    next_step=f"tally run {batch.batch_id} once MySQL answers; it is safe",
+                ) from error
+            ctx.clock.sleep(ctx.patience.doubt_pause_s)
+            continue
+        if now.state is BatchState.COMMITTED:
+            return now.attempt == batch.attempt
+        if now.attempt == batch.attempt:
+            return None
+        raise FencedError(
+            f"batch {batch.batch_id}: attempt {now.attempt} has taken it over from attempt "
+            f"{batch.attempt}",
+            next_step=f"tally show {batch.batch_id}",
+        )

@@ -1,0 +1,97 @@
+"""What the steps of a pipeline need from outside, handed in as one value.
+
+Made once at the edge (command line, Airflow, Spark's driver) by :mod:`tally.app.context`. A test
+makes one of its own, with a fake of :mod:`tally.testing` where it needs one.
+"""
+
+import getpass
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from tally import __version__
+from tally.aggregates.counts import CountRequest, Counts
+from tally.clock import Clock, SystemClock
+from tally.config.settings import Settings
+from tally.ledger.batches import Requester
+from tally.model import KafkaSnapshot, TopicPartition, TopicRights
+from tally.mysql.transactions import Database
+
+
+class KafkaPort(Protocol):
+    """What the steps ask of Kafka; :class:`tally.kafka.client.Kafka` answers."""
+
+    def snapshot(self, topics: Iterable[str], *, read_committed: bool = True) -> KafkaSnapshot:
+        """Ids, earliest and end offsets of the topics, as of now."""
+
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], moment: datetime
+    ) -> Mapping[TopicPartition, int | None]:
+        """The offset of each partition's first record at or after a moment."""
+
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Mirror offsets into a consumer group."""
+
+    def rights(self, topics: Iterable[str]) -> Mapping[str, TopicRights]:
+        """What these credentials may do with the topics; unknown topics are left out."""
+
+
+class Reader(Protocol):
+    """Reads planned ranges and counts what they hold; :class:`tally.spark.reader.SparkReader`."""
+
+    def count(self, request: CountRequest) -> AbstractContextManager[Counts]:
+        """The counts of the ranges; they are given back at the end of the ``with`` block."""
+
+
+OpenReader = Callable[[], AbstractContextManager[Reader]]
+"""Opens a reader; called only when there is something to read."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Patience:
+    """How long a step doubts, and waits, before it gives up."""
+
+    doubt_tries: int = 3
+    """How often Kafka is asked before an answer that would block is believed."""
+    doubt_pause_s: float = 1.0
+    """Seconds between two of these questions; Kafka may answer from stale metadata."""
+    outcome_s: float = 120.0
+    """Seconds for which the ledger is asked what became of a COMMIT whose answer was lost."""
+
+
+def whoami() -> str:
+    """``user@host:pid``, for the ledger."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a passwd entry
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}:{os.getpid()}"
+
+
+def this_process() -> Requester:
+    """The requester when nobody else is named: this process, with the version that is installed."""
+    return Requester(name=whoami(), version=__version__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Context:
+    """See the module."""
+
+    settings: Settings
+    """The configuration."""
+    database: Database
+    """Where the ledger and the results are."""
+    kafka: KafkaPort
+    """The cluster."""
+    open_reader: OpenReader
+    """How records are read."""
+    clock: Clock = field(default_factory=SystemClock)
+    """The time; the database's own must be the same."""
+    requester: Requester = field(default_factory=this_process)
+    """Who asks, and with which version of the code."""
+    patience: Patience = field(default_factory=Patience)
+    """How long to wait."""

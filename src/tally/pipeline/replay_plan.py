@@ -1,0 +1,159 @@
+"""What a replay would do: its plan against the ledger and Kafka, and the preview of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tally.config.settings import Pipeline
+from tally.errors import ReplayRefusedError
+from tally.ledger import positions, replays, tiles
+from tally.model import KafkaSnapshot, KnownTopic, OffsetRange, TopicPartition
+from tally.mysql.transactions import Transaction
+from tally.pipeline.context import Context, KafkaPort
+from tally.pipeline.replay_ranges import Facts, resolve
+from tally.planning.replay import ReplayPlan, Tile, plan_replay
+from tally.planning.replay_request import Request
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preview:
+    """What a replay would do, as a person is shown it."""
+
+    pipeline: str
+    """The pipeline."""
+    request: str
+    """What was asked for, in words."""
+    plan: ReplayPlan
+    """Ranges asked and widened, batches, what is replaced, what is refused."""
+    rules: str
+    """What lines are counted by, in words: the levels and the line format of now."""
+    minutes: int
+    """Minutes that the replaced segments have counted lines for."""
+    first_minute: str | None
+    """The first of them, ``YYYY-MM-DD HH:MM``."""
+    last_minute: str | None
+    """The last of them."""
+    held: Mapping[TopicPartition, tuple[int, int]]
+    """First and end offset in Kafka of each partition asked for."""
+    seconds: float | None
+    """How long it will take, by the pace of earlier batches; None before the first one."""
+    notes: tuple[str, ...]
+    """What else the person should know."""
+
+    @property
+    def offsets(self) -> int:
+        """Offsets to read."""
+        return sum(r.offsets for r in self.plan.widened)
+
+    @property
+    def uncounted(self) -> int:
+        """Offsets among them that were never counted."""
+        return sum(piece.uncounted for piece in self.plan.pieces)
+
+
+def preview_replay(ctx: Context, name: str, request: Request) -> Preview:
+    """What a replay would do; nothing is written.
+
+    Raises:
+        UnknownPipelineError: No such pipeline is configured.
+        ReplayRefusedError: The request names nothing that the ledger knows.
+        RetryableError: Kafka or MySQL did not answer.
+    """
+    pipeline = ctx.settings.pipeline(name)
+    with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
+        known = positions.known_topics(tx, name)
+        snapshot = snapshot_of(ctx.kafka, pipeline, known)
+        asked, notes = resolve(tx, ctx.kafka, Facts(pipeline, known, snapshot), request)
+        plan = plan_against(tx, pipeline, known, snapshot, asked)
+        minutes, first, last = tiles.minutes_of(tx, plan.replaces)
+        offsets = sum(r.offsets for r in plan.widened)
+        seconds = replays.seconds_for(tx, name, len(plan.batches), offsets)
+    partitions = sorted({r.partition for r in asked})
+    return Preview(
+        pipeline=name,
+        request=str(request),
+        plan=plan,
+        rules=pipeline.rules,
+        minutes=minutes,
+        first_minute=first,
+        last_minute=last,
+        held={
+            p: (held.earliest, held.end)
+            for p in partitions
+            if (held := snapshot.partition(p)) is not None
+        },
+        seconds=seconds,
+        notes=tuple(notes),
+    )
+
+
+def check_possible(preview: Preview) -> None:
+    """Raise unless all that was asked for can be counted again.
+
+    Raises:
+        ReplayRefusedError: With every range that cannot, and why.
+    """
+    if preview.plan.refusals:
+        raise ReplayRefusedError(
+            f"pipeline {preview.pipeline}: cannot be counted again: "
+            + "; ".join(str(refusal) for refusal in preview.plan.refusals),
+            next_step="ask for less; without a from and an until everything is taken that can be",
+        )
+    if not preview.plan.batches:
+        raise ReplayRefusedError(
+            f"pipeline {preview.pipeline}: {preview.request}: there is nothing to count again"
+            + "".join(f"; {note}" for note in preview.notes),
+            next_step=f"tally status {preview.pipeline}",
+        )
+
+
+def plan_against(
+    tx: Transaction,
+    pipeline: Pipeline,
+    known: Mapping[str, KnownTopic],
+    snapshot: KafkaSnapshot,
+    asked: Sequence[OffsetRange],
+) -> ReplayPlan:
+    """The plan of a replay against what the ledger says now.
+
+    Args:
+        tx: An open transaction; to write the plan down it must hold the pipeline's lock.
+        pipeline: How many offsets a range may have, and whether some may be missing.
+        known: The ledger's current topics.
+        snapshot: What Kafka says of them.
+        asked: The ranges asked for.
+    """
+    known_tiles: dict[TopicPartition, list[Tile]] = {}
+    for r in asked:
+        if r.partition.topic in known:
+            of_partition = known_tiles.setdefault(r.partition, [])
+            found = tiles.tiles_of(
+                tx,
+                known[r.partition.topic].incarnation_id,
+                r.partition,
+                r.from_offset,
+                r.until_offset,
+            )
+            of_partition += [tile for tile in found if tile not in of_partition]
+    return plan_replay(
+        asked,
+        known=known,
+        tiles={p: sorted(of, key=lambda tile: tile.range) for p, of in known_tiles.items()},
+        kafka=snapshot,
+        offsets_per_range=pipeline.max_records_per_partition,
+        sparse=pipeline.is_sparse,
+    )
+
+
+def snapshot_of(
+    kafka: KafkaPort, pipeline: Pipeline, known: Mapping[str, KnownTopic]
+) -> KafkaSnapshot:
+    """What Kafka says of the pipeline's topics, and of those that it has read before."""
+    return kafka.snapshot(
+        sorted({*pipeline.topics, *known}),
+        read_committed=pipeline.reads_committed,
+    )
+
+
+def incarnations(known: Mapping[str, KnownTopic]) -> dict[str, int]:
+    """The ledger's keys of the topics, by name."""
+    return {topic: entry.incarnation_id for topic, entry in known.items()}

@@ -1,0 +1,207 @@
+"""Running a batch: claim, read and count, check, commit.
+
+:func:`run_batch` can be called again at any time, by anyone, and never counts a line twice.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tally.aggregates.counts import CountRequest
+from tally.aggregates.rules import fingerprint
+from tally.config.settings import Pipeline
+from tally.deliveries.transactional import Result
+from tally.errors import DataLossError, RecordsMissingError, TallyError
+from tally.ledger import batches, positions
+from tally.model import (
+    Batch,
+    BatchKind,
+    BatchState,
+    Loss,
+    LossCause,
+    OffsetRange,
+    SegmentTotals,
+    TopicPartition,
+    is_of_life,
+)
+from tally.mysql.transactions import Transaction
+from tally.pipeline.commit import commit_once
+from tally.pipeline.context import Context
+from tally.planning.ingest import overtaken, unreadable
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ran:
+    """What became of a batch."""
+
+    batch: Batch
+    """The batch as it was claimed."""
+    committed: bool
+    """Whether this call committed it; False when it was committed before."""
+    totals: dict[TopicPartition, SegmentTotals]
+    """What each range held; empty when it was committed before."""
+    seconds: float
+    """From the claim to the commit."""
+
+
+def run_batch(ctx: Context, batch_id: int) -> Ran:
+    """Count a planned batch and commit it; nothing happens when it is committed already.
+
+    Args:
+        ctx: What is needed from outside; a reader is opened only when there is something to read.
+        batch_id: The ledger's key of the batch.
+
+    Raises:
+        UnknownBatchError: The ledger has no such batch.
+        FencedError: A newer attempt owns the batch, or it was abandoned.
+        RecordsMissingError: Offsets of the batch hold no record. An ingest batch is abandoned, and
+            the partitions with holes are blocked; the others are planned anew.
+        DataLossError: What Kafka served is not what was planned.
+        RetryableError: A server did not answer; run the batch again.
+    """
+    begun = ctx.clock.monotonic()
+    batch = ctx.database.run(lambda tx: batches.claim(tx, batch_id, ctx.requester.name))
+    pipeline = ctx.settings.pipeline(batch.pipeline)
+    if batch.state is BatchState.COMMITTED:
+        return Ran(batch=batch, committed=False, totals={}, seconds=0.0)
+
+    try:
+        return _count_and_commit(ctx, batch, pipeline, begun)
+    except RecordsMissingError as error:
+        if batch.kind is BatchKind.INGEST:
+            _block_missing(ctx, batch, pipeline, error)
+            raise
+        _release(ctx, batch)
+        raise RecordsMissingError(
+            error.what,
+            ranges=error.ranges,
+            next_step=f"tally abandon {batch_id}: what was counted stays",
+        ) from error
+    except BaseException:
+        _release(ctx, batch)
+        raise
+
+
+def _block_missing(
+    ctx: Context, batch: Batch, pipeline: Pipeline, error: RecordsMissingError
+) -> None:
+    """Give the batch up and leave the ranges with holes to a person, so that the others go on."""
+
+    def work(tx: Transaction) -> None:
+        positions.lock_pipeline(tx, pipeline.name, pipeline.table)
+        now = batches.find_batch(tx, batch.batch_id, lock=True)
+        if (now.state, now.attempt) != (BatchState.PLANNED, batch.attempt):
+            return
+        reason = f"it can no longer be counted: {error.what}"[:1000]
+        batches.abandon(tx, batch.batch_id, by=ctx.requester.name, reason=reason)
+        known = positions.known_topics(tx, pipeline.name)
+        for segment in batch.segments:
+            topic = known[segment.range.partition.topic]
+            # Whoever has adopted another life of the topic meanwhile has decided about this range.
+            decided = not is_of_life(segment, topic) or overtaken([segment], known)
+            if segment.range in error.ranges and not decided:
+                loss = Loss(cause=LossCause.MISSING, range=segment.range)
+                positions.record_loss(tx, topic.incarnation_id, loss)
+
+    try:
+        ctx.database.run(work)
+    except TallyError as failure:
+        # The batch stays planned: whoever runs it next finds the same holes, and comes by here.
+        log.warning("batch_not_abandoned", extra={"batch": batch.batch_id, "cause": failure.what})
+
+
+def _count_and_commit(ctx: Context, batch: Batch, pipeline: Pipeline, begun: float) -> Ran:
+    ranges = [segment.range for segment in batch.segments]
+    request = CountRequest(pipeline=pipeline, ranges=ranges, batch=batch)
+    with ctx.open_reader() as reader, reader.count(request) as counts:
+        check_still_served(ctx, pipeline, batch)
+        _check_nothing_is_erased(batch, counts.totals)
+        result = Result(
+            totals=counts.totals,
+            contributions=counts.contributions,
+            dead_letters=counts.dead_letters,
+            version=ctx.requester.version,
+            format_fingerprint=fingerprint(pipeline),
+        )
+        committed = commit_once(ctx, batch, pipeline, result)
+        seconds = ctx.clock.monotonic() - begun
+        totals = counts.totals
+    if batch.kind is BatchKind.INGEST:
+        mirror_offsets(ctx, pipeline.name, ranges)
+    return Ran(batch=batch, committed=committed, totals=totals, seconds=seconds)
+
+
+def _release(ctx: Context, batch: Batch) -> None:
+    """Let the next plan judge a batch whose attempt has failed; a courtesy, like a time-out."""
+    # Whoever waits for this waits in vain for a commit: one try, and no long wait for a lock.
+    try:
+        with ctx.database.adjusted(lock_wait_timeout_s=1).transaction() as tx:
+            batches.release(tx, batch)
+    except TallyError as error:
+        log.warning("batch_not_released", extra={"batch": batch.batch_id, "cause": error.what})
+
+
+def check_still_served(ctx: Context, pipeline: Pipeline, batch: Batch) -> None:
+    """Raise unless what was read is, now that it was read, still what was planned.
+
+    Asked after the read: an id that is unchanged now was unchanged all the while, as Kafka never
+    gives one out twice. That a dense range was read whole is proven by its offsets, and it may be
+    gone by now; of a sparse one only Kafka can tell that nothing was taken from its start.
+
+    Raises:
+        DataLossError: The topic is another one, or a range is no longer held.
+    """
+    topics = sorted({segment.range.partition.topic for segment in batch.segments})
+    for tries_left in reversed(range(ctx.patience.doubt_tries)):
+        snapshot = ctx.kafka.snapshot(topics, read_committed=pipeline.reads_committed)
+        causes = unreadable(batch.segments, snapshot, still_held=pipeline.is_sparse)
+        if not causes:
+            return
+        if tries_left:
+            ctx.clock.sleep(ctx.patience.doubt_pause_s)
+    raise DataLossError(
+        f"batch {batch.batch_id}: Kafka no longer holds what was planned: {'; '.join(causes)}",
+        next_step=f"tally plan {pipeline.name} gives the batch up and plans what is left"
+        if batch.kind is BatchKind.INGEST
+        else f"tally abandon {batch.batch_id}: what was counted stays",
+    )
+
+
+def _check_nothing_is_erased(batch: Batch, totals: Mapping[TopicPartition, SegmentTotals]) -> None:
+    """What a replay replaces must still be in Kafka, record for record.
+
+    Raises:
+        DataLossError: Fewer records were read than were counted before, as after a compaction.
+    """
+    fewer = [
+        f"{segment.range}: {read} records, {segment.records_replaced} were counted"
+        for segment in batch.segments
+        for read in [totals[segment.range.partition].records]
+        # Each offset that was never counted may have given one of them.
+        if segment.records_replaced > 0
+        and read - (segment.range.offsets - segment.offsets_replaced) < segment.records_replaced
+    ]
+    if fewer:
+        raise DataLossError(
+            f"batch {batch.batch_id}: Kafka holds less than what it would replace: "
+            + "; ".join(fewer),
+            next_step=f"tally abandon {batch.batch_id}: what was counted stays",
+        )
+
+
+def mirror_offsets(ctx: Context, pipeline: str, ranges: Sequence[OffsetRange]) -> None:
+    """Show the committed offsets to lag tools as the consumer group ``tally-<pipeline>``.
+
+    A courtesy after the commit: what fails here is logged and changes nothing.
+    """
+    topics = {r.partition.topic for r in ranges}
+    try:
+        with ctx.database.transaction(read_only=True) as tx:
+            offsets = positions.current_offsets(tx, pipeline)
+        ctx.kafka.commit_offsets(
+            f"tally-{pipeline}", {p: o for p, o in offsets.items() if p.topic in topics}
+        )
+    except TallyError as error:
+        log.warning("offsets_not_mirrored", extra={"pipeline": pipeline, "cause": error.what})

@@ -1,0 +1,87 @@
+"""Reading exactly the planned ranges from Kafka with Spark, and its errors as Tally's."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from tally.config.settings import KafkaSettings, Pipeline
+from tally.errors import DataLossError, ReadError
+from tally.model import OffsetRange, describe_ranges
+from tally.spark.session import reader_options, spark_errors
+
+# The connector's own words when it cannot serve an offset; it has no error class for it.
+_LOSS_WORDS: Final = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "data may have been lost")
+
+# Where gRPC says in a sentence what went wrong between here and a Connect server.
+_GRPC_DETAILS: Final = re.compile(r'^\s*details = "(.*)"$', re.MULTILINE)
+
+
+def read_ranges(
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    pipeline: Pipeline,
+    ranges: Sequence[OffsetRange],
+    *,
+    tasks: int = 1,
+) -> DataFrame:
+    """The records of exactly these ranges, in the columns of Spark's Kafka source; read lazily.
+
+    Args:
+        spark: A session with the Kafka connector.
+        kafka: How the executors reach Kafka.
+        pipeline: Its reader options.
+        ranges: At most one for each partition.
+        tasks: Spark tasks among which they are shared out, at least.
+    """
+    options = reader_options(kafka, pipeline)
+    if tasks > len(ranges):
+        options["minPartitions"] = str(max(tasks, int(options.get("minPartitions", 0))))
+    partitions: dict[str, list[int]] = {}
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for r in ranges:
+        topic, number = r.partition.topic, r.partition.partition
+        partitions.setdefault(topic, []).append(number)
+        starts.setdefault(topic, {})[str(number)] = r.from_offset
+        ends.setdefault(topic, {})[str(number)] = r.until_offset
+    return (
+        spark.read.format("kafka")
+        .options(**options)
+        .option("assign", json.dumps(partitions))
+        .option("startingOffsets", json.dumps(starts))
+        .option("endingOffsets", json.dumps(ends))
+        .load()
+    )
+
+
+def collect(rows: DataFrame, ranges: Sequence[OffsetRange]) -> Iterator[Row]:
+    """The rows, one Spark partition in memory at a time; Spark's errors as ours."""
+    try:
+        yield from rows.toLocalIterator()
+    except spark_errors() as error:
+        words = _words(error)
+        cause = _first_cause(words)
+        if any(sign in words for sign in _LOSS_WORDS):
+            raise DataLossError(
+                f"Kafka no longer serves all of {describe_ranges(ranges)}: {cause}",
+                next_step="tally plan looks at what Kafka still holds",
+            ) from error
+        raise ReadError(
+            f"Spark could not read {describe_ranges(ranges)}: {cause}", next_step="run it again"
+        ) from error
+
+
+def _words(error: Exception) -> str:
+    """All that Spark says; a Connect server may be told to keep the causes out of the message."""
+    stack = getattr(error, "getStackTrace", None)
+    return f"{error}\n{(stack() if stack else None) or ''}".strip()
+
+
+def _first_cause(words: str) -> str:
+    causes = [line for line in words.splitlines() if line.startswith("Caused by:")]
+    if not causes and (details := _GRPC_DETAILS.search(words)):
+        return details.group(1)
+    return (causes[-1] if causes else words.splitlines()[0] if words else "no words").strip()
