@@ -75,7 +75,7 @@ def migrated(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Stack:
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     """One Spark session for all tests that need no other; it needs no server."""
-    from tally.config.settings import SparkSettings  # noqa: PLC0415
+    from tally.config.servers import SparkSettings  # noqa: PLC0415
 
     downloads = Stack(project=PROJECT)
     downloads.install()

@@ -17,7 +17,8 @@ import pymysql
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from tally.config.settings import Settings, load_settings
+from tally.config.loading import load_settings
+from tally.config.settings import Settings
 from tally.kafka.client import Kafka
 from tally.model import TopicPartition
 from tally.mysql.migrations import migrate

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tally.config.settings import load_settings
+from tally.config.loading import load_settings
 from tally.errors import (
     ConfigError,
     KafkaUnavailableError,

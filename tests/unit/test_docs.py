@@ -21,7 +21,8 @@ from tally.cli import failures
 from tally.cli.app import App
 from tally.cli.tree import cli
 from tally.config import reference
-from tally.config.settings import Settings, load_settings
+from tally.config.loading import load_settings
+from tally.config.settings import Settings
 from tally.errors import TallyError
 from tally.lines.format import MalformedReason
 from tally.model import BatchState, SegmentState

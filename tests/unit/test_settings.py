@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from tally.config.settings import READER_DEFAULTS, Settings, load_settings
+from tally.config.loading import load_settings
+from tally.config.pipeline import READER_DEFAULTS
+from tally.config.settings import Settings
 from tally.errors import ConfigError, UnknownPipelineError
 
 MINIMAL = '[pipelines.error_log]\ntopics = ["alog"]\n'

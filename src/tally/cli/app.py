@@ -27,14 +27,14 @@ class App:
     @cached_property
     def settings(self) -> "Settings":
         """The configuration, read when it is first needed."""
-        from tally.config.settings import load_settings  # noqa: PLC0415 - see above
+        from tally.config.loading import load_settings  # noqa: PLC0415 - see above
 
         return load_settings(self.config_path)
 
     @property
     def config_path(self) -> Path:
         """The configuration file that applies."""
-        from tally.config.settings import config_path  # noqa: PLC0415 - see above
+        from tally.config.loading import config_path  # noqa: PLC0415 - see above
 
         return self.config.absolute() if self.config else config_path()
 

@@ -16,7 +16,8 @@ from yoyo.backends.core.mysql import MySQLBackend
 from yoyo.connections import parse_uri
 from yoyo.migrations import MigrationList
 
-from tally.config.settings import MySQLSettings, Settings
+from tally.config.servers import MySQLSettings
+from tally.config.settings import Settings
 from tally.errors import MySQLUnavailableError, SchemaError, StatementError
 from tally.mysql.transactions import connect_raw, transaction
 

@@ -15,7 +15,7 @@ import pymysql
 from pymysql.constants import CR, ER
 from pymysql.cursors import DictCursor, SSDictCursor
 
-from tally.config.settings import MySQLSettings
+from tally.config.servers import MySQLSettings
 from tally.errors import (
     AccessDeniedError,
     CountOverflowError,

@@ -18,7 +18,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tally import __version__, clock
-from tally.config.settings import Pipeline, Settings
+from tally.config.pipeline import Pipeline
+from tally.config.settings import Settings
 from tally.deliveries.transactional import Result, commit_batch
 from tally.errors import (
     DataLossError,

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tally.config.settings import Pipeline, Settings
+from tally.config.pipeline import Pipeline
+from tally.config.settings import Settings
 from tally.errors import DataLossError
 from tally.kafka.client import Kafka
 from tally.ledger.reading import (

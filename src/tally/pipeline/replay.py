@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tally import __version__
-from tally.config.settings import Pipeline, Settings
+from tally.config.pipeline import Pipeline
+from tally.config.settings import Settings
 from tally.errors import (
     FencedError,
     MySQLUnavailableError,

@@ -14,7 +14,8 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from tally.config.settings import KafkaSettings, Pipeline
+from tally.config.pipeline import Pipeline
+from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError, MalformedFloodError, ReadError, RecordsMissingError
 from tally.model import (
     EMPTY_TOTALS,

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 
 from tally.app.doctor.diagnosis import Diagnosis, fail, ok, skip
-from tally.config.settings import Pipeline, Settings
+from tally.config.pipeline import Pipeline
+from tally.config.settings import Settings
 from tally.errors import TallyError
 from tally.kafka.client import Kafka, TopicRights
 from tally.ledger.positions import known_topics

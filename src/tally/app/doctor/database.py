@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from tally.app.doctor.diagnosis import Diagnosis, fail, ok, warn
-from tally.config.settings import RESERVED_TABLES, Settings
+from tally.config.names import RESERVED_TABLES
+from tally.config.settings import Settings
 from tally.deliveries.transactional import DEAD_LETTER_BYTES_PER_INSERT
 from tally.errors import AccessDeniedError, TallyError
 from tally.ledger.reading import writable_columns
