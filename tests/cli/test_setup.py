@@ -1,10 +1,11 @@
 """`tally migrate` and `tally doctor` on real servers."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from tests.cli.conftest import LINE, Call, commit
+from tests.cli.conftest import LINE, MINUTE, Call, commit
 from tests.world import World
 
 pytestmark = pytest.mark.stack
@@ -15,7 +16,13 @@ PASSWORD = "only-for-this-test"  # noqa: S105 - a user that lives as long as the
 @pytest.fixture
 def empty_database(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The configuration points at an empty database and a user that may do everything there."""
-    name = f"empty_{world.name}"
+    with database(world, f"empty_{world.name}", monkeypatch) as name:
+        yield name
+
+
+@contextmanager
+def database(world: World, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An empty database of that name, and a user that may do everything there, configured."""
     as_root(
         world,
         f"create database `{name}`",
@@ -25,8 +32,10 @@ def empty_database(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[st
     monkeypatch.setenv("TALLY_MYSQL__DATABASE", name)
     monkeypatch.setenv("TALLY_MYSQL__USER", world.name)
     monkeypatch.setenv("TALLY_MYSQL__PASSWORD", PASSWORD)
-    yield name
-    as_root(world, f"drop database `{name}`", f"drop user '{world.name}'@'%'")
+    try:
+        yield name
+    finally:
+        as_root(world, f"drop database `{name}`", f"drop user '{world.name}'@'%'")
 
 
 def as_root(world: World, *statements: str) -> None:
@@ -53,6 +62,26 @@ def test_migrate_says_beforehand_what_it_then_does(tally: Call, world: World) ->
     assert f"table {world.name}" in done.stdout
     assert tally("migrate").stdout == "everything is there\n"
     assert tally("plan").exit_code == 0
+
+
+def test_a_database_whose_name_needs_quotes_is_migrated_and_counted_into(
+    tally: Call, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dash is common in names of databases; every statement meets it, the doctor's too."""
+    with database(world, "my-db", monkeypatch):
+        assert tally("migrate").exit_code == 0
+        assert tally("migrate").stdout == "everything is there\n"
+        world.produce([LINE], 0)
+        assert tally("plan").exit_code == 0
+        commit(world)
+        assert world.counts() == {MINUTE[:16]: 1}
+        assert tally("audit", world.name).exit_code == 0
+        doctor = healths(tally("doctor", "--json").document)
+        assert {h for c, h in doctor.items() if c.startswith("mysql.")} == {"ok"}
+        root = world.connect_as_root(database="my-db")
+        with root as connection, connection.cursor() as cursor:
+            cursor.execute(f"select log_count from `my-db`.`{world.name}`")
+            assert cursor.fetchall() == [{"log_count": 1}]
 
 
 def test_migrate_in_a_database_that_does_not_exist_says_to_create_it(

@@ -158,7 +158,13 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
         (MINIMAL + "[mysql]\nhost = ''\n", "mysql.host", "at least 1 character"),
         (MINIMAL + "[mysql]\nport = 70000\n", "mysql.port", "65535"),
         (MINIMAL + "[mysql]\nuser = ''\n", "mysql.user", "at least 1 character"),
-        (MINIMAL + "[mysql]\ndatabase = 'a b'\n", "mysql.database", "lower-case"),
+        (MINIMAL + "[mysql]\ndatabase = 'a b'\n", "mysql.database", "a dash"),
+        (MINIMAL + "[mysql]\ndatabase = '-x'\n", "mysql.database", "not begin with a dash"),
+        (MINIMAL + "[mysql]\ndatabase = 'a`b'\n", "mysql.database", "letters"),
+        (MINIMAL + "[mysql]\ndatabase = 'a/b'\n", "mysql.database", "letters"),
+        (MINIMAL + "[mysql]\ndatabase = ''\n", "mysql.database", "1 to 64"),
+        (MINIMAL + f"[mysql]\ndatabase = '{'a' * 65}'\n", "mysql.database", "1 to 64"),
+        (MINIMAL + "[mysql]\ndatabase = 'MySQL'\n", "mysql.database", "the server's own"),
         (MINIMAL + "[mysql]\ntls = 'maybe'\n", "mysql.tls", "verified"),
         (MINIMAL + "[mysql]\nconnect_timeout_s = 0\n", "mysql.connect_timeout_s", "greater"),
         (MINIMAL + "[mysql]\nlock_wait_timeout_s = 0\n", "mysql.lock_wait_timeout_s", "greater"),
@@ -193,6 +199,12 @@ def test_a_wrong_value_is_named_with_what_is_allowed(text: str, key: str, allowe
         load(text)
     assert key in raised.value.what
     assert allowed in raised.value.what
+
+
+@pytest.mark.parametrize("name", ["my-db", "Ledger_2", "2026", "a$b", "x" * 64])
+def test_a_databases_name_is_not_a_pipelines(name: str) -> None:
+    """What MySQL takes between backticks and a URL takes as it is."""
+    assert load(MINIMAL + f"[mysql]\ndatabase = '{name}'\n").mysql.database == name
 
 
 def test_a_patience_just_above_the_wait_for_an_answer_is_accepted() -> None:

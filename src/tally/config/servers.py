@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from tally.config.names import check_pipeline_name
+from tally.config.names import check_database_name
 from tally.config.section import Option, Section
 
 
@@ -60,8 +60,9 @@ class MySQLSettings(Section):
     """User; docs/runbook.md lists the grants it needs."""
     password: SecretStr = SecretStr("")
     """Password."""
-    database: Annotated[str, AfterValidator(check_pipeline_name)] = "tally"
-    """Schema of the ledger and the result tables."""
+    database: Annotated[str, AfterValidator(check_database_name)] = "tally"
+    """Database of the ledger and the result tables: up to 64 letters, digits, `_`, `$` and `-`, no
+    `-` at the beginning. In SQL a name with a dash stands between backticks."""
     tls: Literal["preferred", "disabled", "verified"] = "preferred"
     """Whether the connection is encrypted: if the server offers it, never, or always and with the
     server's certificate and name checked."""

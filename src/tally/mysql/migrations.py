@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from yoyo import read_migrations
 from yoyo.backends.core.mysql import MySQLBackend
-from yoyo.connections import parse_uri
+from yoyo.connections import DatabaseURI
 from yoyo.migrations import MigrationList
 
 from tally.config.servers import MySQLSettings
@@ -125,7 +125,9 @@ def _apply(settings: MySQLSettings) -> list[str]:
     _forget_interrupted_start(settings)
     # yoyo copies a backend by its class and its URI alone, so the settings go with the class.
     kind = type("_BackendOfSettings", (_Backend,), {"settings": settings})
-    backend = kind(parse_uri(f"mysql:///{settings.database}"), MIGRATIONS_TABLE)
+    # By its parts: in a URI's text some names of databases would need escapes.
+    uri = DatabaseURI("mysql", None, None, None, None, settings.database, {})
+    backend = kind(uri, MIGRATIONS_TABLE)
     try:
         backend.init_database()
         # yoyo's own lock is a row that outlives a killed migrator; ours does not.

@@ -72,7 +72,7 @@ def test_mysql_grants_the_application_its_database_alone() -> None:
     statements = init_sql(credentials).splitlines()
     grants = [line for line in statements if line.startswith("GRANT") and "'tally'" in line]
     assert len(grants) == 1
-    assert " ON tally.* " in grants[0]
+    assert " ON `tally`.* " in grants[0]
     assert "GRANT OPTION" not in grants[0]
     assert "ALTER USER 'root'@'localhost' IDENTIFIED BY 'r00t';" in statements
     assert "ALTER USER 'tally'@'127.0.0.1' IDENTIFIED BY 't4lly';" in statements

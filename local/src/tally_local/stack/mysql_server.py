@@ -117,12 +117,12 @@ def init_sql(credentials: Credentials) -> str:
     """What each start says to the server, to the same effect every time."""
     statements = [
         f"ALTER USER 'root'@'localhost' IDENTIFIED BY '{credentials.mysql_root}'",
-        f"CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET utf8mb4",
+        f"CREATE DATABASE IF NOT EXISTS `{DATABASE}` CHARACTER SET utf8mb4",
     ]
     # The server resolves no names, so the account of a TCP client carries the address.
     for user, password, grants in (
         ("root", credentials.mysql_root, "ALL PRIVILEGES ON *.*"),
-        (USER, credentials.mysql_tally, f"{GRANTS} ON {DATABASE}.*"),
+        (USER, credentials.mysql_tally, f"{GRANTS} ON `{DATABASE}`.*"),
     ):
         account = f"'{user}'@'{LOOPBACK}'"
         option = " WITH GRANT OPTION" if user == "root" else ""
