@@ -26,6 +26,7 @@ from tally.config.settings import Settings
 from tally.errors import TallyError
 from tally.lines.format import MalformedReason
 from tally.model import BatchState, SegmentState
+from tally.mysql.versions import SERVER_NEEDED
 from tally.planning.blocks import BlockReason
 
 CHECKOUT = Path(__file__).parents[2]
@@ -203,6 +204,16 @@ def test_every_entry_that_the_code_sends_people_to_is_in_the_runbook() -> None:
     }
     assert "audit-finding" in sent
     assert sent <= set(headings(DOCS / "runbook.md"))
+
+
+def test_the_oldest_servers_are_named_in_one_place() -> None:
+    """The runbook says what the doctor holds a server against; nothing else names a version."""
+    named = {
+        path.relative_to(CHECKOUT).as_posix(): found
+        for path in [*PAGES, *CHECKOUT.glob("src/**/*.py"), *CHECKOUT.glob("local/src/**/*.py")]
+        if (found := re.findall(r"(?:MySQL|MariaDB) [0-9.]+ or newer", path.read_text("utf-8")))
+    }
+    assert named == {"docs/runbook.md": SERVER_NEEDED.split(", or ")}
 
 
 def test_the_runbook_lists_the_errors_as_they_are() -> None:

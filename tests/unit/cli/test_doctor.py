@@ -42,8 +42,8 @@ def sound(diagnosis: Diagnosis) -> Health:
 @pytest.mark.parametrize(
     ("version", "health"),
     [
-        ("8.0.19", FAIL),
-        ("8.0.20-0ubuntu1", OK),
+        ("8.0.15", FAIL),
+        ("8.0.16-0ubuntu1", OK),
         ("9.7.4-2", OK),
         ("10.5.29-MariaDB", FAIL),
         ("10.6.12-MariaDB-log", OK),

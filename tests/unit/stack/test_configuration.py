@@ -1,6 +1,7 @@
 """What the servers are told."""
 
 import json
+import os
 import tomllib
 from configparser import ConfigParser
 from pathlib import Path
@@ -11,7 +12,7 @@ from tally.spark.java import major_version
 from tally_local.stack.airflow_config import airflow_cfg, connections_json
 from tally_local.stack.credentials import Credentials
 from tally_local.stack.kafka_server import new_cluster_id, properties
-from tally_local.stack.mysql_program import mysql_version
+from tally_local.stack.mysql_program import mysql_version, system_mysqld
 from tally_local.stack.mysql_server import init_sql
 from tally_local.stack.overlay import write_overlay
 
@@ -43,6 +44,18 @@ def test_java_version(text: str, version: int | None) -> None:
 def test_mysql_version(text: str, version: tuple[int, ...] | None) -> None:
     """A MariaDB that calls itself mysqld is none."""
     assert mysql_version(text) == version
+
+
+@pytest.mark.parametrize(("version", "taken"), [("8.0.15", False), ("8.0.16", True)])
+def test_a_mysqld_on_the_path_is_taken_if_it_is_new_enough(
+    version: str, taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The doctor would refuse an older one."""
+    program = tmp_path / "mysqld"
+    program.write_text(f"#!/bin/sh\necho mysqld  Ver {version} for Linux on x86_64\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert system_mysqld() == (str(program) if taken else None)
 
 
 def test_kafka_makes_no_topic_for_the_asking_and_listens_on_loopback(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """MySQL: version, storage engine, session and server settings, tables, grants."""
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -12,10 +11,7 @@ from tally.errors import AccessDeniedError, TallyError
 from tally.ledger.reading import writable_columns
 from tally.mysql.migrations import missing
 from tally.mysql.transactions import Row, Transaction, run_transaction, server_facts
-
-# `on duplicate key update` from a derived table is MySQL 8.0.20.
-OLDEST_MYSQL: Final = (8, 0, 20)
-OLDEST_MARIADB: Final = (10, 6, 0)
+from tally.mysql.versions import SERVER_NEEDED, is_supported
 
 # An INSERT carries escaped bytes, twice as many at worst, and some words of its own.
 _ESCAPED: Final = 2
@@ -46,12 +42,9 @@ def check_database(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def check_version(version: str) -> Diagnosis:
-    """Whether the server knows the statements that Tally uses."""
-    found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
-    numbers = tuple(int(part) for part in found.groups()) if found else (0, 0, 0)
-    mariadb = "mariadb" in version.lower()
-    if numbers < (OLDEST_MARIADB if mariadb else OLDEST_MYSQL):
-        return fail("mysql.version", version, "use MySQL 8.0.20 or newer, or MariaDB 10.6 or newer")
+    """Whether the server is new enough for the ledger's tables."""
+    if not is_supported(version):
+        return fail("mysql.version", version, f"use {SERVER_NEEDED}")
     return ok("mysql.version", version)
 
 
