@@ -1,7 +1,9 @@
 """`tally migrate` and `tally doctor` on real servers."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,7 @@ from tests.world import World
 
 pytestmark = pytest.mark.stack
 
+RUNBOOK = Path(__file__).parents[2] / "docs" / "runbook.md"
 PASSWORD = "only-for-this-test"  # noqa: S105 - a user that lives as long as the test
 
 
@@ -139,6 +142,26 @@ def test_the_doctor_tries_every_right_and_names_the_missing_ones(
     assert f"delete from {world.name}" in check["detail"]
     assert "delete from dead_letter" not in check["detail"]
     assert "insert" not in check["detail"]
+
+
+def test_the_grants_of_the_runbook_suffice(tally: Call, world: World, empty_database: str) -> None:
+    """One line of them to migrate, the other to count, prune and audit; no further right."""
+    count, migrate = re.findall(r"grant (.*) on tally\.\* to", RUNBOOK.read_text("utf-8"))
+    user = f"'{world.name}'@'%'"
+    revoke = f"revoke all on `{empty_database}`.* from {user}"
+    as_root(world, revoke, f"grant {migrate} on `{empty_database}`.* to {user}")
+    assert tally("migrate").exit_code == 0
+    as_root(world, revoke, f"grant {count} on `{empty_database}`.* to {user}")
+    world.produce([LINE], 0)
+    commit(world)
+    for words in (
+        ("prune", world.name, "--older-than", "1d"),
+        ("audit", world.name),
+        ("status", world.name),
+    ):
+        assert tally(*words).exit_code == 0
+    found = healths(tally("doctor", "--json").document)
+    assert found["mysql.grants"] == "ok"
 
 
 def test_the_doctor_finds_servers_that_are_down(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tomllib
 from configparser import ConfigParser
 from pathlib import Path
@@ -13,9 +14,10 @@ from tally_local.stack.airflow_config import airflow_cfg, connections_json
 from tally_local.stack.credentials import Credentials
 from tally_local.stack.kafka_server import new_cluster_id, properties
 from tally_local.stack.mysql_program import mysql_version, system_mysqld
-from tally_local.stack.mysql_server import init_sql
+from tally_local.stack.mysql_server import GRANTS, init_sql
 from tally_local.stack.overlay import write_overlay
 
+RUNBOOK = Path(__file__).parents[3] / "docs" / "runbook.md"
 PORTS = {"kafka": 20_001, "kafka_controller": 20_002, "mysql": 20_003, "airflow": 20_004}
 
 
@@ -80,12 +82,15 @@ def test_cluster_ids_look_like_no_option() -> None:
 
 
 def test_mysql_grants_the_application_its_database_alone() -> None:
-    """Both accounts get a password at each start."""
+    """The runbook's rights, no more; both accounts get a password at each start."""
     credentials = Credentials(mysql_root="r00t", mysql_tally="t4lly")
     statements = init_sql(credentials).splitlines()
     grants = [line for line in statements if line.startswith("GRANT") and "'tally'" in line]
     assert len(grants) == 1
     assert " ON `tally`.* " in grants[0]
+    assert re.findall(r"grant (.*) on tally\.\* to 'tally_admin'", RUNBOOK.read_text("utf-8")) == [
+        GRANTS.lower()
+    ]
     assert "GRANT OPTION" not in grants[0]
     assert "ALTER USER 'root'@'localhost' IDENTIFIED BY 'r00t';" in statements
     assert "ALTER USER 'tally'@'127.0.0.1' IDENTIFIED BY 't4lly';" in statements
