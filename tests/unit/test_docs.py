@@ -225,11 +225,14 @@ def test_the_runbook_lists_the_errors_as_they_are() -> None:
 
 
 def test_the_runbook_lists_the_exit_codes_as_they_are() -> None:
-    """Every exit code, and the class of errors that ends with it."""
+    """Every exit code, and the classes of errors that end with it."""
     listed = {int(row[0]): row[1] for row in table(DOCS / "runbook.md", "Exit codes")}
     known = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
     assert listed.keys() == known | {failures.EXIT_CANCELLED, failures.EXIT_PIPE_CLOSED}
-    bases = {error.exit_code: error.__name__ for error in TallyError.__subclasses__()}
+    bases: dict[int, str] = {}
+    for error in TallyError.__subclasses__():
+        before = bases.get(error.exit_code)
+        bases[error.exit_code] = f"{before}, {error.__name__}" if before else error.__name__
     assert {code: name for code, name in listed.items() if name} == bases
 
 

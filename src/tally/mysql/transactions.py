@@ -179,13 +179,11 @@ class Transaction:
             yield from cursor.fetchall_unbuffered()
 
 
-class CommitUnansweredError(MySQLUnavailableError):
+class CommitUnansweredError(OutcomeUnknownError):
     """The connection broke at COMMIT: whether it was applied is not known from here.
 
     Who commits a batch asks the ledger; what only a person decides, that person looks up.
     """
-
-    code = OutcomeUnknownError.code
 
 
 @contextmanager
@@ -207,7 +205,8 @@ def transaction(
     Raises:
         CommitUnansweredError: The answer to COMMIT was lost; the caller must ask the ledger.
         TransactionRetryError: Rolled back by MySQL; may be run again.
-        MySQLUnavailableError: The server could not be reached or the connection broke.
+        MySQLUnavailableError: The server could not be reached or the connection broke before
+            COMMIT; nothing was written.
         OperatorError: The server refused the user, the schema or a statement.
     """
     connection = _connect(settings)

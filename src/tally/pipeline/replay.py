@@ -201,7 +201,7 @@ def _written_once(settings: Settings, work: Callable[[Transaction], Requested]) 
     while True:
         try:
             return run_transaction(settings.mysql, work)
-        except (MySQLUnavailableError, TransactionRetryError) as error:
+        except (MySQLUnavailableError, TransactionRetryError, CommitUnansweredError) as error:
             if isinstance(error, CommitUnansweredError) and unanswered is None:
                 unanswered, deadline = error, time.monotonic() + OUTCOME_PATIENCE_S
             elif unanswered is None:
