@@ -136,6 +136,6 @@ def _check_toml(path: Path) -> None:
 def _config_error(error: ValidationError | SettingsError, base: Path) -> ConfigError:
     """One error that names each wrong key, its value and what is allowed; secrets stay out."""
     return ConfigError(
-        f"{base} with its overrides is not valid: " + "; ".join(complaints(error)),
+        f"{base} with its overrides is not valid: " + "; ".join(complaints(error, Settings)),
         next_step="correct the keys named (docs/configuration.md lists them all)",
     )
