@@ -9,7 +9,8 @@ from tempfile import TemporaryDirectory
 
 from tests.spark_submit import job, spark_environment
 
-from tally.config.settings import Settings, load_settings
+from tally.config.loading import load_settings
+from tally.config.settings import Settings
 from tally.kafka.client import Kafka
 from tally.mysql.migrations import migrate
 from tally.mysql.transactions import Database

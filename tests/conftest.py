@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from filelock import FileLock, Timeout
 
-from tally.config.settings import CONFIG_VARIABLE, SECRETS_VARIABLE, Settings
+from tally.config.loading import CONFIG_VARIABLE, SECRETS_VARIABLE
+from tally.config.settings import Settings
 from tally.mysql.migrations import migrate
 from tally.mysql.transactions import Database
 from tally.spark.session import QUICK_START, spark_session
@@ -88,7 +89,7 @@ def migrated(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Stack:
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     """One Spark session for all tests that need no other; it needs no server."""
-    from tally.config.settings import SparkSettings  # noqa: PLC0415
+    from tally.config.servers import SparkSettings  # noqa: PLC0415
 
     downloads = Stack(project=PROJECT)
     downloads.install()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from tally.config.settings import SparkSettings
+from tally.config.servers import SparkSettings
 from tests.spark_submit import SPARK_HOME, spark_environment
 
 READY = re.compile(r"Spark Connect server started at: .*:(\d+)")

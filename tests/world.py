@@ -19,7 +19,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tally.app.context import open_context
-from tally.config.settings import Settings, load_settings
+from tally.config.loading import load_settings
+from tally.config.settings import Settings
 from tally.errors import StackError
 from tally.kafka.client import Kafka
 from tally.model import TopicPartition

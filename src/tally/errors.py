@@ -9,13 +9,13 @@
     │   ├── UnknownBatchError
     │   ├── UnknownReplayError
     │   └── ReplayRefusedError
-    ├── RetryableError          exit 3: try the same thing again
+    ├── RetryableError          exit 3: nothing was changed; try the same thing again
     │   ├── KafkaUnavailableError
     │   ├── SparkUnavailableError
     │   ├── MySQLUnavailableError
     │   ├── TransactionRetryError
-    │   ├── OutcomeUnknownError
     │   └── ReadError
+    ├── OutcomeUnknownError     exit 3: it was changed or not; try the same thing again
     ├── OperatorError           exit 4: a person must decide or repair something
     │   ├── AccessDeniedError
     │   ├── SchemaError
@@ -113,7 +113,11 @@ class ReplayRefusedError(UsageError):
 
 
 class RetryableError(TallyError):
-    """Something outside was not there in time; nothing was changed, the same call may succeed."""
+    """Something outside was not there in time; the same call may succeed.
+
+    The step that met it changed no count, no offset and no decision. What earlier steps of the same
+    call have committed (batches of a replay, migrations) stays, and the same call goes on from it.
+    """
 
     code = "retryable"
     exit_code = EXIT_RETRYABLE
@@ -132,7 +136,7 @@ class SparkUnavailableError(RetryableError):
 
 
 class MySQLUnavailableError(RetryableError):
-    """MySQL could not be reached, or the connection broke."""
+    """MySQL could not be reached, or the connection broke before COMMIT."""
 
     code = "mysql-unavailable"
 
@@ -143,16 +147,21 @@ class TransactionRetryError(RetryableError):
     code = "transaction-retry"
 
 
-class OutcomeUnknownError(RetryableError):
-    """The answer to COMMIT was lost and the ledger could not be asked; run the batch again."""
-
-    code = "outcome-unknown"
-
-
 class ReadError(RetryableError):
     """Spark could not read the planned range from Kafka."""
 
     code = "read-failed"
+
+
+class OutcomeUnknownError(TallyError):
+    """The answer to COMMIT was lost: what was to be written is in the ledger, as a whole, or not.
+
+    No :class:`RetryableError`, for something may have been changed. The same call may be made all
+    the same: no call counts a line twice.
+    """
+
+    code = "outcome-unknown"
+    exit_code = EXIT_RETRYABLE
 
 
 class OperatorError(TallyError):

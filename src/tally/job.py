@@ -9,7 +9,7 @@ from types import FrameType
 import click
 
 from tally.app.context import open_context
-from tally.config.settings import load_settings
+from tally.config.loading import load_settings
 from tally.errors import TallyError
 from tally.pipeline.replay import run_replay_batch
 from tally.spark.session import spark_session

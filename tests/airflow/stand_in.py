@@ -14,7 +14,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import patch
 
-from tally.config.settings import Settings, load_settings
+from tally.config.loading import load_settings
+from tally.config.settings import Settings
 from tally.deliveries.transactional import Result, commit_batch
 from tally.ledger.batches import claim, find_batch
 from tally.model import BatchState, SegmentTotals

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tally.config.settings import SparkSettings
+from tally.config.servers import SparkSettings
 from tally.errors import SparkConnectionError
 from tests.airflow.count_run import Run
 from tests.connect_server import ConnectServer

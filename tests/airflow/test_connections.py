@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tally.config.settings import SparkSettings
+from tally.config.servers import SparkSettings
 from tally.errors import ConfigError, SparkConnectionError
 
 pytestmark = pytest.mark.airflow

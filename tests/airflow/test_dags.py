@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tally.airflow.timeouts import Timeouts, bounded
-from tally.config.settings import (
-    KafkaSettings,
-    MySQLSettings,
-    PipelineSettings,
-    Settings,
-    load_settings,
-)
+from tally.config.loading import load_settings
+from tally.config.pipeline import PipelineSettings
+from tally.config.servers import KafkaSettings, MySQLSettings
+from tally.config.settings import Settings
 from tally.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tally.airflow.losses_work import open_losses, settle
-from tally.config.settings import load_settings
+from tally.config.loading import load_settings
 from tally.errors import UsageError
 from tally.mysql.transactions import CommitUnansweredError
 from tests.airflow.dag_run import RunDag

@@ -7,7 +7,8 @@ import pytest
 
 from tally.airflow.replay_fields import form
 from tally.airflow.replay_form import read_form, read_ranges, read_reason, write_range
-from tally.config.settings import Pipeline, PipelineSettings, Settings
+from tally.config.pipeline import Pipeline, PipelineSettings
+from tally.config.settings import Settings
 from tally.errors import ReplayRefusedError
 from tally.planning.replay_request import BatchAsked, BoundsAsked, MinutesAsked, TimesAsked
 

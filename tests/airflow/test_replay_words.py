@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from tally.airflow import replay_work
-from tally.config.settings import PipelineSettings, Settings
+from tally.config.pipeline import PipelineSettings
+from tally.config.settings import Settings
 from tally.model import OffsetRange, TopicPartition
 from tally.pipeline.replay import Preview
 from tally.planning.replay import Piece, ReplayPlan

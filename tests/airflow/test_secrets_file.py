@@ -5,13 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tally.config.settings import (
-    KafkaSettings,
-    MySQLSettings,
-    Settings,
-    SparkSettings,
-    load_settings,
-)
+from tally.config.loading import load_settings
+from tally.config.servers import KafkaSettings, MySQLSettings, SparkSettings
+from tally.config.settings import Settings
 
 pytestmark = pytest.mark.airflow
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 
-from tally.config.settings import KafkaSettings
+from tally.config.servers import KafkaSettings
 from tally.kafka.writer import LineWriter
 from tally.model import TopicPartition
 

@@ -24,7 +24,8 @@ import pymysql
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tally.airflow.policies import REPLAY_SUFFIX
-from tally.config.settings import Settings, load_settings
+from tally.config.loading import load_settings
+from tally.config.settings import Settings
 from tally.kafka.client import Kafka
 from tally.mysql.migrations import migrate
 from tally_local.demo.airflow_api import AirflowApi

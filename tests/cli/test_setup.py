@@ -1,21 +1,31 @@
 """`tally migrate` and `tally doctor` on real servers."""
 
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import LINE, Call, commit
+from tests.cli.conftest import LINE, MINUTE, Call, commit
 from tests.world import World
 
 pytestmark = pytest.mark.stack
 
+RUNBOOK = Path(__file__).parents[2] / "docs" / "runbook.md"
 PASSWORD = "only-for-this-test"  # noqa: S105 - a user that lives as long as the test
 
 
 @pytest.fixture
 def empty_database(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The configuration points at an empty database and a user that may do everything there."""
-    name = f"empty_{world.name}"
+    with database(world, f"empty_{world.name}", monkeypatch) as name:
+        yield name
+
+
+@contextmanager
+def database(world: World, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An empty database of that name, and a user that may do everything there, configured."""
     as_root(
         world,
         f"create database `{name}`",
@@ -25,8 +35,10 @@ def empty_database(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[st
     monkeypatch.setenv("TALLY_MYSQL__DATABASE", name)
     monkeypatch.setenv("TALLY_MYSQL__USER", world.name)
     monkeypatch.setenv("TALLY_MYSQL__PASSWORD", PASSWORD)
-    yield name
-    as_root(world, f"drop database `{name}`", f"drop user '{world.name}'@'%'")
+    try:
+        yield name
+    finally:
+        as_root(world, f"drop database `{name}`", f"drop user '{world.name}'@'%'")
 
 
 def as_root(world: World, *statements: str) -> None:
@@ -53,6 +65,26 @@ def test_migrate_says_beforehand_what_it_then_does(tally: Call, world: World) ->
     assert f"table {world.name}" in done.stdout
     assert tally("migrate").stdout == "everything is there\n"
     assert tally("plan").exit_code == 0
+
+
+def test_a_database_whose_name_needs_quotes_is_migrated_and_counted_into(
+    tally: Call, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dash is common in names of databases; every statement meets it, the doctor's too."""
+    with database(world, "my-db", monkeypatch):
+        assert tally("migrate").exit_code == 0
+        assert tally("migrate").stdout == "everything is there\n"
+        world.produce([LINE], 0)
+        assert tally("plan").exit_code == 0
+        commit(world)
+        assert world.counts() == {MINUTE[:16]: 1}
+        assert tally("audit", world.name).exit_code == 0
+        doctor = healths(tally("doctor", "--json").document)
+        assert {h for c, h in doctor.items() if c.startswith("mysql.")} == {"ok"}
+        root = world.connect_as_root(database="my-db")
+        with root as connection, connection.cursor() as cursor:
+            cursor.execute(f"select log_count from `my-db`.`{world.name}`")
+            assert cursor.fetchall() == [{"log_count": 1}]
 
 
 def test_migrate_in_a_database_that_does_not_exist_says_to_create_it(
@@ -110,6 +142,26 @@ def test_the_doctor_tries_every_right_and_names_the_missing_ones(
     assert f"delete from {world.name}" in check["detail"]
     assert "delete from dead_letter" not in check["detail"]
     assert "insert" not in check["detail"]
+
+
+def test_the_grants_of_the_runbook_suffice(tally: Call, world: World, empty_database: str) -> None:
+    """One line of them to migrate, the other to count, prune and audit; no further right."""
+    count, migrate = re.findall(r"grant (.*) on tally\.\* to", RUNBOOK.read_text("utf-8"))
+    user = f"'{world.name}'@'%'"
+    revoke = f"revoke all on `{empty_database}`.* from {user}"
+    as_root(world, revoke, f"grant {migrate} on `{empty_database}`.* to {user}")
+    assert tally("migrate").exit_code == 0
+    as_root(world, revoke, f"grant {count} on `{empty_database}`.* to {user}")
+    world.produce([LINE], 0)
+    commit(world)
+    for words in (
+        ("prune", world.name, "--older-than", "1d"),
+        ("audit", world.name),
+        ("status", world.name),
+    ):
+        assert tally(*words).exit_code == 0
+    found = healths(tally("doctor", "--json").document)
+    assert found["mysql.grants"] == "ok"
 
 
 def test_the_doctor_finds_servers_that_are_down(

@@ -15,7 +15,8 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from tally.config.settings import Settings, load_settings
+from tally.config.loading import load_settings
+from tally.config.settings import Settings
 from tally.errors import AccessDeniedError, MySQLUnavailableError, SchemaError
 from tally.mysql.migrations import check_migrated, migrate, pending
 from tally.mysql.transactions import Database

@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tally.config.settings import load_settings
+from tally.config.loading import load_settings
 from tally.errors import FencedError
 from tally.ledger import batches
 from tally.mysql.transactions import Database

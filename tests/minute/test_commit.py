@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tally import __version__
-from tally.config.settings import Settings, load_settings
+from tally.config.loading import load_settings
+from tally.config.settings import Settings
 from tally.deliveries import transactional as commits
 from tally.deliveries.transactional import (
     CONTRIBUTIONS_PER_INSERT,

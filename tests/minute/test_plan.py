@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tally.pipeline.minute import Planned, plan_batch
 
-from tally.config.settings import load_settings
+from tally.config.loading import load_settings
 from tally.errors import (
     ConfigError,
     KafkaUnavailableError,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tally.config.settings import load_settings
+from tally.config.loading import load_settings
 from tally.errors import (
     DataLossError,
     FencedError,

@@ -13,7 +13,8 @@ import pymysql
 import pytest
 from pymysql.constants import CLIENT
 
-from tally.config.settings import Settings, load_settings
+from tally.config.loading import load_settings
+from tally.config.settings import Settings
 from tally.deliveries import transactional as commits
 from tally.deliveries.transactional import Result
 from tally.errors import (

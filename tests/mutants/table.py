@@ -117,7 +117,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="records of open transactions are not planned",
-        where="tally.config.settings:Pipeline.reads_committed",
+        where="tally.config.pipeline:Pipeline.reads_committed",
         before='return self.isolation_level == "read_committed"',
         after="return False",
         tests=(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pymysql.constants import SERVER_STATUS
 
-from tally.config.settings import MySQLSettings
+from tally.config.servers import MySQLSettings
 from tally.errors import TallyError
 from tests.properties.faults import Fault, Faults
 from tests.proxy import Proxy

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pymysql
 
 from tally.aggregates.spool import Spool
-from tally.config.settings import KafkaSettings, Pipeline, Settings
+from tally.config.pipeline import Pipeline
+from tally.config.servers import KafkaSettings
+from tally.config.settings import Settings
 from tally.deliveries.transactional import Result
 from tally.errors import (
     ConfigError,

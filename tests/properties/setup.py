@@ -12,7 +12,8 @@ import pytest
 from pydantic import SecretStr
 
 from tally import clock
-from tally.config.settings import KafkaSettings, MySQLSettings, Settings
+from tally.config.servers import KafkaSettings, MySQLSettings
+from tally.config.settings import Settings
 from tally.mysql import transactions as mysql
 from tally.mysql.migrations import migrate
 from tally.mysql.transactions import Database

@@ -11,7 +11,7 @@ import pytest
 
 from tally.app.doctor.diagnosis import Health
 from tally.app.doctor.engine import check_connect, check_engine
-from tally.config.settings import KafkaSettings, SparkSettings
+from tally.config.servers import KafkaSettings, SparkSettings
 from tally.errors import (
     AccessDeniedError,
     ConfigError,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tally.config.settings import Pipeline
+from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError, MalformedFloodError, RecordsMissingError
 from tally.model import OffsetRange, SegmentTotals, TopicPartition
 from tally.spark.counting import check_totals

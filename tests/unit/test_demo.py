@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tally import clock
-from tally.config.settings import KafkaSettings
+from tally.config.servers import KafkaSettings
 from tally.ledger.reading import BatchRecord
 from tally.model import BatchKind, BatchState, TopicPartition
 from tally_local.demo.show import commit_line

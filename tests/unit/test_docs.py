@@ -21,10 +21,12 @@ from tally.cli import failures
 from tally.cli.app import App
 from tally.cli.tree import cli
 from tally.config import reference
-from tally.config.settings import Settings, load_settings
+from tally.config.loading import load_settings
+from tally.config.settings import Settings
 from tally.errors import TallyError
 from tally.lines.format import MalformedReason
 from tally.model import BatchState, SegmentState
+from tally.mysql.versions import SERVER_NEEDED
 from tally.planning.blocks import BlockReason
 
 CHECKOUT = Path(__file__).parents[2]
@@ -204,6 +206,16 @@ def test_every_entry_that_the_code_sends_people_to_is_in_the_runbook() -> None:
     assert sent <= set(headings(DOCS / "runbook.md"))
 
 
+def test_the_oldest_servers_are_named_in_one_place() -> None:
+    """The runbook says what the doctor holds a server against; nothing else names a version."""
+    named = {
+        path.relative_to(CHECKOUT).as_posix(): found
+        for path in [*PAGES, *CHECKOUT.glob("src/**/*.py"), *CHECKOUT.glob("local/src/**/*.py")]
+        if (found := re.findall(r"(?:MySQL|MariaDB) [0-9.]+ or newer", path.read_text("utf-8")))
+    }
+    assert named == {"docs/runbook.md": SERVER_NEEDED.split(", or ")}
+
+
 def test_the_runbook_lists_the_errors_as_they_are() -> None:
     """Code, exit code and class of each."""
     assert sorted(table(DOCS / "runbook.md", "Errors")) == sorted(
@@ -213,11 +225,14 @@ def test_the_runbook_lists_the_errors_as_they_are() -> None:
 
 
 def test_the_runbook_lists_the_exit_codes_as_they_are() -> None:
-    """Every exit code, and the class of errors that ends with it."""
+    """Every exit code, and the classes of errors that end with it."""
     listed = {int(row[0]): row[1] for row in table(DOCS / "runbook.md", "Exit codes")}
     known = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
     assert listed.keys() == known | {failures.EXIT_CANCELLED, failures.EXIT_PIPE_CLOSED}
-    bases = {error.exit_code: error.__name__ for error in TallyError.__subclasses__()}
+    bases: dict[int, str] = {}
+    for error in TallyError.__subclasses__():
+        before = bases.get(error.exit_code)
+        bases[error.exit_code] = f"{before}, {error.__name__}" if before else error.__name__
     assert {code: name for code, name in listed.items() if name} == bases
 
 

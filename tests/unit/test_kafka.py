@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tally.config.settings import KafkaSettings
+from tally.config.servers import KafkaSettings
 from tally.errors import KafkaUnavailableError
 from tally.kafka import client as kafka
 from tally.kafka.client import Kafka

@@ -5,7 +5,7 @@ import ssl
 import pymysql
 import pytest
 
-from tally.config.settings import MySQLSettings
+from tally.config.servers import MySQLSettings
 from tally.errors import (
     AccessDeniedError,
     CountOverflowError,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tally.config.settings import Pipeline
+from tally.config.pipeline import Pipeline
 from tally.errors import BlockedError, MissingTopicError
 from tally.model import (
     KafkaSnapshot,

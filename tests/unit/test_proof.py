@@ -7,7 +7,7 @@ import pytest
 from tests.chaos import checker, production
 from tests.chaos.production import Production
 
-from tally.config.settings import KafkaSettings
+from tally.config.servers import KafkaSettings
 from tally.kafka.client import Kafka
 from tally.model import TopicPartition
 
@@ -18,7 +18,7 @@ def test_the_checker_asks_neither_kafka_nor_the_ledger() -> None:
     assert imports(production.__file__) == {
         "tally.kafka.client",
         "tally.model",
-        "tally.config.settings",
+        "tally.config.servers",
     }
     assert Kafka.__name__ not in vars(production)
 

@@ -1,11 +1,15 @@
 """The configuration: where values come from, and what is said of wrong ones."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import BaseModel, Field, SecretStr, ValidationError
 
-from tally.config.settings import READER_DEFAULTS, Settings, load_settings
+from tally.config.complaints import complaints
+from tally.config.loading import load_settings
+from tally.config.pipeline import READER_DEFAULTS
+from tally.config.settings import Settings
 from tally.errors import ConfigError, UnknownPipelineError
 
 MINIMAL = '[pipelines.error_log]\ntopics = ["alog"]\n'
@@ -156,7 +160,13 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
         (MINIMAL + "[mysql]\nhost = ''\n", "mysql.host", "at least 1 character"),
         (MINIMAL + "[mysql]\nport = 70000\n", "mysql.port", "65535"),
         (MINIMAL + "[mysql]\nuser = ''\n", "mysql.user", "at least 1 character"),
-        (MINIMAL + "[mysql]\ndatabase = 'a b'\n", "mysql.database", "lower-case"),
+        (MINIMAL + "[mysql]\ndatabase = 'a b'\n", "mysql.database", "a dash"),
+        (MINIMAL + "[mysql]\ndatabase = '-x'\n", "mysql.database", "not begin with a dash"),
+        (MINIMAL + "[mysql]\ndatabase = 'a`b'\n", "mysql.database", "letters"),
+        (MINIMAL + "[mysql]\ndatabase = 'a/b'\n", "mysql.database", "letters"),
+        (MINIMAL + "[mysql]\ndatabase = ''\n", "mysql.database", "1 to 64"),
+        (MINIMAL + f"[mysql]\ndatabase = '{'a' * 65}'\n", "mysql.database", "1 to 64"),
+        (MINIMAL + "[mysql]\ndatabase = 'MySQL'\n", "mysql.database", "the server's own"),
         (MINIMAL + "[mysql]\ntls = 'maybe'\n", "mysql.tls", "verified"),
         (MINIMAL + "[mysql]\nconnect_timeout_s = 0\n", "mysql.connect_timeout_s", "greater"),
         (MINIMAL + "[mysql]\nlock_wait_timeout_s = 0\n", "mysql.lock_wait_timeout_s", "greater"),
@@ -193,6 +203,12 @@ def test_a_wrong_value_is_named_with_what_is_allowed(text: str, key: str, allowe
     assert allowed in raised.value.what
 
 
+@pytest.mark.parametrize("name", ["my-db", "Ledger_2", "2026", "a$b", "x" * 64])
+def test_a_databases_name_is_not_a_pipelines(name: str) -> None:
+    """What MySQL takes between backticks and a URL takes as it is."""
+    assert load(MINIMAL + f"[mysql]\ndatabase = '{name}'\n").mysql.database == name
+
+
 def test_a_patience_just_above_the_wait_for_an_answer_is_accepted() -> None:
     """Lock wait < statement < patience, by a second each."""
     settings = load(MINIMAL + "patience_s = 301\n[mysql]\nlock_wait_timeout_s = 299\n")
@@ -217,6 +233,60 @@ def test_passwords_never_show() -> None:
     with pytest.raises(ConfigError) as raised:
         load(MINIMAL + "[mysql]\npassword = [12345678]\n")
     assert "12345678" not in str(raised.value)
+
+
+class Login(BaseModel):
+    """A table with a secret that no word in its key gives away."""
+
+    key: SecretStr | None = None
+    password_file: int = 0
+
+
+class Logins(BaseModel):
+    """Secrets in a table, in a list, in a table of tables."""
+
+    one: Login = Login()
+    several: list[Annotated[SecretStr, Field(min_length=99)]] = []
+    by_name: dict[str, Login] = {}
+    either: str | int | list[SecretStr] = 0
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"one": {"key": [12345]}}, "one.key"),
+        ({"one": "12345"}, "one"),
+        ({"several": ["12345"]}, "several.0"),
+        ({"several": 12345}, "several"),
+        ({"by_name": {"x": {"key": 12345}}}, "by_name.x.key"),
+        ({"by_name": {"x": 12345}}, "by_name.x"),
+        ({"either": (12345, object())}, "either"),
+        ("12345", "the whole file"),
+    ],
+)
+def test_what_the_model_calls_a_secret_is_in_no_error(values: object, key: str) -> None:
+    """By its type, wherever it stands; a connection's address in place of its table, too."""
+    with pytest.raises(ValidationError) as raised:
+        Logins.model_validate(values)
+    found = "; ".join(complaints(raised.value, Logins))
+    assert found.startswith(key)
+    assert "12345" not in found
+
+
+def test_a_key_that_merely_speaks_of_passwords_is_shown_with_its_value() -> None:
+    """Hiding what is no secret would make the error useless."""
+    with pytest.raises(ValidationError) as raised:
+        Logins.model_validate({"one": {"password_file": "x"}})
+    assert "one.password_file = 'x': " in complaints(raised.value, Logins)[0]
+    with pytest.raises(ConfigError, match=r"pipelines\.password_log\.topics = 'alog': "):
+        load('[pipelines.password_log]\ntopics = "alog"\n')
+
+
+def test_a_servers_address_in_place_of_its_table_is_not_shown() -> None:
+    """It has the password in it."""
+    with pytest.raises(ConfigError, match="mysql: ") as raised:
+        load("mysql = 'mysql://tally:hunter2@db/tally'\n" + MINIMAL)
+    assert "hunter2" not in str(raised.value)
 
 
 def test_an_unknown_pipeline_is_named_with_the_known_ones() -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tally.config.settings import SparkSettings, load_settings
+from tally.config.loading import load_settings
+from tally.config.servers import SparkSettings
 from tally.errors import ConfigError
 from tally.spark.session import reader_options
 

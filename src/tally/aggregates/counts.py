@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tally.aggregates.spool import Spool
-from tally.config.settings import Pipeline
+from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError, MalformedFloodError, RecordsMissingError
 from tally.model import (
     EMPTY_TOTALS,

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from tally.config.settings import Pipeline
+from tally.config.pipeline import Pipeline
 
 
 def fingerprint(pipeline: Pipeline) -> str:

@@ -6,7 +6,7 @@ shows URIs in the clear.
 
 from airflow.sdk import Asset
 
-from tally.config.settings import Pipeline
+from tally.config.pipeline import Pipeline
 
 
 def topic_assets(pipeline: Pipeline) -> list[Asset]:

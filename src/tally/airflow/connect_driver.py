@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowException
 from pydantic import ValidationError
 
 from tally.airflow.driver import end_group, last_words
-from tally.config.settings import SparkSettings
+from tally.config.servers import SparkSettings
 from tally.errors import SparkConnectionError
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,8 @@ from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from tally.airflow.timeouts import Timeouts, bounded
-from tally.config.settings import Settings, load_settings
+from tally.config.loading import load_settings
+from tally.config.settings import Settings
 from tally.errors import ConfigError, SparkConnectionError
 
 if TYPE_CHECKING:  # Kafka and MySQL stay out of parsing

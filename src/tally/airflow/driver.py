@@ -15,7 +15,8 @@ from typing import Any, Final
 import psutil
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
-from tally.config.settings import CONFIG_VARIABLE, SECRETS_VARIABLE, SparkSettings
+from tally.config.loading import CONFIG_VARIABLE, SECRETS_VARIABLE
+from tally.config.servers import SparkSettings
 from tally.errors import SparkConnectionError
 
 # Spark says some thousand lines a minute at its own level, INFO, and all of them go to the task's

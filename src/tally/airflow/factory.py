@@ -30,7 +30,9 @@ from tally.airflow.policies import (
 )
 from tally.airflow.replay_dag import replay_dag
 from tally.airflow.timeouts import AUDIT_TIMEOUT, Timeouts
-from tally.config.settings import Pipeline, Settings, load_settings
+from tally.config.loading import load_settings
+from tally.config.pipeline import Pipeline
+from tally.config.settings import Settings
 from tally.errors import ConfigError
 
 # Daily, at a minute that few others choose.

@@ -16,8 +16,8 @@ _LOG: Final = logging.getLogger(__name__)
 def final_unless_retryable() -> Iterator[None]:
     """Fail the task at once, with Tally's own words, on errors that a retry cannot mend.
 
-    A :class:`tally.errors.RetryableError`, and whatever is no error of Tally's, passes unchanged:
-    Airflow then retries as the DAG says.
+    A :class:`tally.errors.RetryableError`, a :class:`tally.errors.OutcomeUnknownError` and whatever
+    is no error of Tally's pass unchanged: Airflow then retries as the DAG says.
 
     Raises:
         AirflowFailException: A person must decide, the request is wrong, or somebody newer owns

@@ -21,7 +21,7 @@ from tally.airflow.losses_tasks import (
 )
 from tally.airflow.policies import BY_HAND, LOSSES_SUFFIX, documented, shared
 from tally.airflow.timeouts import Timeouts
-from tally.config.settings import Pipeline
+from tally.config.pipeline import Pipeline
 
 # A question that nobody answers is asked again by whoever sees the next red run.
 PATIENCE: Final = timedelta(days=7)

@@ -5,7 +5,7 @@ from inspect import cleandoc
 from typing import Any, Final
 
 from tally.airflow.timeouts import RETRIES, RETRY_DELAY
-from tally.config.settings import Pipeline
+from tally.config.pipeline import Pipeline
 
 TAG: Final = "tally"
 

@@ -20,7 +20,7 @@ from tally.airflow.replay_tasks import (
     TallyReplayRequestOperator,
 )
 from tally.airflow.timeouts import Timeouts
-from tally.config.settings import Pipeline
+from tally.config.pipeline import Pipeline
 
 # A preview need not wait for a long replay. Batches are still counted one at a time, in all runs
 # together: each is a driver of its own.

@@ -4,7 +4,7 @@ from typing import Final
 
 from airflow.sdk import Param
 
-from tally.config.settings import Pipeline
+from tally.config.pipeline import Pipeline
 
 REASON_MAX: Final = 1000
 

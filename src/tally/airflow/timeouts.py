@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from tally.config.settings import Pipeline, Settings
+from tally.config.pipeline import Pipeline
+from tally.config.settings import Settings
 from tally.errors import ConfigError
 
 # A failed attempt is tried again soon: Airflow's own 300 s are five batches.

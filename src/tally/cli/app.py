@@ -17,7 +17,8 @@ if TYPE_CHECKING:  # pydantic is half of a command's start; --help does without
 
     from pyspark.sql import SparkSession
 
-    from tally.config.settings import Settings, SparkSettings
+    from tally.config.servers import SparkSettings
+    from tally.config.settings import Settings
     from tally.pipeline.context import Context
 
 OpenSpark = Callable[["SparkSettings"], "AbstractContextManager[SparkSession]"]
@@ -45,7 +46,7 @@ class App:
     @cached_property
     def settings(self) -> "Settings":
         """The configuration, read when it is first needed."""
-        from tally.config.settings import load_settings  # noqa: PLC0415 - see above
+        from tally.config.loading import load_settings  # noqa: PLC0415 - see above
 
         return load_settings(self.config_path)
 
@@ -59,7 +60,7 @@ class App:
     @property
     def config_path(self) -> Path:
         """The configuration file that applies."""
-        from tally.config.settings import config_path  # noqa: PLC0415 - see above
+        from tally.config.loading import config_path  # noqa: PLC0415 - see above
 
         return self.config.absolute() if self.config else config_path()
 

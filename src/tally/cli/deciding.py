@@ -17,7 +17,7 @@ from tally.cli.options import (
 )
 from tally.cli.shapes import loss_shape
 from tally.cli.values import ABSENT, moment, number, span
-from tally.config.settings import Pipeline
+from tally.config.pipeline import Pipeline
 from tally.errors import MissingTopicError, UsageError
 from tally.formatting import plural
 from tally.ledger import batches

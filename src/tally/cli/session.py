@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from tally.config.settings import SparkSettings
+from tally.config.servers import SparkSettings
 from tally.spark.packages import check_packages
 
 if TYPE_CHECKING:  # heavy; most commands do without

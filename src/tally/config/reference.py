@@ -16,18 +16,13 @@ from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from tally.config.settings import (
-    READER_DEFAULTS,
-    KafkaSettings,
-    MySQLSettings,
-    PipelineSettings,
-    SparkSettings,
-)
+from tally.config.pipeline import READER_DEFAULTS, PipelineSettings
+from tally.config.servers import KafkaSettings, MySQLSettings, SparkSettings
 
 HEADER: Final = """\
 # Configuration
 
-Written by `python -m tally.config.reference` from `src/tally/config/settings.py`; do not edit.
+Written by `python -m tally.config.reference` from the settings in `src/tally/config/`; do not edit.
 
 One file, `tally.toml` in the working directory, or the file that `TALLY_CONFIG` or
 `tally --config FILE` names. It is validated once, as a whole: an error names every wrong key, its

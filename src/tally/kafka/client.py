@@ -18,7 +18,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, NewTopic, ResourceType
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from tally.config.settings import KafkaSettings
+from tally.config.servers import KafkaSettings
 from tally.errors import AccessDeniedError, KafkaUnavailableError, TallyError, TopicIdError
 from tally.kafka.errors import (
     LeaderMovingError,

@@ -3,7 +3,7 @@
 import logging
 from typing import Any
 
-from tally.config.settings import KafkaSettings
+from tally.config.servers import KafkaSettings
 
 # librdkafka would write to stderr by itself; what it has to say reaches the caller as an error.
 SILENT = logging.getLogger("tally.kafka.client")

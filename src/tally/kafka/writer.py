@@ -5,7 +5,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from tally.config.settings import KafkaSettings
+from tally.config.servers import KafkaSettings
 from tally.kafka.options import SILENT, client_options
 from tally.model import TopicPartition
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pymysql
 from pymysql.cursors import DictCursor
 
-from tally.config.settings import MySQLSettings
+from tally.config.servers import MySQLSettings
 from tally.mysql.errors import our_errors
 
 # Silence that the server allows inside a transaction, in lock wait time-outs: a process that was

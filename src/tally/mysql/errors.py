@@ -115,13 +115,11 @@ _TRANSLATIONS: Final[Sequence[tuple[frozenset[int], type[TallyError], str]]] = (
 )
 
 
-class CommitUnansweredError(MySQLUnavailableError):
+class CommitUnansweredError(OutcomeUnknownError):
     """The connection broke at COMMIT: whether it was applied is not known from here.
 
     Who commits a batch asks the ledger; what only a person decides, that person looks up.
     """
-
-    code = OutcomeUnknownError.code
 
 
 @contextmanager

@@ -13,10 +13,11 @@ from typing import Any, ClassVar, Final
 
 from yoyo import read_migrations
 from yoyo.backends.core.mysql import MySQLBackend
-from yoyo.connections import parse_uri
+from yoyo.connections import DatabaseURI
 from yoyo.migrations import MigrationList
 
-from tally.config.settings import MySQLSettings, Settings
+from tally.config.servers import MySQLSettings
+from tally.config.settings import Settings
 from tally.errors import MySQLUnavailableError, SchemaError, StatementError
 from tally.mysql.connection import connect
 from tally.mysql.transactions import Database
@@ -127,7 +128,9 @@ def _apply(database: Database) -> list[str]:
     _forget_interrupted_start(database)
     # yoyo copies a backend by its class and its URI alone, so the settings go with the class.
     kind = type("_BackendOfSettings", (_Backend,), {"settings": settings})
-    backend = kind(parse_uri(f"mysql:///{settings.database}"), MIGRATIONS_TABLE)
+    # By its parts: in a URI's text some names of databases would need escapes.
+    uri = DatabaseURI("mysql", None, None, None, None, settings.database, {})
+    backend = kind(uri, MIGRATIONS_TABLE)
     try:
         backend.init_database()
         # yoyo's own lock is a row that outlives a killed migrator; ours does not.

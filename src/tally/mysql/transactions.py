@@ -11,7 +11,7 @@ import pymysql
 from pymysql.cursors import DictCursor, SSDictCursor
 
 from tally.clock import Clock, SystemClock
-from tally.config.settings import MySQLSettings
+from tally.config.servers import MySQLSettings
 from tally.errors import MySQLUnavailableError, TransactionRetryError
 from tally.mysql.connection import connect
 from tally.mysql.errors import CommitUnansweredError, our_errors, translate
@@ -117,7 +117,8 @@ class Database:
         Raises:
             CommitUnansweredError: The answer to COMMIT was lost; the caller must ask the ledger.
             TransactionRetryError: Rolled back by MySQL; may be run again.
-            MySQLUnavailableError: The server could not be reached or the connection broke.
+            MySQLUnavailableError: The server could not be reached or the connection broke before
+                COMMIT; nothing was written.
             OperatorError: The server refused the user, the schema or a statement.
         """
         connection = self.open(self.settings)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
-from tally.config.settings import Pipeline
+from tally.config.pipeline import Pipeline
 from tally.ledger.contradictions import lives_told_twice, wrong_states
 from tally.ledger.positions import owned_table
 from tally.mysql.transactions import Row, Transaction

@@ -1,6 +1,6 @@
 """Committing a batch once, also when the answer to COMMIT is lost."""
 
-from tally.config.settings import Pipeline
+from tally.config.pipeline import Pipeline
 from tally.deliveries.transactional import Result, commit_batch
 from tally.errors import (
     FencedError,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from tally.config.settings import Pipeline
+from tally.config.pipeline import Pipeline
 from tally.ledger import batches, positions
 from tally.ledger.batches import Requester
 from tally.model import Batch, KafkaSnapshot, KnownTopic, TopicPartition

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tally.aggregates.counts import CountRequest
 from tally.aggregates.rules import fingerprint
-from tally.config.settings import Pipeline
+from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError
 from tally.ledger.reading import (
     SegmentRecord,

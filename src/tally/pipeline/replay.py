@@ -104,7 +104,7 @@ def _written_once(ctx: Context, work: Callable[[Transaction], Requested]) -> Req
     while True:
         try:
             return ctx.database.run(work)
-        except (MySQLUnavailableError, TransactionRetryError) as error:
+        except (MySQLUnavailableError, TransactionRetryError, CommitUnansweredError) as error:
             if isinstance(error, CommitUnansweredError) and unanswered is None:
                 unanswered = error
                 deadline = ctx.clock.monotonic() + ctx.patience.outcome_s

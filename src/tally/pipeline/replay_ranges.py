@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tally.config.settings import Pipeline
+from tally.config.pipeline import Pipeline
 from tally.errors import ReplayRefusedError
 from tally.ledger import tiles
 from tally.ledger.batches import find_batch

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from tally.config.settings import Pipeline
+from tally.config.pipeline import Pipeline
 from tally.model import (
     KafkaSnapshot,
     KnownTopic,

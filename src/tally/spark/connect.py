@@ -17,7 +17,7 @@ from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession as RemoteSession
 
-from tally.config.settings import SparkSettings
+from tally.config.servers import SparkSettings
 from tally.errors import (
     AccessDeniedError,
     ConfigError,

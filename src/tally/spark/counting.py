@@ -14,7 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from tally.aggregates.counts import CountRequest, Counts, PartitionTally, check_totals
 from tally.aggregates.spool import Spool
-from tally.config.settings import KafkaSettings, Pipeline
+from tally.config.pipeline import Pipeline
+from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError
 from tally.model import Contribution, DeadLetter, OffsetRange, TopicPartition
 from tally.spark.line_columns import parse_line

@@ -3,7 +3,7 @@
 import importlib.util
 from typing import Final
 
-from tally.config.settings import SparkSettings
+from tally.config.servers import SparkSettings
 from tally.errors import PackageMissingError
 
 _DRIVER: Final = ("pyspark", "py4j")

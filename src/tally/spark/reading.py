@@ -7,7 +7,8 @@ from typing import Final
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from tally.config.settings import KafkaSettings, Pipeline
+from tally.config.pipeline import Pipeline
+from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError, ReadError
 from tally.model import OffsetRange, describe_ranges
 from tally.spark.session import reader_options, spark_errors

@@ -13,7 +13,8 @@ from typing import Final
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tally.config.settings import KafkaSettings, Pipeline, SparkSettings
+from tally.config.pipeline import Pipeline
+from tally.config.servers import KafkaSettings, SparkSettings
 from tally.errors import JarsMissingError
 from tally.spark.packages import check_packages
 

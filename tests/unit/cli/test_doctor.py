@@ -24,7 +24,9 @@ from tally.app.doctor.engine import (
 from tally.app.doctor.environment import check_variables, unknown_variables
 from tally.app.doctor.examination import examine
 from tally.app.doctor.orchestration import check_airflow, check_connection
-from tally.config.settings import Pipeline, SparkSettings, load_settings
+from tally.config.loading import load_settings
+from tally.config.pipeline import Pipeline
+from tally.config.servers import SparkSettings
 from tally.kafka.client import TopicRights
 from tally.model import KafkaSnapshot, KnownTopic, PartitionSnapshot, TopicSnapshot
 
@@ -40,8 +42,8 @@ def sound(diagnosis: Diagnosis) -> Health:
 @pytest.mark.parametrize(
     ("version", "health"),
     [
-        ("8.0.19", FAIL),
-        ("8.0.20-0ubuntu1", OK),
+        ("8.0.15", FAIL),
+        ("8.0.16-0ubuntu1", OK),
         ("9.7.4-2", OK),
         ("10.5.29-MariaDB", FAIL),
         ("10.6.12-MariaDB-log", OK),

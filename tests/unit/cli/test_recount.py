@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tally.aggregates.rules import fingerprint
-from tally.config.settings import Pipeline, load_settings
+from tally.config.loading import load_settings
+from tally.config.pipeline import Pipeline
 from tally.ledger.reading import SegmentRecord
 from tally.model import (
     EMPTY_TOTALS,

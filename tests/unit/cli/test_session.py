@@ -9,7 +9,7 @@ import pytest
 from tally.cli.bar import bar
 from tally.cli.output import Output
 from tally.cli.session import JAVA_OPTIONS, LOGGING, quiet, shared_session
-from tally.config.settings import SparkSettings
+from tally.config.servers import SparkSettings
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tally.cli.standing import Standing, stand, table_rows
-from tally.config.settings import Pipeline, load_settings
+from tally.config.loading import load_settings
+from tally.config.pipeline import Pipeline
 from tally.model import (
     KafkaSnapshot,
     KnownTopic,

@@ -1,6 +1,8 @@
 """What the servers are told."""
 
 import json
+import os
+import re
 import tomllib
 from configparser import ConfigParser
 from pathlib import Path
@@ -11,10 +13,11 @@ from tally.spark.java import major_version
 from tally_local.stack.airflow_config import airflow_cfg, connections_json
 from tally_local.stack.credentials import Credentials
 from tally_local.stack.kafka_server import new_cluster_id, properties
-from tally_local.stack.mysql_program import mysql_version
-from tally_local.stack.mysql_server import init_sql
+from tally_local.stack.mysql_program import mysql_version, system_mysqld
+from tally_local.stack.mysql_server import GRANTS, init_sql
 from tally_local.stack.overlay import write_overlay
 
+RUNBOOK = Path(__file__).parents[3] / "docs" / "runbook.md"
 PORTS = {"kafka": 20_001, "kafka_controller": 20_002, "mysql": 20_003, "airflow": 20_004}
 
 
@@ -45,6 +48,18 @@ def test_mysql_version(text: str, version: tuple[int, ...] | None) -> None:
     assert mysql_version(text) == version
 
 
+@pytest.mark.parametrize(("version", "taken"), [("8.0.15", False), ("8.0.16", True)])
+def test_a_mysqld_on_the_path_is_taken_if_it_is_new_enough(
+    version: str, taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The doctor would refuse an older one."""
+    program = tmp_path / "mysqld"
+    program.write_text(f"#!/bin/sh\necho mysqld  Ver {version} for Linux on x86_64\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert system_mysqld() == (str(program) if taken else None)
+
+
 def test_kafka_makes_no_topic_for_the_asking_and_listens_on_loopback(tmp_path: Path) -> None:
     """And keeps one copy, for there is one node."""
     lines = properties(PORTS, data=tmp_path).splitlines()
@@ -67,12 +82,15 @@ def test_cluster_ids_look_like_no_option() -> None:
 
 
 def test_mysql_grants_the_application_its_database_alone() -> None:
-    """Both accounts get a password at each start."""
+    """The runbook's rights, no more; both accounts get a password at each start."""
     credentials = Credentials(mysql_root="r00t", mysql_tally="t4lly")
     statements = init_sql(credentials).splitlines()
     grants = [line for line in statements if line.startswith("GRANT") and "'tally'" in line]
     assert len(grants) == 1
-    assert " ON tally.* " in grants[0]
+    assert " ON `tally`.* " in grants[0]
+    assert re.findall(r"grant (.*) on tally\.\* to 'tally_admin'", RUNBOOK.read_text("utf-8")) == [
+        GRANTS.lower()
+    ]
     assert "GRANT OPTION" not in grants[0]
     assert "ALTER USER 'root'@'localhost' IDENTIFIED BY 'r00t';" in statements
     assert "ALTER USER 'tally'@'127.0.0.1' IDENTIFIED BY 't4lly';" in statements

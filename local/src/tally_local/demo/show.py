@@ -8,7 +8,9 @@ from typing import Final
 
 import click
 
-from tally.config.settings import Pipeline, Settings, load_settings
+from tally.config.loading import load_settings
+from tally.config.pipeline import Pipeline
+from tally.config.settings import Settings
 from tally.errors import EXIT_FINDINGS, EXIT_OK, StackError
 from tally.kafka.client import Kafka
 from tally.ledger import positions, reading, results

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from tally import clock
-from tally.config.settings import KafkaSettings
+from tally.config.servers import KafkaSettings
 from tally.errors import KafkaUnavailableError, StackError
 from tally.kafka.writer import LineWriter
 from tally.model import TopicPartition

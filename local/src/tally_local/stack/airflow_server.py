@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
-from tally.config.settings import CONFIG_NAME, CONFIG_VARIABLE, SECRETS_VARIABLE
+from tally.config.loading import CONFIG_NAME, CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.errors import StackError
 from tally.spark.java import JAVA_ENVIRONMENT
 from tally_local.stack.airflow_config import airflow_cfg, connections_json, passwords_json

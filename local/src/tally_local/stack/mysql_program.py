@@ -9,12 +9,10 @@ from enum import StrEnum
 from pathlib import Path
 
 from tally.errors import StackError
+from tally.mysql.versions import MYSQL_NEEDED, OLDEST_MYSQL
 from tally_local.stack.jars import Announce
 from tally_local.stack.mariadb_install import MariaDB
 from tally_local.stack.mysql_install import AptMySQL
-
-OLDEST_MYSQL = (8, 0, 19)
-"""The first that knows ``insert … as new on duplicate key update``."""
 
 
 class Flavour(StrEnum):
@@ -81,7 +79,7 @@ class MySQLPrograms:
                 return
         raise StackError(
             "no MySQL server could be installed:\n" + "\n".join(failures),
-            next_step="install MySQL 8.0.19 or newer so that mysqld is on PATH",
+            next_step=f"install {MYSQL_NEEDED} so that mysqld is on PATH",
         )
 
 

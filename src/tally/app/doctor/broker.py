@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from tally.app.doctor.diagnosis import Diagnosis, fail, ok, skip
-from tally.config.settings import Pipeline
+from tally.config.pipeline import Pipeline
 from tally.errors import TallyError
 from tally.ledger.positions import known_topics
 from tally.model import KafkaSnapshot, KnownTopic, TopicRights

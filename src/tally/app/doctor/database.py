@@ -1,21 +1,18 @@
 """MySQL: version, storage engine, session and server settings, tables, grants."""
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from tally.app.doctor.diagnosis import Diagnosis, fail, ok, warn
-from tally.config.settings import RESERVED_TABLES, Settings
+from tally.config.names import RESERVED_TABLES
+from tally.config.settings import Settings
 from tally.deliveries.transactional import DEAD_LETTER_BYTES_PER_INSERT
 from tally.errors import AccessDeniedError, TallyError
 from tally.ledger.reading import writable_columns
 from tally.mysql.migrations import missing
 from tally.mysql.transactions import Row, Transaction, server_facts
+from tally.mysql.versions import SERVER_NEEDED, is_supported
 from tally.pipeline.context import Context
-
-# `on duplicate key update` from a derived table is MySQL 8.0.20.
-OLDEST_MYSQL: Final = (8, 0, 20)
-OLDEST_MARIADB: Final = (10, 6, 0)
 
 # An INSERT carries escaped bytes, twice as many at worst, and some words of its own.
 _ESCAPED: Final = 2
@@ -47,12 +44,9 @@ def check_database(ctx: Context) -> Iterator[Diagnosis]:
 
 
 def check_version(version: str) -> Diagnosis:
-    """Whether the server knows the statements that Tally uses."""
-    found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
-    numbers = tuple(int(part) for part in found.groups()) if found else (0, 0, 0)
-    mariadb = "mariadb" in version.lower()
-    if numbers < (OLDEST_MARIADB if mariadb else OLDEST_MYSQL):
-        return fail("mysql.version", version, "use MySQL 8.0.20 or newer, or MariaDB 10.6 or newer")
+    """Whether the server is new enough for the ledger's tables."""
+    if not is_supported(version):
+        return fail("mysql.version", version, f"use {SERVER_NEEDED}")
     return ok("mysql.version", version)
 
 

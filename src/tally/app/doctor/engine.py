@@ -6,7 +6,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tally.app.doctor.diagnosis import Diagnosis, fail, ok, warn
-from tally.config.settings import Settings, SparkSettings
+from tally.config.servers import SparkSettings
+from tally.config.settings import Settings
 from tally.errors import JarsMissingError, StackError, TallyError
 from tally.spark.java import java
 

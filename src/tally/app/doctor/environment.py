@@ -10,7 +10,8 @@ from typing import Final
 from pydantic import BaseModel
 
 from tally.app.doctor.diagnosis import Diagnosis, fail, ok, warn
-from tally.config.settings import CONFIG_VARIABLE, SECRETS_VARIABLE, Settings
+from tally.config.loading import CONFIG_VARIABLE, SECRETS_VARIABLE
+from tally.config.settings import Settings
 
 OLDEST_PYTHON: Final = (3, 11)
 PREFIX: Final = "TALLY_"

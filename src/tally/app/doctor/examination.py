@@ -10,7 +10,7 @@ from tally.app.doctor.diagnosis import Diagnosis, fail, ok, skip
 from tally.app.doctor.engine import check_engine
 from tally.app.doctor.environment import check_python, check_variables
 from tally.app.doctor.orchestration import check_airflow
-from tally.config.settings import load_settings
+from tally.config.loading import load_settings
 from tally.errors import ConfigError
 
 CONFIG = "config.valid"

@@ -1,0 +1,70 @@
+"""What is said of values that are not allowed: the key, the value and what is allowed.
+
+A value is left out where the model has a secret, whatever the key is called: what is wrong with a
+password may be that it stands in the wrong place.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, get_args, get_origin
+
+from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic_settings import SettingsError
+
+
+def complaints(error: ValidationError | SettingsError, model: type[BaseModel]) -> list[str]:
+    """A sentence per wrong key, each once; no secret is in it.
+
+    Args:
+        error: What the validation found.
+        model: What was validated: it says which values are secret.
+    """
+    if isinstance(error, SettingsError):
+        return [str(error)]
+    return list(dict.fromkeys(_complaint(item, model) for item in error.errors()))
+
+
+def _complaint(item: Any, model: type[BaseModel]) -> str:
+    # Union members leave their own names in the location; a user knows only the file's keys.
+    parts = [str(part) for part in item["loc"] if "[" not in str(part) and part != "datetime"]
+    key = ".".join(parts) or "the whole file"
+    message = item["msg"].removeprefix("Value error, ")
+    if item["type"] in {"missing", "extra_forbidden"}:
+        return f"{key}: {'is required' if item['type'] == 'missing' else 'is no known key'}"
+    if isinstance(item["input"], dict | BaseModel) or _holds_secret(_at(model, item["loc"])):
+        return f"{key}: {message}"
+    return f"{key} = {item['input']!r}: {message}"
+
+
+def _at(annotation: Any, location: Sequence[int | str]) -> Any:
+    """The type that stands at a location below another; of a union, the union."""
+    for part in location:
+        annotation = _below(annotation, part)
+    return annotation
+
+
+def _below(annotation: Any, part: int | str) -> Any:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _below(arguments[0], part)
+    if origin is dict and part != "[key]":
+        return arguments[1]
+    if origin is list:
+        return arguments[0]
+    if _is_model(annotation) and part in annotation.model_fields:
+        return annotation.model_fields[part].annotation
+    # A key that the model does not know, a dictionary's own key, or which of a union's types was
+    # tried: it holds at most what its parent does.
+    return annotation
+
+
+def _holds_secret(annotation: Any) -> bool:
+    """Whether a value of the type is a secret or has one in it."""
+    if _is_model(annotation):
+        return any(_holds_secret(field.annotation) for field in annotation.model_fields.values())
+    if annotation is SecretStr:
+        return True
+    return any(_holds_secret(argument) for argument in get_args(annotation))
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

@@ -1,0 +1,141 @@
+"""The configuration: one file, ``tally.toml``, validated once.
+
+Each value is looked for in this order, the first one found wins:
+
+1. what the caller passes (Airflow connections, see :mod:`tally.airflow.connections`),
+2. the environment: ``TALLY_`` and the key's path, its parts joined by two underscores
+   (``TALLY_MYSQL__PASSWORD``, ``TALLY_PIPELINES__ERROR_LOG__LEVELS='["ERROR"]'``),
+3. the file ``TALLY_SECRETS_FILE`` names: TOML of the same shape, readable by its owner alone,
+4. ``.tally/stack.toml`` beside the configuration: the local stack's addresses and passwords,
+5. ``tally.toml``, or the file ``TALLY_CONFIG`` names,
+6. the defaults below.
+"""
+
+import os
+import stat
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
+
+from tally.config.complaints import complaints
+from tally.config.pipeline import PipelineSettings
+from tally.config.settings import Settings, files_of_this_load
+from tally.errors import ConfigError
+from tally.lines.format import parse_line_format
+
+CONFIG_VARIABLE = "TALLY_CONFIG"
+SECRETS_VARIABLE = "TALLY_SECRETS_FILE"
+CONFIG_NAME = "tally.toml"
+STACK_OVERLAY = Path(".tally") / "stack.toml"
+
+
+def config_path() -> Path:
+    """The configuration file that applies: ``TALLY_CONFIG``, or ``tally.toml`` right here."""
+    return Path(os.environ.get(CONFIG_VARIABLE) or CONFIG_NAME).absolute()
+
+
+def load_settings(
+    path: Path | None = None, *, overrides: Mapping[str, Any] | None = None
+) -> Settings:
+    """Read and validate the configuration.
+
+    Args:
+        path: The file; :func:`config_path` when None.
+        overrides: Values of the same shape that win over everything.
+
+    Raises:
+        ConfigError: A file is missing or no TOML, or a value is not allowed; every wrong key is
+            named with its value (unless secret) and what is allowed.
+    """
+    base = path or config_path()
+    files = _existing_files(base)
+    for file in files:
+        _check_toml(file)
+
+    token = files_of_this_load.set(files)
+    try:
+        settings = Settings(**(overrides or {}))
+        for name, pipeline in settings.pipelines.items():
+            _check_line_format(name, pipeline)
+            _check_patience(name, pipeline, settings)
+    except (ValidationError, SettingsError) as error:
+        raise _config_error(error, base) from None
+    finally:
+        files_of_this_load.reset(token)
+    return settings
+
+
+def _check_line_format(name: str, pipeline: PipelineSettings) -> None:
+    line_format = parse_line_format(pipeline.line_format, key=f"pipelines.{name}.line_format")
+    try:
+        line_format.printed_levels(pipeline.levels)
+    except ValueError as error:
+        raise ConfigError(
+            f"pipelines.{name}.levels = {pipeline.levels!r}: {error}",
+            next_step="name levels of this line format (docs/line-formats.md lists them)",
+        ) from None
+
+
+def _check_patience(name: str, pipeline: PipelineSettings, settings: Settings) -> None:
+    """A server's answer must not be waited for when the batch's own time is over."""
+    waits = {
+        "mysql.statement_timeout_s": settings.mysql.statement_timeout_s,
+        "mysql.connect_timeout_s": settings.mysql.connect_timeout_s,
+        "kafka.request_timeout_s": settings.kafka.request_timeout_s,
+    }
+    for key, seconds in waits.items():
+        if seconds >= pipeline.patience_s:
+            raise ConfigError(
+                f"pipelines.{name}.patience_s = {pipeline.patience_s} must be more than "
+                f"{key} = {seconds:g}: a batch would be given up while it waits for an answer",
+                next_step=f"raise patience_s or lower {key}",
+            )
+
+
+def _existing_files(base: Path) -> tuple[Path, ...]:
+    if not base.is_file():
+        raise ConfigError(
+            f"there is no configuration file {base}",
+            next_step=f"run Tally where {CONFIG_NAME} lies, or set {CONFIG_VARIABLE} to its path",
+        )
+    files = [base]
+    if (stack := base.parent / STACK_OVERLAY).is_file():
+        files.append(stack)
+    if secrets := os.environ.get(SECRETS_VARIABLE):
+        files.append(_checked_secrets(Path(secrets)))
+    return tuple(files)
+
+
+def _checked_secrets(path: Path) -> Path:
+    if not path.is_file():
+        raise ConfigError(
+            f"{SECRETS_VARIABLE} names {path}, which does not exist",
+            next_step=f"create it or unset {SECRETS_VARIABLE}",
+        )
+    if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise ConfigError(
+            f"{path} holds secrets and others than its owner may read it",
+            next_step=f"chmod 600 '{path}'",
+        )
+    return path
+
+
+def _check_toml(path: Path) -> None:
+    try:
+        tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is no valid TOML: {error}", next_step="correct it") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _config_error(error: ValidationError | SettingsError, base: Path) -> ConfigError:
+    """One error that names each wrong key, its value and what is allowed; secrets stay out."""
+    return ConfigError(
+        f"{base} with its overrides is not valid: " + "; ".join(complaints(error, Settings)),
+        next_step="correct the keys named (docs/configuration.md lists them all)",
+    )

@@ -1,0 +1,57 @@
+"""Names that become names in MySQL: the database, pipelines and their result tables."""
+
+import re
+
+MYSQL_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+
+# Each of these stands as it is between backticks, in a URL and after `mysqldump`. MySQL itself
+# takes more, such as spaces and letters with accents, which one of these would not.
+DATABASE_NAME = re.compile(r"[A-Za-z0-9_$][A-Za-z0-9_$-]{0,63}")
+
+# The server's own databases, in lower case.
+SERVERS_DATABASES = frozenset({"information_schema", "mysql", "performance_schema", "sys"})
+
+# Tally's own tables; a result table must not take one of their names.
+RESERVED_TABLES = frozenset(
+    {
+        "batch",
+        "dead_letter",
+        "folded_count",
+        "lost_range",
+        "partition_offset",
+        "pipeline",
+        "replacement",
+        "replay",
+        "segment",
+        "segment_count",
+        "topic_incarnation",
+    }
+)
+
+
+def check_database_name(name: str) -> str:
+    """The name; ValueError unless it may be the database's."""
+    if not DATABASE_NAME.fullmatch(name):
+        raise ValueError(
+            "a database's name is 1 to 64 letters (a to z, in either case), digits, underscores, "
+            "dollar signs and dashes, and does not begin with a dash"
+        )
+    if name.lower() in SERVERS_DATABASES:
+        raise ValueError("this database is the server's own")
+    return name
+
+
+def check_pipeline_name(name: str) -> str:
+    """The name; ValueError unless it may be a pipeline's."""
+    if not MYSQL_NAME.fullmatch(name):
+        raise ValueError("a pipeline's name is lower-case letters, digits and underscores")
+    return name
+
+
+def check_result_table(name: str) -> str:
+    """The name; ValueError unless it may be a result table's."""
+    if not MYSQL_NAME.fullmatch(name):
+        raise ValueError("a table's name is lower-case letters, digits and underscores, at most 63")
+    if name in RESERVED_TABLES or name.startswith(("_yoyo", "yoyo")):
+        raise ValueError("one of Tally's own tables has this name")
+    return name

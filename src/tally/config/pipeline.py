@@ -1,0 +1,173 @@
+"""A pipeline: its topics, line format, levels, result table and the options of its reader."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from tally.config.names import check_result_table
+from tally.config.section import Option, Section
+from tally.lines.format import LineFormat, parse_line_format
+
+TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+# What Spark's consumers ask of Kafka; ``[pipelines.<name>.reader]`` overrides it key by key.
+# max.wait decides: with Kafka's own 500 ms every read up to a partition's end waits half a second
+# per partition (docs/performance.md has the measurement).
+READER_DEFAULTS: Mapping[str, str] = {
+    "kafka.fetch.max.wait.ms": "10",
+    "kafka.max.poll.records": "20000",
+    "kafka.max.partition.fetch.bytes": "8388608",
+    "kafka.check.crcs": "false",
+}
+
+# Set by Tally from the plan; changing them would change what is read.
+READER_FORBIDDEN = frozenset(
+    {
+        "assign",
+        "subscribe",
+        "subscribepattern",
+        "startingoffsets",
+        "endingoffsets",
+        "startingtimestamp",
+        "endingtimestamp",
+        "startingoffsetsbytimestamp",
+        "endingoffsetsbytimestamp",
+        "failondataloss",
+        "includeheaders",
+        "kafka.bootstrap.servers",
+        "kafka.isolation.level",
+        "kafka.group.id",
+        "kafka.auto.offset.reset",
+        "kafka.enable.auto.commit",
+    }
+)
+
+
+# These would show in a representation of the settings and in Spark's plans.
+READER_SECRETS = re.compile(r"jaas|password|secret", re.IGNORECASE)
+
+
+def _check_topic(name: str) -> str:
+    if not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
+        raise ValueError("a topic's name is letters, digits, dots, underscores and dashes")
+    return name
+
+
+def _check_level(level: str) -> str:
+    if not level or any(character.isspace() for character in level):
+        raise ValueError("a level is one word, as it stands in the line")
+    return level
+
+
+def _check_reader_options(options: dict[str, str]) -> dict[str, str]:
+    taken = sorted(key for key in options if key.lower() in READER_FORBIDDEN)
+    if taken:
+        raise ValueError(f"Tally sets {', '.join(taken)} itself, from the plan")
+    if secret := sorted(key for key in options if READER_SECRETS.search(key)):
+        raise ValueError(
+            f"{', '.join(secret)}: secrets belong into [kafka], where nothing shows them"
+        )
+    return options
+
+
+def _parse_start(value: object) -> object:
+    if isinstance(value, str) and value not in {"earliest", "latest"}:
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError(
+                '"earliest", "latest" or a time with its zone such as 2026-11-20T14:00:00Z'
+            ) from None
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError("a start time needs its zone, such as 2026-11-20T14:00:00Z")
+        return value.astimezone(UTC)
+    return value
+
+
+Topic = Annotated[str, AfterValidator(_check_topic)]
+Level = Annotated[str, AfterValidator(_check_level)]
+
+
+class PipelineSettings(Section):
+    """One pipeline: topics, line format, levels, result table."""
+
+    topics: Annotated[list[Topic], Field(min_length=1)]
+    """Topics whose lines are counted together."""
+    start: Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_parse_start)] = (
+        "earliest"
+    )
+    """Where counting begins in a topic that the pipeline has not read before: `earliest`, `latest`
+    or a time with its zone (the first record at or after it). Later changes move nothing."""
+    line_format: str | dict[str, str] = "fixed"
+    """Name of a ready-made format or a table with `pattern` and `time_format`; see
+    docs/line-formats.md."""
+    levels: Annotated[list[Level], Field(min_length=1)] = ["ERROR"]
+    """Levels that are counted, as they stand in the line."""
+    result_table: Annotated[str, AfterValidator(check_result_table)] | None = None
+    """Table of the counts; the pipeline's name when not set."""
+    # All of a range may fall into one minute, which the ledger counts in an INT of MySQL.
+    max_records_per_partition: Annotated[int, Field(ge=1, le=2_000_000_000)] = 5_000_000
+    """Offsets that one batch takes from one partition at most; a backlog is cut into several."""
+    max_malformed_per_batch: Annotated[int, Field(ge=0)] = 100_000
+    """Malformed records that one batch may hold; with more it stops and asks, as the line format
+    is probably wrong."""
+    dead_letter_max_bytes: Annotated[int, Field(ge=0, le=16_777_215)] = 16_384
+    """Bytes of a malformed record that are kept; its whole length is always recorded."""
+    isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    """Whether records of open and aborted transactions are left out."""
+    offsets: Literal["dense", "sparse"] = "dense"
+    """`dense`: every offset of a range holds a record, a missing one is data loss. `sparse`: for
+    producers with transactions and for compacted topics, offsets may be missing inside a range."""
+    reader: Annotated[dict[str, Option], AfterValidator(_check_reader_options)] = {}
+    """Options of Spark's Kafka reader, over Tally's own defaults."""
+    schedule: Annotated[str, Field(min_length=1)] = "* * * * *"
+    """When Airflow starts a batch: a cron expression, in UTC."""
+    patience_s: Annotated[int, Field(ge=30, le=86_400)] = 600
+    """Seconds the count of one batch may take; more than `mysql.statement_timeout_s`. The other
+    time-outs of a run follow from it."""
+    owner: Annotated[str, Field(min_length=1)] = "tally"
+    """Owner of the DAGs."""
+    tags: list[str] = []
+    """Further tags of the DAGs."""
+
+    @property
+    def format(self) -> LineFormat:
+        """The line format, parsed."""
+        return parse_line_format(self.line_format, key="line_format")
+
+    @property
+    def rules(self) -> str:
+        """Which lines are counted, in words: ``levels ERROR, WARN; format fixed``."""
+        noun = "level" if len(self.levels) == 1 else "levels"
+        return f"{noun} {', '.join(self.levels)}; format {self.format.name}"
+
+    @property
+    def reader_options(self) -> dict[str, str]:
+        """Options of Spark's Kafka reader: Tally's defaults under the pipeline's own."""
+        return {**READER_DEFAULTS, **self.reader}
+
+
+class Pipeline(PipelineSettings):
+    """A pipeline's settings with its name and its result table filled in."""
+
+    name: str
+    """The key under ``[pipelines]``."""
+
+    @property
+    def table(self) -> str:
+        """The result table."""
+        return self.result_table or self.name
+
+    @property
+    def reads_committed(self) -> bool:
+        """Whether records of open and aborted transactions are left out."""
+        return self.isolation_level == "read_committed"
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether offsets may be missing inside a range."""
+        return self.offsets == "sparse"

@@ -1,0 +1,146 @@
+"""How to reach the servers: the tables ``[kafka]``, ``[mysql]`` and ``[spark]``."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import unquote
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
+
+from tally.config.names import check_database_name
+from tally.config.section import Option, Section
+
+
+class KafkaSettings(Section):
+    """How to reach Kafka; the same values serve the planner and Spark."""
+
+    bootstrap_servers: Annotated[str, Field(min_length=1)] = "127.0.0.1:9092"
+    """Brokers to ask first, `host:port`, separated by commas."""
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    """How to talk to the brokers."""
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    """How to log in, with a SASL protocol."""
+    sasl_username: str | None = None
+    """User, with a SASL protocol."""
+    sasl_password: SecretStr | None = None
+    """Password, with a SASL protocol."""
+    ssl_ca_location: Path | None = None
+    """PEM file with the authorities to trust; the system's when not set."""
+    request_timeout_s: Annotated[float, Field(gt=0, le=300)] = 10.0
+    """Seconds the planner waits for an answer from Kafka, all requests for it together."""
+
+    @model_validator(mode="after")
+    def _sasl_is_whole(self) -> "KafkaSettings":
+        wanted = self.security_protocol.startswith("SASL")
+        given = [self.sasl_mechanism, self.sasl_username, self.sasl_password]
+        if wanted and None in given:
+            raise ValueError(
+                f"security_protocol {self.security_protocol} needs sasl_mechanism, "
+                "sasl_username and sasl_password"
+            )
+        return self
+
+
+class MySQLSettings(Section):
+    """How to reach the database that holds the ledger and the results."""
+
+    host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
+    """Host name or address."""
+    port: Annotated[int, Field(ge=1, le=65535)] = 3306
+    """TCP port."""
+    user: Annotated[str, Field(min_length=1)] = "tally"
+    """User; docs/runbook.md lists the grants it needs."""
+    password: SecretStr = SecretStr("")
+    """Password."""
+    database: Annotated[str, AfterValidator(check_database_name)] = "tally"
+    """Database of the ledger and the result tables: up to 64 letters, digits, `_`, `$` and `-`, no
+    `-` at the beginning. In SQL a name with a dash stands between backticks."""
+    tls: Literal["preferred", "disabled", "verified"] = "preferred"
+    """Whether the connection is encrypted: if the server offers it, never, or always and with the
+    server's certificate and name checked."""
+    ssl_ca: Path | None = None
+    """PEM file with the authority to trust under `tls = "verified"`; the system's when not set."""
+    connect_timeout_s: Annotated[int, Field(ge=1, le=300)] = 10
+    """Seconds to wait for a connection."""
+    statement_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 300
+    """Seconds to wait for the answer to one statement; then the server counts as gone. Less than a
+    pipeline's `patience_s`. Airflow's `plan` and audit wait for half of their own time-outs at
+    most."""
+    lock_wait_timeout_s: Annotated[int, Field(ge=1, le=300)] = 20
+    """Seconds a statement waits for a row lock before the transaction is rolled back and run
+    again; less than `statement_timeout_s`. A connection that falls silent inside a transaction is
+    dropped by the server after three times this long, with its locks."""
+
+    @model_validator(mode="after")
+    def _lock_waits_are_answered(self) -> "MySQLSettings":
+        if self.lock_wait_timeout_s >= self.statement_timeout_s:
+            raise ValueError(
+                f"lock_wait_timeout_s = {self.lock_wait_timeout_s} must be less than "
+                f"statement_timeout_s = {self.statement_timeout_s}, or the server would count as "
+                "gone while it waits for a lock"
+            )
+        return self
+
+
+# What PySpark's client takes; it would complain only once a batch is claimed.
+_CONNECT_SCHEME = "sc://"
+_CONNECT_URL = re.compile(
+    r"sc://(\[[0-9A-Fa-f:.]+\]|[^\s/:;=@\[\]]+)(:[0-9]{1,5})?(/(;[^\s;=/]+=[^\s;=]*)*)?"
+)
+_CONNECT_TOKEN = re.compile(r";token=([^;]*)")
+
+
+def _secret_text(value: Any) -> Any:
+    return value if isinstance(value, SecretStr) else str(value)
+
+
+class SparkSettings(Section):
+    """How `tally run` starts Spark; under Airflow the connection `tally_spark` says it."""
+
+    master: Annotated[str, Field(min_length=1)] = "local[*]"
+    """Spark's master, or `sc://HOST:PORT/;KEY=VALUE` for a server that speaks Spark Connect."""
+    # A number is taken as well: an error would show it.
+    connect_token: Annotated[SecretStr, BeforeValidator(_secret_text)] = SecretStr("")
+    """Token for the Spark Connect server, when it asks for one. Where the server is not the host
+    `localhost`, a token is sent over TLS only."""
+    jars_dir: Path | None = None
+    """Folder with Spark's Kafka connector and what it needs; not set, the jars must already be on
+    Spark's class path."""
+    conf: dict[str, Option] = {}
+    """Any further Spark configuration. Over Spark Connect only what may be set on a session, such
+    as `spark.sql.shuffle.partitions`, is sent; the rest is the server's own."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _token_leaves_the_address(cls, data: Any) -> Any:
+        """A token in the address would show wherever the master does."""
+        master = data.get("master") if isinstance(data, Mapping) else None
+        if not isinstance(master, str) or not master.startswith(_CONNECT_SCHEME):
+            return data
+        tokens = _CONNECT_TOKEN.findall(master)
+        if not tokens:
+            return data
+        if data.get("connect_token") or len(tokens) > 1:
+            raise ValueError("a token in master and another one: give connect_token alone")
+        bare = _CONNECT_TOKEN.sub("", master)
+        return {**data, "master": bare, "connect_token": unquote(tokens[0])}
+
+    @field_validator("master")
+    @classmethod
+    def _address_is_whole(cls, master: str) -> str:
+        if master.startswith(_CONNECT_SCHEME) and not _CONNECT_URL.fullmatch(master):
+            raise ValueError("a Spark Connect server is sc://HOST:PORT/;KEY=VALUE;KEY=VALUE")
+        return master
+
+    @property
+    def is_connect(self) -> bool:
+        """Whether Spark is a server that speaks Spark Connect, so that none is started here."""
+        return self.master.startswith(_CONNECT_SCHEME)
