@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from tally.config.loading import CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.config.settings import Settings
-from tally.mysql.migrations import migrate
+from tally.app.migrate import migrate
 from tally.mysql.transactions import Database
 from tally.spark.session import QUICK_START, spark_session
 from tally_local.stack.server import Part

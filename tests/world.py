@@ -24,7 +24,7 @@ from tally.config.settings import Settings
 from tally.errors import StackError
 from tally.kafka.client import Kafka
 from tally.model import TopicPartition
-from tally.mysql.migrations import migrate
+from tally.app.migrate import migrate
 from tally.mysql.transactions import Database, Row
 from tally.pipeline.audit import Verdict, audit_ledger
 from tally.pipeline.context import Context, Patience

@@ -28,6 +28,7 @@
     │   ├── DataLossError
     │   │   └── RecordsMissingError
     │   ├── MalformedFloodError
+    │   ├── SeriesFloodError
     │   ├── JarsMissingError
     │   ├── PackageMissingError
     │   ├── SparkConnectionError
@@ -245,6 +246,12 @@ class MalformedFloodError(OperatorError):
     """More records are malformed than the pipeline allows in one batch."""
 
     code = "malformed-flood"
+
+
+class SeriesFloodError(OperatorError):
+    """The labels give more rows than the pipeline allows in one batch."""
+
+    code = "series-flood"
 
 
 class JarsMissingError(OperatorError):

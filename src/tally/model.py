@@ -223,14 +223,18 @@ EMPTY_TOTALS = SegmentTotals(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contribution:
-    """How many counted lines one partition's range holds for one minute."""
+    """What one partition's range holds for one minute and one value of each label."""
 
     partition: TopicPartition
     """Where the lines lie."""
     log_time: str
     """The minute on the lines' own clock, ``YYYY-MM-DD HH:MM:00``."""
     log_count: int
-    """How many."""
+    """How many counted lines."""
+    labels: tuple[str, ...] = ()
+    """A value for each label of the pipeline, in order; '' where the line has none."""
+    log_bytes: int = 0
+    """Length of the lines' values together."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -27,7 +27,7 @@ from tally.airflow.policies import REPLAY_SUFFIX
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
 from tally.kafka.client import Kafka
-from tally.mysql.migrations import migrate
+from tally.app.migrate import migrate
 from tally_local.demo.airflow_api import AirflowApi
 from tally_local.stack.airflow_config import ADMIN
 from tally_local.stack.server import Part

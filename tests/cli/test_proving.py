@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tally.mysql.migrations import migrate
+from tally.app.migrate import migrate
 from tally.mysql.transactions import Transaction
 from tally.pipeline.audit import audit_ledger
 from tally.pipeline.recount import Recount, recount

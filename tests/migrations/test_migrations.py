@@ -18,7 +18,8 @@ import pytest
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
 from tally.errors import AccessDeniedError, MySQLUnavailableError, SchemaError
-from tally.mysql.migrations import check_migrated, migrate, pending
+from tally.app.migrate import check_migrated, migrate
+from tally.mysql.migrations import pending
 from tally.mysql.transactions import Database
 from tally.pipeline.plan import plan_batch
 from tally_local.stack.stack import Stack

@@ -31,7 +31,7 @@ from tally.errors import (
 from tally.ledger import batches
 from tally.ledger.results import minutes
 from tally.model import Batch, Contribution, DeadLetter, SegmentTotals, TopicPartition
-from tally.mysql.migrations import migrate
+from tally.app.migrate import migrate
 from tally.mysql.transactions import Database, Transaction
 from tally.pipeline.commit import commit_once
 from tests.proxy import CommitProxy, Cut

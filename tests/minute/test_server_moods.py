@@ -26,7 +26,7 @@ from tally.errors import (
 )
 from tally.model import Contribution, SegmentTotals
 from tally.mysql import transactions as mysql
-from tally.mysql.migrations import migrate
+from tally.app.migrate import migrate
 from tally.mysql.transactions import Transaction
 from tally_local.stack import mysql_server
 from tally_local.stack.server import Part

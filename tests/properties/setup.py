@@ -15,7 +15,7 @@ from tally import clock
 from tally.config.servers import KafkaSettings, MySQLSettings
 from tally.config.settings import Settings
 from tally.mysql import transactions as mysql
-from tally.mysql.migrations import migrate
+from tally.app.migrate import migrate
 from tally.mysql.transactions import Database
 from tally.pipeline import minute, prune, replay
 from tally.spark import counting

@@ -2,11 +2,16 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
-from tally.errors import DataLossError, MalformedFloodError, RecordsMissingError
+from tally.errors import (
+    DataLossError,
+    MalformedFloodError,
+    RecordsMissingError,
+    SeriesFloodError,
+)
 from tally.model import (
     EMPTY_TOTALS,
     Batch,
@@ -16,6 +21,8 @@ from tally.model import (
     SegmentTotals,
     TopicPartition,
 )
+
+_MINUTE_S: Final = 60
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,3 +163,45 @@ class PartitionTally:
 
 def _extremes(so_far: list[int], first: int, last: int) -> list[int]:
     return [min([*so_far, first]), max([*so_far, last])]
+
+
+class SeriesLimit:
+    """Stops a label with too many values before anything is written.
+
+    The records of one minute, by Kafka's timestamps, may give ``max_series_per_batch`` rows. A
+    batch whose records span more may have as many for each minute batch that would have read them,
+    so that a batch that catches up meets no limit that minute batches would not have met.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._rows = 0
+        self._seen_s: list[int] = []
+
+    def add(self, row: Any) -> None:
+        """Add one row of counted lines.
+
+        Args:
+            row: ``first_s`` and ``last_s`` are the Unix times of its first and last record.
+        """
+        if self._pipeline.labels:
+            self._rows += 1
+            self._seen_s = _extremes(self._seen_s, row.first_s, row.last_s)
+
+    def check(self) -> None:
+        """Raise when there are too many rows.
+
+        Raises:
+            SeriesFloodError: With how many there are, and how many may be.
+        """
+        span_s = self._seen_s[1] - self._seen_s[0] if self._seen_s else 0
+        batches = 1 if span_s <= _MINUTE_S else span_s // _MINUTE_S + 2
+        limit = self._pipeline.max_series_per_batch * batches
+        if self._rows > limit:
+            raise SeriesFloodError(
+                f"pipeline {self._pipeline.name}: the labels {', '.join(self._pipeline.labels)} "
+                f"give {self._rows} rows, more than max_series_per_batch = "
+                f"{self._pipeline.max_series_per_batch} allows for records of {span_s} s",
+                next_step="take out the label with too many values, or raise "
+                "max_series_per_batch; the same batch then goes on",
+            )

@@ -1,5 +1,6 @@
 """``counts``: reading the result table."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import click
@@ -7,12 +8,17 @@ import click
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import json_option, pass_app, pipeline_argument
+from tally.cli.output import Output
 from tally.cli.replay_options import read_minute
-from tally.cli.values import number
+from tally.cli.shapes import row_shape
+from tally.cli.values import number, printable, shortened
 from tally.formatting import plural
-from tally.ledger import results
+from tally.ledger.results import ResultRow, result_rows
+from tally.ledger.tables import Tables, find_tables
 
 LAST: Final = 10
+LABEL_WIDTH: Final = 40
+"""Characters that are shown of a label's value; --json has all of it."""
 
 
 def _minute(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
@@ -60,7 +66,9 @@ def counts(
     if last is None and since is None and until is None:
         last = LAST
     with app.context.database.transaction(read_only=True) as tx:
-        found = results.minutes(tx, chosen.table, last=last, since=since, until=until)
+        tables = find_tables(tx, chosen.name) or Tables(result=chosen.table)
+        found = result_rows(tx, tables, last=last, since=since, until=until)
+    total = sum(row.log_count for row in found)
     if app.out.as_json:
         app.out.document(
             {
@@ -68,18 +76,31 @@ def counts(
                 "table": chosen.table,
                 "levels": list(chosen.levels),
                 "rules": chosen.rules,
-                "minutes": [
-                    {"log_time": f"{minute}:00", "log_count": count}
-                    for minute, count in found.items()
-                ],
-                "total": sum(found.values()),
+                "minutes": [row_shape(row) for row in found],
+                "total": total,
             }
         )
         return
-    app.out.table(
-        ["MINUTE", "LINES"],
-        [[minute, number(count)] for minute, count in found.items()],
-        numbers=["LINES"],
-    )
-    app.out.line(f"{plural(len(found), 'minute')} shown, {plural(sum(found.values()), 'line')}")
+    show_rows(app.out, tables, found)
+    minutes = len({row.log_time for row in found})
+    app.out.line(f"{plural(minutes, 'minute')} shown, {plural(total, 'line')}")
     app.out.line(f"counted now: {chosen.rules}")
+
+
+def show_rows(out: Output, tables: Tables, rows: Sequence[ResultRow]) -> None:
+    """Rows of the result, or of what is added to it, as a table."""
+    labels = [label.column for label in tables.labels]
+    measured = ["BYTES"] if tables.has_bytes else []
+    out.table(
+        ["MINUTE", *(label.upper() for label in labels), "LINES", *measured],
+        [
+            [
+                row.log_time[:-3],
+                *(shortened(printable(row.labels[label]), LABEL_WIDTH) for label in labels),
+                number(row.log_count),
+                *([number(row.log_bytes)] if measured else []),
+            ]
+            for row in rows
+        ],
+        numbers=["LINES", *measured],
+    )

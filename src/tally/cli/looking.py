@@ -6,6 +6,7 @@ import click
 
 from tally.cli.app import App
 from tally.cli.command import Command
+from tally.cli.counts import show_rows
 from tally.cli.options import (
     batch_argument,
     json_option,
@@ -14,7 +15,7 @@ from tally.cli.options import (
     pipeline_argument,
 )
 from tally.cli.places import REPLACES, Places
-from tally.cli.shapes import batch_shape, replay_shape, segment_shape
+from tally.cli.shapes import batch_shape, replay_shape, row_shape, segment_shape
 from tally.cli.values import ABSENT, moment, number, span
 from tally.formatting import plural
 from tally.ledger.reading import (
@@ -24,10 +25,11 @@ from tally.ledger.reading import (
     count_minutes,
     list_batches,
     segments_of,
-    top_minutes,
+    top_rows,
 )
 from tally.ledger.replacements import replaced_by, successors_of
 from tally.ledger.replays import ReplayRecord, find_replay
+from tally.ledger.tables import tables_of_batch
 from tally.model import BatchState
 
 
@@ -101,7 +103,8 @@ def show(app: App, batch_id: int, minutes: int) -> None:
         batch = batch_record(tx, batch_id)
         segments = segments_of(tx, batch_id)
         touched = count_minutes(tx, batch_id)
-        top = top_minutes(tx, batch_id, minutes)
+        top = top_rows(tx, batch_id, minutes)
+        tables = tables_of_batch(tx, batch_id)
         replay = None if batch.replay_id is None else find_replay(tx, batch.replay_id)
         places = Places(replaced=replaced_by(tx, batch_id), successors=successors_of(tx, batch_id))
     if app.out.as_json:
@@ -114,7 +117,7 @@ def show(app: App, batch_id: int, minutes: int) -> None:
                     for segment in segments
                 ],
                 "minutes_touched": touched,
-                "minutes": [{"log_time": at, "log_count": count} for at, count in top],
+                "minutes": [row_shape(row) for row in top],
             }
         )
         return
@@ -122,10 +125,9 @@ def show(app: App, batch_id: int, minutes: int) -> None:
     _show_segments(app, segments, places)
     if touched:
         app.out.line()
-        app.out.table(
-            ["LOG TIME", "LINES"], [[at, number(count)] for at, count in top], numbers=["LINES"]
-        )
-        app.out.line(f"{len(top):,} of {plural(touched, 'minute')} shown")
+        show_rows(app.out, tables, top)
+        shown = len({row.log_time for row in top})
+        app.out.line(f"{shown:,} of {plural(touched, 'minute')} shown")
 
 
 def _kind(batch: BatchRecord) -> str:

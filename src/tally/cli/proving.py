@@ -10,7 +10,8 @@ from tally.cli.shapes import Shape, range_shape
 from tally.cli.values import number
 from tally.errors import EXIT_FINDINGS
 from tally.formatting import plural
-from tally.pipeline.audit import Finding, Verdict, audit_ledger
+from tally.ledger.invariants import Finding
+from tally.pipeline.audit import Verdict, audit_ledger
 from tally.pipeline.recount import Recount, recount, summarize
 
 FINDINGS_SHOWN = 50

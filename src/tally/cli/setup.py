@@ -3,13 +3,13 @@
 import click
 
 from tally.app.doctor import Diagnosis, Health, examine
+from tally.app.migrate import migrate as apply_migrations
+from tally.app.migrate import missing
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import dry_run_option, json_option, pass_app
 from tally.errors import EXIT_FINDINGS
 from tally.formatting import plural
-from tally.mysql.migrations import migrate as apply_migrations
-from tally.mysql.migrations import missing
 
 _LABELS = {Health.OK: "ok", Health.WARN: "warn", Health.FAIL: "FAIL", Health.SKIP: "skip"}
 _INDENT = 32

@@ -12,12 +12,23 @@ from tally.ledger.decisions import LossRecord
 from tally.ledger.reading import BatchRecord, LetterRecord, SegmentRecord
 from tally.ledger.replacements import Changes
 from tally.ledger.replays import ReplayRecord
+from tally.ledger.results import ResultRow
 from tally.model import Batch, OffsetRange, SegmentTotals
 from tally.pipeline.replay_plan import Preview
 from tally.pipeline.run import Ran
 from tally.planning.blocks import Block
 
 Shape = dict[str, Any]
+
+
+def row_shape(row: ResultRow) -> Shape:
+    """A row of the result; labels and bytes only where the pipeline has such columns."""
+    return {
+        "log_time": row.log_time,
+        **({"labels": dict(row.labels)} if row.labels else {}),
+        "log_count": row.log_count,
+        **({} if row.log_bytes is None else {"log_bytes": row.log_bytes}),
+    }
 
 
 def range_shape(offset_range: OffsetRange) -> Shape:

@@ -14,7 +14,7 @@ Each value is looked for in this order, the first one found wins:
 import os
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,11 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from tally.config.complaints import complaints
+from tally.config.labels import RECORD_FIELDS, TEXT
 from tally.config.pipeline import PipelineSettings
 from tally.config.settings import Settings, files_of_this_load
 from tally.errors import ConfigError
-from tally.lines.format import parse_line_format
+from tally.lines.format import LineFormat, parse_line_format
 
 CONFIG_VARIABLE = "TALLY_CONFIG"
 SECRETS_VARIABLE = "TALLY_SECRETS_FILE"
@@ -78,6 +79,19 @@ def _check_line_format(name: str, pipeline: PipelineSettings) -> None:
             f"pipelines.{name}.levels = {pipeline.levels!r}: {error}",
             next_step="name levels of this line format (docs/line-formats.md lists them)",
         ) from None
+    _check_fields(name, "labels", pipeline.labels, line_format)
+    _check_fields(name, "filter", [key for key in pipeline.filter if key != TEXT], line_format)
+
+
+def _check_fields(name: str, key: str, fields: Sequence[str], line_format: LineFormat) -> None:
+    """What is grouped or filtered by must be in the lines, or it would silently be empty."""
+    known = (*line_format.fields, *RECORD_FIELDS)
+    if unknown := [field for field in fields if field not in known]:
+        raise ConfigError(
+            f"pipelines.{name}.{key}: {', '.join(unknown)}: lines of the format "
+            f"{line_format.name} have no such field; there are {', '.join(known)}",
+            next_step="name one of these, or take a pattern with a group of that name",
+        )
 
 
 def _check_patience(name: str, pipeline: PipelineSettings, settings: Settings) -> None:

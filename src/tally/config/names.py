@@ -29,6 +29,12 @@ RESERVED_TABLES = frozenset(
 )
 
 
+# A pipeline with labels, or one that adds bytes up, has these beside its result table.
+CONTRIBUTIONS_SUFFIX = "__segments"
+FOLDED_SUFFIX = "__folded"
+_OWN_TABLE_MAX = 64 - len(CONTRIBUTIONS_SUFFIX)
+
+
 def check_database_name(name: str) -> str:
     """The name; ValueError unless it may be the database's."""
     if not DATABASE_NAME.fullmatch(name):
@@ -46,6 +52,20 @@ def check_pipeline_name(name: str) -> str:
     if not MYSQL_NAME.fullmatch(name):
         raise ValueError("a pipeline's name is lower-case letters, digits and underscores")
     return name
+
+
+def tables_beside(result_table: str) -> tuple[str, str]:
+    """Tables of the contributions and the folded sums of a pipeline that has its own.
+
+    Raises:
+        ValueError: The result table's name leaves no room for theirs.
+    """
+    if len(result_table) > _OWN_TABLE_MAX:
+        raise ValueError(
+            f"result_table {result_table} has more than {_OWN_TABLE_MAX} characters, which a "
+            'pipeline with labels or measure = "bytes" needs for the tables beside it'
+        )
+    return result_table + CONTRIBUTIONS_SUFFIX, result_table + FOLDED_SUFFIX
 
 
 def check_result_table(name: str) -> str:

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from tally.config.labels import TEXT, check_label, check_label_chars, check_labels
 from tally.config.names import check_result_table
 from tally.config.section import Option, Section
 from tally.lines.format import LineFormat, parse_line_format
@@ -88,6 +89,17 @@ def _parse_start(value: object) -> object:
     return value
 
 
+def _check_labels(labels: list[str]) -> list[str]:
+    check_labels(labels)
+    return labels
+
+
+def _check_filter_key(key: str) -> str:
+    return key if key == TEXT else check_label(key)
+
+
+FilterKey = Annotated[str, AfterValidator(_check_filter_key)]
+Label = Annotated[str, AfterValidator(check_label)]
 Topic = Annotated[str, AfterValidator(_check_topic)]
 Level = Annotated[str, AfterValidator(_check_level)]
 
@@ -105,8 +117,26 @@ class PipelineSettings(Section):
     line_format: str | dict[str, str] = "fixed"
     """Name of a ready-made format or a table with `pattern` and `time_format`; see
     docs/line-formats.md."""
-    levels: Annotated[list[Level], Field(min_length=1)] = ["ERROR"]
-    """Levels that are counted, as they stand in the line."""
+    levels: list[Level] = ["ERROR"]
+    """Levels that are counted, as they stand in the line. Empty: lines at any level, and lines
+    without one."""
+    filter: dict[FilterKey, Annotated[list[str], Field(min_length=1)]] = {}
+    """Count only lines that have one of these values, by field: `level`, a group of the pattern, a
+    field of JSON lines, `topic`, `partition` or `key`. `*` stands for any characters:
+    `{ status = ["5*"] }`. Under `text` a value must occur somewhere in the record. Several fields
+    must all agree."""
+    labels: Annotated[list[Label], AfterValidator(_check_labels)] = []
+    """Count by these fields besides the minute; each becomes a column of the result table. Named as
+    in `filter`, without `text`."""
+    label_max_chars: Annotated[int, Field(ge=1, le=700)] = 64
+    """Unicode code points that are kept of a label's value; 700 at most for all labels together."""
+    max_series_per_batch: Annotated[int, Field(ge=1, le=100_000_000)] = 100_000
+    """Rows of minutes and labels that the records of one minute may give. With more the batch stops
+    before anything is written, as some label has too many values. A batch that catches up may have
+    as many for each minute of its records."""
+    measure: Literal["count", "bytes"] = "count"
+    """`count`: lines. `bytes`: beside them the sum of the lengths of their values, in the column
+    `log_bytes`."""
     result_table: Annotated[str, AfterValidator(check_result_table)] | None = None
     """Table of the counts; the pipeline's name when not set."""
     # All of a range may fall into one minute, which the ledger counts in an INT of MySQL.
@@ -134,6 +164,11 @@ class PipelineSettings(Section):
     tags: list[str] = []
     """Further tags of the DAGs."""
 
+    @model_validator(mode="after")
+    def _labels_fit_into_a_key(self) -> "PipelineSettings":
+        check_label_chars(self.labels, self.label_max_chars)
+        return self
+
     @property
     def format(self) -> LineFormat:
         """The line format, parsed."""
@@ -143,7 +178,11 @@ class PipelineSettings(Section):
     def rules(self) -> str:
         """Which lines are counted, in words: ``levels ERROR, WARN; format fixed``."""
         noun = "level" if len(self.levels) == 1 else "levels"
-        return f"{noun} {', '.join(self.levels)}; format {self.format.name}"
+        parts = [f"{noun} {', '.join(self.levels)}" if self.levels else "any level"]
+        parts += [f"{key} {' or '.join(values)}" for key, values in self.filter.items()]
+        parts += [f"by {', '.join(self.labels)}"] if self.labels else []
+        parts += ["bytes besides lines"] if self.measure == "bytes" else []
+        return "; ".join([*parts, f"format {self.format.name}"])
 
     @property
     def reader_options(self) -> dict[str, str]:
@@ -161,6 +200,11 @@ class Pipeline(PipelineSettings):
     def table(self) -> str:
         """The result table."""
         return self.result_table or self.name
+
+    @property
+    def has_own_tables(self) -> bool:
+        """Whether its contributions have columns that those of other pipelines do not have."""
+        return bool(self.labels) or self.measure != "count"
 
     @property
     def reads_committed(self) -> bool:

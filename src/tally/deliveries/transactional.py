@@ -2,13 +2,19 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
-from typing import Final
 
+from tally.aggregates.aggregate import Aggregate
+from tally.config.pipeline import Pipeline
 from tally.deliveries.takeover import take_over
 from tally.errors import DataLossError, FencedError
 from tally.ledger.batches import abandoned_error, find_batch, settle_replay
-from tally.ledger.positions import check_result_table
+from tally.ledger.contributions import (
+    add_to_result,
+    insert_contributions,
+    lines_of_segment,
+    take_from_result,
+)
+from tally.ledger.tables import Tables, check_tables, tables_of
 from tally.model import (
     Batch,
     BatchKind,
@@ -20,9 +26,7 @@ from tally.model import (
 )
 from tally.mysql.transactions import Parameters, Transaction
 
-# Rows of one INSERT: large enough that the round trip does not matter, small enough that neither
-# the driver's memory nor max_allowed_packet does.
-CONTRIBUTIONS_PER_INSERT = 2_000
+# Rows of one INSERT, as for contributions: bounded in bytes, too.
 DEAD_LETTERS_PER_INSERT = 100
 DEAD_LETTER_BYTES_PER_INSERT = 1_048_576
 
@@ -43,7 +47,7 @@ class Result:
     """What it counted: the line format and the levels."""
 
 
-def commit_batch(tx: Transaction, batch: Batch, result_table: str, result: Result) -> bool:
+def commit_batch(tx: Transaction, batch: Batch, pipeline: Pipeline, result: Result) -> bool:
     """Make a batch's contributions part of the result, and move the offsets or replace old counts.
 
     Steps, all in the caller's transaction:
@@ -58,7 +62,7 @@ def commit_batch(tx: Transaction, batch: Batch, result_table: str, result: Resul
     Args:
         tx: An open transaction at READ COMMITTED.
         batch: The batch as :func:`tally.ledger.batches.claim` returned it.
-        result_table: The pipeline's result table, a validated name.
+        pipeline: What it counts, and into which table.
         result: What was read, already checked against the plan.
 
     Returns:
@@ -66,6 +70,7 @@ def commit_batch(tx: Transaction, batch: Batch, result_table: str, result: Resul
 
     Raises:
         ConfigError: The pipeline counts into another table. Nothing is changed.
+        SchemaError: A label has no column yet. Nothing is changed.
         FencedError: A newer attempt owns the batch, it was abandoned, a partition's offset is not
             where the batch began, or what it was to replace was replaced. Nothing is changed.
         DataLossError: What is about to be committed does not add up. Nothing is changed.
@@ -73,21 +78,25 @@ def commit_batch(tx: Transaction, batch: Batch, result_table: str, result: Resul
     # 1
     if not _lock_for_commit(tx, batch):
         return False
-    check_result_table(tx, batch.pipeline, result_table)
+    tables = tables_of(tx, batch.pipeline)
+    check_tables(tables, pipeline)
     # 2
     if batch.kind is BatchKind.INGEST:
         _move_offsets(tx, batch)
     else:
         take_over(tx, batch)
     # 3
-    _insert_contributions(tx, batch, result.contributions)
-    _add_to_result(tx, batch.batch_id, result_table)
+    rows = _rows(batch, tables, Aggregate.of(pipeline), result.contributions)
+    insert_contributions(tx, tables, rows)
+    add_to_result(tx, tables, batch.batch_id)
     if batch.kind is BatchKind.REPLAY:
-        _take_from_result(tx, batch.batch_id, result_table)
+        take_from_result(tx, tables, batch.batch_id)
     # 4
     _insert_dead_letters(tx, batch, result.dead_letters)
     # 5
     _mark_live(tx, batch, result)
+    _check_written(tx, tables, batch.batch_id)
+    _mark_committed(tx, batch, result)
     if batch.replay_id is not None:
         settle_replay(tx, batch.replay_id)
     return True
@@ -132,66 +141,15 @@ def _move_offsets(tx: Transaction, batch: Batch) -> None:
         )
 
 
-def _insert_contributions(
-    tx: Transaction, batch: Batch, contributions: Iterable[Contribution]
-) -> None:
+def _rows(
+    batch: Batch, tables: Tables, aggregate: Aggregate, contributions: Iterable[Contribution]
+) -> Iterator[Parameters]:
     keys = _segment_ids(batch)
-    rows = ((keys[c.partition], c.log_time, c.log_count) for c in contributions)
-    for chunk in _chunks(rows, CONTRIBUTIONS_PER_INSERT):
-        tx.insert_many(
-            "insert into segment_count (segment_id, log_time, log_count) values (%s, %s, %s)", chunk
-        )
-
-
-# What a batch changes in the result, minute by minute: what it counted, less what it replaces.
-# Added up by the server from what was just written, so that the result cannot differ from its
-# contributions.
-_CHANGES: Final = """
-    select log_time, sum(n) as log_count from (
-        select c.log_time, c.log_count as n
-        from segment_count c join segment s using (segment_id) where s.batch_id = %s
-        union all
-        select c.log_time, -c.log_count
-        from segment_count c join replacement r on r.replaced_id = c.segment_id
-        join segment s on s.segment_id = r.segment_id where s.batch_id = %s
-    ) as `_both` group by log_time
-"""
-
-
-def _add_to_result(tx: Transaction, batch_id: int, table: str) -> None:
-    # In order of minutes, so that two batches wait for each other and do not deadlock.
-    tx.execute(
-        f"insert into `{table}` (log_time, log_count)"
-        " select `_added`.log_time, `_added`.log_count from ("
-        f"   {_CHANGES} having log_count > 0"
-        # No result table can have this alias' name: it begins with an underscore.
-        " ) as `_added` order by `_added`.log_time"
-        f" on duplicate key update log_count = `{table}`.log_count + `_added`.log_count",
-        (batch_id, batch_id),
-    )
-
-
-def _take_from_result(tx: Transaction, batch_id: int, table: str) -> None:
-    """Minutes that a replay counts fewer lines for; those that are left with none disappear."""
-    fewer = f"({_CHANGES} having log_count < 0) as `_fewer`"
-    wanted = tx.row(f"select count(*) as minutes from {fewer}", (batch_id, batch_id))
-    taken = tx.execute(
-        f"update `{table}` join {fewer} using (log_time)"
-        f" set `{table}`.log_count = `{table}`.log_count + `_fewer`.log_count"
-        f" where `{table}`.log_count + `_fewer`.log_count >= 0",
-        (batch_id, batch_id),
-    )
-    if wanted is None or taken != wanted["minutes"]:
-        raise DataLossError(
-            f"batch {batch_id}: {table} has less in {wanted['minutes'] - taken if wanted else 0} "
-            "minutes than the segments that are to be replaced have counted",
-            next_step="tally audit",
-        )
-    tx.execute(
-        f"delete `{table}` from `{table}` join {fewer} using (log_time)"
-        f" where `{table}`.log_count = 0",
-        (batch_id, batch_id),
-    )
+    columns = [label.column for label in tables.labels]
+    for c in contributions:
+        sums = (c.log_count, c.log_bytes) if tables.has_bytes else (c.log_count,)
+        labels = aggregate.values_for(columns, c.labels)
+        yield (keys[c.partition], c.log_time, *labels, *sums)
 
 
 def _insert_dead_letters(tx: Transaction, batch: Batch, dead_letters: Iterable[DeadLetter]) -> None:
@@ -241,7 +199,9 @@ def _mark_live(tx: Transaction, batch: Batch, result: Result) -> None:
                 segment.segment_id,
             ),
         )
-    _check_written(tx, batch.batch_id)
+
+
+def _mark_committed(tx: Transaction, batch: Batch, result: Result) -> None:
     tx.execute(
         "update batch set state = 'committed', committed_at = %s, committed_version = %s,"
         " format_fingerprint = %s where batch_id = %s and attempt = %s and state = 'planned'",
@@ -255,12 +215,11 @@ def _mark_live(tx: Transaction, batch: Batch, result: Result) -> None:
     )
 
 
-def _check_written(tx: Transaction, batch_id: int) -> None:
+def _check_written(tx: Transaction, tables: Tables, batch_id: int) -> None:
     """What was written must be what was counted, or nothing is committed."""
     wrong = tx.rows(
         "select s.segment_id, s.state, s.matched, s.malformed,"
-        " coalesce((select sum(c.log_count) from segment_count c"
-        "   where c.segment_id = s.segment_id), 0) as written_matched,"
+        f" {lines_of_segment(tables, 's.segment_id')} as written_matched,"
         " (select count(*) from dead_letter d where d.segment_id = s.segment_id)"
         "   as written_malformed"
         " from segment s where s.batch_id = %s"
@@ -277,8 +236,3 @@ def _check_written(tx: Transaction, batch_id: int) -> None:
 
 def _segment_ids(batch: Batch) -> dict[TopicPartition, int]:
     return {segment.range.partition: segment.segment_id for segment in batch.segments}
-
-
-def _chunks(rows: Iterator[Parameters], size: int) -> Iterator[list[Parameters]]:
-    while chunk := list(islice(rows, size)):
-        yield chunk

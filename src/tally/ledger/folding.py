@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tally.ledger.batches import Requester
+from tally.ledger.contributions import delete_contributions, fold
 from tally.ledger.rows import partition_of
+from tally.ledger.tables import tables_of
 from tally.model import TopicPartition
 from tally.mysql.transactions import Row, Transaction
 
@@ -114,16 +116,7 @@ def fold_partition(
     ids = [row["segment_id"] for row in chosen]
     # 2
     _note_at_replays(tx, ids)
-    tx.execute(
-        "insert into folded_count (pipeline, log_time, log_count)"
-        " select %s, `_sums`.log_time, `_sums`.log_count from ("
-        "   select log_time, sum(log_count) as log_count from segment_count"
-        "   where segment_id in %s group by log_time"
-        " ) as `_sums` order by `_sums`.log_time"
-        " on duplicate key update log_count = folded_count.log_count + `_sums`.log_count",
-        (pipeline, ids),
-    )
-    rows = tx.execute("delete from segment_count where segment_id in %s", (ids,))
+    rows = fold(tx, tables_of(tx, pipeline), pipeline, ids)
     rows += tx.execute("delete from dead_letter where segment_id in %s", (ids,))
     # 3 and 4
     for run in _runs(tx, key, chosen):
@@ -215,7 +208,7 @@ def forget_history(tx: Transaction, pipeline: str, cutoff: datetime) -> Folded:
     if superseded:
         _note_at_replays(tx, superseded)
     if gone := superseded + abandoned:
-        rows += tx.execute("delete from segment_count where segment_id in %s", (gone,))
+        rows += delete_contributions(tx, tables_of(tx, pipeline), gone)
         rows += tx.execute("delete from dead_letter where segment_id in %s", (gone,))
         rows += tx.execute(
             "delete from replacement where segment_id in %s or replaced_id in %s", (gone, gone)

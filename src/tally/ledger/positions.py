@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from tally.errors import ConfigError
 from tally.ledger.batches import Requester, insert_batch
 from tally.ledger.rows import partition_of, range_of
+from tally.ledger.tables import OWN_TABLES
 from tally.model import (
     BatchKind,
     KnownTopic,
@@ -39,48 +40,34 @@ def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
         ConfigError: The pipeline has counted into another table before, or the table belongs to
             another pipeline.
     """
-    select = "select result_table from pipeline where pipeline = %s for update"
-    row = tx.row(select, (pipeline,))
-    if row is None:
+    if _locked_table(tx, pipeline) is None:
         # Inserting over a row that is there would take a shared lock first, and two planners that
         # both hold one wait for each other.
         tx.execute(
             "insert ignore into pipeline (pipeline, result_table, created_at) values (%s, %s, %s)",
             (pipeline, result_table, tx.now()),
         )
-        row = tx.row(select, (pipeline,))
-    if row is None:
-        owner = tx.row("select pipeline from pipeline where result_table = %s", (result_table,))
+    owned = _locked_table(tx, pipeline)
+    if owned is None:
+        names = (result_table, result_table + OWN_TABLES)
+        owner = tx.row("select pipeline from pipeline where result_table in (%s, %s)", names)
         raise ConfigError(
             f"pipelines.{pipeline}.result_table = {result_table!r}: the ledger says that it holds "
             f"the counts of pipeline {owner['pipeline'] if owner else '?'}",
             next_step="choose another table",
         )
-    _check_result_table(pipeline, row["result_table"], result_table)
-
-
-def owned_table(tx: Transaction, pipeline: str) -> str | None:
-    """The table that the pipeline counts into; None before its first plan."""
-    row = tx.row("select result_table from pipeline where pipeline = %s", (pipeline,))
-    return None if row is None else str(row["result_table"])
-
-
-def check_result_table(tx: Transaction, pipeline: str, result_table: str) -> None:
-    """Raise unless this is the table that the pipeline counts into.
-
-    Raises:
-        ConfigError: The pipeline has counted into another table so far.
-    """
-    _check_result_table(pipeline, owned_table(tx, pipeline), result_table)
-
-
-def _check_result_table(pipeline: str, owned: str | None, configured: str) -> None:
-    if owned != configured:
+    if owned != result_table:
         raise ConfigError(
-            f"pipelines.{pipeline}.result_table = {configured!r}: this pipeline has counted into "
+            f"pipelines.{pipeline}.result_table = {result_table!r}: this pipeline has counted into "
             f"{owned} so far",
             next_step=f"set it back to {owned!r}, or give the pipeline another name",
         )
+
+
+def _locked_table(tx: Transaction, pipeline: str) -> str | None:
+    """The table that a pipeline counts into, its row held; None before its first plan."""
+    row = tx.row("select result_table from pipeline where pipeline = %s for update", (pipeline,))
+    return None if row is None else str(row["result_table"]).removesuffix(OWN_TABLES)
 
 
 def known_topics(tx: Transaction, pipeline: str) -> dict[str, KnownTopic]:

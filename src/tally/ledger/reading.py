@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from tally.aggregates.aggregate import LINES, TIME
 from tally.errors import UnknownBatchError
+from tally.ledger.results import ResultRow, result_row
 from tally.ledger.rows import partition_of, range_of
+from tally.ledger.tables import listed, tables_of, tables_of_batch
 from tally.model import (
     BatchKind,
     BatchState,
@@ -223,33 +226,46 @@ def folded_ranges(tx: Transaction, pipeline: str) -> list[OffsetRange]:
 
 def count_minutes(tx: Transaction, batch_id: int) -> int:
     """How many minutes the batch's segments touch."""
+    tables = tables_of_batch(tx, batch_id)
     row = tx.row(
-        "select count(distinct c.log_time) as minutes"
-        " from segment_count c join segment s using (segment_id) where s.batch_id = %s",
+        f"select count(distinct c.`{TIME}`) as minutes from `{tables.contributions}` c"
+        " join segment s using (segment_id) where s.batch_id = %s",
         (batch_id,),
     )
     return int(row["minutes"]) if row else 0
 
 
-def top_minutes(tx: Transaction, batch_id: int, limit: int) -> list[tuple[str, int]]:
-    """The minutes to which the batch adds most, with how much: largest first."""
+def top_rows(tx: Transaction, batch_id: int, limit: int) -> list[ResultRow]:
+    """What the batch adds most to, with how much: most lines first."""
+    tables = tables_of_batch(tx, batch_id)
+    sums = ", ".join(f"sum(c.`{s}`) as `{s}`" for s in tables.sums)
     rows = tx.rows(
-        "select cast(c.log_time as char) as log_time, sum(c.log_count) as log_count"
-        " from segment_count c join segment s using (segment_id) where s.batch_id = %s"
-        " group by c.log_time order by sum(c.log_count) desc, c.log_time limit %s",
+        f"select {listed(tables.keys, 'c')}, {sums} from `{tables.contributions}` c"
+        " join segment s using (segment_id) where s.batch_id = %s"
+        f" group by {listed(tables.keys, 'c')}"
+        f" order by sum(c.`{LINES}`) desc, {listed(tables.keys, 'c')} limit %s",
         (batch_id, limit),
     )
-    return [(row["log_time"], int(row["log_count"])) for row in rows]
+    return [result_row(tables, row) for row in rows]
 
 
-def counts_of_segments(tx: Transaction, segment_ids: Sequence[int]) -> dict[str, int]:
-    """What the segments contribute to each minute, added up."""
+def contributions_of(
+    tx: Transaction, pipeline: str, segment_ids: Sequence[int]
+) -> dict[tuple[str, ...], tuple[int, ...]]:
+    """What the segments contribute, added up: by minute and labels, lines and bytes."""
+    tables = tables_of(tx, pipeline)
+    sums = ", ".join(f"sum(`{s}`) as `{s}`" for s in tables.sums)
     rows = tx.stream(
-        "select cast(log_time as char) as log_time, sum(log_count) as log_count"
-        " from segment_count where segment_id in %s group by log_time",
+        f"select {listed(tables.keys)}, {sums} from `{tables.contributions}`"
+        f" where segment_id in %s group by {listed(tables.keys)}",
         (list(segment_ids),),
     )
-    return {row["log_time"]: int(row["log_count"]) for row in rows}
+    return {
+        (str(row[TIME]), *(row[key] for key in tables.keys[1:])): tuple(
+            int(row[s]) for s in tables.sums
+        )
+        for row in rows
+    }
 
 
 def still_live(tx: Transaction, segment_ids: Sequence[int]) -> set[int]:

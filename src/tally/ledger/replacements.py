@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+from tally.aggregates.aggregate import LINES
 from tally.formatting import plural, time_span
+from tally.ledger.contributions import changes_of_replay
+from tally.ledger.tables import tables_of_replay
 from tally.mysql.transactions import Transaction
 
 
@@ -77,20 +80,12 @@ def changes_of(tx: Transaction, replay_id: int) -> Changes | None:
     if pruned is not None and pruned["pruned_at"] is not None:
         return None
     row = tx.row(
-        "select count(*) as minutes,"
+        "select count(distinct log_time) as minutes,"
         " date_format(min(log_time), '%%Y-%%m-%%d %%H:%%i') as first,"
         " date_format(max(log_time), '%%Y-%%m-%%d %%H:%%i') as last,"
-        " coalesce(sum(greatest(n, 0)), 0) as more, coalesce(sum(-least(n, 0)), 0) as fewer"
-        " from (select log_time, sum(n) as n from ("
-        "   select c.log_time, c.log_count as n from batch b join segment s using (batch_id)"
-        "   join segment_count c using (segment_id)"
-        "   where b.replay_id = %s and b.state = 'committed'"
-        "   union all"
-        "   select c.log_time, -c.log_count from batch b join segment s using (batch_id)"
-        "   join replacement r using (segment_id)"
-        "   join segment_count c on c.segment_id = r.replaced_id"
-        "   where b.replay_id = %s and b.state = 'committed'"
-        " ) as both_counts group by log_time having sum(n) <> 0) as changes",
+        f" coalesce(sum(greatest(`{LINES}`, 0)), 0) as more,"
+        f" coalesce(sum(-least(`{LINES}`, 0)), 0) as fewer"
+        f" from ({changes_of_replay(tables_of_replay(tx, replay_id))}) as changes",
         (replay_id, replay_id),
     )
     if row is None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tally.ledger.batches import Requester, abandoned_error, find_batch
+from tally.ledger.tables import tables_of_replay
 from tally.model import Batch, BatchState, OffsetRange
 from tally.mysql.transactions import Transaction
 from tally.planning.replay import join_ranges
@@ -72,7 +73,7 @@ def totals_of(tx: Transaction, replay_id: int) -> ReplayTotals:
     )
     minutes = tx.row(
         f"select count(distinct c.log_time) as minutes {here}"
-        f" join segment_count c using (segment_id) {which}",
+        f" join `{tables_of_replay(tx, replay_id).contributions}` c using (segment_id) {which}",
         (replay_id,),
     )
     return ReplayTotals(**{key: int(n) for key, n in {**(found or {}), **(minutes or {})}.items()})

@@ -1,36 +1,79 @@
 """The result table, read for people."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from tally.mysql.transactions import Transaction
+from tally.aggregates.aggregate import BYTES, LINES, TIME
+from tally.ledger.tables import Tables, listed
+from tally.mysql.transactions import Row, Transaction
 
 
-def minutes(
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResultRow:
+    """One row of the result, or of what is added to it."""
+
+    log_time: str
+    """The minute on the lines' own clock, ``YYYY-MM-DD HH:MM:00``."""
+    labels: Mapping[str, str]
+    """Value by label column."""
+    log_count: int
+    """Lines."""
+    log_bytes: int | None
+    """Bytes; None where they are not measured."""
+
+
+def result_row(tables: Tables, row: Row) -> ResultRow:
+    """A row of ``tables.columns`` as a value."""
+    return ResultRow(
+        log_time=str(row[TIME]),
+        labels={label.column: row[label.column] for label in tables.labels},
+        log_count=int(row[LINES]),
+        log_bytes=int(row[BYTES]) if tables.has_bytes else None,
+    )
+
+
+def result_rows(
     tx: Transaction,
-    table: str,
+    tables: Tables,
     *,
     last: int | None = None,
     since: str | None = None,
     until: str | None = None,
-) -> dict[str, int]:
-    """Counts by minute, ``YYYY-MM-DD HH:MM``, oldest first.
+) -> list[ResultRow]:
+    """The result, oldest minute first, then by labels.
 
     Args:
         tx: An open transaction.
-        table: The pipeline's result table, a validated name.
+        tables: The pipeline's tables.
         last: Only so many of the latest minutes; all when None.
         since: The first minute; the table's own when None.
         until: The last minute, itself included; the table's own when None.
     """
-    bounds = {"log_time >= %s": since, "log_time <= %s": until}
+    bounds = {f"`{TIME}` >= %s": since, f"`{TIME}` <= %s": until}
     asked = {sql: minute for sql, minute in bounds.items() if minute is not None}
     where = f" where {' and '.join(asked)}" if asked else ""
-    limit = "" if last is None else f" order by log_time desc limit {last:d}"
-    parameters: list[Any] = ["%Y-%m-%d %H:%i", *asked.values()]
+    latest = ""
+    if last is not None:
+        latest = (
+            f" join (select distinct `{TIME}` from `{tables.result}`{where}"
+            f" order by `{TIME}` desc limit {last:d}) as latest using (`{TIME}`)"
+        )
+        where = ""
+    parameters: list[Any] = list(asked.values())
     rows = tx.rows(
-        "select date_format(log_time, %s) as minute, log_count"
-        f" from (select log_time, log_count from `{table}`{where}{limit}) as chosen"
-        " order by log_time",
+        f"select {listed(tables.columns)} from `{tables.result}`{latest}{where}"
+        f" order by {listed(tables.keys)}",
         parameters,
+    )
+    return [result_row(tables, row) for row in rows]
+
+
+def minutes(tx: Transaction, tables: Tables) -> dict[str, int]:
+    """Lines by minute, ``YYYY-MM-DD HH:MM``, whatever their labels; oldest first."""
+    rows = tx.rows(
+        f"select date_format(`{TIME}`, %s) as minute, sum(`{LINES}`) as log_count"
+        f" from `{tables.result}` group by `{TIME}` order by `{TIME}`",
+        ("%Y-%m-%d %H:%i",),
     )
     return {row["minute"]: int(row["log_count"]) for row in rows}

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from tally.ledger.rows import range_of
+from tally.ledger.tables import tables_of
 from tally.model import OffsetRange, TopicPartition
 from tally.mysql.transactions import Row, Transaction
 from tally.planning.replay import Tile
@@ -78,7 +79,7 @@ def ranges_of_minutes(tx: Transaction, pipeline: str, first: str, last: str) -> 
     return _ranges(
         tx.rows(
             "select distinct i.topic, s.partition_id, s.from_offset, s.until_offset"
-            " from segment_count c join segment s using (segment_id)"
+            f" from `{tables_of(tx, pipeline).contributions}` c join segment s using (segment_id)"
             " join topic_incarnation i using (incarnation_id)"
             " where i.pipeline = %s and i.state = 'current' and s.state = 'live'"
             " and c.log_time between %s and %s",
@@ -87,7 +88,9 @@ def ranges_of_minutes(tx: Transaction, pipeline: str, first: str, last: str) -> 
     )
 
 
-def minutes_of(tx: Transaction, segment_ids: Sequence[int]) -> tuple[int, str | None, str | None]:
+def minutes_of(
+    tx: Transaction, pipeline: str, segment_ids: Sequence[int]
+) -> tuple[int, str | None, str | None]:
     """How many minutes the segments have counted lines for, the first and the last one."""
     if not segment_ids:
         return 0, None, None
@@ -95,7 +98,7 @@ def minutes_of(tx: Transaction, segment_ids: Sequence[int]) -> tuple[int, str | 
         "select count(distinct log_time) as minutes,"
         " date_format(min(log_time), '%%Y-%%m-%%d %%H:%%i') as first,"
         " date_format(max(log_time), '%%Y-%%m-%%d %%H:%%i') as last"
-        " from segment_count where segment_id in %s",
+        f" from `{tables_of(tx, pipeline).contributions}` where segment_id in %s",
         (list(segment_ids),),
     )
     return (int(row["minutes"]), row["first"], row["last"]) if row else (0, None, None)

@@ -18,7 +18,7 @@ from typing import Final
 
 from tally.errors import ConfigError
 from tally.lines.catalogue import ENTRIES, REFUSED
-from tally.lines.pattern import LinePattern, parse_pattern
+from tally.lines.pattern import LEVEL, TIME, LinePattern, parse_pattern
 from tally.lines.time_format import TimeFormat, parse_time_format
 
 FIXED: Final = "fixed"
@@ -66,7 +66,8 @@ class LineFormat:
     example: str = ""
     """A line that the format understands; empty for a custom one."""
     pattern: str = ""
-    """Regular expression with the groups ``time`` and ``level``; empty for the fixed layout."""
+    """Regular expression with the group ``time``, mostly also ``level``, and any others that labels
+    or a filter name; empty for the fixed layout."""
     time_format: str = ""
     """Format of the group ``time``; empty for the fixed layout."""
     level_names: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -96,6 +97,18 @@ class LineFormat:
         """The time format, taken apart. Not for the fixed layout."""
         return parse_time_format(self.time_format)
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """What a line of this format has besides its time: fields for labels and filters."""
+        if self.is_fixed:
+            return (LEVEL,)
+        return tuple(name for name in self.parsed_pattern.groups if name != TIME)
+
+    @property
+    def has_level(self) -> bool:
+        """Whether its lines have a level."""
+        return LEVEL in self.fields
+
     def printed_levels(self, levels: Sequence[str]) -> tuple[str, ...]:
         """What a line prints when it is at one of ``levels``, sorted.
 
@@ -104,6 +117,11 @@ class LineFormat:
                 in its lines: it would silently count nothing.
         """
         wanted = set(levels)
+        if wanted and not self.has_level:
+            raise ValueError(
+                "the pattern has no group (?<level>…): add one, or set levels = [] to count lines "
+                "whatever their level"
+            )
         known = self.levels or tuple(dict.fromkeys(self.level_names.values()))
         if known and (unknown := sorted(wanted - set(known))):
             raise ValueError(

@@ -12,8 +12,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-GROUPS: Final = ("time", "level")
-"""The named groups that every pattern has."""
+TIME: Final = "time"
+"""The named group that every pattern has."""
+LEVEL: Final = "level"
+"""The named group that holds the level; a pattern for lines without one does without."""
 
 _DOT_REPEATS_MAX: Final = 2
 _GROUP_REPEATS_MAX: Final = 100
@@ -38,6 +40,8 @@ class LinePattern:
     r"""For ``java.util.regex`` with UNIX_LINES, inside ``\A(?:…)``."""
     python: re.Pattern[str]
     """For Python's ``match``."""
+    groups: tuple[str, ...]
+    """All named groups, in order."""
 
 
 @dataclass(slots=True)
@@ -55,7 +59,7 @@ class _Group:
     opener: str
     backtracks: bool = False
     captures: bool = False
-    """Holds ``time`` or ``level``."""
+    """Holds a named group."""
 
 
 @dataclass(slots=True)
@@ -73,7 +77,7 @@ class _Scanner:
     chooses: bool = False
     """There is a ``|`` outside of all groups."""
     captures_ahead: list[bool] = field(default_factory=list)
-    """For each lookaround that holds ``time`` or ``level``: whether it stands inside of a group."""
+    """For each lookaround that holds a named group: whether it stands inside of a group."""
 
     def scan(self) -> None:
         while self.at < len(self.text):
@@ -151,7 +155,7 @@ class _Scanner:
             name = named[1]
             self.names.append(name)
             self._take(len(named.group()), java=f"(?<{name}>", python=f"(?P<{name}>")
-            self.groups.append(_Group(opener="(?<", captures=name in GROUPS))
+            self.groups.append(_Group(opener="(?<", captures=True))
         elif plain := _PLAIN_GROUP.match(self.text, self.at):
             self._take(len(plain.group()))
             self.groups.append(_Group(opener=plain.group()))
@@ -239,19 +243,18 @@ def parse_pattern(text: str) -> LinePattern:
     """
     scanner = _Scanner(text)
     scanner.scan()
-    missing = [f"(?<{name}>…)" for name in GROUPS if name not in scanner.names]
-    if missing:
-        raise ValueError(f"lacks the named group {' and '.join(missing)}")
+    if TIME not in scanner.names:
+        raise ValueError(f"lacks the named group (?<{TIME}>…)")
     if any(scanner.captures_ahead) or (scanner.captures_ahead and scanner.chooses):
         raise ValueError(
-            "has a lookahead with the group time or level inside of a group or a choice; Java "
+            "has a lookahead with a named group inside of a group or a choice; Java "
             "keeps what it found there even where the rest then fails. Put it outside"
         )
     try:
         python = re.compile("".join(scanner.python), re.ASCII)
     except re.error as error:
         raise ValueError(f"is no regular expression: {error}") from error
-    return LinePattern(java="".join(scanner.java), python=python)
+    return LinePattern(java="".join(scanner.java), python=python, groups=tuple(scanner.names))
 
 
 def _bounds(found: re.Match[str]) -> tuple[int, int]:

@@ -42,23 +42,6 @@ class _Backend(MySQLBackend):  # type: ignore[misc]  # yoyo has no type hints
         return connect(self.settings, cursorclass=self.driver.cursors.Cursor)
 
 
-def migrate(database: Database, settings: Settings) -> list[str]:
-    """Bring the ledger up to this version and create the pipelines' result tables.
-
-    Safe to run by several at once: the others wait, then find nothing to do.
-
-    Returns:
-        The names of what was applied, in order; empty when all was there.
-
-    Raises:
-        StatementError: A statement was refused; correct the cause and migrate again.
-        MySQLUnavailableError: The server did not answer, or another migrator did not end in time.
-    """
-    with _one_at_a_time(database):
-        applied = _apply(database)
-        return applied + _create_result_tables(database, settings)
-
-
 def pending(database: Database) -> list[str]:
     """Names of the migrations that the database does not have yet, in order."""
     try:
@@ -70,21 +53,8 @@ def pending(database: Database) -> list[str]:
     return [migration.id for migration in _migrations() if migration.id not in applied]
 
 
-def check_migrated(database: Database, settings: Settings) -> None:
-    """Raise unless the ledger and the result tables are all there.
-
-    Raises:
-        SchemaError: With what is missing.
-    """
-    if lacking := missing(database, settings):
-        raise SchemaError(
-            f"database {database.settings.database} lacks {', '.join(lacking)}",
-            next_step="tally migrate",
-        )
-
-
 def missing(database: Database, settings: Settings) -> list[str]:
-    """What :func:`migrate` would apply or create, in order; empty when all is there."""
+    """What is to be applied or created, in order; empty when all is there."""
     lacking = pending(database)
     # While the ledger is not there, neither is the table that the others are made like.
     there = _tables(database) if not lacking else {FIRST_TABLE}
@@ -103,7 +73,8 @@ def _migrations() -> MigrationList:
 
 
 @contextmanager
-def _one_at_a_time(database: Database) -> Iterator[None]:
+def one_at_a_time(database: Database) -> Iterator[None]:
+    """Keep other migrators waiting; their own errors say when they have waited too long."""
     # The socket must wait longer than the server does, or the server's answer never arrives.
     patient = database.adjusted(statement_timeout_s=LOCK_PATIENCE_S + 60)
     with patient.transaction() as tx:
@@ -123,7 +94,8 @@ def _lock_name(settings: MySQLSettings) -> str:
     return f"{LOCK_NAME}.{settings.database}"[:64]
 
 
-def _apply(database: Database) -> list[str]:
+def apply(database: Database) -> list[str]:
+    """Apply what is in ``sql/`` and not yet in the database; returns the names, in order."""
     settings = database.settings
     _forget_interrupted_start(database)
     # yoyo copies a backend by its class and its URI alone, so the settings go with the class.
@@ -164,7 +136,8 @@ def _forget_interrupted_start(database: Database) -> None:
         tx.execute(f"drop table {', '.join(sorted(half))}")
 
 
-def _create_result_tables(database: Database, settings: Settings) -> list[str]:
+def create_result_tables(database: Database, settings: Settings) -> list[str]:
+    """Make the result tables that are not there, like the first one; returns which."""
     tables = {settings.pipeline(name).table for name in settings.pipelines}
     missing = sorted(tables - _tables(database))
     for table in missing:

@@ -27,7 +27,7 @@ def commit_once(ctx: Context, batch: Batch, pipeline: Pipeline, result: Result) 
     """
 
     def work(tx: Transaction) -> bool:
-        return commit_batch(tx, batch, pipeline.table, result)
+        return commit_batch(tx, batch, pipeline, result)
 
     for _ in range(TRANSACTION_TRIES):
         try:

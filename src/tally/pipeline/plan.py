@@ -8,6 +8,7 @@ from functools import partial
 from tally.config.pipeline import Pipeline
 from tally.ledger import batches, positions
 from tally.ledger.batches import Requester
+from tally.ledger.tables import check_tables, tables_of
 from tally.model import Batch, KafkaSnapshot, KnownTopic, TopicPartition
 from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context
@@ -41,7 +42,8 @@ def plan_batch(ctx: Context, name: str, *, dry_run: bool = False) -> Planned:
     Raises:
         UnknownPipelineError: No such pipeline is configured.
         RetryableError: Kafka or MySQL did not answer; nothing was written.
-        OperatorError: The schema is not migrated or access is denied.
+        ConfigError: The pipeline has counted into another table, or by another measure.
+        OperatorError: The schema is not migrated, a label has no column yet, or access is denied.
     """
     pipeline = ctx.settings.pipeline(name)
     for tries_left in reversed(range(ctx.patience.doubt_tries)):
@@ -91,6 +93,7 @@ def _plan(tx: Transaction, facts: _Facts, requester: Requester, believe: bool) -
     """
     pipeline = facts.pipeline
     positions.lock_pipeline(tx, pipeline.name, pipeline.table)
+    check_tables(tables_of(tx, pipeline.name), pipeline)
     batch = batches.find_open_ingest(tx, pipeline.name, lock=True)
     known = positions.known_topics(tx, pipeline.name)
     plan = plan_ingest(pipeline, known=known, kafka=facts.snapshot, starts=facts.starts)

@@ -8,23 +8,28 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.counts import CountRequest
 from tally.aggregates.rules import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError
+from tally.ledger.invariants import Finding
 from tally.ledger.reading import (
     SegmentRecord,
-    counts_of_segments,
+    contributions_of,
     folded_ranges,
     live_segments,
     still_live,
 )
+from tally.ledger.tables import Tables, find_tables
 from tally.model import KafkaSnapshot, OffsetRange, SegmentTotals, TopicPartition
-from tally.pipeline.audit import Finding
 from tally.pipeline.chunks import Chunk, join_segments, rounds, why_not_held
 from tally.pipeline.context import Context, KafkaPort, Reader
 
 Progress = Callable[[int, int], None]
+
+Rows = dict[tuple[str, ...], tuple[int, ...]]
+"""By minute and label values: lines, and bytes where they are measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,6 +85,7 @@ def recount(ctx: Context, name: str, progress: Progress) -> Recount:
     with ctx.database.transaction(read_only=True) as tx:
         segments = live_segments(tx, name)
         folded = folded_ranges(tx, name)
+        tables = find_tables(tx, name) or Tables(result=pipeline.table)
     tally = _Tally(unchecked=[Unchecked(range=r, cause="pruned") for r in folded])
     held = _keep_held(segments, _snapshot(ctx.kafka, pipeline, segments), tally)
     total = sum(segment.range.offsets for segment in held)
@@ -87,7 +93,7 @@ def recount(ctx: Context, name: str, progress: Progress) -> Recount:
         done = 0
         with ctx.open_reader() as ranges:
             progress(done, total)
-            reader = _Reader(ctx, pipeline, ranges)
+            reader = _Reader(ctx, pipeline, tables, ranges)
             for chunks in rounds(join_segments(held)):
                 _count_round(reader, chunks, tally)
                 done += sum(chunk.range.offsets for chunk in chunks)
@@ -104,8 +110,8 @@ def recount(ctx: Context, name: str, progress: Progress) -> Recount:
 def compare(
     chunk: Chunk,
     found: SegmentTotals,
-    recounted: dict[str, int],
-    contributed: dict[str, int],
+    recounted: Rows,
+    contributed: Rows,
     hint: str,
 ) -> Iterator[Finding]:
     """Every difference between what a chunk holds now and what it contributed.
@@ -113,56 +119,67 @@ def compare(
     Args:
         chunk: Segments that were read as one.
         found: What Kafka holds in them.
-        recounted: Lines per minute that Kafka holds.
-        contributed: Lines per minute in the ledger.
+        recounted: What Kafka holds, by minute and labels.
+        contributed: The same in the ledger.
         hint: What may explain a difference; empty when nothing does.
     """
     for key in ("records", "unmatched", "malformed"):  # matched is the sum of the minutes
         expected, now = chunk.expected(key), getattr(found, key)
         if expected != now:
             yield _finding(chunk, key, f"the ledger says {expected} {key}, Kafka holds {now}", hint)
-    for minute in sorted(recounted.keys() | contributed.keys()):
-        ours, theirs = contributed.get(minute, 0), recounted.get(minute, 0)
+    for row in sorted(recounted.keys() | contributed.keys()):
+        ours, theirs = contributed.get(row), recounted.get(row)
         if ours != theirs:
-            yield _finding(chunk, minute, f"the ledger says {ours}, Kafka holds {theirs}", hint)
+            said = f"the ledger says {_sums(ours)}, Kafka holds {_sums(theirs)}"
+            yield _finding(chunk, " ".join(row), said, hint)
+
+
+def _sums(sums: tuple[int, ...] | None) -> str:
+    lines, *measured = sums or (0,)
+    return str(lines) + "".join(f" ({length} bytes)" for length in measured)
 
 
 class _Reader:
     """Reads chunks again, and asks Kafka and the ledger what has moved meanwhile."""
 
-    def __init__(self, ctx: Context, pipeline: Pipeline, reader: Reader) -> None:
+    def __init__(self, ctx: Context, pipeline: Pipeline, tables: Tables, reader: Reader) -> None:
         self.pipeline = pipeline
         self._ctx = ctx
+        self._tables = tables
         self._reader = reader
 
     def count(
         self, chunks: Sequence[Chunk]
-    ) -> tuple[dict[TopicPartition, SegmentTotals], dict[TopicPartition, dict[str, int]]]:
-        """Totals and lines per minute of each chunk's partition."""
-        minutes: dict[TopicPartition, dict[str, int]] = {c.range.partition: {} for c in chunks}
+    ) -> tuple[dict[TopicPartition, SegmentTotals], dict[TopicPartition, Rows]]:
+        """Totals and rows of each chunk's partition."""
+        columns = [label.column for label in self._tables.labels]
+        aggregate = Aggregate.of(self.pipeline)
+        rows: dict[TopicPartition, Rows] = {c.range.partition: {} for c in chunks}
         ranges = [chunk.range for chunk in chunks]
         request = CountRequest(pipeline=self.pipeline, ranges=ranges, check=False)
         with self._reader.count(request) as counts:
-            for contribution in counts.contributions:
-                minutes[contribution.partition][contribution.log_time] = contribution.log_count
-            return counts.totals, minutes
+            for c in counts.contributions:
+                key = (c.log_time, *aggregate.values_for(columns, c.labels))
+                sums = (c.log_count, c.log_bytes) if self._tables.has_bytes else (c.log_count,)
+                rows[c.partition][key] = sums
+            return counts.totals, rows
 
     def snapshot(self, chunks: Sequence[Chunk]) -> KafkaSnapshot:
         """What Kafka says of the chunks' topics now."""
         segments = [segment for chunk in chunks for segment in chunk.segments]
         return _snapshot(self._ctx.kafka, self.pipeline, segments)
 
-    def contributed(self, chunk: Chunk) -> dict[str, int] | None:
-        """Lines per minute in the ledger; None when one of the segments was replaced meanwhile."""
+    def contributed(self, chunk: Chunk) -> Rows | None:
+        """Rows in the ledger; None when one of the segments was replaced meanwhile."""
         with self._ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
             if len(still_live(tx, chunk.segment_ids)) < len(chunk.segments):
                 return None
-            return counts_of_segments(tx, chunk.segment_ids)
+            return contributions_of(tx, self.pipeline.name, chunk.segment_ids)
 
 
 def _count_round(reader: _Reader, chunks: list[Chunk], tally: _Tally) -> None:
     try:
-        totals, minutes = reader.count(chunks)
+        totals, rows = reader.count(chunks)
     except DataLossError:
         # Retention may have passed by since we asked; without what is gone it must be readable.
         left = _still_held(reader, chunks, tally)
@@ -180,7 +197,7 @@ def _count_round(reader: _Reader, chunks: list[Chunk], tally: _Tally) -> None:
         partition = chunk.range.partition
         found = totals[partition]
         hint = explain(chunk, reader.pipeline)
-        tally.findings += compare(chunk, found, minutes[partition], contributed, hint)
+        tally.findings += compare(chunk, found, rows[partition], contributed, hint)
         tally.segments += len(chunk.segments)
         tally.offsets += chunk.range.offsets
         tally.records += found.records
@@ -212,7 +229,7 @@ def explain(chunk: Chunk, pipeline: Pipeline) -> str:
     hints = []
     if others:
         hints.append(
-            "counted under other rules (line format or levels) than those of now: "
+            "counted under other rules than those of now (line format, levels, filter, labels): "
             f"{', '.join(others)}, now {now}"
         )
     if pipeline.is_sparse:

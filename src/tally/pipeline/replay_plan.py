@@ -64,7 +64,7 @@ def preview_replay(ctx: Context, name: str, request: Request) -> Preview:
         snapshot = snapshot_of(ctx.kafka, pipeline, known)
         asked, notes = resolve(tx, ctx.kafka, Facts(pipeline, known, snapshot), request)
         plan = plan_against(tx, pipeline, known, snapshot, asked)
-        minutes, first, last = tiles.minutes_of(tx, plan.replaces)
+        minutes, first, last = tiles.minutes_of(tx, name, plan.replaces)
         offsets = sum(r.offsets for r in plan.widened)
         seconds = replays.seconds_for(tx, name, len(plan.batches), offsets)
     partitions = sorted({r.partition for r in asked})

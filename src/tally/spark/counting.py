@@ -12,13 +12,13 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from tally.aggregates.counts import CountRequest, Counts, PartitionTally, check_totals
+from tally.aggregates.counts import CountRequest, Counts, PartitionTally, SeriesLimit, check_totals
 from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError
 from tally.model import Contribution, DeadLetter, OffsetRange, TopicPartition
-from tally.spark.line_columns import parse_line
+from tally.spark.line_columns import Rules, parse_line
 from tally.spark.reading import collect, read_ranges
 
 # The driver's JVM holds the dead letters of one Spark task at a time: about so many bytes, were
@@ -56,17 +56,24 @@ class SparkReader:
         with Spool[Contribution]() as contributions, Spool[DeadLetter]() as dead_letters:
             tallies = {r.partition: PartitionTally(r) for r in ranges}
             records = read_ranges(self.session, self.kafka, pipeline, ranges)
-            lines = _parsed(records, pipeline, _topics(ranges))
+            lines, series = _parsed(records, pipeline, _topics(ranges)), SeriesLimit(pipeline)
             with _divided(self.session, sum(r.offsets for r in ranges)):
-                for row in collect(_counted(lines), ranges):
+                for row in collect(_counted(lines, pipeline), ranges):
                     partition = TopicPartition(topic=row.topic, partition=row.partition)
                     tallies[partition].add(row)
                     if row.minute is not None:
+                        series.add(row)
                         contributions.append(
                             Contribution(
-                                partition=partition, log_time=row.minute, log_count=row.records
+                                partition=partition,
+                                log_time=row.minute,
+                                log_count=row.records,
+                                labels=tuple(row[name] for name in _label_names(pipeline)),
+                                log_bytes=row.bytes if pipeline.measure == "bytes" else 0,
                             )
                         )
+            if request.check:
+                series.check()
             totals = {partition: tally.totals() for partition, tally in tallies.items()}
             counts = Counts(totals=totals, contributions=contributions, dead_letters=dead_letters)
             if request.check:
@@ -144,9 +151,26 @@ def _topics(ranges: Sequence[OffsetRange]) -> list[str]:
 
 
 def _parsed(records: DataFrame, pipeline: Pipeline, topics: list[str]) -> DataFrame:
-    line = parse_line(F.col("value"), pipeline.format, pipeline.levels)
     # With one topic its name needs no place in the grouping.
     topic = F.lit(topics[0]) if len(topics) == 1 else F.col("topic")
+    line = parse_line(
+        F.col("value"),
+        pipeline.format,
+        pipeline.levels,
+        rules=Rules(
+            levels=pipeline.levels,
+            filters=pipeline.filter,
+            labels=pipeline.labels,
+            label_chars=pipeline.label_max_chars,
+        ),
+        record={
+            "topic": topic,
+            "partition": F.col("partition").cast("string"),
+            "key": F.col("key").cast("string"),
+        },
+    )
+    more = [c.alias(name) for c, name in zip(line.labels, _label_names(pipeline), strict=True)]
+    more += [F.col("timestamp")] if pipeline.labels else []
     return records.select(
         topic.alias("topic"),
         "partition",
@@ -154,19 +178,34 @@ def _parsed(records: DataFrame, pipeline: Pipeline, topics: list[str]) -> DataFr
         "value",
         line.malformed_reason.alias("reason"),
         line.minute.alias("minute"),
+        *more,
     )
 
 
-def _counted(lines: DataFrame) -> DataFrame:
+def _label_names(pipeline: Pipeline) -> list[str]:
+    """Columns of the labels here; their own names might be those of Kafka's columns."""
+    return [f"label_{number}" for number, _ in enumerate(pipeline.labels)]
+
+
+def _counted(lines: DataFrame, pipeline: Pipeline) -> DataFrame:
     malformed = F.col("reason").isNotNull()
     offset_of_malformed: Column = F.when(malformed, F.col("offset"))
-    return lines.groupBy("topic", "partition", "minute").agg(
+    more = []
+    if pipeline.measure == "bytes":
+        more.append(F.sum(F.coalesce(F.octet_length("value"), F.lit(0))).alias("bytes"))
+    if pipeline.labels:
+        more += [
+            F.min("timestamp").cast("long").alias("first_s"),
+            F.max("timestamp").cast("long").alias("last_s"),
+        ]
+    return lines.groupBy("topic", "partition", "minute", *_label_names(pipeline)).agg(
         F.count("*").alias("records"),
         F.count("reason").alias("malformed"),
         F.min("offset").alias("first_offset"),
         F.max("offset").alias("last_offset"),
         F.min(offset_of_malformed).alias("first_malformed"),
         F.max(offset_of_malformed).alias("last_malformed"),
+        *more,
     )
 
 

@@ -10,8 +10,8 @@ The time is checked by casting nineteen bytes to TIMESTAMP_NTZ. The cast alone i
 compare this with an independent implementation.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import and_
 from typing import Final
@@ -19,10 +19,12 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
+from tally.config.labels import LEVEL, TEXT
 from tally.lines.format import HEAD_BYTES, LineFormat, MalformedReason
 from tally.lines.time_format import MONTHS, WEEKDAYS, TimeFormat, TimePart
 
 _FIXED_SHAPE: Final = r"\A[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\z"
+_FIXED_LEVEL: Final = r"\A[^ \t\r\n]*+"
 _LEVEL_ENDS: Final = (b" ", b"\t", b"\r", b"\n", b"")
 _MARK: Final = "\n"
 _TO_THE_END: Final = 2**31 - 1
@@ -30,37 +32,117 @@ _TO_THE_END: Final = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LineColumns:
-    """What a record says, as two columns of which at most one is not null.
+    """What a record says, as columns of which the first two are never both not null.
 
-    Compute both in one ``select`` and aggregate their results, not the expressions: Spark shares
+    Compute all in one ``select`` and aggregate their results, not the expressions: Spark shares
     the work between columns of one projection, but not between a grouping key and an aggregate.
     """
 
     malformed_reason: Column
     """String: a :class:`~tally.lines.format.MalformedReason`; null for a well-formed record."""
     minute: Column
-    """String ``YYYY-MM-DD HH:MM:00``, the wall clock of a well-formed line at a counted level;
-    null for any other record."""
+    """String ``YYYY-MM-DD HH:MM:00``, the wall clock of a well-formed line that is counted; null
+    for any other record."""
+    labels: tuple[Column, ...] = ()
+    """Strings, valid UTF-8: a value for each label where ``minute`` is not null, '' when the line
+    has none; null for any other record."""
 
 
-def parse_line(value: Column, line_format: LineFormat, levels: Sequence[str]) -> LineColumns:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rules:
+    """Which lines are counted, and by what."""
+
+    levels: Sequence[str]
+    """Levels as the line prints them; empty when any line counts, whatever its level."""
+    filters: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Values by field, of which a counted line has one; see docs/configuration.md."""
+    labels: Sequence[str] = ()
+    """Fields by which is counted besides the minute."""
+    label_chars: int = 64
+    """Code points that are kept of a label's value."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Line:
+    """A record taken apart."""
+
+    reason: Column
+    """Why it is malformed; null when it is not."""
+    well_formed: Column
+    """Whether it is understood."""
+    time: Column
+    """Binary, starts with the normalised time."""
+    is_at: Callable[[Sequence[str]], Column]
+    """Whether the line is at one of some levels, as printed."""
+    fields: Callable[[str], Column]
+    """A field of the line as a string; '' or null when it has none."""
+
+
+def parse_line(
+    value: Column,
+    line_format: LineFormat,
+    levels: Sequence[str],
+    *,
+    rules: Rules | None = None,
+    record: Mapping[str, Column] | None = None,
+) -> LineColumns:
     """Build the columns for the records in ``value``.
 
     Args:
         value: Binary column with the record's bytes.
-        line_format: How to find time and level.
-        levels: The levels that are counted; compared as the line prints them.
+        line_format: How to find time, level and other fields.
+        levels: The levels that are counted, as the configuration names them; empty for any.
+        rules: Filters and labels besides; none when None.
+        record: Strings with what Kafka knows of the record, for labels and filters:
+            ``topic``, ``partition``, ``key``.
 
     Raises:
-        ValueError: There are no levels, or one of them cannot stand in this line format.
+        ValueError: One of the levels cannot stand in this line format.
     """
-    if not levels or any(not level or any(map(str.isspace, level)) for level in levels):
-        raise ValueError(f"levels {list(levels)!r}: name at least one, each without blanks")
-    build = _fixed_columns if line_format.is_fixed else _pattern_columns
-    return build(value, line_format, line_format.printed_levels(levels))
+    if any(not level or any(map(str.isspace, level)) for level in levels):
+        raise ValueError(f"levels {list(levels)!r}: each without blanks")
+    rules, record = rules or Rules(levels=levels), record or {}
+    text = F.make_valid_utf8(_first_line(value)) if rules.labels or rules.filters else None
+    line = _fixed_line(value) if line_format.is_fixed else _pattern_line(value, line_format, text)
+
+    def find(name: str) -> Column:
+        return record[name] if name in record else line.fields(name)
+
+    counted = [line.well_formed]
+    if levels:
+        counted.append(line.is_at(line_format.printed_levels(levels)))
+    counted += [_has_one(value, name, of, find) for name, of in rules.filters.items()]
+    is_counted = _all(counted)
+    return LineColumns(
+        malformed_reason=line.reason,
+        minute=_minute_if(is_counted, line.time),
+        labels=tuple(
+            F.when(is_counted, _label(find(name), rules.label_chars)) for name in rules.labels
+        ),
+    )
 
 
-def _fixed_columns(value: Column, _: LineFormat, levels: Sequence[str]) -> LineColumns:
+def _has_one(
+    value: Column, name: str, values: Sequence[str], find: Callable[[str], Column]
+) -> Column:
+    """Whether a field has one of some values, ``*`` standing for any characters."""
+    if name == TEXT:
+        return F.coalesce(_any(F.contains(value, _bytes(v.encode())) for v in values), F.lit(False))
+    text = F.make_valid_utf8(find(name))
+    return F.coalesce(_any(text.like(_like(v)) for v in values), F.lit(False))
+
+
+def _like(value: str) -> str:
+    for special in ("\\", "%", "_"):
+        value = value.replace(special, "\\" + special)
+    return value.replace("*", "%")
+
+
+def _label(text: Column, chars: int) -> Column:
+    return F.coalesce(F.substring(F.make_valid_utf8(text), 1, chars), F.lit(""))
+
+
+def _fixed_line(value: Column) -> _Line:
     before_level = F.substring(value, 20, 2)
     has_level = _all([before_level > _bytes(b"  "), before_level < _bytes(b"!")])
     well_formed = _all([*_time_checks(value), has_level, value >= _bytes(b"1")])
@@ -74,8 +156,16 @@ def _fixed_columns(value: Column, _: LineFormat, levels: Sequence[str]) -> LineC
         .when(value < _bytes(b"1"), MalformedReason.TIME_OUT_OF_RANGE.value)
         .otherwise(MalformedReason.NO_LEVEL.value)
     )
-    counted = _any(_is_level(value, 20, level) for level in levels)
-    return LineColumns(malformed_reason=reason, minute=_minute_if(well_formed & counted, value))
+    return _Line(
+        reason=reason,
+        well_formed=well_formed,
+        time=value,
+        is_at=lambda levels: _any(_is_level(value, 20, level) for level in levels),
+        # No label is longer than some hundred characters, so the level is not looked for further.
+        fields=lambda _: F.regexp_extract(
+            F.substring(value, 21, HEAD_BYTES).cast("string"), _FIXED_LEVEL, 0
+        ),
+    )
 
 
 def _is_level(value: Column, position: int, level: str) -> Column:
@@ -86,13 +176,19 @@ def _is_level(value: Column, position: int, level: str) -> Column:
     )
 
 
-def _pattern_columns(value: Column, line_format: LineFormat, levels: Sequence[str]) -> LineColumns:
-    time_format = line_format.parsed_time_format
-    found = _time_and_level(value, line_format.parsed_pattern.java).cast("binary")
+def _pattern_line(value: Column, line_format: LineFormat, text: Column | None) -> _Line:
+    time_format, pattern = line_format.parsed_time_format, line_format.parsed_pattern
+    # The level first: of the groups it alone has its place in every line.
+    names = [LEVEL] * line_format.has_level
+    names += [name for name in line_format.fields if name != LEVEL]
+    line = _first_line(value) if text is None else text
+    found = _groups(line, pattern.java, names).cast("binary")
     time = _normalised(found, time_format).cast("binary")
-    level = F.substring(found, time_format.width + 3, _TO_THE_END)
-    checks = [*_literal_checks(found, time_format), *_time_checks(time)]
-    well_formed = _all([*checks, time >= _bytes(b"1"), F.length(level) > 0])
+    rest = F.substring(found, time_format.width + 3, _TO_THE_END)
+    first = rest if len(names) == 1 else F.split(rest.cast("string"), _MARK)[0].cast("binary")
+    checks = [*_literal_checks(found, time_format, marks=2 if names else 1), *_time_checks(time)]
+    has_level = [F.length(first) > 0] if line_format.has_level else []
+    well_formed = _all([*checks, time >= _bytes(b"1"), *has_level])
     reason = (
         F.when(well_formed, F.lit(None))
         .when(value.isNull(), MalformedReason.NULL_VALUE.value)
@@ -103,28 +199,53 @@ def _pattern_columns(value: Column, line_format: LineFormat, levels: Sequence[st
         .when(time < _bytes(b"1"), MalformedReason.TIME_OUT_OF_RANGE.value)
         .otherwise(MalformedReason.NO_LEVEL.value)
     )
-    counted = level.isin(*[_bytes(word.encode()) for word in levels])
-    return LineColumns(malformed_reason=reason, minute=_minute_if(well_formed & counted, time))
+
+    def field_of(name: str) -> Column:
+        text = F.get(F.split(rest.cast("string"), _MARK), F.lit(names.index(name)))
+        if name == LEVEL and line_format.level_names:
+            return _looked_up(text, line_format.level_names)
+        return text
+
+    return _Line(
+        reason=reason,
+        well_formed=well_formed,
+        time=time,
+        is_at=lambda levels: first.isin(*[_bytes(word.encode()) for word in levels]),
+        fields=field_of,
+    )
 
 
-def _time_and_level(value: Column, java_pattern: str) -> Column:
-    r"""``\n``, the group ``time``, ``\n`` and the group ``level``, in one run of the pattern.
+def _first_line(value: Column) -> Column:
+    """What a pattern sees of a record, as a string; its bytes may be no valid UTF-8."""
+    head = F.substring(value, 1, HEAD_BYTES).cast("string")
+    return F.substring_index(F.substring_index(head, "\n", 1), "\r", 1)
+
+
+def _groups(line: Column, java_pattern: str, names: Sequence[str]) -> Column:
+    r"""``\n``, the group ``time``, then for each name ``\n`` and its group, in one run.
 
     A line in which the pattern finds nothing stays as it is and thus has no ``\n``, so no line can
     pass itself off as a result. A group that took no part is empty.
     """
-    head = F.substring(value, 1, HEAD_BYTES).cast("string")
-    line = F.substring_index(F.substring_index(head, "\n", 1), "\r", 1)
     whole_line = rf"(?d)\A(?:{java_pattern})[^\n]*+"
-    return F.regexp_replace(line, whole_line, rf"{_MARK}${{time}}{_MARK}${{level}}")
+    found = "".join(f"{_MARK}${{{name}}}" for name in ("time", *names))
+    return F.regexp_replace(line, whole_line, found)
 
 
-def _literal_checks(found: Column, time_format: TimeFormat) -> list[Column]:
-    """That the literals, fractions and weekdays of the time stand where they should."""
+def _literal_checks(found: Column, time_format: TimeFormat, *, marks: int) -> list[Column]:
+    """That the literals, fractions and weekdays of the time stand where they should.
+
+    Args:
+        found: The groups, each behind a mark.
+        time_format: Of the first one.
+        marks: 2 when another group follows, 1 when the time is the last.
+    """
     checks = [
         F.substring(found, position, 1) == _bytes(_MARK.encode())
-        for position in (1, time_format.width + 2)
+        for position in (1, time_format.width + 2)[:marks]
     ]
+    if marks == 1:
+        checks.append(F.length(found) == time_format.width + 1)
     for part in time_format.parts:
         text = _piece(found, part)
         if part.literal:

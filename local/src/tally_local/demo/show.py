@@ -16,7 +16,7 @@ from tally.kafka.client import Kafka
 from tally.ledger import positions, reading, results
 from tally.ledger.reading import BatchRecord, SegmentRecord
 from tally.model import describe_ranges
-from tally.mysql.migrations import migrate
+from tally.app.migrate import migrate
 from tally.mysql.transactions import Database
 from tally.pipeline.audit import Verdict, audit_ledger
 from tally_local.demo.airflow_api import AirflowApi

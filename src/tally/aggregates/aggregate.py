@@ -1,0 +1,58 @@
+"""The aggregate: what a pipeline counts, as a value from which everything else follows.
+
+Window, labels and measure decide the columns of the result, of the contributions and of the folded
+sums; which lines are counted (levels, filter) is part of the rules (:mod:`tally.aggregates.rules`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tally.config.labels import label_column
+from tally.config.pipeline import Pipeline
+
+TIME: Final = "log_time"
+"""The window: the minute of the line's own clock."""
+LINES: Final = "log_count"
+"""How many lines; a row lives while it has lines."""
+BYTES: Final = "log_bytes"
+"""Sum of the values' lengths; a record without a value has 0."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Aggregate:
+    """Window, labels and measure of one pipeline."""
+
+    labels: tuple[str, ...]
+    """Labels as they are configured, in order: fields of the line or of the record."""
+    columns: tuple[str, ...]
+    """The column of each label."""
+    label_chars: int
+    """Unicode code points that are kept of a label's value."""
+    has_bytes: bool
+    """Whether the lengths of the values are added up beside the lines."""
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> "Aggregate":
+        """What a pipeline counts, by its configuration."""
+        return cls(
+            labels=tuple(pipeline.labels),
+            columns=tuple(label_column(label) for label in pipeline.labels),
+            label_chars=pipeline.label_max_chars,
+            has_bytes=pipeline.measure == "bytes",
+        )
+
+    @property
+    def sums(self) -> tuple[str, ...]:
+        """The columns that are added up."""
+        return (LINES, BYTES) if self.has_bytes else (LINES,)
+
+    def values_for(self, columns: Sequence[str], values: Sequence[str]) -> tuple[str, ...]:
+        """Label values in the order of a table's columns; '' where a column has no label any more.
+
+        Args:
+            columns: Label columns of the table.
+            values: One for each label of the aggregate.
+        """
+        by_column = dict(zip(self.columns, values, strict=True))
+        return tuple(by_column.get(column, "") for column in columns)

@@ -1,0 +1,50 @@
+"""Bringing the ledger and the result tables up to the code and the configuration."""
+
+from tally.config.settings import Settings
+from tally.errors import SchemaError
+from tally.ledger.table_changes import missing_tables, prepare_tables
+from tally.mysql import migrations
+from tally.mysql.transactions import Database
+
+
+def migrate(database: Database, settings: Settings) -> list[str]:
+    """Apply ``sql/``, make result tables, and give labels their columns.
+
+    Safe to run by several at once: the others wait, then find nothing to do.
+
+    Returns:
+        What was done, in order; empty when all was there.
+
+    Raises:
+        StatementError: A statement was refused; correct the cause and migrate again.
+        ConfigError: A label was renamed, or a measure has changed.
+        SchemaError: A pipeline that needs a column has an open batch.
+        MySQLUnavailableError: The server did not answer, or another migrator did not end in time.
+    """
+    with migrations.one_at_a_time(database):
+        done = migrations.apply(database) + migrations.create_result_tables(database, settings)
+        for name in sorted(settings.pipelines):
+            done += prepare_tables(database, settings.pipeline(name))
+        return done
+
+
+def missing(database: Database, settings: Settings) -> list[str]:
+    """What :func:`migrate` would do, in order; empty when all is there."""
+    lacking = migrations.missing(database, settings)
+    if lacking:
+        return lacking
+    pipelines = [settings.pipeline(name) for name in sorted(settings.pipelines)]
+    return [what for pipeline in pipelines for what in missing_tables(database, pipeline)]
+
+
+def check_migrated(database: Database, settings: Settings) -> None:
+    """Raise unless the ledger and the result tables are all there.
+
+    Raises:
+        SchemaError: With what is missing.
+    """
+    if lacking := missing(database, settings):
+        raise SchemaError(
+            f"database {database.settings.database} lacks {', '.join(lacking)}",
+            next_step="tally migrate",
+        )

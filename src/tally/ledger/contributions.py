@@ -1,0 +1,213 @@
+"""Contributions, folded sums and the result: every statement that reads or writes them.
+
+The server adds up what was just written, so that the result cannot differ from its contributions.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from tally.aggregates.aggregate import LINES
+from tally.errors import DataLossError
+from tally.ledger.tables import Tables, listed
+from tally.mysql.transactions import Parameters, Row, Transaction
+
+# Rows of one INSERT: large enough that the round trip does not matter, small enough that neither
+# the driver's memory nor max_allowed_packet does.
+CONTRIBUTIONS_PER_INSERT: Final = 2_000
+
+
+def insert_contributions(tx: Transaction, tables: Tables, rows: Iterable[Parameters]) -> None:
+    """Write what segments contribute.
+
+    Args:
+        tx: An open transaction.
+        tables: The pipeline's tables.
+        rows: Segment id, then a value for each of ``tables.columns``.
+    """
+    columns = ("segment_id", *tables.columns)
+    marks = ", ".join(["%s"] * len(columns))
+    statement = f"insert into `{tables.contributions}` ({listed(columns)}) values ({marks})"
+    walk = iter(rows)
+    while chunk := list(islice(walk, CONTRIBUTIONS_PER_INSERT)):
+        tx.insert_many(statement, chunk)
+
+
+def add_to_result(tx: Transaction, tables: Tables, batch_id: int) -> None:
+    """Add what a batch counts, less what it replaces, where that is more lines."""
+    changes = f"({_changes(tables)} having {_sum(LINES)} > 0) as `_added`"
+    added = ", ".join(f"`{s}` = `{tables.result}`.`{s}` + `_added`.`{s}`" for s in tables.sums)
+    # In order of keys, so that two batches wait for each other and do not deadlock. No result table
+    # can have this alias' name: it begins with an underscore.
+    tx.execute(
+        f"insert into `{tables.result}` ({listed(tables.columns)})"
+        f" select {listed(tables.columns, '`_added`')} from {changes}"
+        f" order by {listed(tables.keys, '`_added`')}"
+        f" on duplicate key update {added}",
+        (batch_id, batch_id),
+    )
+
+
+def take_from_result(tx: Transaction, tables: Tables, batch_id: int) -> None:
+    """Take away what a batch replaces where it counts no more lines; empty rows disappear.
+
+    Raises:
+        DataLossError: The result has less than is to be taken away. Nothing is changed.
+    """
+    result, keys = f"`{tables.result}`", listed(tables.keys)
+    changed = " or ".join(f"{_sum(s)} <> 0" for s in tables.sums)
+    fewer = f"({_changes(tables)} having {_sum(LINES)} <= 0 and ({changed})) as `_fewer`"
+    both = (batch_id, batch_id)
+    wanted = tx.row(f"select count(*) as `rows` from {fewer}", both)
+    less = ", ".join(f"{result}.`{s}` = {result}.`{s}` + `_fewer`.`{s}`" for s in tables.sums)
+    enough = " and ".join(f"{result}.`{s}` + `_fewer`.`{s}` >= 0" for s in tables.sums)
+    taken = tx.execute(
+        f"update {result} join {fewer} using ({keys}) set {less} where {enough}", both
+    )
+    short = (wanted["rows"] if wanted else 0) - taken
+    if short:
+        raise DataLossError(
+            f"batch {batch_id}: {tables.result} has less in {short} rows than the segments that "
+            "are to be replaced have counted",
+            next_step="tally audit",
+        )
+    tx.execute(
+        f"delete {result} from {result} join {fewer} using ({keys}) where {result}.`{LINES}` = 0",
+        both,
+    )
+
+
+def fold(tx: Transaction, tables: Tables, pipeline: str, segment_ids: Sequence[int]) -> int:
+    """Add the contributions of segments to the folded sums, and delete them.
+
+    Returns:
+        How many contributions are gone.
+    """
+    sums = ", ".join(f"sum(`{s}`) as `{s}`" for s in tables.sums)
+    added = ", ".join(f"`{s}` = `{tables.folded}`.`{s}` + `_sums`.`{s}`" for s in tables.sums)
+    tx.execute(
+        f"insert into `{tables.folded}` (pipeline, {listed(tables.columns)})"
+        f" select %s, {listed(tables.columns, '`_sums`')} from ("
+        f"   select {listed(tables.keys)}, {sums} from `{tables.contributions}`"
+        f"   where segment_id in %s group by {listed(tables.keys)}"
+        f" ) as `_sums` order by {listed(tables.keys, '`_sums`')}"
+        f" on duplicate key update {added}",
+        (pipeline, segment_ids),
+    )
+    return delete_contributions(tx, tables, segment_ids)
+
+
+def delete_contributions(tx: Transaction, tables: Tables, segment_ids: Sequence[int]) -> int:
+    """Delete the contributions of segments; returns how many."""
+    return tx.execute(
+        f"delete from `{tables.contributions}` where segment_id in %s", (segment_ids,)
+    )
+
+
+def copy_shared(tx: Transaction, shared: Tables, own: Tables, pipeline: str) -> None:
+    """Move a pipeline's rows from the tables that pipelines share to tables of its own."""
+    here = (
+        "segment_id in (select s.segment_id from segment s join batch b using (batch_id)"
+        " where b.pipeline = %s)"
+    )
+    columns = listed(shared.columns)
+    tx.execute(
+        f"insert into `{own.contributions}` (segment_id, {columns})"
+        f" select segment_id, {columns} from `{shared.contributions}` where {here}",
+        (pipeline,),
+    )
+    tx.execute(f"delete from `{shared.contributions}` where {here}", (pipeline,))
+    tx.execute(
+        f"insert into `{own.folded}` (pipeline, {columns})"
+        f" select pipeline, {columns} from `{shared.folded}` where pipeline = %s",
+        (pipeline,),
+    )
+    tx.execute(f"delete from `{shared.folded}` where pipeline = %s", (pipeline,))
+
+
+def lines_of_segment(tables: Tables, segment: str) -> str:
+    """A subquery: the lines that a segment has contributed.
+
+    Args:
+        tables: The pipeline's tables.
+        segment: The column that holds the segment's id, of the statement around it.
+    """
+    return (
+        f"(select coalesce(sum(c.`{LINES}`), 0) from `{tables.contributions}` c"
+        f" where c.segment_id = {segment})"
+    )
+
+
+def wrong_rows(tx: Transaction, tables: Tables, pipeline: str) -> Iterator[Row]:
+    """Rows in which the result and the sum of all live and folded contributions differ.
+
+    Yields:
+        The keys, ``_said`` and ``_summed``: the sums on either side as text, None where the row is
+        not there.
+    """
+    keys, columns = listed(tables.keys), listed(tables.columns)
+    sums = ", ".join(f"sum(`{s}`) as `{s}`" for s in tables.sums)
+    summed = (
+        f"select {keys}, {sums} from ("
+        f"  select {listed(tables.columns, 'c')} from `{tables.contributions}` c"
+        "   join segment s using (segment_id) join topic_incarnation i using (incarnation_id)"
+        "   where i.pipeline = %s and s.state = 'live'"
+        "   union all"
+        f"  select {columns} from `{tables.folded}` where pipeline = %s"
+        f") as contributions group by {keys}"
+    )
+    told = f"concat_ws(' + ', {listed(tables.sums)})"
+    return tx.stream(
+        f"select {keys}, max(said) as _said, max(summed) as _summed from ("
+        f"  select {keys}, {told} as said, null as summed from `{tables.result}`"
+        "   union all"
+        f"  select {keys}, null, {told} from ({summed}) as s"
+        f" ) as both_sides group by {keys}"
+        f" having _said is null or _summed is null or _said <> _summed order by {keys}",
+        (pipeline, pipeline),
+    )
+
+
+def changes_of_replay(tables: Tables) -> str:
+    """A query: what the committed batches of a replay count, less what they replaced, by key.
+
+    Two parameters: the replay's id, twice.
+    """
+    minus = ", ".join(f"-c.`{s}`" for s in tables.sums)
+    sums = ", ".join(f"sum(`{s}`) as `{s}`" for s in tables.sums)
+    differ = " or ".join(f"sum(`{s}`) <> 0" for s in tables.sums)
+    return (
+        f"select {listed(tables.keys)}, {sums} from ("
+        f"  select {listed(tables.columns, 'c')} from batch b join segment s using (batch_id)"
+        f"  join `{tables.contributions}` c using (segment_id)"
+        "   where b.replay_id = %s and b.state = 'committed'"
+        "   union all"
+        f"  select {listed(tables.keys, 'c')}, {minus} from batch b join segment s using (batch_id)"
+        "   join replacement r using (segment_id)"
+        f"  join `{tables.contributions}` c on c.segment_id = r.replaced_id"
+        "   where b.replay_id = %s and b.state = 'committed'"
+        f") as both_counts group by {listed(tables.keys)} having {differ}"
+    )
+
+
+def _changes(tables: Tables) -> str:
+    """What a batch changes in the result, by key: what it counted, less what it replaces.
+
+    Two parameters: the batch's id, twice.
+    """
+    minus = ", ".join(f"-c.`{s}`" for s in tables.sums)
+    sums = ", ".join(f"{_sum(s)} as `{s}`" for s in tables.sums)
+    return (
+        f"select {listed(tables.keys)}, {sums} from ("
+        f"  select {listed(tables.columns, 'c')} from `{tables.contributions}` c"
+        "   join segment s using (segment_id) where s.batch_id = %s"
+        "   union all"
+        f"  select {listed(tables.keys, 'c')}, {minus} from `{tables.contributions}` c"
+        "   join replacement r on r.replaced_id = c.segment_id"
+        "   join segment s on s.segment_id = r.segment_id where s.batch_id = %s"
+        f") as `_both` group by {listed(tables.keys)}"
+    )
+
+
+def _sum(column: str) -> str:
+    return f"sum(`_both`.`{column}`)"

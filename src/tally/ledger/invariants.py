@@ -1,0 +1,153 @@
+"""The invariants of ``docs/exactly-once.md``, each as a check of the ledger.
+
+(1) Live segments and accepted losses tile each partition from its start to its next offset; (2) the
+result is the sum of the live contributions; (5) each segment adds up. Besides, no state contradicts
+another. What ``tally prune`` has folded counts as live in all of them.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
+
+from tally.aggregates.aggregate import LINES, TIME
+from tally.ledger.contradictions import lives_told_twice, wrong_states
+from tally.ledger.contributions import lines_of_segment, wrong_rows
+from tally.ledger.tables import Tables
+from tally.mysql.transactions import Row, Transaction
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """Something that should not be."""
+
+    check: str
+    """``tiling``, ``result``, ``segment``, ``state``, ``topic`` or ``recount``."""
+    where: str
+    """The partition, minute, segment or topic."""
+    detail: str
+    """What was found and what was expected."""
+
+
+def _check_tiling(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Finding]:
+    """Invariant 1: from start to next offset no hole, and nowhere an overlap."""
+    tiles = tx.stream(
+        "select i.incarnation_id, i.topic, i.topic_id, o.partition_id, o.start_offset,"
+        " o.next_offset, t.from_offset, t.until_offset"
+        " from topic_incarnation i join partition_offset o using (incarnation_id)"
+        " left join ("
+        "   select incarnation_id, partition_id, from_offset, until_offset from segment"
+        "   where state in ('live', 'folded')"
+        "   union all"
+        "   select incarnation_id, partition_id, from_offset, until_offset from lost_range"
+        "   where state = 'accepted' and cause = 'expired'"
+        " ) as t on t.incarnation_id = o.incarnation_id and t.partition_id = o.partition_id"
+        " where i.pipeline = %s"
+        " order by i.incarnation_id, o.partition_id, t.from_offset",
+        (pipeline,),
+    )
+    for _, of_partition in groupby(tiles, key=itemgetter("incarnation_id", "partition_id")):
+        yield from _check_tiles(of_partition)
+
+
+def _check_tiles(tiles: Iterator[Row]) -> Iterator[Finding]:
+    at = covered = 0
+    partition = ""
+    for tile in tiles:
+        partition = f"{tile['topic']}/{tile['partition_id']} (topic id {tile['topic_id']})"
+        # Ranges below the start were counted afterwards; between them anything may be left out.
+        at, next_offset = max(covered, tile["start_offset"]), tile["next_offset"]
+        if tile["from_offset"] is None:
+            continue
+        if tile["from_offset"] < covered:
+            detail = f"overlap: [{tile['from_offset']}, {min(covered, tile['until_offset'])})"
+            yield Finding(check="tiling", where=partition, detail=detail)
+        if tile["from_offset"] > at:
+            detail = f"hole: [{at}, {tile['from_offset']})"
+            yield Finding(check="tiling", where=partition, detail=detail)
+        covered = max(covered, tile["until_offset"])
+        at = max(at, covered)
+    if at != next_offset:
+        yield Finding(
+            check="tiling",
+            where=partition,
+            detail=f"counted up to {at}, but next_offset is {next_offset}",
+        )
+
+
+def _check_result(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Finding]:
+    """Invariant 2: the result and the sum of all contributions, row by row."""
+    for row in wrong_rows(tx, tables, pipeline):
+        where = " ".join([str(row[TIME]), *(f"{k}={row[k]!r}" for k in tables.keys[1:])])
+        yield Finding(
+            check="result",
+            where=f"{tables.result} {where}",
+            detail=f"the table says {row['_said']}, segments add up to {row['_summed']}",
+        )
+
+
+def _check_segments(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Finding]:
+    """Invariant 5: records, matched, malformed, contributions and dead letters add up."""
+    rows = tx.stream(
+        "select * from ("
+        "  select s.segment_id, i.topic, s.partition_id, s.from_offset, s.until_offset, s.records,"
+        "   s.matched, s.unmatched, s.malformed,"
+        f"   {lines_of_segment(tables, 's.segment_id')} as contributed,"
+        "   (select count(*) from dead_letter d where d.segment_id = s.segment_id) as letters"
+        "  from segment s join topic_incarnation i using (incarnation_id)"
+        "  where i.pipeline = %s and s.state = 'live'"
+        " ) as live where records <> matched + unmatched + malformed"
+        "   or matched <> contributed or malformed <> letters",
+        (pipeline,),
+    )
+    for row in rows:
+        span = f"{row['topic']}/{row['partition_id']} [{row['from_offset']}, {row['until_offset']})"
+        yield Finding(
+            check="segment",
+            where=f"segment {row['segment_id']} of {span}",
+            detail=f"records {row['records']}, matched {row['matched']}, unmatched "
+            f"{row['unmatched']}, malformed {row['malformed']}; contributions add up to "
+            f"{row['contributed']}, dead letters are {row['letters']}",
+        )
+
+
+def _check_folded(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Finding]:
+    """Invariant 5 for what was folded: only the sum over all of it can still be told."""
+    row = tx.row(
+        "select (select coalesce(sum(s.matched), 0)"
+        "    from segment s join topic_incarnation i using (incarnation_id)"
+        "    where i.pipeline = %s and s.state = 'folded') as matched,"
+        f"  (select coalesce(sum(`{LINES}`), 0) from `{tables.folded}` where pipeline = %s)"
+        "    as contributed",
+        (pipeline, pipeline),
+    )
+    if row is not None and row["matched"] != row["contributed"]:
+        yield Finding(
+            check="segment",
+            where=f"folded segments of {pipeline}",
+            detail=f"matched {row['matched']}, contributions add up to {row['contributed']}",
+        )
+
+
+def _check_states(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Finding]:
+    """What is live belongs to a committed batch, and what was given up is not live."""
+    for said in wrong_states(tx, pipeline):
+        yield Finding(check="state", where=said.where, detail=said.detail)
+
+
+def _check_topics(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Finding]:
+    """Each life of a topic is told once, so that none of its offsets counts twice."""
+    for said in lives_told_twice(tx, pipeline):
+        yield Finding(check="topic", where=said.where, detail=said.detail)
+
+
+CHECKS: Final[Sequence[Callable[[Transaction, str, Tables], Iterator[Finding]]]] = (
+    _check_tiling,
+    _check_result,
+    _check_segments,
+    _check_folded,
+    _check_states,
+    _check_topics,
+)
+"""All checks; each takes a transaction, the pipeline and its tables."""

@@ -1,0 +1,220 @@
+"""Making and widening the tables of pipelines with labels: DDL, which MySQL commits at once.
+
+Every statement can be run again, and until the last step nothing that counts sees a difference: new
+columns have a default, and the switch to tables of the pipeline's own is one transaction.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from tally.aggregates.aggregate import BYTES, Aggregate
+from tally.config.labels import LABEL_CHARS_MAX, LABELS_MAX
+from tally.config.names import tables_beside
+from tally.config.pipeline import Pipeline
+from tally.errors import ConfigError, SchemaError
+from tally.ledger.contributions import copy_shared
+from tally.ledger.tables import (
+    SHARED_CONTRIBUTIONS,
+    SHARED_FOLDED,
+    LabelColumn,
+    Tables,
+    check_tables,
+    find_tables,
+    listed,
+    recorded_labels,
+    recorded_name,
+)
+from tally.mysql.transactions import Database, Transaction
+
+FIRST_RESULT: Final = "error_log"
+"""The result table that the migrations make; others are made like it."""
+
+
+def missing_tables(database: Database, pipeline: Pipeline) -> list[str]:
+    """What :func:`prepare_tables` would do for a pipeline; empty when nothing is to be done."""
+    if not pipeline.has_own_tables:
+        return []
+    with database.transaction(read_only=True) as tx:
+        tables = find_tables(tx, pipeline.name)
+    if tables is not None and _wanted(tables, pipeline) == tables:
+        return []
+    columns = ", ".join(Aggregate.of(pipeline).columns)
+    return [f"columns of {pipeline.table}" + (f" for {columns}" if columns else "")]
+
+
+def prepare_tables(database: Database, pipeline: Pipeline) -> list[str]:
+    """Give a pipeline with labels, or that adds bytes up, the tables that it needs.
+
+    The caller keeps other migrators away. What was counted before a label was added has '' in its
+    column; a replay fills it.
+
+    Returns:
+        What was done, in words; empty when all was there.
+
+    Raises:
+        ConfigError: A label was renamed, or the measure has changed. Nothing is changed.
+        SchemaError: A batch is open. Nothing is changed.
+    """
+    done = missing_tables(database, pipeline)
+    if not done:
+        return []
+    with database.transaction() as tx:
+        before = find_tables(tx, pipeline.name)
+        wanted = _wanted(before, pipeline)
+        _check_idle(tx, pipeline)
+    with database.transaction() as tx:
+        collation = _exact_collation(tx)
+        _widen(tx, wanted.result, FIRST_RESULT, (), wanted, collation)
+        _widen(tx, wanted.contributions, SHARED_CONTRIBUTIONS, ("segment_id",), wanted, collation)
+        _widen(tx, wanted.folded, SHARED_FOLDED, ("pipeline",), wanted, collation)
+        _refer_to_segments(tx, wanted.contributions)
+    database.run(lambda tx: _switch(tx, pipeline, wanted))
+    return done
+
+
+def _wanted(before: Tables | None, pipeline: Pipeline) -> Tables:
+    """The tables that the configuration asks for; columns of labels that were taken out stay."""
+    aggregate = Aggregate.of(pipeline)
+    key = f"pipelines.{pipeline.name}"
+    contributions, folded = tables_beside(pipeline.table)
+    tables = before or Tables(
+        result=pipeline.table,
+        contributions=contributions,
+        folded=folded,
+        has_bytes=aggregate.has_bytes,
+    )
+    check_tables(replace(tables, labels=_fitting(aggregate)), pipeline)
+    known = {label.column for label in tables.labels}
+    added = [column for column in aggregate.columns if column not in known]
+    gone = [
+        label.column
+        for label in tables.labels
+        if label.is_used and label.column not in aggregate.columns
+    ]
+    if added and gone:
+        raise ConfigError(
+            f"{key}.labels: {', '.join(gone)} went and {', '.join(added)} came, which looks like a "
+            "label that was renamed; its column would keep the old values",
+            next_step="take the label out, tally migrate, then add the other and migrate again",
+        )
+    kept = tuple(
+        replace(
+            label,
+            is_used=label.column in aggregate.columns,
+            chars=max(label.chars, aggregate.label_chars)
+            if label.column in aggregate.columns
+            else label.chars,
+        )
+        for label in tables.labels
+    )
+    new = tuple(LabelColumn(column=column, chars=aggregate.label_chars) for column in added)
+    _check_room(key, kept + new)
+    return replace(tables, contributions=contributions, folded=folded, labels=kept + new)
+
+
+def _fitting(aggregate: Aggregate) -> tuple[LabelColumn, ...]:
+    return tuple(
+        LabelColumn(column=column, chars=aggregate.label_chars) for column in aggregate.columns
+    )
+
+
+def _check_room(key: str, labels: tuple[LabelColumn, ...]) -> None:
+    """Columns of labels that were taken out are still part of the tables' keys."""
+    chars = sum(label.chars for label in labels)
+    if chars > LABEL_CHARS_MAX or len(labels) > LABELS_MAX:
+        raise ConfigError(
+            f"{key}.labels: with the columns of labels that were taken out there would be "
+            f"{len(labels)} of {chars} characters together; {LABELS_MAX} and {LABEL_CHARS_MAX} are "
+            "the most",
+            next_step="give the pipeline another name and another result_table",
+        )
+
+
+def _check_idle(tx: Transaction, pipeline: Pipeline) -> None:
+    row = tx.row(
+        "select batch_id from batch where pipeline = %s and state = 'planned' limit 1",
+        (pipeline.name,),
+    )
+    if row is not None:
+        raise SchemaError(
+            f"pipeline {pipeline.name}: batch {row['batch_id']} is open; columns are added between "
+            "batches",
+            next_step=f"tally run {row['batch_id']} under the old configuration, or tally abandon "
+            f"{row['batch_id']}",
+        )
+
+
+def _exact_collation(tx: Transaction) -> str:
+    """A collation that tells case, accents and trailing blanks apart."""
+    row = tx.row("select version() as version") or {"version": ""}
+    return "utf8mb4_nopad_bin" if "mariadb" in row["version"].lower() else "utf8mb4_0900_bin"
+
+
+def _widen(
+    tx: Transaction,
+    table: str,
+    template: str,
+    key: tuple[str, ...],
+    wanted: Tables,
+    collation: str,
+) -> None:
+    """Make the table if it is not there, and add the columns that it lacks to it and to its key."""
+    # LIKE keeps one definition; the names were validated with the configuration.
+    tx.execute(f"create table if not exists `{table}` like `{template}`")
+    rows = tx.rows(
+        "select column_name as name, character_maximum_length as chars"
+        " from information_schema.columns where table_schema = database() and table_name = %s",
+        (table,),
+    )
+    there = {row["name"]: row["chars"] for row in rows}
+    text = f"character set utf8mb4 collate {collation} not null default ''"
+    changes = [
+        f"{'modify' if label.column in there else 'add'} column `{label.column}`"
+        f" varchar({label.chars}) {text}"
+        for label in wanted.labels
+        if there.get(label.column, 0) != label.chars
+    ]
+    if wanted.has_bytes and BYTES not in there:
+        check = f"check (`{BYTES}` >= 0)"
+        changes.append(f"add column `{BYTES}` bigint not null default 0 {check}")
+    if any(label.column not in there for label in wanted.labels):
+        changes += ["drop primary key", f"add primary key ({listed((*key, *wanted.keys))})"]
+    if changes:
+        tx.execute(f"alter table `{table}` {', '.join(changes)}")
+
+
+def _refer_to_segments(tx: Transaction, contributions: str) -> None:
+    """A contribution is a segment's: LIKE copies no foreign keys."""
+    name = f"{contributions}_of"
+    there = tx.row(
+        "select constraint_name from information_schema.table_constraints"
+        " where table_schema = database() and table_name = %s and constraint_type = 'FOREIGN KEY'",
+        (contributions,),
+    )
+    if there is None:
+        tx.execute(
+            f"alter table `{contributions}` add constraint `{name[-64:]}`"
+            " foreign key (segment_id) references segment (segment_id)"
+        )
+
+
+def _switch(tx: Transaction, pipeline: Pipeline, wanted: Tables) -> None:
+    """Let the ledger say which columns there are, and move what shared tables hold."""
+    tx.execute(
+        "insert ignore into pipeline (pipeline, result_table, created_at) values (%s, %s, %s)",
+        (pipeline.name, recorded_name(pipeline), tx.now()),
+    )
+    tx.row("select pipeline from pipeline where pipeline = %s for update", (pipeline.name,))
+    _check_idle(tx, pipeline)
+    before = find_tables(tx, pipeline.name)
+    if before is not None and before.contributions == SHARED_CONTRIBUTIONS:
+        copy_shared(tx, before, wanted, pipeline.name)
+    tx.execute(
+        "update pipeline set result_table = %s, labels = %s, measure = %s where pipeline = %s",
+        (
+            recorded_name(pipeline),
+            recorded_labels(wanted.labels),
+            pipeline.measure,
+            pipeline.name,
+        ),
+    )

@@ -1,0 +1,176 @@
+"""Where a pipeline's counts stand, and in which columns.
+
+A pipeline that counts lines per minute shares the tables ``segment_count`` and ``folded_count``
+with others of its kind. One with labels, or that adds bytes up, has tables of its own beside its
+result table. Which columns they have is recorded in ``pipeline``; a label that is no longer
+configured keeps its column.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tally.aggregates.aggregate import BYTES, LINES, TIME, Aggregate
+from tally.config.names import tables_beside
+from tally.config.pipeline import Pipeline
+from tally.errors import ConfigError, SchemaError
+from tally.mysql.transactions import Row, Transaction
+
+SHARED_CONTRIBUTIONS: Final = "segment_count"
+SHARED_FOLDED: Final = "folded_count"
+
+OWN_TABLES: Final = "+"
+"""Follows the result table's name in the ledger when a pipeline has tables of its own: code from
+before there were labels then finds another table than the configured one, and counts nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelColumn:
+    """A column that holds a label's values."""
+
+    column: str
+    """Its name."""
+    chars: int
+    """Code points that fit."""
+    is_used: bool = True
+    """Whether the label is configured; else new rows have '' here."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tables:
+    """The tables of one pipeline; all names are validated settings."""
+
+    result: str
+    """Sums per minute and labels: what users read."""
+    contributions: str = SHARED_CONTRIBUTIONS
+    """What each segment added."""
+    folded: str = SHARED_FOLDED
+    """What folded segments added, together."""
+    labels: tuple[LabelColumn, ...] = ()
+    """Label columns, in the order in which they came."""
+    has_bytes: bool = False
+    """Whether there is a column of bytes."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Columns of a row's key: the minute, then the labels."""
+        return (TIME, *(label.column for label in self.labels))
+
+    @property
+    def sums(self) -> tuple[str, ...]:
+        """Columns that are added up: lines, and bytes where they are measured."""
+        return (LINES, BYTES) if self.has_bytes else (LINES,)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Keys and sums."""
+        return self.keys + self.sums
+
+
+def listed(columns: Sequence[str], table: str = "") -> str:
+    """Quoted columns for a statement: ``c.`log_time`, c.`service```."""
+    prefix = f"{table}." if table else ""
+    return ", ".join(f"{prefix}`{column}`" for column in columns)
+
+
+def find_tables(tx: Transaction, pipeline: str) -> Tables | None:
+    """The tables of a pipeline; None before its first plan."""
+    row = tx.row(
+        "select result_table, labels, measure from pipeline where pipeline = %s", (pipeline,)
+    )
+    return None if row is None else _tables(row)
+
+
+def tables_of(tx: Transaction, pipeline: str) -> Tables:
+    """The tables of a pipeline that has planned before.
+
+    Raises:
+        SchemaError: The ledger does not know the pipeline.
+    """
+    found = find_tables(tx, pipeline)
+    if found is None:
+        raise SchemaError(f"the ledger has no pipeline {pipeline}", next_step="tally migrate")
+    return found
+
+
+def tables_of_batch(tx: Transaction, batch_id: int) -> Tables:
+    """The tables that a batch counts into."""
+    row = tx.row(
+        "select p.result_table, p.labels, p.measure from batch b join pipeline p using (pipeline)"
+        " where b.batch_id = %s",
+        (batch_id,),
+    )
+    if row is None:
+        raise SchemaError(f"the ledger has no batch {batch_id}", next_step="tally migrate")
+    return _tables(row)
+
+
+def tables_of_replay(tx: Transaction, replay_id: int) -> Tables:
+    """The tables that a replay counts into."""
+    row = tx.row(
+        "select p.result_table, p.labels, p.measure from replay r join pipeline p using (pipeline)"
+        " where r.replay_id = %s",
+        (replay_id,),
+    )
+    if row is None:
+        raise SchemaError(f"the ledger has no replay {replay_id}", next_step="tally migrate")
+    return _tables(row)
+
+
+def check_tables(tables: Tables, pipeline: Pipeline) -> None:
+    """Raise unless what the configuration counts fits into the tables.
+
+    Raises:
+        ConfigError: The pipeline has counted into another table, or by another measure.
+        SchemaError: A label has no column yet, or one that is too narrow.
+    """
+    key = f"pipelines.{pipeline.name}"
+    if tables.result != pipeline.table:
+        raise ConfigError(
+            f"{key}.result_table = {pipeline.table!r}: this pipeline has counted into "
+            f"{tables.result} so far",
+            next_step=f"set it back to {tables.result!r}, or give the pipeline another name",
+        )
+    aggregate = Aggregate.of(pipeline)
+    if aggregate.has_bytes != tables.has_bytes:
+        raise ConfigError(
+            f"{key}.measure = {pipeline.measure!r}: {tables.result} was made for another measure",
+            next_step="set it back, or give the pipeline another name and another result_table",
+        )
+    chars = {label.column: label.chars for label in tables.labels}
+    lacking = [c for c in aggregate.columns if chars.get(c, 0) < aggregate.label_chars]
+    if lacking:
+        raise SchemaError(
+            f"{tables.result} has no column {', '.join(lacking)} of {aggregate.label_chars} "
+            f"characters for {key}.labels",
+            next_step="tally migrate",
+        )
+
+
+def recorded_name(pipeline: Pipeline) -> str:
+    """How the ledger names the result table of a pipeline."""
+    return pipeline.table + (OWN_TABLES if pipeline.has_own_tables else "")
+
+
+def recorded_labels(labels: Sequence[LabelColumn]) -> str:
+    """Label columns as the ledger keeps them."""
+    return json.dumps([[label.column, label.chars, label.is_used] for label in labels])
+
+
+def _tables(row: Row) -> Tables:
+    name: str = row["result_table"]
+    if not name.endswith(OWN_TABLES):
+        return Tables(result=name)
+    result = name.removesuffix(OWN_TABLES)
+    contributions, folded = tables_beside(result)
+    return Tables(
+        result=result,
+        contributions=contributions,
+        folded=folded,
+        labels=tuple(
+            LabelColumn(column=column, chars=chars, is_used=is_used)
+            for column, chars, is_used in json.loads(row["labels"] or "[]")
+        ),
+        has_bytes=row["measure"] == "bytes",
+    )

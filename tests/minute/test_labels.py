@@ -1,0 +1,214 @@
+"""Counts by labels, filtered counts and bytes, on real Kafka, MySQL and Spark."""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tally.app.migrate import migrate
+from tally.errors import ConfigError, SchemaError, SeriesFloodError
+from tally.pipeline.prune import prune
+from tally.pipeline.recount import recount
+from tally.pipeline.replay import request_replay, run_replay
+from tally.pipeline.replay_plan import preview_replay
+from tally.planning.replay_request import BoundsAsked
+from tests.world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.stack, pytest.mark.spark]
+
+PATTERN = {
+    "pattern": r"(?<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?<level>[A-Z]+) \[(?<service>[^\]]*+)\]",
+    "time_format": "yyyy-MM-dd HH:mm:ss",
+}
+AT = "2017-07-30 14:09"
+
+Rows = Counter[tuple[str, ...]]
+
+
+def line(service: str | bytes, level: str = "ERROR", second: int = 8) -> bytes:
+    """A line of a service."""
+    name = service if isinstance(service, bytes) else service.encode()
+    return f"{AT}:{second:02} {level} [".encode() + name + b"] some message"
+
+
+def labelled(world: World, **keys: object) -> None:
+    """Let the pipeline count by service and level."""
+    settings = {"line_format": PATTERN, "labels": ["service", "level"], **keys}
+    world.configure(**settings)
+    migrate(world.database, world.settings)
+
+
+def rows(world: World, *labels: str) -> Rows:
+    """The result by labels, all of the one minute."""
+    found: Rows = Counter()
+    for row in world.rows(f"select * from `{world.name}` where log_time = '{AT}:00'"):
+        found[tuple(row[label] for label in labels)] += row["log_count"]
+    return found
+
+
+def test_lines_are_counted_by_labels(world: World, spark: "SparkSession") -> None:
+    """A row for each minute, service and level; the audit and a recount agree."""
+    labelled(world, levels=["ERROR", "WARN"])
+    world.produce([line("cart"), line("cart", "WARN"), line("shop"), line("cart", "INFO")], 0)
+    world.produce([line("cart"), line("", "WARN"), b"nothing that is understood"], 1)
+    world.minute(spark)
+    assert rows(world, "service", "level") == {
+        ("cart", "ERROR"): 2,
+        ("cart", "WARN"): 1,
+        ("shop", "ERROR"): 1,
+        ("", "WARN"): 1,
+    }
+    assert world.audit().holds
+    found = recount(world.context(spark), world.name, lambda *_: None)
+    assert (found.findings, found.unchecked) == ((), ())
+
+
+def test_values_that_look_alike_stay_apart(world: World, spark: "SparkSession") -> None:
+    """Case, accents, trailing blanks and invalid bytes make other values."""
+    labelled(world, labels=["service"])
+    names = ["cart", "Cart", "cärt", "cart ", "cart  ", "ca\x00rt", "𝄞"]
+    invalid = [b"cart\xff", b"cart\xfe", b"cart\xed\xa0\x80"]
+    world.produce([*map(line, names), *map(line, invalid)])
+    world.minute(spark)
+    expected = Counter([*names, *(name.decode(errors="replace") for name in invalid)])
+    assert rows(world, "service") == {(name,): count for name, count in expected.items()}
+    assert world.audit().holds
+
+
+def test_long_values_are_cut_at_code_points(world: World, spark: "SparkSession") -> None:
+    """Two that differ behind the cut are one."""
+    labelled(world, labels=["service"], label_max_chars=3)
+    world.produce([line("äöü1"), line("äöü2"), line("ab")])
+    world.minute(spark)
+    assert rows(world, "service") == {("äöü",): 2, ("ab",): 1}
+
+
+def test_a_label_that_is_added_later_is_filled_by_a_replay(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Old minutes have '' until they are replayed; then all is as if counted so from the start."""
+    world.configure(line_format=PATTERN)
+    world.produce([line("cart"), line("shop"), line("cart")])
+    world.minute(spark)
+    assert world.counts() == {AT: 3}
+    labelled(world)
+    assert rows(world, "service", "level") == {("", ""): 3}
+    world.produce([line("shop")])
+    world.minute(spark)
+    assert rows(world, "service", "level") == {("", ""): 3, ("shop", "ERROR"): 1}
+    assert world.audit().holds
+    ctx = world.context(spark)
+    shown = preview_replay(ctx, world.name, BoundsAsked())
+    list(run_replay(ctx, request_replay(ctx, shown, reason="a test").replay_id))
+    assert rows(world, "service", "level") == {("cart", "ERROR"): 2, ("shop", "ERROR"): 2}
+    assert world.audit().holds
+
+
+def test_a_label_that_is_taken_out_keeps_its_column(world: World, spark: "SparkSession") -> None:
+    """New rows have '' in it; the audit holds over both kinds."""
+    labelled(world)
+    world.produce([line("cart")])
+    world.minute(spark)
+    world.configure(labels=["level"])
+    world.produce([line("cart")])
+    world.minute(spark)
+    assert rows(world, "service", "level") == {("cart", "ERROR"): 1, ("", "ERROR"): 1}
+    assert world.audit().holds
+
+
+def test_a_label_without_a_column_counts_nothing(world: World, spark: "SparkSession") -> None:
+    """Nothing is planned before the tables have it."""
+    world.configure(line_format=PATTERN)
+    world.produce([line("cart")])
+    world.minute(spark)
+    world.configure(labels=["service"])
+    with pytest.raises(SchemaError, match="service"):
+        world.plan()
+
+
+def test_columns_are_added_between_batches(world: World, spark: "SparkSession") -> None:
+    """An open batch was planned under the old rule."""
+    world.configure(line_format=PATTERN)
+    world.produce([line("cart")])
+    batch = world.plan().batch
+    assert batch is not None
+    world.configure(labels=["service"])
+    with pytest.raises(SchemaError, match=f"batch {batch.batch_id} is open"):
+        migrate(world.database, world.settings)
+    world.configure(labels=[])
+    world.run(batch.batch_id, spark)
+    assert world.counts() == {AT: 1}
+
+
+def test_a_renamed_label_is_refused(world: World) -> None:
+    """Its column would keep the values of the old one."""
+    labelled(world, labels=["service"])
+    world.configure(labels=["level"])
+    with pytest.raises(ConfigError, match="service went and level came"):
+        migrate(world.database, world.settings)
+
+
+def test_a_flood_of_values_stops_before_anything_is_written(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Raising the limit lets the same batch go on."""
+    labelled(world, max_series_per_batch=10)
+    world.produce([line(f"s{number}") for number in range(11)])
+    batch = world.plan().batch
+    assert batch is not None
+    with pytest.raises(SeriesFloodError, match="11 rows"):
+        world.run(batch.batch_id, spark)
+    assert rows(world, "service") == {}
+    assert world.rows(f"select * from `{world.name}__segments`") == []
+    world.configure(max_series_per_batch=11)
+    assert world.run(batch.batch_id, spark).committed
+    assert sum(rows(world, "service").values()) == 11
+
+
+def test_lines_that_match_a_filter_are_counted(world: World, spark: "SparkSession") -> None:
+    """By a group, with wild cards, or by a word anywhere; other lines are unmatched."""
+    world.configure(
+        line_format=PATTERN, levels=[], filter={"service": ["car*", "shop"], "text": ["message"]}
+    )
+    world.produce([line("cart"), line("car_t"), line("shop", "INFO"), line("xcart"), line("Shop")])
+    world.minute(spark)
+    assert world.counts() == {AT: 3}
+    (segment,) = world.segments()
+    assert (segment["matched"], segment["unmatched"]) == (3, 2)
+
+
+def test_bytes_are_added_up_beside_lines(world: World, spark: "SparkSession") -> None:
+    """A metric per topic: how many lines, and how long they are; a replay keeps both right."""
+    labelled(world, labels=["topic"], levels=[], measure="bytes")
+    lines = [line("cart"), line("shop", "INFO"), line("x" * 100)]
+    world.produce(lines)
+    world.minute(spark)
+    (row,) = world.rows(f"select topic, log_count, log_bytes from `{world.name}`")
+    assert row == {"topic": world.topic, "log_count": 3, "log_bytes": sum(map(len, lines))}
+    assert world.audit().holds
+    world.configure(levels=["INFO"])
+    ctx = world.context(spark)
+    shown = preview_replay(ctx, world.name, BoundsAsked())
+    list(run_replay(ctx, request_replay(ctx, shown, reason="a test").replay_id))
+    (row,) = world.rows(f"select topic, log_count, log_bytes from `{world.name}`")
+    assert row == {"topic": world.topic, "log_count": 1, "log_bytes": len(lines[1])}
+    assert world.audit().holds
+
+
+def test_folded_rows_keep_their_labels(world: World, spark: "SparkSession") -> None:
+    """What Kafka has forgotten stays in the result, label by label."""
+    labelled(world)
+    world.produce([line("cart"), line("shop")])
+    world.minute(spark)
+    world.delete_records(0, 2)
+    from datetime import timedelta  # noqa: PLC0415
+
+    before = rows(world, "service", "level")
+    assert prune(world.context(), world.name, timedelta(), lambda *_: None).segments == 1
+    assert rows(world, "service", "level") == before
+    assert world.rows(f"select * from `{world.name}__segments`") == []
+    assert len(world.rows(f"select * from `{world.name}__folded`")) == 2
+    assert world.audit().holds
