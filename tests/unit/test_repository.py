@@ -47,7 +47,7 @@ def committed_files(folder: Path = CHECKOUT) -> Iterator[Path]:
         if path.is_dir():
             if not GENERATED.fullmatch(path.name):
                 yield from committed_files(path)
-        else:
+        elif path.name != ".git":  # a file in a worktree, which says where the repository is
             yield path
 
 
