@@ -1,6 +1,10 @@
 """The driver's secrets: in a private file and nowhere else."""
 
+import os
 import stat
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -8,6 +12,7 @@ import pytest
 from tally.config.loading import load_settings
 from tally.config.servers import KafkaSettings, MySQLSettings, SparkSettings
 from tally.config.settings import Settings
+from tally.errors import ConfigError
 
 pytestmark = pytest.mark.airflow
 
@@ -66,6 +71,121 @@ def test_only_the_owner_may_read_it_and_it_goes_away(settings: Settings) -> None
     with pytest.raises(KeyboardInterrupt):
         use_and_fail()
     assert not seen[0].exists()
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary folder of the test's own, on a machine without `XDG_RUNTIME_DIR`."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path / f"tally-{os.geteuid()}"
+
+
+def test_it_lies_in_a_folder_of_the_users_own(
+    settings: Settings, runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session's runtime folder, if that is the user's; else one in the temporary folder."""
+    from tally.airflow.secrets_file import secrets_file
+
+    with secrets_file(settings) as path:
+        assert path.parent == runtime
+        assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
+    session = tmp_path / "session"
+    session.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(session))
+    with secrets_file(settings) as path:
+        assert path.parent == session / "tally"
+    session.chmod(0o755)
+    with secrets_file(settings) as path:
+        assert path.parent == runtime
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "gone"))
+    with secrets_file(settings) as path:
+        assert path.parent == runtime
+
+
+@pytest.mark.parametrize("trap", ["link", "file", "open to others", "of another user"])
+def test_a_folder_that_others_may_have_prepared_is_refused(
+    trap: str, settings: Settings, runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody may make a folder of that name in the temporary folder first."""
+    from tally.airflow.secrets_file import secrets_file
+
+    if trap == "link":
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir(mode=0o700)
+        runtime.symlink_to(elsewhere)
+    elif trap == "file":
+        runtime.touch(mode=0o600)
+    else:
+        runtime.mkdir(mode=0o700)
+    if trap == "open to others":
+        runtime.chmod(0o750)
+    if trap == "of another user":
+        monkeypatch.setattr(os, "geteuid", lambda: 4711)
+        runtime.rename(tmp_path / "tally-4711")
+    with pytest.raises(ConfigError, match="ls -ld"), secrets_file(settings):
+        pass
+    assert not list(tmp_path.rglob("secrets-*"))
+
+
+def test_what_a_killed_task_left_is_swept_by_the_next(settings: Settings, runtime: Path) -> None:
+    """And what belongs to a living one stays, until that is gone as well."""
+    from tally.airflow.secrets_file import secrets_file
+
+    with task(runtime.parent) as alive, task(runtime.parent) as killed:
+        assert len(list(runtime.iterdir())) == 2
+        killed.kill()
+        killed.wait(30)
+        with secrets_file(settings) as own:
+            (other,) = set(runtime.iterdir()) - {own}
+            assert f"-{alive.pid}-" in other.name
+            with secrets_file(settings):
+                assert own.exists()
+        alive.kill()
+        alive.wait(30)
+    with secrets_file(settings) as own:
+        assert list(runtime.iterdir()) == [own]
+
+
+def test_an_id_that_was_given_out_again_keeps_no_file(settings: Settings, runtime: Path) -> None:
+    """The process of that id started at another time; only what is surely dead goes."""
+    from tally.airflow.secrets_file import runtime_folder, secrets_file
+
+    with secrets_file(settings) as own:
+        _, namespace, pid, start, _ = own.name.split("-", 4)
+    runtime_folder()
+    reused = runtime / f"secrets-{namespace}-{pid}-{int(start) - 1}-x.toml"
+    foreign = runtime / f"secrets-{int(namespace) + 1}-{pid}-{int(start) - 1}-x.toml"
+    notes = runtime / "notes.toml"
+    for path in (reused, foreign, notes):
+        path.touch()
+    with secrets_file(settings):
+        assert not reused.exists()
+        assert foreign.exists()
+        assert notes.exists()
+
+
+def task(temporary: Path) -> "subprocess.Popen[str]":
+    """A process that has written its secrets and goes on."""
+    script = (
+        "import sys\n"
+        "from tally.airflow.secrets_file import secrets_file\n"
+        "from tally.config.pipeline import PipelineSettings\n"
+        "from tally.config.settings import Settings\n"
+        "with secrets_file(Settings(pipelines={'a': PipelineSettings(topics=['a'])})):\n"
+        "    print('written', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "written\n"
+    return process
 
 
 def test_the_drivers_environment_names_the_file_and_holds_no_secret(

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +18,7 @@ from tally.errors import TallyError
 CHECKOUT = Path(__file__).parents[2]
 REQUIREMENTS = CHECKOUT / "requirements"
 
-# Hidden folders and what Python leaves behind are nobody's source. The `.git` of a further working
-# tree is a file.
+# Hidden folders and what Python leaves behind are nobody's source.
 GENERATED = re.compile(r"(\.(?!ci$|github$).*|__pycache__|build|dist|.*\.egg-info)")
 
 # In pieces, so that this file does not hold what it looks for.
@@ -47,7 +47,7 @@ def committed_files(folder: Path = CHECKOUT) -> Iterator[Path]:
         if path.is_dir():
             if not GENERATED.fullmatch(path.name):
                 yield from committed_files(path)
-        elif path.name != ".git":
+        elif path.name != ".git":  # a file in a worktree, which says where the repository is
             yield path
 
 
@@ -218,3 +218,11 @@ def test_an_unpinned_requirement_is_found(line: str) -> None:
     good = f"rich==14.0 ; python_version < '4' \\\n    --hash=sha256:{'0' * 64}\n    # via tally\n"
     assert unhashed(good) == []
     assert unhashed(f"{good}{line}\n") == [line]
+
+
+def test_what_the_local_stack_needs_is_locked() -> None:
+    """Its own project is installed without its dependencies, which come from the one list."""
+    project = tomllib.loads((CHECKOUT / "local" / "pyproject.toml").read_text(encoding="utf-8"))
+    locked = (REQUIREMENTS / "locked.txt").read_text(encoding="utf-8")
+    needed = {re.split(r"[>=]", name)[0] for name in project["project"]["dependencies"]}
+    assert needed - set(re.findall(r"^([\w-]+)==", locked, re.MULTILINE)) == {"tally"}

@@ -1,39 +1,119 @@
-"""Handing the driver its secrets: a file for its owner alone, of which only the path is passed."""
+"""Handing the driver its secrets: a file for its owner alone, of which only the path is passed.
 
-import json
+The files lie in a folder of their own. A task that is killed leaves its file behind; the next one
+sweeps it away. A file's name says whose it is: process id, when that process started, and the
+namespace in which the id counts, as an id alone is given out again.
+"""
+
 import os
+import re
+import stat
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+import tomli_w
 from pydantic import BaseModel, SecretStr
 
 from tally.config.settings import Settings
+from tally.errors import ConfigError
 
-PREFIX: Final = "tally-secrets-"
+FOLDER: Final = "tally"
 _SECTIONS: Final = ("kafka", "mysql", "spark")
+_NAME: Final = re.compile(r"secrets-(?P<namespace>\d+)-(?P<pid>\d+)-(?P<start>\d+)-\w+\.toml")
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 @contextmanager
 def secrets_file(settings: Settings) -> Iterator[Path]:
     """A file with how to reach the servers, secrets included, for ``TALLY_SECRETS_FILE``.
 
-    Mode 0600; gone at the end, however that comes, short of a SIGKILL.
+    Mode 0600; gone at the end, however that comes. After a SIGKILL the next call deletes it.
+
+    Raises:
+        ConfigError: The folder for it is somebody else's, or others may look into it.
     """
-    descriptor, name = tempfile.mkstemp(prefix=PREFIX, suffix=".toml")  # mode 0600
+    folder = runtime_folder()
+    sweep(folder)
+    pid = os.getpid()
+    owner = f"secrets-{_pid_namespace()}-{pid}-{_start_of(pid)}-"
+    descriptor, name = tempfile.mkstemp(dir=folder, prefix=owner, suffix=".toml")  # mode 0600
     path = Path(name)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(_toml(settings))
+        with os.fdopen(descriptor, "wb") as stream:
+            tomli_w.dump({key: _plain(getattr(settings, key)) for key in _SECTIONS}, stream)
         yield path
     finally:
         path.unlink(missing_ok=True)
 
 
-def _toml(settings: Settings) -> str:
-    return "\n".join(_table(name, _plain(getattr(settings, name))) for name in _SECTIONS)
+def runtime_folder() -> Path:
+    """The folder of the files, made if it is not there: mode 0700, this user's.
+
+    ``$XDG_RUNTIME_DIR/tally``, or ``tally-<uid>`` in the temporary folder where that is not set or
+    not this user's.
+
+    Raises:
+        ConfigError: What is there is no folder, or not this user's alone.
+    """
+    folder = _runtime_path()
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    if not _is_private(folder):
+        raise ConfigError(
+            f"{folder} is to hold secrets, and it is not a folder of this user's alone",
+            next_step=f"see who made it: ls -ld '{folder}'; then delete it",
+        )
+    return folder
+
+
+def sweep(folder: Path) -> None:
+    """Delete the files whose process is gone; what is a living process's, or not ours, stays."""
+    namespace = _pid_namespace()
+    for path in folder.iterdir():
+        name = _NAME.fullmatch(path.name)
+        # Another container's processes cannot be seen from here.
+        if name is None or int(name["namespace"]) != namespace:
+            continue
+        if _start_of(int(name["pid"])) != int(name["start"]):
+            path.unlink(missing_ok=True)
+
+
+def _runtime_path() -> Path:
+    given = os.environ.get("XDG_RUNTIME_DIR")
+    if given and Path(given).is_absolute() and _is_private(Path(given)):
+        return Path(given) / FOLDER
+    return Path(tempfile.gettempdir()) / f"{FOLDER}-{os.geteuid()}"
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether it is a folder, no link to one, that this user has alone."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return (
+        stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & _OTHERS
+    )
+
+
+def _pid_namespace() -> int:
+    return Path("/proc/self/ns/pid").stat().st_ino
+
+
+def _start_of(pid: int) -> int | None:
+    """When a process of this user started; None when there is none of that id.
+
+    In ticks since the machine started: a time of day would move when the clock is set.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):  # gone, or another user's
+        return None
+    # The program's name, in parentheses, may hold anything; the start is the 20th field after it.
+    return int(text.rpartition(")")[2].split()[19])
 
 
 def _plain(section: BaseModel) -> dict[str, Any]:
@@ -45,27 +125,3 @@ def _bare(value: Any) -> Any:
     if isinstance(value, SecretStr):
         return value.get_secret_value()
     return str(value) if isinstance(value, Path) else value
-
-
-def _table(name: str, values: Mapping[str, Any]) -> str:
-    lines = [f"[{name}]"]
-    lines += [
-        f"{_text(key)} = {_scalar(value)}"
-        for key, value in values.items()
-        if not isinstance(value, Mapping)
-    ]
-    lines += [
-        _table(f"{name}.{_text(key)}", value)
-        for key, value in values.items()
-        if isinstance(value, Mapping)
-    ]
-    return "\n".join([*lines, ""])
-
-
-def _scalar(value: Any) -> str:
-    return _text(value) if isinstance(value, str) else json.dumps(value)
-
-
-def _text(value: str) -> str:
-    # A JSON string is a TOML string, so long as nothing is escaped as a pair; only TOML minds DEL.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,16 +1,35 @@
 """The few questions that the demonstration asks of Airflow's API."""
 
-import json
-import time
-import urllib.error
-import urllib.request
+from http import HTTPStatus
 from typing import Any, Final
+
+import httpx
+from tenacity import (
+    Retrying,
+    retry_if_exception,
+    stop_after_delay,
+    wait_fixed,
+)
 
 from tally.errors import StackError
 
 REQUEST_TIMEOUT_S: Final = 10
 PATIENCE_S: Final = 180
 PAUSE_S: Final = 1.0
+
+
+class RefusedError(StackError):
+    """Airflow has answered, and the answer is no.
+
+    Args:
+        what: As for every error.
+        status: The HTTP status.
+        next_step: As for every error.
+    """
+
+    def __init__(self, what: str, *, status: int, next_step: str = "") -> None:
+        super().__init__(what, next_step=next_step)
+        self.status = status
 
 
 class AirflowApi:
@@ -34,22 +53,22 @@ class AirflowApi:
             StackError: Airflow did not know the DAG in time; its import errors are in the message.
         """
         headers = self._headers()
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                self._ask("PATCH", f"/api/v2/dags/{dag_id}", headers, is_paused=False)
-            except urllib.error.HTTPError as error:
-                if error.code != 404 or time.monotonic() > deadline:
-                    raise self._unknown(dag_id, headers, error) from error
-                time.sleep(PAUSE_S)
-            else:
-                return
+        parsed = Retrying(
+            retry=retry_if_exception(_is_not_found),
+            stop=stop_after_delay(PATIENCE_S),
+            wait=wait_fixed(PAUSE_S),
+            reraise=True,
+        )
+        try:
+            parsed(self._ask, "PATCH", f"/api/v2/dags/{dag_id}", headers, is_paused=False)
+        except RefusedError as error:
+            raise self._unknown(dag_id, headers, error) from error
 
     def ask(self, method: str, path: str, **body: Any) -> Any:
         """One question, for instance ``GET /api/v2/dags``; the answer as JSON has it.
 
         Raises:
-            HTTPError: Airflow refuses.
+            RefusedError: Airflow refuses.
             StackError: It does not answer.
         """
         return self._ask(method, path, self._headers(), **body)
@@ -58,32 +77,41 @@ class AirflowApi:
         token = self._ask("POST", "/auth/token", {}, username=self._user, password=self._password)
         return {"Authorization": f"Bearer {token['access_token']}"}
 
-    def _unknown(
-        self, dag_id: str, headers: dict[str, str], error: urllib.error.HTTPError
-    ) -> StackError:
+    def _unknown(self, dag_id: str, headers: dict[str, str], error: RefusedError) -> StackError:
         answer = self._ask("GET", "/api/v2/importErrors", headers)
         causes = [f"{e['filename']}: {e['stack_trace']}" for e in answer["import_errors"]]
         return StackError(
-            f"Airflow does not know the DAG {dag_id} ({error}); import errors: {causes or 'none'}",
+            f"Airflow does not know the DAG {dag_id} ({error.what}); import errors: "
+            f"{causes or 'none'}",
             next_step="look at the DAG processor's part of Airflow's log",
         )
 
     def _ask(self, method: str, path: str, headers: dict[str, str], **body: Any) -> Any:
-        request = urllib.request.Request(  # noqa: S310 - the stack's own address
-            self._address + path,
-            data=json.dumps(body).encode() if body else None,
-            headers={"Content-Type": "application/json", **headers},
-            method=method,
-        )
         try:
-            with urllib.request.urlopen(  # noqa: S310
-                request, timeout=REQUEST_TIMEOUT_S
-            ) as answer:
-                return json.load(answer)
-        except urllib.error.HTTPError:
-            raise  # an answer; what it means depends on the question
-        except OSError as error:
+            answer = httpx.request(
+                method,
+                self._address + path,
+                json=body or None,
+                headers=headers,
+                timeout=REQUEST_TIMEOUT_S,
+                trust_env=False,  # the address is this machine's: a proxy would not find it
+            )
+            answer.raise_for_status()
+            return answer.json()
+        except httpx.HTTPStatusError as error:
+            status = error.response.status_code
+            raise RefusedError(
+                f"Airflow at {self._address} refused {method} {path} with {status}",
+                status=status,
+                next_step="look at Airflow's log below .tally/logs",
+            ) from error
+        except (httpx.HTTPError, ValueError) as error:
             raise StackError(
                 f"Airflow at {self._address} did not answer {method} {path}: {error}",
                 next_step="tally status, and the end of Airflow's log below .tally/logs",
             ) from error
+
+
+def _is_not_found(error: BaseException) -> bool:
+    """Whether Airflow has not parsed the DAG yet."""
+    return isinstance(error, RefusedError) and error.status == HTTPStatus.NOT_FOUND

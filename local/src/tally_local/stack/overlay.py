@@ -1,15 +1,16 @@
 """The file that tells the settings loader where the servers of a stack are."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
+
+import tomli_w
 
 from tally_local.stack.credentials import Credentials
 from tally_local.stack.mysql_server import DATABASE, USER
 from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.private_files import write_private
 
-HEADER = "# Written by `tally up`: the servers of the local stack. Laid over tally.toml.\n"
+HEADER = "# Written by `tally up`: the servers of the local stack. Laid over tally.toml.\n\n"
 
 
 def write_overlay(
@@ -28,10 +29,4 @@ def write_overlay(
             "database": DATABASE,
         }
     sections["spark"] = {"jars_dir": str(jars)}
-    write_private(path, HEADER + "".join(_section(*item) for item in sections.items()))
-
-
-def _section(name: str, values: Mapping[str, str | int]) -> str:
-    # A JSON string or number is a TOML string or number, so long as nothing is escaped as a pair.
-    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
-    return "\n".join([f"\n[{name}]", *lines, ""])
+    write_private(path, HEADER + tomli_w.dumps(sections))

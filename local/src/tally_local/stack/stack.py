@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from tally.errors import StackError
 from tally.spark.java import java
@@ -210,16 +211,22 @@ class Stack:
     def _becomes_ready(self, server: Server, start: Record) -> bool:
         """Wait until ``server`` is ready; False when it ended instead."""
         ports = self._ports.remembered()
-        deadline = time.monotonic() + server.start_timeout_s
-        while not server.is_ready(ports, start):
-            if self._processes.main_process(server.part) is None:
-                return False
-            if time.monotonic() > deadline:
-                raise self._crash(
-                    server.part, f"was not ready after {server.start_timeout_s:.0f} s"
-                )
-            time.sleep(POLL_S)
-        return True
+
+        def is_ready() -> bool | None:
+            if server.is_ready(ports, start):
+                return True
+            return None if self._processes.main_process(server.part) is not None else False
+
+        until_known = Retrying(
+            retry=retry_if_result(lambda ready: ready is None),
+            stop=stop_after_delay(server.start_timeout_s),
+            wait=wait_fixed(POLL_S),
+        )
+        try:
+            return bool(until_known(is_ready))
+        except RetryError:
+            what = f"was not ready after {server.start_timeout_s:.0f} s"
+            raise self._crash(server.part, what) from None
 
     def _lost_port(self, server: Server) -> bool:
         """Whether somebody took a port of ``server`` between our look and its bind."""

@@ -1,0 +1,107 @@
+"""What the demonstration asks of Airflow, with a stand-in for Airflow."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from tally.errors import StackError
+from tally_local.demo import airflow_api
+from tally_local.demo.airflow_api import AirflowApi, RefusedError
+
+Asked = tuple[str, str, Any, str | None]
+
+
+class StandIn(ThreadingHTTPServer):
+    """Gives a token, and says a number of times that it does not know the DAG."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.unknown = 0
+        self.asked: list[Asked] = []
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.server_address[1]}/"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One question."""
+
+    server: StandIn
+
+    def log_message(self, *_: object) -> None:
+        """Nothing on stderr."""
+
+    def do_POST(self) -> None:
+        """The token, to who knows the password."""
+        known = self._body() == {"username": "ann", "password": "s3cret"}
+        self._answer(201 if known else 401, {"access_token": "t0ken"})
+
+    def do_GET(self) -> None:
+        """What is wrong with the DAG files."""
+        self._body()
+        self._answer(200, {"import_errors": [{"filename": "a.py", "stack_trace": "oops"}]})
+
+    def do_PATCH(self) -> None:
+        """Unpause."""
+        body = self._body()
+        self.server.asked.append(("PATCH", self.path, body, self.headers["Authorization"]))
+        self.server.unknown -= 1
+        self._answer(404 if self.server.unknown >= 0 else 200, {})
+
+    def _body(self) -> Any:
+        return json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "null")
+
+    def _answer(self, status: int, document: object) -> None:
+        text = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+
+@pytest.fixture
+def airflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    """The stand-in; a proxy that the environment names has nothing to do with it."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setattr(airflow_api, "PAUSE_S", 0.01)
+    with StandIn() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_a_dag_that_is_not_parsed_yet_is_waited_for(airflow: StandIn) -> None:
+    """The same question again, as the user who logged in, until Airflow knows the DAG."""
+    airflow.unknown = 2
+    AirflowApi(airflow.address, "ann", "s3cret").unpause("error_log")
+    question = ("PATCH", "/api/v2/dags/error_log", {"is_paused": False}, "Bearer t0ken")
+    assert airflow.asked == [question] * 3
+
+
+def test_a_dag_that_never_comes_is_an_error_with_its_cause(
+    airflow: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The import errors say what is wrong with its file."""
+    monkeypatch.setattr(airflow_api, "PATIENCE_S", 0.1)
+    airflow.unknown = 1_000_000
+    with pytest.raises(StackError, match=r"does not know the DAG error_log .*404.*a\.py: oops"):
+        AirflowApi(airflow.address, "ann", "s3cret").unpause("error_log")
+
+
+def test_a_refusal_is_told_from_silence(airflow: StandIn) -> None:
+    """With its status; no password is in the message."""
+    with pytest.raises(RefusedError, match="refused POST /auth/token with 401") as caught:
+        AirflowApi(airflow.address, "ann", "wr0ng").ask("GET", "/api/v2/dags")
+    assert caught.value.status == 401
+    assert "wr0ng" not in str(caught.value)
+    with pytest.raises(StackError, match="did not answer POST /auth/token") as silent:
+        AirflowApi("http://127.0.0.1:1", "ann", "s3cret").ask("GET", "/api/v2/dags")
+    assert not isinstance(silent.value, RefusedError)
