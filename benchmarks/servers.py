@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 
 from tests.spark_submit import job, spark_environment
 
+from tally.app.migrate import migrate
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
 from tally.kafka.client import Kafka
-from tally.app.migrate import migrate
 from tally.mysql.transactions import Database
 from tally.pipeline.plan import plan_batch
 from tally_local.stack.server import Part

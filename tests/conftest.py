@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from filelock import FileLock, Timeout
 
+from tally.app.migrate import migrate
 from tally.config.loading import CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.config.settings import Settings
-from tally.app.migrate import migrate
 from tally.mysql.transactions import Database
 from tally.spark.session import QUICK_START, spark_session
 from tally_local.stack.server import Part

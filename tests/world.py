@@ -19,12 +19,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tally.app.context import open_context
+from tally.app.migrate import migrate
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
 from tally.errors import StackError
 from tally.kafka.client import Kafka
 from tally.model import TopicPartition
-from tally.app.migrate import migrate
 from tally.mysql.transactions import Database, Row
 from tally.pipeline.audit import Verdict, audit_ledger
 from tally.pipeline.context import Context, Patience

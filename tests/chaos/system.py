@@ -24,10 +24,11 @@ import pymysql
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tally.airflow.policies import REPLAY_SUFFIX
+from tally.app.migrate import migrate
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
 from tally.kafka.client import Kafka
-from tally.app.migrate import migrate
+from tally.mysql.transactions import Database
 from tally_local.demo.airflow_api import AirflowApi
 from tally_local.stack.airflow_config import ADMIN
 from tally_local.stack.server import Part
@@ -195,7 +196,7 @@ class System:
         self.home.mkdir(mode=0o700, parents=True)
         self.config.write_text(CONFIGURATION, encoding="utf-8")
         self.stack.up([Part.KAFKA, Part.MYSQL])
-        migrate(self.database, self.settings)
+        migrate(Database(settings=self.settings.mysql), self.settings)
         Kafka(self.settings.kafka).create_topic(TOPIC, FIRST_PARTITIONS)
         self.connect.start()
         if self.with_airflow:

@@ -15,10 +15,10 @@ from pathlib import Path
 import pymysql
 import pytest
 
+from tally.app.migrate import check_migrated, migrate
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
 from tally.errors import AccessDeniedError, MySQLUnavailableError, SchemaError
-from tally.app.migrate import check_migrated, migrate
 from tally.mysql.migrations import pending
 from tally.mysql.transactions import Database
 from tally.pipeline.plan import plan_batch

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tally import __version__
+from tally.app.migrate import migrate
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
 from tally.deliveries import transactional as commits
@@ -31,7 +32,6 @@ from tally.errors import (
 from tally.ledger import batches
 from tally.ledger.results import minutes
 from tally.model import Batch, Contribution, DeadLetter, SegmentTotals, TopicPartition
-from tally.app.migrate import migrate
 from tally.mysql.transactions import Database, Transaction
 from tally.pipeline.commit import commit_once
 from tests.proxy import CommitProxy, Cut

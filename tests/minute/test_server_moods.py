@@ -13,6 +13,7 @@ import pymysql
 import pytest
 from pymysql.constants import CLIENT
 
+from tally.app.migrate import migrate
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
 from tally.deliveries import transactional as commits
@@ -26,7 +27,6 @@ from tally.errors import (
 )
 from tally.model import Contribution, SegmentTotals
 from tally.mysql import transactions as mysql
-from tally.app.migrate import migrate
 from tally.mysql.transactions import Transaction
 from tally_local.stack import mysql_server
 from tally_local.stack.server import Part

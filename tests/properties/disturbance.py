@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pymysql.constants import SERVER_STATUS
@@ -50,15 +50,13 @@ class Wire:
     """The connections of the code under test."""
 
     open_real: Callable[..., "pymysql.Connection[Any]"]
-    """:func:`tally.mysql.transactions._connect`."""
+    """:func:`tally.mysql.connection.connect`."""
     proxy: Proxy
     """By way of which they go."""
     faults: Faults
     rival: Rival | None = None
     rival_came: bool = False
     """In this operation."""
-    skew: timedelta = timedelta(0)
-    """How wrong the clock is."""
     _is_direct: bool = False
     _idle: dict[Way, list["pymysql.Connection[Any]"]] = field(
         default_factory=lambda: defaultdict(list)
@@ -87,8 +85,8 @@ class Wire:
         """Whether something that has come explains an error."""
         return self.faults.explain(error)
 
-    def connect(self, settings: MySQLSettings, **_: Any) -> "pymysql.Connection[Any]":
-        """In place of :func:`tally.mysql.transactions._connect`."""
+    def connect(self, settings: MySQLSettings) -> "pymysql.Connection[Any]":
+        """Opens a connection for :class:`tally.mysql.transactions.Database`."""
         self._check_alive()
         self.gap()
         way = (settings.lock_wait_timeout_s, self._is_direct)
@@ -138,7 +136,7 @@ class Wire:
             raise Killed
 
     def close(self, connection: "pymysql.Connection[Any]") -> None:
-        """In place of :func:`tally.mysql.transactions._close`."""
+        """Takes one back from :class:`tally.mysql.transactions.Database`."""
         way = self._lent.pop(connection)
         if not connection.open:
             return
@@ -166,6 +164,40 @@ class Wire:
             self.rival_came = True
             self.came["RIVAL"] += 1
             self.faults.do(rival.does)
+
+
+@dataclass(slots=True)
+class Process:
+    """What does one operation; once it is dead, nothing that would tidy up gets to MySQL."""
+
+    wire: Wire
+    is_dead: bool = False
+
+    def connect(self, settings: MySQLSettings) -> "pymysql.Connection[Any]":
+        """See :meth:`Wire.connect`."""
+        if self.is_dead:
+            raise Killed
+        return self.wire.connect(settings)
+
+
+@dataclass(slots=True)
+class SkewedClock:
+    """The machine's time, wrong by so much; waiting takes no time."""
+
+    skew: timedelta = timedelta(0)
+    _slept_s: float = 0.0
+
+    def now(self) -> datetime:
+        """The wall clock, as wrong as it was set."""
+        return datetime.now(UTC) + self.skew
+
+    def monotonic(self) -> float:
+        """Seconds slept so far."""
+        return self._slept_s
+
+    def sleep(self, seconds: float) -> None:
+        """Come back at once."""
+        self._slept_s += seconds
 
 
 def _status(connection: "pymysql.Connection[Any]") -> int:

@@ -1,7 +1,7 @@
 """Kafka as a test's own memory has it: what was ever written, what is held now, and since when.
 
-Stands in for :class:`tally.kafka.client.Kafka`, and remembers what no Kafka does: every record
-that an offset ever held, with the moment at which it came and went. A moment is a tick of the
+A :class:`tally.pipeline.context.KafkaPort` that remembers what no Kafka does: every record that an
+offset ever held, with the moment at which it came and went. A moment is a tick of the
 model's own clock, which every change moves.
 """
 
@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from tally.model import KafkaSnapshot, PartitionSnapshot, TopicPartition, TopicSnapshot
+from tally.model import (
+    KafkaSnapshot,
+    PartitionSnapshot,
+    TopicPartition,
+    TopicRights,
+    TopicSnapshot,
+)
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -190,7 +196,7 @@ class KafkaModel:
             },
         )
 
-    # --- as tally.kafka.client.Kafka
+    # --- as tally.pipeline.context.KafkaPort
 
     def snapshot(self, topics: Iterable[str], **_: bool) -> KafkaSnapshot:
         """See :meth:`tally.kafka.client.Kafka.snapshot`."""
@@ -220,6 +226,11 @@ class KafkaModel:
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """See :meth:`tally.kafka.client.Kafka.commit_offsets`."""
+
+    def rights(self, topics: Iterable[str]) -> Mapping[str, TopicRights]:
+        """See :meth:`tally.kafka.client.Kafka.rights`."""
+        known = [topic for topic in topics if topic in self.topics]
+        return {topic: TopicRights(readable=True, compacted=False) for topic in known}
 
 
 def moment_of(tick: int) -> datetime:

@@ -51,7 +51,7 @@ class Oracle:
         self._check_batches()
         self._live = {s["segment_id"]: s for s in live}
         with self.pipeline.wire.past_the_proxy():
-            verdict = audit_ledger(self.pipeline.settings, self.pipeline.name)
+            verdict = audit_ledger(self.pipeline.ctx, self.pipeline.name)
         assert verdict.holds, verdict.findings
 
     def counted(self, segment: Row) -> "Expected":

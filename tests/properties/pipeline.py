@@ -1,22 +1,22 @@
 """One pipeline on real MySQL, with a model of Kafka, to which anything may happen.
 
 Planner, ledger and commits are the real ones. Kafka is :class:`KafkaModel`, and in place of Spark
-the model's records are counted. What each attempt read, and when, is remembered for the oracle.
+:class:`ModelReader` counts. What each attempt read, and when, is remembered for the oracle.
 """
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Final
 
 import pymysql
 
-from tally.aggregates.spool import Spool
+from tally.aggregates.counts import CountRequest, Counts
+from tally.aggregates.rules import fingerprint
 from tally.config.pipeline import Pipeline
-from tally.config.servers import KafkaSettings
 from tally.config.settings import Settings
 from tally.deliveries.transactional import Result
 from tally.errors import (
@@ -33,19 +33,16 @@ from tally.ledger import batches, replays
 from tally.ledger.batches import Requester
 from tally.ledger.decisions import Adoption, accept_losses, adopt_topic, find_losses
 from tally.ledger.positions import lock_pipeline
-from tally.model import (
-    EMPTY_TOTALS,
-    Batch,
-    BatchKind,
-    Contribution,
-    DeadLetter,
-    OffsetRange,
-    SegmentTotals,
-    TopicPartition,
-)
-from tally.mysql.transactions import Row
-from tally.pipeline import minute, prune, replay
+from tally.model import Batch, BatchKind, OffsetRange, TopicPartition
+from tally.mysql.transactions import Database, Row
 from tally.pipeline.audit import audit_ledger
+from tally.pipeline.commit import commit_once
+from tally.pipeline.context import Context, Patience, Reader
+from tally.pipeline.plan import plan_batch
+from tally.pipeline.prune import prune
+from tally.pipeline.replay import replan_batch, request_replay, run_replay, run_replay_batch
+from tally.pipeline.replay_plan import preview_replay
+from tally.pipeline.run import run_batch
 from tally.planning.ingest import first_offsets
 from tally.planning.replay_request import (
     BatchAsked,
@@ -55,33 +52,23 @@ from tally.planning.replay_request import (
     Request,
     TimesAsked,
 )
-from tally.spark.counting import Counts, check_totals
 from tests.properties import operations as op
-from tests.properties.disturbance import Disturbance, Killed, Wire
-from tests.properties.kafka_model import KafkaModel, Life, Log, Record, moment_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-T = TypeVar("T")
+from tests.properties.disturbance import Disturbance, Killed, Process, SkewedClock, Wire
+from tests.properties.kafka_model import KafkaModel, Life, Log, moment_of
+from tests.properties.reader import KilledReader, ModelReader, Reads, StoppedReader, claimed
 
 TOPIC = "alog"
 
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """What an attempt was to count, and when it read it."""
-
-    tick: int
-    levels: frozenset[str]
-    line_format: str
+OUTCOME_S: Final = 5.0
+"""How long the ledger is asked about a COMMIT without an answer; the clock only moves by sleeping."""
 
 
 @dataclass(slots=True)
 class Worker:
     """An attempt that has read its batch and was stopped before the commit."""
 
-    settings: Settings
+    ctx: Context
+    """Of the process as it wakes up."""
     batch: Batch
     pipeline: Pipeline
     result: Result
@@ -110,17 +97,14 @@ class PipelineUnderTest:
     connection: "pymysql.Connection[Any]"
     """Of the test's own, for looking and for what no command of Tally does."""
     wire: Wire
+    clock: SkewedClock = field(default_factory=SkewedClock)
     kafka: KafkaModel = field(default_factory=KafkaModel)
-    reads: dict[tuple[int, int], Read] = field(default_factory=dict)
-    """By batch and attempt."""
+    reads: Reads = field(default_factory=dict)
     adopted: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     """By cluster and topic id: where a person has let counting begin."""
     workers: list[Worker] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
     """How often each operation ended how."""
-    _batches: list[Batch] = field(default_factory=list)
-    """Those that are being counted, the innermost last."""
-    _kill: type[op.Stop] | type[op.Kill] | None = None
     _disturbed: bool = False
     _depth: int = 0
     run_id: str | None = None
@@ -143,6 +127,45 @@ class PipelineUnderTest:
     def pipeline(self) -> Pipeline:
         """The configuration as it is now."""
         return self.settings.pipeline(self.name)
+
+    # --- what the code under test is handed
+
+    @property
+    def ctx(self) -> Context:
+        """For the next operation: a process of its own, with the configuration as it is now."""
+        return self._context(Process(self.wire))
+
+    def _context(self, process: Process) -> Context:
+        return Context(
+            settings=self.settings,
+            database=Database(
+                settings=self.settings.mysql,
+                clock=self.clock,
+                open=process.connect,
+                close=self.wire.close,
+            ),
+            kafka=self.kafka,
+            open_reader=self._open_reader,
+            clock=self.clock,
+            patience=Patience(outcome_s=OUTCOME_S),
+        )
+
+    @contextmanager
+    def _open_reader(self) -> Iterator[Reader]:
+        with self._counting_overtaken():
+            yield self._reader()
+
+    def _reader(self) -> Reader:
+        return ModelReader(kafka=self.kafka, reads=self.reads, then=self.wire.gap)
+
+    @contextmanager
+    def _counting_overtaken(self) -> Iterator[None]:
+        """Around a commit: a replay that was overtaken is planned anew, and tells nobody."""
+        try:
+            yield
+        except OvertakenError as error:
+            self.outcomes[error.code] += 1
+            raise
 
     # --- what may happen
 
@@ -178,7 +201,6 @@ class PipelineUnderTest:
             self.outcomes[ended] += 1
         finally:
             self._depth -= 1
-            self._kill = None
             if self._depth == 0:
                 self.wire.calm()
         self.outcomes[f"{name}: {ended}"] += 1
@@ -279,7 +301,7 @@ class PipelineUnderTest:
     # --- minutes
 
     def _do_plan(self, _: op.Plan) -> None:
-        planned = minute.plan_batch(self.settings, self.name)
+        planned = plan_batch(self.ctx, self.name)
         if planned.batch is not None:
             self._must_be_so(_IS_THERE, planned.batch.batch_id)
 
@@ -299,7 +321,7 @@ class PipelineUnderTest:
         calm = not self._disturbed and not self.kafka.stale
         explained = self._what_prevents(batch["batch_id"]) if calm else ()
         try:
-            ran = minute.run_batch(self.settings, batch["batch_id"], self._spark)
+            ran = run_batch(self.ctx, batch["batch_id"])
         except (DataLossError, FencedError) as error:
             if calm and not explained:
                 raise Unexpected(f"batch {batch['batch_id']} must be counted: {error}") from error
@@ -311,22 +333,45 @@ class PipelineUnderTest:
             raise Unexpected(f"batch {batch['batch_id']}: committed is {ran.committed}")
 
     def _do_stop(self, what: op.Stop) -> None:
-        self._kill_while(op.Stop, what.batch)
+        process = Process(self.wire)
+        reader = StoppedReader(process=process, reader=self._reader(), keep=self._keep)
+        self._run_in(process, reader, what.batch)
 
     def _do_kill(self, what: op.Kill) -> None:
-        self._kill_while(op.Kill, what.batch)
+        process = Process(self.wire)
+        self._run_in(process, KilledReader(process=process), what.batch)
 
-    def _kill_while(self, how: type[op.Stop] | type[op.Kill], number: int) -> None:
-        if (batch := self._choose_batch(number, state="planned")) is not None:
-            self._kill = how
-            minute.run_batch(self.settings, batch["batch_id"], self._spark)
+    def _run_in(self, process: Process, reader: Reader, number: int) -> None:
+        """Run a planned batch in a process that does not survive its reader."""
+        if (batch := self._choose_batch(number, state="planned")) is None:
+            return
+        ctx = replace(self._context(process), open_reader=lambda: nullcontext(reader))
+        try:
+            run_batch(ctx, batch["batch_id"])
+        except Killed as killed:
+            # It failed before it came to its commit, and was killed when it released the batch.
+            if isinstance(killed.__context__, TallyError):
+                raise killed.__context__ from None
+            raise
+
+    def _keep(self, request: CountRequest, counts: Counts) -> None:
+        """A worker was stopped at its commit, and may go on later."""
+        ctx = self.ctx
+        result = Result(
+            totals=dict(counts.totals),
+            contributions=list(counts.contributions),
+            dead_letters=list(counts.dead_letters),
+            version=ctx.requester.version,
+            format_fingerprint=fingerprint(request.pipeline),
+        )
+        self.workers.append(Worker(ctx, claimed(request), request.pipeline, result))
 
     def _do_go_on(self, what: op.GoOn) -> None:
         if not self.workers:
             return
         worker = self.workers.pop(what.worker % len(self.workers))
-        if not self.go_on(worker):
-            self.outcomes["GoOn: too late"] += 1
+        came = "in time" if self.go_on(worker) else "too late"
+        self.outcomes[f"GoOn: {came}"] += 1
 
     def go_on(self, worker: Worker) -> bool:
         """A stopped worker commits what it has read, and may be too late.
@@ -340,9 +385,8 @@ class PipelineUnderTest:
         now = found[0] if found else {"state": "forgotten", "attempt": 0}
         late = now["state"] == "planned" and now["attempt"] != worker.batch.attempt
         try:
-            committed = minute.commit_once(
-                worker.settings, worker.batch, worker.pipeline, worker.result
-            )
+            with self._counting_overtaken():
+                committed = commit_once(worker.ctx, worker.batch, worker.pipeline, worker.result)
         except (FencedError, UnknownBatchError):
             if calm and now["state"] == "committed":
                 raise
@@ -362,7 +406,7 @@ class PipelineUnderTest:
         )
 
     def _do_set_clock(self, what: op.SetClock) -> None:
-        self.wire.skew = timedelta(hours=what.hours)
+        self.clock.skew = timedelta(hours=what.hours)
 
     # --- what a person decides
 
@@ -371,13 +415,14 @@ class PipelineUnderTest:
             self._abandon(batch["batch_id"])
 
     def _abandon(self, batch_id: int) -> None:
-        self.database.run(
+        self.ctx.database.run(
             lambda tx: batches.abandon(tx, batch_id, by="a person", reason="a test"),
         )
         self._must_be_so(_IS_ABANDONED, batch_id)
 
     def _do_accept(self, what: op.Accept) -> None:
-        with self.database.transaction(read_only=True) as tx:
+        database = self.ctx.database
+        with database.transaction(read_only=True) as tx:
             seen = find_losses(tx, self.name, only_open=True)
         if seen and what.loss is not None:
             seen = [seen[what.loss % len(seen)]]
@@ -386,7 +431,7 @@ class PipelineUnderTest:
             lock_pipeline(tx, self.name, self.pipeline.table)
             accept_losses(tx, self.name, seen, by="a person", reason="a test")
 
-        self.database.run(decide)
+        database.run(decide)
         for loss in seen:
             is_decided = "select 1 from lost_range where lost_range_id = %s and state <> 'open'"
             self._must_be_so(is_decided, loss.lost_range_id)
@@ -411,7 +456,7 @@ class PipelineUnderTest:
             lock_pipeline(tx, self.name, self.pipeline.table)
             adopt_topic(tx, self.name, adoption, by="a person", reason="a test")
 
-        self.database.run(decide)
+        self.ctx.database.run(decide)
         is_adopted = (
             "select 1 from topic_incarnation where topic_id = %s and state = 'current'"
             " and cluster_id = %s and pipeline = %s"
@@ -453,15 +498,16 @@ class PipelineUnderTest:
         self._ask(TimesAsked(since=since, before=since + timedelta(seconds=1 + what.ticks)))
 
     def _ask(self, request: Request) -> None:
-        shown = replay.preview_replay(self.settings, self.name, request)
         requester = Requester(name="a test", version="1", run_id=self.run_id)
-        asked = replay.request_replay(self.settings, shown, reason="a test", requester=requester)
+        ctx = replace(self.ctx, requester=requester)
+        shown = preview_replay(ctx, self.name, request)
+        asked = request_replay(ctx, shown, reason="a test")
         self._must_be_so("select 1 from replay where replay_id = %s", asked.replay_id)
 
     def _do_run_replay(self, what: op.RunReplay) -> None:
         if (found := self._choose_replay(what.replay)) is None:
             return
-        for _ in replay.run_replay(self.settings, found, self._spark):
+        for _ in run_replay(self.ctx, found):
             pass
         if left := self._left(found):
             raise Unexpected(f"replay {found} has ended with {left} left")
@@ -469,13 +515,13 @@ class PipelineUnderTest:
     def _do_run_replay_batch(self, what: op.RunReplayBatch) -> None:
         batch = self._choose_batch(what.batch, kind="replay")
         if batch is not None:
-            for ran in replay.run_replay_batch(self.settings, batch["batch_id"], self._spark):
+            for ran in run_replay_batch(self.ctx, batch["batch_id"]):
                 self._must_be_so(_IS_COMMITTED, ran.batch.batch_id)
 
     def _do_replan(self, what: op.Replan) -> None:
         batch = self._choose_batch(what.batch, kind="replay")
         if batch is not None:
-            later = replay.replan_batch(self.settings, batch["batch_id"])
+            later = replan_batch(self.ctx, batch["batch_id"])
             self._must_be_so(_IS_ABANDONED, batch["batch_id"])
             for batch_id in later:
                 self._must_be_so(_IS_THERE, batch_id)
@@ -489,7 +535,7 @@ class PipelineUnderTest:
             lock_pipeline(tx, self.name, self.pipeline.table)
             replays.cancel(tx, replay_id, by="a person", reason="a test")
 
-        self.database.run(work)
+        self.ctx.database.run(work)
         is_over = "select 1 from replay where replay_id = %s and state = 'cancelled'"
         self._must_be_so(is_over, replay_id)
 
@@ -529,7 +575,7 @@ class PipelineUnderTest:
                 return
             batch_id = left[0]["batch_id"]
             try:
-                replay.run_replay_batch(self.settings, batch_id, self._spark)
+                run_replay_batch(self.ctx, batch_id)
             except OvertakenError as error:
                 raise Unexpected(f"batch {batch_id} is overtaken by nobody: {error}") from error
             except (DataLossError, ReplayRefusedError) as error:
@@ -540,10 +586,10 @@ class PipelineUnderTest:
         raise Unexpected(f"replay {replay_id} never ends")
 
     def _do_prune(self, _: op.Prune) -> None:
-        prune.prune(self.settings, self.name, timedelta(0), lambda *_: None)
+        prune(self.ctx, self.name, timedelta(0), lambda *_: None)
 
     def _do_audit(self, _: op.Audit) -> None:
-        verdict = audit_ledger(self.context(), self.name)
+        verdict = audit_ledger(self.ctx, self.name)
         if not verdict.holds:
             raise Unexpected(f"the audit has found {verdict.findings}")
 
@@ -565,93 +611,6 @@ class PipelineUnderTest:
             (self.name,),
         )
         return int(found[number % len(found)]["replay_id"]) if found else None
-
-    # --- in place of Spark
-
-    @contextmanager
-    def count_ranges(
-        self,
-        _: "SparkSession",
-        __: KafkaSettings,
-        pipeline: Pipeline,
-        ranges: Sequence[OffsetRange],
-        *,
-        may_miss: Collection[TopicPartition] = (),
-    ) -> Iterator[Counts]:
-        """In place of :func:`tally.spark.counting.count_ranges`; reads by name, as Spark does."""
-        batch = self._batches[-1]
-        if self._kill is op.Kill:
-            raise Killed
-        self.reads[batch.batch_id, batch.attempt] = Read(
-            tick=self.kafka.tick,
-            levels=frozenset(pipeline.levels),
-            line_format=str(pipeline.line_format),
-        )
-        with Spool[Contribution]() as contributions, Spool[DeadLetter]() as dead_letters:
-            totals = {}
-            for r in ranges:
-                held = self._read(r)
-                totals[r.partition] = _totals(held, pipeline)
-                for contribution in _contributions(r.partition, held, pipeline):
-                    contributions.append(contribution)
-                for letter in _dead_letters(r.partition, held, pipeline):
-                    dead_letters.append(letter)
-            check_totals(pipeline, ranges, totals, may_miss=may_miss)
-            self.wire.gap()
-            yield Counts(totals=totals, contributions=contributions, dead_letters=dead_letters)
-
-    def _read(self, r: OffsetRange) -> dict[int, Record]:
-        life = self.kafka.topics.get(r.partition.topic)
-        log = life.logs[r.partition.partition] if life and _has(life, r) else None
-        if log is None or log.earliest > r.from_offset or log.end < r.until_offset:
-            raise DataLossError(f"Kafka no longer serves all of {r} (a test)")
-        return {o: log.held[o] for o in range(r.from_offset, r.until_offset) if o in log.held}
-
-    @staticmethod
-    def _spark() -> AbstractContextManager[Any]:
-        return nullcontext(None)
-
-    def count_and_commit(
-        self, real: Callable[..., T], settings: Settings, batch: Batch, *a: Any
-    ) -> T:
-        """Around :func:`tally.pipeline.minute._count_and_commit`: says whose ranges are counted."""
-        self._batches.append(batch)
-        try:
-            return real(settings, batch, *a)
-        finally:
-            self._batches.pop()
-
-    def commit_once(
-        self,
-        real: Callable[..., bool],
-        settings: Settings,
-        batch: Batch,
-        pipeline: Pipeline,
-        result: Result,
-    ) -> bool:
-        """Around :func:`tally.pipeline.minute.commit_once`: here a worker may be stopped."""
-        if self._kill is op.Stop:
-            kept = Result(
-                totals=dict(result.totals),
-                contributions=list(result.contributions),
-                dead_letters=list(result.dead_letters),
-                version=result.version,
-                format_fingerprint=result.format_fingerprint,
-            )
-            self.workers.append(Worker(settings, batch, pipeline, kept))
-            raise Killed
-        try:
-            return real(settings, batch, pipeline, result)
-        except OvertakenError as error:
-            self.outcomes[error.code] += 1
-            raise
-
-    def release(
-        self, real: Callable[[Settings, Batch], None], settings: Settings, batch: Batch
-    ) -> None:
-        """Around :func:`tally.pipeline.minute._release`: who is killed releases nothing."""
-        if self._kill is None:
-            real(settings, batch)
 
     # --- what is to be expected
 
@@ -728,45 +687,3 @@ _TILES = """
         and partition_id = %s and state = 'accepted' and cause = 'expired'
         and from_offset < %s and until_offset > %s
 """
-
-
-def _has(life: Life, r: OffsetRange) -> bool:
-    return r.partition.partition < len(life.logs)
-
-
-def _totals(held: dict[int, Record], pipeline: Pipeline) -> SegmentTotals:
-    if not held:
-        return EMPTY_TOTALS
-    levels = [r.level(str(pipeline.line_format)) for r in held.values()]
-    matched = sum(level in pipeline.levels for level in levels)
-    malformed = levels.count(None)
-    return SegmentTotals(
-        records=len(held),
-        matched=matched,
-        unmatched=len(held) - matched - malformed,
-        malformed=malformed,
-        first_offset=min(held),
-        last_offset=max(held),
-    )
-
-
-def _contributions(
-    partition: TopicPartition, held: dict[int, Record], pipeline: Pipeline
-) -> list[Contribution]:
-    counts = Counter(
-        r.log_time for r in held.values() if r.level(str(pipeline.line_format)) in pipeline.levels
-    )
-    return [
-        Contribution(partition=partition, log_time=log_time, log_count=count)
-        for log_time, count in counts.items()
-    ]
-
-
-def _dead_letters(
-    partition: TopicPartition, held: dict[int, Record], pipeline: Pipeline
-) -> list[DeadLetter]:
-    return [
-        DeadLetter(partition=partition, offset=offset, reason="no-level", value=b"?", value_bytes=1)
-        for offset, r in held.items()
-        if r.level(str(pipeline.line_format)) is None
-    ]

@@ -10,7 +10,7 @@ from tests.properties.pipeline import TOPIC, PipelineUnderTest
 def come_to_rest(pipeline: PipelineUnderTest, oracle: Oracle) -> None:
     """Count what is left, end the replays, and let the late workers come too late."""
     pipeline.kafka.stale.clear()
-    pipeline.wire.skew = timedelta(0)
+    pipeline.clock.skew = timedelta(0)
     pipeline.configure(limit=1000)
     pipeline.do(op.Age())
     if TOPIC not in pipeline.kafka.topics:

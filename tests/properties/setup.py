@@ -2,23 +2,17 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pymysql
-import pytest
 from pydantic import SecretStr
 
-from tally import clock
-from tally.config.servers import KafkaSettings, MySQLSettings
-from tally.config.settings import Settings
-from tally.mysql import transactions as mysql
 from tally.app.migrate import migrate
+from tally.config.servers import MySQLSettings
+from tally.config.settings import Settings
+from tally.mysql.connection import connect
 from tally.mysql.transactions import Database
-from tally.pipeline import minute, prune, replay
-from tally.spark import counting
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.properties.disturbance import Wire
@@ -76,10 +70,9 @@ def pipelines(settings: Settings, stack: Stack, *, is_own: bool = False) -> Iter
     current: list[PipelineUnderTest] = []
     root = stack.credentials().mysql_root
     as_root = settings.mysql.model_copy(update={"user": "root", "password": SecretStr(root)})
-    open_real = mysql._connect
 
     def open_connection(mysql_settings: MySQLSettings) -> "pymysql.Connection[Any]":
-        connection = open_real(mysql_settings, autocommit=True)
+        connection = connect(mysql_settings, autocommit=True)
         _prepare(connection)
         return connection
 
@@ -112,14 +105,11 @@ def pipelines(settings: Settings, stack: Stack, *, is_own: bool = False) -> Iter
         ends.callback(faults.forget_root)
         faults.make_writable()  # a run that was killed may have left it otherwise
         hurry()
-        wire = Wire(open_real=open_real, proxy=proxy, faults=faults)
+        wire = Wire(open_real=connect, proxy=proxy, faults=faults)
         ends.callback(wire.close_all)
-        patch = ends.enter_context(pytest.MonkeyPatch.context())
-        _patch(patch, wire, current)
 
         def new() -> PipelineUnderTest:
             wire.disturb(None)
-            wire.skew = timedelta(0)
             with connection.cursor() as cursor:
                 for statement in _WIPE:
                     cursor.execute(f"{statement} where b.pipeline = %s", (NAME,))
@@ -137,43 +127,3 @@ def _prepare(connection: "pymysql.Connection[Any]") -> None:
     with connection.cursor() as cursor:
         for statement in _SESSION:
             cursor.execute(statement)
-
-
-def _patch(patch: pytest.MonkeyPatch, wire: Wire, current: list[PipelineUnderTest]) -> None:
-    """Put the model in Kafka's and Spark's place, and let nothing wait."""
-
-    def kafka(_: KafkaSettings) -> Any:
-        return current[-1].kafka
-
-    def count_ranges(*arguments: Any, **options: Any) -> Any:
-        return current[-1].count_ranges(*arguments, **options)
-
-    def around(module: Any, name: str, method: str) -> None:
-        real = getattr(module, name)
-
-        def call(*arguments: Any) -> Any:
-            return getattr(current[-1], method)(real, *arguments)
-
-        patch.setattr(module, name, call)
-
-    patch.setattr(mysql, "_connect", wire.connect)
-    patch.setattr(mysql, "_close", wire.close)
-    waited_s = 0.0
-
-    def sleep(seconds: float) -> None:
-        nonlocal waited_s
-        waited_s += seconds
-
-    in_no_time = SimpleNamespace(sleep=sleep, monotonic=lambda: waited_s)
-    for module in (mysql, minute, replay):
-        patch.setattr(module, "time", in_no_time)
-    for module in (minute, replay):
-        patch.setattr(module, "OUTCOME_PATIENCE_S", 5.0)
-    patch.setattr(clock, "now", lambda: datetime.now(UTC) + wire.skew)
-    patch.setattr(minute, "Kafka", kafka)
-    patch.setattr(replay, "Kafka", kafka)
-    patch.setattr(prune, "Kafka", kafka)
-    patch.setattr(counting, "count_ranges", count_ranges)
-    around(minute, "_count_and_commit", "count_and_commit")
-    around(minute, "commit_once", "commit_once")
-    around(minute, "_release", "release")

@@ -7,7 +7,7 @@ import pytest
 
 from tally.deliveries.transactional import commit_batch
 from tally.errors import OvertakenError
-from tally.pipeline import minute
+from tally.pipeline.commit import commit_once
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance, Rival
 from tests.properties.faults import Fault, FaultKind
@@ -154,13 +154,13 @@ def test_of_two_first_time_backfills_at_once_the_second_waits_and_is_overtaken(
 
     def commit_second() -> None:
         try:
-            minute.commit_once(second.settings, second.batch, second.pipeline, second.result)
+            commit_once(second.ctx, second.batch, second.pipeline, second.result)
         except OvertakenError as error:
             ends.append(error.code)
 
     rival = threading.Thread(target=commit_second)
-    with transaction(first.settings.mysql) as tx:
-        assert commit_batch(tx, first.batch, first.pipeline.table, first.result)
+    with first.ctx.database.transaction() as tx:
+        assert commit_batch(tx, first.batch, first.pipeline, first.result)
         rival.start()
         waiting = "select 1 from information_schema.innodb_trx where trx_state = 'LOCK WAIT'"
         wait_until(

@@ -34,7 +34,8 @@ SHRINK = os.environ.get("TALLY_PROPERTY_SHRINK", "1") == "1"
 OFTEN = [
     "Accept: done",
     "AskRanges: done",
-    "GoOn: done",
+    "GoOn: in time",
+    "GoOn: too late",
     "Kill: killed",
     "Plan: done",
     "Prune: done",
@@ -57,7 +58,6 @@ SELDOM = [
     "Adopt: done",
     "AskAll: done",
     "Cancel: done",
-    "GoOn: too late",
     "Replan: done",
     "data-loss",
     "overtaken",

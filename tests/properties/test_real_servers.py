@@ -1,7 +1,6 @@
 """The same property on real Kafka and Spark: one sequence, fixed by its seed."""
 
 from collections import Counter
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
@@ -13,7 +12,8 @@ from tally.ledger.decisions import accept_losses, find_losses
 from tally.ledger.positions import lock_pipeline
 from tally.model import OffsetRange
 from tally.mysql.transactions import Transaction
-from tally.pipeline.replay import preview_replay, request_replay, run_replay
+from tally.pipeline.replay import request_replay, run_replay
+from tally.pipeline.replay_plan import preview_replay
 from tally.planning.replay_request import RangesAsked
 from tests.world import World
 
@@ -70,14 +70,15 @@ class Known:
                 r = OffsetRange(partition=partition, from_offset=start, until_offset=until)
                 ranges.append(r)
         request = RangesAsked(ranges=tuple(ranges))
-        shown = preview_replay(self.world.settings, self.world.name, request)
+        ctx = self.world.context(self.spark)
+        shown = preview_replay(ctx, self.world.name, request)
         try:
-            asked = request_replay(self.world.settings, shown, reason="a test")
+            asked = request_replay(ctx, shown, reason="a test")
         except ReplayRefusedError:
             assert any(self.earliest), "nothing is gone that could be needed"
             self.refused += 1
             return
-        list(run_replay(self.world.settings, asked.replay_id, lambda: nullcontext(self.spark)))
+        list(run_replay(ctx, asked.replay_id))
         self.replays += 1
         for r in shown.plan.widened:
             read = range(r.from_offset, r.until_offset)
@@ -98,14 +99,14 @@ class Known:
         self.world.delete_records(number, before)
         self.earliest[number] = before
         self.minute()
-        with transaction(self.world.settings.mysql, read_only=True) as tx:
+        with self.world.database.transaction(read_only=True) as tx:
             seen = find_losses(tx, self.world.name, only_open=True)
 
         def decide(tx: Transaction) -> None:
             lock_pipeline(tx, self.world.name, self.world.name)
             accept_losses(tx, self.world.name, seen, by="a person", reason="a test")
 
-        run_transaction(self.world.settings.mysql, decide)
+        self.world.database.run(decide)
         self.counted[number].update(dict.fromkeys(range(stands, before), ()))
 
     def add_partition(self) -> None:

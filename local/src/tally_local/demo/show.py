@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from tally.app.migrate import migrate
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
@@ -16,7 +17,6 @@ from tally.kafka.client import Kafka
 from tally.ledger import positions, reading, results
 from tally.ledger.reading import BatchRecord, SegmentRecord
 from tally.model import describe_ranges
-from tally.app.migrate import migrate
 from tally.mysql.transactions import Database
 from tally.pipeline.audit import Verdict, audit_ledger
 from tally_local.demo.airflow_api import AirflowApi

@@ -1,0 +1,161 @@
+"""In Spark's place: counts what the model of Kafka holds, and workers that do not get any further.
+
+The readers follow :class:`tally.pipeline.context.Reader`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+from tally.aggregates.counts import CountRequest, Counts, check_totals
+from tally.aggregates.spool import Spool
+from tally.config.pipeline import Pipeline
+from tally.errors import DataLossError
+from tally.model import (
+    EMPTY_TOTALS,
+    Batch,
+    Contribution,
+    DeadLetter,
+    OffsetRange,
+    SegmentTotals,
+    TopicPartition,
+)
+from tally.pipeline.context import Reader
+from tests.properties.disturbance import Killed, Process
+from tests.properties.kafka_model import KafkaModel, Life, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What an attempt was to count, and when it read it."""
+
+    tick: int
+    levels: frozenset[str]
+    line_format: str
+
+
+Reads = dict[tuple[int, int], Read]
+"""By batch and attempt."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelReader:
+    """Reads by name, as Spark does, and writes down what each attempt has read."""
+
+    kafka: KafkaModel
+    """What is read."""
+    reads: Reads
+    """Where it is written down."""
+    then: Callable[[], None]
+    """Called when the read is done: a moment at which others may come."""
+
+    @contextmanager
+    def count(self, request: CountRequest) -> Iterator[Counts]:
+        """See :meth:`tally.pipeline.context.Reader.count`."""
+        batch, pipeline = claimed(request), request.pipeline
+        self.reads[batch.batch_id, batch.attempt] = Read(
+            tick=self.kafka.tick,
+            levels=frozenset(pipeline.levels),
+            line_format=str(pipeline.line_format),
+        )
+        with Spool[Contribution]() as contributions, Spool[DeadLetter]() as dead_letters:
+            totals = {}
+            for r in request.ranges:
+                held = self._read(r)
+                totals[r.partition] = _totals(held, pipeline)
+                for contribution in _contributions(r.partition, held, pipeline):
+                    contributions.append(contribution)
+                for letter in _dead_letters(r.partition, held, pipeline):
+                    dead_letters.append(letter)
+            check_totals(pipeline, request.ranges, totals, may_miss=request.may_miss)
+            self.then()
+            yield Counts(totals=totals, contributions=contributions, dead_letters=dead_letters)
+
+    def _read(self, r: OffsetRange) -> Mapping[int, Record]:
+        life = self.kafka.topics.get(r.partition.topic)
+        log = life.logs[r.partition.partition] if life and _has(life, r) else None
+        if log is None or log.earliest > r.from_offset or log.end < r.until_offset:
+            raise DataLossError(f"Kafka no longer serves all of {r} (a test)")
+        return {o: log.held[o] for o in range(r.from_offset, r.until_offset) if o in log.held}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KilledReader:
+    """The process is killed while it reads."""
+
+    process: Process
+
+    def count(self, _: CountRequest) -> AbstractContextManager[Counts]:
+        """Never comes back."""
+        self.process.is_dead = True
+        raise Killed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoppedReader:
+    """The process is stopped once it has read, and does not get to MySQL with it."""
+
+    process: Process
+    reader: Reader
+    keep: Callable[[CountRequest, Counts], None]
+    """Told what an attempt had read that got as far as its commit."""
+
+    @contextmanager
+    def count(self, request: CountRequest) -> Iterator[Counts]:
+        """See :meth:`tally.pipeline.context.Reader.count`."""
+        with self.reader.count(request) as counts:
+            self.process.is_dead = True
+            try:
+                yield counts
+            except Killed:
+                self.keep(request, counts)
+                raise
+
+
+def claimed(request: CountRequest) -> Batch:
+    """The batch for which it is read: here nothing is read for its own sake."""
+    assert request.batch is not None, request
+    return request.batch
+
+
+def _has(life: Life, r: OffsetRange) -> bool:
+    return r.partition.partition < len(life.logs)
+
+
+def _totals(held: Mapping[int, Record], pipeline: Pipeline) -> SegmentTotals:
+    if not held:
+        return EMPTY_TOTALS
+    levels = [r.level(str(pipeline.line_format)) for r in held.values()]
+    matched = sum(level in pipeline.levels for level in levels)
+    malformed = levels.count(None)
+    return SegmentTotals(
+        records=len(held),
+        matched=matched,
+        unmatched=len(held) - matched - malformed,
+        malformed=malformed,
+        first_offset=min(held),
+        last_offset=max(held),
+    )
+
+
+def _contributions(
+    partition: TopicPartition, held: Mapping[int, Record], pipeline: Pipeline
+) -> list[Contribution]:
+    counts = Counter(
+        r.log_time for r in held.values() if r.level(str(pipeline.line_format)) in pipeline.levels
+    )
+    return [
+        Contribution(partition=partition, log_time=log_time, log_count=count)
+        for log_time, count in counts.items()
+    ]
+
+
+def _dead_letters(
+    partition: TopicPartition, held: Mapping[int, Record], pipeline: Pipeline
+) -> list[DeadLetter]:
+    return [
+        DeadLetter(partition=partition, offset=offset, reason="no-level", value=b"?", value_bytes=1)
+        for offset, r in held.items()
+        if r.level(str(pipeline.line_format)) is None
+    ]
