@@ -10,9 +10,10 @@
     │   ├── UnknownReplayError
     │   └── ReplayRefusedError
     ├── RetryableError          exit 3: nothing was changed; try the same thing again
-    │   ├── KafkaUnavailableError
+    │   ├── UnansweredError
+    │   │   ├── KafkaUnavailableError
+    │   │   └── MySQLUnavailableError
     │   ├── SparkUnavailableError
-    │   ├── MySQLUnavailableError
     │   ├── TransactionRetryError
     │   └── ReadError
     ├── OutcomeUnknownError     exit 3: it was changed or not; try the same thing again
@@ -124,7 +125,23 @@ class RetryableError(TallyError):
     exit_code = EXIT_RETRYABLE
 
 
-class KafkaUnavailableError(RetryableError):
+class UnansweredError(RetryableError):
+    """A server did not answer, or stopped to answer.
+
+    Args:
+        what: As for every error.
+        next_step: What to do, where that is known; ``tally doctor`` finds out where it is not.
+    """
+
+    code = "unanswered"
+
+    def __init__(self, what: str, *, next_step: str = "") -> None:
+        super().__init__(what, next_step=next_step or "tally doctor")
+        self.is_unexplained = not next_step
+        """Whether nothing is known but that there was no answer."""
+
+
+class KafkaUnavailableError(UnansweredError):
     """Kafka did not answer in time."""
 
     code = "kafka-unavailable"
@@ -136,7 +153,7 @@ class SparkUnavailableError(RetryableError):
     code = "spark-unavailable"
 
 
-class MySQLUnavailableError(RetryableError):
+class MySQLUnavailableError(UnansweredError):
     """MySQL could not be reached, or the connection broke before COMMIT."""
 
     code = "mysql-unavailable"

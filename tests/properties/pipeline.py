@@ -60,7 +60,7 @@ from tests.properties.reader import KilledReader, ModelReader, Reads, StoppedRea
 TOPIC = "alog"
 
 OUTCOME_S: Final = 5.0
-"""How long the ledger is asked about a COMMIT without an answer; the clock only moves by sleeping."""
+"""Seconds for which the ledger is asked about a COMMIT without an answer."""
 
 
 @dataclass(slots=True)

@@ -11,14 +11,12 @@ from tally_local.stack.server import Part
 
 Unanswered = KafkaUnavailableError | MySQLUnavailableError
 
-# What is said where nothing better is known.
-DOCTOR: Final = "tally doctor"
 UP: Final = "tally up"
 
 
 def say_what_starts_them(app: App, error: Unanswered) -> None:
     """Let ``tally up`` be next where the server is the local stack's and was stopped, not lost."""
-    if error.next_step == DOCTOR and _was_taken_down(app, error):
+    if error.is_unexplained and _was_taken_down(app, error):
         error.next_step = UP
 
 

@@ -61,7 +61,7 @@ class TallyReplayPreviewOperator(BaseOperator, SkipMixin):
                     batches_max=conf.getint("core", "max_map_length"),
                 )
                 written = replay_work.find_written(
-                    ctx, self.pipeline, _requester(context), shown.request
+                    ctx, self.pipeline, _requester(context), shown.digest
                 )
         except AirflowFailException as error:
             _hand_on(context, replay_work.Shown.refusal(str(error)))
@@ -102,7 +102,7 @@ class TallyReplayRequestOperator(BaseOperator):
             reason = read_reason(context["params"])
             ctx = brief_context(self.config, self.pipeline)
             written = replay_work.find_written(
-                ctx, self.pipeline, requester, shown["request"]
+                ctx, self.pipeline, requester, shown["digest"]
             ) or replay_work.write_down(ctx, self.pipeline, shown, requester, reason)
         self.log.info(
             "replay %s of %s: %s batches", written.replay_id, requester.name, len(written.batches)

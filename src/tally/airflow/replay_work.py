@@ -37,6 +37,8 @@ class Shown:
 
     request: str
     """What was asked for, in words; empty when the request was none."""
+    digest: str
+    """Tells this request from another; empty when the request was none."""
     asked: list[str]
     """The same as ranges, ``alog/0:300-310``: what Kafka and the ledger made of it."""
     columns: list[str]
@@ -56,7 +58,7 @@ class Shown:
     def refusal(cls, why: str) -> Self:
         """Of a request that could not even be looked at."""
         nothing: dict[str, Any] = {key: [] for key in ("asked", "columns", "numbers", "rows")}
-        return cls(request="", says=[], refused=why, plan="", **nothing)
+        return cls(request="", digest="", says=[], refused=why, plan="", **nothing)
 
     def to_xcom(self) -> dict[str, Any]:
         """As a plain dictionary."""
@@ -147,6 +149,7 @@ def show(ctx: Context, name: str, request: Request, *, batches_max: int) -> Show
     preview = preview_replay(ctx, name, request)
     return Shown(
         request=preview.request,
+        digest=preview.digest,
         asked=[write_range(r) for r in preview.plan.asked],
         columns=["partition", "reads", "offsets", "replaces", "never counted", "Kafka holds"],
         numbers=sorted(NUMBERS),
@@ -157,10 +160,10 @@ def show(ctx: Context, name: str, request: Request, *, batches_max: int) -> Show
     )
 
 
-def find_written(ctx: Context, name: str, requester: Requester, request: str) -> Written | None:
+def find_written(ctx: Context, name: str, requester: Requester, digest: str) -> Written | None:
     """What this run has written down already, None when it has not."""
     with ctx.database.transaction(read_only=True) as tx:
-        found = find_replay_of_run(tx, name, requester, request)
+        found = find_replay_of_run(tx, name, requester, digest)
         return None if found is None else _written(tx, *found)
 
 
@@ -174,7 +177,8 @@ def write_down(
     """
     request = str(shown["request"])
     asked = read_ranges("\n".join(shown["asked"]))
-    preview = replace(preview_replay(ctx, name, asked), request=request)
+    preview = preview_replay(ctx, name, asked)
+    preview = replace(preview, request=request, digest=str(shown["digest"]))
     if _digest(preview.plan) != shown["plan"]:
         raise ReplayRefusedError(
             f"pipeline {name}: what would be replaced is not what you saw any more",

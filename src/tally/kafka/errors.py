@@ -77,6 +77,5 @@ def unavailable(
     """The error of a question that had no answer; arguments as for :func:`translate`."""
     before = f"; last: {last.str()}" if last else ""
     return KafkaUnavailableError(
-        f"Kafka ({servers}) could not {operation} within {timeout_s:g} s: {cause}{before}",
-        next_step="tally doctor",
+        f"Kafka ({servers}) could not {operation} within {timeout_s:g} s: {cause}{before}"
     )

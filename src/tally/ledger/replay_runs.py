@@ -10,17 +10,23 @@ from tally.planning.replay import join_ranges
 
 
 def find_replay_of_run(
-    tx: Transaction, pipeline: str, requester: Requester, request: str
+    tx: Transaction, pipeline: str, requester: Requester, digest: str
 ) -> tuple[int, list[int]] | None:
     """The replay that a run has written down for a request already; None when there is none.
+
+    Args:
+        tx: An open transaction.
+        pipeline: The pipeline.
+        requester: The run, and who has triggered it.
+        digest: Of the request (:func:`tally.planning.replay_request.request_digest`).
 
     Returns:
         Its id and its batches as they were written down, in order, whatever became of them.
     """
     row = tx.row(
         "select replay_id from replay where pipeline = %s and run_id = %s and requested_by = %s"
-        " and request = %s order by replay_id limit 1",
-        (pipeline, requester.run_id, requester.name, request[:1000]),
+        " and request_digest = %s order by replay_id limit 1",
+        (pipeline, requester.run_id, requester.name, digest),
     )
     if row is None:
         return None

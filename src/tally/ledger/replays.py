@@ -76,6 +76,7 @@ def insert_replay(
     requester: Requester,
     *,
     request: str,
+    digest: str,
     reason: str,
 ) -> tuple[int, list[int]]:
     """Write a replay down with all of its batches; the caller holds the pipeline's lock.
@@ -84,11 +85,12 @@ def insert_replay(
         The replay's id and those of its batches, in order.
     """
     replay_id = tx.insert(
-        "insert into replay (pipeline, request, requested_at, requested_by, requested_version,"
-        " run_id, reason) values (%s, %s, %s, %s, %s, %s, %s)",
+        "insert into replay (pipeline, request, request_digest, requested_at, requested_by,"
+        " requested_version, run_id, reason) values (%s, %s, %s, %s, %s, %s, %s, %s)",
         (
             pipeline,
             request[:1000],
+            digest,
             tx.now(),
             requester.name,
             requester.version,

@@ -110,7 +110,7 @@ _TRANSLATIONS: Final[Sequence[tuple[frozenset[int], type[TallyError], str]]] = (
             }
         ),
         MySQLUnavailableError,
-        "tally doctor",
+        "",
     ),
 )
 
@@ -144,7 +144,7 @@ def translate(error: Exception, where: str = "") -> TallyError:
             return ours(text, next_step=next_step)
     # Without a number the driver has lost track of the conversation; so has whoever asks it.
     if not number or isinstance(error, OSError | pymysql.err.InterfaceError):
-        return MySQLUnavailableError(text, next_step="tally doctor")
+        return MySQLUnavailableError(text)
     return StatementError(text, next_step="see docs/runbook.md, mysql-refused")
 
 

@@ -72,7 +72,7 @@ def request_replay(ctx: Context, preview: Preview, *, reason: str) -> Requested:
 
     def work(tx: Transaction) -> Requested:
         positions.lock_pipeline(tx, pipeline.name, pipeline.table)
-        written = replay_runs.find_replay_of_run(tx, pipeline.name, requester, preview.request)
+        written = replay_runs.find_replay_of_run(tx, pipeline.name, requester, preview.digest)
         if written is not None:
             return Requested(replay_id=written[0], batch_ids=tuple(written[1]))
         known = positions.known_topics(tx, pipeline.name)
@@ -88,6 +88,7 @@ def request_replay(ctx: Context, preview: Preview, *, reason: str) -> Requested:
             incarnations(known),
             requester,
             request=preview.request,
+            digest=preview.digest,
             reason=reason,
         )
         return Requested(replay_id=replay_id, batch_ids=tuple(batch_ids))

@@ -11,7 +11,7 @@ from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context, KafkaPort
 from tally.pipeline.replay_ranges import Facts, resolve
 from tally.planning.replay import ReplayPlan, Tile, plan_replay
-from tally.planning.replay_request import Request
+from tally.planning.replay_request import Request, request_digest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +22,8 @@ class Preview:
     """The pipeline."""
     request: str
     """What was asked for, in words."""
+    digest: str
+    """Tells this request from another (:func:`tally.planning.replay_request.request_digest`)."""
     plan: ReplayPlan
     """Ranges asked and widened, batches, what is replaced, what is refused."""
     rules: str
@@ -71,6 +73,7 @@ def preview_replay(ctx: Context, name: str, request: Request) -> Preview:
     return Preview(
         pipeline=name,
         request=str(request),
+        digest=request_digest(request),
         plan=plan,
         rules=pipeline.rules,
         minutes=minutes,

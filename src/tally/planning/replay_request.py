@@ -1,6 +1,8 @@
 """What a person may ask to have counted again: offsets, record times, a batch, minutes. Pure."""
 
 import csv
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -142,6 +144,26 @@ class MinutesAsked:
 
 
 Request = RangesAsked | BoundsAsked | TimesAsked | BatchAsked | MinutesAsked
+
+
+def request_digest(request: Request) -> str:
+    """Tells one request from another: equal ones have one digest, in every process and release.
+
+    Returns:
+        A SHA-256 in hexadecimal.
+    """
+    told = {"kind": type(request).__name__} | {
+        key: _plain(getattr(request, key)) for key in sorted(request.__slots__)
+    }
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, int | str) else str(value)
 
 
 def read_bounds(path: Path) -> dict[TopicPartition, int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from tally.app.doctor.diagnosis import Diagnosis, fail, ok, skip
+from tally.app.doctor.diagnosis import Diagnosis, fail, next_step_of, ok, skip
 from tally.config.pipeline import Pipeline
 from tally.errors import TallyError
 from tally.ledger.positions import known_topics
@@ -24,9 +24,9 @@ def check_broker(ctx: Context) -> Iterator[Diagnosis]:
         yield fail(
             "kafka.reachable",
             error.what,
-            "start Kafka (locally: tally up kafka), or correct kafka.bootstrap_servers"
-            if error.next_step == "tally doctor"
-            else error.next_step,
+            next_step_of(
+                error, "start Kafka (locally: tally up kafka), or correct kafka.bootstrap_servers"
+            ),
         )
         return
     yield ok(

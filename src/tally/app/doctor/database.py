@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from tally.app.doctor.diagnosis import Diagnosis, fail, ok, warn
+from tally.app.doctor.diagnosis import Diagnosis, fail, next_step_of, ok, warn
 from tally.app.migrate import missing
 from tally.config.names import RESERVED_TABLES
 from tally.config.settings import Settings
@@ -18,6 +18,8 @@ from tally.pipeline.context import Context
 _ESCAPED: Final = 2
 _WORDS: Final = 65_536
 
+_START: Final = "start MySQL (locally: tally up mysql), or correct mysql.host and mysql.port"
+
 _OFF: Final = frozenset({"OFF", "0", "NO"})
 
 
@@ -27,7 +29,7 @@ def check_database(ctx: Context) -> Iterator[Diagnosis]:
     try:
         facts = server_facts(ctx.database)
     except TallyError as error:
-        yield fail("mysql.reachable", error.what, _not_doctor(error.next_step))
+        yield fail("mysql.reachable", error.what, next_step_of(error, _START))
         return
     mysql = settings.mysql
     yield ok("mysql.reachable", f"{mysql.user}@{mysql.host}:{mysql.port}/{mysql.database}")
@@ -139,7 +141,7 @@ def _check_tables(ctx: Context) -> Iterator[Diagnosis]:
         yield ok("mysql.tables", "all there")
         denied = ctx.database.run(lambda tx: _denied_rights(tx, settings), dry_run=True)
     except TallyError as error:
-        yield fail("mysql.grants", error.what, _not_doctor(error.next_step))
+        yield fail("mysql.grants", error.what, next_step_of(error, _START))
         return
     if denied:
         yield fail(
@@ -171,10 +173,3 @@ def _denied_rights(tx: Transaction, settings: Settings) -> list[str]:
             except AccessDeniedError:
                 denied.append(f"{right} {table}")
     return denied
-
-
-def _not_doctor(next_step: str) -> str:
-    # Errors send people here; from here they need another word.
-    if next_step != "tally doctor":
-        return next_step
-    return "start MySQL (locally: tally up mysql), or correct mysql.host and mysql.port"

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tally.errors import TallyError, UnansweredError
+
 
 class Health(StrEnum):
     """A failed check keeps Tally from counting; a warning does not, but somebody should look."""
@@ -45,3 +47,14 @@ def fail(check: str, detail: str, next_step: str) -> Diagnosis:
 def skip(check: str, detail: str) -> Diagnosis:
     """Not asked, and why."""
     return Diagnosis(check=check, health=Health.SKIP, detail=detail)
+
+
+def next_step_of(error: TallyError, unexplained: str) -> str:
+    """What an error asks for; errors send people to the doctor, who needs another answer.
+
+    Args:
+        error: What a server said, or that it said nothing.
+        unexplained: What to do when nothing is known but that it did not answer.
+    """
+    is_unexplained = isinstance(error, UnansweredError) and error.is_unexplained
+    return unexplained if is_unexplained else error.next_step
