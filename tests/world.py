@@ -60,6 +60,8 @@ class World:
     name: str
     topic: str
     keys: dict[str, Any] = field(default_factory=dict)
+    changes: dict[str, Any] = field(default_factory=dict)
+    """Fields in which each context differs from what the configuration gives."""
 
     @classmethod
     def create(cls, stack: Stack, folder: Path, *, partitions: int = 2, **keys: Any) -> "World":
@@ -78,8 +80,16 @@ class World:
 
     @property
     def database(self) -> Database:
-        """The database of the ledger and the results."""
-        return Database(settings=self.settings.mysql)
+        """The database of the ledger and the results, as the steps reach it."""
+        changed: Database | None = self.changes.get("database")
+        return changed or Database(settings=self.settings.mysql)
+
+    def through(self, **changes: Any) -> "World":
+        """The same pipeline, whose steps are handed other fields of their context.
+
+        The rows that a test reads, and what it writes, go on their own way as before.
+        """
+        return dataclasses.replace(self, changes={**self.changes, **changes})
 
     def context(self, spark: "SparkSession | None" = None, **changes: Any) -> Context:
         """What the steps need: real servers, the session's Spark, and little patience.
@@ -94,7 +104,8 @@ class World:
             return nullcontext(spark)
 
         context = open_context(self.settings, open_session=lend)
-        return dataclasses.replace(context, **{"patience": Patience(doubt_pause_s=0.01), **changes})
+        ours = {"patience": Patience(doubt_pause_s=0.01), "database": self.database}
+        return dataclasses.replace(context, **{**ours, **self.changes, **changes})
 
     def configure(self, **keys: Any) -> None:
         """Write the pipeline's settings; ``keys`` replace those of the same name."""

@@ -9,25 +9,23 @@ import signal
 import sys
 from pathlib import Path
 
+from tally.app.context import open_context
 from tally.config.loading import load_settings
 from tally.errors import FencedError
 from tally.ledger import batches
-from tally.mysql.transactions import Database
 from tally.pipeline.commit import commit_once
 from tests.minute.test_commit import result
 
 
 def main() -> None:
     """Claim, sleep, commit."""
-    settings = load_settings()
+    ctx = open_context(load_settings())
     batch_id, outcome = int(sys.argv[1]), Path(sys.argv[2])
-    batch = Database(settings=settings.mysql).run(
-        lambda tx: batches.claim(tx, batch_id, "a sleeper")
-    )
+    batch = ctx.database.run(lambda tx: batches.claim(tx, batch_id, "a sleeper"))
     found = result(batch)
     os.kill(os.getpid(), signal.SIGSTOP)
     try:
-        committed = commit_once(settings, batch, settings.pipeline(batch.pipeline), found)
+        committed = commit_once(ctx, batch, ctx.settings.pipeline(batch.pipeline), found)
         words = "committed" if committed else "found it done"
     except FencedError:
         words = "fenced"

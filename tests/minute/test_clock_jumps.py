@@ -1,13 +1,13 @@
 """A clock that jumps between plan, claim and commit: the ledger counts offsets, not seconds."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from tally import clock
 from tally.errors import FencedError
-from tally.pipeline import minute
 from tally.planning.blocks import BlockReason
+from tally.testing.clock import ManualClock
 from tests.minute.test_commit import assert_untouched, claimed, commit, planned, result
 from tests.world import World
 
@@ -19,23 +19,28 @@ NONE = timedelta()
 
 
 class Hand:
-    """Moves the clock of all of Tally."""
+    """Moves the clock of all of Tally, which stands still until it jumps."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self._begun = clock.now()
-        self._ahead = NONE
-        patch.setattr(clock, "now", lambda: self._begun + self._ahead)
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self._begun = self.clock.now()
 
     def jump(self, ahead: timedelta) -> None:
         """Let it stand so far ahead of the moment at which the test has begun, or behind it."""
-        self._ahead = ahead
+        self.clock.jump(self._begun + ahead - self.clock.now())
 
 
 @pytest.fixture
-def hand(monkeypatch: pytest.MonkeyPatch) -> Hand:
-    """The clock stands still until it jumps."""
-    monkeypatch.setattr(minute, "DOUBT_PAUSE_S", 0.01)
-    return Hand(monkeypatch)
+def hand() -> Hand:
+    """What moves the clock."""
+    return Hand()
+
+
+@pytest.fixture
+def world(world: World, hand: Hand) -> World:
+    """A pipeline of the test's own, by that clock."""
+    database = replace(world.database, clock=hand.clock)
+    return world.through(clock=hand.clock, database=database)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,6 @@ import pytest
 
 from tally import __version__
 from tally.app.migrate import migrate
-from tally.config.loading import load_settings
-from tally.config.settings import Settings
-from tally.deliveries import transactional as commits
 from tally.deliveries.transactional import (
     CONTRIBUTIONS_PER_INSERT,
     DEAD_LETTERS_PER_INSERT,
@@ -32,8 +29,9 @@ from tally.errors import (
 from tally.ledger import batches
 from tally.ledger.results import minutes
 from tally.model import Batch, Contribution, DeadLetter, SegmentTotals, TopicPartition
-from tally.mysql.transactions import Database, Transaction
+from tally.mysql.transactions import Transaction
 from tally.pipeline.commit import commit_once
+from tally.testing.statements import at_statement
 from tests.proxy import CommitProxy, Cut
 from tests.waiting import wait_until
 from tests.world import LOCK_LIST_S, World
@@ -92,10 +90,10 @@ def _letter(partition: TopicPartition, offset: int) -> DeadLetter:
     )
 
 
-def commit(world: World, batch: Batch, found: Result, settings: Settings | None = None) -> bool:
+def commit(world: World, batch: Batch, found: Result) -> bool:
     """Commit as a run does."""
-    settings = settings or world.settings
-    return commit_once(settings, batch, settings.pipeline(world.name), found)
+    ctx = world.context()
+    return commit_once(ctx, batch, ctx.settings.pipeline(world.name), found)
 
 
 def assert_untouched(world: World) -> None:
@@ -222,8 +220,8 @@ def test_a_minute_beyond_the_columns_range_commits_nothing_until_it_is_wider(wor
 def test_the_connection_breaks_before_commit(world: World) -> None:
     """Nothing was applied; the transaction is run again and counts once."""
     batch = claimed(world, planned(world))
-    with proxied(world, Cut.BEFORE_COMMIT) as (proxy, settings):
-        assert commit(world, batch, result(batch), settings)
+    with proxied(world, Cut.BEFORE_COMMIT) as (proxy, broken):
+        assert commit(broken, batch, result(batch))
         assert proxy.fired == 1
     assert world.counts() == {"2017-07-30 14:09": 6}
     assert world.audit().holds
@@ -232,8 +230,8 @@ def test_the_connection_breaks_before_commit(world: World) -> None:
 def test_the_answer_to_commit_is_lost(world: World) -> None:
     """COMMIT was applied: the ledger says so, and nothing is committed a second time."""
     batch = claimed(world, planned(world))
-    with proxied(world, Cut.ANSWER_LOST) as (proxy, settings):
-        assert commit(world, batch, result(batch), settings)
+    with proxied(world, Cut.ANSWER_LOST) as (proxy, broken):
+        assert commit(broken, batch, result(batch))
         assert proxy.fired == 1
     assert world.counts() == {"2017-07-30 14:09": 6}
     assert world.audit().holds
@@ -243,25 +241,21 @@ def test_a_server_that_breaks_at_every_commit_is_given_up(world: World) -> None:
     """The error is retryable, and nothing is half written."""
     batch = claimed(world, planned(world))
     with (
-        proxied(world, Cut.BEFORE_COMMIT, times=99) as (proxy, settings),
+        proxied(world, Cut.BEFORE_COMMIT, times=99) as (proxy, broken),
         pytest.raises(MySQLUnavailableError, match="COMMIT"),
     ):
-        commit(world, batch, result(batch), settings)
+        commit(broken, batch, result(batch))
     assert proxy.fired > 1
     assert_untouched(world)
 
 
 @contextmanager
-def proxied(world: World, cut: Cut, times: int = 1) -> Iterator[tuple[CommitProxy, Settings]]:
-    """The world's settings by way of a proxy that breaks at COMMIT."""
+def proxied(world: World, cut: Cut, times: int = 1) -> Iterator[tuple[CommitProxy, World]]:
+    """The same pipeline, whose ledger is reached by way of a proxy that breaks at COMMIT."""
     mysql = world.settings.mysql
     with CommitProxy(mysql.host, mysql.port, cut, times) as proxy:
-        yield (
-            proxy,
-            load_settings(
-                world.config, overrides={"mysql": {"port": proxy.port, "tls": "disabled"}}
-            ),
-        )
+        database = world.database.adjusted(port=proxy.port, tls="disabled")
+        yield proxy, world.through(database=database)
 
 
 def test_a_deadlock_runs_the_transaction_again(world: World) -> None:
@@ -284,7 +278,7 @@ def test_a_deadlock_runs_the_transaction_again(world: World) -> None:
         )
         lock = f"select log_count from `{world.name}` where log_time = %s for update"
         cursor.execute(lock, (second,))
-        committed = pool.submit(run_transaction, world.settings.mysql, work)
+        committed = pool.submit(world.database.run, work)
         wait_for_a_waiting_transaction(world)
         cursor.execute(lock, (first,))
         rival.rollback()
@@ -305,7 +299,7 @@ def wait_for_a_waiting_transaction(world: World) -> None:
 def test_a_lock_that_is_held_too_long_rolls_back(world: World) -> None:
     """A lock wait timeout becomes a retryable error, and nothing is half written."""
     batch = claimed(world, planned(world))
-    impatient = load_settings(world.config, overrides={"mysql": {"lock_wait_timeout_s": 1}})
+    impatient = world.database.adjusted(lock_wait_timeout_s=1)
     with closing(world.connect()) as rival, rival.cursor() as cursor:
         cursor.execute(
             "select * from partition_offset o join topic_incarnation i using (incarnation_id)"
@@ -314,7 +308,7 @@ def test_a_lock_that_is_held_too_long_rolls_back(world: World) -> None:
         )
         with (
             pytest.raises(TransactionRetryError, match="Lock wait timeout"),
-            Database(settings=impatient.mysql).transaction() as tx,
+            impatient.transaction() as tx,
         ):
             commit_batch(tx, batch, world.name, result(batch))
     assert_untouched(world)
@@ -323,13 +317,13 @@ def test_a_lock_that_is_held_too_long_rolls_back(world: World) -> None:
 def test_a_silent_transaction_loses_its_locks(world: World) -> None:
     """A process that stops inside its commit holds nobody up for ever: the server drops it."""
     batch = claimed(world, planned(world))
-    impatient = load_settings(world.config, overrides={"mysql": {"lock_wait_timeout_s": 1}})
+    impatient = world.database.adjusted(lock_wait_timeout_s=1)
     inside = threading.Event()
     released = threading.Event()
 
     def stop_inside() -> None:
         try:
-            with Database(settings=impatient.mysql).transaction() as tx:
+            with impatient.transaction() as tx:
                 commit_batch(tx, batch, world.name, result(batch))
                 inside.set()
                 released.wait(60)  # as if stopped by SIGSTOP
@@ -457,19 +451,16 @@ def test_many_minutes_and_letters_commit_in_chunks(world: World) -> None:
     assert world.audit().holds
 
 
-def test_a_commit_that_fails_after_many_chunks_leaves_none_of_them(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_that_fails_after_many_chunks_leaves_none_of_them(world: World) -> None:
     """However much was written before, all of it goes; the next try commits it whole."""
     batch, found = many_chunks(world)
 
-    def fail(*_: object) -> None:
+    def fail() -> None:
         raise MySQLUnavailableError("the connection broke (a test)")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(commits, "_mark_live", fail)
-        with pytest.raises(MySQLUnavailableError, match="a test"):
-            commit(world, batch, found)
+    failing = replace(world.database, listen=at_statement("^update segment set state", fail))
+    with pytest.raises(MySQLUnavailableError, match="a test"):
+        commit(world.through(database=failing), batch, found)
     assert_untouched(world)
     left = world.rows(
         "select count(*) as n from segment_count c join segment s using (segment_id)"

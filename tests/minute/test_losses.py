@@ -1,5 +1,7 @@
 """Records that are gone: what blocks, what a person accepts, and how counting goes on."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +11,7 @@ import pytest
 from tally.errors import RecordsMissingError, StartInFutureError, UsageError
 from tally.ledger.decisions import accept_losses, find_losses
 from tally.ledger.positions import lock_pipeline
-from tally.mysql.transactions import Database
+from tally.pipeline.context import Reader
 from tally.pipeline.plan import Planned
 from tally.pipeline.run import run_batch
 from tally.planning.blocks import BlockReason
@@ -38,10 +40,9 @@ def reasons(planned: Planned) -> list[tuple[int | None, BlockReason]]:
 
 def accept(world: World) -> None:
     """Accept every open loss as it stands."""
-    settings = world.settings
-    with Database(settings=settings.mysql).transaction(read_only=True) as tx:
+    with world.database.transaction(read_only=True) as tx:
         seen = find_losses(tx, world.name, only_open=True)
-    with Database(settings=settings.mysql).transaction() as tx:
+    with world.database.transaction() as tx:
         lock_pipeline(tx, world.name, world.name)
         accept_losses(tx, world.name, seen, by="a person", reason="a test")
 
@@ -131,21 +132,18 @@ def test_a_fenced_attempt_blocks_nothing(world: World, spark: "SparkSession") ->
     leave_a_hole(world)
     batch_id = planned_id(world.plan())
 
-    class Overtaken:
-        """A session that is opened just after somebody else has claimed the batch."""
-
-        def __enter__(self) -> "SparkSession":
-            world.execute(
-                "update batch set attempt = attempt + 1, claimed_at = now() where batch_id = %s",
-                (batch_id,),
-            )
-            return spark
-
-        def __exit__(self, *_: object) -> None:
-            """Leave the session as it is."""
+    @contextmanager
+    def overtaken() -> Iterator[Reader]:
+        """A reader that is opened just after somebody else has claimed the batch."""
+        world.execute(
+            "update batch set attempt = attempt + 1, claimed_at = now() where batch_id = %s",
+            (batch_id,),
+        )
+        with world.context(spark).open_reader() as reader:
+            yield reader
 
     with pytest.raises(RecordsMissingError):
-        run_batch(world.settings, batch_id, Overtaken)  # type: ignore[arg-type]
+        run_batch(world.context(open_reader=overtaken), batch_id)
     assert world.batches()[0]["state"] == "planned"
     assert losses(world) == []
 
@@ -157,27 +155,24 @@ def test_a_hole_in_a_topic_that_was_adopted_anew_blocks_nothing(
     leave_a_hole(world)
     batch_id = planned_id(world.plan())
 
-    class Adopted:
-        """A session that is opened when a person has adopted the topic as it is now."""
-
-        def __enter__(self) -> "SparkSession":
-            world.execute(
-                "update topic_incarnation set state = 'retired', retired_at = now()"
-                " where pipeline = %s",
-                (world.name,),
-            )
-            world.execute(
-                "insert into topic_incarnation (pipeline, topic, topic_id, cluster_id, seen_at)"
-                " values (%s, %s, 'another', 'cluster', now())",
-                (world.name, world.topic),
-            )
-            return spark
-
-        def __exit__(self, *_: object) -> None:
-            """Leave the session as it is."""
+    @contextmanager
+    def adopted() -> Iterator[Reader]:
+        """A reader that is opened when a person has adopted the topic as it is now."""
+        world.execute(
+            "update topic_incarnation set state = 'retired', retired_at = now()"
+            " where pipeline = %s",
+            (world.name,),
+        )
+        world.execute(
+            "insert into topic_incarnation (pipeline, topic, topic_id, cluster_id, seen_at)"
+            " values (%s, %s, 'another', 'cluster', now())",
+            (world.name, world.topic),
+        )
+        with world.context(spark).open_reader() as reader:
+            yield reader
 
     with pytest.raises(RecordsMissingError):
-        run_batch(world.settings, batch_id, Adopted)  # type: ignore[arg-type]
+        run_batch(world.context(open_reader=adopted), batch_id)
     assert losses(world) == []
     assert world.batches()[0]["state"] == "abandoned"
 

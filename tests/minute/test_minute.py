@@ -6,7 +6,6 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,8 +17,8 @@ from tally.errors import (
     ReadError,
     UnknownBatchError,
 )
-from tally.pipeline import minute
 from tally.pipeline.run import run_batch
+from tally.testing.kafka import DisturbedKafka
 from tests.spark_submit import job, spark_environment
 from tests.waiting import wait_until
 from tests.world import World
@@ -119,11 +118,8 @@ def test_a_batch_that_is_run_twice_counts_once(world: World, spark: "SparkSessio
     world.produce([ERROR] * 3)
     batch_id = planned_id(world)
     assert world.run(batch_id, spark).committed
-
-    def no_spark() -> "nullcontext[SparkSession]":
-        raise AssertionError("a committed batch needs no Spark")
-
-    assert not run_batch(world.settings, batch_id, no_spark).committed
+    # A context without a session: a reader that is opened is an error.
+    assert not run_batch(world.context(), batch_id).committed
     assert world.counts() == {"2017-07-30 14:09": 3}
 
 
@@ -153,22 +149,21 @@ def test_two_runs_at_once_count_once(world: World, spark: "SparkSession") -> Non
 
 
 def test_a_run_that_wakes_up_after_its_successors_is_fenced(
-    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    world: World, spark: "SparkSession"
 ) -> None:
     """Stopped between read and commit, overtaken by its own batch's retry and two successors."""
     world.produce([ERROR] * 3)
     batch_id = planned_id(world)
-    check = minute.check_still_served
 
-    def overtake(*arguments: object) -> None:
-        monkeypatch.setattr(minute, "check_still_served", check)
+    def overtake() -> None:
         assert world.run(batch_id, spark).committed
         for _ in range(2):
             world.produce([ERROR])
             assert world.minute(spark) is not None
 
-    monkeypatch.setattr(minute, "check_still_served", overtake)
-    assert not world.run(batch_id, spark).committed
+    # A run asks Kafka when it has read.
+    overtaken = world.through(kafka=DisturbedKafka(world.context().kafka, before=overtake))
+    assert not overtaken.run(batch_id, spark).committed
     assert world.counts() == {"2017-07-30 14:09": 5}
     assert world.audit().holds
 
@@ -272,11 +267,8 @@ def test_records_deleted_before_the_read_are_data_loss(world: World, spark: "Spa
     assert world.counts() == {}
 
 
-def test_a_topic_recreated_under_the_read_is_data_loss(
-    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_recreated_under_the_read_is_data_loss(world: World, spark: "SparkSession") -> None:
     """The new topic holds the planned offsets, too: only its id tells, and it is asked."""
-    monkeypatch.setattr(minute, "DOUBT_PAUSE_S", 0.01)
     world.produce([ERROR] * 5)
     batch_id = planned_id(world)
     world.delete_topic()

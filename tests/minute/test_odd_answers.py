@@ -3,17 +3,17 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tally.kafka.client import Kafka
-from tally.model import KafkaSnapshot, TopicSnapshot
-from tally.pipeline import minute
-from tally.pipeline.replay import preview_replay
+from tally.deliveries.transactional import Result
+from tally.model import Batch, KafkaSnapshot, TopicSnapshot
+from tally.pipeline.replay_plan import preview_replay
 from tally.planning.blocks import BlockReason
 from tally.planning.replay_request import TimesAsked
+from tally.testing.kafka import DisturbedKafka
 from tests.minute.test_commit import LINE, claimed, commit, planned, result
 from tests.minute.test_plan import ranges, reasons
 from tests.waiting import wait_until
@@ -52,38 +52,14 @@ LIES = pytest.mark.parametrize(
 )
 
 
-class Liar(Kafka):
-    """Tells the truth after so many lies."""
+def liar(world: World, lie: Lie, *, lies: int) -> DisturbedKafka:
+    """Kafka, which tells the truth after so many lies."""
 
-    lies = 0
-    lie: Lie
-    asked = 0
-
-    def snapshot(self, topics: Any, **options: Any) -> KafkaSnapshot:
-        """The real answer, and what is made of it."""
-        true = super().snapshot(topics, **options)
-        type(self).asked += 1
-        if type(self).asked > type(self).lies:
-            return true
-        told = {name: type(self).lie(topic) for name, topic in true.topics.items()}
+    def alter(true: KafkaSnapshot) -> KafkaSnapshot:
+        told = {name: lie(topic) for name, topic in true.topics.items()}
         return replace(true, topics={name: topic for name, topic in told.items() if topic})
 
-
-@pytest.fixture
-def liar(monkeypatch: pytest.MonkeyPatch) -> type[Liar]:
-    """What plans ask in Kafka's place."""
-    return a_liar(monkeypatch)
-
-
-def a_liar(monkeypatch: pytest.MonkeyPatch) -> type[Liar]:
-    """Put a liar in Kafka's place."""
-
-    class OfThisTest(Liar):
-        """Its numbers are those of one test."""
-
-    monkeypatch.setattr(minute, "Kafka", OfThisTest)
-    monkeypatch.setattr(minute, "DOUBT_PAUSE_S", 0.01)
-    return OfThisTest
+    return DisturbedKafka(world.context().kafka, alter=alter, times=lies)
 
 
 @pytest.fixture
@@ -103,24 +79,23 @@ def count_some(world: World) -> World:
 
 @LIES
 def test_old_metadata_is_asked_for_again_before_it_is_believed(
-    counted: World, liar: type[Liar], lie: Lie, block: object
+    counted: World, lie: Lie, block: object
 ) -> None:
     """One stale answer blocks nothing, and nothing is planned by it."""
     assert block
-    liar.lie, liar.lies = staticmethod(lie), 1
-    plan = counted.plan()
-    assert liar.asked == 2
+    kafka = liar(counted, lie, lies=1)
+    plan = counted.through(kafka=kafka).plan()
+    assert kafka.snapshots == 2
     assert ranges(plan) == [(0, 3, 5), (1, 3, 5)]
     assert plan.blocks == ()
 
 
 @LIES
 def test_metadata_that_stays_wrong_blocks_and_forgets_nothing(
-    counted: World, liar: type[Liar], lie: Lie, block: tuple[int | None, BlockReason]
+    counted: World, lie: Lie, block: tuple[int | None, BlockReason]
 ) -> None:
     """What is left out is named and stands where it stood; what is there is planned."""
-    liar.lie, liar.lies = staticmethod(lie), 99
-    plan = counted.plan()
+    plan = counted.through(kafka=liar(counted, lie, lies=99)).plan()
     assert reasons(plan) == [block]
     assert counted.offsets() == {0: (0, 3), 1: (0, 3)}
     healthy = [(n, 3, 5) for n in (0, 1) if block[0] == 1 - n]
@@ -150,7 +125,7 @@ def test_a_hanging_transaction_holds_back_its_own_partition_alone(world: World) 
     assert ranges(world.plan()) == [(0, 0, 6)]
 
 
-def two_of(batch: Any) -> Any:
+def two_of(batch: Batch) -> Result:
     """What a read of two lines finds."""
     found = result(batch, minutes={"2017-07-30 14:09:00": 2})
     totals = {

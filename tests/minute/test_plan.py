@@ -2,11 +2,10 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
-from tally.pipeline.minute import Planned, plan_batch
 
 from tally.config.loading import load_settings
 from tally.errors import (
@@ -14,10 +13,11 @@ from tally.errors import (
     KafkaUnavailableError,
     UnknownPipelineError,
 )
-from tally.ledger import positions
+from tally.kafka.client import Kafka
 from tally.ledger.batches import Requester
-from tally.pipeline import minute
+from tally.pipeline.plan import Planned, plan_batch
 from tally.planning.blocks import BlockReason
+from tally.testing.statements import at_statement
 from tests.world import World
 
 pytestmark = pytest.mark.stack
@@ -37,11 +37,6 @@ def ranges(planned: Planned) -> list[tuple[int, int, int]]:
 def reasons(planned: Planned) -> list[tuple[int | None, BlockReason]]:
     """Partition and reason of each block."""
     return [(block.partition, block.reason) for block in planned.blocks]
-
-
-@pytest.fixture(autouse=True)
-def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(minute, "DOUBT_PAUSE_S", 0.01)
 
 
 def test_an_idle_minute_leaves_no_batch(world: World) -> None:
@@ -66,15 +61,12 @@ def test_a_plan_is_taken_up_again_with_the_same_ranges(world: World) -> None:
     assert len(world.batches()) == 1
 
 
-def test_new_code_and_configuration_keep_a_planned_range(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_code_and_configuration_keep_a_planned_range(world: World) -> None:
     """An upgrade or another limit between plan and retry changes nothing that is planned."""
     world.produce([LINE] * 9)
     first = world.plan()
-    monkeypatch.setattr(minute, "__version__", "99.0.0")
     world.configure(max_records_per_partition=2, levels=["WARN"], offsets="sparse")
-    again = world.plan()
+    again = world.through(requester=Requester(name="me", version="99.0.0")).plan()
     assert again.batch == first.batch
     assert ranges(again) == [(0, 0, 9)]
 
@@ -326,7 +318,7 @@ def test_the_plan_names_who_asked(world: World) -> None:
     """User, version and Airflow's run are on the batch."""
     world.produce([LINE])
     asked = Requester(name="dag error_log", version="1.2.3", run_id="scheduled__x")
-    plan_batch(world.context(), world.name, asked)
+    world.through(requester=asked).plan()
     (row,) = world.batches()
     assert (row["requested_by"], row["planned_version"], row["run_id"]) == (
         "dag error_log",
@@ -342,7 +334,7 @@ def test_a_broker_that_is_down_is_a_clear_retryable_error(world: World) -> None:
         overrides={"kafka": {"bootstrap_servers": "127.0.0.1:9", "request_timeout_s": 2}},
     )
     with pytest.raises(KafkaUnavailableError, match=r"127\.0\.0\.1:9"):
-        plan_batch(nowhere, world.name)
+        world.through(kafka=Kafka(nowhere.kafka)).plan()
     assert world.offsets() == {}
 
 
@@ -368,22 +360,21 @@ def test_planning_does_not_wait_for_a_reader(world: World) -> None:
         assert ranges(world.plan()) == [(0, 0, 1)]
 
 
-def test_two_later_planners_write_one_plan(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_later_planners_write_one_plan(world: World) -> None:
     """One comes while the other has read and not yet written: it waits, and takes the plan up."""
     world.plan()
     world.produce([LINE] * 3)
     inside, go_on = threading.Event(), threading.Event()
-    write = positions.write_plan
 
-    def stop_the_first(*arguments: Any) -> int | None:
-        if not inside.is_set():
-            inside.set()
-            assert go_on.wait(120)
-        return write(*arguments)
+    def stop() -> None:
+        inside.set()
+        assert go_on.wait(120)
 
-    monkeypatch.setattr(positions, "write_plan", stop_the_first)
+    # New partitions are what a plan writes first, also when there are none.
+    listen = at_statement("^insert into partition_offset", stop)
+    stopped = world.through(database=replace(world.database, listen=listen))
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(world.plan)
+        first = pool.submit(stopped.plan)
         assert inside.wait(120)
         world.produce([LINE] * 2)
         second = pool.submit(world.plan)

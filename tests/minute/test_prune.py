@@ -8,7 +8,8 @@ import pytest
 from tally.errors import ReplayRefusedError
 from tally.pipeline.prune import Pruned, prune
 from tally.pipeline.recount import recount
-from tally.pipeline.replay import preview_replay, request_replay, run_replay
+from tally.pipeline.replay import request_replay, run_replay
+from tally.pipeline.replay_plan import preview_replay
 from tally.planning.replay_request import BoundsAsked
 from tests.minute.test_losses import accept
 from tests.world import World

@@ -4,13 +4,11 @@ The commit takes the locks and writes the rows, so all that is raced for is real
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from dataclasses import replace
 from threading import Barrier, Event
-from typing import Any
 
 import pytest
 
-from tally.deliveries import transactional as commits
 from tally.errors import (
     DataLossError,
     MySQLUnavailableError,
@@ -19,9 +17,11 @@ from tally.errors import (
 )
 from tally.ledger import batches
 from tally.model import Batch, OffsetRange
-from tally.mysql.transactions import Transaction
-from tally.pipeline.replay import preview_replay, request_replay
+from tally.pipeline.replay import request_replay
+from tally.pipeline.replay_plan import preview_replay
 from tally.planning.replay_request import BoundsAsked, RangesAsked, Request
+from tally.testing.statements import at_statement
+from tests.minute.cuts import cut_at
 from tests.minute.test_commit import LINE, claimed, commit, planned, result
 from tests.waiting import wait_until
 from tests.world import LOCK_LIST_S, World
@@ -29,6 +29,13 @@ from tests.world import LOCK_LIST_S, World
 pytestmark = pytest.mark.stack
 
 EARLIER = "2017-07-30 13:00:00"
+
+BEHIND = {
+    "the old segments are superseded": "^insert into segment_count",
+    "the old counts are taken away": "^insert into dead_letter",
+    "the old dead letters are gone": "^update segment set state = 'live'",
+}
+"""What a replay does, and the statement that comes behind it."""
 
 
 @pytest.fixture
@@ -86,30 +93,30 @@ def test_a_replay_and_a_minute_batch_that_commit_at_once_both_count(counted: Wor
 
 
 def test_two_replays_that_share_uncounted_offsets_beside_others_count_them_once(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World,
 ) -> None:
     """What each of them replaces is its own; only its topic's row tells one of the other."""
     skip(world, 4)
     count_some(count_some(world))
     first = replay(world, three_from(world, (0, 0), (1, 0)))
     second = replay(world, three_from(world, (0, 1), (1, 3)))
-    take_over = commits.take_over
     inside, both_inside = Event(), Event()
 
-    def wait_for_the_other(tx: Transaction, batch: Batch) -> None:
-        take_over(tx, batch)
+    def wait_for_the_other() -> None:
         if inside.is_set():
             both_inside.set()
         inside.set()
         # The other one does not come inside: it waits for us.
         wait_until(lambda: both_inside.is_set() or world.waiting_statements(), pause_s=LOCK_LIST_S)
 
-    monkeypatch.setattr(commits, "take_over", wait_for_the_other)
+    behind = BEHIND["the old segments are superseded"]
+    listen = at_statement(behind, wait_for_the_other, times=2)
+    patient = world.through(database=replace(world.database, listen=listen))
     with ThreadPoolExecutor(1) as pool:
-        committed = pool.submit(commit, world, first, result(first))
+        committed = pool.submit(commit, patient, first, result(first))
         assert inside.wait(60)
         with pytest.raises(OvertakenError, match=r"\[1, 4\) was counted by segment"):
-            commit(world, second, result(second))
+            commit(patient, second, result(second))
         assert committed.result(60)
     assert world.counts() == {"2017-07-30 14:09": 15}
     assert world.audit().holds
@@ -147,25 +154,12 @@ def three_from(world: World, *starts: tuple[int, int]) -> RangesAsked:
     )
 
 
-@pytest.mark.parametrize("step", ["take_over", "_take_from_result", "_insert_dead_letters"])
-def test_a_replay_that_fails_half_way_leaves_the_old_counts(
-    counted: World, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("statement", BEHIND.values(), ids=BEHIND)
+def test_a_replay_that_fails_half_way_leaves_the_old_counts(counted: World, statement: str) -> None:
     """Its connection is cut when old segments are superseded, or old counts are taken away."""
     batch = replay(counted)
-    do = getattr(commits, step)
-
-    def cut_behind(tx: Transaction, *arguments: Any) -> None:
-        do(tx, *arguments)
-        own = tx.row("select connection_id() as id")
-        assert own is not None
-        with closing(counted.connect_as_root()) as root, root.cursor() as cursor:
-            cursor.execute(f"kill {own['id']}")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(commits, step, cut_behind)
-        with pytest.raises((MySQLUnavailableError, OutcomeUnknownError)):
-            commit(counted, batch, result(batch, minutes={EARLIER: 3}))
+    with pytest.raises((MySQLUnavailableError, OutcomeUnknownError)):
+        commit(cut_at(counted, statement), batch, result(batch, minutes={EARLIER: 3}))
     assert counted.counts() == {"2017-07-30 14:09": 6}
     assert [s["state"] for s in counted.segments()] == ["live", "live", "planned", "planned"]
     assert counted.audit().holds

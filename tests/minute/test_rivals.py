@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tally.deliveries.transactional import commit_batch
 from tally.errors import ConfigError, DataLossError, FencedError, RecordsMissingError
 from tally.ledger import batches, positions
 from tally.ledger.decisions import Adoption, adopt_topic
+from tally.model import Batch
 from tally.mysql.transactions import Transaction
-from tally.pipeline import minute
 from tally.pipeline.plan import Planned
 from tally.pipeline.prune import prune
 from tally.planning.blocks import BlockReason
+from tally.testing.kafka import DisturbedKafka
 from tests.minute.test_losses import accept, leave_a_hole, losses
+from tests.proxy import Proxy, Session, statement_of
 from tests.waiting import wait_until
 from tests.world import LOCK_LIST_S, World
 
@@ -29,23 +32,16 @@ pytestmark = [pytest.mark.stack, pytest.mark.spark]
 ERROR = "2017-07-30 14:09:08 ERROR some message"
 
 
-@pytest.fixture(autouse=True)
-def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(minute, "DOUBT_PAUSE_S", 0.01)
-
-
 def planned_id(planned: Planned) -> int:
     """The id of the planned batch."""
     assert planned.batch is not None
     return planned.batch.batch_id
 
 
-def test_a_plan_waits_for_the_commit_that_is_under_way(
-    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_waits_for_the_commit_that_is_under_way(world: World, spark: "SparkSession") -> None:
     """Planned while its batch commits, the next batch begins where that one ended."""
     world.produce([ERROR] * 3)
-    with commit_under_way(world, spark, monkeypatch) as go_on, ThreadPoolExecutor(1) as pool:
+    with commit_under_way(world, spark) as go_on, ThreadPoolExecutor(1) as pool:
         world.produce([ERROR] * 2)
         planner = pool.submit(world.plan)
         wait_until(world.waiting_statements, pause_s=LOCK_LIST_S)
@@ -59,23 +55,26 @@ def test_a_plan_waits_for_the_commit_that_is_under_way(
 
 
 @contextmanager
-def commit_under_way(
-    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
-) -> Iterator[threading.Event]:
-    """A run that has written all of its batch and sends COMMIT when the event is set."""
+def commit_under_way(world: World, spark: "SparkSession") -> Iterator[threading.Event]:
+    """A run that has written all of its batch, whose COMMIT arrives when the event is set."""
     batch_id = planned_id(world.plan())
     inside, go_on = threading.Event(), threading.Event()
-    real = minute.commit_batch
+    last: dict[int, str] = {}
 
-    def slow(tx: Transaction, *arguments: object) -> bool:
-        done = real(tx, *arguments)  # type: ignore[arg-type]
-        inside.set()
-        assert go_on.wait(120)
-        return done
+    def hold(session: Session, packet: bytes) -> bool:
+        before = last.get(session.thread_id, "")
+        last[session.thread_id] = statement = statement_of(packet)
+        if statement == "COMMIT" and before.startswith("update batch set state = 'committed'"):
+            inside.set()
+            if not go_on.wait(120):
+                return False
+        session.server.sendall(packet)
+        return True
 
-    with monkeypatch.context() as patch, ThreadPoolExecutor(1) as pool:
-        patch.setattr(minute, "commit_batch", slow)
-        runner = pool.submit(world.run, batch_id, spark)
+    mysql = world.settings.mysql
+    with Proxy(mysql.host, mysql.port, hold) as proxy, ThreadPoolExecutor(1) as pool:
+        database = world.database.adjusted(port=proxy.port, tls="disabled")
+        runner = pool.submit(world.through(database=database).run, batch_id, spark)
         try:
             assert inside.wait(60)
             yield go_on
@@ -118,15 +117,13 @@ def test_a_topic_that_vanishes_under_a_plan_stops_no_other(
     assert world.counts() == {"2017-07-30 14:09": 3}
 
 
-def test_records_that_expire_behind_a_read_are_counted(
-    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_that_expire_behind_a_read_are_counted(world: World, spark: "SparkSession") -> None:
     """What was read whole may be gone from Kafka by the commit; no plan takes the batch away."""
     world.produce([ERROR] * 5)
     batch_id = planned_id(world.plan())
     plans: list[Planned] = []
-    expire_behind_the_read(world, monkeypatch, 4, lambda: plans.append(world.plan()))
-    assert world.run(batch_id, spark).committed
+    expiring = expire_behind_the_read(world, 4, lambda: plans.append(world.plan()))
+    assert expiring.run(batch_id, spark).committed
     assert plans[0].resumed
     assert plans[0].blocks == ()
     assert world.counts() == {"2017-07-30 14:09": 5}
@@ -134,19 +131,19 @@ def test_records_that_expire_behind_a_read_are_counted(
 
 
 def test_sparse_records_that_expire_behind_a_read_are_not_believed(
-    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    world: World, spark: "SparkSession"
 ) -> None:
     """Offsets may be missing, so nothing proves that what is gone by now was read."""
     world.configure(offsets="sparse")
     world.produce([ERROR] * 5)
-    expire_behind_the_read(world, monkeypatch, 4)
+    batch_id = planned_id(world.plan())
     with pytest.raises(DataLossError, match="first offset is now 4"):
-        world.minute(spark)
+        expire_behind_the_read(world, 4).run(batch_id, spark)
     assert world.counts() == {}
 
 
 def test_a_hole_whose_records_expire_behind_a_read_is_not_believed(
-    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    world: World, spark: "SparkSession"
 ) -> None:
     """As in a sparse range, for that range alone."""
     leave_a_hole(world)
@@ -155,27 +152,25 @@ def test_a_hole_whose_records_expire_behind_a_read_is_not_believed(
         world.minute(spark)
     world.plan()
     accept(world)
-    expire_behind_the_read(world, monkeypatch, 4)
+    batch_id = planned_id(world.plan())
     with pytest.raises(DataLossError, match="first offset is now 4"):
-        world.minute(spark)
+        expire_behind_the_read(world, 4).run(batch_id, spark)
     assert world.counts() == {}
 
 
 def expire_behind_the_read(
-    world: World,
-    monkeypatch: pytest.MonkeyPatch,
-    before: int,
-    then: Callable[[], None] = lambda: None,
-) -> None:
-    """Retention passes by when a run has read everything and has not asked Kafka again yet."""
-    check = minute.check_still_served
+    world: World, before: int, then: Callable[[], None] = lambda: None
+) -> World:
+    """The same pipeline; retention passes by when a run has read everything.
 
-    def expire_first(*arguments: object) -> None:
+    That is the moment at which a run asks Kafka for the first time.
+    """
+
+    def expire() -> None:
         world.delete_records(0, before)
         then()
-        check(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(minute, "check_still_served", expire_first)
+    return world.through(kafka=DisturbedKafka(world.context().kafka, before=expire))
 
 
 def test_a_failed_attempt_lets_the_next_plan_judge(world: World, spark: "SparkSession") -> None:
@@ -260,11 +255,11 @@ def test_adopting_records_what_was_planned_and_never_counted(world: World) -> No
 
 
 def test_adopting_waits_for_the_commit_that_is_under_way(
-    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    world: World, spark: "SparkSession"
 ) -> None:
     """What it counts is not on record as lost besides."""
     world.produce([ERROR] * 5)
-    with commit_under_way(world, spark, monkeypatch) as go_on, ThreadPoolExecutor(1) as pool:
+    with commit_under_way(world, spark) as go_on, ThreadPoolExecutor(1) as pool:
         adopter = pool.submit(adopt, world, "another life", "a cluster", {0: 0, 1: 0})
         wait_until(world.waiting_statements, pause_s=LOCK_LIST_S)
         assert not adopter.done()
@@ -286,11 +281,11 @@ def test_what_prune_forgets_is_still_lost_by_an_adoption(world: World) -> None:
     assert world.audit().holds
 
 
-def batches_commit(tx: Transaction, world: World, batch: object) -> bool:
+def batches_commit(tx: Transaction, world: World, batch: Batch) -> bool:
     """The commit of an attempt that does not know of the adoption."""
     from tests.minute.test_commit import result  # noqa: PLC0415
 
-    return minute.commit_batch(tx, batch, world.name, result(batch))  # type: ignore[arg-type]
+    return commit_batch(tx, batch, world.name, result(batch))
 
 
 def test_a_result_table_changed_between_plan_and_run_is_refused(

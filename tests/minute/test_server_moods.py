@@ -4,7 +4,7 @@ import threading
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from pymysql.constants import CLIENT
 
 from tally.app.migrate import migrate
 from tally.config.loading import load_settings
+from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
-from tally.deliveries import transactional as commits
 from tally.deliveries.transactional import Result
 from tally.errors import (
     DataLossError,
@@ -26,12 +26,12 @@ from tally.errors import (
     TransactionRetryError,
 )
 from tally.model import Contribution, SegmentTotals
-from tally.mysql import transactions as mysql
-from tally.mysql.transactions import Transaction
-from tally_local.stack import mysql_server
+from tally.mysql.connection import connect
+from tally.testing.statements import at_statement
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.conftest import PROJECT
+from tests.minute.cuts import cut_at
 from tests.minute.test_commit import (
     LINE,
     MINUTE,
@@ -47,81 +47,68 @@ from tests.world import World
 pytestmark = pytest.mark.stack
 
 FULL = 1114
-STEPS = (
-    "_move_offsets",
-    "_insert_contributions",
-    "_add_to_result",
-    "_insert_dead_letters",
-    "_mark_live",
-)
+STEPS = {
+    "the offsets move": "^update partition_offset",
+    "contributions are written": "^insert into segment_count",
+    "the result changes": "^insert into `",
+    "dead letters are written": "^insert into dead_letter",
+    "segments become live": "^update segment set state = 'live'",
+}
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("statement", STEPS.values(), ids=STEPS)
 def test_a_connection_that_is_cut_inside_the_transaction_is_not_replaced(
-    world: World, step: str, monkeypatch: pytest.MonkeyPatch
+    world: World, statement: str
 ) -> None:
     """Whatever came before is gone with it: the rest is not written on another connection."""
     batch = claimed(world, planned(world))
-    do = getattr(commits, step)
-
-    def cut_before(tx: Transaction, *arguments: Any) -> None:
-        own = tx.row("select connection_id() as id")
-        assert own is not None
-        with closing(world.connect_as_root()) as root, root.cursor() as cursor:
-            cursor.execute(f"kill {own['id']}")
-        do(tx, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(commits, step, cut_before)
-        with pytest.raises(MySQLUnavailableError):
-            commit(world, batch, result(batch, letters=1))
+    with pytest.raises(MySQLUnavailableError):
+        commit(cut_at(world, statement), batch, result(batch, letters=1))
     assert_untouched(world)
     assert commit(world, batch, result(batch, letters=1))
     assert world.counts() == {"2017-07-30 14:09": 4}
     assert world.audit().holds
 
 
-def of_the_server(world: World) -> AbstractContextManager[None]:
+@contextmanager
+def of_the_server(world: World) -> Iterator[World]:
     """Autocommit as a careless administrator leaves it, for everybody who logs in."""
-    return world.global_variable("init_connect", "set autocommit = 1")
+    with world.global_variable("init_connect", "set autocommit = 1"):
+        yield world
 
 
 @contextmanager
-def of_the_session(_: World) -> Iterator[None]:
+def of_the_session(world: World) -> Iterator[World]:
     """Autocommit as a pooling proxy leaves it in a connection that others have used."""
-    connect = mysql._connect
 
-    def then_on(*arguments: Any, **options: Any) -> "pymysql.Connection[Any]":
-        connection = connect(*arguments, **options)
+    def then_on(settings: MySQLSettings) -> "pymysql.Connection[Any]":
+        connection = connect(settings)
         with connection.cursor() as cursor:
             cursor.execute("set session autocommit = 1")
         return connection
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mysql, "_connect", then_on)
-        yield
+    yield world.through(database=replace(world.database, open=then_on))
 
 
 @pytest.mark.parametrize("autocommit", [of_the_server, of_the_session])
 def test_with_autocommit_left_on_a_failing_commit_leaves_nothing_behind(
-    world: World, autocommit: Callable[[World], AbstractContextManager[None]]
+    world: World, autocommit: Callable[[World], AbstractContextManager[World]]
 ) -> None:
     """A transaction is begun by name, so that no statement of it commits alone."""
-    with autocommit(world):
-        batch = claimed(world, planned(world))
+    with autocommit(world) as careless:
+        batch = claimed(careless, planned(careless))
         with pytest.raises(DataLossError):
-            commit(world, batch, result(batch, minutes={MINUTE: 2}))
-        assert_untouched(world)
-        assert commit(world, batch, result(batch))
+            commit(careless, batch, result(batch, minutes={MINUTE: 2}))
+        assert_untouched(careless)
+        assert commit(careless, batch, result(batch))
     assert world.counts() == {"2017-07-30 14:09": 6}
 
 
 @pytest.mark.parametrize("flags", [0, CLIENT.FOUND_ROWS], ids=["changed", "matched"])
-def test_affected_rows_may_mean_changed_or_matched(
-    world: World, flags: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_affected_rows_may_mean_changed_or_matched(world: World, flags: int) -> None:
     """Drivers and proxies differ in what they count; a lost compare-and-set shows in either."""
-    monkeypatch.setattr(pymysql, "connect", partial(pymysql.connect, client_flag=flags))
+    flagged = replace(world.database, open=partial(connect, client_flag=flags))
+    world = world.through(database=flagged)
     batch = claimed(world, planned(world))
     assert commit(world, batch, result(batch))
     batch = claimed(world, planned(world))
@@ -164,25 +151,21 @@ def test_a_table_that_is_altered_between_read_and_commit_takes_the_counts(world:
     assert world.audit().holds
 
 
-def test_ddl_under_a_commit_waits_for_it_and_commits_nothing_of_it(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ddl_under_a_commit_waits_for_it_and_commits_nothing_of_it(world: World) -> None:
     """Somebody alters the result table in the middle of a transaction that then fails."""
     batch = claimed(world, planned(world))
-    check = commits._check_written
-    altering: list[threading.Thread] = []
+    altering = threading.Thread(target=alter, args=(world,))
 
-    def alter_before(tx: Transaction, batch_id: int) -> None:
-        altering.append(threading.Thread(target=alter, args=(world,)))
-        altering[0].start()
+    def start_altering() -> None:
+        altering.start()
         wait_until_ddl_waits(world)
-        check(tx, batch_id)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(commits, "_check_written", alter_before)
-        with pytest.raises(DataLossError):
-            commit(world, batch, result(batch, minutes={MINUTE: 2}))
-    altering[0].join()
+    # The last step but one: what was written is looked at, and found wrong.
+    listen = at_statement(r"^select s\.segment_id, s\.state, .* written_matched", start_altering)
+    altered = world.through(database=replace(world.database, listen=listen))
+    with pytest.raises(DataLossError):
+        commit(altered, batch, result(batch, minutes={MINUTE: 2}))
+    altering.join()
     assert_untouched(world)
     assert "note" in world.rows(f"show create table `{world.name}`")[0]["Create Table"]
     assert commit(world, batch, result(batch))
@@ -210,13 +193,12 @@ def wait_until_ddl_waits(world: World) -> None:
 def test_a_table_that_somebody_keeps_locked_is_given_up_in_time(world: World) -> None:
     """MySQL itself would wait for a table's metadata for a year."""
     batch = claimed(world, planned(world))
-    impatient = load_settings(
-        world.config, overrides={"mysql": {"lock_wait_timeout_s": 1, "statement_timeout_s": 20}}
-    )
+    database = world.database.adjusted(lock_wait_timeout_s=1, statement_timeout_s=20)
+    impatient = world.through(database=database)
     with closing(world.connect_as_root()) as root, root.cursor() as cursor:
         cursor.execute(f"lock tables `{world.name}` write")
         with pytest.raises(TransactionRetryError, match="Lock wait timeout"):
-            commit(world, batch, result(batch), impatient)
+            commit(impatient, batch, result(batch))
     assert_untouched(world)
     assert commit(world, batch, result(batch))
     assert world.counts() == {"2017-07-30 14:09": 6}
@@ -259,19 +241,19 @@ def fits(cursor: "pymysql.cursors.Cursor", size: int) -> bool:
 
 
 @pytest.fixture
-def full(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FullWorld]:
+def full(world: World, tmp_path: Path) -> Iterator[FullWorld]:
     """Counts go to a server of the test's own, into a tablespace that cannot grow."""
-    options = mysql_server._flavour_options
-    monkeypatch.setattr(
-        mysql_server,
-        "_flavour_options",
-        lambda flavour: (*options(flavour), "--innodb-data-file-path=ibdata1:12M"),
+    stack = Stack(
+        project=PROJECT,
+        home=tmp_path / "home",
+        mysql_options=["--innodb-data-file-path=ibdata1:12M"],
     )
-    stack = Stack(project=PROJECT, home=tmp_path / "home")
     stack.up([Part.MYSQL])
     try:
         server = tomllib.loads(stack.overlay.read_text(encoding="utf-8"))["mysql"]
-        full = FullWorld(stack, world.config, world.name, world.topic, world.keys, server)
+        full = FullWorld(
+            stack, world.config, world.name, world.topic, keys=world.keys, server=server
+        )
         migrate(full.database, full.settings)
         with closing(full.connect_as_root()) as root, root.cursor() as cursor:
             cursor.execute("alter table segment_count tablespace = innodb_system")

@@ -56,7 +56,7 @@ def _check_green(chosen: Sequence[Mutant], home: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
         cwd=PROJECT,
-        env={**os.environ, HOME_VARIABLE: str(home)},
+        env={**os.environ, "PYTHONPATH": _path(PROJECT / "src"), HOME_VARIABLE: str(home)},
         check=False,
     )
     if ended.returncode:
@@ -89,7 +89,7 @@ def _red_tests(mutant: Mutant, home: Path) -> list[str]:
                 *mutant.tests,
             ],
             cwd=PROJECT,
-            env={**os.environ, "PYTHONPATH": str(code), HOME_VARIABLE: str(home)},
+            env={**os.environ, "PYTHONPATH": _path(code), HOME_VARIABLE: str(home)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -104,8 +104,13 @@ def _red_tests(mutant: Mutant, home: Path) -> list[str]:
     return red
 
 
+def _path(code: Path) -> str:
+    """What PYTHONPATH is to name: the code to be tested, and the checkout's own stack beside it."""
+    return os.pathsep.join([str(code), str(PROJECT / "local" / "src")])
+
+
 def make_mutant(mutant: Mutant, folder: Path) -> Path:
-    """Copy the code and take the guard out; returns what PYTHONPATH is to name."""
+    """Copy the code and take the guard out; returns the folder that has the package."""
     shutil.copytree(PROJECT / "src", folder / "src")
     shutil.copytree(PROJECT / "sql", folder / "sql")
     for where, before, after in mutant.changes:

@@ -96,7 +96,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="an answer that would block is asked for again",
-        where="tally.pipeline.minute:_plan",
+        where="tally.pipeline.plan:_plan",
         before="    if (plan.doubtful or given_up) and not believe:",
         after="    if plan is None:",
         tests=(f"{ODD}::test_old_metadata_is_asked_for_again_before_it_is_believed",),
@@ -110,8 +110,8 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a start time is looked up",
-        where="tally.pipeline.minute:_starts",
-        before="kafka.offsets_at(wanted, start)",
+        where="tally.pipeline.plan:_starts",
+        before="ctx.kafka.offsets_at(wanted, start)",
         after="dict.fromkeys(wanted)",
         tests=(f"{ODD}::test_record_times_out_of_order_leave_nothing_out_behind_a_start_time",),
     ),
@@ -192,7 +192,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="of a sparse range Kafka must still hold all after the read",
-        where="tally.pipeline.minute:check_still_served",
+        where="tally.pipeline.run:check_still_served",
         before="still_held=pipeline.is_sparse",
         after="still_held=False",
         tests=(f"{RIVALS}::test_sparse_records_that_expire_behind_a_read_are_not_believed",),
@@ -215,9 +215,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a retry reads the planned end, not the end of now",
-        where="tally.pipeline.minute:_count_and_commit",
-        before="    ranges = [segment.range for segment in batch.segments]\n    may_miss",
-        after="    now = Kafka(settings.kafka).snapshot(list(pipeline.topics))\n"
+        where="tally.pipeline.run:_count_and_commit",
+        before="    ranges = [segment.range for segment in batch.segments]\n",
+        after="    now = ctx.kafka.snapshot(list(pipeline.topics))\n"
         "    ranges = [\n"
         "        OffsetRange(\n"
         "            partition=s.range.partition,\n"
@@ -227,8 +227,7 @@ MUTANTS: Final = (
         "            .end,\n"
         "        )\n"
         "        for s in batch.segments\n"
-        "    ]\n"
-        "    may_miss",
+        "    ]\n",
         tests=(
             f"{TASKS}::test_tasks_that_are_killed_are_run_again_and_count_once",
             f"{MINUTE}::test_a_backlog_is_counted_batch_by_batch",
@@ -236,35 +235,35 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="records from outside of a range are refused",
-        where="tally.spark.counting:check_totals",
+        where="tally.aggregates.counts:check_totals",
         before="    wrong = [r for r in ranges if not _lies_inside(r, totals[r.partition])]",
         after="    wrong: list[OffsetRange] = []",
         tests=("tests/unit/test_counting.py",),
     ),
     Mutant(
         guard="a task that runs again reads to the same end",
-        where="tally.spark.counting:_read",
+        where="tally.spark.reading:read_ranges",
         before='.option("endingOffsets", json.dumps(ends))',
         after='.option("endingOffsets", "latest")',
         tests=(f"{TASKS}::test_tasks_that_are_killed_are_run_again_and_count_once",),
     ),
     Mutant(
         guard="a dense range must be read whole",
-        where="tally.spark.counting:check_totals",
+        where="tally.aggregates.counts:check_totals",
         before="        and totals[r.partition].records != r.offsets\n",
         after="        and totals[r.partition].records > r.offsets\n",
         tests=(f"{MINUTE}::test_a_hole_in_the_range_is_data_loss",),
     ),
     Mutant(
         guard="what was read is still what was planned",
-        where="tally.pipeline.minute:_count_and_commit",
-        before="        check_still_served(kafka, pipeline, batch)\n",
+        where="tally.pipeline.run:_count_and_commit",
+        before="        check_still_served(ctx, pipeline, batch)\n",
         after="",
         tests=(f"{MINUTE}::test_a_topic_recreated_under_the_read_is_data_loss",),
     ),
     Mutant(
         guard="a flood of malformed lines stops and asks",
-        where="tally.spark.counting:check_totals",
+        where="tally.aggregates.counts:check_totals",
         before="    if malformed > pipeline.max_malformed_per_batch:",
         after="    if malformed > pipeline.max_malformed_per_batch + 1_000_000:",
         tests=(f"{MINUTE}::test_a_flood_of_malformed_lines_stops_and_asks",),
@@ -272,9 +271,13 @@ MUTANTS: Final = (
     # --- committing
     Mutant(
         guard="what fails is rolled back",
-        where="tally.mysql.transactions:transaction",
-        before="        except BaseException:\n            _roll_back(connection)\n            raise\n",
-        after="        except BaseException:\n            _commit(connection)\n            raise\n",
+        where="tally.mysql.transactions:Database.transaction",
+        before="            except BaseException:\n"
+        "                _roll_back(connection)\n"
+        "                raise\n",
+        after="            except BaseException:\n"
+        "                _commit(connection)\n"
+        "                raise\n",
         tests=(
             f"{COMMIT}::test_a_writer_that_forgets_a_count_commits_nothing",
             f"{MOODS}::test_ddl_under_a_commit_waits_for_it_and_commits_nothing_of_it",
@@ -282,14 +285,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a transaction is begun by name",
-        where="tally.mysql.transactions:transaction",
-        before='            cursor.execute(f"start transaction {snapshot}")\n',
-        after="            assert snapshot\n",
+        where="tally.mysql.transactions:Database.transaction",
+        before='                cursor.execute(f"start transaction {snapshot}")\n',
+        after="                assert snapshot\n",
         tests=(f"{MOODS}::test_with_autocommit_left_on_a_failing_commit_leaves_nothing_behind",),
     ),
     Mutant(
         guard="a locked table is not waited for for ever",
-        where="tally.mysql.transactions:_connect",
+        where="tally.mysql.connection:connect",
         before='f" lock_wait_timeout = {settings.lock_wait_timeout_s},"',
         after='""',
         tests=(f"{MOODS}::test_a_table_that_somebody_keeps_locked_is_given_up_in_time",),
@@ -334,9 +337,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="an attempt that seems to begin in the future is at work",
-        where="tally.pipeline.minute:_why_give_up",
-        before="clock.now() - batch.claimed_at < patience",
-        after="abs(clock.now() - batch.claimed_at) < patience",
+        where="tally.pipeline.plan:_why_give_up",
+        before="facts.now - batch.claimed_at < patience",
+        after="abs(facts.now - batch.claimed_at) < patience",
         tests=(
             f"{CLOCK}::test_a_clock_that_jumps_backwards_under_an_attempt_takes_nothing_from_it",
         ),
@@ -411,38 +414,36 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="after a lost answer to COMMIT the ledger is asked, not told again",
-        where="tally.pipeline.minute:commit_once",
-        before="            if (committed := _ask_outcome(settings, batch)) is not None:\n"
+        where="tally.pipeline.commit:commit_once",
+        before="            if (committed := _ask_outcome(ctx, batch)) is not None:\n"
         "                return committed\n",
         after="            return True\n",
         tests=(f"{COMMIT}::test_the_connection_breaks_before_commit",),
     ),
     Mutant(
         guard="a COMMIT that was applied is not taken for a failure",
-        where="tally.pipeline.minute:commit_once",
-        before="            if (committed := _ask_outcome(settings, batch)) is not None:\n"
+        where="tally.pipeline.commit:commit_once",
+        before="            if (committed := _ask_outcome(ctx, batch)) is not None:\n"
         "                return committed\n",
         after="            raise\n",
         tests=(f"{COMMIT}::test_the_answer_to_commit_is_lost",),
     ),
     Mutant(
         guard="a deadlock runs the whole transaction again",
-        where="tally.mysql.transactions:run_transaction",
-        before="        except TransactionRetryError:\n            if attempt == TRANSACTION_TRIES:",
-        after="        except TransactionRetryError:\n            if attempt:",
+        where="tally.mysql.transactions:Database.run",
+        before="                if attempt == TRANSACTION_TRIES:\n",
+        after="                if attempt:\n",
         tests=(f"{COMMIT}::test_a_deadlock_runs_the_transaction_again",),
     ),
     Mutant(
         guard="no connection is replaced inside a transaction",
-        where="tally.mysql.transactions:Transaction.execute",
-        before="        with _our_errors(), self._connection.cursor() as cursor:\n"
-        "            return cursor.execute(statement, parameters)\n",
+        where="tally.mysql.transactions:Transaction._cursor",
+        before="        return self._connection.cursor(kind)\n",
         after="        try:\n"
         "            self._connection.query('select 1')\n"
         "        except pymysql.err.Error:\n"
         "            self._connection.connect()\n"
-        "        with _our_errors(), self._connection.cursor() as cursor:\n"
-        "            return cursor.execute(statement, parameters)\n",
+        "        return self._connection.cursor(kind)\n",
         tests=(f"{MOODS}::test_a_connection_that_is_cut_inside_the_transaction_is_not_replaced",),
     ),
     Mutant(
@@ -562,7 +563,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a replay erases nothing that Kafka holds no more",
-        where="tally.pipeline.minute:_count_and_commit",
+        where="tally.pipeline.run:_count_and_commit",
         before="        _check_nothing_is_erased(batch, counts.totals)\n",
         after="",
         tests=(f"{REPLAY}::test_compaction_since_the_first_count_erases_nothing",),
@@ -585,7 +586,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="the audit sees all rows, whatever the server's limit is",
-        where="tally.mysql.transactions:_connect",
+        where="tally.mysql.connection:connect",
         before='f" sql_select_limit = {_ALL_ROWS},"',
         after='" sql_select_limit = default,"',
         tests=(

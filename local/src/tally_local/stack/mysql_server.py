@@ -3,7 +3,7 @@
 import os
 import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tally.errors import StackError
@@ -26,15 +26,30 @@ HANDSHAKE = 10
 
 
 class MySQLServer:
-    """A server whose data lie in ``folder``; it listens on the loopback address only."""
+    """A server whose data lie in ``folder``; it listens on the loopback address only.
+
+    Args:
+        folder: Data and init file.
+        programs: Where the program is.
+        credentials: The passwords that each start sets.
+        options: Further options of the program.
+    """
 
     part = Part.MYSQL
     ports = ("mysql",)
     start_timeout_s = 90.0  # crash recovery included
     stop_timeout_s = 30.0
 
-    def __init__(self, *, folder: Path, programs: MySQLPrograms, credentials: Credentials) -> None:
+    def __init__(
+        self,
+        *,
+        folder: Path,
+        programs: MySQLPrograms,
+        credentials: Credentials,
+        options: Sequence[str] = (),
+    ) -> None:
         self._folder = folder
+        self._options = options
         self._data = folder / "data"
         self._programs = programs
         self._credentials = credentials
@@ -70,6 +85,7 @@ class MySQLServer:
                 "--character-set-server=utf8mb4",
                 "--max-connect-errors=1000000",
                 *_flavour_options(program.flavour),
+                *self._options,
             ),
             cwd=self._folder,
             env=dict(os.environ),

@@ -41,6 +41,7 @@ class Stack:
         project: The checkout. Downloads lie in its hidden folder, shared by all its stacks.
         home: Data, logs, ports and passwords of this stack; the hidden folder itself by default.
         announce: Told what happens, a line at a time.
+        mysql_options: Further options of MySQL's program; for tests.
     """
 
     def __init__(
@@ -49,8 +50,10 @@ class Stack:
         project: Path,
         home: Path | None = None,
         announce: Callable[[str], None] = _say_nothing,
+        mysql_options: Sequence[str] = (),
     ) -> None:
         self.layout = Layout.of(project, home)
+        self._mysql_options = mysql_options
         self._announce = announce
         self._jars = Jars(self.layout.downloads)
         self._programs = MySQLPrograms(self.layout.downloads)
@@ -183,7 +186,12 @@ class Stack:
             return KafkaServer(folder=folder, jars=self._jars)
         credentials = self.credentials()
         if part is Part.MYSQL:
-            return MySQLServer(folder=folder, programs=self._programs, credentials=credentials)
+            return MySQLServer(
+                folder=folder,
+                programs=self._programs,
+                credentials=credentials,
+                options=self._mysql_options,
+            )
         return AirflowServer(layout=self.layout, credentials=credentials)
 
     def _running(self, server: Server) -> Record | None:
