@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from benchmarks.servers import Bench, bench, say
 from tally import __version__
 from tally.config.settings import Settings
-from tally.deliveries.transactional import Result, commit_batch
+from tally.deliveries.contract import Result
 from tally.ledger import batches
 from tally.ledger.batches import Requester
 from tally.ledger.folding import fold_partition, foldable_partitions, forget_history

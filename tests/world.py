@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tally.app.context import open_context
 from tally.app.migrate import migrate
 from tally.config.loading import load_settings
+from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
 from tally.errors import StackError
 from tally.kafka.client import Kafka
@@ -77,6 +78,11 @@ class World:
     def settings(self) -> Settings:
         """The configuration, read anew."""
         return load_settings(self.config)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline's configuration, read anew."""
+        return self.settings.pipeline(self.name)
 
     @property
     def database(self) -> Database:

@@ -16,7 +16,8 @@ from unittest.mock import patch
 
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
-from tally.deliveries.transactional import Result, commit_batch
+from tally.deliveries.choice import delivery_of
+from tally.deliveries.contract import Result
 from tally.ledger.batches import claim, find_batch
 from tally.model import BatchState, SegmentTotals
 from tally.mysql.transactions import Database
@@ -42,7 +43,7 @@ def commit(settings: Settings, batch_id: int) -> None:
         totals=totals, contributions=[], dead_letters=[], version="0", format_fingerprint="0"
     )
     with Database(settings=settings.mysql).transaction() as tx:
-        commit_batch(tx, batch, settings.pipeline(batch.pipeline).table, nothing)
+        delivery_of(settings.pipeline(batch.pipeline)).commit(tx, batch, nothing)
 
 
 def replay(settings: Settings, batch_id: int) -> None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from tally import __version__
 from tally.cli import cli
-from tally.deliveries.transactional import Result
+from tally.deliveries.contract import Result
 from tally.ledger import batches
 from tally.model import Contribution, DeadLetter, SegmentTotals
 from tally.pipeline.commit import commit_once

@@ -12,12 +12,8 @@ import pytest
 
 from tally import __version__
 from tally.app.migrate import migrate
-from tally.deliveries.transactional import (
-    CONTRIBUTIONS_PER_INSERT,
-    DEAD_LETTERS_PER_INSERT,
-    Result,
-    commit_batch,
-)
+from tally.deliveries.choice import delivery_of
+from tally.deliveries.contract import Result
 from tally.errors import (
     CountOverflowError,
     DataLossError,
@@ -27,6 +23,8 @@ from tally.errors import (
     TransactionRetryError,
 )
 from tally.ledger import batches
+from tally.ledger.contributions import CONTRIBUTIONS_PER_INSERT
+from tally.ledger.dead_letters import DEAD_LETTERS_PER_INSERT
 from tally.ledger.results import minutes
 from tally.model import Batch, Contribution, DeadLetter, SegmentTotals, TopicPartition
 from tally.mysql.transactions import Transaction
@@ -269,7 +267,7 @@ def test_a_deadlock_runs_the_transaction_again(world: World) -> None:
 
     def work(tx: Transaction) -> bool:
         attempts.append(tx)
-        return commit_batch(tx, batch, world.name, result(batch, minutes=both))
+        return delivery_of(world.pipeline).commit(tx, batch, result(batch, minutes=both))
 
     with ThreadPoolExecutor(1) as pool, closing(world.connect()) as rival, rival.cursor() as cursor:
         cursor.executemany(
@@ -310,7 +308,7 @@ def test_a_lock_that_is_held_too_long_rolls_back(world: World) -> None:
             pytest.raises(TransactionRetryError, match="Lock wait timeout"),
             impatient.transaction() as tx,
         ):
-            commit_batch(tx, batch, world.name, result(batch))
+            delivery_of(world.pipeline).commit(tx, batch, result(batch))
     assert_untouched(world)
 
 
@@ -324,7 +322,7 @@ def test_a_silent_transaction_loses_its_locks(world: World) -> None:
     def stop_inside() -> None:
         try:
             with impatient.transaction() as tx:
-                commit_batch(tx, batch, world.name, result(batch))
+                delivery_of(world.pipeline).commit(tx, batch, result(batch))
                 inside.set()
                 released.wait(60)  # as if stopped by SIGSTOP
         except MySQLUnavailableError:

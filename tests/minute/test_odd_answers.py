@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tally.deliveries.transactional import Result
+from tally.deliveries.contract import Result
 from tally.model import Batch, KafkaSnapshot, TopicSnapshot
 from tally.pipeline.replay_plan import preview_replay
 from tally.planning.blocks import BlockReason

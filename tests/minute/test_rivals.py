@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tally.deliveries.transactional import commit_batch
+from tally.deliveries.choice import delivery_of
 from tally.errors import ConfigError, DataLossError, FencedError, RecordsMissingError
 from tally.ledger import batches, positions
 from tally.ledger.decisions import Adoption, adopt_topic
@@ -285,7 +285,7 @@ def batches_commit(tx: Transaction, world: World, batch: Batch) -> bool:
     """The commit of an attempt that does not know of the adoption."""
     from tests.minute.test_commit import result  # noqa: PLC0415
 
-    return commit_batch(tx, batch, world.name, result(batch))
+    return delivery_of(world.pipeline).commit(tx, batch, result(batch))
 
 
 def test_a_result_table_changed_between_plan_and_run_is_refused(

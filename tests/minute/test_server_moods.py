@@ -17,7 +17,7 @@ from tally.app.migrate import migrate
 from tally.config.loading import load_settings
 from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
-from tally.deliveries.transactional import Result
+from tally.deliveries.contract import Result
 from tally.errors import (
     DataLossError,
     FencedError,

@@ -42,6 +42,7 @@ FOUND: Final = "tests/properties/test_found.py"
 PLANNING: Final = "tests/unit/test_planning.py"
 PRUNE: Final = "tests/minute/test_prune.py"
 PROVING: Final = "tests/cli/test_proving.py"
+LABELS: Final = "tests/minute/test_labels.py"
 
 MUTANTS: Final = (
     # --- planning
@@ -54,7 +55,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="planners of one pipeline wait for each other",
-        where="tally.ledger.positions:lock_pipeline",
+        where="tally.ledger.positions:_locked_table",
         before="from pipeline where pipeline = %s for update",
         after="from pipeline where pipeline = %s",
         tests=(f"{PLAN}::test_two_later_planners_write_one_plan",),
@@ -299,27 +300,27 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="columns of the result are named",
-        where="tally.deliveries.transactional:_add_to_result",
-        before='f"insert into `{table}` (log_time, log_count)"',
-        after='f"insert into `{table}`"',
+        where="tally.ledger.contributions:add_to_result",
+        before='f"insert into `{tables.result}` ({listed(tables.columns)})"',
+        after='f"insert into `{tables.result}`"',
         tests=(f"{MOODS}::test_a_table_that_is_altered_between_read_and_commit_takes_the_counts",),
     ),
     Mutant(
         guard="no DDL in the transaction, which would commit it",
-        where="tally.deliveries.transactional:commit_batch",
-        before="    _insert_contributions(tx, batch, result.contributions)\n",
-        after="    _insert_contributions(tx, batch, result.contributions)\n"
-        "    tx.execute('analyze table batch')\n",
+        where="tally.deliveries.transactional:TransactionalBatch.commit",
+        before="        insert_contributions(tx, tables, self._rows(batch, tables, result))\n",
+        after="        insert_contributions(tx, tables, self._rows(batch, tables, result))\n"
+        "        tx.execute('analyze table batch')\n",
         tests=(f"{COMMIT}::test_a_writer_that_forgets_a_count_commits_nothing",),
     ),
     Mutant(
         guard="offsets move by what has changed, not by what was found",
-        where="tally.deliveries.transactional:_move_offsets",
+        where="tally.ledger.commit:move_offsets",
         before='" set o.next_offset = s.until_offset"',
         after='" set o.next_offset = if(o.next_offset = s.from_offset, s.until_offset, o.next_offset)"',
         also=(
             (
-                "tally.deliveries.transactional:_move_offsets",
+                "tally.ledger.commit:move_offsets",
                 "where s.batch_id = %s and s.state = 'planned' and o.next_offset = s.from_offset",
                 "where s.batch_id = %s and s.state = 'planned'",
             ),
@@ -328,7 +329,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="attempts are told apart by number, not by time",
-        where="tally.deliveries.transactional:_lock_for_commit",
+        where="tally.ledger.commit:lock_attempt",
         before="    if now.attempt != batch.attempt:",
         after="    if now.claimed_at > batch.claimed_at:",
         tests=(
@@ -346,35 +347,35 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="offsets move only from where the batch began",
-        where="tally.deliveries.transactional:_move_offsets",
+        where="tally.ledger.commit:move_offsets",
         before="where s.batch_id = %s and s.state = 'planned' and o.next_offset = s.from_offset",
         after="where s.batch_id = %s and s.state = 'planned'",
         tests=(f"{COMMIT}::test_one_partition_that_cannot_move_stops_them_all", FOUND),
     ),
     Mutant(
         guard="all partitions move, or none",
-        where="tally.deliveries.transactional:_move_offsets",
+        where="tally.ledger.commit:move_offsets",
         before="    if moved != len(batch.segments):",
         after="    if not moved:",
         tests=(f"{COMMIT}::test_one_partition_that_cannot_move_stops_them_all",),
     ),
     Mutant(
         guard="an older attempt is fenced",
-        where="tally.deliveries.transactional:_lock_for_commit",
+        where="tally.ledger.commit:lock_attempt",
         before="    if now.attempt != batch.attempt:",
         after="    if now.attempt < batch.attempt:",
         tests=(f"{COMMIT}::test_an_older_attempt_is_fenced",),
     ),
     Mutant(
         guard="a batch commits once",
-        where="tally.deliveries.transactional:_lock_for_commit",
+        where="tally.ledger.commit:lock_attempt",
         before="    if now.state is BatchState.COMMITTED:\n        return False\n",
         after="",
         tests=(f"{COMMIT}::test_a_batch_commits_once",),
     ),
     Mutant(
         guard="an abandoned batch is fenced",
-        where="tally.deliveries.transactional:_lock_for_commit",
+        where="tally.ledger.commit:lock_attempt",
         before="    if now.state is BatchState.ABANDONED:\n"
         "        raise abandoned_error(tx, batch.batch_id)\n"
         "    if now.attempt",
@@ -383,32 +384,32 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="offsets and results commit in one transaction",
-        where="tally.deliveries.transactional:commit_batch",
-        before="        _move_offsets(tx, batch)\n",
-        after="        _move_offsets(tx, batch)\n        tx._connection.commit()\n",
+        where="tally.deliveries.transactional:TransactionalBatch.commit",
+        before="            move_offsets(tx, batch)\n",
+        after="            move_offsets(tx, batch)\n            tx._connection.commit()\n",
         tests=(f"{COMMIT}::test_a_writer_that_forgets_a_count_commits_nothing",),
     ),
     Mutant(
         guard="no chunk of dead letters commits alone",
-        where="tally.deliveries.transactional:_insert_dead_letters",
-        before="            _insert_dead_letter_rows(tx, chunk)\n            chunk, chunk_bytes = [], 0",
-        after="            _insert_dead_letter_rows(tx, chunk)\n"
+        where="tally.ledger.dead_letters:replace_dead_letters",
+        before="            _insert(tx, chunk)\n            chunk, chunk_bytes = [], 0",
+        after="            _insert(tx, chunk)\n"
         "            tx._connection.commit()\n"
         "            chunk, chunk_bytes = [], 0",
         tests=(f"{COMMIT}::test_a_commit_that_fails_after_many_chunks_leaves_none_of_them",),
     ),
     Mutant(
         guard="no chunk of counts commits alone",
-        where="tally.deliveries.transactional:_insert_contributions",
-        before="    for chunk in _chunks(rows, CONTRIBUTIONS_PER_INSERT):\n",
-        after="    for chunk in _chunks(rows, CONTRIBUTIONS_PER_INSERT):\n"
+        where="tally.ledger.contributions:insert_contributions",
+        before="    while chunk := list(islice(walk, CONTRIBUTIONS_PER_INSERT)):\n",
+        after="    while chunk := list(islice(walk, CONTRIBUTIONS_PER_INSERT)):\n"
         "        tx._connection.commit()\n",
         tests=(f"{COMMIT}::test_a_commit_that_fails_after_many_chunks_leaves_none_of_them",),
     ),
     Mutant(
         guard="what was written is what was counted",
-        where="tally.deliveries.transactional:_mark_live",
-        before="    _check_written(tx, batch.batch_id)\n",
+        where="tally.deliveries.transactional:TransactionalBatch.commit",
+        before="        check_written(tx, tables, batch.batch_id)\n",
         after="",
         tests=(f"{COMMIT}::test_a_writer_that_forgets_a_count_commits_nothing",),
     ),
@@ -448,7 +449,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="dead letters are as many as malformed records",
-        where="tally.deliveries.transactional:_check_written",
+        where="tally.ledger.commit:check_written",
         before='        "   or s.malformed <> written_malformed",\n',
         after='        "",\n',
         tests=(f"{COMMIT}::test_a_writer_that_forgets_a_letter_commits_nothing",),
@@ -456,7 +457,7 @@ MUTANTS: Final = (
     # --- replaying
     Mutant(
         guard="replays of uncounted offsets wait for each other, whatever else they replace",
-        where="tally.deliveries.takeover:take_over",
+        where="tally.ledger.supersede:supersede",
         before="""planned["offsets"] < batch.offsets:""",
         after="""not planned["offsets"]:""",
         tests=(
@@ -465,14 +466,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="of the segments before its end a replay looks at the last",
-        where="tally.deliveries.takeover:_check_alone",
+        where="tally.ledger.supersede:_check_alone",
         before="order by o.live_from desc limit 1",
         after="order by o.live_from limit 1",
         tests=(f"{RACES}::test_a_backfill_sees_the_last_live_segment_before_its_end",),
     ),
     Mutant(
         guard="what lies before a part of a loss stays accepted",
-        where="tally.deliveries.takeover:_take_place_of_losses",
+        where="tally.ledger.supersede:_restore_losses",
         before='        ("l.from_offset", "s.from_offset", "l.from_offset < s.from_offset"),\n',
         after="",
         tests=(f"{REPLAY}::test_parts_of_a_loss_may_be_counted_in_any_order",),
@@ -486,32 +487,30 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a replay takes the old counts away",
-        where="tally.deliveries.transactional:_CHANGES",
-        before="        join segment s on s.segment_id = r.segment_id where s.batch_id = %s\n"
-        "    ) as `_both` group by log_time\n",
-        after="        join segment s on s.segment_id = r.segment_id where s.batch_id = -%s\n"
-        "    ) as `_both` group by log_time\n",
+        where="tally.ledger.contributions:_changes",
+        before="join segment s on s.segment_id = r.segment_id where s.batch_id = %s",
+        after="join segment s on s.segment_id = r.segment_id where s.batch_id = -%s",
         tests=(f"{REPLAY}::test_a_replay_with_another_level_counts_as_a_fresh_start_would",),
     ),
     Mutant(
         guard="a replay takes the place of what is live",
-        where="tally.deliveries.transactional:commit_batch",
-        before="        take_over(tx, batch)\n",
-        after="        pass\n",
+        where="tally.deliveries.transactional:TransactionalBatch.commit",
+        before="            supersede(tx, batch)\n",
+        after="            pass\n",
         tests=(f"{RACES}::test_of_two_replays_that_commit_at_once_one_is_overtaken",),
     ),
     Mutant(
         guard="a replay is one transaction",
-        where="tally.deliveries.transactional:commit_batch",
-        before="        take_over(tx, batch)\n",
-        after="        take_over(tx, batch)\n        tx._connection.commit()\n",
+        where="tally.deliveries.transactional:TransactionalBatch.commit",
+        before="            supersede(tx, batch)\n",
+        after="            supersede(tx, batch)\n            tx._connection.commit()\n",
         tests=(f"{RACES}::test_a_replay_that_fails_half_way_leaves_the_old_counts",),
     ),
     Mutant(
         guard="no count goes below zero",
-        where="tally.deliveries.transactional:_take_from_result",
-        before='        f" where `{table}`.log_count + `_fewer`.log_count >= 0",\n',
-        after='        "",\n',
+        where="tally.ledger.contributions:take_from_result",
+        before="set {less} where {enough}",
+        after="set {less}",
         tests=(f"{RACES}::test_a_replay_that_would_leave_a_negative_count_is_refused_whole",),
     ),
     Mutant(
@@ -525,14 +524,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="minutes that are left with no line disappear",
-        where="tally.deliveries.transactional:_take_from_result",
-        before='        f" where `{table}`.log_count = 0",\n',
-        after='        f" where `{table}`.log_count < 0",\n',
+        where="tally.ledger.contributions:take_from_result",
+        before="where {result}.`{LINES}` = 0",
+        after="where {result}.`{LINES}` < 0",
         tests=(REPLAY, FOUND),
     ),
     Mutant(
         guard="dead letters of what is replaced go",
-        where="tally.deliveries.transactional:_insert_dead_letters",
+        where="tally.ledger.dead_letters:replace_dead_letters",
         before='        "delete d from dead_letter d join replacement r on r.replaced_id = d.segment_id"\n'
         '        " join segment s on s.segment_id = r.segment_id where s.batch_id = %s",\n',
         after='        "delete d from dead_letter d join replacement r on r.replaced_id = d.segment_id"\n'
@@ -541,7 +540,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="no other live segment reaches into what a replay counts",
-        where="tally.deliveries.takeover:take_over",
+        where="tally.ledger.supersede:supersede",
         before="        _check_alone(tx, batch, segment.segment_id)\n",
         after="        pass\n",
         tests=(f"{REPLAY}::test_two_backfills_of_the_same_uncounted_offsets_count_them_once",),
@@ -549,12 +548,12 @@ MUTANTS: Final = (
     Mutant(
         # What has taken its place lies in the range, so the guard above stands behind this one.
         guard="what is replaced must still be live",
-        where="tally.deliveries.takeover:take_over",
+        where="tally.ledger.supersede:supersede",
         before="""    if planned is None or replaced != planned["segments"]:""",
         after="""    if planned is None:""",
         also=(
             (
-                "tally.deliveries.takeover:take_over",
+                "tally.ledger.supersede:supersede",
                 "        _check_alone(tx, batch, segment.segment_id)\n",
                 "        pass\n",
             ),
@@ -596,14 +595,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="the audit finds an overlap",
-        where="tally.pipeline.audit:_check_tiles",
+        where="tally.ledger.invariants:_check_tiles",
         before='        if tile["from_offset"] < covered:\n',
         after="        if at < 0:\n",
         tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
     ),
     Mutant(
         guard="the audit finds a hole",
-        where="tally.pipeline.audit:_check_tiles",
+        where="tally.ledger.invariants:_check_tiles",
         before='        if tile["from_offset"] > at:\n',
         after="        if at < 0:\n",
         tests=(
@@ -613,7 +612,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="the audit looks at earlier lives of a topic",
-        where="tally.pipeline.audit:_check_tiling",
+        where="tally.ledger.invariants:_check_tiling",
         before='        " where i.pipeline = %s"\n        " order by i.incarnation_id,',
         after="        \" where i.pipeline = %s and i.state = 'current'\"\n"
         '        " order by i.incarnation_id,',
@@ -621,44 +620,80 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="the audit finds an offset that counting has not reached",
-        where="tally.pipeline.audit:_check_tiles",
+        where="tally.ledger.invariants:_check_tiles",
         before="    if at != next_offset:\n",
         after="    if at < 0:\n",
         tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
     ),
     Mutant(
         guard="the audit finds rows that are missing from the result",
-        where="tally.pipeline.audit:_check_result",
-        before=" having said is null or summed is null or said <> summed",
-        after=" having summed is null or said <> summed",
+        where="tally.ledger.contributions:wrong_rows",
+        before="having _said is null or _summed is null or _said <> _summed",
+        after="having _summed is null or _said <> _summed",
         tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
     ),
     Mutant(
         guard="the audit finds rows that nobody has counted",
-        where="tally.pipeline.audit:_check_result",
-        before=" having said is null or summed is null or said <> summed",
-        after=" having said is null or said <> summed",
+        where="tally.ledger.contributions:wrong_rows",
+        before="having _said is null or _summed is null or _said <> _summed",
+        after="having _said is null or _said <> _summed",
         tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
     ),
     Mutant(
         guard="the audit adds up each segment's minutes",
-        where="tally.pipeline.audit:_check_segments",
+        where="tally.ledger.invariants:_check_segments",
         before="or matched <> contributed or",
         after="or",
         tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
     ),
     Mutant(
         guard="the audit counts each segment's dead letters",
-        where="tally.pipeline.audit:_check_segments",
+        where="tally.ledger.invariants:_check_segments",
         before=" or malformed <> letters",
         after="",
         tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
     ),
     Mutant(
         guard="the audit adds up what was folded",
-        where="tally.pipeline.audit:_CHECKS",
-        before="    _check_folded,\n",
-        after="",
+        where="tally.ledger.invariants:RESULT_CHECKS",
+        before=", _check_folded)",
+        after=")",
         tests=(f"{PRUNE}::test_folded_counts_that_were_touched_are_found",),
+    ),
+    # --- labels
+    Mutant(
+        guard="a label without a column is not counted",
+        where="tally.pipeline.plan:_plan",
+        before="    check_tables(tables_of(tx, pipeline.name), pipeline)\n",
+        after="",
+        tests=(f"{LABELS}::test_a_label_without_a_column_counts_nothing",),
+    ),
+    Mutant(
+        guard="columns are added between batches",
+        where="tally.ledger.table_changes:_check_idle",
+        before="    if row is not None:",
+        after="    if row is None:",
+        tests=(f"{LABELS}::test_columns_are_added_between_batches",),
+    ),
+    Mutant(
+        guard="a flood of label values stops before anything is written",
+        where="tally.aggregates.counts:SeriesLimit.check",
+        before="        if self._rows > limit:",
+        after="        if self._rows < 0:",
+        tests=(f"{LABELS}::test_a_flood_of_values_stops_before_anything_is_written",),
+    ),
+    Mutant(
+        guard="label values that look alike stay apart",
+        where="tally.ledger.table_changes:_exact_collation",
+        before="utf8mb4_0900_bin",
+        after="utf8mb4_bin",
+        tests=(f"{LABELS}::test_values_that_look_alike_stay_apart",),
+    ),
+    Mutant(
+        guard="what was counted before a label was added moves with its pipeline",
+        where="tally.ledger.table_changes:_switch",
+        before="        copy_shared(tx, before, wanted, pipeline.name)\n",
+        after="        pass\n",
+        tests=(f"{LABELS}::test_a_label_that_is_added_later_is_filled_by_a_replay",),
     ),
 )

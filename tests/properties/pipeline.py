@@ -18,7 +18,7 @@ from tally.aggregates.counts import CountRequest, Counts
 from tally.aggregates.rules import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
-from tally.deliveries.transactional import Result
+from tally.deliveries.contract import Result
 from tally.errors import (
     ConfigError,
     DataLossError,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tally.deliveries.transactional import commit_batch
+from tally.deliveries.choice import delivery_of
 from tally.errors import OvertakenError
 from tally.pipeline.commit import commit_once
 from tests.properties import operations as op
@@ -160,7 +160,7 @@ def test_of_two_first_time_backfills_at_once_the_second_waits_and_is_overtaken(
 
     rival = threading.Thread(target=commit_second)
     with first.ctx.database.transaction() as tx:
-        assert commit_batch(tx, first.batch, first.pipeline, first.result)
+        assert delivery_of(first.pipeline).commit(tx, first.batch, first.result)
         rival.start()
         waiting = "select 1 from information_schema.innodb_trx where trx_state = 'LOCK WAIT'"
         wait_until(

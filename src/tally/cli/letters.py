@@ -7,7 +7,7 @@ from tally.cli.command import Command
 from tally.cli.options import json_option, limit_option, pass_app, pipeline_argument
 from tally.cli.shapes import letter_shape
 from tally.cli.values import number, printable_bytes, shortened
-from tally.ledger import reading
+from tally.ledger.dead_letters import list_dead_letters
 
 VALUE_CHARACTERS = 120
 
@@ -39,7 +39,7 @@ def dead_letters(
     """
     name = app.pipeline(pipeline)
     with app.context.database.transaction(read_only=True) as tx:
-        found = reading.dead_letters(tx, name, batch_id=batch_id, reason=reason, limit=limit)
+        found = list_dead_letters(tx, name, batch_id=batch_id, reason=reason, limit=limit)
     if app.out.as_json:
         app.out.document({"pipeline": name, "dead_letters": [letter_shape(x) for x in found]})
         return

@@ -8,8 +8,9 @@ import base64
 from typing import Any
 
 from tally.cli.values import instant, printable_bytes
+from tally.ledger.dead_letters import LetterRecord
 from tally.ledger.decisions import LossRecord
-from tally.ledger.reading import BatchRecord, LetterRecord, SegmentRecord
+from tally.ledger.reading import BatchRecord, SegmentRecord
 from tally.ledger.replacements import Changes
 from tally.ledger.replays import ReplayRecord
 from tally.ledger.results import ResultRow

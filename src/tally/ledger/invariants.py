@@ -142,12 +142,11 @@ def _check_topics(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Finding
         yield Finding(check="topic", where=said.where, detail=said.detail)
 
 
-CHECKS: Final[Sequence[Callable[[Transaction, str, Tables], Iterator[Finding]]]] = (
-    _check_tiling,
-    _check_result,
-    _check_segments,
-    _check_folded,
-    _check_states,
-    _check_topics,
-)
-"""All checks; each takes a transaction, the pipeline and its tables."""
+Check = Callable[[Transaction, str, Tables], Iterator[Finding]]
+"""Takes a transaction, the pipeline and its tables."""
+
+LEDGER_CHECKS: Final[Sequence[Check]] = (_check_tiling, _check_states, _check_topics)
+"""What the ledger must say, whatever the results are."""
+
+RESULT_CHECKS: Final[Sequence[Check]] = (_check_result, _check_segments, _check_folded)
+"""What results per minute and labels, and the contributions to them, must agree in."""

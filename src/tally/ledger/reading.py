@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from tally.aggregates.aggregate import LINES, TIME
 from tally.errors import UnknownBatchError
 from tally.ledger.results import ResultRow, result_row
-from tally.ledger.rows import partition_of, range_of
+from tally.ledger.rows import range_of
 from tally.ledger.tables import listed, tables_of, tables_of_batch
 from tally.model import (
     BatchKind,
@@ -15,7 +15,6 @@ from tally.model import (
     OffsetRange,
     SegmentState,
     SegmentTotals,
-    TopicPartition,
 )
 from tally.mysql.transactions import Row, Transaction
 
@@ -129,24 +128,6 @@ class SegmentRecord:
     """What was counted: the line format and the levels."""
     committed_version: str | None
     """Version of the code that counted it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LetterRecord:
-    """A dead letter and the batch that found it."""
-
-    batch_id: int
-    """The batch."""
-    partition: TopicPartition
-    """Where the record lies."""
-    offset: int
-    """Its offset."""
-    reason: str
-    """What is wrong with it."""
-    value: bytes | None
-    """Its first bytes; None for a record without a value."""
-    value_bytes: int | None
-    """How many bytes it has in Kafka."""
 
 
 def list_batches(
@@ -275,39 +256,6 @@ def still_live(tx: Transaction, segment_ids: Sequence[int]) -> set[int]:
         (list(segment_ids),),
     )
     return {row["segment_id"] for row in rows}
-
-
-def dead_letters(
-    tx: Transaction,
-    pipeline: str,
-    *,
-    batch_id: int | None = None,
-    reason: str | None = None,
-    limit: int,
-) -> list[LetterRecord]:
-    """Malformed records of live segments, the latest batch first."""
-    conditions = {"i.pipeline = %s": pipeline, "s.batch_id = %s": batch_id, "d.reason = %s": reason}
-    asked = {sql: value for sql, value in conditions.items() if value is not None}
-    rows = tx.rows(
-        "select s.batch_id, i.topic, s.partition_id, d.record_offset, d.reason, d.value,"
-        " d.value_bytes"
-        " from dead_letter d join segment s using (segment_id)"
-        " join topic_incarnation i using (incarnation_id)"
-        f" where s.state = 'live' and {' and '.join(asked)}"
-        " order by s.batch_id desc, i.topic, s.partition_id, d.record_offset limit %s",
-        [*asked.values(), limit],
-    )
-    return [
-        LetterRecord(
-            batch_id=row["batch_id"],
-            partition=partition_of(row),
-            offset=row["record_offset"],
-            reason=row["reason"],
-            value=row["value"],
-            value_bytes=row["value_bytes"],
-        )
-        for row in rows
-    ]
 
 
 def writable_columns(tx: Transaction, database: str, tables: Sequence[str]) -> dict[str, list[str]]:

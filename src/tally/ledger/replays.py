@@ -46,6 +46,18 @@ class ReplayRecord:
     """Offsets that are counted again."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What somebody asked for, and why."""
+
+    request: str
+    """What, in words."""
+    digest: str
+    """Tells it from another request (:func:`tally.planning.replay_request.request_digest`)."""
+    reason: str
+    """Why."""
+
+
 def seconds_for(tx: Transaction, pipeline: str, batches: int, offsets: int) -> float | None:
     """How long counting so much takes, from the last hundred batches; None before the first.
 
@@ -74,10 +86,7 @@ def insert_replay(
     plan: ReplayPlan,
     incarnations: Mapping[str, int],
     requester: Requester,
-    *,
-    request: str,
-    digest: str,
-    reason: str,
+    asked: Asked,
 ) -> tuple[int, list[int]]:
     """Write a replay down with all of its batches; the caller holds the pipeline's lock.
 
@@ -89,13 +98,13 @@ def insert_replay(
         " requested_version, run_id, reason) values (%s, %s, %s, %s, %s, %s, %s, %s)",
         (
             pipeline,
-            request[:1000],
-            digest,
+            asked.request[:1000],
+            asked.digest,
             tx.now(),
             requester.name,
             requester.version,
             requester.run_id,
-            reason,
+            asked.reason,
         ),
     )
     return replay_id, insert_batches(tx, pipeline, replay_id, plan, incarnations, requester)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from tally.aggregates.aggregate import LINES
 from tally.config.pipeline import Pipeline
-from tally.ledger.invariants import CHECKS, Finding
+from tally.deliveries.choice import delivery_of
+from tally.ledger.invariants import LEDGER_CHECKS, Finding
 from tally.ledger.tables import Tables, find_tables
 from tally.pipeline.context import Context
 
@@ -49,7 +50,8 @@ def audit_ledger(ctx: Context, name: str) -> Verdict:
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         tables = find_tables(tx, name) or Tables(result=pipeline.table)
         findings = list(_check_table(pipeline, tables))
-        findings += [finding for check in CHECKS for finding in check(tx, name, tables)]
+        findings += [found for check in LEDGER_CHECKS for found in check(tx, name, tables)]
+        findings += delivery_of(pipeline).violations(tx, tables)
         segments = tx.row(
             "select count(*) as segments, coalesce(sum(s.records), 0) as records"
             " from segment s join topic_incarnation i using (incarnation_id)"

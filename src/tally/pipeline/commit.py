@@ -1,7 +1,8 @@
 """Committing a batch once, also when the answer to COMMIT is lost."""
 
 from tally.config.pipeline import Pipeline
-from tally.deliveries.transactional import Result, commit_batch
+from tally.deliveries.choice import delivery_of
+from tally.deliveries.contract import Result
 from tally.errors import (
     FencedError,
     MySQLUnavailableError,
@@ -25,9 +26,10 @@ def commit_once(ctx: Context, batch: Batch, pipeline: Pipeline, result: Result) 
         FencedError: A newer attempt owns the batch, or it was abandoned.
         OutcomeUnknownError: The ledger could not be asked in time.
     """
+    delivery = delivery_of(pipeline)
 
     def work(tx: Transaction) -> bool:
-        return commit_batch(tx, batch, pipeline, result)
+        return delivery.commit(tx, batch, result)
 
     for _ in range(TRANSACTION_TRIES):
         try:

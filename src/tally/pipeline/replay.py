@@ -87,9 +87,7 @@ def request_replay(ctx: Context, preview: Preview, *, reason: str) -> Requested:
             preview.plan,
             incarnations(known),
             requester,
-            request=preview.request,
-            digest=preview.digest,
-            reason=reason,
+            replays.Asked(request=preview.request, digest=preview.digest, reason=reason),
         )
         return Requested(replay_id=replay_id, batch_ids=tuple(batch_ids))
 

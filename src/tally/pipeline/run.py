@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tally.aggregates.counts import CountRequest
 from tally.aggregates.rules import fingerprint
 from tally.config.pipeline import Pipeline
-from tally.deliveries.transactional import Result
+from tally.deliveries.contract import Result
 from tally.errors import DataLossError, RecordsMissingError, TallyError
 from tally.ledger import batches, positions
 from tally.model import (

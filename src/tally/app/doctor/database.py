@@ -7,8 +7,8 @@ from tally.app.doctor.diagnosis import Diagnosis, fail, next_step_of, ok, warn
 from tally.app.migrate import missing
 from tally.config.names import RESERVED_TABLES
 from tally.config.settings import Settings
-from tally.deliveries.transactional import DEAD_LETTER_BYTES_PER_INSERT
 from tally.errors import AccessDeniedError, TallyError
+from tally.ledger.dead_letters import DEAD_LETTER_BYTES_PER_INSERT
 from tally.ledger.reading import writable_columns
 from tally.mysql.transactions import Row, Transaction, server_facts
 from tally.mysql.versions import SERVER_NEEDED, is_supported

@@ -1,4 +1,4 @@
-"""A replay's batch takes the place of what it was planned to replace: a step of its commit."""
+"""A replay's batch supersedes what it was planned to replace: a step of its commit."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from tally.model import Batch
 from tally.mysql.transactions import Transaction
 
 
-def take_over(tx: Transaction, batch: Batch) -> None:
+def supersede(tx: Transaction, batch: Batch) -> None:
     """Supersede every segment that the batch was planned to replace, or none.
 
     Replaced segments can be superseded once. Offsets that nothing has counted have no such row, so
@@ -47,7 +47,7 @@ def take_over(tx: Transaction, batch: Batch) -> None:
         )
     for segment in batch.segments:
         _check_alone(tx, batch, segment.segment_id)
-    _take_place_of_losses(tx, batch)
+    _restore_losses(tx, batch)
 
 
 def _check_alone(tx: Transaction, batch: Batch, segment_id: int) -> None:
@@ -69,7 +69,7 @@ def _check_alone(tx: Transaction, batch: Batch, segment_id: int) -> None:
         )
 
 
-def _take_place_of_losses(tx: Transaction, batch: Batch) -> None:
+def _restore_losses(tx: Transaction, batch: Batch) -> None:
     """Accepted losses in the range are none any more: Kafka held their records after all.
 
     Of a loss that reaches further, what lies outside stays accepted: a loss may be larger than a

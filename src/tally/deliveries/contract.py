@@ -1,0 +1,65 @@
+"""The contract of a delivery: how the results of a batch become visible exactly once.
+
+The ledger says how an attempt is fenced (:mod:`tally.ledger.commit`); a delivery says what must be
+safe before offsets move, how a replay replaces results, and what the audit can prove of them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from tally.ledger.invariants import Finding
+from tally.ledger.tables import Tables
+from tally.model import Batch, Contribution, DeadLetter, SegmentTotals, TopicPartition
+from tally.mysql.transactions import Transaction
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """What a read found; the iterables can be walked again when the transaction is run again."""
+
+    totals: Mapping[TopicPartition, SegmentTotals]
+    """For each planned partition."""
+    contributions: Iterable[Contribution]
+    """In any order; each partition and minute once."""
+    dead_letters: Iterable[DeadLetter]
+    """In any order."""
+    version: str
+    """Version of the code that counted."""
+    format_fingerprint: str
+    """What it counted: the line format and the levels."""
+
+
+class Delivery(Protocol):
+    """How results are committed with the offsets, replaced by a replay, and verified.
+
+    Guaranteed by every implementation: whatever is killed, repeated or run twice, a reader sees the
+    results of a batch once, or not yet; and an attempt that is fenced changes nothing. Not
+    guaranteed: when a result becomes visible within a batch that is being committed.
+    """
+
+    def commit(self, tx: Transaction, batch: Batch, result: Result) -> bool:
+        """Make the results of a batch visible and move its offsets, or replace what it replaces.
+
+        Args:
+            tx: An open transaction of the ledger at READ COMMITTED; run again from its start when
+                the server has rolled it back.
+            batch: The batch as :func:`tally.ledger.batches.claim` returned it.
+            result: What was read, already checked against the plan.
+
+        Returns:
+            Whether this call committed it; False when it was committed before.
+
+        Raises:
+            FencedError: A newer attempt owns the batch, it was abandoned, a partition's offset is
+                not where the batch began, or what it was to replace was replaced.
+            DataLossError: What is about to be committed does not add up.
+        """
+
+    def violations(self, tx: Transaction, tables: Tables) -> Iterator[Finding]:
+        """What the results, and what is kept of them per segment, do not agree in.
+
+        Args:
+            tx: A transaction with one consistent snapshot.
+            tables: Where the pipeline's counts stand.
+        """

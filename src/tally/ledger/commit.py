@@ -1,0 +1,130 @@
+"""The ledger's part of a commit: the fence, the offsets, and the states of batch and segments."""
+
+from collections.abc import Mapping
+
+from tally.errors import DataLossError, FencedError
+from tally.ledger.batches import abandoned_error, find_batch
+from tally.ledger.contributions import lines_of_segment
+from tally.ledger.tables import Tables
+from tally.model import Batch, BatchState, SegmentTotals, TopicPartition
+from tally.mysql.transactions import Transaction
+
+
+def lock_attempt(tx: Transaction, batch: Batch) -> bool:
+    """Hold the batch's row until the transaction ends, if this attempt may still commit it.
+
+    The attempt is the fencing token: it rises with each claim, and only the newest one passes.
+
+    Returns:
+        Whether the batch is to be committed; False when it was committed before.
+
+    Raises:
+        FencedError: A newer attempt owns the batch, or it was abandoned.
+    """
+    now = find_batch(tx, batch.batch_id, lock=True)
+    if now.state is BatchState.COMMITTED:
+        return False
+    if now.state is BatchState.ABANDONED:
+        raise abandoned_error(tx, batch.batch_id)
+    if now.attempt != batch.attempt:
+        raise FencedError(
+            f"batch {batch.batch_id}: attempt {now.attempt} has taken it over from attempt "
+            f"{batch.attempt}",
+            next_step=f"tally show {batch.batch_id}",
+        )
+    return True
+
+
+def move_offsets(tx: Transaction, batch: Batch) -> None:
+    """Compare-and-set the offsets of all partitions at once; affected rows are those that moved.
+
+    Raises:
+        FencedError: A partition's offset is not where the batch began. Nothing is changed.
+    """
+    moved = tx.execute(
+        "update partition_offset o join segment s using (incarnation_id, partition_id)"
+        " set o.next_offset = s.until_offset"
+        " where s.batch_id = %s and s.state = 'planned' and o.next_offset = s.from_offset",
+        (batch.batch_id,),
+    )
+    if moved != len(batch.segments):
+        rows = tx.rows(
+            "select i.topic, o.partition_id, o.next_offset from segment s"
+            " join partition_offset o using (incarnation_id, partition_id)"
+            " join topic_incarnation i using (incarnation_id) where s.batch_id = %s",
+            (batch.batch_id,),
+        )
+        stand = ", ".join(f"{r['topic']}/{r['partition_id']} at {r['next_offset']}" for r in rows)
+        planned = ", ".join(str(segment.range) for segment in batch.segments)
+        raise FencedError(
+            f"batch {batch.batch_id}: {moved} of {len(batch.segments)} partitions could move; "
+            f"planned {planned}; the ledger now has {stand}",
+            next_step="tally audit",
+        )
+
+
+def mark_live(
+    tx: Transaction, batch: Batch, totals_by_partition: Mapping[TopicPartition, SegmentTotals]
+) -> None:
+    """Make the batch's segments part of the result, with what was found in them."""
+    for segment in batch.segments:
+        totals = totals_by_partition[segment.range.partition]
+        tx.execute(
+            "update segment set state = 'live', records = %s, matched = %s, unmatched = %s,"
+            " malformed = %s, first_offset = %s, last_offset = %s"
+            " where segment_id = %s and state = 'planned'",
+            (
+                totals.records,
+                totals.matched,
+                totals.unmatched,
+                totals.malformed,
+                totals.first_offset,
+                totals.last_offset,
+                segment.segment_id,
+            ),
+        )
+
+
+def mark_committed(tx: Transaction, batch: Batch, version: str, fingerprint: str) -> None:
+    """Mark the batch committed.
+
+    Args:
+        tx: An open transaction.
+        batch: The batch as it was claimed.
+        version: Version of the code that counted.
+        fingerprint: Of the rules by which it counted.
+    """
+    tx.execute(
+        "update batch set state = 'committed', committed_at = %s, committed_version = %s,"
+        " format_fingerprint = %s where batch_id = %s and attempt = %s and state = 'planned'",
+        (
+            tx.now(),
+            version,
+            fingerprint,
+            batch.batch_id,
+            batch.attempt,
+        ),
+    )
+
+
+def check_written(tx: Transaction, tables: Tables, batch_id: int) -> None:
+    """What was written must be what was counted, or nothing is committed.
+
+    Raises:
+        DataLossError: Lines or dead letters of a segment are not as many as were counted.
+    """
+    wrong = tx.rows(
+        "select s.segment_id, s.state, s.matched, s.malformed,"
+        f" {lines_of_segment(tables, 's.segment_id')} as written_matched,"
+        " (select count(*) from dead_letter d where d.segment_id = s.segment_id)"
+        "   as written_malformed"
+        " from segment s where s.batch_id = %s"
+        " having s.state <> 'live' or s.matched <> written_matched"
+        "   or s.malformed <> written_malformed",
+        (batch_id,),
+    )
+    if wrong:
+        raise DataLossError(
+            f"batch {batch_id}: what was written is not what was counted: {wrong}",
+            next_step=f"tally run {batch_id}",
+        )

@@ -1,0 +1,95 @@
+"""Dead letters: records that could not be understood, kept with their offset and reason."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from tally.ledger.rows import partition_of
+from tally.model import Batch, DeadLetter, TopicPartition
+from tally.mysql.transactions import Parameters, Transaction
+
+# Rows of one INSERT; bounded in bytes, too, for max_allowed_packet.
+DEAD_LETTERS_PER_INSERT: Final = 100
+DEAD_LETTER_BYTES_PER_INSERT: Final = 1_048_576
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LetterRecord:
+    """A dead letter and the batch that found it."""
+
+    batch_id: int
+    """The batch."""
+    partition: TopicPartition
+    """Where the record lies."""
+    offset: int
+    """Its offset."""
+    reason: str
+    """What is wrong with it."""
+    value: bytes | None
+    """Its first bytes; None for a record without a value."""
+    value_bytes: int | None
+    """How many bytes it has in Kafka."""
+
+
+def list_dead_letters(
+    tx: Transaction,
+    pipeline: str,
+    *,
+    batch_id: int | None = None,
+    reason: str | None = None,
+    limit: int,
+) -> list[LetterRecord]:
+    """Malformed records of live segments, the latest batch first."""
+    conditions = {"i.pipeline = %s": pipeline, "s.batch_id = %s": batch_id, "d.reason = %s": reason}
+    asked = {sql: value for sql, value in conditions.items() if value is not None}
+    rows = tx.rows(
+        "select s.batch_id, i.topic, s.partition_id, d.record_offset, d.reason, d.value,"
+        " d.value_bytes"
+        " from dead_letter d join segment s using (segment_id)"
+        " join topic_incarnation i using (incarnation_id)"
+        f" where s.state = 'live' and {' and '.join(asked)}"
+        " order by s.batch_id desc, i.topic, s.partition_id, d.record_offset limit %s",
+        [*asked.values(), limit],
+    )
+    return [
+        LetterRecord(
+            batch_id=row["batch_id"],
+            partition=partition_of(row),
+            offset=row["record_offset"],
+            reason=row["reason"],
+            value=row["value"],
+            value_bytes=row["value_bytes"],
+        )
+        for row in rows
+    ]
+
+
+def replace_dead_letters(tx: Transaction, batch: Batch, dead_letters: Iterable[DeadLetter]) -> None:
+    """Write a batch's dead letters; those of the segments that it replaces go."""
+    keys = {segment.range.partition: segment.segment_id for segment in batch.segments}
+    chunk: list[Parameters] = []
+    chunk_bytes = 0
+    for letter in dead_letters:
+        if chunk and (
+            len(chunk) == DEAD_LETTERS_PER_INSERT
+            or chunk_bytes + len(letter.value or b"") > DEAD_LETTER_BYTES_PER_INSERT
+        ):
+            _insert(tx, chunk)
+            chunk, chunk_bytes = [], 0
+        key = keys[letter.partition]
+        chunk.append((key, letter.offset, letter.reason, letter.value, letter.value_bytes))
+        chunk_bytes += len(letter.value or b"")
+    _insert(tx, chunk)
+    tx.execute(
+        "delete d from dead_letter d join replacement r on r.replaced_id = d.segment_id"
+        " join segment s on s.segment_id = r.segment_id where s.batch_id = %s",
+        (batch.batch_id,),
+    )
+
+
+def _insert(tx: Transaction, rows: list[Parameters]) -> None:
+    tx.insert_many(
+        "insert into dead_letter (segment_id, record_offset, reason, value, value_bytes)"
+        " values (%s, %s, %s, %s, %s)",
+        rows,
+    )
