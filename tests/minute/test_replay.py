@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tally.config.loading import load_settings
 from tally.errors import (
     DataLossError,
     FencedError,
@@ -20,14 +19,9 @@ from tally.errors import (
 from tally.ledger.batches import abandon
 from tally.model import OffsetRange
 from tally.mysql.errors import CommitUnansweredError
-from tally.pipeline.replay import (
-    Preview,
-    preview_replay,
-    replan_batch,
-    request_replay,
-    run_replay,
-    run_replay_batch,
-)
+from tally.pipeline.context import Patience
+from tally.pipeline.replay import replan_batch, request_replay, run_replay, run_replay_batch
+from tally.pipeline.replay_plan import Preview, preview_replay
 from tally.pipeline.run import Ran
 from tally.planning.replay_request import (
     BatchAsked,
@@ -289,9 +283,9 @@ def test_a_request_whose_commit_was_not_answered_is_written_once(
     count_minutes(world, spark, [ERROR] * 3)
     mysql = world.settings.mysql
     with CommitProxy(mysql.host, mysql.port, cut) as proxy:
-        broken = {"port": proxy.port, "tls": "disabled"}
-        settings = load_settings(world.config, overrides={"mysql": broken})
-        requested = request_replay(settings, preview(world, BoundsAsked()), reason="a test")
+        broken = world.database.adjusted(port=proxy.port, tls="disabled")
+        shown = preview(world, BoundsAsked())
+        requested = request_replay(world.context(database=broken), shown, reason="a test")
         assert proxy.fired == 1
     rows = world.rows("select replay_id from replay where pipeline = %s", (world.name,))
     assert [row["replay_id"] for row in rows] == [requested.replay_id]
@@ -305,19 +299,15 @@ def test_the_same_asked_twice_is_two_replays(world: World, spark: "SparkSession"
     assert request(world, BoundsAsked()) != request(world, BoundsAsked())
 
 
-def test_a_request_that_cannot_be_looked_up_says_so(
-    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_that_cannot_be_looked_up_says_so(world: World, spark: "SparkSession") -> None:
     """With the command that shows it; it is not written again by guessing."""
     count_minutes(world, spark, [ERROR] * 3)
-    monkeypatch.setattr("tally.pipeline.replay.OUTCOME_PATIENCE_S", 0)
-    monkeypatch.setattr("tally.pipeline.replay.DOUBT_PAUSE_S", 0)
     mysql, shown = world.settings.mysql, preview(world, BoundsAsked())
     with CommitProxy(mysql.host, mysql.port, Cut.ANSWER_LOST, times=9) as proxy:
-        broken = {"port": proxy.port, "tls": "disabled"}
-        settings = load_settings(world.config, overrides={"mysql": broken})
+        broken = world.database.adjusted(port=proxy.port, tls="disabled")
+        ctx = world.context(database=broken, patience=Patience(doubt_pause_s=0, outcome_s=0))
         with pytest.raises(CommitUnansweredError, match="may have been applied or not") as caught:
-            request_replay(settings, shown, reason="a test")
+            request_replay(ctx, shown, reason="a test")
     assert "tally replays" in caught.value.next_step
     assert len(world.rows("select 1 from replay where pipeline = %s", (world.name,))) == 1
 

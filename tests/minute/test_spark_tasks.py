@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +10,9 @@ import pytest
 
 from tally.errors import DataLossError, RetryableError
 from tally.model import OffsetRange
-from tally.pipeline.run import Ran
-from tally.spark import counting
+from tally.pipeline.run import Ran, run_batch
+from tally.spark.counting import SparkReader
+from tally.spark.reading import collect
 from tally_local.stack.server import Part
 from tests.world import World
 
@@ -112,9 +113,7 @@ def test_tasks_that_are_killed_are_run_again_and_count_once(
     assert world.audit().holds
 
 
-def test_a_stage_that_is_computed_again_counts_once(
-    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stage_that_is_computed_again_counts_once(world: World, spark: "SparkSession") -> None:
     """Its results are gone when half of them are fetched: Spark reads Kafka a second time."""
     minutes = [f"2017-07-30 14:{n:02}" for n in range(60)]
     world.produce([f"{minute}:08 ERROR x" for minute in minutes] * 3, 0)
@@ -122,7 +121,6 @@ def test_a_stage_that_is_computed_again_counts_once(
     batch = world.plan().batch
     assert batch is not None
     world.produce([ERROR])
-    collect = counting._collect
 
     def lose_after_the_first(rows: "DataFrame", ranges: Sequence[OffsetRange]) -> "Iterator[Row]":
         found = collect(rows, ranges)
@@ -130,12 +128,14 @@ def test_a_stage_that_is_computed_again_counts_once(
         lose_shuffle_files(spark)
         yield from found
 
-    monkeypatch.setattr(counting, "_collect", lose_after_the_first)
+    kafka = world.settings.kafka
+    reader = SparkReader(session=spark, kafka=kafka, fetch=lose_after_the_first)
+    ctx = world.context(open_reader=lambda: nullcontext(reader))
     stages = Stages(spark)
     joined = "spark.sql.adaptive.coalescePartitions.enabled"
     spark.conf.set(joined, "false")
     try:
-        assert world.run(batch.batch_id, spark).committed
+        assert run_batch(ctx, batch.batch_id).committed
     finally:
         spark.conf.unset(joined)
     assert stages.computed_again()

@@ -4,12 +4,12 @@ One pass over the data; a second one, over the part that holds malformed records
 are any. Built-in DataFrame expressions only: no line passes through Python.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from tally.aggregates.counts import CountRequest, Counts, PartitionTally, SeriesLimit, check_totals
@@ -38,6 +38,8 @@ class SparkReader:
     """A session with the Kafka connector."""
     kafka: KafkaSettings
     """How the executors reach Kafka."""
+    fetch: Callable[[DataFrame, Sequence[OffsetRange]], Iterator[Row]] = collect
+    """Brings rows to the driver as they arrive, with Spark's errors as ours."""
 
     @contextmanager
     def count(self, request: CountRequest) -> Iterator[Counts]:
@@ -58,7 +60,7 @@ class SparkReader:
             records = read_ranges(self.session, self.kafka, pipeline, ranges)
             lines, series = _parsed(records, pipeline, _topics(ranges)), SeriesLimit(pipeline)
             with _divided(self.session, sum(r.offsets for r in ranges)):
-                for row in collect(_counted(lines, pipeline), ranges):
+                for row in self.fetch(_counted(lines, pipeline), ranges):
                     partition = TopicPartition(topic=row.topic, partition=row.partition)
                     tallies[partition].add(row)
                     if row.minute is not None:
@@ -104,7 +106,7 @@ class SparkReader:
         )
         lines = _parsed(records, pipeline, _topics(ranges))
         found = dict.fromkeys(totals, 0)
-        for row in collect(_malformed(lines, pipeline.dead_letter_max_bytes), ranges):
+        for row in self.fetch(_malformed(lines, pipeline.dead_letter_max_bytes), ranges):
             partition = TopicPartition(topic=row.topic, partition=row.partition)
             found[partition] += 1
             counts.dead_letters.append(
