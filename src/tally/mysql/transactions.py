@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import pymysql
 from pymysql.cursors import DictCursor, SSDictCursor
@@ -18,7 +18,7 @@ from tally.mysql.errors import CommitUnansweredError, our_errors, translate
 
 Row = dict[str, Any]
 Parameters = Sequence[Any]
-Connection = pymysql.Connection[Any]
+Connection: TypeAlias = "pymysql.Connection[Any]"  # generic for the type checker alone
 T = TypeVar("T")
 
 TRANSACTION_TRIES: Final = 5

@@ -40,6 +40,7 @@ class Stack:
         project: The checkout. Downloads lie in its hidden folder, shared by all its stacks.
         home: Data, logs, ports and passwords of this stack; the hidden folder itself by default.
         announce: Told what happens, a line at a time.
+        servers: Makes the server of a part; when None the real ones, which are installed first.
     """
 
     def __init__(
@@ -48,9 +49,11 @@ class Stack:
         project: Path,
         home: Path | None = None,
         announce: Callable[[str], None] = _say_nothing,
+        servers: Callable[[Part], Server] | None = None,
     ) -> None:
         self.layout = Layout.of(project, home)
         self._announce = announce
+        self._servers = servers
         self._jars = Jars(self.layout.downloads)
         self._programs = MySQLPrograms(self.layout.downloads)
         self._ports = Ports(self.layout.ports)
@@ -82,7 +85,7 @@ class Stack:
         Raises:
             StackError: Java is missing or too old, a download failed or a checksum is wrong.
         """
-        if self._is_installed():
+        if self._servers is not None or self._is_installed():
             return
         java()
         with held(self.layout.downloads / "install.lock", self._announce):
@@ -177,6 +180,8 @@ class Stack:
         self.layout.home.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _server(self, part: Part) -> Server:
+        if self._servers is not None:
+            return self._servers(part)
         folder = self.layout.home / part
         if part is Part.KAFKA:
             return KafkaServer(folder=folder, jars=self._jars)
