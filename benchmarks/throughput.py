@@ -21,7 +21,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from datetime import datetime, timedelta
 
 from confluent_kafka import Consumer, Producer
@@ -129,8 +128,9 @@ def _line(minute: datetime, number: int) -> bytes:
 
 
 def _tally(servers: Bench, spark: SparkSession, name: str) -> dict[str, int]:
-    run_batch(servers.settings, servers.plan(name), lambda: nullcontext(spark))
-    with transaction(servers.settings.mysql, read_only=True) as tx:
+    ctx = servers.context(spark)
+    run_batch(ctx, servers.plan(name))
+    with ctx.database.transaction(read_only=True) as tx:
         return results.minutes(tx, name)
 
 

@@ -25,8 +25,7 @@ from tally.app.doctor.environment import check_variables, unknown_variables
 from tally.app.doctor.examination import examine
 from tally.app.doctor.orchestration import check_airflow, check_connection
 from tally.config.settings import Pipeline, SparkSettings, load_settings
-from tally.kafka.client import TopicRights
-from tally.model import KafkaSnapshot, KnownTopic, PartitionSnapshot, TopicSnapshot
+from tally.model import KafkaSnapshot, KnownTopic, PartitionSnapshot, TopicRights, TopicSnapshot
 
 OK, WARN, FAIL, SKIP = Health.OK, Health.WARN, Health.FAIL, Health.SKIP
 
