@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 
 from benchmarks.servers import Bench, bench, say
 from tally import __version__
-from tally.config.settings import Settings
 from tally.deliveries.contract import Result
 from tally.ledger import batches
 from tally.ledger.batches import Requester
@@ -53,22 +52,22 @@ def main() -> int:
 
 
 def _measure(servers: Bench, partitions: int, count: int) -> bool:
-    settings = servers.settings
-    Database(settings=settings.mysql).run(lambda tx: _begin(tx, servers.topic, partitions))
-    before = _bytes(settings)
+    ctx = servers.context()
+    ctx.database.run(lambda tx: _begin(tx, servers.topic, partitions))
+    before = _bytes(ctx.database)
     for number in range(count):
-        Database(settings=settings.mysql).run(
+        ctx.database.run(
             lambda tx, number=number: _commit(tx, servers.topic, partitions, number),  # type: ignore[misc]
         )
-    grown, rows = _bytes(settings) - before, _rows(settings)
-    holds = audit_ledger(settings, PIPELINE).holds
-    _fold_everything(settings)
-    holds = holds and audit_ledger(settings, PIPELINE).holds
+    grown, rows = _bytes(ctx.database) - before, _rows(ctx.database)
+    holds = audit_ledger(ctx, PIPELINE).holds
+    _fold_everything(ctx.database)
+    holds = holds and audit_ledger(ctx, PIPELINE).holds
     per_batch = grown / count
     say(
         f"| {partitions:,} | {count:,} | {per_batch:,.0f} "
         f"| {per_batch * MINUTES_A_MONTH / 2**30:,.1f} GiB | {rows / count:,.0f} "
-        f"| {_rows(settings):,} |"
+        f"| {_rows(ctx.database):,} |"
     )
     if not holds:
         say("the audit found something")
@@ -100,7 +99,8 @@ def _commit(tx: Transaction, topic: str, partitions: int, number: int) -> None:
         tx, PIPELINE, BatchKind.INGEST, {incarnation_id: ranges}, REQUESTER
     )
     batch = batches.claim(tx, batch_id, "benchmark")
-    commit_batch(tx, batch, PIPELINE, _result(ranges, number))
+    pipeline = Pipeline(name=PIPELINE, topics=[topic])
+    delivery_of(pipeline).commit(tx, batch, _result(ranges, number))
 
 
 def _result(ranges: list[OffsetRange], number: int) -> Result:
@@ -133,43 +133,37 @@ def _result(ranges: list[OffsetRange], number: int) -> Result:
     )
 
 
-def _fold_everything(settings: Settings) -> None:
+def _fold_everything(database: Database) -> None:
     """As ``tally prune`` does when Kafka holds nothing of it any more."""
     cutoff = datetime.max  # noqa: DTZ901 - compared by MySQL, which knows no zones
-    with Database(settings=settings.mysql).transaction(read_only=True) as tx:
+    with database.transaction(read_only=True) as tx:
         partitions = foldable_partitions(tx, PIPELINE)
     for where in partitions:
-        while (
-            Database(settings=settings.mysql)
-            .run(
-                lambda tx, where=where: fold_partition(  # type: ignore[misc]
-                    tx, PIPELINE, where, REQUESTER, before=None, cutoff=cutoff
-                ),
-            )
-            .segments
-        ):
+        while database.run(
+            lambda tx, where=where: fold_partition(  # type: ignore[misc]
+                tx, PIPELINE, where, REQUESTER, before=None, cutoff=cutoff
+            ),
+        ).segments:
             pass
-    while (
-        Database(settings=settings.mysql).run(lambda tx: forget_history(tx, PIPELINE, cutoff)).rows
-    ):
+    while database.run(lambda tx: forget_history(tx, PIPELINE, cutoff)).rows:
         pass
 
 
-def _bytes(settings: Settings) -> int:
-    with Database(settings=settings.mysql).transaction() as tx:
+def _bytes(database: Database) -> int:
+    with database.transaction() as tx:
         tx.execute("set session information_schema_stats_expiry = 0")
         for table in TABLES:
             tx.rows(f"analyze table `{table}`")
         row = tx.row(
             "select sum(data_length + index_length) as bytes from information_schema.tables"
             " where table_schema = %s and table_name in %s",
-            (settings.mysql.database, list(TABLES)),
+            (database.settings.database, list(TABLES)),
         )
     return int(row["bytes"]) if row else 0
 
 
-def _rows(settings: Settings) -> int:
-    with Database(settings=settings.mysql).transaction(read_only=True) as tx:
+def _rows(database: Database) -> int:
+    with database.transaction(read_only=True) as tx:
         rows = [tx.row(f"select count(*) as n from `{table}`") for table in TABLES]
     return sum(int(row["n"]) for row in rows if row)
 

@@ -20,9 +20,8 @@ import psutil
 from confluent_kafka import Producer
 
 from benchmarks.servers import PARTITIONS, Bench, bench, say
-from tally.config.settings import Settings
-from tally.mysql.transactions import Database
 from tally.pipeline.audit import audit_ledger
+from tally.pipeline.context import Context
 
 PIPELINE = "minutes"
 CHUNK = 10_000
@@ -40,7 +39,7 @@ def main() -> int:
         began = time.perf_counter()
         peaks = _run(servers, command)
         seconds = time.perf_counter() - began
-        right = _is_right(servers.settings, minutes)
+        right = _is_right(servers.context(), minutes)
     say(f"{minutes:,} minutes x {PARTITIONS} partitions in one batch: {seconds:.0f} s")
     for name, peak in peaks.items():
         say(f"  {name:14} peak {peak / 2**20:7,.0f} MiB resident")
@@ -96,13 +95,13 @@ def _resident(leader: int) -> Iterator[tuple[str, int]]:
                     yield "Python driver", process.memory_info().rss
 
 
-def _is_right(settings: Settings, minutes: int) -> bool:
-    with Database(settings=settings.mysql).transaction(read_only=True) as tx:
+def _is_right(ctx: Context, minutes: int) -> bool:
+    with ctx.database.transaction(read_only=True) as tx:
         row = tx.row(
             "select count(*) as minutes, min(log_count) as low, max(log_count) as high from minutes"
         )
     expected = {"minutes": minutes, "low": PARTITIONS, "high": PARTITIONS}
-    return row == expected and audit_ledger(settings, PIPELINE).holds
+    return row == expected and audit_ledger(ctx, PIPELINE).holds
 
 
 if __name__ == "__main__":

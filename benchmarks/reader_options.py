@@ -16,8 +16,9 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from benchmarks.servers import PARTITIONS, Bench, bench, say
+from tally.aggregates.counts import CountRequest
 from tally.model import OffsetRange, TopicPartition
-from tally.spark.counting import count_ranges
+from tally.spark.counting import SparkReader
 from tally.spark.session import spark_session
 
 PIPELINE = "reader_options"
@@ -82,7 +83,8 @@ def _count(servers: Bench, spark: SparkSession, lines: int, options: Mapping[str
         )
         for number in range(PARTITIONS)
     ]
-    with count_ranges(spark, servers.settings.kafka, pipeline, ranges) as counts:
+    reader = SparkReader(session=spark, kafka=servers.settings.kafka)
+    with reader.count(CountRequest(pipeline=pipeline, ranges=ranges)) as counts:
         records = sum(total.records for total in counts.totals.values())
     if records != end * PARTITIONS:
         raise RuntimeError(f"{records} records instead of {end * PARTITIONS}")

@@ -2,21 +2,27 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from tests.spark_submit import job, spark_environment
 
+from tally.app.context import open_context
 from tally.app.migrate import migrate
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
 from tally.kafka.client import Kafka
 from tally.mysql.transactions import Database
+from tally.pipeline.context import Context
 from tally.pipeline.plan import plan_batch
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PROJECT = Path(__file__).parents[1]
 PARTITIONS = 4
@@ -41,6 +47,15 @@ class Bench:
         if batch is None:
             raise RuntimeError("there is nothing to count")
         return batch.batch_id
+
+    def context(self, spark: "SparkSession | None" = None) -> Context:
+        """What the steps of a pipeline need.
+
+        Args:
+            spark: Where batches are counted; a session of their own when None.
+        """
+        lend = None if spark is None else lambda: nullcontext(spark)
+        return open_context(self.settings, open_session=lend)
 
     def job(self, batch_id: int, jvm_flags: str = "") -> list[str]:
         """The command line of the Spark entry point for a batch."""

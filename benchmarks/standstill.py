@@ -10,15 +10,14 @@ or the audit finds something.
 import argparse
 import sys
 import time
-from contextlib import nullcontext
-
-from pyspark.sql import SparkSession
 
 from benchmarks.servers import PARTITIONS, bench, say
-from tally.config.settings import Settings
-from tally.ledger import positions, results
-from tally.mysql.transactions import Database
+from tally.kafka.writer import LineWriter
+from tally.ledger import positions
+from tally.ledger.results import lines_by_minute
+from tally.ledger.tables import Tables
 from tally.pipeline.audit import audit_ledger
+from tally.pipeline.context import Context
 from tally.pipeline.plan import plan_batch
 from tally.pipeline.run import run_batch
 from tally.spark.session import spark_session
@@ -36,8 +35,9 @@ def main() -> int:
     with bench([PIPELINE], "max_records_per_partition = 50000") as servers:
         settings = servers.settings
         with spark_session(settings.spark, PIPELINE) as spark:
+            ctx = servers.context(spark)
             with Traffic(
-                settings.kafka,
+                LineWriter(settings.kafka),
                 servers.topic,
                 partitions=PARTITIONS,
                 levels=settings.pipeline(PIPELINE).levels,
@@ -46,21 +46,21 @@ def main() -> int:
             ) as traffic:
                 for _ in range(2):
                     time.sleep(2)
-                    _minute(settings, spark)
+                    _minute(ctx)
                 say(f"standing still for {seconds:.0f} s")
                 time.sleep(seconds)
             batches = 0
-            while _minute(settings, spark):
+            while _minute(ctx):
                 batches += 1
-        return _conclude(settings, traffic, batches)
+        return _conclude(servers.context(), traffic, batches)
 
 
-def _conclude(settings: Settings, traffic: Traffic, batches: int) -> int:
-    with Database(settings=settings.mysql).transaction(read_only=True) as tx:
+def _conclude(ctx: Context, traffic: Traffic, batches: int) -> int:
+    with ctx.database.transaction(read_only=True) as tx:
         offsets = positions.current_offsets(tx, PIPELINE)
-        counted = results.minutes(tx, PIPELINE)
+        counted = lines_by_minute(tx, Tables(result=PIPELINE))
     sent = traffic.lines_before({p.partition: offset for p, offset in offsets.items()})
-    verdict = audit_ledger(settings, PIPELINE)
+    verdict = audit_ledger(ctx, PIPELINE)
     right = sent == counted and verdict.holds and verdict.records == traffic.sent
     say(
         f"sent {traffic.sent:,} lines, {sum(sent.values()):,} of them errors; caught up in "
@@ -70,11 +70,11 @@ def _conclude(settings: Settings, traffic: Traffic, batches: int) -> int:
     return 0 if right else 1
 
 
-def _minute(settings: Settings, spark: SparkSession) -> bool:
-    batch = plan_batch(settings, PIPELINE).batch
+def _minute(ctx: Context) -> bool:
+    batch = plan_batch(ctx, PIPELINE).batch
     if batch is None:
         return False
-    return run_batch(settings, batch.batch_id, lambda: nullcontext(spark)).committed
+    return run_batch(ctx, batch.batch_id).committed
 
 
 if __name__ == "__main__":

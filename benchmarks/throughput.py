@@ -21,7 +21,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from datetime import datetime, timedelta
 
 from confluent_kafka import Consumer, Producer
@@ -30,7 +29,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from benchmarks.servers import PARTITIONS, Bench, bench, say
-from tally.ledger import results
+from tally.ledger.results import lines_by_minute
+from tally.ledger.tables import Tables
 from tally.pipeline.run import run_batch
 from tally.spark.session import reader_options, spark_session
 
@@ -129,9 +129,10 @@ def _line(minute: datetime, number: int) -> bytes:
 
 
 def _tally(servers: Bench, spark: SparkSession, name: str) -> dict[str, int]:
-    run_batch(servers.settings, servers.plan(name), lambda: nullcontext(spark))
-    with transaction(servers.settings.mysql, read_only=True) as tx:
-        return results.minutes(tx, name)
+    ctx = servers.context(spark)
+    run_batch(ctx, servers.plan(name))
+    with ctx.database.transaction(read_only=True) as tx:
+        return lines_by_minute(tx, Tables(result=name))
 
 
 def _bare(servers: Bench, spark: SparkSession) -> None:

@@ -88,8 +88,10 @@ CREATE TABLE `partition_offset` (
 
 CREATE TABLE `pipeline` (
   `pipeline` varchar(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
-  `result_table` varchar(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  `result_table` varchar(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
   `created_at` datetime(6) NOT NULL,
+  `labels` varchar(2000) CHARACTER SET ascii COLLATE ascii_bin DEFAULT NULL,
+  `measure` enum('count','bytes') NOT NULL DEFAULT 'count',
   PRIMARY KEY (`pipeline`),
   UNIQUE KEY `result_table_has_one_owner` (`result_table`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
@@ -108,6 +110,7 @@ CREATE TABLE `replay` (
   `pipeline` varchar(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
   `state` enum('open','done','cancelled') NOT NULL DEFAULT 'open',
   `request` varchar(1000) NOT NULL,
+  `request_digest` char(64) CHARACTER SET ascii COLLATE ascii_bin DEFAULT NULL,
   `requested_at` datetime(6) NOT NULL,
   `requested_by` varchar(250) NOT NULL,
   `requested_version` varchar(64) NOT NULL,

@@ -1,71 +1,108 @@
 """A stand-in for spark-submit and the job: quick, and as well-behaved or not as a test wants.
 
 It is told by ``STAND_IN`` what to do, separated by commas: ``commit`` claims the batch and commits
-it as if every line were at another level; ``replay`` does so as the job does, with what was
-overtaken planned anew; ``report=PATH`` writes what it was given; ``say=TEXT``
-prints; ``sleep`` waits to be killed; ``exit=CODE`` ends.
+it as if every line were at another level, ``commit=BATCH`` so with another one; ``replay`` does
+so as the job does, with what was overtaken planned anew; ``report=PATH`` writes what it was given;
+``say=TEXT`` prints; ``sleep`` waits to be killed; ``spark`` becomes the real spark-submit;
+``exit=CODE`` ends.
 """
 
 import json
 import os
 import sys
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
 
+from tally.aggregates.counts import CountRequest, Counts
+from tally.aggregates.spool import Spool
+from tally.app.context import open_context
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
 from tally.deliveries.choice import delivery_of
 from tally.deliveries.contract import Result
-from tally.ledger.batches import claim, find_batch
-from tally.model import BatchState, SegmentTotals
+from tally.ledger.batches import claim
+from tally.model import (
+    Contribution,
+    DeadLetter,
+    OffsetRange,
+    SegmentTotals,
+    TopicPartition,
+)
 from tally.mysql.transactions import Database
+from tally.pipeline.context import Context, Reader
 from tally.pipeline.replay import run_replay_batch
+
+
+def nothing_counted(ranges: Sequence[OffsetRange]) -> dict[TopicPartition, SegmentTotals]:
+    """What ranges hold in which every line is at another level."""
+    return {
+        r.partition: SegmentTotals(
+            records=r.offsets,
+            matched=0,
+            unmatched=r.offsets,
+            malformed=0,
+            first_offset=r.from_offset,
+            last_offset=r.until_offset - 1,
+        )
+        for r in ranges
+    }
 
 
 def commit(settings: Settings, batch_id: int) -> None:
     """Commit the batch, with nothing counted."""
-    with Database(settings=settings.mysql).transaction() as tx:
+    database = Database(settings=settings.mysql)
+    with database.transaction() as tx:
         batch = claim(tx, batch_id, "stand-in")
-    totals = {
-        segment.range.partition: SegmentTotals(
-            records=segment.range.offsets,
-            matched=0,
-            unmatched=segment.range.offsets,
-            malformed=0,
-            first_offset=segment.range.from_offset,
-            last_offset=segment.range.until_offset - 1,
-        )
-        for segment in batch.segments
-    }
     nothing = Result(
-        totals=totals, contributions=[], dead_letters=[], version="0", format_fingerprint="0"
+        totals=nothing_counted([segment.range for segment in batch.segments]),
+        contributions=[],
+        dead_letters=[],
+        version="0",
+        format_fingerprint="0",
     )
-    with Database(settings=settings.mysql).transaction() as tx:
+    with database.transaction() as tx:
         delivery_of(settings.pipeline(batch.pipeline)).commit(tx, batch, nothing)
+
+
+class StandInReader:
+    """Reads nothing, and says that every line is at another level."""
+
+    @contextmanager
+    def count(self, request: CountRequest) -> Iterator[Counts]:
+        """The counts of the ranges."""
+        with Spool[Contribution]() as contributions, Spool[DeadLetter]() as dead_letters:
+            yield Counts(
+                totals=nothing_counted(request.ranges),
+                contributions=contributions,
+                dead_letters=dead_letters,
+            )
+
+
+def context(settings: Settings) -> Context:
+    """The servers that the settings name, and the stand-in instead of Spark."""
+
+    def open_reader() -> AbstractContextManager[Reader]:
+        return nullcontext(StandInReader())
+
+    return replace(open_context(settings), open_reader=open_reader)
 
 
 def replay(settings: Settings, batch_id: int) -> None:
     """Run the batch as the job does, without Spark."""
-
-    def run_batch(_: Settings, number: int, __: object) -> None:
-        with Database(settings=settings.mysql).transaction() as tx:
-            state = find_batch(tx, number).state
-        if state is not BatchState.COMMITTED:
-            commit(settings, number)
-
-    with patch("tally.pipeline.replay.run_batch", run_batch):
-        run_replay_batch(settings, batch_id, lambda: nullcontext(None))  # type: ignore[arg-type, return-value]
+    run_replay_batch(context(settings), batch_id)
 
 
 def report(path: Path) -> None:
-    """Write down the command line and the environment, and the secrets file's mode."""
+    """Write down the command line, the environment, the secrets file's mode and Spark's master."""
     secrets = Path(os.environ["TALLY_SECRETS_FILE"])
     given = {
         "argv": sys.argv,
         "environment": dict(os.environ),
         "secrets_mode": secrets.stat().st_mode & 0o777,
+        "master": load_settings().spark.master,
         "pid": os.getpid(),
     }
     path.with_suffix(".part").write_text(json.dumps(given), encoding="utf-8")
@@ -79,13 +116,16 @@ def main() -> None:
         word, _, value = order.partition("=")
         match word:
             case "commit":
-                commit(load_settings(), batch_id)
+                commit(load_settings(), int(value or batch_id))
             case "replay":
                 replay(load_settings(), batch_id)
             case "report":
                 report(Path(value))
             case "say":
                 print(value, flush=True)  # noqa: T201 - it plays a program
+            case "spark":
+                real = Path(sys.executable).with_name("spark-submit")
+                os.execv(real, sys.argv)  # noqa: S606 - the arguments are those it was given
             case "sleep":
                 time.sleep(300)
             case "exit":

@@ -8,7 +8,6 @@ import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -203,23 +202,14 @@ def test_the_driver_works_with_the_connections_of_airflow(
 
 
 def test_the_connection_decides_where_the_driver_runs_spark(
-    world: World, planned: int, monkeypatch: pytest.MonkeyPatch
+    world: World, planned: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Also inside the driver, whose own configuration may name another master."""
-    from tally.airflow import count
-    from tally.airflow.secrets_file import secrets_file
-
-    handed: list[str] = []
-
-    def spy(settings: Any) -> Any:
-        handed.append(settings.spark.master)
-        return secrets_file(settings)
-
-    monkeypatch.setattr(count, "secrets_file", spy)
     monkeypatch.setenv("TALLY_SPARK__MASTER", "local[7]")
-    monkeypatch.setenv("STAND_IN", "commit")
+    monkeypatch.setenv("STAND_IN", f"report={tmp_path / 'given'},commit")
     Run(world, planned, STAND_IN).execute()
-    assert handed == ["local[1]"]
+    given = json.loads((tmp_path / "given").read_text(encoding="utf-8"))
+    assert given["master"] == "local[1]"
 
 
 def test_killing_the_task_ends_the_driver_and_takes_its_secrets_away(

@@ -7,14 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pymysql
 import pytest
 
 from tally.airflow.timeouts import Timeouts, bounded
-from tally.config.loading import load_settings
 from tally.config.pipeline import PipelineSettings
 from tally.config.servers import KafkaSettings, MySQLSettings
 from tally.config.settings import Settings
-from tally.errors import ConfigError
+from tally.errors import ConfigError, MySQLUnavailableError
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
@@ -203,36 +203,29 @@ def test_a_statement_is_given_up_before_its_task_is(
 def test_plan_and_audit_give_a_statement_up_before_airflow_ends_them(
     bag: "DagBag", config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the tasks hand to Tally follows from their own time-outs, not from `[mysql]` alone."""
-    seen: dict[str, Settings] = {}
+    """What is waited for follows from the tasks' own time-outs, not from `[mysql]` alone."""
     with config.open("a", encoding="utf-8") as file:
         file.write("[mysql]\nstatement_timeout_s = 599\n")
+    waits: list[float] = []
 
-    def plan(settings: Settings, *_: Any) -> Any:
-        seen["plan"] = settings
-        return SimpleNamespace(text="", batch_id=None, blocked=None, to_xcom=dict)
+    def connect(*, read_timeout: float, write_timeout: float, **_: Any) -> Any:
+        assert write_timeout == read_timeout
+        waits.append(read_timeout)
+        raise pymysql.err.OperationalError(2003, "there is no server")
 
-    def audit(settings: Settings, _: str) -> Any:
-        seen["audit"] = settings
-        nothing = dict.fromkeys(("partitions", "segments", "records", "minutes", "matched"), 0)
-        return SimpleNamespace(holds=True, findings=(), **nothing)
-
-    monkeypatch.setattr("tally.airflow.connections.connected_settings", load_settings)
-    monkeypatch.setattr("tally.airflow.operators.connected_settings", load_settings)
-    monkeypatch.setattr("tally.airflow.work.plan", plan)
-    monkeypatch.setattr("tally.pipeline.audit.audit_ledger", audit)
-    ti = SimpleNamespace(dag_id="error_log", run_id="r", xcom_push=lambda **_: None)
-    context: Any = {"ti": ti}
-    tasks = {
+    # The audit's is half an hour: what the driver is told is all that can be seen of it.
+    monkeypatch.setattr(pymysql, "connect", connect)
+    context: Any = {"ti": SimpleNamespace(dag_id="error_log", run_id="r")}
+    tasks: dict[str, Any] = {
         "plan": bag.dags["error_log"].get_task("plan"),
         "audit": bag.dags["error_log_audit"].get_task("audit"),
     }
-    tasks["plan"].choose_branch(context)
-    tasks["audit"].execute(context)
-    for name, task in tasks.items():
-        assert task.execution_timeout is not None
-        longest = task.execution_timeout.total_seconds() / 2
-        assert seen[name].mysql.statement_timeout_s == min(599, longest)
+    for work in (tasks["plan"].choose_branch, tasks["audit"].execute):
+        with pytest.raises(MySQLUnavailableError, match="there is no server"):
+            work(context)
+    longest = {name: task.execution_timeout.total_seconds() / 2 for name, task in tasks.items()}
+    assert waits == [min(599, longest["plan"]), min(599, longest["audit"])]
+    assert longest["plan"] < 599 < longest["audit"]
 
 
 @pytest.mark.parametrize("dag_id", ALL)

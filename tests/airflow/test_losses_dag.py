@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tally.airflow.losses_work import open_losses, settle
-from tally.config.loading import load_settings
 from tally.errors import UsageError
-from tally.mysql.transactions import CommitUnansweredError
+from tally.mysql.errors import CommitUnansweredError
+from tally.mysql.transactions import Database
 from tests.airflow.dag_run import RunDag
 from tests.proxy import CommitProxy, Cut
 from tests.world import World
@@ -168,15 +168,15 @@ def test_an_answer_whose_commit_was_not_answered_is_given_again(
     lossy: World, accept: bool, cut: Cut
 ) -> None:
     """As the task's next try does: whether it was applied or not, it says the same, and holds."""
-    mysql, shown = lossy.settings.mysql, open_losses(lossy.settings, lossy.name).losses
+    mysql, shown = lossy.settings.mysql, open_losses(lossy.context(), lossy.name).losses
     give = partial(settle, pipeline=lossy.name, shown=shown, accept=accept, by="ann", reason="r")
     with CommitProxy(mysql.host, mysql.port, cut) as proxy:
-        broken = {"port": proxy.port, "tls": "disabled"}
+        broken = mysql.model_copy(update={"port": proxy.port, "tls": "disabled"})
         with pytest.raises(CommitUnansweredError):
-            give(load_settings(lossy.config, overrides={"mysql": broken}))
+            give(lossy.context(database=Database(settings=broken)))
         assert proxy.fired == 1
     words = "accepted" if accept else "left open"
-    assert give(lossy.settings).startswith(f"{words} by ann: {lossy.topic}/1 [2, 4); ")
+    assert give(lossy.context()).startswith(f"{words} by ann: {lossy.topic}/1 [2, 4); ")
     (loss,) = losses(lossy)
     assert (loss["state"], loss["decided_by"]) == ("accepted" if accept else "open", "ann")
     assert lossy.offsets()[1] == (0, 4 if accept else 2)
@@ -188,11 +188,11 @@ def test_another_answer_than_the_one_that_was_given_is_refused(
     lossy: World, other: dict[str, Any]
 ) -> None:
     """Who accepted it, and why, stays in the ledger as it was."""
-    shown = open_losses(lossy.settings, lossy.name).losses
+    shown = open_losses(lossy.context(), lossy.name).losses
     mine = {"accept": True, "by": "ann", "reason": "r"}
-    settle(lossy.settings, lossy.name, shown, **mine)
+    settle(lossy.context(), lossy.name, shown, **mine)
     with pytest.raises(UsageError, match="somebody else has decided it"):
-        settle(lossy.settings, lossy.name, shown, **{**mine, **other})
+        settle(lossy.context(), lossy.name, shown, **{**mine, **other})
     (loss,) = losses(lossy)
     assert (loss["state"], loss["decided_by"], loss["reason"]) == ("accepted", "ann", "r")
 

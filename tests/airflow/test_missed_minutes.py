@@ -38,6 +38,7 @@ def test_after_a_stop_one_run_is_scheduled_and_not_one_for_each_missed_minute(
 
     assert why
     now = LAST_RUN + missed + timedelta(seconds=20)
+    # Airflow's timetable takes the time from nowhere else.
     monkeypatch.setattr(trigger, "utcnow", lambda: now)
     dag: Any = DagSerialization.from_dict(DagSerialization.to_dict(bag.dags["error_log"]))
     last = DagRunInfo.interval(LAST_RUN, LAST_RUN)

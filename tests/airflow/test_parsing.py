@@ -50,8 +50,9 @@ def test_parsing_imports_nothing_heavy(in_fresh_python: Callable[[str], str]) ->
         + """
 import sys
 heavy = {"pyspark", "py4j", "confluent_kafka", "pymysql", "pandas", "yoyo", "fastapi.applications"}
-ours = {"tally.kafka.client", "tally.mysql.transactions", "tally.pipeline.minute"}
-ours |= {"tally.spark.session", "tally.pipeline.replay"}
+ours = {"tally.kafka.client", "tally.mysql.transactions", "tally.app.context"}
+ours |= {"tally.spark.session", "tally.spark.counting"}
+ours |= {"tally.pipeline.plan", "tally.pipeline.run", "tally.pipeline.replay"}
 ours |= {"tally.airflow.work", "tally.airflow.replay_work", "tally.airflow.losses_work"}
 print(sorted((heavy | ours) & set(sys.modules)))
 """

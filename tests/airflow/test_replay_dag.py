@@ -1,12 +1,18 @@
 """The replay DAG, run by Airflow itself: preview, request, count, outcome."""
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import pytest
 
-from tally.pipeline.replay import preview_replay, request_replay, run_replay_batch
+from tally.pipeline.context import Context, Reader
+from tally.pipeline.replay import Requested, request_replay, run_replay_batch
+from tally.pipeline.replay_plan import preview_replay
 from tally.planning.replay_request import BoundsAsked
-from tests.airflow.dag_run import Finished, RunDag, use_spark
+from tests.airflow import stand_in as program
+from tests.airflow.dag_run import Finished, RunDag
+from tests.proxy import Proxy, Session, statement_of
 from tests.world import World
 
 pytestmark = [
@@ -20,6 +26,7 @@ ERROR = "2017-07-30 14:09:08 ERROR some message"
 WARN = "2017-07-30 14:09:08 WARN some message"
 INFO = "2017-07-30 14:09:09 INFO all is well"
 
+EVERYTHING = BoundsAsked()
 REAL = {"dry_run": False, "reason": "a corrected level"}
 GREEN = {"preview": "success", "request": "success", "count": "success", "outcome": "success"}
 
@@ -48,6 +55,7 @@ def shown(run: Finished) -> dict[str, Any]:
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("stand_in")
 def test_a_replay_with_real_spark_replaces_what_was_counted(
     world: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,19 +63,14 @@ def test_a_replay_with_real_spark_replaces_what_was_counted(
 
     Another replay was faster with one of its batches, so the driver plans that anew by itself.
     """
-    use_spark(monkeypatch)
+    monkeypatch.setenv("STAND_IN", "spark")
     world.produce([ERROR, WARN, WARN])
     assert run_dag(world.name).state == "success"
     world.configure(levels=["WARN"])
 
-    def another_comes_first(requested: Any, *args: Any, **kwargs: Any) -> Any:
-        preview = preview_replay(world.context(), world.name, BoundsAsked())
-        other = request_replay(world.context(), preview, reason="faster")
-        run = request_replay(requested, *args, **kwargs)
-        stand_in_for(world, other.batch_ids[0])
-        return run
-
-    monkeypatch.setattr("tally.airflow.replay_work.request_replay", another_comes_first)
+    other = ask_for(world.context(), world.name)
+    # When the driver starts both have planned the same, and the other one commits.
+    monkeypatch.setenv("STAND_IN", f"commit={other.batch_ids[0]},spark")
     run = run_dag(f"{world.name}_replay", REAL)
     assert (run.state, run.tasks) == ("success", GREEN)
     assert world.counts() == {"2017-07-30 14:09": 2}
@@ -100,9 +103,21 @@ def test_a_replay_with_real_spark_replaces_what_was_counted(
 
 def stand_in_for(world: World, batch_id: int) -> None:
     """Commit a batch without Spark."""
-    from tests.airflow import stand_in
+    program.commit(world.settings, batch_id)
 
-    stand_in.commit(world.settings, batch_id)
+
+def ask_for(ctx: Context, pipeline: str, asked: BoundsAsked = EVERYTHING) -> Requested:
+    """Another replay than the DAG's, by somebody who is faster."""
+    return request_replay(ctx, preview_replay(ctx, pipeline, asked), reason="faster")
+
+
+@contextmanager
+def tasks_by_way_of(proxy: Proxy) -> Iterator[None]:
+    """Let the tasks reach MySQL through a proxy."""
+    with proxy, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TALLY_MYSQL__PORT", str(proxy.port))
+        patch.setenv("TALLY_MYSQL__TLS", "disabled")
+        yield
 
 
 def test_a_dry_run_shows_and_writes_nothing(counted: World, run_dag: RunDag) -> None:
@@ -209,50 +224,69 @@ def test_a_run_that_is_cleared_writes_no_second_replay(counted: World, run_dag: 
     assert len(replays(counted)) == 2
 
 
-def test_a_request_whose_answer_was_lost_is_found_again(
-    counted: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Written down, then the worker died: the next try goes on with the same replay."""
-    from tally.airflow import replay_work
+class DiesAfterTheRequest(Proxy):
+    """Ends the connection that comes after the one on which a replay was written down; once."""
 
-    write_down, tries = replay_work.write_down, []
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(host, port, self._at_statement)
+        self.written = 0
+        """How often a replay was written down."""
+        self.cuts = 0
 
-    def dies_once(*arguments: Any) -> Any:
-        written = write_down(*arguments)
-        tries.append(written)
-        if len(tries) == 1:
-            raise OSError("the worker dies")
-        return written
+    def _at_statement(self, session: Session, packet: bytes) -> bool:
+        statement = statement_of(packet)
+        self.written += statement.startswith("insert into replay ")
+        if self.written and not self.cuts and statement.startswith("start transaction"):
+            self.cuts += 1
+            return False
+        session.server.sendall(packet)
+        return True
 
-    monkeypatch.setattr("tally.airflow.replay_work.write_down", dies_once)
-    monkeypatch.setattr("tally.airflow.policies.RETRY_DELAY", 0)
-    run = run_dag(f"{counted.name}_replay", REAL)
+
+def test_a_request_whose_answer_was_lost_is_found_again(counted: World, run_dag: RunDag) -> None:
+    """Written down, then the task fails: its next try goes on with the same replay."""
+    mysql = counted.settings.mysql
+    proxy = DiesAfterTheRequest(mysql.host, mysql.port)
+    with tasks_by_way_of(proxy):
+        run = run_dag(f"{counted.name}_replay", REAL)
+    assert proxy.cuts == 1
     assert (run.state, run.tasks) == ("success", GREEN)
     assert run.tries("request") == 2
     (replay,) = replays(counted)
     assert replay["state"] == "done"
-    assert len(tries) == 1
+    assert proxy.written == 1
+
+
+class RivalBeforeTheRequest(Proxy):
+    """Lets another replay be counted when a task asks for the second time what its run has written.
+
+    The preview asks first, the request second.
+    """
+
+    def __init__(self, world: World) -> None:
+        mysql = world.settings.mysql
+        super().__init__(mysql.host, mysql.port, self._at_statement)
+        self._world, self._ctx = world, world.context()
+        self.asked = 0
+
+    def _at_statement(self, session: Session, packet: bytes) -> bool:
+        if statement_of(packet).startswith("select replay_id from replay where"):
+            self.asked += 1
+            if self.asked == 2:
+                other = ask_for(self._ctx, self._world.name, BoundsAsked(partitions=(0,)))
+                program.commit(self._ctx.settings, other.batch_ids[0])
+        session.server.sendall(packet)
+        return True
 
 
 def test_what_is_not_what_was_shown_any_more_is_not_written_down(
-    counted: World,
-    run_dag: RunDag,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    counted: World, run_dag: RunDag, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Between preview and request another replay has replaced what was to be replaced."""
-    from tally.airflow import replay_work
-
-    write_down = replay_work.write_down
-
-    def another_comes_first(*arguments: Any) -> Any:
-        preview = preview_replay(counted.context(), counted.name, BoundsAsked(partitions=(0,)))
-        other = request_replay(counted.context(), preview, reason="faster")
-        stand_in_for(counted, other.batch_ids[0])
-        return write_down(*arguments)
-
-    monkeypatch.setattr(replay_work, "write_down", another_comes_first)
-    run = run_dag(f"{counted.name}_replay", REAL)
+    proxy = RivalBeforeTheRequest(counted)
+    with tasks_by_way_of(proxy):
+        run = run_dag(f"{counted.name}_replay", REAL)
+    assert proxy.asked == 2
     assert run.tasks["preview"] == "success"
     assert run.tasks["request"] == "failed"
     printed = "".join(capfd.readouterr())
@@ -284,25 +318,18 @@ def test_a_batch_that_was_planned_anew_by_a_driver_that_died_is_followed(
     dag = f"{counted.name}_replay"
     run_dag(dag, REAL)
     ours = counted.batches()[-1]["batch_id"]
-    preview = preview_replay(counted.context(), counted.name, BoundsAsked())
-    other = request_replay(counted.context(), preview, reason="faster")
+    other = ask_for(counted.context(), counted.name)
     stand_in_for(counted, other.batch_ids[0])
 
-    def dies(*_: Any) -> None:
+    readers = iter([nullcontext(program.StandInReader())])
+
+    def open_reader() -> AbstractContextManager[Reader]:
+        for reader in readers:
+            return reader
         raise OSError("the driver dies")
 
-    from tally.errors import OvertakenError
-    from tally.pipeline import replay
-
-    def overtaken_once(_: Any, batch_id: int, __: Any) -> Any:
-        if batch_id == ours:
-            raise OvertakenError("another replay came first")
-        dies()
-
-    with monkeypatch.context() as patched:
-        patched.setattr(replay, "run_batch", overtaken_once)
-        with pytest.raises(OSError, match="the driver dies"):
-            run_replay_batch(counted.settings, ours, lambda: None)  # type: ignore[arg-type, return-value]
+    with pytest.raises(OSError, match="the driver dies"):
+        run_replay_batch(counted.context(open_reader=open_reader), ours)
     anew = counted.batches()[-1]["batch_id"]
     assert {b["batch_id"]: b["state"] for b in counted.batches()}[ours] == "abandoned"
 

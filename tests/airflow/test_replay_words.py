@@ -1,20 +1,13 @@
 """What a replay's tasks say, in words that hold whatever was asked for."""
 
-from typing import Any
-
 import pytest
 
-from tally.airflow import replay_work
-from tally.config.pipeline import PipelineSettings
-from tally.config.settings import Settings
+from tally.airflow.replay_work import Shown, task_name
 from tally.model import OffsetRange, TopicPartition
-from tally.pipeline.replay import Preview
+from tally.pipeline.replay_plan import Preview
 from tally.planning.replay import Piece, ReplayPlan
-from tally.planning.replay_request import BoundsAsked
 
 pytestmark = pytest.mark.airflow
-
-SETTINGS = Settings(pipelines={"p": PipelineSettings(topics=["alog"])})
 
 
 def span(start: int, until: int, partition: int = 3, topic: str = "alog") -> OffsetRange:
@@ -39,39 +32,34 @@ def preview(*asked: OffsetRange, read: OffsetRange) -> Preview:
     )
 
 
-def says(monkeypatch: pytest.MonkeyPatch, what: Preview) -> str:
+def says(what: Preview) -> str:
     """The sentences of a preview."""
-
-    def found(*_: Any) -> Preview:
-        return what
-
-    monkeypatch.setattr(replay_work, "preview_replay", found)
-    return "\n".join(replay_work.show(SETTINGS, "p", BoundsAsked(), batches_max=9).says)
+    return "\n".join(Shown.of(what, batches_max=9).says)
 
 
-def test_more_is_said_to_be_read_only_where_more_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_is_said_to_be_read_only_where_more_is_read() -> None:
     """Ranges that touch are read as one; that is the same offsets."""
     touching = preview(span(300, 310), span(310, 320), read=span(300, 320))
-    assert "more is read" not in says(monkeypatch, touching)
+    assert "more is read" not in says(touching)
     wider = preview(span(300, 310), span(315, 320), read=span(300, 320))
     assert (
         "A segment is replaced whole, so more is read than was asked for; "
         "asked for: alog/3 [300, 310), alog/3 [315, 320)."
-    ) in says(monkeypatch, wider)
+    ) in says(wider)
 
 
-def test_other_minutes_are_said_to_gain_lines_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_minutes_are_said_to_gain_lines_only() -> None:
     """What has counted nothing for a minute cannot take lines from it."""
-    text = says(monkeypatch, preview(span(300, 320), read=span(300, 320)))
+    text = says(preview(span(300, 320), read=span(300, 320)))
     assert (
         "2 minutes, 2026-11-20 14:05 to 2026-11-20 14:06; these may change, and others may gain "
         "lines."
     ) in text
 
 
-def test_the_rules_of_now_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rules_of_now_are_named() -> None:
     """They are what a replay is for, mostly."""
-    text = says(monkeypatch, preview(span(300, 320), read=span(300, 320)))
+    text = says(preview(span(300, 320), read=span(300, 320)))
     assert "Lines are counted by the rules of now: levels ERROR, WARN; format fixed." in text
 
 
@@ -90,5 +78,5 @@ def test_the_rules_of_now_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_the_task_of_a_batch_has_a_short_name(ranges: list[OffsetRange], name: str) -> None:
     """However many partitions it has, and whatever their topic is called."""
-    assert replay_work.task_name(23, ranges) == name
+    assert task_name(23, ranges) == name
     assert len(name) < 60

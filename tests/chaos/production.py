@@ -9,13 +9,13 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 
 from tally.config.servers import KafkaSettings
-from tally.kafka.writer import LineWriter
+from tally.kafka.writer import LineWriter, Writer
 from tally.model import TopicPartition
 
 TICK_S = 0.1
@@ -102,13 +102,22 @@ class Production:
         partitions: How many it has at first.
         rate: Lines a second.
         seed: Of the kinds and of the partitions that lines go to.
+        open_writer: Makes what takes the lines.
     """
 
     def __init__(
-        self, kafka: KafkaSettings, topic: str, *, partitions: int, rate: int, seed: int
+        self,
+        kafka: KafkaSettings,
+        topic: str,
+        *,
+        partitions: int,
+        rate: int,
+        seed: int,
+        open_writer: Callable[[KafkaSettings], Writer] = LineWriter,
     ) -> None:
         self._kafka, self._topic = kafka, topic
-        self._writers = [LineWriter(kafka)]
+        self._open_writer = open_writer
+        self._writers = [open_writer(kafka)]
         self._random = random.Random(seed)
         self._per_tick = max(1, round(rate * TICK_S))
         self._kinds: dict[int, bytearray] = {n: bytearray() for n in range(partitions)}
@@ -126,7 +135,7 @@ class Production:
     def use_partition(self, number: int) -> None:
         """Write to a partition that was added, too."""
         # A producer that knows the topic already learns of the partition minutes later.
-        writer = LineWriter(self._kafka)
+        writer = self._open_writer(self._kafka)
         with self._lock:
             self._writers.append(writer)
             self._kinds[number] = bytearray()

@@ -4,18 +4,24 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
 
 from tally import __version__
+from tally.app.context import open_context
 from tally.cli import cli
+from tally.cli.app import App
+from tally.clock import Clock, SystemClock
+from tally.config.settings import Settings
 from tally.deliveries.contract import Result
 from tally.ledger import batches
 from tally.model import Contribution, DeadLetter, SegmentTotals
 from tally.pipeline.commit import commit_once
+from tally.pipeline.context import Context
+from tally.pipeline.plan import plan_batch
 from tests.world import World
 
 if TYPE_CHECKING:
@@ -50,35 +56,57 @@ Call = Callable[..., Answer]
 
 
 @pytest.fixture
-def tally(world: World) -> Call:
-    """Call the command line with the test's own pipeline configured."""
+def ports() -> dict[str, Any]:
+    """Fields of the :class:`App` of every command of the test that are not as usual."""
+    return {}
+
+
+@pytest.fixture
+def tally(world: World, ports: dict[str, Any]) -> Call:
+    """Call the command line with the test's own pipeline configured.
+
+    By keyword: fields of the command's :class:`App`.
+    """
     assert world.config.is_file()
 
-    def call(*words: str) -> Answer:
-        result = CliRunner().invoke(cli, list(words))
+    def call(*words: str, **fields: Any) -> Answer:
+        app = App(**{**ports, **fields})
+        result = CliRunner().invoke(cli, list(words), obj=app)
         return Answer(exit_code=result.exit_code, stdout=result.stdout, stderr=result.stderr)
 
     return call
 
 
 @pytest.fixture
-def lent_spark(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> "SparkSession":
+def lent_spark(spark: "SparkSession", ports: dict[str, Any]) -> "SparkSession":
     """Commands use the session of the tests instead of starting and stopping one."""
-    monkeypatch.setattr("tally.spark.session.spark_session", lambda *_: nullcontext(spark))
+    ports["open_spark"] = lambda _: nullcontext(spark)
     return spark
 
 
-def commit(world: World, *, letters: tuple[bytes, ...] = ()) -> int:
+def listened(listen: Callable[[str], None]) -> Callable[[Settings], Context]:
+    """An :attr:`App.open_context` that tells each statement before it is sent."""
+
+    def opened(settings: Settings) -> Context:
+        ctx = open_context(settings)
+        return replace(ctx, database=replace(ctx.database, listen=listen))
+
+    return opened
+
+
+def commit(world: World, *, letters: tuple[bytes, ...] = (), clock: Clock | None = None) -> int:
     """Plan what is new and commit it without Spark; every record is an error line of MINUTE.
 
     Args:
         world: The test's pipeline.
         letters: The last records of each range, as malformed ones.
+        clock: When it is planned and committed; now when None.
     """
-    planned = world.plan().batch
+    clock = clock or SystemClock()
+    ctx = world.context(clock=clock, database=replace(world.database, clock=clock))
+    planned = plan_batch(ctx, world.name).batch
     assert planned is not None
-    mysql = world.settings.mysql
-    batch = run_transaction(mysql, lambda tx: batches.claim(tx, planned.batch_id, "test"))
+    batch = ctx.database.run(lambda tx: batches.claim(tx, planned.batch_id, "test"))
     ranges = [segment.range for segment in batch.segments]
     result = Result(
         totals={
@@ -111,5 +139,5 @@ def commit(world: World, *, letters: tuple[bytes, ...] = ()) -> int:
         format_fingerprint="test",
     )
     pipeline = world.settings.pipeline(world.name)
-    assert commit_once(world.settings, batch, pipeline, result)
+    assert commit_once(ctx, batch, pipeline, result)
     return batch.batch_id

@@ -1,7 +1,6 @@
 """`tally losses`, `topics` and `abandon` on real servers."""
 
 from contextlib import closing
-from typing import Any
 
 import pytest
 
@@ -89,17 +88,17 @@ def test_one_partition_can_be_accepted_alone(tally: Call, world: World) -> None:
 
 
 def test_a_loss_that_grows_while_the_person_thinks_is_not_accepted(
-    tally: Call, world: World, monkeypatch: pytest.MonkeyPatch
+    tally: Call, world: World
 ) -> None:
     """What is accepted is what was shown; both partitions stay as they were."""
     lose_records(world)
 
-    def think(*_: Any, **__: Any) -> None:
+    def think(question: str) -> None:
+        assert question == "Accept the loss in 6 offsets?"
         world.delete_records(1, before=7)
         world.plan()
 
-    monkeypatch.setattr("tally.cli.app.App.confirm", think)
-    answer = tally("losses", "accept", *REASON)
+    answer = tally("losses", "accept", *REASON, ask=think)
     assert answer.exit_code == 2
     assert "not what you saw" in answer.stderr
     assert losses(world) == UNDECIDED

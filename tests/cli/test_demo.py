@@ -3,7 +3,8 @@
 import pytest
 
 from tally.ledger.batches import abandon
-from tally.pipeline.replay import preview_replay, request_replay
+from tally.pipeline.replay import request_replay
+from tally.pipeline.replay_plan import preview_replay
 from tally.planning.replay_request import BoundsAsked
 from tally_local.demo.commits import Commits
 from tests.airflow import stand_in
@@ -17,7 +18,7 @@ def test_every_batch_is_found_once_when_it_is_committed(world: World) -> None:
     """A replay's batch, too, that was planned before a minute batch and is committed after it."""
     world.produce([LINE] * 3, 0)
     commit(world)
-    commits = Commits(world.settings, world.name)
+    commits = Commits(world.database, world.name)
 
     def found() -> list[int]:
         return [batch.batch_id for batch in commits.new()]
@@ -39,7 +40,7 @@ def test_a_batch_that_was_given_up_is_not_told_as_committed(world: World) -> Non
     world.produce([LINE] * 3, 0)
     planned = world.plan().batch
     assert planned is not None
-    commits = Commits(world.settings, world.name)
+    commits = Commits(world.database, world.name)
     with world.database.transaction() as tx:
         abandon(tx, planned.batch_id, by="ann", reason="a test")
     assert commits.new() == []

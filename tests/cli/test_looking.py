@@ -4,7 +4,8 @@ import base64
 
 import pytest
 
-from tally.pipeline.replay import preview_replay, request_replay
+from tally.pipeline.replay import request_replay
+from tally.pipeline.replay_plan import preview_replay
 from tally.planning.replay_request import BoundsAsked
 from tests.airflow import stand_in
 from tests.cli.conftest import LINE, MINUTE, Call, commit

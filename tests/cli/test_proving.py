@@ -1,15 +1,16 @@
 """`tally audit`, with and without counting again from Kafka."""
 
 import secrets
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tally.app.migrate import migrate
-from tally.mysql.transactions import Transaction
 from tally.pipeline.audit import audit_ledger
+from tally.pipeline.context import Context, Reader
 from tally.pipeline.recount import Recount, recount
 from tests.cli.conftest import LINE, Call, commit
 from tests.world import World
@@ -224,22 +225,14 @@ def test_a_topic_that_the_ledger_has_twice_is_found(tally: Call, own_database: W
     )
 
 
-def test_the_table_that_is_counted_into_is_asked_for_once(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_table_that_is_counted_into_is_asked_for_once(world: World) -> None:
     """Before the first plan, after it, and when the configuration names another table."""
     asked: list[str] = []
-    row = Transaction.row
-
-    def listen(tx: Transaction, statement: str, *parameters: object) -> object:
-        asked.append(statement)
-        return row(tx, statement, *parameters)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Transaction, "row", listen)
 
     def questions() -> int:
         asked.clear()
-        verdict = audit_ledger(world.context(), world.name)
+        database = replace(world.database, listen=asked.append)
+        verdict = audit_ledger(world.context(database=database), world.name)
         assert verdict.holds is (world.settings.pipeline(world.name).table == world.name)
         return sum("result_table" in statement for statement in asked)
 
@@ -256,15 +249,23 @@ def again(
     """Count again; run statements after the ledger was read and before Kafka is."""
     told: list[tuple[int, int]] = []
 
-    def factory() -> "AbstractContextManager[SparkSession]":
+    def act() -> None:
         for statement in meanwhile:
             world.execute(statement)
-        return nullcontext(spark)
 
-    counted = recount(
-        world.settings, world.name, factory, lambda done, total: told.append((done, total))
-    )
+    ctx = before_reading(world.context(spark), act)
+    counted = recount(ctx, world.name, lambda done, total: told.append((done, total)))
     return counted, told
+
+
+def before_reading(ctx: Context, act: Callable[[], None]) -> Context:
+    """A context in which something happens just before a reader is opened."""
+
+    def open_reader() -> AbstractContextManager[Reader]:
+        act()
+        return ctx.open_reader()
+
+    return replace(ctx, open_reader=open_reader)
 
 
 @pytest.mark.spark
@@ -379,11 +380,8 @@ def test_records_that_go_while_they_are_counted_again_are_not_checkable(
     world.produce([LINE] * 4, 1)
     assert world.minute(spark) is not None
 
-    def factory() -> "AbstractContextManager[SparkSession]":
-        world.delete_records(0, before=2)
-        return nullcontext(spark)
-
-    counted = recount(world.settings, world.name, factory, lambda *_: None)
+    ctx = before_reading(world.context(spark), lambda: world.delete_records(0, before=2))
+    counted = recount(ctx, world.name, lambda *_: None)
     assert counted.findings == ()
     assert counted.offsets == 4
     assert [unchecked.range.partition.partition for unchecked in counted.unchecked] == [0]

@@ -1,10 +1,10 @@
 """`tally prune` on real servers."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tally import clock
+from tally.testing.clock import ManualClock
 from tests.cli.conftest import LINE, Call, commit
 from tests.world import World
 
@@ -26,15 +26,11 @@ def test_what_kafka_has_lost_is_folded(tally: Call, world: World) -> None:
     assert tally("prune", "--older-than", "0h", "--json").document["segments"] == 0
 
 
-def test_an_age_is_told_by_the_clock_that_dated_the_commits(
-    tally: Call, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_age_is_told_by_the_clock_that_dated_the_commits(tally: Call, world: World) -> None:
     """What was committed two days ago is older than a day, and no older than three."""
     world.produce([LINE] * 2)
-    before = clock.now() - timedelta(days=2)
-    with monkeypatch.context() as patch:
-        patch.setattr(clock, "now", lambda: before)
-        commit(world)
+    before = datetime.now(UTC) - timedelta(days=2)
+    commit(world, clock=ManualClock(before))
     (batch,) = world.batches()
     assert batch["committed_at"] == before.replace(tzinfo=None)
     world.delete_records(0, before=2)

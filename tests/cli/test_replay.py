@@ -4,27 +4,27 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import psutil
 import pytest
 
+from tally.config.servers import SparkSettings
 from tally.errors import KafkaUnavailableError
-from tally.pipeline.replay import preview_replay, request_replay
-from tally.pipeline.run import run_batch
+from tally.pipeline.replay import request_replay
+from tally.pipeline.replay_plan import preview_replay
 from tally.planning.replay_request import BoundsAsked
-from tests.cli.conftest import LINE, MINUTE, Call, commit
+from tests.cli.conftest import LINE, MINUTE, Call, commit, listened
 from tests.waiting import wait_until
 from tests.world import World
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.stack
 
 WARN = "2017-07-30 14:09:08 WARN some message"
 WHY = ("--reason", "ticket 17", "--yes")
+CLAIM = "update batch set attempt = attempt + 1"
 
 
 def count(world: World, *sizes: int, partition: int = 0) -> list[int]:
@@ -130,23 +130,22 @@ def test_the_document_of_a_replay_has_preview_batches_and_changes(
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("lent_spark")
 def test_ctrl_c_between_batches_keeps_what_is_committed_and_is_taken_up_again(
-    tally: Call, world: World, lent_spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    tally: Call, world: World
 ) -> None:
     """130 and the command that goes on; a second request is told of the open one."""
     count(world, 2, 2, 2)
     world.configure(max_records_per_partition=2)
-    calls = []
+    claims = []
 
-    def stop_at_the_second(*words: object) -> object:
-        calls.append(words)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return run_batch(*words)  # type: ignore[arg-type]
+    def stop_at_the_second(statement: str) -> None:
+        if statement.startswith(CLAIM):
+            claims.append(statement)
+            if len(claims) == 2:
+                raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr("tally.pipeline.replay.run_batch", stop_at_the_second)
-        answer = tally("replay", "--all", *WHY)
+    answer = tally("replay", "--all", *WHY, open_context=listened(stop_at_the_second))
     assert answer.exit_code == 130
     ((replay_id, state),) = replays(world)
     assert state == "open"
@@ -193,23 +192,19 @@ def test_ctrl_c_while_spark_starts_ends_the_program_with_130(world: World, tally
     assert world.audit().holds
 
 
-def test_an_error_after_the_request_says_how_to_go_on(
-    tally: Call, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_after_the_request_says_how_to_go_on(tally: Call, world: World) -> None:
     """The error keeps its own code and next step; the document carries the id."""
     count(world, 3)
 
-    monkeypatch.setattr("tally.cli.replay_running.run_replay", _fail)
-    answer = tally("replay", "--all", *WHY, "--json")
+    def fail(_: SparkSettings) -> AbstractContextManager[Any]:
+        raise KafkaUnavailableError("Kafka did not answer")
+
+    answer = tally("replay", "--all", *WHY, "--json", open_spark=fail)
     assert answer.exit_code == 3
     ((replay_id, _),) = replays(world)
     assert answer.document["replay_id"] == replay_id
     assert answer.document["error"]["code"] == "kafka-unavailable"
     assert f"tally replay --resume {replay_id}" in answer.stderr
-
-
-def _fail(*_: object) -> object:
-    raise KafkaUnavailableError("Kafka did not answer")
 
 
 def test_what_is_refused_is_shown_with_its_cause(tally: Call, world: World) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pymysql
 import pytest
 
+from tally.app.context import open_context
 from tally.app.migrate import check_migrated, migrate
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
@@ -55,16 +56,21 @@ def root(stack: Stack, settings: Settings) -> "pymysql.Connection[pymysql.cursor
     )
 
 
+def database(settings: Settings) -> Database:
+    """The database that the settings name."""
+    return Database(settings=settings.mysql)
+
+
 def table_names(settings: Settings) -> list[str]:
     """The names of all tables at the moment, those of the migration library included."""
-    with Database(settings=settings.mysql).transaction(read_only=True) as tx:
+    with database(settings).transaction(read_only=True) as tx:
         return sorted(str(next(iter(row.values()))) for row in tx.rows("show tables"))
 
 
 def tables(settings: Settings) -> dict[str, str]:
     """Each table's definition as MySQL tells it."""
     names = table_names(settings)
-    with Database(settings=settings.mysql).transaction(read_only=True) as tx:
+    with database(settings).transaction(read_only=True) as tx:
         rows = {name: tx.row(f"show create table `{name}`") or {} for name in names}
     return {
         name: re.sub(r" AUTO_INCREMENT=\d+", "", row["Create Table"]) for name, row in rows.items()
@@ -73,7 +79,7 @@ def tables(settings: Settings) -> dict[str, str]:
 
 def test_the_snapshot_is_the_sum_of_the_migrations(empty: Settings) -> None:
     """sql/schema/schema.sql shows what the migrations make, for those who read."""
-    migrate(empty)
+    migrate(database(empty), empty)
     made = "".join(
         f"{definition};\n\n"
         for name, definition in tables(empty).items()
@@ -86,11 +92,11 @@ def test_the_snapshot_is_the_sum_of_the_migrations(empty: Settings) -> None:
 
 def test_migrating_twice_changes_nothing(empty: Settings) -> None:
     """The first call says what it applied, the second one nothing."""
-    assert migrate(empty) == APPLIED
+    assert migrate(database(empty), empty) == APPLIED
     before = tables(empty)
-    assert migrate(empty) == []
+    assert migrate(database(empty), empty) == []
     assert tables(empty) == before
-    check_migrated(empty)
+    check_migrated(database(empty), empty)
 
 
 def test_four_at_once_migrate_once(empty: Settings) -> None:
@@ -100,7 +106,7 @@ def test_four_at_once_migrate_once(empty: Settings) -> None:
 
     def work() -> None:
         barrier.wait()
-        applied.append(migrate(empty))
+        applied.append(migrate(database(empty), empty))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -127,35 +133,35 @@ def test_a_killed_migrator_is_taken_over(
         while migrator.poll() is None and len(table_names(empty)) < after_tables:
             time.sleep(0.001)
         migrator.send_signal(signal.SIGKILL)
-    migrate(empty)
-    assert pending(empty.mysql) == []
-    check_migrated(empty)
+    migrate(database(empty), empty)
+    assert pending(database(empty)) == []
+    check_migrated(database(empty), empty)
     assert len(table_names(empty)) == 17
 
 
 def test_a_ledger_that_is_not_migrated_says_so(empty: Settings, stack: Stack) -> None:
     """Planning names what is missing and the command that mends it."""
     with pytest.raises(SchemaError, match=r"0001\.ledger.*tally migrate"):
-        check_migrated(empty)
+        check_migrated(database(empty), empty)
     with pytest.raises(SchemaError, match="tally migrate"):
-        plan_batch(empty, "first")
+        plan_batch(open_context(empty), "first")
 
 
 def test_a_missing_result_table_says_so(empty: Settings) -> None:
     """A pipeline that was configured after the last migration."""
-    migrate(empty)
-    with Database(settings=empty.mysql).transaction() as tx:
+    migrate(database(empty), empty)
+    with database(empty).transaction() as tx:
         tx.execute("drop table first")
     with pytest.raises(SchemaError, match="table first"):
-        check_migrated(empty)
-    assert migrate(empty) == ["table first"]
+        check_migrated(database(empty), empty)
+    assert migrate(database(empty), empty) == ["table first"]
 
 
 def test_a_wrong_password_is_named_without_it(empty: Settings, tmp_path: Path) -> None:
     """The user and the address are in the message, the password is not."""
     wrong = load_settings(tmp_path / "tally.toml", overrides={"mysql": {"password": "hunter2"}})
     with pytest.raises(AccessDeniedError, match=r"tally@127\.0\.0\.1:\d+.*Access denied") as raised:
-        migrate(wrong)
+        migrate(database(wrong), wrong)
     assert "hunter2" not in str(raised.value)
 
 
@@ -163,4 +169,4 @@ def test_a_server_that_is_down_is_retryable(empty: Settings, tmp_path: Path) -> 
     """The address is in the message."""
     nowhere = load_settings(tmp_path / "tally.toml", overrides={"mysql": {"port": 9}})
     with pytest.raises(MySQLUnavailableError, match=r"127\.0\.0\.1:9"):
-        migrate(nowhere)
+        migrate(database(nowhere), nowhere)

@@ -25,7 +25,8 @@ from tally.errors import (
 from tally.ledger import batches
 from tally.ledger.contributions import CONTRIBUTIONS_PER_INSERT
 from tally.ledger.dead_letters import DEAD_LETTERS_PER_INSERT
-from tally.ledger.results import minutes
+from tally.ledger.results import lines_by_minute
+from tally.ledger.tables import Tables
 from tally.model import Batch, Contribution, DeadLetter, SegmentTotals, TopicPartition
 from tally.mysql.transactions import Transaction
 from tally.pipeline.commit import commit_once
@@ -207,7 +208,7 @@ def test_a_minute_beyond_the_columns_range_commits_nothing_until_it_is_wider(wor
     assert commit(world, batch, result(batch))
     assert world.counts() == {"2017-07-30 14:09": almost + 6}
     with world.database.transaction(read_only=True) as tx:
-        assert minutes(tx, world.name) == {"2017-07-30 14:09": almost + 6}
+        assert lines_by_minute(tx, Tables(result=world.name)) == {"2017-07-30 14:09": almost + 6}
     (finding,) = world.audit().findings
     assert finding.detail == f"the table says {almost + 6}, segments add up to 12"
     world.execute(f"update `{world.name}` set log_count = 12")

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from tally.aggregates.counts import CountRequest
+from tally.app.context import open_context
 from tally.app.doctor.diagnosis import Health
 from tally.app.doctor.engine import check_connect, check_engine
 from tally.config.servers import KafkaSettings, SparkSettings
@@ -20,10 +23,11 @@ from tally.errors import (
     SparkUnavailableError,
 )
 from tally.ledger.batches import find_batch
+from tally.pipeline.context import Context
 from tally.pipeline.run import run_batch
-from tally.spark import connect as spark_connect
-from tally.spark.counting import count_ranges
-from tally.spark.session import reader_options, spark_session
+from tally.spark.connect import ConnectPatience, connect_session
+from tally.spark.counting import SparkReader
+from tally.spark.session import reader_options, session_options, spark_session
 from tests.connect_server import ConnectServer, connect_server
 from tests.waiting import wait_until
 from tests.world import Value, World
@@ -52,10 +56,11 @@ LINES: list[Value] = [
 ]
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that is away is not asked again."""
-    monkeypatch.setattr(spark_connect, "TRIES", 0)
+def connected(
+    settings: SparkSettings, patience: ConnectPatience
+) -> AbstractContextManager["SparkSession"]:
+    """A session as :func:`spark_session` opens it, with another patience."""
+    return connect_session(settings, session_options(settings), patience)
 
 
 def everything(world: World, spark: "SparkSession", batch_id: int) -> Any:
@@ -63,12 +68,19 @@ def everything(world: World, spark: "SparkSession", batch_id: int) -> Any:
     with world.database.transaction(read_only=True) as tx:
         ranges = [segment.range for segment in find_batch(tx, batch_id).segments]
     pipeline = world.settings.pipeline(world.name)
-    with count_ranges(spark, world.settings.kafka, pipeline, ranges) as counts:
+    reader = SparkReader(session=spark, kafka=world.settings.kafka)
+    with reader.count(CountRequest(pipeline=pipeline, ranges=ranges)) as counts:
         return (
             counts.totals,
             sorted(counts.contributions, key=repr),
             sorted(counts.dead_letters, key=repr),
         )
+
+
+def remote_context(world: World, connect: ConnectServer) -> Context:
+    """The context of a job whose Spark is the server."""
+    open_session = partial(spark_session, connect.settings, "test")
+    return open_context(world.settings, open_session=open_session)
 
 
 def test_a_server_counts_what_a_driver_counts(
@@ -86,7 +98,7 @@ def test_a_server_counts_what_a_driver_counts(
     assert repr(there) == repr(here)
     assert len(here[2]) >= 4 * 4
 
-    run_batch(world.settings, batch.batch_id, partial(spark_session, connect.settings, "test"))
+    run_batch(remote_context(world, connect), batch.batch_id)
     assert world.counts()["2017-07-30 14:09"] >= 8
     assert world.audit().holds
 
@@ -98,7 +110,7 @@ def test_a_server_does_not_hide_that_records_are_gone(world: World, connect: Con
     assert batch is not None
     world.delete_records(0, before=5)
     with pytest.raises(DataLossError, match=r"no longer serves all of .*\[0, 10\)"):
-        run_batch(world.settings, batch.batch_id, partial(spark_session, connect.settings, "test"))
+        run_batch(remote_context(world, connect), batch.batch_id)
     assert world.counts() == {}
 
 
@@ -161,12 +173,11 @@ def test_the_doctor_asks_the_server(connect: ConnectServer, world: World) -> Non
     assert "No authentication token" in refused.detail
 
 
-@pytest.mark.usefixtures("impatient")
 def test_a_server_that_is_not_there_is_asked_again_later() -> None:
     """A retry of the task may find it."""
     with (
         pytest.raises(SparkUnavailableError, match=r"sc://127\.0\.0\.1:1 did not answer"),
-        spark_session(SparkSettings(master="sc://127.0.0.1:1"), "test"),
+        connected(SparkSettings(master="sc://127.0.0.1:1"), ConnectPatience(tries=0)),
     ):
         pytest.fail("there is no server")
 
@@ -202,18 +213,16 @@ def stopped(connect: ConnectServer) -> Iterator[psutil.Process]:
     connect.process.resume()
 
 
-@pytest.mark.usefixtures("impatient")
 def test_a_server_that_falls_silent_keeps_nobody_waiting(
-    connect: ConnectServer, stopped: psutil.Process, monkeypatch: pytest.MonkeyPatch
+    connect: ConnectServer, stopped: psutil.Process
 ) -> None:
     """Neither with a question nor with good-bye."""
-    default_s = spark_connect.ANSWER_S
-    monkeypatch.setattr(spark_connect, "GOOD_BYE_S", 1.0)
-    with spark_session(connect.settings, "test"):
+    default_s = ConnectPatience().answer_s
+    with connected(connect.settings, ConnectPatience(tries=0, close_s=1.0)):
         stopped.suspend()
-        monkeypatch.setattr(spark_connect, "ANSWER_S", 2.0)
         begun = time.monotonic()
-        with pytest.raises(SparkUnavailableError), spark_session(connect.settings, "second"):
+        brief = ConnectPatience(tries=0, answer_s=2.0, close_s=1.0)
+        with pytest.raises(SparkUnavailableError), connected(connect.settings, brief):
             pytest.fail("it answers")
     # Four seconds, and what a busy machine adds; by default one question takes as long as this.
     assert time.monotonic() - begun < default_s

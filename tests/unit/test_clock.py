@@ -1,23 +1,34 @@
-"""The clock: one moment, told in two ways."""
+"""The clocks: the machine's, a test's own, and what the ledger is dated by."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-import pytest
+import pymysql
 
-from tally import clock
+from tally.clock import SystemClock
+from tally.mysql.transactions import Transaction
+from tally.testing.clock import ManualClock
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def test_the_ledgers_time_is_that_of_the_clock_without_its_zone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Whoever moves ``now`` moves both."""
-    monkeypatch.setattr(clock, "now", lambda: NOON)
-    assert clock.utc_now() == datetime(2026, 11, 20, 12)  # noqa: DTZ001 - as MySQL takes it
+def test_the_ledgers_time_is_that_of_the_clock_without_its_zone() -> None:
+    """Whoever moves the clock moves what is written."""
+    clock = ManualClock(NOON)
+    tx = Transaction(pymysql.connect(defer_connect=True), clock)
+    assert tx.now() == datetime(2026, 11, 20, 12)  # noqa: DTZ001 - as MySQL takes it
+    clock.sleep(60)
+    assert tx.now() == datetime(2026, 11, 20, 12, 1)  # noqa: DTZ001
 
 
-def test_the_clock_says_its_zone() -> None:
+def test_the_machines_clock_says_its_zone() -> None:
     """UTC, whatever the machine's own is."""
-    assert clock.now().tzinfo is UTC
-    assert clock.utc_now().tzinfo is None
+    assert SystemClock().now().tzinfo is UTC
+
+
+def test_a_clock_of_a_test_moves_when_somebody_sleeps_or_sets_it() -> None:
+    """A sleep moves both of its times, as a real one does; a jump only the wall clock."""
+    clock = ManualClock(NOON)
+    clock.sleep(5)
+    clock.jump(timedelta(hours=-1))
+    assert clock.now() == NOON + timedelta(seconds=5, hours=-1)
+    assert clock.monotonic() == 5

@@ -2,10 +2,10 @@
 
 import pytest
 
+from tally.aggregates.counts import check_totals
 from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError, MalformedFloodError, RecordsMissingError
 from tally.model import OffsetRange, SegmentTotals, TopicPartition
-from tally.spark.counting import check_totals
 
 PARTITION = TopicPartition(topic="alog", partition=0)
 RANGE = OffsetRange(partition=PARTITION, from_offset=10, until_offset=20)

@@ -3,60 +3,32 @@
 import re
 import time
 from collections import Counter
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from tally import clock
-from tally.config.servers import KafkaSettings
 from tally.ledger.reading import BatchRecord
-from tally.model import BatchKind, BatchState, TopicPartition
+from tally.model import BatchKind, BatchState
+from tally.testing.clock import ManualClock
+from tally.testing.writer import MemoryWriter
 from tally_local.demo.show import commit_line
 from tally_local.demo.traffic import Traffic
 
 AT = datetime(2026, 11, 20, 14, 0, 0, tzinfo=UTC)
 
 
-class Writer:
-    """Takes every line, in the order in which it comes."""
-
-    written: list[tuple[int, bytes | None]]
-
-    def __init__(self, _: KafkaSettings) -> None:
-        Writer.written = []
-
-    def write(
-        self,
-        partition: TopicPartition,
-        value: bytes | None,
-        delivered: Callable[[int], None],
-        failed: Callable[[str], None],  # noqa: ARG002 - the writer's signature
-    ) -> None:
-        """Every partition has offsets of its own."""
-        offset = sum(where == partition.partition for where, _ in Writer.written)
-        Writer.written.append((partition.partition, value))
-        delivered(offset)
-
-    def flush(self) -> None:
-        """Nothing is under way."""
-
-
 @pytest.mark.parametrize("levels", [["ERROR"], ["ERROR", "WARN"], ["FATAL", "DEBUG"]])
-def test_the_producer_knows_its_lines_at_any_levels(
-    levels: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_producer_knows_its_lines_at_any_levels(levels: list[str]) -> None:
     """By what it wrote, and below the offsets that were asked for."""
-    monkeypatch.setattr("tally_local.demo.traffic.LineWriter", Writer)
-    moments = iter(lambda: AT, None)
-    monkeypatch.setattr(clock, "now", lambda: next(moments))
-    traffic = Traffic(KafkaSettings(), "alog", partitions=2, levels=levels, rate=4_000, seed=7)
+    writer = MemoryWriter()
+    clock = ManualClock(AT)
+    traffic = Traffic(writer, "alog", partitions=2, levels=levels, rate=4_000, seed=7, clock=clock)
     with traffic:
-        while len(Writer.written) < 1_000:
+        while len(writer.records) < 1_000:
             time.sleep(0.01)
     pattern = re.compile(rb"2026-11-20 14:00:00 (" + "|".join(levels).encode() + rb") ")
-    first = [value for where, value in Writer.written if where == 0]
+    first = [value for where, value in writer.records if where.partition == 0]
     wanted = Counter(bool(value and pattern.match(value)) for value in first[:300])
     assert wanted[True] > 0
     assert traffic.lines_before({0: 300}) == {"2026-11-20 14:00": wanted[True]}

@@ -12,42 +12,29 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tally.config.servers import KafkaSettings
 from tally.errors import KafkaUnavailableError
-from tally.kafka import client as kafka
 from tally.kafka.client import Kafka
 from tally.model import TopicPartition
+from tally.testing.clock import ManualClock
 
 TIMEOUT_S = 0.5
 GRACE_S = 0.1
 
 
-class Clock:
-    """A time that passes only while somebody waits; in place of the module `time`."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def monotonic(self) -> float:
-        """So many seconds after the beginning."""
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        """Let them pass."""
-        self.now_s += seconds
-
-    def wait(self, answers: "list[Answer]", timeout: float) -> "tuple[set[Answer], set[Answer]]":
-        """Wait for the one answer, as :func:`concurrent.futures.wait` does."""
-        (answer,) = answers
-        until_s = self.now_s + timeout
-        self.now_s = max(self.now_s, min(answer.at_s, until_s))
-        return ({answer}, set()) if answer.at_s <= until_s else (set(), {answer})
-
-
 class Answer(Future[Any]):
-    """One that comes at a moment of the clock."""
+    """One that comes at a moment of the clock, which moves on while somebody waits for it."""
 
-    def __init__(self, at_s: float) -> None:
+    def __init__(self, clock: ManualClock, at_s: float) -> None:
         super().__init__()
-        self.at_s = at_s
+        self._clock, self._at_s = clock, at_s
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The answer, as :class:`concurrent.futures.Future` gives it."""
+        assert timeout is not None, "nothing is waited for without an end"
+        left_s = self._at_s - self._clock.monotonic()
+        self._clock.sleep(max(0.0, min(left_s, timeout)))
+        if left_s > timeout:
+            raise TimeoutError
+        return super().result(0)
 
 
 class SlowClient:
@@ -59,7 +46,7 @@ class SlowClient:
     """
 
     def __init__(self, takes_s: float, failure: int | None = None) -> None:
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.takes_s = takes_s
         self.failure = failure
         self.given: list[float] = []
@@ -83,7 +70,7 @@ class SlowClient:
     def _later(self, answer: Any, options: dict[str, Any]) -> "Future[Any]":
         left_s = options["request_timeout"]
         self.given.append(left_s)
-        future = Answer(self.clock.now_s + min(left_s, self.takes_s))
+        future = Answer(self.clock, self.clock.monotonic() + min(left_s, self.takes_s))
         if left_s < self.takes_s:
             answer = KafkaException(KafkaError(KafkaError._TIMED_OUT))
         tell = future.set_exception if isinstance(answer, Exception) else future.set_result
@@ -95,28 +82,20 @@ class SilentClient(SlowClient):
     """Never answers at all."""
 
     def _later(self, answer: Any, options: dict[str, Any]) -> "Future[Any]":  # noqa: ARG002
-        return Answer(math.inf)
+        return Answer(self.clock, math.inf)
 
 
-Ask = Callable[[SlowClient], Kafka]
-
-
-@pytest.fixture
-def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
+def ask(client: SlowClient) -> Kafka:
     """Tally's client over one of the stand-ins."""
-
-    def build(client: SlowClient) -> Kafka:
-        monkeypatch.setattr(kafka, "time", client.clock)
-        monkeypatch.setattr(kafka, "wait", client.clock.wait)
-        with monkeypatch.context() as patch:
-            patch.setattr(kafka, "AdminClient", lambda *_, **__: client)
-            return Kafka(KafkaSettings(request_timeout_s=TIMEOUT_S))
-
-    monkeypatch.setattr(kafka, "GRACE_S", GRACE_S)
-    return build
+    return Kafka(
+        KafkaSettings(request_timeout_s=TIMEOUT_S),
+        open_client=lambda _: client,  # type: ignore[arg-type, return-value]  # what is asked of it
+        grace_s=GRACE_S,
+        clock=client.clock,
+    )
 
 
-def test_a_snapshot_gives_each_request_what_the_others_left(ask: Ask) -> None:
+def test_a_snapshot_gives_each_request_what_the_others_left() -> None:
     """Four requests share one time-out."""
     client = SlowClient(takes_s=TIMEOUT_S / 10)
     snapshot = ask(client).snapshot(["alog"])
@@ -127,20 +106,20 @@ def test_a_snapshot_gives_each_request_what_the_others_left(ask: Ask) -> None:
         assert later == pytest.approx(earlier - client.takes_s)
 
 
-def test_a_snapshot_of_slow_answers_ends_at_the_time_out(ask: Ask) -> None:
+def test_a_snapshot_of_slow_answers_ends_at_the_time_out() -> None:
     """Each request is within the time-out, all four are not: that is an error, in time."""
     client = SlowClient(takes_s=TIMEOUT_S * 0.4)
     with pytest.raises(KafkaUnavailableError, match=r"within 0\.5 s"):
         ask(client).snapshot(["alog"])
-    assert client.clock.now_s == pytest.approx(TIMEOUT_S)
+    assert client.clock.monotonic() == pytest.approx(TIMEOUT_S)
 
 
-def test_a_leader_that_never_settles_is_named_in_time(ask: Ask) -> None:
+def test_a_leader_that_never_settles_is_named_in_time() -> None:
     """The snapshot is taken again and again, within the one time-out."""
     client = SlowClient(0.01, KafkaError.NOT_LEADER_FOR_PARTITION)
     with pytest.raises(KafkaUnavailableError, match="alog"):
         ask(client).snapshot(["alog"])
-    assert TIMEOUT_S / 2 < client.clock.now_s <= TIMEOUT_S
+    assert TIMEOUT_S / 2 < client.clock.monotonic() <= TIMEOUT_S
 
 
 @pytest.mark.parametrize(
@@ -152,14 +131,12 @@ def test_a_leader_that_never_settles_is_named_in_time(ask: Ask) -> None:
         ),
     ],
 )
-def test_a_client_that_never_answers_holds_nobody_up(
-    ask: Ask, question: Callable[[Kafka], object]
-) -> None:
+def test_a_client_that_never_answers_holds_nobody_up(question: Callable[[Kafka], object]) -> None:
     """Not even librdkafka's own time-out is relied on."""
     client = SilentClient(takes_s=0)
     with pytest.raises(KafkaUnavailableError, match="no answer"):
         question(ask(client))
-    assert client.clock.now_s == pytest.approx(TIMEOUT_S + GRACE_S)
+    assert client.clock.monotonic() == pytest.approx(TIMEOUT_S + GRACE_S)
 
 
 class SettlingClient(SlowClient):
@@ -174,7 +151,7 @@ class SettlingClient(SlowClient):
         return super().list_offsets(wanted, **options)
 
 
-def test_a_leader_that_has_changed_is_asked_again(ask: Ask) -> None:
+def test_a_leader_that_has_changed_is_asked_again() -> None:
     """Moments later there is another one, and its answer is taken."""
     client = SettlingClient(takes_s=0.001)
     assert ask(client).snapshot(["alog"]).topics["alog"].partitions[0].end == 7

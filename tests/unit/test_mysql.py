@@ -15,7 +15,8 @@ from tally.errors import (
     TallyError,
     TransactionRetryError,
 )
-from tally.mysql.transactions import _tls_options, _translate
+from tally.mysql.connection import _tls_options
+from tally.mysql.errors import translate
 
 
 def test_a_verified_connection_checks_certificate_and_name() -> None:
@@ -51,7 +52,7 @@ def test_a_verified_connection_checks_certificate_and_name() -> None:
 )
 def test_each_error_of_mysql_is_of_one_class(error: Exception, ours: type[TallyError]) -> None:
     """And keeps the driver's own words."""
-    translated = _translate(error, "me@there")
+    translated = translate(error, "me@there")
     assert type(translated) is ours
     assert "me@there" in translated.what
     assert str(error.args[-1]) in translated.what

@@ -4,9 +4,6 @@ import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
-
-from tally.aggregates import spool
 from tally.aggregates.spool import Spool
 from tally.model import Contribution, TopicPartition
 
@@ -34,12 +31,9 @@ def peak_bytes() -> Iterator[list[int]]:
         tracemalloc.stop()
 
 
-def test_the_drivers_memory_stays_flat_however_many_rows_there_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_drivers_memory_stays_flat_however_many_rows_there_are() -> None:
     """They go to a file and come back one at a time; a list of them takes many times as much."""
-    monkeypatch.setattr(spool, "MEMORY_BYTES", MEMORY_BYTES)
-    with Spool[Contribution]() as rows:
+    with Spool[Contribution](memory_bytes=MEMORY_BYTES) as rows:
         with peak_bytes() as written:
             for row in contributions(MANY):
                 rows.append(row)

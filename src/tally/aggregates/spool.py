@@ -16,11 +16,15 @@ MEMORY_BYTES: Final = 8 * 1024 * 1024
 
 
 class Spool(Generic[T]):
-    """A sequence that is written once and walked as often as needed, in bounded memory."""
+    """A sequence that is written once and walked as often as needed, in bounded memory.
 
-    def __init__(self) -> None:
+    Args:
+        memory_bytes: How much of it is kept in memory; the rest goes to a file.
+    """
+
+    def __init__(self, memory_bytes: int = MEMORY_BYTES) -> None:
         self._file = tempfile.SpooledTemporaryFile(  # noqa: SIM115 - closed by close()
-            max_size=MEMORY_BYTES, prefix="tally-spool-"
+            max_size=memory_bytes, prefix="tally-spool-"
         )
         self._length = 0
 

@@ -60,6 +60,26 @@ class Shown:
         nothing: dict[str, Any] = {key: [] for key in ("asked", "columns", "numbers", "rows")}
         return cls(request="", digest="", says=[], refused=why, plan="", **nothing)
 
+    @classmethod
+    def of(cls, preview: Preview, *, batches_max: int) -> Self:
+        """Of a preview.
+
+        Args:
+            preview: What the replay would do.
+            batches_max: How many tasks one task may be mapped to.
+        """
+        return cls(
+            request=preview.request,
+            digest=preview.digest,
+            asked=[write_range(r) for r in preview.plan.asked],
+            columns=["partition", "reads", "offsets", "replaces", "never counted", "Kafka holds"],
+            numbers=sorted(NUMBERS),
+            rows=_rows(preview),
+            says=_sentences(preview),
+            refused=_why_refused(preview, batches_max),
+            plan=_digest(preview.plan),
+        )
+
     def to_xcom(self) -> dict[str, Any]:
         """As a plain dictionary."""
         return asdict(self)
@@ -146,18 +166,7 @@ def show(ctx: Context, name: str, request: Request, *, batches_max: int) -> Show
         request: What is asked for.
         batches_max: How many tasks one task may be mapped to.
     """
-    preview = preview_replay(ctx, name, request)
-    return Shown(
-        request=preview.request,
-        digest=preview.digest,
-        asked=[write_range(r) for r in preview.plan.asked],
-        columns=["partition", "reads", "offsets", "replaces", "never counted", "Kafka holds"],
-        numbers=sorted(NUMBERS),
-        rows=_rows(preview),
-        says=_sentences(preview),
-        refused=_why_refused(preview, batches_max),
-        plan=_digest(preview.plan),
-    )
+    return Shown.of(preview_replay(ctx, name, request), batches_max=batches_max)
 
 
 def find_written(ctx: Context, name: str, requester: Requester, digest: str) -> Written | None:

@@ -21,6 +21,12 @@ if TYPE_CHECKING:  # pydantic is half of a command's start; --help does without
     from tally.config.settings import Settings
     from tally.pipeline.context import Context
 
+Ask = Callable[[str], None]
+"""Asks a question; returns when the answer is yes, and raises otherwise."""
+
+OpenContext = Callable[["Settings"], "Context"]
+"""Makes the context that a configuration names."""
+
 OpenSpark = Callable[["SparkSettings"], "AbstractContextManager[SparkSession]"]
 """Opens a Spark session and stops it."""
 
@@ -30,6 +36,28 @@ def own_session(settings: "SparkSettings") -> "AbstractContextManager[SparkSessi
     from tally.spark.session import spark_session  # noqa: PLC0415 - Spark takes seconds
 
     return spark_session(settings, "tally")
+
+
+def configured_context(settings: "Settings") -> "Context":
+    """Kafka, MySQL and Spark as the configuration names them; connected when first needed."""
+    from tally.app.context import open_context  # noqa: PLC0415 - see above
+
+    return open_context(settings)
+
+
+def ask_on_terminal(question: str) -> None:
+    """Ask on the terminal.
+
+    Raises:
+        UsageError: There is none.
+        click.Abort: The answer is no.
+    """
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "this is not done without asking, and there is no terminal to ask on",
+            next_step="look at it with --dry-run, then add --yes",
+        )
+    click.confirm(question, abort=True, err=True)
 
 
 @dataclass
@@ -42,6 +70,10 @@ class App:
     """Where results and everything else go."""
     open_spark: OpenSpark = own_session
     """Where Spark comes from."""
+    open_context: OpenContext = configured_context
+    """Where Kafka and MySQL come from."""
+    ask: Ask = ask_on_terminal
+    """How a question is put to an operator."""
 
     @cached_property
     def settings(self) -> "Settings":
@@ -52,10 +84,8 @@ class App:
 
     @cached_property
     def context(self) -> "Context":
-        """Kafka, MySQL and Spark as the configuration names them; connected when first needed."""
-        from tally.app.context import open_context  # noqa: PLC0415 - see above
-
-        return open_context(self.settings)
+        """What the steps need from outside, made when it is first needed."""
+        return self.open_context(self.settings)
 
     @property
     def config_path(self) -> Path:
@@ -87,11 +117,5 @@ class App:
             UsageError: There is nobody to ask.
             click.Abort: The answer is no.
         """
-        if yes:
-            return
-        if not sys.stdin.isatty():
-            raise UsageError(
-                "this is not done without asking, and there is no terminal to ask on",
-                next_step="look at it with --dry-run, then add --yes",
-            )
-        click.confirm(question, abort=True, err=True)
+        if not yes:
+            self.ask(question)

@@ -45,15 +45,34 @@ class Meter(Protocol):
         """So much is done now."""
 
 
+def stdout_console() -> "Console":
+    """Stdout: as wide as the terminal, or wide enough for everything."""
+    from rich.console import Console  # noqa: PLC0415 - see above
+
+    terminal = sys.stdout.isatty()
+    return Console(
+        file=sys.stdout,
+        force_terminal=terminal,
+        width=None if terminal else PIPED_WIDTH,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+
+
 class Output:
     """The two streams of one command.
 
     Args:
         as_json: Whether stdout carries one JSON document instead of text.
+        open_console: What tables are laid out for.
     """
 
-    def __init__(self, *, as_json: bool = False) -> None:
+    def __init__(
+        self, *, as_json: bool = False, open_console: "Callable[[], Console]" = stdout_console
+    ) -> None:
         self.as_json = as_json
+        self._open_console = open_console
         self.has_document = False
         self._say: Callable[[str], None] = partial(click.echo, err=True)
 
@@ -83,7 +102,7 @@ class Output:
         from rich.table import Table  # noqa: PLC0415 - see above
         from rich.text import Text  # noqa: PLC0415 - see above
 
-        console = _console()
+        console = self._open_console()
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         for header in headers:
             table.add_column(
@@ -140,17 +159,3 @@ class _LineMeter:
 
 def _safe(text: str) -> str:
     return "\n".join(printable(line) for line in text.split("\n"))
-
-
-def _console() -> "Console":
-    from rich.console import Console  # noqa: PLC0415 - see above
-
-    terminal = sys.stdout.isatty()
-    return Console(
-        file=sys.stdout,
-        force_terminal=terminal,
-        width=None if terminal else PIPED_WIDTH,
-        markup=False,
-        emoji=False,
-        highlight=False,
-    )

@@ -1,8 +1,7 @@
 """What Kafka holds, and the mirrored offsets: the only place that opens a Kafka client."""
 
-import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeVar
@@ -18,6 +17,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, NewTopic, ResourceType
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from tally.clock import Clock, SystemClock
 from tally.config.servers import KafkaSettings
 from tally.errors import AccessDeniedError, KafkaUnavailableError, TallyError, TopicIdError
 from tally.kafka.errors import (
@@ -59,6 +59,7 @@ class Kafka:
         open_client: Makes the client, from librdkafka's configuration.
         grace_s: Seconds for which a client that does not keep its own timeout is waited for.
         leader_pause_s: Seconds between two questions while a partition has no leader.
+        clock: What the timeout is measured by; the machine's when None.
     """
 
     def __init__(
@@ -68,11 +69,13 @@ class Kafka:
         open_client: Callable[[dict[str, Any]], AdminClient] = _open_client,
         grace_s: float = GRACE_S,
         leader_pause_s: float = LEADER_PAUSE_S,
+        clock: Clock | None = None,
     ) -> None:
         self._settings = settings
         self._timeout_s = settings.request_timeout_s
         self._open_client = open_client
         self._grace_s, self._leader_pause_s = grace_s, leader_pause_s
+        self._clock: Clock = clock or SystemClock()
         self._last_error: KafkaError | None = None
 
     @cached_property
@@ -99,9 +102,9 @@ class Kafka:
                 return self._snapshot(names, deadline, read_committed=read_committed)
             except LeaderMovingError:
                 # A new topic or a broker that leaves: the leaders settle within moments.
-                if time.monotonic() + self._leader_pause_s >= deadline:
+                if self._clock.monotonic() + self._leader_pause_s >= deadline:
                     raise
-                time.sleep(self._leader_pause_s)
+                self._clock.sleep(self._leader_pause_s)
 
     def _snapshot(
         self, topics: list[str], deadline: float, *, read_committed: bool
@@ -272,7 +275,7 @@ class Kafka:
 
     def _deadline(self) -> float:
         """When a call that begins now must have ended, all of its requests together."""
-        return time.monotonic() + self._timeout_s
+        return self._clock.monotonic() + self._timeout_s
 
     def _answer(
         self, operation: str, deadline: float, ask: Callable[[float], Iterable["Future[T]"]]
@@ -282,7 +285,7 @@ class Kafka:
 
     def _start(self, operation: str, deadline: float, ask: Callable[[float], T]) -> T:
         self._last_error = None
-        left_s = deadline - time.monotonic()
+        left_s = deadline - self._clock.monotonic()
         if left_s <= 0:
             raise self._unavailable(operation, "no time was left for it")
         try:
@@ -291,11 +294,11 @@ class Kafka:
             raise self._translate(operation, error.args[0]) from error
 
     def _result(self, operation: str, deadline: float, future: "Future[T]") -> T:
-        done, _ = wait([future], timeout=max(0.0, deadline - time.monotonic()) + self._grace_s)
-        if not done:
-            raise self._unavailable(operation, "no answer")
+        left_s = max(0.0, deadline - self._clock.monotonic())
         try:
-            return future.result()
+            return future.result(left_s + self._grace_s)
+        except TimeoutError:
+            raise self._unavailable(operation, "no answer") from None
         except KafkaException as error:
             raise self._translate(operation, error.args[0]) from error
 

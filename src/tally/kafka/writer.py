@@ -1,7 +1,7 @@
 """Writing records to Kafka, for the demonstration and the benchmarks; Tally writes none."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -10,6 +10,29 @@ from tally.kafka.options import SILENT, client_options
 from tally.model import TopicPartition
 
 _FULL_BUFFER_PAUSE_S: Final = 0.2
+
+
+class Writer(Protocol):
+    """Takes records; :class:`LineWriter` hands them to Kafka."""
+
+    def write(
+        self,
+        partition: TopicPartition,
+        value: bytes | None,
+        delivered: Callable[[int], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        """Take a record over; one of the two is called for each, from any thread.
+
+        Args:
+            partition: Where to.
+            value: The record's value.
+            delivered: Told the record's offset once it is stored.
+            failed: Told why, when it is not.
+        """
+
+    def flush(self) -> None:
+        """Return when ``delivered`` or ``failed`` was called for every record."""
 
 
 class LineWriter:

@@ -69,11 +69,16 @@ def result_rows(
     return [result_row(tables, row) for row in rows]
 
 
-def minutes(tx: Transaction, tables: Tables) -> dict[str, int]:
-    """Lines by minute, ``YYYY-MM-DD HH:MM``, whatever their labels; oldest first."""
-    rows = tx.rows(
-        f"select date_format(`{TIME}`, %s) as minute, sum(`{LINES}`) as log_count"
-        f" from `{tables.result}` group by `{TIME}` order by `{TIME}`",
-        ("%Y-%m-%d %H:%i",),
-    )
-    return {row["minute"]: int(row["log_count"]) for row in rows}
+def lines_by_minute(tx: Transaction, tables: Tables, *, last: int | None = None) -> dict[str, int]:
+    """Lines by minute, ``YYYY-MM-DD HH:MM``, whatever their labels; oldest first.
+
+    Args:
+        tx: An open transaction.
+        tables: The pipeline's tables.
+        last: Only so many of the latest minutes; all when None.
+    """
+    found: dict[str, int] = {}
+    for row in result_rows(tx, tables, last=last):
+        minute = row.log_time[: len("YYYY-MM-DD HH:MM")]
+        found[minute] = found.get(minute, 0) + row.log_count
+    return found

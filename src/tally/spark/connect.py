@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import grpc
@@ -26,12 +27,6 @@ from tally.errors import (
     TallyError,
 )
 
-# A server that is not there is asked again for some five seconds; PySpark would for ten minutes.
-TRIES: Final = 4
-# How long it may think about a question that reads no data, and about good-bye.
-ANSWER_S: Final = 60.0
-GOOD_BYE_S: Final = 5.0
-
 # The server shows each plan in its web page and writes it into its event log, options included;
 # it hides what this expression finds. Kafka's password stands in such an option.
 REDACTION_KEY: Final = "spark.sql.redaction.string.regex"
@@ -45,13 +40,31 @@ _AWAY: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_
 _DETAILS: Final = re.compile(r'^\s*details = "(.*)"$', re.MULTILINE)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConnectPatience:
+    """How long a Spark Connect server is waited for."""
+
+    tries: int = 4
+    """How often one that is not there is asked again: for some five seconds. PySpark's own tries
+    take ten minutes."""
+    answer_s: float = 60.0
+    """Seconds that it may take to answer a question that reads no data."""
+    close_s: float = 5.0
+    """Seconds that it may take to close the session."""
+
+
 @contextmanager
-def connect_session(settings: SparkSettings, options: Mapping[str, str]) -> Iterator[SparkSession]:
+def connect_session(
+    settings: SparkSettings,
+    options: Mapping[str, str],
+    patience: ConnectPatience = ConnectPatience(),
+) -> Iterator[SparkSession]:
     """A session of our own on the server, given back at the end with all that still runs in it.
 
     Args:
         settings: Where the server is, and the token.
         options: Spark's configuration; what a session may not set is left to the server.
+        patience: How long the server is waited for.
 
     Raises:
         SparkUnavailableError: The server does not answer.
@@ -60,8 +73,8 @@ def connect_session(settings: SparkSettings, options: Mapping[str, str]) -> Iter
         JarsMissingError: It cannot load Spark's Kafka connector.
     """
     with _plans_for_a_server():
-        deadline = _Deadline()
-        session = _session(settings, deadline)
+        deadline = _Deadline(patience.answer_s)
+        session = _session(settings, deadline, patience.tries)
         try:
             _answered(settings, lambda: session.version)
             _configure(settings, session, options)
@@ -71,19 +84,19 @@ def connect_session(settings: SparkSettings, options: Mapping[str, str]) -> Iter
         finally:
             # Also after a failure: the server ends what still runs in the session. It is asked
             # once, as nobody waits for a server that has gone.
-            deadline.seconds = GOOD_BYE_S
+            deadline.seconds = patience.close_s
             session.client.set_retry_policies([])
             session.stop()
 
 
-def _session(settings: SparkSettings, deadline: "_Deadline") -> RemoteSession:
+def _session(settings: SparkSettings, deadline: "_Deadline", tries: int) -> RemoteSession:
     """A session that has not asked the server for anything yet."""
     channel = DefaultChannelBuilder(settings.master)
     if token := settings.connect_token.get_secret_value():
         channel.set(DefaultChannelBuilder.PARAM_TOKEN, token)
     channel.add_interceptor(deadline)
     session = RemoteSession.builder.channelBuilder(channel).create()
-    session.client.set_retry_policies([DefaultPolicy(max_retries=TRIES)])
+    session.client.set_retry_policies([DefaultPolicy(max_retries=tries)])
     return session
 
 
@@ -162,8 +175,8 @@ def _plans_for_a_server() -> Iterator[None]:
 class _Deadline(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # gRPC has no types
     """Lets no question wait forever; PySpark itself sets no time-out."""
 
-    def __init__(self) -> None:
-        self.seconds = ANSWER_S
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
 
     def intercept_unary_unary(
         self, continuation: Callable[[Any, Any], Any], client_call_details: Any, request: Any

@@ -1,6 +1,8 @@
 """A clock that a test sets."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+
+from tally.clock import SystemClock
 
 
 class ManualClock:
@@ -11,7 +13,7 @@ class ManualClock:
     """
 
     def __init__(self, now: datetime | None = None) -> None:
-        self._now = now or datetime.now(UTC)
+        self._now = now or SystemClock().now()
         self._monotonic = 0.0
 
     def now(self) -> datetime:

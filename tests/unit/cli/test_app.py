@@ -65,6 +65,7 @@ def test_on_a_terminal_only_a_yes_goes_on(
 
     @click.command()
     def ask() -> None:
+        # The stream is click's own, which is no terminal and cannot be told to be one.
         monkeypatch.setattr("sys.stdin.isatty", lambda: True)
         asked.confirm("Really?", yes=False)
 

@@ -27,8 +27,7 @@ from tally.app.doctor.orchestration import check_airflow, check_connection
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
 from tally.config.servers import SparkSettings
-from tally.kafka.client import TopicRights
-from tally.model import KafkaSnapshot, KnownTopic, PartitionSnapshot, TopicSnapshot
+from tally.model import KafkaSnapshot, KnownTopic, PartitionSnapshot, TopicRights, TopicSnapshot
 
 OK, WARN, FAIL, SKIP = Health.OK, Health.WARN, Health.FAIL, Health.SKIP
 

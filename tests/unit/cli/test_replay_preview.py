@@ -27,7 +27,7 @@ from tally.model import (
     SegmentTotals,
     TopicPartition,
 )
-from tally.pipeline.replay import Preview
+from tally.pipeline.replay_plan import Preview
 from tally.pipeline.run import Ran
 from tally.planning.replay import Piece, Refusal, ReplayPlan
 
@@ -69,9 +69,9 @@ def preview(plan: ReplayPlan = PLAN, **values: Any) -> Preview:
     return Preview(**told)
 
 
-def shown(capsys: Captured, what: Preview) -> list[str]:
+def shown(capsys: Captured, what: Preview, out: Output | None = None) -> list[str]:
     """The preview as it is written."""
-    show_preview(Output(), what)
+    show_preview(out or Output(), what)
     return capsys.readouterr().out.splitlines()
 
 
@@ -106,18 +106,16 @@ def test_ranges_that_touch_are_not_told_as_more_than_was_asked_for(capsys: Captu
     assert not any("wider" in line for line in shown(capsys, preview(plan)))
 
 
-def test_a_preview_fits_a_terminal_of_eighty_columns(
-    capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_preview_fits_a_terminal_of_eighty_columns(capsys: Captured) -> None:
     """No range of millions of offsets is broken over two lines."""
     narrow = Console(force_terminal=True, no_color=True, width=80)
-    monkeypatch.setattr("tally.cli.output._console", lambda: narrow)
+    out = Output(open_console=lambda: narrow)
     base = 4_000_000
     plan = ReplayPlan(
         asked=(span(base + 310, base + 320), span(base + 340, base + 341)),
         batches=((Piece(range=span(base + 300, base + 350), replaces=(1, 2, 3), uncounted=0),),),
     )
-    lines = shown(capsys, preview(plan, held={HERE: (base, base + 1_000_000)}))
+    lines = shown(capsys, preview(plan, held={HERE: (base, base + 1_000_000)}), out)
     table = [unstyle(line).rstrip() for line in lines[1:4]]
     assert table == [
         "PARTITION  ASKED               READ                SEGMENTS  KAFKA HOLDS",

@@ -3,9 +3,12 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tally.cli.app import App
 from tally.cli.bar import bar
 from tally.cli.output import Output
 from tally.cli.session import JAVA_OPTIONS, LOGGING, quiet, shared_session
@@ -13,42 +16,53 @@ from tally.config.servers import SparkSettings
 
 
 @pytest.fixture
-def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What happens to the session, in order; like PySpark's it takes the handler of Ctrl-C."""
-    seen: list[str] = []
+def config(tmp_path: Path) -> Path:
+    """A configuration that needs no server."""
+    path = tmp_path / "tally.toml"
+    path.write_text('[pipelines.p]\ntopics = ["alog"]\n', encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def events() -> list[str]:
+    """What happens to the session, in order."""
+    return []
+
+
+@pytest.fixture
+def app(config: Path, events: list[str]) -> App:
+    """A command's own; its Spark takes the handler of Ctrl-C, as PySpark does."""
 
     @contextmanager
-    def spark_session(_: SparkSettings, __: str) -> Iterator[str]:
-        seen.append("started")
+    def open_spark(_: SparkSettings) -> Iterator[Any]:
+        events.append("started")
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         yield "session"
-        seen.append("stopped")
+        events.append("stopped")
 
-    monkeypatch.setattr("tally.spark.session.spark_session", spark_session)
-    return seen
+    return App(config=config, open_spark=open_spark)
 
 
-def test_batches_share_one_session_that_is_stopped_at_the_end(events: list[str]) -> None:
+def test_batches_share_one_session_that_is_stopped_at_the_end(app: App, events: list[str]) -> None:
     """Starting Spark takes longer than counting a minute."""
-    with shared_session(SparkSettings(), Output()) as lend:
+    with shared_session(app) as ctx:
         for _ in range(3):
-            with lend():
+            with ctx.open_reader():
                 assert events == ["started"]
     assert events == ["started", "stopped"]
 
 
-def test_spark_is_not_started_when_there_is_nothing_to_read(events: list[str]) -> None:
+def test_spark_is_not_started_when_there_is_nothing_to_read(app: App, events: list[str]) -> None:
     """A batch that was committed before costs no session."""
-    with shared_session(SparkSettings(), Output()):
+    with shared_session(app):
         pass
     assert events == []
 
 
-@pytest.mark.usefixtures("events")
-def test_ctrl_c_still_is_pythons_own_while_spark_works() -> None:
+def test_ctrl_c_still_is_pythons_own_while_spark_works(app: App) -> None:
     """PySpark's handler calls Java in the middle of a call to Java."""
     before = signal.getsignal(signal.SIGINT)
-    with shared_session(SparkSettings(), Output()) as lend, lend():
+    with shared_session(app) as ctx, ctx.open_reader():
         assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -61,14 +75,12 @@ def pythons_own_handler() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("pythons_own_handler")
-def test_ctrl_c_while_spark_starts_waits_until_it_can_be_stopped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ctrl_c_while_spark_starts_waits_until_it_can_be_stopped(config: Path) -> None:
     """A JVM that nobody waits for any more would stay for good; the second Ctrl-C is obeyed."""
     seen: list[str] = []
 
     @contextmanager
-    def spark_session(_: SparkSettings, __: str) -> Iterator[str]:
+    def interrupted(_: SparkSettings) -> Iterator[Any]:
         signal.raise_signal(signal.SIGINT)
         seen.append("started")
         try:
@@ -76,21 +88,23 @@ def test_ctrl_c_while_spark_starts_waits_until_it_can_be_stopped(
         finally:
             seen.append("stopped")
 
-    monkeypatch.setattr("tally.spark.session.spark_session", spark_session)
-    with pytest.raises(KeyboardInterrupt), shared_session(SparkSettings(), Output()) as lend:
-        lend()
+    app = App(config=config, open_spark=interrupted)
+    with pytest.raises(KeyboardInterrupt), shared_session(app) as ctx, ctx.open_reader():
+        pytest.fail("it goes on")
     assert seen == ["started", "stopped"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
     @contextmanager
-    def impatient(_: SparkSettings, __: str) -> Iterator[str]:
+    def impatient(_: SparkSettings) -> Iterator[Any]:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
+        seen.append("the second was not obeyed")
         yield "never"
 
-    monkeypatch.setattr("tally.spark.session.spark_session", impatient)
-    with pytest.raises(KeyboardInterrupt), shared_session(SparkSettings(), Output()) as lend:
-        lend()
+    app = App(config=config, open_spark=impatient)
+    with pytest.raises(KeyboardInterrupt), shared_session(app) as ctx, ctx.open_reader():
+        pytest.fail("it goes on")
+    assert seen == ["started", "stopped"]
 
 
 def test_spark_logs_warnings_in_one_line_and_keeps_javas_other_options() -> None:
@@ -128,6 +142,7 @@ def test_a_line_that_is_said_beside_the_bar_has_a_line_of_its_own(
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     out = Output()
+    # The stream is pytest's own, which is no terminal and cannot be told to be one.
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     with out.progress("counting again", "offsets") as meter:
         out.note("starting Spark")

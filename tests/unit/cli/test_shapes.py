@@ -15,6 +15,7 @@ from tally.cli.shapes import (
     segment_shape,
 )
 from tally.ledger.decisions import LossRecord
+from tally.ledger.invariants import Finding
 from tally.ledger.reading import BatchRecord, LetterRecord, SegmentRecord
 from tally.model import (
     Batch,
@@ -26,7 +27,7 @@ from tally.model import (
     SegmentState,
     TopicPartition,
 )
-from tally.pipeline.audit import Finding, Verdict
+from tally.pipeline.audit import Verdict
 from tally.pipeline.plan import Planned
 from tally.pipeline.recount import Recount, Unchecked
 from tally.planning.blocks import Block, BlockReason

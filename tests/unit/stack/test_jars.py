@@ -6,22 +6,29 @@ from pathlib import Path
 import pytest
 
 from tally.errors import StackError
-from tally_local.stack import jars as module
-from tally_local.stack.jars import CONFIGURATIONS, Jars, check, committed_checksums
+from tally_local.stack.jars import CONFIGURATIONS, Announce, Jars, check, committed_checksums
 
 CONTENT = b"a jar"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
+class DeliveredJars(Jars):
+    """Jars whose list has one entry, and which lie in ``delivered`` once they are fetched."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / "downloads", checksums={"spark": {"a-1.jar": DIGEST}})
+        self._delivered = folder / "delivered"
+        self._delivered.mkdir()
+
+    def fetch(self, configuration: str, announce: Announce) -> Path:  # noqa: ARG002 - as in Jars
+        """Instead of Ivy, which would download them."""
+        assert configuration == "spark"
+        return self._delivered
+
+
 @pytest.fixture
-def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jars:
-    """Jars whose list has one entry and whose Ivy delivers what lies in ``delivered``."""
-    delivered = tmp_path / "delivered"
-    delivered.mkdir()
-    monkeypatch.setattr(module, "committed_checksums", lambda: {"spark": {"a-1.jar": DIGEST}})
-    jars = Jars(tmp_path / "downloads")
-    monkeypatch.setattr(jars, "fetch", lambda *_: delivered)
-    return jars
+def jars(tmp_path: Path) -> Jars:
+    return DeliveredJars(tmp_path)
 
 
 def test_the_committed_list_names_every_jar_of_every_configuration() -> None:

@@ -1,27 +1,25 @@
 """Ports are chosen once and kept."""
 
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tally.errors import StackError
-from tally_local.stack import ports as module
-from tally_local.stack.ports import LOOPBACK, Ports, is_free, is_listening
+from tally_local.stack.ports import LOOPBACK, PORTS, Ports, is_free, is_listening
 from tally_local.stack.private_files import write_private_json
 
 
-@pytest.fixture
-def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def on_a_quiet_machine(path: Path, candidates: Sequence[int] = PORTS) -> Ports:
     """Nobody listens anywhere, whatever other processes do meanwhile."""
-    monkeypatch.setattr(module, "is_free", lambda _: True)
+    return Ports(path, candidates=candidates, is_free=lambda _: True)
 
 
-@pytest.mark.usefixtures("quiet_machine")
 def test_a_chosen_port_is_remembered(tmp_path: Path) -> None:
     """The next start finds the same port."""
-    chosen = Ports(tmp_path / "ports.json").choose(("kafka", "mysql"))
-    assert Ports(tmp_path / "ports.json").choose(("kafka", "mysql")) == chosen
+    chosen = on_a_quiet_machine(tmp_path / "ports.json").choose(("kafka", "mysql"))
+    assert on_a_quiet_machine(tmp_path / "ports.json").choose(("kafka", "mysql")) == chosen
     assert chosen["kafka"] != chosen["mysql"]
 
 
@@ -43,11 +41,9 @@ def test_a_port_on_all_addresses_is_not_free() -> None:
         assert not is_free(other.getsockname()[1])
 
 
-@pytest.mark.usefixtures("quiet_machine")
-def test_two_names_never_share_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_names_never_share_a_port(tmp_path: Path) -> None:
     """A server that does not run keeps its port from the others."""
-    monkeypatch.setattr(module, "PORTS", range(31_990, 31_992))
-    ports = Ports(tmp_path / "ports.json")
+    ports = on_a_quiet_machine(tmp_path / "ports.json", range(31_990, 31_992))
     ports.choose(("kafka",))
     ports.choose(("mysql",))
     assert len(set(ports.remembered().values())) == 2

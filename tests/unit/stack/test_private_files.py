@@ -39,6 +39,7 @@ def test_a_failed_write_leaves_the_old_file_alone(
     def fail(descriptor: int) -> None:
         raise OSError(28, f"no space left for {descriptor}")
 
+    # A disk that is full: the one fault that no file of a test's own can have.
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="no space"):
         write_private(path, "new")

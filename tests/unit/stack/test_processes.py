@@ -11,9 +11,8 @@ import pytest
 from tests.waiting import wait_until
 
 from tally.errors import StackError
-from tally_local.stack import processes as module
 from tally_local.stack.private_files import read_json, write_private_json
-from tally_local.stack.processes import Command, Processes
+from tally_local.stack.processes import LOG_TAIL_LINES, Command, Processes, spawn
 
 SLEEP = "import time; time.sleep(600)"
 
@@ -88,20 +87,17 @@ def test_a_front_killed_before_it_wrote_the_id_loses_nothing(
     assert not found.is_running()
 
 
-def test_the_record_is_there_before_the_process(
-    processes: Processes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_record_is_there_before_the_process(processes: Processes, tmp_path: Path) -> None:
     """A front that is killed in between leaves a record, not an orphan."""
     seen = []
 
-    def spawn(command: Command, *, token: str, log: Path) -> subprocess.Popen[bytes]:
+    def look(command: Command, *, token: str, log: Path) -> subprocess.Popen[bytes]:
         record = processes.record("part")
         seen.append(record is not None and record.token == token)
-        return original(command, token=token, log=log)
+        return spawn(command, token=token, log=log)
 
-    original = module._spawn
-    monkeypatch.setattr(module, "_spawn", spawn)
-    processes.start("part", python(SLEEP))
+    front = Processes(run=tmp_path / "run", logs=tmp_path / "logs", spawn=look)
+    front.start("part", python(SLEEP))
     assert seen == [True]
 
 
@@ -132,7 +128,7 @@ def test_a_crash_is_seen_and_its_last_words_are_kept(processes: Processes) -> No
     wait_for_log(processes, "one")
     processes.start("part", python("print('x\\n' * 50 + 'two'); raise SystemExit(3)"))
     lines = wait_for_log(processes, "two")
-    assert len(lines) == module.LOG_TAIL_LINES
+    assert len(lines) == LOG_TAIL_LINES
     wait_until(lambda: processes.main_process("part") is None)
     assert processes.record("part") is not None
     assert processes.log("part").with_suffix(".log.1").read_text() == "one\n"

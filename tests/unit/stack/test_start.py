@@ -22,7 +22,7 @@ LISTEN = (
 
 
 class StandIn:
-    """Listens on its port; somebody else is quicker ``thefts`` times."""
+    """Listens on its port; somebody else is quicker ``thefts`` times, or it is never ready."""
 
     part = Part.MYSQL
     ports = ("mysql",)
@@ -31,6 +31,7 @@ class StandIn:
 
     def __init__(self, thefts: int = 0) -> None:
         self.thefts = thefts
+        self.never_ready = False
         self.stolen: list[socket.socket] = []
 
     def prepare(self, ports: Mapping[str, int]) -> Command:
@@ -45,6 +46,8 @@ class StandIn:
 
     def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:  # noqa: ARG002
         """Whether it is us who listen."""
+        if self.never_ready:
+            return False
         theirs = [stolen.getsockname()[1] for stolen in self.stolen]
         return ports["mysql"] not in theirs and is_listening(ports["mysql"])
 
@@ -62,10 +65,8 @@ def server() -> Iterator[StandIn]:
 
 
 @pytest.fixture
-def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: StandIn) -> Iterator[Stack]:
-    stack = Stack(project=tmp_path)
-    monkeypatch.setattr(stack, "install", lambda: None)
-    monkeypatch.setattr(stack, "_server", lambda _: server)
+def stack(tmp_path: Path, server: StandIn) -> Iterator[Stack]:
+    stack = Stack(project=tmp_path, servers=lambda _: server)
     yield stack
     stack.down([Part.MYSQL])
 
@@ -86,12 +87,10 @@ def test_a_server_that_never_gets_a_port_is_an_error(stack: Stack, server: Stand
         stack.up([Part.MYSQL])
 
 
-def test_a_server_that_is_never_ready_is_an_error(
-    stack: Stack, server: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_is_never_ready_is_an_error(stack: Stack, server: StandIn) -> None:
     """It goes on running, for whoever wants to look, and down ends it."""
-    monkeypatch.setattr(server, "is_ready", lambda *_: False)
-    monkeypatch.setattr(server, "start_timeout_s", 0.2)
+    server.never_ready = True
+    server.start_timeout_s = 0.2
     with pytest.raises(StackError, match="mysql was not ready after"):
         stack.up([Part.MYSQL])
     assert stack.down([Part.MYSQL]) == [Part.MYSQL]

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from tally.config.settings import Settings
 from tally.ledger.reading import BatchRecord, batch_record, list_batches
 from tally.model import BatchState
 from tally.mysql.transactions import Database
@@ -17,14 +16,14 @@ class Commits:
     together, and minute batches come in between.
 
     Args:
-        settings: The configuration.
+        database: Where the ledger is.
         pipeline: Whose batches.
     """
 
-    def __init__(self, settings: Settings, pipeline: str) -> None:
-        self._settings = settings
+    def __init__(self, database: Database, pipeline: str) -> None:
+        self._database = database
         self._pipeline = pipeline
-        with Database(settings=settings.mysql).transaction(read_only=True) as tx:
+        with database.transaction(read_only=True) as tx:
             newest = list_batches(tx, pipeline, limit=1)
             planned = list_batches(tx, pipeline, state=BatchState.PLANNED, limit=_ALL)
         self._last = newest[0].batch_id if newest else 0
@@ -32,7 +31,7 @@ class Commits:
 
     def new(self) -> list[BatchRecord]:
         """Those that were committed since the last call, in the order of their commits."""
-        with transaction(self._settings.mysql, isolation="repeatable read", read_only=True) as tx:
+        with self._database.transaction(isolation="repeatable read", read_only=True) as tx:
             came = list_batches(tx, self._pipeline, after=self._last, limit=_ALL)
             planned = list_batches(tx, self._pipeline, state=BatchState.PLANNED, limit=_ALL)
             still = {batch.batch_id for batch in planned}

@@ -8,17 +8,20 @@ from typing import Final
 
 import click
 
+from tally.app.context import open_context
 from tally.app.migrate import migrate
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
-from tally.config.settings import Settings
 from tally.errors import EXIT_FINDINGS, EXIT_OK, StackError
 from tally.kafka.client import Kafka
-from tally.ledger import positions, reading, results
+from tally.kafka.writer import LineWriter
+from tally.ledger import positions, reading
 from tally.ledger.reading import BatchRecord, SegmentRecord
+from tally.ledger.results import lines_by_minute
+from tally.ledger.tables import Tables
 from tally.model import describe_ranges
-from tally.mysql.transactions import Database
 from tally.pipeline.audit import Verdict, audit_ledger
+from tally.pipeline.context import Context
 from tally_local.demo.airflow_api import AirflowApi
 from tally_local.demo.commits import Commits
 from tally_local.demo.traffic import Traffic
@@ -65,35 +68,35 @@ def run(project: Path, *, once: bool) -> int:
     alone = held_alone(stack.layout.home / "demo.lock", "a demonstration")
     with alone, stack.foreground() as parts:
         settings = load_settings(project / "tally.toml")
-        pipeline = settings.pipeline(PIPELINE)
-        migrate(Database(settings=settings.mysql), settings)
+        ctx, pipeline = open_context(settings), settings.pipeline(PIPELINE)
+        migrate(ctx.database, settings)
         Kafka(settings.kafka).create_topic(pipeline.topics[0], PARTITIONS)
         address = next(str(status.address) for status in parts if status.part is Part.AIRFLOW)
         password = stack.credentials().airflow_admin
         AirflowApi(address, "admin", password).unpause(PIPELINE)
         _say(f"Airflow: {address} (user admin, password {password})")
-        return _show(stack, settings, pipeline, once=once)
+        return _show(stack, ctx, pipeline, once=once)
 
 
-def _show(stack: Stack, settings: Settings, pipeline: Pipeline, *, once: bool) -> int:
-    before = _counted(settings, pipeline)
+def _show(stack: Stack, ctx: Context, pipeline: Pipeline, *, once: bool) -> int:
+    before = _counted(ctx, pipeline)
     seed = time.time_ns() % 1_000_000
     _say(f"writing about {LINES_PER_SECOND} lines a second to {pipeline.topics[0]}, seed {seed}")
     with Traffic(
-        settings.kafka,
+        LineWriter(ctx.settings.kafka),
         pipeline.topics[0],
         partitions=PARTITIONS,
         levels=pipeline.levels,
         rate=LINES_PER_SECOND,
         seed=seed,
     ) as traffic:
-        commits = _commits(stack, settings, patience_s=PATIENCE_S)
+        commits = _commits(stack, ctx, patience_s=PATIENCE_S)
         for _ in range(MINUTES):
             next(commits)
         if once:
             traffic.close()
-            return _conclude(settings, pipeline, traffic, before)
-        _conclude(settings, pipeline, traffic, before)
+            return _conclude(ctx, pipeline, traffic, before)
+        _conclude(ctx, pipeline, traffic, before)
         _say("it goes on until Ctrl-C")
         try:
             for _ in commits:
@@ -103,9 +106,9 @@ def _show(stack: Stack, settings: Settings, pipeline: Pipeline, *, once: bool) -
     raise AssertionError("unreachable: commits are shown until somebody interrupts")
 
 
-def _commits(stack: Stack, settings: Settings, *, patience_s: float) -> Iterator[BatchRecord]:
+def _commits(stack: Stack, ctx: Context, *, patience_s: float) -> Iterator[BatchRecord]:
     """Show each batch that is committed from now on."""
-    commits = Commits(settings, PIPELINE)
+    commits = Commits(ctx.database, PIPELINE)
     deadline = time.monotonic() + patience_s
     while True:
         if stopped := stack.stopped():
@@ -115,7 +118,7 @@ def _commits(stack: Stack, settings: Settings, *, patience_s: float) -> Iterator
             )
         for batch in commits.new():
             deadline = time.monotonic() + patience_s
-            _say(commit_line(batch, _segments(settings, batch)))
+            _say(commit_line(batch, _segments(ctx, batch)))
             yield batch
         if time.monotonic() > deadline:
             raise StackError(
@@ -126,14 +129,12 @@ def _commits(stack: Stack, settings: Settings, *, patience_s: float) -> Iterator
         time.sleep(POLL_S)
 
 
-def _conclude(
-    settings: Settings, pipeline: Pipeline, traffic: Traffic, before: Mapping[str, int]
-) -> int:
+def _conclude(ctx: Context, pipeline: Pipeline, traffic: Traffic, before: Mapping[str, int]) -> int:
     """Print the last rows, the audit's verdict and the producer's own count."""
-    verdict = audit_ledger(settings, pipeline.name)
-    comparison = _compare(settings, pipeline, traffic, before)
+    verdict = audit_ledger(ctx, pipeline.name)
+    comparison = _compare(ctx, pipeline, traffic, before)
     _say(f"\nlast rows of {pipeline.table}:")
-    for minute, count in _counted(settings, pipeline, last=LAST_ROWS).items():
+    for minute, count in _counted(ctx, pipeline, last=LAST_ROWS).items():
         _say(f"  {minute}  {count:>8,}")
     _say(_verdict_line(verdict))
     _say(_comparison_line(comparison, ", ".join(pipeline.levels)))
@@ -142,17 +143,15 @@ def _conclude(
 
 
 def _compare(
-    settings: Settings, pipeline: Pipeline, traffic: Traffic, before: Mapping[str, int]
+    ctx: Context, pipeline: Pipeline, traffic: Traffic, before: Mapping[str, int]
 ) -> Comparison:
     """Hold the result against what the producer knows it sent, on one snapshot of the ledger.
 
     Minutes that were in the table before are left out: another run wrote into them, too.
     """
-    with Database(settings=settings.mysql).transaction(
-        isolation="repeatable read", read_only=True
-    ) as tx:
+    with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         offsets = positions.current_offsets(tx, pipeline.name)
-        counted = results.minutes(tx, pipeline.table)
+        counted = lines_by_minute(tx, Tables(result=pipeline.table))
     sent = traffic.lines_before({p.partition: offset for p, offset in offsets.items()})
     expected = {minute: count for minute, count in sent.items() if minute not in before}
     first = min(expected, default="9999")
@@ -167,13 +166,13 @@ def _compare(
     )
 
 
-def _counted(settings: Settings, pipeline: Pipeline, *, last: int | None = None) -> dict[str, int]:
-    with Database(settings=settings.mysql).transaction(read_only=True) as tx:
-        return results.minutes(tx, pipeline.table, last=last)
+def _counted(ctx: Context, pipeline: Pipeline, *, last: int | None = None) -> dict[str, int]:
+    with ctx.database.transaction(read_only=True) as tx:
+        return lines_by_minute(tx, Tables(result=pipeline.table), last=last)
 
 
-def _segments(settings: Settings, batch: BatchRecord) -> list[SegmentRecord]:
-    with Database(settings=settings.mysql).transaction(read_only=True) as tx:
+def _segments(ctx: Context, batch: BatchRecord) -> list[SegmentRecord]:
+    with ctx.database.transaction(read_only=True) as tx:
         return reading.segments_of(tx, batch.batch_id)
 
 

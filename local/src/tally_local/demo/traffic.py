@@ -12,10 +12,9 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
-from tally import clock
-from tally.config.servers import KafkaSettings
+from tally.clock import Clock, SystemClock
 from tally.errors import KafkaUnavailableError, StackError
-from tally.kafka.writer import LineWriter
+from tally.kafka.writer import Writer
 from tally.model import TopicPartition
 from tally_local.demo.lines import Line, LineMaker
 
@@ -26,25 +25,28 @@ class Traffic:
     """A thread that writes about ``rate`` lines a second until it is closed.
 
     Args:
-        kafka: Where the topic lies.
+        writer: Takes the lines.
         topic: The topic.
         partitions: How many it has.
         levels: Levels whose lines are to be counted.
         rate: Lines a second, bursts aside.
         seed: Of the lines and of the partitions that they go to.
+        clock: What the lines' times are read from; the machine's when None.
     """
 
     def __init__(
         self,
-        kafka: KafkaSettings,
+        writer: Writer,
         topic: str,
         *,
         partitions: int,
         levels: Collection[str],
         rate: int,
         seed: int,
+        clock: Clock | None = None,
     ) -> None:
-        self._writer = LineWriter(kafka)
+        self._writer = writer
+        self._clock: Clock = clock or SystemClock()
         self._partitions = [TopicPartition(topic=topic, partition=n) for n in range(partitions)]
         self._levels = frozenset(levels)
         self._per_tick = max(1, round(rate * TICK_S))
@@ -110,10 +112,10 @@ class Traffic:
 
     def _write_until_closed(self) -> None:
         while not self._stopping.is_set():
-            now = clock.now()
+            now = self._clock.now()
             for line in self._lines.batch(now, self._per_tick):
                 self._write(line, self._random.choice(self._partitions))
-            elapsed = clock.now() - now
+            elapsed = self._clock.now() - now
             self._stopping.wait(max(0.0, (timedelta(seconds=TICK_S) - elapsed).total_seconds()))
         self._writer.flush()
 

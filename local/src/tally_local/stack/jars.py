@@ -71,15 +71,23 @@ def check(folder: Path, expected: Mapping[str, str]) -> None:
 
 
 class Jars:
-    """The jars in one folder of downloads."""
+    """The jars in one folder of downloads.
 
-    def __init__(self, downloads: Path) -> None:
+    Args:
+        downloads: The folder.
+        checksums: Per configuration, the SHA-256 of each jar; as committed when None.
+    """
+
+    def __init__(
+        self, downloads: Path, *, checksums: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
         self._downloads = downloads
+        self._checksums = committed_checksums() if checksums is None else checksums
         self._work = downloads / "ivy"
 
     def folder(self, configuration: str) -> Path:
         """Where the jars of ``configuration`` lie once they are installed."""
-        checksums = committed_checksums()[configuration]
+        checksums = self._checksums[configuration]
         lines = "".join(f"{digest} {name}\n" for name, digest in sorted(checksums.items()))
         digest = hashlib.sha256(lines.encode()).hexdigest()[:12]
         return self._downloads / "jars" / f"{configuration}-{digest}"
@@ -97,7 +105,7 @@ class Jars:
         target = self.folder(configuration)
         if not target.is_dir():
             fetched = self.fetch(configuration, announce)
-            check(fetched, committed_checksums()[configuration])
+            check(fetched, self._checksums[configuration])
             target.parent.mkdir(parents=True, exist_ok=True)
             fetched.replace(target)
         return target

@@ -7,6 +7,7 @@ forgets its port and chooses again.
 
 import random
 import socket
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tally.errors import StackError
@@ -40,10 +41,24 @@ def is_listening(port: int) -> bool:
 
 
 class Ports:
-    """The ports of one stack by name, kept in a file."""
+    """The ports of one stack by name, kept in a file.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: The file.
+        candidates: What is chosen from.
+        is_free: Whether a server could listen on a port at this moment.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        candidates: Sequence[int] = PORTS,
+        is_free: Callable[[int], bool] = is_free,
+    ) -> None:
         self._path = path
+        self._candidates = candidates
+        self._is_free = is_free
         self._random = random.SystemRandom()
 
     def remembered(self) -> dict[str, int]:
@@ -57,17 +72,17 @@ class Ports:
         """
         ports = self.remembered()
         for name in names:
-            if name not in ports or not is_free(ports[name]):
+            if name not in ports or not self._is_free(ports[name]):
                 ports[name] = self._new(taken=set(ports.values()))
         write_private_json(self._path, ports)
         return {name: ports[name] for name in names}
 
     def _new(self, taken: set[int]) -> int:
         for _ in range(TRIES):
-            port = self._random.choice(PORTS)
-            if port not in taken and is_free(port):
+            port = self._random.choice(self._candidates)
+            if port not in taken and self._is_free(port):
                 return port
         raise StackError(
-            f"no free port between {PORTS.start} and {PORTS.stop} in {TRIES} tries",
+            f"no free port from {self._candidates[0]} to {self._candidates[-1]} in {TRIES} tries",
             next_step="see what listens there: ss -ltn",
         )

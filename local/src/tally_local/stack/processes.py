@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
@@ -59,12 +60,48 @@ class Record:
     """When the system says that the process began; with the id it names one process for good."""
 
 
-class Processes:
-    """The started processes of one stack, one record each in ``run``, one log each in ``logs``."""
+class Spawn(Protocol):
+    """Starts a command; :func:`spawn` is the one that does."""
 
-    def __init__(self, *, run: Path, logs: Path) -> None:
+    def __call__(self, command: Command, *, token: str, log: Path) -> subprocess.Popen[bytes]:
+        """Start it with the token in its environment, and its output going to the log."""
+
+
+def spawn(command: Command, *, token: str, log: Path) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(descriptor, "ab") as output:
+        process = subprocess.Popen(
+            command.argv,
+            cwd=command.cwd,
+            env={**command.env, TOKEN_VARIABLE: token},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            umask=0o077,
+        )
+    _children[process.pid] = process
+    return process
+
+
+class Processes:
+    """The started processes of one stack.
+
+    Args:
+        run: Holds one record of each.
+        logs: Holds one log of each.
+        spawn: Starts a command.
+    """
+
+    def __init__(self, *, run: Path, logs: Path, spawn: Spawn = spawn) -> None:
         self._run = run
         self._logs = logs
+        self._spawn = spawn
 
     def log(self, name: str) -> Path:
         """The log of the last start of ``name``."""
@@ -87,7 +124,7 @@ class Processes:
         )
         self._write(record)
         try:
-            process = _spawn(command, token=record.token, log=log)
+            process = self._spawn(command, token=record.token, log=log)
         except OSError as error:
             self._forget(name)
             raise StackError(
@@ -169,23 +206,6 @@ class Processes:
 
     def _forget(self, name: str) -> None:
         self._record_path(name).unlink(missing_ok=True)
-
-
-def _spawn(command: Command, *, token: str, log: Path) -> subprocess.Popen[bytes]:
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    with os.fdopen(descriptor, "ab") as output:
-        process = subprocess.Popen(
-            command.argv,
-            cwd=command.cwd,
-            env={**command.env, TOKEN_VARIABLE: token},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            umask=0o077,
-        )
-    _children[process.pid] = process
-    return process
 
 
 def _reap() -> None:

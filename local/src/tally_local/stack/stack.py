@@ -42,6 +42,7 @@ class Stack:
         home: Data, logs, ports and passwords of this stack; the hidden folder itself by default.
         announce: Told what happens, a line at a time.
         mysql_options: Further options of MySQL's program; for tests.
+        servers: Makes the server of a part; when None the real ones, which are installed first.
     """
 
     def __init__(
@@ -51,10 +52,12 @@ class Stack:
         home: Path | None = None,
         announce: Callable[[str], None] = _say_nothing,
         mysql_options: Sequence[str] = (),
+        servers: Callable[[Part], Server] | None = None,
     ) -> None:
         self.layout = Layout.of(project, home)
         self._mysql_options = mysql_options
         self._announce = announce
+        self._servers = servers
         self._jars = Jars(self.layout.downloads)
         self._programs = MySQLPrograms(self.layout.downloads)
         self._ports = Ports(self.layout.ports)
@@ -86,7 +89,7 @@ class Stack:
         Raises:
             StackError: Java is missing or too old, a download failed or a checksum is wrong.
         """
-        if self._is_installed():
+        if self._servers is not None or self._is_installed():
             return
         java()
         with held(self.layout.downloads / "install.lock", self._announce):
@@ -181,6 +184,8 @@ class Stack:
         self.layout.home.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _server(self, part: Part) -> Server:
+        if self._servers is not None:
+            return self._servers(part)
         folder = self.layout.home / part
         if part is Part.KAFKA:
             return KafkaServer(folder=folder, jars=self._jars)
