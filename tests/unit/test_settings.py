@@ -44,10 +44,8 @@ def test_the_rules_are_told_in_words() -> None:
     assert load().pipeline("error_log").rules == "level ERROR; format fixed"
     other = load(MINIMAL + 'levels = ["ERROR", "WARN"]\nline_format = "log4j"\n')
     assert other.pipeline("error_log").rules == "levels ERROR, WARN; format log4j"
-    more = load(
-        MINIMAL
-        + 'levels = []\nlabels = ["topic"]\nmeasure = "bytes"\n[pipelines.error_log.filter]\ntext = ["timeout"]\n'
-    )
+    keys = ["levels = []", 'labels = ["topic"]', 'measure = "bytes"', 'filter.text = ["timeout"]']
+    more = load(MINIMAL + "\n".join(keys) + "\n")
     assert more.pipeline("error_log").rules == (
         "any level; text timeout; by topic; bytes besides lines; format fixed"
     )

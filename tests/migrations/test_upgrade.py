@@ -1,0 +1,134 @@
+"""A ledger of an earlier version, with data, is migrated and goes on.
+
+``ledger-0006.sql`` was written by the code before labels, from a topic of two partitions with the
+records below. Offsets 0 to 4 of partition 0 are folded; a replay has counted 5 and 6 by the levels
+ERROR and WARN; offsets 9 and 10 are planned and not counted.
+"""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tally.app.migrate import migrate, missing
+from tally.errors import SchemaError
+from tally.pipeline.recount import recount
+from tally.pipeline.replay import request_replay, run_replay
+from tally.pipeline.replay_plan import preview_replay
+from tally.planning.replay_request import BoundsAsked
+from tally_local.stack.stack import Stack
+from tests.world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.stack, pytest.mark.spark]
+
+DUMP = Path(__file__).with_name("ledger-0006.sql")
+
+
+def line(minute: int, level: str) -> str:
+    """A line of the fixed layout."""
+    return f"2017-07-30 14:{minute:02}:08 {level} some message"
+
+
+PARTITION_0 = [
+    *[line(9, "ERROR")] * 3,
+    *[line(9, "WARN")] * 2,
+    *(line(10, "ERROR"), line(10, "WARN")),
+    *[line(11, "ERROR")] * 2,
+    *(line(12, "ERROR"), line(12, "WARN")),
+]
+PARTITION_1 = [
+    *(line(9, "ERROR"), "no line at all"),
+    *(line(9, "WARN"), line(10, "ERROR"), line(11, "INFO")),
+]
+COUNTED = {"2017-07-30 14:09": 4, "2017-07-30 14:10": 3, "2017-07-30 14:11": 2}
+
+
+@pytest.fixture
+def old(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """The ledger of that version in a database of its own, and its topic."""
+    name = f"old_{secrets.token_hex(5)}"
+    world = World(stack=stack, config=tmp_path / "tally.toml", name=name, topic=name)
+    world.configure(levels=["ERROR", "WARN"])
+    world.create_topic(2)
+    world.produce(PARTITION_0, 0)
+    world.produce(PARTITION_1, 1)
+    world.delete_records(0, 5)
+    snapshot = world.context().kafka.snapshot([name])
+    monkeypatch.setenv("TALLY_CONFIG", str(world.config))
+    with closing(world.connect_as_root(autocommit=True)) as root, root.cursor() as cursor:
+        cursor.execute(f"create database `{name}` character set utf8mb4")
+        cursor.execute(f"grant all on `{name}`.* to tally@'127.0.0.1'")
+        cursor.execute(f"use `{name}`")
+        cursor.execute("set foreign_key_checks = 0")
+        told = {
+            "{pipeline}": name,
+            "{topic_id}": snapshot.topics[name].topic_id,
+            "{cluster_id}": snapshot.cluster_id,
+        }
+        text = DUMP.read_text(encoding="utf-8")
+        for placeholder, value in told.items():
+            text = text.replace(placeholder, value)
+        for statement in text.split(";\n"):
+            if statement.strip():
+                cursor.execute(statement)
+        monkeypatch.setenv("TALLY_MYSQL__DATABASE", name)
+        yield world
+        cursor.execute(f"drop database `{name}`")
+
+
+def replay_all(world: World, spark: "SparkSession") -> None:
+    """Count everything again that can be."""
+    ctx = world.context(spark)
+    shown = preview_replay(ctx, world.name, BoundsAsked())
+    list(run_replay(ctx, request_replay(ctx, shown, reason="a test").replay_id))
+
+
+def test_an_old_ledger_is_refused_before_it_is_migrated(old: World) -> None:
+    """Nothing is planned against tables that lack columns."""
+    assert missing(old.database, old.settings)[0].startswith("0007")
+    with pytest.raises(SchemaError, match=r"tally migrate|Unknown column"):
+        old.plan()
+
+
+def test_an_old_ledger_goes_on(old: World, spark: "SparkSession") -> None:
+    """Its counts and its open batch stay; a replay across the border is right."""
+    migrate(old.database, old.settings)
+    assert old.counts() == COUNTED
+    assert old.audit().holds
+    planned = old.plan()
+    assert planned.resumed
+    old.minute(spark)
+    assert old.counts() == {**COUNTED, "2017-07-30 14:12": 2}
+    old.produce([line(12, "WARN")], 1)
+    old.minute(spark)
+    replay_all(old, spark)
+    # By ERROR and WARN all over: one WARN more in 14:09, which only partition 1 can still tell.
+    assert old.counts() == {
+        "2017-07-30 14:09": 5,
+        "2017-07-30 14:10": 3,
+        "2017-07-30 14:11": 2,
+        "2017-07-30 14:12": 3,
+    }
+    assert old.audit().holds
+    found = recount(old.context(spark), old.name, lambda *_: None)
+    assert found.findings == ()
+    assert [str(item.range) for item in found.unchecked] == [f"{old.name}/0 [0, 5)"]
+
+
+def test_an_old_ledger_gets_labels(old: World, spark: "SparkSession") -> None:
+    """What Kafka still holds is filled in by a replay; what was folded keeps ''."""
+    migrate(old.database, old.settings)
+    old.minute(spark)
+    old.configure(labels=["level"])
+    migrate(old.database, old.settings)
+    assert old.audit().holds
+    replay_all(old, spark)
+    rows = old.rows(f"select level, sum(log_count) as n from `{old.name}` group by level")
+    assert {row["level"]: row["n"] for row in rows} == {"": 3, "ERROR": 6, "WARN": 3}
+    assert old.audit().holds
