@@ -333,3 +333,20 @@ def test_the_checks_can_fail() -> None:
     assert TARGET.match("$ make demo ONCE=1     # the same") is not None
     assert PROGRAM.match("$ .tally/venv/bin/tally status") is not None
     assert PROGRAM.match("tally-<pipeline>") is None
+
+
+def test_the_examples_of_labels_are_configurations(tmp_path: Path) -> None:
+    """Each block of TOML is read as a whole file; its format understands such lines."""
+    blocks = re.findall(r"```toml\n(.*?)```", (DOCS / "labels.md").read_text("utf-8"), re.DOTALL)
+    found = {}
+    for block in blocks:
+        (tmp_path / "tally.toml").write_text(block, encoding="utf-8")
+        settings = load_settings(tmp_path / "tally.toml")
+        found |= {name: settings.pipeline(name) for name in settings.pipelines}
+    lines = {
+        "shop_errors": "2017-07-30 14:09:08 ERROR [cart] no such item",
+        "server_errors": '1.2.3.4 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 503 12',
+    }
+    assert found.keys() == lines.keys()
+    for name, line in lines.items():
+        assert found[name].format.parsed_pattern.python.match(line)
