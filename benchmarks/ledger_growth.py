@@ -14,6 +14,8 @@ from datetime import datetime, timedelta
 
 from benchmarks.servers import Bench, bench, say
 from tally import __version__
+from tally.config.pipeline import Pipeline
+from tally.deliveries.choice import delivery_of
 from tally.deliveries.contract import Result
 from tally.ledger import batches
 from tally.ledger.batches import Requester

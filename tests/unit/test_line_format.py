@@ -109,7 +109,7 @@ def test_a_table_becomes_a_custom_line_format() -> None:
     ("pattern", "complaint"),
     [
         (r"(?<level>\w+)", "(?<time>…)"),
-        (r"(?<time>\S+)", "(?<level>…)"),
+        (r"(\S+)", "(?<time>…)"),
         (r"(?<time>\S+) (?<level>\w+) (?<level>\w+)", "no regular expression"),
         (r"(?<time>\S+ (?<level>\w+)", "no regular expression"),
         (r"(?<time>\S+)) (?<level>\w+)", "never opened"),
@@ -127,6 +127,25 @@ def test_a_pattern_that_is_no_regular_expression_or_lacks_a_group_is_refused(
     message = refused_pattern(pattern)
     assert f"{KEY}.pattern = {pattern!r}" in message
     assert complaint in message
+
+
+def test_a_pattern_without_a_level_counts_lines_at_any_level_only() -> None:
+    """With levels it would silently count nothing."""
+    table = {"pattern": r"(?<time>\S+ \S+) (?<service>\w+)", "time_format": TIME_FORMAT}
+    line_format = parse_line_format(table, key=KEY)
+    assert (line_format.fields, line_format.has_level) == (("service",), False)
+    assert line_format.printed_levels([]) == ()
+    with pytest.raises(ValueError, match=r"no group \(\?<level>…\).*levels = \[\]"):
+        line_format.printed_levels(["ERROR"])
+
+
+def test_a_pattern_may_name_further_groups() -> None:
+    """Labels and filters are made of them."""
+    table = {
+        "pattern": r"(?<time>\S+ \S+) (?<level>[A-Z]+) \[(?<service>[^\]]*+)\] (?<status>\d+)",
+        "time_format": TIME_FORMAT,
+    }
+    assert parse_line_format(table, key=KEY).fields == ("level", "service", "status")
 
 
 @pytest.mark.parametrize(

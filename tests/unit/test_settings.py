@@ -1,11 +1,13 @@
 """The configuration: where values come from, and what is said of wrong ones."""
 
+import hashlib
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, Field, SecretStr, ValidationError
 
+from tally.aggregates.rules import fingerprint
 from tally.config.complaints import complaints
 from tally.config.loading import load_settings
 from tally.config.pipeline import READER_DEFAULTS
@@ -42,6 +44,13 @@ def test_the_rules_are_told_in_words() -> None:
     assert load().pipeline("error_log").rules == "level ERROR; format fixed"
     other = load(MINIMAL + 'levels = ["ERROR", "WARN"]\nline_format = "log4j"\n')
     assert other.pipeline("error_log").rules == "levels ERROR, WARN; format log4j"
+    more = load(
+        MINIMAL
+        + 'levels = []\nlabels = ["topic"]\nmeasure = "bytes"\n[pipelines.error_log.filter]\ntext = ["timeout"]\n'
+    )
+    assert more.pipeline("error_log").rules == (
+        "any level; text timeout; by topic; bytes besides lines; format fixed"
+    )
 
 
 def test_reader_options_override_key_by_key() -> None:
@@ -121,7 +130,20 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
         ('[pipelines.Error-Log]\ntopics = ["a"]\n', "pipelines.Error-Log", "lower-case letters"),
         (MINIMAL + 'start = "yesterday"\n', "start = 'yesterday'", "earliest"),
         (MINIMAL + "start = 2026-11-20T14:00:00\n", "start", "needs its zone"),
-        (MINIMAL + "levels = []\n", "levels", "at least 1 item"),
+        (MINIMAL + 'labels = ["two words"]\n', "labels.0", "name of a field"),
+        (MINIMAL + 'labels = ["log_count"]\n', "labels.0", "cannot be called log_count"),
+        (MINIMAL + 'labels = ["text"]\n', "labels.0", "no label"),
+        (MINIMAL + 'labels = ["a-b", "a_b"]\n', "labels", "share the column a_b"),
+        (MINIMAL + f"labels = {[f'l{n}' for n in range(9)]}\n", "labels", "more than 8"),
+        (
+            MINIMAL + 'labels = ["level", "topic"]\nlabel_max_chars = 351\n',
+            "error_log",
+            "more than 700 characters",
+        ),
+        (MINIMAL + 'labels = ["service"]\n', "labels", "service: lines of the format fixed"),
+        (MINIMAL + 'filter = { status = ["5*"] }\n', "filter", "status: lines of the format"),
+        (MINIMAL + "filter = { level = [] }\n", "filter.level", "at least 1 item"),
+        (MINIMAL + 'measure = "words"\n', "measure", "'count' or 'bytes'"),
         (MINIMAL + 'levels = ["TWO WORDS"]\n', "levels.0", "one word"),
         (MINIMAL + 'line_format = "syslog"\n', "line_format", "year"),
         (MINIMAL + 'line_format = "nonsense"\n', "line_format", "nonsense"),
@@ -293,3 +315,26 @@ def test_an_unknown_pipeline_is_named_with_the_known_ones() -> None:
     """A typing error costs one look."""
     with pytest.raises(UnknownPipelineError, match=r"'eror_log'.*error_log"):
         load().pipeline("eror_log")
+
+
+def test_rules_without_labels_keep_the_fingerprint_that_they_had() -> None:
+    """What was counted before there were labels is not taken for counted under other rules."""
+    plain = load().pipeline("error_log")
+    counted = f"{plain.format.fingerprint()} ['ERROR']"
+    assert fingerprint(plain) == hashlib.sha256(counted.encode()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        'labels = ["level"]',
+        'labels = ["level"]\nlabel_max_chars = 8',
+        'filter = { level = ["ERR*"] }',
+        'measure = "bytes"',
+        "levels = []",
+    ],
+)
+def test_what_changes_the_counts_changes_the_fingerprint(keys: str) -> None:
+    """Each key by itself."""
+    plain = fingerprint(load().pipeline("error_log"))
+    assert fingerprint(load(MINIMAL + keys + "\n").pipeline("error_log")) != plain

@@ -20,7 +20,7 @@ from tally.model import (
     TopicSnapshot,
 )
 from tally.pipeline.chunks import SEGMENTS_PER_RANGE, Chunk, join_segments, rounds, why_not_held
-from tally.pipeline.recount import Unchecked, compare, explain, summarize
+from tally.pipeline.recount import Rows, Unchecked, compare, explain, summarize
 
 
 @pytest.fixture
@@ -129,9 +129,7 @@ def test_what_kafka_no_longer_holds_in_whole_is_not_counted_again(
     assert (why is None) if cause is None else (why is not None and cause in why)
 
 
-def findings(
-    expected: SegmentTotals, found: SegmentTotals, ledger: dict[str, int], now: dict[str, int]
-) -> list[str]:
+def findings(expected: SegmentTotals, found: SegmentTotals, ledger: Rows, now: Rows) -> list[str]:
     """The differences, in words."""
     chunk = Chunk(segments=(segment(0, 10, totals=expected),))
     return [f"{f.where}: {f.detail}" for f in compare(chunk, found, now, ledger, "")]
@@ -139,18 +137,27 @@ def findings(
 
 def test_agreement_is_no_finding() -> None:
     """Same records, same minutes."""
-    same = {"2017-07-30 14:09:00": 3}
+    same: Rows = {("2017-07-30 14:09:00",): (3,)}
     assert findings(totals(3, 1, 1), totals(3, 1, 1), same, dict(same)) == []
 
 
 def test_every_difference_of_a_minute_is_a_finding() -> None:
     """More, fewer, missing and surplus minutes are all named, with both numbers."""
-    ledger = {"14:01": 3, "14:02": 1, "14:03": 2}
-    now = {"14:01": 2, "14:02": 1, "14:04": 3}
+    ledger: Rows = {("14:01",): (3,), ("14:02",): (1,), ("14:03",): (2,)}
+    now: Rows = {("14:01",): (2,), ("14:02",): (1,), ("14:04",): (3,)}
     assert findings(totals(6), totals(6), ledger, now) == [
         "a/0 [0, 10) 14:01: the ledger says 3, Kafka holds 2",
         "a/0 [0, 10) 14:03: the ledger says 2, Kafka holds 0",
         "a/0 [0, 10) 14:04: the ledger says 0, Kafka holds 3",
+    ]
+
+
+def test_rows_are_compared_by_labels_and_with_their_bytes() -> None:
+    """Each label's rows by themselves; a length may differ though the lines do not."""
+    ledger: Rows = {("14:01", "cart"): (3, 30), ("14:01", "shop"): (1, 9)}
+    now: Rows = {("14:01", "cart"): (3, 31), ("14:01", "shop"): (1, 9)}
+    assert findings(totals(4), totals(4), ledger, now) == [
+        "a/0 [0, 10) 14:01 cart: the ledger says 3 (30 bytes), Kafka holds 3 (31 bytes)"
     ]
 
 
@@ -186,10 +193,10 @@ def test_another_line_format_since_then_is_mentioned_beside_a_difference(
     other = Chunk(segments=(segment(0, 5, format_fingerprint="old", committed_version="0.9"),))
     assert explain(same, pipeline) == ""
     assert explain(other, pipeline) == (
-        "counted under other rules (line format or levels) than those of now: "
+        "counted under other rules than those of now (line format, levels, filter, labels): "
         f"old (tally 0.9), now {now}"
     )
-    (finding,) = compare(other, totals(), {}, {"14:01": 1}, explain(other, pipeline))
+    (finding,) = compare(other, totals(), {}, {("14:01",): (1,)}, explain(other, pipeline))
     assert "counted under other rules" in finding.detail
 
 

@@ -56,6 +56,7 @@ def preview(plan: ReplayPlan = PLAN, **values: Any) -> Preview:
     told = {
         "pipeline": "p",
         "request": "alog/3 [310, 320), alog/3 [340, 341)",
+        "digest": "0" * 64,
         "plan": plan,
         "rules": "levels ERROR, WARN; format fixed",
         "minutes": 17,

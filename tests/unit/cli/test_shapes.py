@@ -14,9 +14,10 @@ from tally.cli.shapes import (
     planned_batch_shape,
     segment_shape,
 )
+from tally.ledger.dead_letters import LetterRecord
 from tally.ledger.decisions import LossRecord
 from tally.ledger.invariants import Finding
-from tally.ledger.reading import BatchRecord, LetterRecord, SegmentRecord
+from tally.ledger.reading import BatchRecord, SegmentRecord
 from tally.model import (
     Batch,
     BatchKind,
