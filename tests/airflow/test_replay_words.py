@@ -21,6 +21,7 @@ def preview(*asked: OffsetRange, read: OffsetRange) -> Preview:
     return Preview(
         pipeline="p",
         request="as asked",
+        digest="0",
         plan=ReplayPlan(asked=asked, batches=((Piece(range=read, replaces=(1, 2)),),)),
         rules="levels ERROR, WARN; format fixed",
         minutes=2,

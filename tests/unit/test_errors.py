@@ -6,7 +6,7 @@ import pytest
 
 from tally import errors
 from tally.errors import OutcomeUnknownError, RetryableError, TallyError
-from tally.mysql.transactions import CommitUnansweredError
+from tally.mysql.errors import CommitUnansweredError
 
 
 @pytest.mark.parametrize("kind", [OutcomeUnknownError, CommitUnansweredError])
