@@ -660,6 +660,13 @@ MUTANTS: Final = (
         after=")",
         tests=(f"{PRUNE}::test_folded_counts_that_were_touched_are_found",),
     ),
+    Mutant(
+        guard="what ends behind Kafka's first offset is not folded",
+        where="tally.pipeline.prune:_limit",
+        before="(held.earliest, True)",
+        after="(held.earliest + 1, True)",
+        tests=(f"{PRUNE}::test_a_segment_is_folded_once_kafka_has_lost_its_last_record",),
+    ),
     # --- labels
     Mutant(
         guard="a label without a column is not counted",

@@ -150,3 +150,26 @@ LEDGER_CHECKS: Final[Sequence[Check]] = (_check_tiling, _check_states, _check_to
 
 RESULT_CHECKS: Final[Sequence[Check]] = (_check_result, _check_segments, _check_folded)
 """What results per minute and labels, and the contributions to them, must agree in."""
+
+
+def extent(tx: Transaction, pipeline: str, tables: Tables) -> dict[str, int]:
+    """What the checks have looked at.
+
+    Returns:
+        ``partitions`` whose tiling was checked, retired incarnations included; ``segments`` in the
+        result, folded ones included, and the ``records`` that they counted; ``minutes``, rows of
+        the result, and ``matched``, the sum of their lines.
+    """
+    row = tx.row(
+        "select (select count(*) from partition_offset o join topic_incarnation i"
+        "   using (incarnation_id) where i.pipeline = %s) as partitions,"
+        "  (select count(*) from segment s join topic_incarnation i using (incarnation_id)"
+        "   where i.pipeline = %s and s.state in ('live', 'folded')) as segments,"
+        "  (select coalesce(sum(s.records), 0) from segment s join topic_incarnation i"
+        "   using (incarnation_id)"
+        "   where i.pipeline = %s and s.state in ('live', 'folded')) as records,"
+        f" (select count(*) from `{tables.result}`) as minutes,"
+        f" (select coalesce(sum(`{LINES}`), 0) from `{tables.result}`) as matched",
+        (pipeline,) * 3,
+    )
+    return {key: int(value) for key, value in (row or {}).items()}

@@ -6,10 +6,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tally.aggregates.aggregate import LINES
 from tally.config.pipeline import Pipeline
 from tally.deliveries.choice import delivery_of
-from tally.ledger.invariants import LEDGER_CHECKS, Finding
+from tally.ledger.invariants import LEDGER_CHECKS, Finding, extent
 from tally.ledger.tables import Tables, find_tables
 from tally.pipeline.context import Context
 
@@ -52,26 +51,11 @@ def audit_ledger(ctx: Context, name: str) -> Verdict:
         findings = list(_check_table(pipeline, tables))
         findings += [found for check in LEDGER_CHECKS for found in check(tx, name, tables)]
         findings += delivery_of(pipeline).violations(tx, tables)
-        segments = tx.row(
-            "select count(*) as segments, coalesce(sum(s.records), 0) as records"
-            " from segment s join topic_incarnation i using (incarnation_id)"
-            " where i.pipeline = %s and s.state in ('live', 'folded')",
-            (name,),
-        )
-        partitions = tx.row(
-            "select count(*) as partitions from partition_offset o"
-            " join topic_incarnation i using (incarnation_id) where i.pipeline = %s",
-            (name,),
-        )
-        result = tx.row(
-            f"select count(*) as minutes, coalesce(sum(`{LINES}`), 0) as matched"
-            f" from `{tables.result}`"
-        )
-    counted = {**(segments or {}), **(partitions or {}), **(result or {})}
+        counted = extent(tx, name, tables)
     return Verdict(
         pipeline=name,
         findings=tuple(findings),
-        **{key: int(value) for key, value in counted.items()},
+        **counted,
     )
 
 
