@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T], timeout_s: float = 120, *, pause_s: float = 0.02) -> T:
+def wait_until(condition: Callable[[], T], timeout_s: float = 300, *, pause_s: float = 0.02) -> T:
     """Poll until the condition holds; returns what it is then.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tally.cli.output import Output
+from tally.cli.ui.output import Output
 from tally.errors import UsageError
 
 if TYPE_CHECKING:  # pydantic is half of a command's start; --help does without

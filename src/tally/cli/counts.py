@@ -8,10 +8,10 @@ import click
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import json_option, pass_app, pipeline_argument
-from tally.cli.output import Output
 from tally.cli.replay_options import read_minute
 from tally.cli.shapes import row_shape
-from tally.cli.values import number, printable, shortened
+from tally.cli.ui.output import Output
+from tally.cli.ui.values import number, printable, shortened
 from tally.formatting import plural
 from tally.ledger.results import ResultRow, result_rows
 from tally.ledger.tables import Tables, find_tables

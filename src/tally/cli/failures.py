@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import click
 
-from tally.cli.output import Output
+from tally.cli.ui.output import Output
 from tally.errors import EXIT_BUG, EXIT_OK, TallyError
 
 EXIT_CANCELLED: Final = 130

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from tally.cli.output import Output
-from tally.cli.values import ABSENT, number, span
+from tally.cli.ui.output import Output
+from tally.cli.ui.values import ABSENT, number, span
 from tally.formatting import plural, time_span
 from tally.model import OffsetRange, TopicPartition
 from tally.pipeline.replay_plan import Preview

@@ -7,10 +7,10 @@ from typing import Final
 
 from tally.cli.app import App
 from tally.cli.failures import error_shape
-from tally.cli.output import Meter
 from tally.cli.session import shared_session
 from tally.cli.shapes import Shape, changes_shape, preview_shape, ran_shape, replay_shape
-from tally.cli.values import moment, number
+from tally.cli.ui.output import Meter
+from tally.cli.ui.values import moment, number
 from tally.errors import TallyError
 from tally.formatting import plural
 from tally.ledger.replacements import Changes, changes_of

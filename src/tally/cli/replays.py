@@ -6,7 +6,7 @@ from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import json_option, limit_option, pass_app, pipeline_argument
 from tally.cli.shapes import replay_shape
-from tally.cli.values import moment, number
+from tally.cli.ui.values import moment, number
 from tally.ledger import replays as ledger_replays
 from tally.ledger.replays import ReplayRecord
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # heavy; most commands do without
     from pyspark.sql import SparkSession
 
     from tally.cli.app import App
-    from tally.cli.output import Output
+    from tally.cli.ui.output import Output
     from tally.pipeline.context import Context
 
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"

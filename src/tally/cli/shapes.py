@@ -7,7 +7,7 @@ has no zone.
 import base64
 from typing import Any
 
-from tally.cli.values import instant, printable_bytes
+from tally.cli.ui.values import instant, printable_bytes
 from tally.ledger.dead_letters import LetterRecord
 from tally.ledger.decisions import LossRecord
 from tally.ledger.reading import BatchRecord, SegmentRecord

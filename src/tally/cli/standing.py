@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tally.cli.values import ABSENT, number, span
+from tally.cli.ui.values import ABSENT, number, span
 from tally.config.pipeline import Pipeline
 from tally.model import KafkaSnapshot, KnownTopic, OffsetRange, Position, TopicPartition
 from tally.planning.blocks import Block

@@ -9,7 +9,7 @@ from tally.cli.command import Command
 from tally.cli.options import json_option, pass_app, pipeline_argument
 from tally.cli.shapes import Shape, batch_shape, block_shape, range_shape
 from tally.cli.standing import Standing, stand, table_rows
-from tally.cli.values import moment, number
+from tally.cli.ui.values import moment, number
 from tally.config.pipeline import Pipeline
 from tally.errors import KafkaUnavailableError, TallyError
 from tally.formatting import plural

@@ -14,35 +14,35 @@ from tally.cli.app import App
 from tally.cli.command import write_examples
 from tally.cli.extensions import Sections, extensions
 from tally.cli.failures import guarded
-from tally.cli.log import LogFormatter, is_worth_saying
+from tally.cli.ui.log import LogFormatter, is_worth_saying
 from tally.errors import KafkaUnavailableError, MySQLUnavailableError
 
 # Section → command → (module that defines it, one line of help). The line stands here so that
 # ``tally --help`` loads none of the modules; a test holds it equal to the command's own help.
 SECTIONS: Final[Sections] = {
     "Set-up": {
-        "migrate": ("tally.cli.setup", "Create or update Tally's tables in MySQL."),
-        "doctor": ("tally.cli.setup", "Check everything Tally needs and say what to do."),
-        "prune": ("tally.cli.pruning", "Fold old contributions that Kafka can no longer serve."),
+        "migrate": ("tally.cli.migrate", "Create or update Tally's tables in MySQL."),
+        "doctor": ("tally.cli.doctor", "Check everything Tally needs and say what to do."),
+        "prune": ("tally.cli.prune", "Fold old contributions that Kafka can no longer serve."),
     },
     "Counting": {
-        "plan": ("tally.cli.counting", "Fix which offsets the next batch reads."),
-        "run": ("tally.cli.counting", "Count a batch and commit it."),
-        "replay": ("tally.cli.replaying", "Count ranges again, in place of what they gave."),
+        "plan": ("tally.cli.plan", "Fix which offsets the next batch reads."),
+        "run": ("tally.cli.run", "Count a batch and commit it."),
+        "replay": ("tally.cli.replay", "Count ranges again, in place of what they gave."),
     },
     "Looking": {
         "status": ("tally.cli.status", "Show where each partition stands."),
         "counts": ("tally.cli.counts", "Show the result: lines per minute."),
-        "batches": ("tally.cli.looking", "List batches, newest first."),
-        "show": ("tally.cli.looking", "Show one batch with its ranges and counts."),
+        "batches": ("tally.cli.batches", "List batches, newest first."),
+        "show": ("tally.cli.show", "Show one batch with its ranges and counts."),
         "replays": ("tally.cli.replays", "List replays, newest first."),
-        "dead-letters": ("tally.cli.letters", "List records that could not be understood."),
-        "audit": ("tally.cli.proving", "Prove that the result is what Kafka held."),
+        "dead-letters": ("tally.cli.dead_letters", "List records that could not be understood."),
+        "audit": ("tally.cli.audit", "Prove that the result is what Kafka held."),
     },
     "Deciding": {
-        "losses": ("tally.cli.deciding", "Records that are gone from Kafka."),
-        "topics": ("tally.cli.deciding", "Topics that were deleted and created again."),
-        "abandon": ("tally.cli.deciding", "Give a planned batch up."),
+        "losses": ("tally.cli.losses", "Records that are gone from Kafka."),
+        "topics": ("tally.cli.topics", "Topics that were deleted and created again."),
+        "abandon": ("tally.cli.abandon", "Give a planned batch up."),
     },
 }
 

@@ -13,7 +13,7 @@ import pytest
 from tally import errors
 from tally.cli import failures
 from tally.cli.failures import EXIT_CANCELLED, EXIT_PIPE_CLOSED, guarded
-from tally.cli.output import Output
+from tally.cli.ui.output import Output
 from tally.errors import EXIT_BUG, EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, TallyError
 
 # Written out here and not taken from the classes: other programs rely on these numbers.
@@ -129,7 +129,7 @@ def test_a_reader_that_goes_away_is_no_bug() -> None:
     script = (
         "import os, sys\n"
         "from tally.cli.failures import guarded\n"
-        "from tally.cli.output import Output\n"
+        "from tally.cli.ui.output import Output\n"
         "out = Output()\n"
         "sys.exit(guarded(lambda: [out.line('x' * 1000) for _ in range(1000)] and 0, out))\n"
     )

@@ -2,7 +2,7 @@
 
 import logging
 
-from tally.cli.log import LogFormatter, is_worth_saying
+from tally.cli.ui.log import LogFormatter, is_worth_saying
 
 
 def record(pathname: str = "/src/tally/pipeline/minute.py", **fields: str) -> logging.LogRecord:

@@ -5,16 +5,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from tally.cli.output import Output
-from tally.cli.values import (
-    instant,
-    moment,
-    number,
-    printable,
-    printable_bytes,
-    shortened,
-    span,
-)
+from tally.cli.ui.output import Output
+from tally.cli.ui.values import instant, moment, number, printable, printable_bytes, shortened, span
 
 Captured = pytest.CaptureFixture[str]
 

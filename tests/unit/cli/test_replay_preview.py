@@ -8,11 +8,11 @@ import pytest
 from click import unstyle
 from rich.console import Console
 
-from tally.cli.output import Output
 from tally.cli.places import REPLACES, Places
 from tally.cli.replay_preview import duration, question, show_preview
 from tally.cli.replay_running import batch_line, document, summary
 from tally.cli.shapes import changes_shape, preview_shape, replay_shape
+from tally.cli.ui.output import Output
 from tally.errors import KafkaUnavailableError
 from tally.ledger.replacements import Changes, Replaced
 from tally.ledger.replays import ReplayRecord

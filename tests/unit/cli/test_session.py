@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tally.cli.app import App
-from tally.cli.bar import bar
-from tally.cli.output import Output
 from tally.cli.session import JAVA_OPTIONS, LOGGING, quiet, shared_session
+from tally.cli.ui.bar import bar
+from tally.cli.ui.output import Output
 from tally.config.servers import SparkSettings
 
 

@@ -4,8 +4,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from tally.cli.counting import has_caught_up
-from tally.cli.proving import audit_shape, conclusion
+from tally.cli.audit import audit_shape, conclusion
+from tally.cli.run import has_caught_up
 from tally.cli.shapes import (
     batch_shape,
     block_shape,

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from tally.app import decisions
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import (
@@ -18,14 +19,12 @@ from tally.cli.replay_asking import Selector, read_request
 from tally.cli.replay_options import selector_options
 from tally.cli.replay_preview import question, show_preview
 from tally.cli.replay_running import count_to_the_end, document, find
-from tally.cli.values import moment, number
+from tally.cli.ui.values import moment, number
 from tally.errors import FencedError, ReplayRefusedError, UsageError
 from tally.formatting import plural
 from tally.ledger import replays
-from tally.ledger.positions import lock_pipeline
 from tally.ledger.replays import ReplayRecord
 from tally.model import ReplayState
-from tally.mysql.transactions import Transaction
 from tally.pipeline.replay import request_replay
 from tally.pipeline.replay_plan import check_possible, preview_replay
 from tally.planning.replay_request import Request
@@ -189,20 +188,13 @@ def _resume(app: App, replay_id: int, *, dry_run: bool) -> None:
 
 def _cancel(app: App, replay_id: int, reason: str | None, *, dry_run: bool) -> None:
     why = _needed(reason)
-    pipeline = app.settings.pipeline(find(app, replay_id).pipeline)
-
-    def decide(tx: Transaction) -> tuple[list[int], ReplayRecord]:
-        lock_pipeline(tx, pipeline.name, pipeline.table)
-        given_up = replays.cancel(tx, replay_id, by=app.context.requester.name, reason=why)
-        return given_up, replays.find_replay(tx, replay_id)
-
-    given_up, now = app.context.database.run(decide, dry_run=dry_run)
+    given_up, now = decisions.cancel_replay(app.context, replay_id, reason=why, dry_run=dry_run)
     if app.out.as_json:
         app.out.document(document(now, dry_run=dry_run))
         return
     verb = "would be" if dry_run else "is"
     app.out.line(
-        f"replay {replay_id} of {pipeline.name} {verb} cancelled: "
+        f"replay {replay_id} of {now.pipeline} {verb} cancelled: "
         f"{plural(len(given_up), 'batch')} given up, {number(now.committed)} committed before"
     )
 

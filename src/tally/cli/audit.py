@@ -7,7 +7,7 @@ from tally.cli.command import Command
 from tally.cli.options import json_option, pipeline_argument
 from tally.cli.session import shared_session
 from tally.cli.shapes import Shape, range_shape
-from tally.cli.values import number
+from tally.cli.ui.values import number
 from tally.errors import EXIT_FINDINGS
 from tally.formatting import plural
 from tally.ledger.invariants import Finding

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 
-from tally.cli.values import printable
+from tally.cli.ui.values import printable
 
 if TYPE_CHECKING:  # only tables and bars pay for it
     from rich.console import Console
@@ -134,7 +134,7 @@ class Output:
         if not sys.stderr.isatty():
             yield _LineMeter(self, what, unit)
             return
-        from tally.cli.bar import bar  # noqa: PLC0415 - see above
+        from tally.cli.ui.bar import bar  # noqa: PLC0415 - see above
 
         before = self._say
         with bar(what, unit) as meter:

@@ -6,7 +6,7 @@ from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import json_option, limit_option, pass_app, pipeline_argument
 from tally.cli.shapes import letter_shape
-from tally.cli.values import number, printable_bytes, shortened
+from tally.cli.ui.values import number, printable_bytes, shortened
 from tally.ledger.dead_letters import list_dead_letters
 
 VALUE_CHARACTERS = 120

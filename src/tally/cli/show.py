@@ -1,4 +1,4 @@
-"""``batches`` and ``show``: reading the ledger."""
+"""``show``: one batch with its ranges and counts."""
 
 from typing import Any
 
@@ -10,74 +10,23 @@ from tally.cli.counts import show_rows
 from tally.cli.options import (
     batch_argument,
     json_option,
-    limit_option,
     pass_app,
-    pipeline_argument,
 )
 from tally.cli.places import REPLACES, Places
 from tally.cli.shapes import batch_shape, replay_shape, row_shape, segment_shape
-from tally.cli.values import ABSENT, moment, number, span
+from tally.cli.ui.values import ABSENT, moment, number, span
 from tally.formatting import plural
 from tally.ledger.reading import (
     BatchRecord,
     SegmentRecord,
     batch_record,
     count_minutes,
-    list_batches,
     segments_of,
     top_rows,
 )
 from tally.ledger.replacements import replaced_by, successors_of
 from tally.ledger.replays import ReplayRecord, find_replay
 from tally.ledger.tables import tables_of_batch
-from tally.model import BatchState
-
-
-@click.command(
-    cls=Command,
-    examples=["tally batches --limit 5", "tally batches error_log --state abandoned --json"],
-)
-@pipeline_argument
-@limit_option(20, "Batches")
-@click.option(
-    "--state",
-    type=click.Choice([str(state) for state in BatchState]),
-    help="Only batches in this state.",
-)
-@json_option
-@pass_app
-def batches(app: App, pipeline: str | None, limit: int, state: str | None) -> None:
-    """List batches, newest first.
-
-    What a replay has replaced since is marked; its numbers are those of when it was committed.
-    """
-    name = app.pipeline(pipeline)
-    wanted = BatchState(state) if state else None
-    with app.context.database.transaction(read_only=True) as tx:
-        found = list_batches(tx, name, state=wanted, limit=limit)
-    if app.out.as_json:
-        app.out.document({"pipeline": name, "batches": [batch_shape(batch) for batch in found]})
-        return
-    numbers = ["BATCH", "ATTEMPT", "OFFSETS", "RECORDS", "MATCHED", "MALFORMED"]
-    app.out.table(
-        ["BATCH", "KIND", "STATE", "ATTEMPT", "PLANNED", "COMMITTED", *numbers[2:]],
-        [
-            [
-                str(batch.batch_id),
-                _kind(batch),
-                batch.standing,
-                str(batch.attempt),
-                moment(batch.planned_at),
-                moment(batch.committed_at),
-                number(batch.offsets),
-                number(batch.records),
-                number(batch.matched),
-                number(batch.malformed),
-            ]
-            for batch in found
-        ],
-        numbers=numbers,
-    )
 
 
 @click.command(cls=Command, examples=["tally show 42", "tally show 42 --minutes 100 --json"])
@@ -128,10 +77,6 @@ def show(app: App, batch_id: int, minutes: int) -> None:
         show_rows(app.out, tables, top)
         shown = len({row.log_time for row in top})
         app.out.line(f"{shown:,} of {plural(touched, 'minute')} shown")
-
-
-def _kind(batch: BatchRecord) -> str:
-    return f"{batch.kind}" if batch.replay_id is None else f"{batch.kind} {batch.replay_id}"
 
 
 def _show_batch(app: App, batch: BatchRecord, replay: ReplayRecord | None, places: Places) -> None:

@@ -1,35 +1,18 @@
-"""``migrate`` and ``doctor``: before anything is counted, and when something is wrong."""
+"""``doctor``: check everything that Tally needs."""
 
 import click
 
 from tally.app.doctor import Diagnosis, Health, examine
-from tally.app.migrate import migrate as apply_migrations
-from tally.app.migrate import missing
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.options import dry_run_option, json_option, pass_app
+from tally.cli.options import json_option
 from tally.errors import EXIT_FINDINGS
 from tally.formatting import plural
 
 _LABELS = {Health.OK: "ok", Health.WARN: "warn", Health.FAIL: "FAIL", Health.SKIP: "skip"}
+
+
 _INDENT = 32
-
-
-@click.command(cls=Command, examples=["tally migrate --dry-run", "tally migrate"])
-@dry_run_option
-@pass_app
-def migrate(app: App, dry_run: bool) -> None:
-    """Create or update Tally's tables in MySQL.
-
-    Applies the numbered files of sql/ that the database does not have yet, and creates the result
-    tables of the configured pipelines. Can be run at any time, by several at once, and again
-    after it was interrupted.
-    """
-    done = (missing if dry_run else apply_migrations)(app.context.database, app.settings)
-    for name in done:
-        app.out.line(f"{'would apply' if dry_run else 'applied'} {name}")
-    if not done:
-        app.out.line("everything is there")
 
 
 @click.command(

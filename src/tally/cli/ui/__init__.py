@@ -1,0 +1,1 @@
+"""What the command line shows: tables, a bar, values as text. Knows no command."""
