@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeVar
@@ -42,6 +43,20 @@ LEADER_PAUSE_S = 0.2
 GRACE_S = 1.0
 
 
+@dataclass(slots=True)
+class _LastError:
+    """What the client said last of its connections; told by a thread of librdkafka's.
+
+    Knows nothing of the client: in a cycle of references the garbage collector would end a client
+    from whatever thread it runs in, and librdkafka aborts the process when that is its own.
+    """
+
+    error: KafkaError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        self.error = error
+
+
 def _open_client(options: dict[str, Any]) -> AdminClient:
     return AdminClient(options, logger=SILENT)
 
@@ -76,12 +91,12 @@ class Kafka:
         self._open_client = open_client
         self._grace_s, self._leader_pause_s = grace_s, leader_pause_s
         self._clock: Clock = clock or SystemClock()
-        self._last_error: KafkaError | None = None
+        self._last = _LastError()
 
     @cached_property
     def _client(self) -> AdminClient:
         # librdkafka prints connection failures to stderr by itself; here they become errors.
-        return self._open_client({**client_options(self._settings), "error_cb": self._remember})
+        return self._open_client({**client_options(self._settings), "error_cb": self._last})
 
     def snapshot(self, topics: Iterable[str], *, read_committed: bool = True) -> KafkaSnapshot:
         """Ids, earliest and end offsets of the topics, as of now.
@@ -284,7 +299,7 @@ class Kafka:
         return [self._result(operation, deadline, future) for future in futures]
 
     def _start(self, operation: str, deadline: float, ask: Callable[[float], T]) -> T:
-        self._last_error = None
+        self._last.error = None
         left_s = deadline - self._clock.monotonic()
         if left_s <= 0:
             raise self._unavailable(operation, "no time was left for it")
@@ -304,11 +319,8 @@ class Kafka:
 
     def _translate(self, operation: str, error: KafkaError) -> TallyError:
         servers = self._settings.bootstrap_servers
-        return translate(servers, operation, error, self._last_error, self._timeout_s)
+        return translate(servers, operation, error, self._last.error, self._timeout_s)
 
     def _unavailable(self, operation: str, cause: str) -> KafkaUnavailableError:
         servers = self._settings.bootstrap_servers
-        return unavailable(servers, operation, cause, self._last_error, self._timeout_s)
-
-    def _remember(self, error: KafkaError) -> None:
-        self._last_error = error
+        return unavailable(servers, operation, cause, self._last.error, self._timeout_s)
