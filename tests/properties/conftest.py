@@ -1,6 +1,7 @@
 """One pipeline on the shared MySQL, emptied for each example."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,13 @@ from tests.properties.setup import NewPipeline, pipelines, settings_for
 def empty_settings(migrated: Stack, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """The configuration of the pipeline, with its result table."""
     return settings_for(migrated, tmp_path_factory.mktemp("properties"))
+
+
+@pytest.fixture
+def new_labelled(migrated: Stack, tmp_path: Path) -> Iterator[NewPipeline]:
+    """The same with counts by level."""
+    with pipelines(settings_for(migrated, tmp_path, labels=["level"]), migrated) as new:
+        yield new
 
 
 @pytest.fixture

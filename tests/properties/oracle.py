@@ -19,6 +19,9 @@ from tests.properties.pipeline import PipelineUnderTest
 Partition = tuple[str, str, int]
 """Cluster, topic id and number: a partition of one life of the topic."""
 
+Rows = Counter[tuple[str, ...]]
+"""Lines by minute, and by level where that is a label."""
+
 
 @dataclass(slots=True)
 class Oracle:
@@ -66,7 +69,7 @@ class Oracle:
         read = self.pipeline.reads[s["batch_id"], s["attempt"]]
         log = self.pipeline.kafka.log(s["cluster_id"], s["topic_id"], s["partition_id"])
         found: dict[int, Record] = {}
-        minutes: Counter[str] = Counter()
+        minutes: Rows = Counter()
         malformed = []
         for offset in range(s["from_offset"], s["until_offset"]):
             record = log.at(offset, read.tick)
@@ -77,13 +80,13 @@ class Oracle:
             if level is None:
                 malformed.append(offset)
             elif level in read.levels:
-                minutes[record.log_time] += 1
+                minutes[record.log_time, *([level] if read.by_level else [])] += 1
         return Expected(records=frozenset(found), minutes=minutes, malformed=tuple(malformed))
 
     def _fold(self, s: Row) -> "Expected":
         """What the segments had found that were live in its range before."""
         records: frozenset[int] = frozenset()
-        minutes: Counter[str] = Counter()
+        minutes: Rows = Counter()
         malformed: tuple[int, ...] = ()
         for old in self._live.values():
             here = [old[key] == s[key] for key in ("incarnation_id", "partition_id")]
@@ -96,18 +99,20 @@ class Oracle:
 
     def _check_result(self, live: list[Row]) -> None:
         """The table is the sum, minute by minute, and has no other row."""
-        expected: Counter[str] = Counter()
+        expected: Rows = Counter()
         for segment in live:
             expected += self.counted(segment).minutes
-        rows = self.pipeline.rows(f"select log_time, log_count from `{self.pipeline.name}`")
-        table = {str(row["log_time"]): row["log_count"] for row in rows}
+        rows = self.pipeline.rows(f"select * from `{self.pipeline.name}`")
+        table = {_key(row): row["log_count"] for row in rows}
         assert table == dict(expected), f"the table says {table}, the records say {dict(expected)}"
 
     def _check_contributions(self, live: list[Row]) -> None:
         """Each segment says what its own count found."""
-        said: dict[int, dict[str, int]] = defaultdict(dict)
-        for row in self.pipeline.rows(_CONTRIBUTIONS, (self.pipeline.name,)):
-            said[row["segment_id"]][str(row["log_time"])] = row["log_count"]
+        said: dict[int, dict[tuple[str, ...], int]] = defaultdict(dict)
+        own = self.pipeline.pipeline.has_own_tables
+        table = f"{self.pipeline.name}__segments" if own else "segment_count"
+        for row in self.pipeline.rows(_CONTRIBUTIONS.format(table), (self.pipeline.name,)):
+            said[row["segment_id"]][_key(row)] = row["log_count"]
         for s in live:
             expected = self.counted(s)
             if s["state"] == "live":
@@ -226,8 +231,12 @@ class Expected:
 
     records: frozenset[int]
     """Offsets that held a record."""
-    minutes: Counter[str]
+    minutes: Rows
     malformed: tuple[int, ...]
+
+
+def _key(row: Row) -> tuple[str, ...]:
+    return (str(row["log_time"]), *([row["level"]] if "level" in row else []))
 
 
 def _check_tiling(tiles: list[tuple[int, int]], start: int, now: int) -> None:
@@ -248,8 +257,8 @@ _SEGMENTS = """
 """
 
 _CONTRIBUTIONS = """
-    select c.segment_id, c.log_time, c.log_count
-    from segment_count c join segment s using (segment_id) join batch b using (batch_id)
+    select c.*
+    from {} c join segment s using (segment_id) join batch b using (batch_id)
     where b.pipeline = %s
 """
 

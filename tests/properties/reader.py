@@ -33,6 +33,8 @@ class Read:
     tick: int
     levels: frozenset[str]
     line_format: str
+    by_level: bool = False
+    """Whether it was counted by level as well."""
 
 
 Reads = dict[tuple[int, int], Read]
@@ -58,6 +60,7 @@ class ModelReader:
             tick=self.kafka.tick,
             levels=frozenset(pipeline.levels),
             line_format=str(pipeline.line_format),
+            by_level=bool(pipeline.labels),
         )
         with Spool[Contribution]() as contributions, Spool[DeadLetter]() as dead_letters:
             totals = {}
@@ -142,12 +145,16 @@ def _totals(held: Mapping[int, Record], pipeline: Pipeline) -> SegmentTotals:
 def _contributions(
     partition: TopicPartition, held: Mapping[int, Record], pipeline: Pipeline
 ) -> list[Contribution]:
+    by_level = bool(pipeline.labels)
+    levels = ((r, r.level(str(pipeline.line_format))) for r in held.values())
     counts = Counter(
-        r.log_time for r in held.values() if r.level(str(pipeline.line_format)) in pipeline.levels
+        (r.log_time, *([level] if by_level else []))
+        for r, level in levels
+        if level is not None and level in pipeline.levels
     )
     return [
-        Contribution(partition=partition, log_time=log_time, log_count=count)
-        for log_time, count in counts.items()
+        Contribution(partition=partition, log_time=log_time, labels=tuple(labels), log_count=count)
+        for (log_time, *labels), count in counts.items()
     ]
 
 

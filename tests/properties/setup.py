@@ -9,6 +9,8 @@ import pymysql
 from pydantic import SecretStr
 
 from tally.app.migrate import migrate
+from tally.config.names import tables_beside
+from tally.config.pipeline import Pipeline
 from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
 from tally.mysql.connection import connect
@@ -23,6 +25,7 @@ from tests.proxy import Proxy
 from tests.world import make_settings
 
 NAME = "anything"
+LABELLED = "anything_labelled"
 
 NewPipeline = Callable[[], PipelineUnderTest]
 
@@ -38,7 +41,6 @@ _WIPE: Sequence[str] = (
     "delete l from lost_range l join topic_incarnation b using (incarnation_id)",
     "delete o from partition_offset o join topic_incarnation b using (incarnation_id)",
     "delete b from topic_incarnation b",
-    "delete b from pipeline b",
 )
 
 _SESSION: Sequence[str] = (
@@ -48,9 +50,17 @@ _SESSION: Sequence[str] = (
 )
 
 
-def settings_for(stack: Stack, folder: Path) -> Settings:
-    """The configuration of the pipeline, with its result table."""
-    settings = make_settings(stack, folder / "tally.toml", {NAME: {"topics": [TOPIC]}})
+def settings_for(stack: Stack, folder: Path, *, labels: Sequence[str] = ()) -> Settings:
+    """The configuration of the pipeline, with its tables.
+
+    Args:
+        stack: Whose servers it has.
+        folder: Where the file is written.
+        labels: What it counts by besides the minute: nothing, or the level.
+    """
+    name = LABELLED if labels else NAME
+    keys = {"topics": [TOPIC], "labels": list(labels)}
+    settings = make_settings(stack, folder / "tally.toml", {name: keys})
     migrate(Database(settings=settings.mysql), settings)
     # The proxy reads what is said, so nothing is encrypted.
     plain = settings.mysql.model_copy(update={"tls": "disabled"})
@@ -68,6 +78,7 @@ def pipelines(settings: Settings, stack: Stack, *, is_own: bool = False) -> Iter
             COMMIT, which a SIGKILL does not ask for.
     """
     current: list[PipelineUnderTest] = []
+    (name,) = settings.pipelines
     root = stack.credentials().mysql_root
     as_root = settings.mysql.model_copy(update={"user": "root", "password": SecretStr(root)})
 
@@ -95,7 +106,7 @@ def pipelines(settings: Settings, stack: Stack, *, is_own: bool = False) -> Iter
 
     faults = Faults(
         open_root=lambda: open_connection(as_root),
-        name=NAME,
+        name=name,
         do=do,
         restart=restart,
     )
@@ -110,16 +121,25 @@ def pipelines(settings: Settings, stack: Stack, *, is_own: bool = False) -> Iter
 
         def new() -> PipelineUnderTest:
             wire.disturb(None)
-            with connection.cursor() as cursor:
-                for statement in _WIPE:
-                    cursor.execute(f"{statement} where b.pipeline = %s", (NAME,))
-                cursor.execute(f"delete from `{NAME}`")
-            made = PipelineUnderTest(settings, NAME, connection, wire)
+            _wipe(connection, settings.pipeline(name))
+            made = PipelineUnderTest(settings, name, connection, wire)
             made.kafka.asked = wire.gap
             current[:] = [made]
             return made
 
         yield new
+
+
+def _wipe(connection: "pymysql.Connection[Any]", pipeline: Pipeline) -> None:
+    """Let the ledger know nothing of the pipeline but its tables."""
+    own = tables_beside(pipeline.table) if pipeline.has_own_tables else ()
+    with connection.cursor() as cursor:
+        for table in (pipeline.table, *own):
+            cursor.execute(f"delete from `{table}`")
+        for statement in _WIPE:
+            cursor.execute(f"{statement} where b.pipeline = %s", (pipeline.name,))
+        if not own:  # else its row says which columns its tables have
+            cursor.execute("delete from pipeline where pipeline = %s", (pipeline.name,))
 
 
 def _prepare(connection: "pymysql.Connection[Any]") -> None:

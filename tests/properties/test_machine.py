@@ -13,7 +13,6 @@ prints the first failing one as it is.
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -22,6 +21,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.properties.faults import SLOW, FaultKind
 from tests.properties.machine import Machine
 from tests.properties.pipeline import PipelineUnderTest
+from tests.properties.setup import NewPipeline
 
 pytestmark = [pytest.mark.stack]
 
@@ -65,17 +65,14 @@ SELDOM = [
 MUST_HAPPEN = [*OFTEN, *(SELDOM if EXAMPLES >= 500 else [])]
 
 
-@pytest.mark.timeout(0 if EXAMPLES > 100 else 600)
-def test_whatever_happens_the_result_is_a_fresh_count(
-    new_pipeline: Callable[[], PipelineUnderTest],
-) -> None:
-    """Minutes, replays, retries, losses, kills, rivals: nothing twice, nothing left out."""
+def play(new: NewPipeline, examples: int) -> Counter[str]:
+    """Run sequences; returns what has happened, and how often."""
     outcomes: Counter[str] = Counter()
     made: list[PipelineUnderTest] = []
 
     @seed(SEED)
     def machine() -> Machine:
-        made[:] = [new_pipeline()]
+        made[:] = [new()]
         made[0].outcomes = outcomes
         return Machine(made[0])
 
@@ -83,7 +80,7 @@ def test_whatever_happens_the_result_is_a_fresh_count(
     run_state_machine_as_test(
         machine,  # type: ignore[arg-type]  # any callable that returns one will do
         settings=settings(
-            max_examples=EXAMPLES,
+            max_examples=examples,
             stateful_step_count=STEPS,
             deadline=None,
             database=None,
@@ -95,6 +92,21 @@ def test_whatever_happens_the_result_is_a_fresh_count(
     )
     seconds = time.monotonic() - begun
     came = outcomes + made[0].wire.came
-    print(f"\nseed {SEED}: {EXAMPLES} examples, {came['steps']} steps, {seconds:.0f} s")  # noqa: T201
+    print(f"\nseed {SEED}: {examples} examples, {came['steps']} steps, {seconds:.0f} s")  # noqa: T201
     print(dict(sorted(came.items())))  # noqa: T201
+    return came
+
+
+@pytest.mark.timeout(0 if EXAMPLES > 100 else 1200)
+def test_whatever_happens_the_result_is_a_fresh_count(new_pipeline: NewPipeline) -> None:
+    """Minutes, replays, retries, losses, kills, rivals: nothing twice, nothing left out."""
+    came = play(new_pipeline, EXAMPLES)
     assert not [what for what in MUST_HAPPEN if not came[what]]
+
+
+@pytest.mark.timeout(0 if EXAMPLES > 100 else 1200)
+def test_whatever_happens_the_result_by_labels_is_a_fresh_count(new_labelled: NewPipeline) -> None:
+    """The same with a label, so that a minute has several rows that come and go by themselves."""
+    came = play(new_labelled, max(1, EXAMPLES // 3))
+    wanted = ("RunMinute: done", "RunReplay: done", "Prune: done", "Stop: killed")
+    assert not [what for what in wanted if not came[what]]

@@ -77,3 +77,35 @@ def test_each_room_says_what_it_is_for() -> None:
     for source in SOURCES:
         for room in sorted(source.rglob("__init__.py")):
             assert ast.get_docstring(ast.parse(room.read_text(encoding="utf-8"))), room
+
+
+OPENED = {
+    "AdminClient": {"kafka/client.py"},
+    "Producer": {"kafka/writer.py"},
+    "Kafka": {"app/context.py"},
+    "Database": {"app/context.py"},
+    "connect_session": {"spark/session.py"},
+    # The doctor tries the engine itself; a command shares one session among its batches.
+    "spark_session": {"app/context.py", "app/doctor/engine.py", "cli/app.py", "job.py"},
+}
+
+
+@pytest.mark.parametrize("name", sorted(OPENED))
+def test_a_client_is_opened_in_one_place(name: str) -> None:
+    """Everything else is handed what was opened at the edge."""
+    source = SOURCES[0]
+    found = {
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if (isinstance(node, ast.Call) and names(node.func) == name)
+        or (isinstance(node, ast.Call) and any(names(a) == name for a in node.args))
+    }
+    assert found == OPENED[name]
+
+
+def names(node: ast.expr) -> str | None:
+    """The name that an expression is, with or without its module."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else None
