@@ -27,7 +27,7 @@ from tally.errors import StackError
 from tally.kafka.client import Kafka
 from tally.model import TopicPartition
 from tally.mysql.transactions import Database, Row
-from tally.pipeline.audit import Verdict, audit_ledger
+from tally.pipeline.audit import AuditReport, audit_ledger
 from tally.pipeline.context import Context, Patience
 from tally.pipeline.plan import Planned, plan_batch
 from tally.pipeline.run import Ran, run_batch
@@ -329,7 +329,7 @@ class World:
             (self.name,),
         )
 
-    def audit(self) -> Verdict:
+    def audit(self) -> AuditReport:
         """What the audit says."""
         return audit_ledger(self.context(), self.name)
 

@@ -94,23 +94,23 @@ class TallyAuditOperator(BaseOperator):
 
         with final_unless_retryable():
             settings = bounded(connected_settings(Path(self.config)), AUDIT_TIMEOUT)
-            verdict = audit_ledger(connected_context(settings), self.pipeline)
+            report = audit_ledger(connected_context(settings), self.pipeline)
         looked_at = {
-            "partitions": verdict.partitions,
-            "segments": verdict.segments,
-            "records": verdict.records,
-            "minutes": verdict.minutes,
-            "matched": verdict.matched,
-            "findings": len(verdict.findings),
+            "partitions": report.partitions,
+            "segments": report.segments,
+            "records": report.records,
+            "minutes": report.minutes,
+            "matched": report.matched,
+            "findings": len(report.findings),
         }
         self.log.info("audit of %s: %s", self.pipeline, looked_at)
-        if not verdict.holds:
+        if not report.holds:
             shown = "; ".join(
                 f"{finding.check}: {finding.where}: {finding.detail}"
-                for finding in verdict.findings[:_FINDINGS_SHOWN]
+                for finding in report.findings[:_FINDINGS_SHOWN]
             )
             raise final(
-                f"pipeline {self.pipeline}: {len(verdict.findings)} findings: {shown}. "
+                f"pipeline {self.pipeline}: {len(report.findings)} findings: {shown}. "
                 f"Next: tally audit {self.pipeline}"
             )
         return looked_at

@@ -10,8 +10,8 @@ from tally.cli.shapes import Shape, range_shape
 from tally.cli.ui.values import number
 from tally.errors import EXIT_FINDINGS
 from tally.formatting import plural
-from tally.ledger.invariants import Finding
-from tally.pipeline.audit import Verdict, audit_ledger
+from tally.ledger.invariants import Violation
+from tally.pipeline.audit import AuditReport, audit_ledger
 from tally.pipeline.recount import Recount, recount, summarize
 
 FINDINGS_SHOWN = 50
@@ -47,13 +47,13 @@ def audit(context: click.Context, pipeline: str | None, from_kafka: bool) -> Non
     """
     app = context.ensure_object(App)
     name = app.pipeline(pipeline)
-    verdict = audit_ledger(app.context, name)
+    report = audit_ledger(app.context, name)
     counted = _count_again(app, name) if from_kafka else None
-    findings = [*verdict.findings, *(counted.findings if counted else ())]
+    findings = [*report.findings, *(counted.findings if counted else ())]
     if app.out.as_json:
-        app.out.document(audit_shape(verdict, counted))
+        app.out.document(audit_shape(report, counted))
     else:
-        _show(app, verdict, counted, findings)
+        _show(app, report, counted, findings)
     context.exit(EXIT_FINDINGS if findings else 0)
 
 
@@ -65,11 +65,13 @@ def _count_again(app: App, name: str) -> Recount:
         return recount(ctx, name, meter.update)
 
 
-def _show(app: App, verdict: Verdict, counted: Recount | None, findings: list[Finding]) -> None:
+def _show(
+    app: App, report: AuditReport, counted: Recount | None, findings: list[Violation]
+) -> None:
     app.out.line(
-        f"{verdict.pipeline}: {plural(verdict.partitions, 'partition')}, "
-        f"{plural(verdict.segments, 'live segment')}, {plural(verdict.records, 'record')}, "
-        f"{plural(verdict.minutes, 'minute')}, {number(verdict.matched)} matched"
+        f"{report.pipeline}: {plural(report.partitions, 'partition')}, "
+        f"{plural(report.segments, 'live segment')}, {plural(report.records, 'record')}, "
+        f"{plural(report.minutes, 'minute')}, {number(report.matched)} matched"
     )
     if counted is not None:
         app.out.line(
@@ -85,12 +87,12 @@ def _show(app: App, verdict: Verdict, counted: Recount | None, findings: list[Fi
         )
     if len(findings) > FINDINGS_SHOWN:
         app.out.line(f"and {len(findings) - FINDINGS_SHOWN:,} more: --json has all of them")
-    app.out.line(conclusion(verdict, counted))
+    app.out.line(conclusion(report, counted))
 
 
-def conclusion(verdict: Verdict, counted: Recount | None) -> str:
+def conclusion(report: AuditReport, counted: Recount | None) -> str:
     """The audit in one sentence, which claims no more than was looked at."""
-    found = len(verdict.findings) + (len(counted.findings) if counted else 0)
+    found = len(report.findings) + (len(counted.findings) if counted else 0)
     if found:
         return f"{plural(found, 'finding')}: see docs/runbook.md, audit-finding"
     if counted is None:
@@ -100,17 +102,17 @@ def conclusion(verdict: Verdict, counted: Recount | None) -> str:
     return "the ledger is consistent and agrees with Kafka, record for record"
 
 
-def audit_shape(verdict: Verdict, counted: Recount | None) -> Shape:
+def audit_shape(report: AuditReport, counted: Recount | None) -> Shape:
     """What ``--json`` carries."""
-    findings = [*verdict.findings, *(counted.findings if counted else ())]
+    findings = [*report.findings, *(counted.findings if counted else ())]
     return {
-        "pipeline": verdict.pipeline,
+        "pipeline": report.pipeline,
         "holds": not findings,
-        "partitions": verdict.partitions,
-        "segments": verdict.segments,
-        "records": verdict.records,
-        "minutes": verdict.minutes,
-        "matched": verdict.matched,
+        "partitions": report.partitions,
+        "segments": report.segments,
+        "records": report.records,
+        "minutes": report.minutes,
+        "matched": report.matched,
         "findings": [{"check": f.check, "where": f.where, "detail": f.detail} for f in findings],
         "recount": _recount_shape(counted) if counted else None,
     }

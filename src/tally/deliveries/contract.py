@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from tally.ledger.invariants import Finding
+from tally.ledger.invariants import Violation
 from tally.ledger.tables import Tables
 from tally.model import Batch, Contribution, DeadLetter, SegmentTotals, TopicPartition
 from tally.mysql.transactions import Transaction
@@ -56,7 +56,7 @@ class Delivery(Protocol):
             DataLossError: What is about to be committed does not add up.
         """
 
-    def violations(self, tx: Transaction, tables: Tables) -> Iterator[Finding]:
+    def violations(self, tx: Transaction, tables: Tables) -> Iterator[Violation]:
         """What the results, and what is kept of them per segment, do not agree in.
 
         Args:

@@ -16,7 +16,7 @@ from tally.ledger.commit import (
 )
 from tally.ledger.contributions import add_to_result, insert_contributions, take_from_result
 from tally.ledger.dead_letters import replace_dead_letters
-from tally.ledger.invariants import RESULT_CHECKS, Finding
+from tally.ledger.invariants import RESULT_CHECKS, Violation
 from tally.ledger.supersede import supersede
 from tally.ledger.tables import Tables, check_tables, tables_of
 from tally.model import Batch, BatchKind
@@ -79,7 +79,7 @@ class TransactionalBatch:
             settle_replay(tx, batch.replay_id)
         return True
 
-    def violations(self, tx: Transaction, tables: Tables) -> Iterator[Finding]:
+    def violations(self, tx: Transaction, tables: Tables) -> Iterator[Violation]:
         """The result is the sum of the live contributions, and each segment adds up."""
         for check in RESULT_CHECKS:
             yield from check(tx, self.pipeline.name, tables)

@@ -19,7 +19,7 @@ from tally.mysql.transactions import Row, Transaction
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class Violation:
     """Something that should not be."""
 
     check: str
@@ -30,7 +30,7 @@ class Finding:
     """What was found and what was expected."""
 
 
-def _check_tiling(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Finding]:
+def _check_tiling(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Violation]:
     """Invariant 1: from start to next offset no hole, and nowhere an overlap."""
     tiles = tx.stream(
         "select i.incarnation_id, i.topic, i.topic_id, o.partition_id, o.start_offset,"
@@ -51,7 +51,7 @@ def _check_tiling(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Finding
         yield from _check_tiles(of_partition)
 
 
-def _check_tiles(tiles: Iterator[Row]) -> Iterator[Finding]:
+def _check_tiles(tiles: Iterator[Row]) -> Iterator[Violation]:
     at = covered = 0
     partition = ""
     for tile in tiles:
@@ -62,32 +62,32 @@ def _check_tiles(tiles: Iterator[Row]) -> Iterator[Finding]:
             continue
         if tile["from_offset"] < covered:
             detail = f"overlap: [{tile['from_offset']}, {min(covered, tile['until_offset'])})"
-            yield Finding(check="tiling", where=partition, detail=detail)
+            yield Violation(check="tiling", where=partition, detail=detail)
         if tile["from_offset"] > at:
             detail = f"hole: [{at}, {tile['from_offset']})"
-            yield Finding(check="tiling", where=partition, detail=detail)
+            yield Violation(check="tiling", where=partition, detail=detail)
         covered = max(covered, tile["until_offset"])
         at = max(at, covered)
     if at != next_offset:
-        yield Finding(
+        yield Violation(
             check="tiling",
             where=partition,
             detail=f"counted up to {at}, but next_offset is {next_offset}",
         )
 
 
-def _check_result(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Finding]:
+def _check_result(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Violation]:
     """Invariant 2: the result and the sum of all contributions, row by row."""
     for row in wrong_rows(tx, tables, pipeline):
         where = " ".join([str(row[TIME]), *(f"{k}={row[k]!r}" for k in tables.keys[1:])])
-        yield Finding(
+        yield Violation(
             check="result",
             where=f"{tables.result} {where}",
             detail=f"the table says {row['_said']}, segments add up to {row['_summed']}",
         )
 
 
-def _check_segments(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Finding]:
+def _check_segments(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Violation]:
     """Invariant 5: records, matched, malformed, contributions and dead letters add up."""
     rows = tx.stream(
         "select * from ("
@@ -103,7 +103,7 @@ def _check_segments(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[
     )
     for row in rows:
         span = f"{row['topic']}/{row['partition_id']} [{row['from_offset']}, {row['until_offset']})"
-        yield Finding(
+        yield Violation(
             check="segment",
             where=f"segment {row['segment_id']} of {span}",
             detail=f"records {row['records']}, matched {row['matched']}, unmatched "
@@ -112,7 +112,7 @@ def _check_segments(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[
         )
 
 
-def _check_folded(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Finding]:
+def _check_folded(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Violation]:
     """Invariant 5 for what was folded: only the sum over all of it can still be told."""
     row = tx.row(
         "select (select coalesce(sum(s.matched), 0)"
@@ -123,26 +123,26 @@ def _check_folded(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Fi
         (pipeline, pipeline),
     )
     if row is not None and row["matched"] != row["contributed"]:
-        yield Finding(
+        yield Violation(
             check="segment",
             where=f"folded segments of {pipeline}",
             detail=f"matched {row['matched']}, contributions add up to {row['contributed']}",
         )
 
 
-def _check_states(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Finding]:
+def _check_states(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Violation]:
     """What is live belongs to a committed batch, and what was given up is not live."""
     for said in wrong_states(tx, pipeline):
-        yield Finding(check="state", where=said.where, detail=said.detail)
+        yield Violation(check="state", where=said.where, detail=said.detail)
 
 
-def _check_topics(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Finding]:
+def _check_topics(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Violation]:
     """Each life of a topic is told once, so that none of its offsets counts twice."""
     for said in lives_told_twice(tx, pipeline):
-        yield Finding(check="topic", where=said.where, detail=said.detail)
+        yield Violation(check="topic", where=said.where, detail=said.detail)
 
 
-Check = Callable[[Transaction, str, Tables], Iterator[Finding]]
+Check = Callable[[Transaction, str, Tables], Iterator[Violation]]
 """Takes a transaction, the pipeline and its tables."""
 
 LEDGER_CHECKS: Final[Sequence[Check]] = (_check_tiling, _check_states, _check_topics)

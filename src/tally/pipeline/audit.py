@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from tally.config.pipeline import Pipeline
 from tally.deliveries.choice import delivery_of
-from tally.ledger.invariants import LEDGER_CHECKS, Finding, extent
+from tally.ledger.invariants import LEDGER_CHECKS, Violation, extent
 from tally.ledger.tables import Tables, find_tables
 from tally.pipeline.context import Context
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class AuditReport:
     """What an audit looked at and found."""
 
     pipeline: str
@@ -29,7 +29,7 @@ class Verdict:
     """Rows of the result."""
     matched: int
     """Sum of the result."""
-    findings: tuple[Finding, ...]
+    findings: tuple[Violation, ...]
     """Empty when everything holds."""
 
     @property
@@ -38,7 +38,7 @@ class Verdict:
         return not self.findings
 
 
-def audit_ledger(ctx: Context, name: str) -> Verdict:
+def audit_ledger(ctx: Context, name: str) -> AuditReport:
     """Check invariants 1, 2 and 5, and the states, on one consistent snapshot of the ledger.
 
     Raises:
@@ -52,17 +52,17 @@ def audit_ledger(ctx: Context, name: str) -> Verdict:
         findings += [found for check in LEDGER_CHECKS for found in check(tx, name, tables)]
         findings += delivery_of(pipeline).violations(tx, tables)
         counted = extent(tx, name, tables)
-    return Verdict(
+    return AuditReport(
         pipeline=name,
         findings=tuple(findings),
         **counted,
     )
 
 
-def _check_table(pipeline: Pipeline, tables: Tables) -> Iterator[Finding]:
+def _check_table(pipeline: Pipeline, tables: Tables) -> Iterator[Violation]:
     """The table that is configured must be the one that the pipeline counts into."""
     if tables.result != pipeline.table:
-        yield Finding(
+        yield Violation(
             check="result",
             where=pipeline.table,
             detail=f"{pipeline.name} counts into {tables.result}, the configuration says otherwise",

@@ -13,7 +13,7 @@ from tally.aggregates.counts import CountRequest
 from tally.aggregates.rules import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError
-from tally.ledger.invariants import Finding
+from tally.ledger.invariants import Violation
 from tally.ledger.reading import (
     SegmentRecord,
     contributions_of,
@@ -52,7 +52,7 @@ class Recount:
     """Offsets they span."""
     records: int
     """Records that Kafka holds in them."""
-    findings: tuple[Finding, ...]
+    findings: tuple[Violation, ...]
     """Differences; empty when Kafka and the ledger agree on all that was counted again."""
     unchecked: tuple[Unchecked, ...]
     """What could not be counted again; empty when all of the result is proven."""
@@ -63,7 +63,7 @@ class _Tally:
     segments: int = 0
     offsets: int = 0
     records: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Violation] = field(default_factory=list)
     unchecked: list[Unchecked] = field(default_factory=list)
 
 
@@ -113,7 +113,7 @@ def compare(
     recounted: Rows,
     contributed: Rows,
     hint: str,
-) -> Iterator[Finding]:
+) -> Iterator[Violation]:
     """Every difference between what a chunk holds now and what it contributed.
 
     Args:
@@ -257,8 +257,8 @@ def _snapshot(
     return kafka.snapshot(sorted(topics), read_committed=pipeline.reads_committed)
 
 
-def _finding(chunk: Chunk, what: str, detail: str, hint: str) -> Finding:
-    return Finding(
+def _finding(chunk: Chunk, what: str, detail: str, hint: str) -> Violation:
+    return Violation(
         check="recount",
         where=f"{chunk.range} {what}",
         detail=f"{detail} ({hint})" if hint else detail,

@@ -16,7 +16,7 @@ from tally.cli.shapes import (
 )
 from tally.ledger.dead_letters import LetterRecord
 from tally.ledger.decisions import LossRecord
-from tally.ledger.invariants import Finding
+from tally.ledger.invariants import Violation
 from tally.ledger.reading import BatchRecord, SegmentRecord
 from tally.model import (
     Batch,
@@ -28,7 +28,7 @@ from tally.model import (
     SegmentState,
     TopicPartition,
 )
-from tally.pipeline.audit import Verdict
+from tally.pipeline.audit import AuditReport
 from tally.pipeline.plan import Planned
 from tally.pipeline.recount import Recount, Unchecked
 from tally.planning.blocks import Block, BlockReason
@@ -177,12 +177,12 @@ def test_a_block_carries_its_reason_and_the_next_step() -> None:
     }
 
 
-FINDING = Finding(check="tiling", where="alog/3", detail="hole: [3, 5)")
+FINDING = Violation(check="tiling", where="alog/3", detail="hole: [3, 5)")
 
 
-def verdict(*findings: Finding) -> Verdict:
+def verdict(*findings: Violation) -> AuditReport:
     """What an audit of the ledger found."""
-    return Verdict(
+    return AuditReport(
         pipeline="p",
         partitions=1,
         segments=2,
@@ -193,7 +193,7 @@ def verdict(*findings: Finding) -> Verdict:
     )
 
 
-def counted(*findings: Finding, unchecked: tuple[Unchecked, ...] = ()) -> Recount:
+def counted(*findings: Violation, unchecked: tuple[Unchecked, ...] = ()) -> Recount:
     """What a recount found."""
     return Recount(segments=1, offsets=10, records=10, findings=findings, unchecked=unchecked)
 

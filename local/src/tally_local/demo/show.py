@@ -20,7 +20,7 @@ from tally.ledger.reading import BatchRecord, SegmentRecord
 from tally.ledger.results import lines_by_minute
 from tally.ledger.tables import Tables
 from tally.model import describe_ranges
-from tally.pipeline.audit import Verdict, audit_ledger
+from tally.pipeline.audit import AuditReport, audit_ledger
 from tally.pipeline.context import Context
 from tally_local.demo.airflow_api import AirflowApi
 from tally_local.demo.commits import Commits
@@ -190,7 +190,7 @@ def commit_line(batch: BatchRecord, segments: list[SegmentRecord]) -> str:
     )
 
 
-def _verdict_line(verdict: Verdict) -> str:
+def _verdict_line(verdict: AuditReport) -> str:
     if verdict.holds:
         return (
             f"audit: holds ({verdict.segments:,} segments, {verdict.records:,} records, "
