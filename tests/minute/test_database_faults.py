@@ -49,7 +49,7 @@ pytestmark = pytest.mark.stack
 FULL = 1114
 STEPS = {
     "the offsets move": "^update partition_offset",
-    "contributions are written": "^insert into segment_count",
+    "contributions are written": "^insert into `segment_count`",
     "the result changes": "^insert into `",
     "dead letters are written": "^insert into dead_letter",
     "segments become live": "^update segment set state = 'live'",

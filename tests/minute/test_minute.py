@@ -389,7 +389,7 @@ def is_at(world: World, batch_id: int, point: str) -> bool:
         return bool(row["attempt"])
     waiting = world.rows(
         "select 1 from information_schema.processlist where user = %s"
-        " and info like 'insert into segment_count%%'",
+        " and info like 'insert into `segment_count`%%'",
         (world.settings.mysql.user,),
     )
     return bool(waiting)

@@ -64,11 +64,11 @@ def test_what_kafka_has_lost_is_folded_and_the_result_stays(
     assert len(world.batches()) == 3  # the two that were folded are one now
 
 
-@pytest.mark.parametrize(("earliest", "folded"), [(4, 0), (5, 1), (7, 1), (8, 2)])
+@pytest.mark.parametrize(("earliest", "folded"), [(4, 1), (5, 2), (7, 2), (8, 3)])
 def test_a_segment_is_folded_once_kafka_has_lost_its_last_record(
     world: World, spark: "SparkSession", earliest: int, folded: int
 ) -> None:
-    """Segments end at 5 and at 8: one whose last offset Kafka still holds is left alone."""
+    """Segments end at 3, 5 and 8: one whose last offset Kafka still holds is left alone."""
     count_four_batches(world, spark)
     world.delete_records(0, earliest)
     assert pruned(world).segments == folded

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.stack
 EARLIER = "2017-07-30 13:00:00"
 
 BEHIND = {
-    "the old segments are superseded": "^insert into segment_count",
+    "the old segments are superseded": "^insert into `segment_count`",
     "the old counts are taken away": "^insert into dead_letter",
     "the old dead letters are gone": "^update segment set state = 'live'",
 }
@@ -172,7 +172,7 @@ def test_a_replay_that_would_leave_a_negative_count_is_refused_whole(counted: Wo
     """Somebody has lowered the result by hand: it holds less than is to be taken from it."""
     batch = replay(counted)
     counted.execute(f"update `{counted.name}` set log_count = 5")
-    with pytest.raises(DataLossError, match="has less in 1 minutes"):
+    with pytest.raises(DataLossError, match="has less in 1 rows"):
         commit(counted, batch, result(batch, minutes={EARLIER: 3}))
     assert counted.counts() == {"2017-07-30 14:09": 5}
     assert [s["state"] for s in counted.segments()] == ["live", "live", "planned", "planned"]

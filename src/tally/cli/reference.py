@@ -20,7 +20,7 @@ Written by `python -m tally.cli.reference` from the commands' own help; do not e
 Results go to stdout, everything else (progress, warnings, errors) to stderr. On a terminal there
 are colours and a progress bar; piped, there is neither, and no line is cut. Counts have separators
 between thousands; offsets have none, so that they can be pasted into the next command. Times are
-UTC; `LOG TIME` is the wall clock of the log lines themselves.
+UTC; `MINUTE` is the wall clock of the log lines themselves.
 
 With `--json` stdout carries exactly one JSON document. Keys are only ever added. When a command
 fails before it has a result, that document is
