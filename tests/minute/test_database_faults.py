@@ -50,7 +50,7 @@ FULL = 1114
 STEPS = {
     "the offsets move": "^update partition_offset",
     "contributions are written": "^insert into `segment_count`",
-    "the result changes": "^insert into `",
+    "the result changes": "^insert into `p_",
     "dead letters are written": "^insert into dead_letter",
     "segments become live": "^update segment set state = 'live'",
 }
