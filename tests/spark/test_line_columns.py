@@ -425,7 +425,15 @@ def test_what_stands_beyond_the_head_of_a_line_is_not_seen_by_a_pattern(
     ]
 
 
-@pytest.mark.parametrize("levels", [[], [""], ["ERROR", "TWO WORDS"], ["ERROR\n"]])
+def test_without_levels_lines_at_any_level_are_counted(spark: SparkSession) -> None:
+    """What is malformed stays malformed."""
+    lines = [b"2017-07-30 14:09:08 INFO x", b"2017-07-30 14:09:08 ERROR x", b"no line at all"]
+    found = [tuple(row) for row in parsed(spark, lines, FIXED_LAYOUT, set()).collect()]
+    counted = (None, "2017-07-30 14:09:00")
+    assert found == [counted, counted, ("no-time", None)]
+
+
+@pytest.mark.parametrize("levels", [[""], ["ERROR", "TWO WORDS"], ["ERROR\n"]])
 def test_levels_that_cannot_stand_in_a_line_are_refused(
     spark: SparkSession,
     levels: list[str],
