@@ -42,11 +42,6 @@ class Aggregate:
             has_bytes=pipeline.measure == "bytes",
         )
 
-    @property
-    def sums(self) -> tuple[str, ...]:
-        """The columns that are added up."""
-        return (LINES, BYTES) if self.has_bytes else (LINES,)
-
     def values_for(self, columns: Sequence[str], values: Sequence[str]) -> tuple[str, ...]:
         """Label values in the order of a table's columns; '' where a column has no label any more.
 

@@ -76,9 +76,7 @@ def listed(columns: Sequence[str], table: str = "") -> str:
 
 def find_tables(tx: Transaction, pipeline: str) -> Tables | None:
     """The tables of a pipeline; None before its first plan."""
-    row = tx.row(
-        "select result_table, labels, measure from pipeline where pipeline = %s", (pipeline,)
-    )
+    row = tx.row(f"{_SELECT} where p.pipeline = %s", (pipeline,))
     return None if row is None else _tables(row)
 
 
@@ -88,34 +86,19 @@ def tables_of(tx: Transaction, pipeline: str) -> Tables:
     Raises:
         SchemaError: The ledger does not know the pipeline.
     """
-    found = find_tables(tx, pipeline)
-    if found is None:
-        raise SchemaError(f"the ledger has no pipeline {pipeline}", next_step="tally migrate")
-    return found
+    return _known(tx.row(f"{_SELECT} where p.pipeline = %s", (pipeline,)), f"pipeline {pipeline}")
 
 
 def tables_of_batch(tx: Transaction, batch_id: int) -> Tables:
     """The tables that a batch counts into."""
-    row = tx.row(
-        "select p.result_table, p.labels, p.measure from batch b join pipeline p using (pipeline)"
-        " where b.batch_id = %s",
-        (batch_id,),
-    )
-    if row is None:
-        raise SchemaError(f"the ledger has no batch {batch_id}", next_step="tally migrate")
-    return _tables(row)
+    found = tx.row(f"{_SELECT} join batch b using (pipeline) where b.batch_id = %s", (batch_id,))
+    return _known(found, f"batch {batch_id}")
 
 
 def tables_of_replay(tx: Transaction, replay_id: int) -> Tables:
     """The tables that a replay counts into."""
-    row = tx.row(
-        "select p.result_table, p.labels, p.measure from replay r join pipeline p using (pipeline)"
-        " where r.replay_id = %s",
-        (replay_id,),
-    )
-    if row is None:
-        raise SchemaError(f"the ledger has no replay {replay_id}", next_step="tally migrate")
-    return _tables(row)
+    found = tx.row(f"{_SELECT} join replay r using (pipeline) where r.replay_id = %s", (replay_id,))
+    return _known(found, f"replay {replay_id}")
 
 
 def check_tables(tables: Tables, pipeline: Pipeline) -> None:
@@ -156,6 +139,15 @@ def recorded_name(pipeline: Pipeline) -> str:
 def recorded_labels(labels: Sequence[LabelColumn]) -> str:
     """Label columns as the ledger keeps them."""
     return json.dumps([[label.column, label.chars, label.is_used] for label in labels])
+
+
+_SELECT: Final = "select p.result_table, p.labels, p.measure from pipeline p"
+
+
+def _known(row: Row | None, what: str) -> Tables:
+    if row is None:
+        raise SchemaError(f"the ledger has no {what}", next_step="tally migrate")
+    return _tables(row)
 
 
 def _tables(row: Row) -> Tables:

@@ -59,6 +59,7 @@ class SparkReader:
             tallies = {r.partition: PartitionTally(r) for r in ranges}
             records = read_ranges(self.session, self.kafka, pipeline, ranges)
             lines, series = _parsed(records, pipeline, _topics(ranges)), SeriesLimit(pipeline)
+            labels = _label_names(pipeline)
             with _divided(self.session, sum(r.offsets for r in ranges)):
                 for row in self.fetch(_counted(lines, pipeline), ranges):
                     partition = TopicPartition(topic=row.topic, partition=row.partition)
@@ -70,15 +71,14 @@ class SparkReader:
                                 partition=partition,
                                 log_time=row.minute,
                                 log_count=row.records,
-                                labels=tuple(row[name] for name in _label_names(pipeline)),
+                                labels=tuple(row[name] for name in labels),
                                 log_bytes=row.bytes if pipeline.measure == "bytes" else 0,
                             )
                         )
-            if request.check:
-                series.check()
             totals = {partition: tally.totals() for partition, tally in tallies.items()}
             counts = Counts(totals=totals, contributions=contributions, dead_letters=dead_letters)
             if request.check:
+                series.check()
                 check_totals(pipeline, ranges, totals, may_miss=request.may_miss)
                 malformed = [r for t in tallies.values() if (r := t.malformed_range()) is not None]
                 if malformed:
@@ -160,7 +160,6 @@ def _parsed(records: DataFrame, pipeline: Pipeline, topics: list[str]) -> DataFr
         pipeline.format,
         pipeline.levels,
         rules=Rules(
-            levels=pipeline.levels,
             filters=pipeline.filter,
             labels=pipeline.labels,
             label_chars=pipeline.label_max_chars,

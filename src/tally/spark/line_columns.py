@@ -50,10 +50,8 @@ class LineColumns:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """Which lines are counted, and by what."""
+    """Which lines at the levels are counted, and by what."""
 
-    levels: Sequence[str]
-    """Levels as the line prints them; empty when any line counts, whatever its level."""
     filters: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Values by field, of which a counted line has one; see docs/configuration.md."""
     labels: Sequence[str] = ()
@@ -101,7 +99,7 @@ def parse_line(
     """
     if any(not level or any(map(str.isspace, level)) for level in levels):
         raise ValueError(f"levels {list(levels)!r}: each without blanks")
-    rules, record = rules or Rules(levels=levels), record or {}
+    rules, record = rules or Rules(), record or {}
     text = F.make_valid_utf8(_first_line(value)) if rules.labels or rules.filters else None
     line = _fixed_line(value) if line_format.is_fixed else _pattern_line(value, line_format, text)
 
