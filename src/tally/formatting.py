@@ -1,4 +1,13 @@
-"""Numbers and times in sentences."""
+"""Numbers, times and text from outside, as people read them.
+
+Text that came from outside is shown with everything unprintable escaped: a dead letter must not be
+able to move a terminal's cursor.
+"""
+
+from typing import Final
+
+ABSENT: Final = "-"
+"""What stands for nothing."""
 
 
 def plural(count: int, noun: str) -> str:
@@ -10,3 +19,23 @@ def plural(count: int, noun: str) -> str:
 def time_span(first: str | None, last: str | None) -> str:
     """``2026-11-20 14:05``, or from the one to the other."""
     return f"{first}" if first == last else f"{first} to {last}"
+
+
+def printable(text: str | None) -> str:
+    """The text with whatever does not print escaped; a dash for nothing."""
+    if text is None:
+        return ABSENT
+    return "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def printable_bytes(value: bytes | None) -> str:
+    """Bytes as text where they are UTF-8, escaped where they are not or do not print."""
+    if value is None:
+        return ABSENT
+    # Backslashes first, so that an escape can be told from the same characters in the record.
+    doubled = value.replace(b"\\", b"\\\\")
+    return printable(doubled.decode("utf-8", errors="backslashreplace"))
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

@@ -113,7 +113,7 @@ def test_a_batch_that_somebody_else_planned_is_taken_up(world: World, run_dag: R
     world.produce([INFO] * 4, 0)
     first = run_dag(world.name)
     assert first.xcom("plan", "batch")["batch_id"] == planned.batch_id
-    assert "is taken up again" in first.xcom("plan", "batch")["text"]
+    assert "is resumed" in first.xcom("plan", "batch")["text"]
     assert world.offsets()[0] == (0, 3)
     assert run_dag(world.name).xcom("plan", "batch")["ranges"] == [f"{world.topic}/0 [3, 7)"]
 

@@ -88,7 +88,7 @@ def test_a_replay_with_real_spark_replaces_what_was_counted(
             "records": 3,
             "matched": 2,
             "malformed": 0,
-            "planned_anew_as": [batches[1]["batch_id"]],
+            "replanned_as": [batches[1]["batch_id"]],
         }
     }
     assert run.xcom("outcome", "outcome")["matched"] == 2
@@ -337,7 +337,7 @@ def test_a_batch_that_was_planned_anew_by_a_driver_that_died_is_followed(
     run = run_dag(dag, REAL, again=True)
     assert (run.state, run.tasks) == ("success", GREEN)
     told = run.events()[f"tally_{counted.name}"]
-    assert (told["batch_id"], told["planned_anew_as"]) == (ours, [anew])
+    assert (told["batch_id"], told["replanned_as"]) == (ours, [anew])
     assert counted.audit().holds
 
 

@@ -35,7 +35,7 @@ def test_an_open_batch_is_taken_up_again_as_it_is(tally: Call, world: World) -> 
     again = tally("plan", "--json").document
     assert (first["resumed"], again["resumed"]) == (False, True)
     assert again["batch"] == first["batch"]
-    assert "taken up again" in tally("plan").stdout
+    assert "is resumed" in tally("plan").stdout
 
 
 def test_nothing_new_is_no_batch_and_no_error(tally: Call) -> None:

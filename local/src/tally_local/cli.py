@@ -7,8 +7,8 @@ import click
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import pass_app
-from tally.cli.ui.values import ABSENT
 from tally.errors import ConfigError
+from tally.formatting import ABSENT
 from tally_local.stack.server import Part, PartStatus
 from tally_local.stack.stack import ALL_PARTS, Stack
 

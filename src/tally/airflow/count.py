@@ -23,7 +23,7 @@ from tally.airflow.secrets_file import secrets_file
 from tally.config.settings import Settings
 from tally.errors import EXIT_OPERATOR, EXIT_USAGE
 
-# What `count` hands on; see tally.airflow.work.Outcome.
+# What `count` hands on; see tally.airflow.work.event_of.
 OUTCOME_KEY: Final = "outcome"
 
 # Exit codes of the job that another try does not change. Being fenced is none of them: whoever has
@@ -68,19 +68,21 @@ class TallyCountOperator(SparkSubmitOperator):
             AirflowException: The driver failed in a way that may pass.
         """
         from tally.airflow import work  # Kafka and MySQL stay out of parsing
+        from tally.app.outcomes import batch_outcome
 
         with final_unless_retryable():
             settings = connected_settings(Path(self.config))
             batch_id = self._batch_id()
-            if work.is_committed(connected_context(settings), batch_id):
+            outcome = batch_outcome(connected_context(settings), batch_id)
+            if outcome.is_committed:
                 self.log.info("batch %s is committed already; nothing to do", batch_id)
             else:
                 self._run_driver(settings, batch_id, context)
-            outcome = work.outcome(connected_context(settings), batch_id)
-        self.log.info(str(outcome))
-        context["ti"].xcom_push(key=OUTCOME_KEY, value=outcome.to_extra())
+                outcome = batch_outcome(connected_context(settings), batch_id)
+        self.log.info(work.outcome_text(outcome))
+        context["ti"].xcom_push(key=OUTCOME_KEY, value=work.event_of(outcome))
         for asset in self.outlets:
-            context["outlet_events"][asset].extra = outcome.to_extra()
+            context["outlet_events"][asset].extra = work.event_of(outcome)
 
     def on_kill(self) -> None:
         """End the driver with all its processes, and take its secrets away."""
@@ -120,10 +122,10 @@ class TallyCountOperator(SparkSubmitOperator):
                 environment=self._environment, application_args=self.application_args or []
             )
             return
-        from tally.airflow import work  # Kafka and MySQL stay out of parsing
+        from tally.app.outcomes import batch_outcome  # Kafka and MySQL stay out of parsing
         from tally.spark.session import driver_flags, session_options  # and Spark, too
 
-        flags = driver_flags(work.offsets(connected_context(settings), batch_id))
+        flags = driver_flags(batch_outcome(connected_context(settings), batch_id).offsets)
         self.conf = submit_conf(session_options(settings.spark), flags)
 
     def _drive(self, context: Context) -> AirflowException | None:
@@ -138,9 +140,9 @@ class TallyCountOperator(SparkSubmitOperator):
 
     def _judge(self, settings: Settings, batch_id: int, failure: AirflowException | None) -> None:
         """Believe the ledger first, then the driver's exit code."""
-        from tally.airflow import work  # Kafka and MySQL stay out of parsing
+        from tally.app.outcomes import batch_outcome  # Kafka and MySQL stay out of parsing
 
-        if work.is_committed(connected_context(settings), batch_id):
+        if batch_outcome(connected_context(settings), batch_id).is_committed:
             if failure is not None:
                 self.log.warning("the driver failed after the commit: %s", failure)
             return

@@ -30,7 +30,7 @@ def from_note(field: str) -> str:
 class TallyPlanOperator(BaseBranchOperator):
     """Fix the offset ranges of the next batch, before any data is read.
 
-    An open batch is taken up again, with the ranges it was planned with. Nothing new: the rest of
+    An open batch is resumed, with the ranges it was planned with. Nothing new: the rest of
     the run is skipped and it ends green. Partitions that Kafka and the ledger disagree on are left
     out and make `blocked` run.
     """
@@ -90,11 +90,11 @@ class TallyAuditOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's signature
         """Check the ledger; what was looked at goes to XCom."""
-        from tally.pipeline.audit import audit_ledger  # MySQL stays out of parsing
+        from tally.app.audit import AuditRequest, audit  # MySQL stays out of parsing
 
         with final_unless_retryable():
             settings = bounded(connected_settings(Path(self.config)), AUDIT_TIMEOUT)
-            report = audit_ledger(connected_context(settings), self.pipeline)
+            report = audit(connected_context(settings), AuditRequest(pipeline=self.pipeline))
         looked_at = {
             "partitions": report.partitions,
             "segments": report.segments,

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from typing import Any, Final
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from tally.airflow.replay_fields import CHOICES
 from tally.errors import ReplayRefusedError
-from tally.model import OffsetRange, TopicPartition
 from tally.planning.replay_request import (
     BatchAsked,
     BoundsAsked,
@@ -16,6 +16,7 @@ from tally.planning.replay_request import (
     Request,
     TimesAsked,
 )
+from tally.planning.replay_text import parse_ranges, parse_time
 
 # Which fields belong to which choice; what is filled in beside them is a mistake, not ignored.
 _WHERE: Final = ("topic", "partitions")
@@ -28,7 +29,8 @@ _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "minutes": ("first_minute", "last_minute"),
 }
 
-_RANGE: Final = re.compile(r"(?P<topic>\S+)/(?P<partition>\d+)\s*:\s*(?P<a>\d+)\s*-\s*(?P<b>\d+)")
+Parsed = TypeVar("Parsed")
+
 _PARTITIONS: Final = re.compile(r"\s*\d+(\s*[,\s]\s*\d+)*\s*")
 
 
@@ -63,34 +65,6 @@ def read_reason(params: Mapping[str, Any]) -> str:
             next_step="fill in the field Reason",
         )
     return reason
-
-
-def read_ranges(text: str) -> RangesAsked:
-    """Ranges from lines ``alog/0:300-310``.
-
-    Raises:
-        ReplayRefusedError: A line is something else; with its number.
-    """
-    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1)]
-    return RangesAsked(ranges=tuple(_range(number, line) for number, line in lines if line))
-
-
-def write_range(r: OffsetRange) -> str:
-    """A range as :func:`read_ranges` reads it."""
-    return f"{r.partition}:{r.from_offset}-{r.until_offset}"
-
-
-def _range(number: int, line: str) -> OffsetRange:
-    found = _RANGE.fullmatch(line)
-    if found is None or int(found["a"]) >= int(found["b"]):
-        raise ReplayRefusedError(
-            f"ranges, line {number}: {line!r} is no range",
-            next_step="write topic/partition:from-until, such as alog/0:300-310, from < until",
-        )
-    partition = TopicPartition(topic=found["topic"], partition=int(found["partition"]))
-    return OffsetRange(
-        partition=partition, from_offset=int(found["a"]), until_offset=int(found["b"])
-    )
 
 
 def _everything(given: Mapping[str, Any]) -> Request:
@@ -128,7 +102,9 @@ def _minutes(given: Mapping[str, Any]) -> Request:
 _READERS: Final[dict[str, Callable[[Mapping[str, Any]], Request]]] = {
     "everything": _everything,
     "offsets": _offsets,
-    "ranges": lambda given: read_ranges(_required(given, "ranges")),
+    "ranges": lambda given: RangesAsked(
+        ranges=_field("ranges", parse_ranges, _required(given, "ranges"))
+    ),
     "times": _times,
     "batch": lambda given: BatchAsked(batch_id=int(_required(given, "batch_id"))),
     "minutes": _minutes,
@@ -151,12 +127,16 @@ def _numbers(given: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _moment(given: Mapping[str, Any], name: str) -> datetime:
-    text = str(_required(given, name))
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ReplayRefusedError(
-            f"{name} = {text!r} is no time", next_step="write it as 2026-11-20T14:05:00Z"
-        ) from None
+    return _field(name, partial(parse_time, assume_utc=True), _required(given, name))
 
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+def _field(name: str, parse: Callable[[str], Parsed], text: object) -> Parsed:
+    """What a field says.
+
+    Raises:
+        ReplayRefusedError: As ``parse``, with the field's name.
+    """
+    try:
+        return parse(str(text))
+    except ReplayRefusedError as error:
+        raise ReplayRefusedError(f"{name}: {error.what}", next_step=error.next_step) from error

@@ -101,9 +101,7 @@ class TallyReplayRequestOperator(BaseOperator):
         with final_unless_retryable():
             reason = read_reason(context["params"])
             ctx = brief_context(self.config, self.pipeline)
-            written = replay_work.find_written(
-                ctx, self.pipeline, requester, shown["digest"]
-            ) or replay_work.write_down(ctx, self.pipeline, shown, requester, reason)
+            written = replay_work.write_down(ctx, self.pipeline, shown, requester, reason)
         self.log.info(
             "replay %s of %s: %s batches", written.replay_id, requester.name, len(written.batches)
         )
@@ -126,19 +124,19 @@ class TallyReplayOutcomeOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         """Ask the ledger; the answer goes to XCom."""
         from tally.airflow import replay_work  # Kafka and MySQL stay out of parsing
+        from tally.app.replays import replay_outcome
 
         replay_id = context["ti"].xcom_pull(task_ids=REQUEST, key=REPLAY_KEY)
         if replay_id is None:
             raise final("no replay was written down; see the task before")
         with final_unless_retryable():
             ctx = brief_context(self.config, self.pipeline)
-            outcome = replay_work.outcome(ctx, int(replay_id))
-        self.log.info(str(outcome))
-        context["ti"].xcom_push(key=SUMMARY_KEY, value=outcome.to_xcom())
+            outcome = replay_outcome(ctx, int(replay_id))
+        text = replay_work.outcome_text(outcome)
+        self.log.info(text)
+        context["ti"].xcom_push(key=SUMMARY_KEY, value=replay_work.outcome_xcom(outcome))
         if not outcome.is_done:
-            raise final(
-                f"{outcome}. Next: clear the red tasks, or: tally replay --resume {replay_id}"
-            )
+            raise final(f"{text}. Next: clear the red tasks, or: tally replay --resume {replay_id}")
 
 
 def _hand_on(context: Context, shown: "Shown") -> None:

@@ -1,30 +1,26 @@
 """What a replay's tasks ask of Tally, as plain values. For running tasks only, as ``work`` is."""
 
-import hashlib
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any, Final, Self
 
-from tally.airflow.replay_form import read_ranges, write_range
+from tally.app.preview import PreviewRequest, PreviewView, ReadView, preview
+from tally.app.replays import ReplayOutcome, ReplayRequest, find_requested, request_replay
+from tally.app.views import values_of
 from tally.errors import ReplayRefusedError
 from tally.formatting import plural
 from tally.ledger.batches import Requester
 from tally.ledger.reading import segments_of
-from tally.ledger.replacements import changes_of
-from tally.ledger.replay_runs import find_replay_of_run, totals_of
-from tally.ledger.replays import find_replay
-from tally.model import OffsetRange, ReplayState, TopicPartition
-from tally.mysql.transactions import Transaction
+from tally.model import OffsetRange, TopicPartition
 from tally.pipeline.context import Context
-from tally.pipeline.replay import request_replay
-from tally.pipeline.replay_plan import Preview, check_possible, preview_replay
-from tally.planning.replay import ReplayPlan
+from tally.pipeline.replay import Requested
 from tally.planning.replay_request import Request
+from tally.planning.replay_text import format_range, parse_range
 
-# Columns of the preview that hold numbers.
-NUMBERS: Final = frozenset({"offsets", "replaces", "never counted"})
+COLUMNS: Final = ("partition", "reads", "offsets", "replaces", "never counted", "Kafka holds")
+NUMBERS: Final = ("never counted", "offsets", "replaces")
+"""Columns that hold numbers."""
 
 _NAME_MAX: Final = 60
 _RANGES_NAMED: Final = 3
@@ -48,7 +44,7 @@ class Shown:
     rows: list[list[str]]
     """The table: what is read, a range a line."""
     says: list[str]
-    """What else there is to know, in sentences."""
+    """What else there is to know, a fact each."""
     refused: str | None
     """Why it cannot be done; None when it can."""
     plan: str
@@ -61,23 +57,23 @@ class Shown:
         return cls(request="", digest="", says=[], refused=why, plan="", **nothing)
 
     @classmethod
-    def of(cls, preview: Preview, *, batches_max: int) -> Self:
+    def of(cls, view: PreviewView, *, batches_max: int) -> Self:
         """Of a preview.
 
         Args:
-            preview: What the replay would do.
+            view: What the replay would do.
             batches_max: How many tasks one task may be mapped to.
         """
         return cls(
-            request=preview.request,
-            digest=preview.digest,
-            asked=[write_range(r) for r in preview.plan.asked],
-            columns=["partition", "reads", "offsets", "replaces", "never counted", "Kafka holds"],
-            numbers=sorted(NUMBERS),
-            rows=_rows(preview),
-            says=_sentences(preview),
-            refused=_why_refused(preview, batches_max),
-            plan=_digest(preview.plan),
+            request=view.request,
+            digest=view.digest,
+            asked=[format_range(r.range) for r in view.asked],
+            columns=list(COLUMNS),
+            numbers=list(NUMBERS),
+            rows=_rows(view.read),
+            says=_sentences(view),
+            refused=_why_refused(view, batches_max),
+            plan=view.plan,
         )
 
     def to_xcom(self) -> dict[str, Any]:
@@ -109,54 +105,6 @@ class Written:
     """What a task is made of for each: its number and its name."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReplayOutcome:
-    """What became of a replay."""
-
-    replay_id: int
-    """The ledger's key."""
-    state: str
-    """``open``, ``done`` or ``cancelled``."""
-    batches: int
-    """Batches of it that were not given up."""
-    committed: int
-    """Batches that are part of the result."""
-    records: int
-    """Records read."""
-    matched: int
-    """Lines counted."""
-    malformed: int
-    """Records that could not be understood."""
-    minutes: int
-    """Minutes that its batches have counted lines for."""
-    changed: str
-    """What it has changed in the result so far, in words."""
-    minutes_changed: int | None
-    """Minutes that count more or fewer lines than before; None when it is not known any more,
-    because some of that was pruned, as are the next two."""
-    lines_more: int | None
-    """Lines that minutes gained."""
-    lines_fewer: int | None
-    """Lines that minutes lost."""
-
-    @property
-    def is_done(self) -> bool:
-        """Whether nothing is left to do."""
-        return self.state == ReplayState.DONE
-
-    def to_xcom(self) -> dict[str, Any]:
-        """As a plain dictionary."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        """One line for the log."""
-        return (
-            f"replay {self.replay_id} is {self.state}: {self.committed} of {self.batches} batches "
-            f"committed, {self.records:,} records, {self.matched:,} counted in {self.minutes:,} "
-            f"minutes, {self.malformed:,} malformed; {self.changed}"
-        )
-
-
 def show(ctx: Context, name: str, request: Request, *, batches_max: int) -> Shown:
     """What a replay would do, and whether it can be done.
 
@@ -166,134 +114,106 @@ def show(ctx: Context, name: str, request: Request, *, batches_max: int) -> Show
         request: What is asked for.
         batches_max: How many tasks one task may be mapped to.
     """
-    return Shown.of(preview_replay(ctx, name, request), batches_max=batches_max)
+    view = preview(ctx, PreviewRequest(pipeline=name, asked=request))
+    return Shown.of(view, batches_max=batches_max)
 
 
 def find_written(ctx: Context, name: str, requester: Requester, digest: str) -> Written | None:
     """What this run has written down already, None when it has not."""
-    with ctx.database.transaction(read_only=True) as tx:
-        found = find_replay_of_run(tx, name, requester, digest)
-        return None if found is None else _written(tx, *found)
+    found = find_requested(replace(ctx, requester=requester), name, digest)
+    return None if found is None else _written(ctx, found)
 
 
 def write_down(
-    ctx: Context, name: str, shown: dict[str, Any], requester: Requester, reason: str
+    ctx: Context, name: str, shown: Mapping[str, Any], requester: Requester, reason: str
 ) -> Written:
     """Write down the ranges that were shown, unless this run has done so already.
 
     Raises:
         ReplayRefusedError: By now something else would be read or replaced. Nothing is written.
     """
-    request = str(shown["request"])
-    asked = read_ranges("\n".join(shown["asked"]))
-    preview = preview_replay(ctx, name, asked)
-    preview = replace(preview, request=request, digest=str(shown["digest"]))
-    if _digest(preview.plan) != shown["plan"]:
-        raise ReplayRefusedError(
-            f"pipeline {name}: what would be replaced is not what you saw any more",
-            next_step="trigger the DAG again: it shows what would be replaced now",
-        )
-    requested = request_replay(replace(ctx, requester=requester), preview, reason=reason)
-    with ctx.database.transaction(read_only=True) as tx:
-        return _written(tx, requested.replay_id, requested.batch_ids)
+    request = ReplayRequest(
+        pipeline=name,
+        request=str(shown["request"]),
+        digest=str(shown["digest"]),
+        asked=tuple(map(parse_range, shown["asked"])),
+        plan=str(shown["plan"]),
+    )
+    requested = request_replay(replace(ctx, requester=requester), request, reason=reason)
+    return _written(ctx, requested)
 
 
-def outcome(ctx: Context, replay_id: int) -> ReplayOutcome:
-    """What became of a replay."""
-    with ctx.database.transaction(read_only=True) as tx:
-        replay = find_replay(tx, replay_id)
-        totals = totals_of(tx, replay_id)
-        changes = changes_of(tx, replay_id)
-    return ReplayOutcome(
-        replay_id=replay_id,
-        state=str(replay.state),
-        batches=replay.batches,
-        committed=replay.committed,
-        records=totals.records,
-        matched=totals.matched,
-        malformed=totals.malformed,
-        minutes=totals.minutes,
-        changed="what it has changed is not known any more: it was pruned"
-        if changes is None
-        else str(changes),
-        minutes_changed=changes.minutes if changes else None,
-        lines_more=changes.more if changes else None,
-        lines_fewer=changes.fewer if changes else None,
+def outcome_text(outcome: ReplayOutcome) -> str:
+    """What became of a replay, in one line for the log."""
+    return (
+        f"replay {outcome.replay_id} is {outcome.state}: {outcome.committed} of "
+        f"{outcome.batches} batches committed, {outcome.records:,} records, "
+        f"{outcome.matched:,} counted in {outcome.minutes:,} minutes, "
+        f"{outcome.malformed:,} malformed; {_changed(outcome)}"
     )
 
 
-def _digest(plan: ReplayPlan) -> str:
-    read = [[[str(piece.range), *piece.replaces] for piece in batch] for batch in plan.batches]
-    return hashlib.sha256(json.dumps(read).encode()).hexdigest()
+def outcome_xcom(outcome: ReplayOutcome) -> dict[str, Any]:
+    """What became of a replay, as plain values; of changes that were pruned nothing is known."""
+    keys = ("replay_id", "batches", "committed", "records", "matched", "malformed", "minutes")
+    values = values_of(outcome)
+    changes = outcome.changes
+    return {
+        **{key: values[key] for key in keys},
+        "state": str(outcome.state),
+        "changed": _changed(outcome),
+        "minutes_changed": changes.minutes if changes else None,
+        "lines_more": changes.lines_more if changes else None,
+        "lines_fewer": changes.lines_fewer if changes else None,
+    }
 
 
-def _why_refused(preview: Preview, batches_max: int) -> str | None:
+def _changed(outcome: ReplayOutcome) -> str:
+    if outcome.changes is None:
+        return "what it has changed is not known any more: it was pruned"
+    return str(outcome.changes)
+
+
+def _why_refused(view: PreviewView, batches_max: int) -> str | None:
     try:
-        check_possible(preview)
+        view.check_possible()
     except ReplayRefusedError as error:
         return str(error)
-    if len(preview.plan.batches) > batches_max:
+    if len(view.batches) > batches_max:
         return str(
             ReplayRefusedError(
-                f"{len(preview.plan.batches):,} batches are more than the {batches_max:,} tasks "
+                f"{len(view.batches):,} batches are more than the {batches_max:,} tasks "
                 "that Airflow maps a task to",
                 next_step="ask for less at a time, raise core.max_map_length, or: tally replay "
-                f"{preview.pipeline}",
+                f"{view.pipeline}",
             )
         )
     return None
 
 
-def _rows(preview: Preview) -> list[list[str]]:
-    widened = preview.plan.widened
-    rows = [_row(preview, r) for r in widened[:_ROWS_SHOWN]]
-    if more := len(widened) - _ROWS_SHOWN:
-        rows += [[f"and {more:,} more", "", "", "", "", ""]] if more > 0 else []
-    return rows
+def _rows(read: Sequence[ReadView]) -> list[list[str]]:
+    more = len(read) - _ROWS_SHOWN
+    rest = [[f"and {more:,} more", "", "", "", "", ""]] if more > 0 else []
+    return [_row(r) for r in read[:_ROWS_SHOWN]] + rest
 
 
-def _row(preview: Preview, wide: OffsetRange) -> list[str]:
-    pieces = [
-        piece
-        for piece in preview.plan.pieces
-        if piece.range.partition == wide.partition
-        and wide.from_offset <= piece.range.from_offset < wide.until_offset
-    ]
-    held = preview.held.get(wide.partition)
+def _row(r: ReadView) -> list[str]:
     return [
-        str(wide.partition),
-        f"[{wide.from_offset}, {wide.until_offset})",
-        f"{wide.offsets:,}",
-        plural(sum(len(piece.replaces) for piece in pieces), "segment"),
-        f"{sum(piece.uncounted for piece in pieces):,}",
-        "nothing" if held is None else f"[{held[0]}, {held[1]})",
+        r.place,
+        r.span,
+        f"{r.offsets:,}",
+        plural(r.segments_replaced, "segment"),
+        f"{r.never_counted:,}",
+        "nothing" if r.kafka_holds is None else r.kafka_holds.span,
     ]
 
 
-def _sentences(preview: Preview) -> list[str]:
-    plan, says = preview.plan, []
-    if plan.batches and plan.is_wider:
-        says.append(
-            "A segment is replaced whole, so more is read than was asked for; asked for: "
-            f"{_some([str(r) for r in plan.asked])}."
-        )
-    if plan.batches:
-        says.append(
-            f"{plural(len(plan.batches), 'batch')}, "
-            f"{plural(preview.offsets, 'offset')}: {plural(len(plan.replaces), 'segment')} to be "
-            f"replaced, {plural(preview.uncounted, 'offset')} never counted."
-        )
-    if preview.minutes:
-        says.append(
-            f"What is replaced has counted lines for {plural(preview.minutes, 'minute')}, "
-            f"{preview.first_minute} to {preview.last_minute}; these may change, and others may "
-            "gain lines."
-        )
-    if plan.batches:
-        says.append(f"Lines are counted by the rules of now: {preview.rules}.")
-    if plan.batches and preview.seconds is not None:
-        says.append(f"By the pace of earlier batches it takes about {preview.seconds:,.0f} s.")
-    return says + list(preview.notes)
+def _sentences(view: PreviewView) -> list[str]:
+    """The facts of the preview, and beside more than was asked for what that was."""
+    wider = [("asked for", _some([str(r) for r in view.asked]))] if view.is_wider else []
+    facts = [*view.facts, *wider] if view.batches else []
+    says = [f"{name}: {fact}" if name else fact for name, fact in facts]
+    return [*says, *view.notes]
 
 
 def _some(names: Sequence[str]) -> str:
@@ -301,15 +221,16 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_RANGES_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _written(tx: Transaction, replay_id: int, batch_ids: Sequence[int]) -> Written:
+def _written(ctx: Context, requested: Requested) -> Written:
+    with ctx.database.transaction(read_only=True) as tx:
+        ranges = {n: [s.range for s in segments_of(tx, n)] for n in requested.batch_ids}
     return Written(
-        replay_id=replay_id,
-        batches=[{"batch": str(number), "batch_name": _name(tx, number)} for number in batch_ids],
+        replay_id=requested.replay_id,
+        batches=[
+            {"batch": str(number), "batch_name": task_name(number, of)}
+            for number, of in ranges.items()
+        ],
     )
-
-
-def _name(tx: Transaction, batch_id: int) -> str:
-    return task_name(batch_id, [segment.range for segment in segments_of(tx, batch_id)])
 
 
 def task_name(batch_id: int, ranges: Sequence[OffsetRange]) -> str:

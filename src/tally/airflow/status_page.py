@@ -26,7 +26,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from tally.airflow.addresses import PREVIEW_PATH, URL_PREFIX
 from tally.airflow.connections import connected_settings
 from tally.airflow.preview_page import find_preview
-from tally.airflow.status import PipelineStatus, read_status
+from tally.airflow.status import PipelinePage, read_page
 from tally.app.context import open_context
 from tally.clock import SystemClock
 from tally.errors import TallyError
@@ -55,7 +55,7 @@ def create_status_app(config: Path) -> FastAPI:
         try:
             settings = connected_settings(config)
             names = [name for name in sorted(settings.pipelines) if _may_see(name, user)]
-            html = render(read_status(open_context(settings), names))
+            html = render(read_page(open_context(settings), names))
         except TallyError as error:
             return HTMLResponse(
                 render([], str(error)), status.HTTP_503_SERVICE_UNAVAILABLE, _HEADERS
@@ -75,7 +75,7 @@ def create_status_app(config: Path) -> FastAPI:
     return app
 
 
-def render(pipelines: list[PipelineStatus], error: str = "") -> str:
+def render(pipelines: list[PipelinePage], error: str = "") -> str:
     """The status page."""
     return _page(
         "status_page.html",

@@ -1,16 +1,16 @@
 """What tasks ask of Tally, as plain values. Imports Kafka and MySQL: for running tasks only."""
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from tally import __version__
+from tally.app import plan as use_case
+from tally.app.outcomes import BatchOutcome
+from tally.app.plan import PlanRequest, PlanView
 from tally.ledger.batches import Requester
-from tally.ledger.reading import batch_record, segments_of
-from tally.ledger.replay_runs import standing_for
-from tally.model import BatchState
 from tally.pipeline.context import Context
-from tally.pipeline.plan import Planned, plan_batch
 from tally.planning.blocks import blocked_error
 
 
@@ -32,93 +32,56 @@ class PlanNote:
         return asdict(self)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """A committed batch, as the events of the result's asset carry it."""
-
-    batch_id: int
-    """The batch."""
-    ranges: list[str]
-    """What it read."""
-    records: int
-    """Records read."""
-    matched: int
-    """Lines counted."""
-    malformed: int
-    """Records that could not be understood."""
-    planned_anew_as: list[int] | None = None
-    """The batches of a replay that took its place; None when none had to."""
-
-    def to_extra(self) -> dict[str, Any]:
-        """As a plain dictionary."""
-        return {key: value for key, value in asdict(self).items() if value is not None}
-
-    def __str__(self) -> str:
-        """One line for the log."""
-        anew = f" as {self.planned_anew_as}" if self.planned_anew_as else ""
-        return (
-            f"batch {self.batch_id} is committed{anew}: {self.records} records, {self.matched} "
-            f"counted, {self.malformed} malformed, from {', '.join(self.ranges)}"
-        )
-
-
 def plan(ctx: Context, pipeline: str, dag_id: str, run_id: str) -> PlanNote:
     """Plan the pipeline's next batch, in the name of a DAG run."""
     requester = Requester(name=f"airflow:{dag_id}", version=__version__, run_id=run_id)
-    return note(ctx, plan_batch(dataclasses.replace(ctx, requester=requester), pipeline))
+    asked = dataclasses.replace(ctx, requester=requester)
+    view = use_case.plan(asked, PlanRequest(pipeline=pipeline))
+    return note(view, ctx.settings.pipeline(pipeline).topics)
 
 
-def note(ctx: Context, planned: Planned) -> PlanNote:
-    """A plan in plain values."""
-    blocked = blocked_error(planned.pipeline, planned.blocks) if planned.blocks else None
-    batch = planned.batch
-    ranges = [str(segment.range) for segment in batch.segments] if batch else []
-    if batch:
-        verb = "is taken up again" if planned.resumed else "is planned"
-        text = f"batch {batch.batch_id} {verb}: {', '.join(ranges)}"
-    else:
-        text = f"nothing new in {', '.join(ctx.settings.pipeline(planned.pipeline).topics)}"
-    if planned.abandoned:
-        text += f"; the open batch was given up: {'; '.join(planned.abandoned)}"
+def note(view: PlanView, topics: Sequence[str]) -> PlanNote:
+    """A plan in plain values.
+
+    Args:
+        view: What planning left behind.
+        topics: The topics in which nothing is new, when there is no batch.
+    """
+    blocked = blocked_error(view.pipeline, view.blocks) if view.blocks else None
+    ranges = [str(r) for r in view.batch.ranges] if view.batch else []
+    text = f"nothing new in {', '.join(topics)}"
+    if view.batch is not None:
+        verb = "is resumed" if view.resumed else "is planned"
+        text = f"batch {view.batch.batch_id} {verb}: {', '.join(ranges)}"
+    if view.abandoned:
+        text += f"; the open batch is abandoned: {'; '.join(view.abandoned)}"
     if blocked:
         text += f"; {blocked}"
     return PlanNote(
-        batch_id=batch.batch_id if batch else None,
+        batch_id=view.batch.batch_id if view.batch else None,
         ranges=ranges,
         blocked=str(blocked) if blocked else None,
         text=text,
     )
 
 
-def is_committed(ctx: Context, batch_id: int) -> bool:
-    """Whether the ledger has the batch, or whatever was planned in its place, as committed.
-
-    Raises:
-        UnknownBatchError: The ledger has none of that id.
-        FencedError: The batch was abandoned.
-    """
-    with ctx.database.transaction(read_only=True) as tx:
-        batches = [batch_record(tx, number) for number in standing_for(tx, batch_id)]
-    return all(batch.state is BatchState.COMMITTED for batch in batches)
-
-
-def offsets(ctx: Context, batch_id: int) -> int:
-    """How many offsets a batch, or whatever was planned in its place, spans."""
-    with ctx.database.transaction(read_only=True) as tx:
-        return sum(batch_record(tx, number).offsets for number in standing_for(tx, batch_id))
-
-
-def outcome(ctx: Context, batch_id: int) -> Outcome:
-    """What a committed batch, or whatever was planned in its place, read and found."""
-    with ctx.database.transaction(read_only=True) as tx:
-        standing = standing_for(tx, batch_id)
-        batches = [batch_record(tx, number) for number in standing]
-        ranges = [str(s.range) for number in standing for s in segments_of(tx, number)]
-    return Outcome(
-        batch_id=batch_id,
-        ranges=ranges,
-        records=sum(batch.records or 0 for batch in batches),
-        matched=sum(batch.matched or 0 for batch in batches),
-        malformed=sum(batch.malformed or 0 for batch in batches),
-        planned_anew_as=None if standing == [batch_id] else standing,
+def outcome_text(outcome: BatchOutcome) -> str:
+    """A committed batch in one line for the log."""
+    instead = f" as {list(outcome.standing)}" if outcome.is_replanned else ""
+    return (
+        f"batch {outcome.batch_id} is committed{instead}: {outcome.records} records, "
+        f"{outcome.matched} counted, {outcome.malformed} malformed, from "
+        f"{', '.join(map(str, outcome.ranges))}"
     )
+
+
+def event_of(outcome: BatchOutcome) -> dict[str, Any]:
+    """A committed batch as XCom and the events of the result's asset carry it."""
+    event: dict[str, Any] = {
+        "batch_id": outcome.batch_id,
+        "ranges": [str(r) for r in outcome.ranges],
+        "records": outcome.records,
+        "matched": outcome.matched,
+        "malformed": outcome.malformed,
+    }
+    return event | ({"replanned_as": list(outcome.standing)} if outcome.is_replanned else {})

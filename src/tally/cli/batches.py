@@ -2,20 +2,13 @@
 
 import click
 
+from tally.app import batches as use_case
+from tally.app.batches import BatchesRequest
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.options import (
-    json_option,
-    limit_option,
-    pass_app,
-    pipeline_argument,
-)
-from tally.cli.shapes import batch_shape
+from tally.cli.options import json_option, limit_option, pass_app, pipeline_argument
 from tally.cli.ui.values import moment, number
-from tally.ledger.reading import (
-    BatchRecord,
-    list_batches,
-)
+from tally.ledger.reading import BatchRecord
 from tally.model import BatchState
 
 
@@ -37,34 +30,31 @@ def batches(app: App, pipeline: str | None, limit: int, state: str | None) -> No
 
     What a replay has replaced since is marked; its numbers are those of when it was committed.
     """
-    name = app.pipeline(pipeline)
-    wanted = BatchState(state) if state else None
-    with app.context.database.transaction(read_only=True) as tx:
-        found = list_batches(tx, name, state=wanted, limit=limit)
+    request = BatchesRequest(
+        pipeline=app.pipeline(pipeline), state=BatchState(state) if state else None, limit=limit
+    )
+    view = use_case.batches(app.context, request)
     if app.out.as_json:
-        app.out.document({"pipeline": name, "batches": [batch_shape(batch) for batch in found]})
+        app.out.view(view)
         return
     numbers = ["BATCH", "ATTEMPT", "OFFSETS", "RECORDS", "MATCHED", "MALFORMED"]
     app.out.table(
         ["BATCH", "KIND", "STATE", "ATTEMPT", "PLANNED", "COMMITTED", *numbers[2:]],
-        [
-            [
-                str(batch.batch_id),
-                _kind(batch),
-                batch.standing,
-                str(batch.attempt),
-                moment(batch.planned_at),
-                moment(batch.committed_at),
-                number(batch.offsets),
-                number(batch.records),
-                number(batch.matched),
-                number(batch.malformed),
-            ]
-            for batch in found
-        ],
+        [_row(batch) for batch in view.batches],
         numbers=numbers,
     )
 
 
-def _kind(batch: BatchRecord) -> str:
-    return f"{batch.kind}" if batch.replay_id is None else f"{batch.kind} {batch.replay_id}"
+def _row(batch: BatchRecord) -> list[str]:
+    return [
+        str(batch.batch_id),
+        f"{batch.kind}" if batch.replay_id is None else f"{batch.kind} {batch.replay_id}",
+        batch.standing,
+        str(batch.attempt),
+        moment(batch.planned_at),
+        moment(batch.committed_at),
+        number(batch.offsets),
+        number(batch.records),
+        number(batch.matched),
+        number(batch.malformed),
+    ]

@@ -5,16 +5,15 @@ from typing import Final
 
 import click
 
+from tally.app import counts as use_case
+from tally.app.counts import Columns, CountsRequest, RowView
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import json_option, pass_app, pipeline_argument
 from tally.cli.replay_options import read_minute
-from tally.cli.shapes import row_shape
 from tally.cli.ui.output import Output
-from tally.cli.ui.values import number, printable, shortened
-from tally.formatting import plural
-from tally.ledger.results import ResultRow, result_rows
-from tally.ledger.tables import Tables, find_tables
+from tally.cli.ui.values import number, shortened
+from tally.formatting import plural, printable
 
 LAST: Final = 10
 LABEL_WIDTH: Final = 40
@@ -62,41 +61,28 @@ def counts(
     Minutes without such lines have no row. Which lines count is said as it is configured now; a
     minute that was counted under other rules keeps its count until it is replayed.
     """
-    chosen = app.settings.pipeline(app.pipeline(pipeline))
     if last is None and since is None and until is None:
         last = LAST
-    with app.context.database.transaction(read_only=True) as tx:
-        tables = find_tables(tx, chosen.name) or Tables(result=chosen.table)
-        found = result_rows(tx, tables, last=last, since=since, until=until)
-    total = sum(row.log_count for row in found)
+    request = CountsRequest(pipeline=app.pipeline(pipeline), last=last, since=since, until=until)
+    view = use_case.counts(app.context, request)
     if app.out.as_json:
-        app.out.document(
-            {
-                "pipeline": chosen.name,
-                "table": chosen.table,
-                "levels": list(chosen.levels),
-                "rules": chosen.rules,
-                "minutes": [row_shape(row) for row in found],
-                "total": total,
-            }
-        )
+        app.out.view(view)
         return
-    show_rows(app.out, tables, found)
-    minutes = len({row.log_time for row in found})
-    app.out.line(f"{plural(minutes, 'minute')} shown, {plural(total, 'line')}")
-    app.out.line(f"counted now: {chosen.rules}")
+    show_rows(app.out, view.columns, view.minutes)
+    minutes = len({row.log_time for row in view.minutes})
+    app.out.line(f"{plural(minutes, 'minute')} shown, {plural(view.total, 'line')}")
+    app.out.line(f"counted now: {view.rules}")
 
 
-def show_rows(out: Output, tables: Tables, rows: Sequence[ResultRow]) -> None:
+def show_rows(out: Output, columns: Columns, rows: Sequence[RowView]) -> None:
     """Rows of the result, or of what is added to it, as a table."""
-    labels = [label.column for label in tables.labels]
-    measured = ["BYTES"] if tables.has_bytes else []
+    measured = ["BYTES"] if columns.has_bytes else []
     out.table(
-        ["MINUTE", *(label.upper() for label in labels), "LINES", *measured],
+        ["MINUTE", *(label.upper() for label in columns.labels), "LINES", *measured],
         [
             [
                 row.log_time[:-3],
-                *(shortened(printable(row.labels[label]), LABEL_WIDTH) for label in labels),
+                *(shortened(printable(row.labels[x]), LABEL_WIDTH) for x in columns.labels),
                 number(row.log_count),
                 *([number(row.log_bytes)] if measured else []),
             ]

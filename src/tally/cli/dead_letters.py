@@ -2,12 +2,13 @@
 
 import click
 
+from tally.app import dead_letters as use_case
+from tally.app.dead_letters import DeadLettersRequest
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import json_option, limit_option, pass_app, pipeline_argument
-from tally.cli.shapes import letter_shape
-from tally.cli.ui.values import number, printable_bytes, shortened
-from tally.ledger.dead_letters import list_dead_letters
+from tally.cli.ui.values import number, shortened
+from tally.formatting import ABSENT
 
 VALUE_CHARACTERS = 120
 
@@ -37,24 +38,25 @@ def dead_letters(
     not print is escaped, and long values are cut here; --json carries all the bytes that are kept,
     in base64.
     """
-    name = app.pipeline(pipeline)
-    with app.context.database.transaction(read_only=True) as tx:
-        found = list_dead_letters(tx, name, batch_id=batch_id, reason=reason, limit=limit)
+    request = DeadLettersRequest(
+        pipeline=app.pipeline(pipeline), batch_id=batch_id, reason=reason, limit=limit
+    )
+    view = use_case.dead_letters(app.context, request)
     if app.out.as_json:
-        app.out.document({"pipeline": name, "dead_letters": [letter_shape(x) for x in found]})
+        app.out.view(view)
         return
     app.out.table(
         ["BATCH", "PARTITION", "OFFSET", "REASON", "BYTES", "VALUE"],
         [
             [
                 str(letter.batch_id),
-                str(letter.partition),
+                letter.place,
                 str(letter.offset),
                 letter.reason,
                 number(letter.value_bytes),
-                shortened(printable_bytes(letter.value), VALUE_CHARACTERS),
+                shortened(letter.value or ABSENT, VALUE_CHARACTERS),
             ]
-            for letter in found
+            for letter in view.dead_letters
         ],
         numbers=["BATCH", "OFFSET", "BYTES"],
     )

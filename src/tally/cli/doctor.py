@@ -1,8 +1,11 @@
 """``doctor``: check everything that Tally needs."""
 
+from functools import partial
+
 import click
 
-from tally.app.doctor import Diagnosis, Health, examine
+from tally.app import doctor as use_case
+from tally.app.doctor import Diagnosis, DoctorView, Health
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import json_option
@@ -10,8 +13,6 @@ from tally.errors import EXIT_FINDINGS
 from tally.formatting import plural
 
 _LABELS = {Health.OK: "ok", Health.WARN: "warn", Health.FAIL: "FAIL", Health.SKIP: "skip"}
-
-
 _INDENT = 32
 
 
@@ -30,38 +31,26 @@ def doctor(context: click.Context) -> None:
     nothing; statements that try a right are rolled back. Exit code 1 when a check fails.
     """
     app = context.ensure_object(App)
-    found: list[Diagnosis] = []
-    for diagnosis in examine(app.config_path):
-        found.append(diagnosis)
-        if not app.out.as_json:
-            _say(app, diagnosis)
-    failed = [d for d in found if d.health is Health.FAIL]
+    view = use_case.doctor(app.config_path, on_check=partial(_show, app))
     if app.out.as_json:
-        app.out.document({"healthy": not failed, "checks": [_shape(d) for d in found]})
+        app.out.view(view)
     else:
-        _sum_up(app, found)
-    context.exit(EXIT_FINDINGS if failed else 0)
+        _sum_up(app, view)
+    context.exit(0 if view.healthy else EXIT_FINDINGS)
 
 
-def _say(app: App, diagnosis: Diagnosis) -> None:
+def _show(app: App, diagnosis: Diagnosis) -> None:
+    if app.out.as_json:
+        return
     app.out.labelled(_LABELS[diagnosis.health], f"{diagnosis.check:24}  {diagnosis.detail}")
     if diagnosis.next_step:
         app.out.line(f"{'':{_INDENT}}next: {diagnosis.next_step}")
 
 
-def _sum_up(app: App, found: list[Diagnosis]) -> None:
-    counted = {health: sum(d.health is health for d in found) for health in Health}
+def _sum_up(app: App, view: DoctorView) -> None:
+    skipped = view.count(Health.SKIP)
     app.out.line()
     app.out.line(
-        f"{plural(len(found) - counted[Health.SKIP], 'check')}: {counted[Health.FAIL]} failed, "
-        f"{counted[Health.WARN]} to look at, {counted[Health.SKIP]} not asked"
+        f"{plural(len(view.checks) - skipped, 'check')}: {view.count(Health.FAIL)} failed, "
+        f"{view.count(Health.WARN)} to look at, {skipped} not asked"
     )
-
-
-def _shape(diagnosis: Diagnosis) -> dict[str, str | None]:
-    return {
-        "check": diagnosis.check,
-        "health": str(diagnosis.health),
-        "detail": diagnosis.detail,
-        "next_step": diagnosis.next_step or None,
-    }

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import click
 
+from tally.app.views import ErrorView, document
 from tally.cli.ui.output import Output
 from tally.errors import EXIT_BUG, EXIT_OK, TallyError
 
@@ -61,19 +62,9 @@ def guarded(work: Callable[[], Any], output: Output) -> int:
 
 def _failed(error: TallyError, output: Output) -> int:
     if output.as_json and not output.has_document:
-        output.document({"error": error_shape(error)})
+        output.document({"error": document(ErrorView.of(error))})
     output.problem(error.code, error.what, error.next_step)
     return error.exit_code
-
-
-def error_shape(error: TallyError) -> dict[str, Any]:
-    """An error as JSON carries it."""
-    return {
-        "code": error.code,
-        "exit_code": error.exit_code,
-        "what": error.what,
-        "next_step": error.next_step or None,
-    }
 
 
 def _forget_stdout() -> None:

@@ -3,6 +3,7 @@
 import click
 
 from tally.app import decisions
+from tally.app.losses import LossesView, LossView
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import (
@@ -13,10 +14,9 @@ from tally.cli.options import (
     reason_option,
     yes_option,
 )
-from tally.cli.shapes import loss_shape
-from tally.cli.ui.values import ABSENT, moment, number, span
+from tally.cli.ui.values import moment, number
 from tally.errors import UsageError
-from tally.formatting import plural
+from tally.formatting import ABSENT, plural
 from tally.ledger.decisions import (
     LossRecord,
 )
@@ -42,7 +42,7 @@ def list_losses(app: App, pipeline: str | None, only_open: bool) -> None:
     name = app.pipeline(pipeline)
     found = decisions.list_losses(app.context, name, only_open=only_open)
     if app.out.as_json:
-        app.out.document({"pipeline": name, "losses": [loss_shape(loss) for loss in found]})
+        app.out.view(LossesView.of(name, found))
     else:
         _show_losses(app, found)
 
@@ -119,19 +119,20 @@ def choose_losses(
 def _show_losses(app: App, found: list[LossRecord]) -> None:
     app.out.table(
         ["PARTITION", "RANGE", "OFFSETS", "CAUSE", "STATE", "DETECTED", "DECIDED", "BY", "REASON"],
-        [
-            [
-                str(loss.range.partition),
-                span(loss.range.from_offset, loss.range.until_offset),
-                number(loss.range.offsets),
-                str(loss.cause),
-                loss.state,
-                moment(loss.detected_at),
-                moment(loss.decided_at),
-                loss.decided_by or ABSENT,
-                loss.reason or ABSENT,
-            ]
-            for loss in found
-        ],
+        [_row(LossView.loss(loss)) for loss in found],
         numbers=["OFFSETS"],
     )
+
+
+def _row(loss: LossView) -> list[str]:
+    return [
+        loss.place,
+        loss.span,
+        number(loss.offsets),
+        str(loss.cause),
+        loss.state,
+        moment(loss.detected_at),
+        moment(loss.decided_at),
+        loss.decided_by or ABSENT,
+        loss.reason or ABSENT,
+    ]

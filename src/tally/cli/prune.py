@@ -6,11 +6,12 @@ from typing import Final
 
 import click
 
+from tally.app import prune as use_case
+from tally.app.prune import PruneRequest
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import dry_run_option, json_option, pass_app, pipeline_argument
 from tally.formatting import plural
-from tally.pipeline.prune import prune as prune_ledger
 
 _UNITS: Final = {"h": "hours", "d": "days", "w": "weeks"}
 
@@ -48,22 +49,15 @@ def prune(app: App, pipeline: str | None, older_than: timedelta, dry_run: bool) 
 
     It may run beside everything else, and again after it was interrupted.
     """
-    name = app.pipeline(pipeline)
+    request = PruneRequest(pipeline=app.pipeline(pipeline), older_than=older_than, dry_run=dry_run)
     with app.out.progress("pruning", "partitions") as meter:
-        pruned = prune_ledger(app.context, name, older_than, meter.update, dry_run=dry_run)
+        view = use_case.prune(app.context, request, progress=meter.update)
     if app.out.as_json:
-        app.out.document(
-            {
-                "pipeline": name,
-                "dry_run": dry_run,
-                "partitions": pruned.partitions,
-                "segments": pruned.segments,
-                "rows": pruned.rows,
-            }
-        )
+        app.out.view(view)
         return
     verb = "would be" if dry_run else "are"
     app.out.line(
-        f"{name}: {plural(pruned.segments, 'segment')} of {plural(pruned.partitions, 'partition')} "
-        f"{verb} folded, {plural(pruned.rows, 'row')} {verb} gone"
+        f"{view.pipeline}: {plural(view.segments, 'segment')} of "
+        f"{plural(view.partitions, 'partition')} {verb} folded, "
+        f"{plural(view.rows, 'row')} {verb} gone"
     )

@@ -5,6 +5,9 @@ from typing import Any
 import click
 
 from tally.app import decisions
+from tally.app import replays as use_case
+from tally.app.preview import PreviewRequest, preview
+from tally.app.replays import ReplayRequest, ReplaysRequest
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import (
@@ -18,15 +21,12 @@ from tally.cli.options import (
 from tally.cli.replay_asking import Selector, read_request
 from tally.cli.replay_options import selector_options
 from tally.cli.replay_preview import question, show_preview
-from tally.cli.replay_running import count_to_the_end, document, find
+from tally.cli.replay_running import ReplayDocument, count_to_the_end
 from tally.cli.ui.values import moment, number
-from tally.errors import FencedError, ReplayRefusedError, UsageError
+from tally.errors import FencedError, UsageError
 from tally.formatting import plural
-from tally.ledger import replays
 from tally.ledger.replays import ReplayRecord
 from tally.model import ReplayState
-from tally.pipeline.replay import request_replay
-from tally.pipeline.replay_plan import check_possible, preview_replay
 from tally.planning.replay_request import Request
 
 OPEN_REPLAYS_LOOKED_FOR = 100
@@ -115,7 +115,7 @@ def replay(
 def _start(
     app: App,
     pipeline: str | None,
-    request: Request,
+    asked: Request,
     reason: str | None,
     *,
     dry_run: bool,
@@ -125,38 +125,32 @@ def _start(
         reason = _needed(reason)
         if app.out.as_json and not yes:
             raise UsageError("--json asks nobody", next_step="add --yes or --dry-run")
-    name = app.pipeline(pipeline)
-    preview = preview_replay(app.context, name, request)
+    shown = preview(app.context, PreviewRequest(pipeline=app.pipeline(pipeline), asked=asked))
     if not app.out.as_json:
-        show_preview(app.out, preview)
-        _mention_open(app, name)
-    try:
-        check_possible(preview)
-    except ReplayRefusedError as refused:
-        if app.out.as_json:
-            app.out.document(document(None, dry_run=dry_run, preview=preview, error=refused))
-        raise
+        show_preview(app.out, shown)
+        _mention_open(app, shown.pipeline)
+    elif dry_run or shown.error is not None:
+        app.out.view(ReplayDocument(dry_run=dry_run, preview=shown, error=shown.error))
+    shown.check_possible()
     if dry_run or reason is None:
-        if app.out.as_json:
-            app.out.document(document(None, dry_run=True, preview=preview))
         return
-    app.confirm(question(preview), yes=yes)
+    app.confirm(question(shown), yes=yes)
     try:
-        replay_id = request_replay(app.context, preview, reason=reason).replay_id
+        requested = use_case.request_replay(app.context, ReplayRequest.of(shown), reason=reason)
     except KeyboardInterrupt:
-        app.out.note(f"stopped while it was written down: tally replays {name} shows whether it is")
+        app.out.note(
+            f"stopped while it was written down: tally replays {shown.pipeline} shows whether it is"
+        )
         raise
-    app.out.note(
-        f"replay {replay_id} is written down, {plural(len(preview.plan.batches), 'batch')}"
-    )
-    count_to_the_end(app, replay_id, preview)
+    replay_id = requested.replay_id
+    app.out.note(f"replay {replay_id} is written down, {plural(len(requested.batch_ids), 'batch')}")
+    count_to_the_end(app, replay_id, shown)
 
 
 def _mention_open(app: App, name: str) -> None:
     """Whoever asks for the same again most often wants what was interrupted."""
-    with app.context.database.transaction(read_only=True) as tx:
-        found = replays.list_replays(tx, name, limit=OPEN_REPLAYS_LOOKED_FOR)
-    for open_replay in (r for r in found if r.state is ReplayState.OPEN):
+    request = ReplaysRequest(pipeline=name, state=ReplayState.OPEN, limit=OPEN_REPLAYS_LOOKED_FOR)
+    for open_replay in use_case.replays(app.context, request).replays:
         app.out.note(
             f"replay {open_replay.replay_id} is open, {_progress(open_replay)}: "
             f"tally replay --resume {open_replay.replay_id}"
@@ -164,14 +158,14 @@ def _mention_open(app: App, name: str) -> None:
 
 
 def _resume(app: App, replay_id: int, *, dry_run: bool) -> None:
-    found = find(app, replay_id)
+    found = use_case.replay(app.context, replay_id)
     if found.state is ReplayState.CANCELLED:
         raise FencedError(
             f"replay {replay_id} was cancelled; nothing of it is left to be counted",
-            next_step=f"tally replay {found.pipeline} --dry-run asks for it anew",
+            next_step=f"tally replay {found.pipeline} --dry-run asks for a new one",
         )
     if dry_run and app.out.as_json:
-        app.out.document(document(found, dry_run=True))
+        app.out.view(ReplayDocument(dry_run=True, replay_id=replay_id, replay=found))
         return
     left = found.offsets - found.offsets_committed
     text = (
@@ -188,14 +182,14 @@ def _resume(app: App, replay_id: int, *, dry_run: bool) -> None:
 
 def _cancel(app: App, replay_id: int, reason: str | None, *, dry_run: bool) -> None:
     why = _needed(reason)
-    given_up, now = decisions.cancel_replay(app.context, replay_id, reason=why, dry_run=dry_run)
+    abandoned, now = decisions.cancel_replay(app.context, replay_id, reason=why, dry_run=dry_run)
     if app.out.as_json:
-        app.out.document(document(now, dry_run=dry_run))
+        app.out.view(ReplayDocument(dry_run=dry_run, replay_id=replay_id, replay=now))
         return
     verb = "would be" if dry_run else "is"
     app.out.line(
         f"replay {replay_id} of {now.pipeline} {verb} cancelled: "
-        f"{plural(len(given_up), 'batch')} given up, {number(now.committed)} committed before"
+        f"{plural(len(abandoned), 'batch')} abandoned, {number(now.committed)} committed before"
     )
 
 

@@ -1,65 +1,32 @@
 """The options that say what to count again, and how their values are read."""
 
-import re
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, TypeVar
 
 import click
 
-from tally.model import OffsetRange, TopicPartition
+from tally.errors import ReplayRefusedError
+from tally.planning.replay_text import parse_minute, parse_range, parse_time
 
-_RANGE: Final = re.compile(
-    r"(?P<topic>.+)/(?P<partition>[0-9]+):(?P<start>[0-9]+)-(?P<until>[0-9]+)"
-)
-
-
-def read_range(text: str) -> OffsetRange:
-    """``alog/0:300-310``, the until left out.
-
-    Raises:
-        click.BadParameter: It is none.
-    """
-    found = _RANGE.fullmatch(text.strip())
-    if found is None:
-        raise click.BadParameter(f"{text!r} is not TOPIC/PARTITION:FROM-UNTIL, as alog/0:300-310")
-    start, until = int(found["start"]), int(found["until"])
-    if start >= until:
-        raise click.BadParameter(f"{text!r}: {start} is not smaller than {until}")
-    partition = TopicPartition(topic=found["topic"], partition=int(found["partition"]))
-    return OffsetRange(partition=partition, from_offset=start, until_offset=until)
+Parsed = TypeVar("Parsed")
 
 
-def read_time(text: str) -> datetime:
-    """An aware time from ISO 8601.
+def _parsed(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
+    """For click, which says which option it was."""
 
-    Raises:
-        click.BadParameter: It is none, or has no zone.
-    """
-    try:
-        time = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is no time; write it as 2026-11-20T14:05:00Z") from None
-    if time.tzinfo is None:
-        naive = time.isoformat()
-        raise click.BadParameter(
-            f"{text!r} has no zone; write it as {naive}Z for UTC, or as {naive}+02:00"
-        )
-    return time
+    def read(text: str) -> Parsed:
+        try:
+            return parse(text)
+        except ReplayRefusedError as error:
+            raise click.BadParameter(f"{error.what}; {error.next_step}") from error
+
+    return read
 
 
-def read_minute(text: str) -> str:
-    """``YYYY-MM-DD HH:MM`` with all its zeros, a minute of the lines' own clock.
-
-    Raises:
-        click.BadParameter: It is none.
-    """
-    try:
-        minute = datetime.strptime(text.strip(), "%Y-%m-%d %H:%M")  # noqa: DTZ007 - it has no zone
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is no minute; write it as '2026-11-20 14:05'") from None
-    return minute.isoformat(sep=" ", timespec="minutes")
+read_range = _parsed(parse_range)
+read_time = _parsed(parse_time)
+read_minute = _parsed(parse_minute)
 
 
 def _by_offset() -> Iterator[Callable[..., Any]]:
@@ -142,7 +109,10 @@ def _by_file() -> Iterator[Callable[..., Any]]:
         help="First offsets, as kafka-consumer-groups --export writes them.",
     )
     yield add(
-        "--until-file", type=file, metavar="FILE", help="First offsets that are left out, likewise."
+        "--until-file",
+        type=file,
+        metavar="FILE",
+        help="First offsets that are left out, in the same form.",
     )
     yield add("--all", "everything", is_flag=True, help="Everything that can be counted again.")
 

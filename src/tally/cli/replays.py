@@ -2,12 +2,12 @@
 
 import click
 
+from tally.app import replays as use_case
+from tally.app.replays import ReplaysRequest
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import json_option, limit_option, pass_app, pipeline_argument
-from tally.cli.shapes import replay_shape
 from tally.cli.ui.values import moment, number
-from tally.ledger import replays as ledger_replays
 from tally.ledger.replays import ReplayRecord
 
 
@@ -22,15 +22,14 @@ def replays(app: App, pipeline: str | None, limit: int) -> None:
     Who asked for what, when and why, and how many of their batches and offsets are committed;
     batches that were given up are left out there. An open one waits for tally replay --resume.
     """
-    name = app.pipeline(pipeline)
-    with app.context.database.transaction(read_only=True) as tx:
-        found = ledger_replays.list_replays(tx, name, limit=limit)
+    request = ReplaysRequest(pipeline=app.pipeline(pipeline), limit=limit)
+    view = use_case.replays(app.context, request)
     if app.out.as_json:
-        app.out.document({"pipeline": name, "replays": [replay_shape(replay) for replay in found]})
+        app.out.view(view)
         return
     app.out.table(
         ["REPLAY", "STATE", "REQUESTED", "BY", "BATCHES", "OFFSETS", "ASKED FOR", "REASON"],
-        [_row(replay) for replay in found],
+        [_row(replay) for replay in view.replays],
         numbers=["REPLAY", "BATCHES", "OFFSETS"],
     )
 

@@ -2,18 +2,15 @@
 
 import click
 
+from tally.app import run as use_case
+from tally.app.run import RanView, RunRequest
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import json_option, pass_app
 from tally.cli.session import shared_session
-from tally.cli.shapes import block_shape, ran_shape
-from tally.cli.ui.values import number, span
+from tally.cli.ui.values import number
 from tally.errors import UsageError
 from tally.formatting import plural
-from tally.pipeline.context import Context
-from tally.pipeline.plan import Planned, plan_batch
-from tally.pipeline.run import Ran, run_batch
-from tally.planning.blocks import Block, blocked_error
 
 
 @click.command(
@@ -28,7 +25,7 @@ def run(app: App, batch_id: int | None, pipeline: str | None, run_all: bool) -> 
     """Count a batch and commit it.
 
     With BATCH: that one; if it is committed already it says so and changes nothing. Without: plans
-    the pipeline's next batch, or takes up the open one, and runs it; with --all batch after batch,
+    the pipeline's next batch, or resumes the open one, and runs it; with --all batch after batch,
     until everything is counted that Kafka held when the last one was planned. Spark runs in this
     process. It is safe to run a batch again, at any time and as often as you like.
 
@@ -36,84 +33,38 @@ def run(app: App, batch_id: int | None, pipeline: str | None, run_all: bool) -> 
     """
     if batch_id is not None and (pipeline or run_all):
         raise UsageError("BATCH says it all: leave --pipeline and --all out")
+    request = RunRequest(
+        batch_id=batch_id,
+        pipeline=None if batch_id is not None else app.pipeline(pipeline),
+        until_caught_up=run_all,
+    )
     with shared_session(app) as ctx:
-        if batch_id is not None:
-            _finish(app, [_run_one(app, ctx, batch_id)], None)
-        else:
-            _run_next(app, ctx, app.pipeline(pipeline), run_all=run_all)
-
-
-def _run_next(app: App, ctx: Context, pipeline: str, *, run_all: bool) -> None:
-    done: list[Ran] = []
-    while True:
-        planned = plan_batch(app.context, pipeline)
-        for cause in planned.abandoned:
-            app.out.note(f"the open batch was given up: {cause}")
-        if planned.batch is None:
-            break
-        done.append(_run_one(app, ctx, planned.batch.batch_id))
-        limit = app.settings.pipeline(pipeline).max_records_per_partition
-        if not run_all or has_caught_up(planned, limit):
-            break
-    _finish(app, done, planned)
-
-
-def has_caught_up(planned: Planned, max_records_per_partition: int) -> bool:
-    """Whether nothing was left in Kafka when the batch was planned.
-
-    A batch that was planned earlier says nothing about now; one that was cut leaves a rest.
-    """
-    if planned.batch is None:
-        return True
-    cut = any(s.range.offsets >= max_records_per_partition for s in planned.batch.segments)
-    return not planned.resumed and not cut
-
-
-def _run_one(app: App, ctx: Context, batch_id: int) -> Ran:
-    ran = run_batch(ctx, batch_id)
-    if not app.out.as_json:
-        _show_ran(app, ran)
-    return ran
-
-
-def _finish(app: App, done: list[Ran], planned: Planned | None) -> None:
-    blocks: tuple[Block, ...] = planned.blocks if planned else ()
-    if app.out.as_json:
-        app.out.document(
-            {
-                "batches": [ran_shape(ran) for ran in done],
-                "blocks": [block_shape(block) for block in blocks],
-            }
+        view = use_case.run(
+            ctx,
+            request,
+            on_batch=lambda ran: None if app.out.as_json else _show(app, ran),
+            on_abandoned=lambda why: app.out.note(f"the open batch is abandoned: {why}"),
         )
-    elif not done:
-        app.out.line("nothing to run" if blocks else "nothing new")
-    if planned and blocks:
-        raise blocked_error(planned.pipeline, blocks)
+    if app.out.as_json:
+        app.out.view(view)
+    elif not view.batches:
+        app.out.line("nothing to run" if view.blocks else "nothing new")
+    view.check_unblocked()
 
 
-def _show_ran(app: App, ran: Ran) -> None:
-    batch = ran.batch
-    if not ran.committed:
-        app.out.line(f"batch {batch.batch_id} of {batch.pipeline} was committed before")
+def _show(app: App, ran: RanView) -> None:
+    if ran.committed_before:
+        app.out.line(f"batch {ran.batch_id} of {ran.pipeline} was committed before")
         return
-    totals = ran.totals.values()
-    records = sum(t.records for t in totals)
     app.out.line(
-        f"batch {batch.batch_id} of {batch.pipeline} is committed: {plural(records, 'record')}, "
-        f"{number(sum(t.matched for t in totals))} matched, "
-        f"{number(sum(t.malformed for t in totals))} malformed, {ran.seconds:.1f} s"
+        f"batch {ran.batch_id} of {ran.pipeline} is committed: {plural(ran.records, 'record')}, "
+        f"{number(ran.matched)} matched, {number(ran.malformed)} malformed, {ran.seconds:.1f} s"
     )
     app.out.table(
         ["PARTITION", "RANGE", "RECORDS", "MATCHED", "MALFORMED"],
         [
-            [
-                str(r.partition),
-                span(r.from_offset, r.until_offset),
-                number(ran.totals[r.partition].records),
-                number(ran.totals[r.partition].matched),
-                number(ran.totals[r.partition].malformed),
-            ]
-            for r in (segment.range for segment in batch.segments)
+            [r.place, r.span, number(r.records), number(r.matched), number(r.malformed)]
+            for r in ran.ranges
         ],
         numbers=["RECORDS", "MATCHED", "MALFORMED"],
     )

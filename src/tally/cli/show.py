@@ -1,32 +1,25 @@
 """``show``: one batch with its ranges and counts."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import click
 
+from tally.app import batches as use_case
+from tally.app.batches import BatchRequest, BatchView, SegmentView
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.counts import show_rows
-from tally.cli.options import (
-    batch_argument,
-    json_option,
-    pass_app,
-)
-from tally.cli.places import REPLACES, Places
-from tally.cli.shapes import batch_shape, replay_shape, row_shape, segment_shape
-from tally.cli.ui.values import ABSENT, moment, number, span
-from tally.formatting import plural
-from tally.ledger.reading import (
-    BatchRecord,
-    SegmentRecord,
-    batch_record,
-    count_minutes,
-    segments_of,
-    top_rows,
-)
-from tally.ledger.replacements import replaced_by, successors_of
-from tally.ledger.replays import ReplayRecord, find_replay
-from tally.ledger.tables import tables_of_batch
+from tally.cli.options import batch_argument, json_option, pass_app
+from tally.cli.ui.values import moment, number
+from tally.formatting import ABSENT, plural
+from tally.model import BatchState
+
+REPLACES: Final[Mapping[BatchState, str]] = {
+    BatchState.PLANNED: "is to replace",
+    BatchState.COMMITTED: "has replaced",
+    BatchState.ABANDONED: "was to replace",
+}
 
 
 @click.command(cls=Command, examples=["tally show 42", "tally show 42 --minutes 100 --json"])
@@ -48,42 +41,25 @@ def show(app: App, batch_id: int, minutes: int) -> None:
     most to. Of a replay's batch also what was asked for, and how many segments each range replaces;
     of any batch what superseded it.
     """
-    with app.context.database.transaction(isolation="repeatable read", read_only=True) as tx:
-        batch = batch_record(tx, batch_id)
-        segments = segments_of(tx, batch_id)
-        touched = count_minutes(tx, batch_id)
-        top = top_rows(tx, batch_id, minutes)
-        tables = tables_of_batch(tx, batch_id)
-        replay = None if batch.replay_id is None else find_replay(tx, batch.replay_id)
-        places = Places(replaced=replaced_by(tx, batch_id), successors=successors_of(tx, batch_id))
+    view = use_case.batch(app.context, BatchRequest(batch_id=batch_id, minutes=minutes))
     if app.out.as_json:
-        app.out.document(
-            {
-                **batch_shape(batch),
-                "replay": replay and replay_shape(replay),
-                "ranges": [
-                    {**segment_shape(segment), **places.shape(segment.segment_id)}
-                    for segment in segments
-                ],
-                "minutes_touched": touched,
-                "minutes": [row_shape(row) for row in top],
-            }
-        )
+        app.out.view(view)
         return
-    _show_batch(app, batch, replay, places)
-    _show_segments(app, segments, places)
-    if touched:
+    _show_batch(app, view)
+    _show_segments(app, view)
+    if view.minutes_touched:
         app.out.line()
-        show_rows(app.out, tables, top)
-        shown = len({row.log_time for row in top})
-        app.out.line(f"{shown:,} of {plural(touched, 'minute')} shown")
+        show_rows(app.out, view.columns, view.minutes)
+        shown = len({row.log_time for row in view.minutes})
+        app.out.line(f"{shown:,} of {plural(view.minutes_touched, 'minute')} shown")
 
 
-def _show_batch(app: App, batch: BatchRecord, replay: ReplayRecord | None, places: Places) -> None:
+def _show_batch(app: App, batch: BatchView) -> None:
+    replay = batch.replay
     facts: list[tuple[str, Any]] = [
         ("batch", f"{batch.batch_id}, {batch.kind} of {batch.pipeline}"),
         ("replay", replay and f"{replay.replay_id}, {replay.request}: {replay.reason}"),
-        (REPLACES[batch.state], places.replaced and places.in_words),
+        (REPLACES[batch.state], batch.replaced),
         ("state", f"{batch.standing}, attempt {batch.attempt}"),
         ("planned", f"{moment(batch.planned_at)} by {batch.requested_by}"),
         ("planned with", f"tally {batch.planned_version}"),
@@ -108,33 +84,33 @@ def _show_batch(app: App, batch: BatchRecord, replay: ReplayRecord | None, place
             app.out.line(f"{name:14}{value}")
 
 
-def _sums(batch: BatchRecord) -> str:
+def _sums(batch: BatchView) -> str:
     return (
         f"{number(batch.records)}: {number(batch.matched)} matched, "
         f"{number(batch.unmatched)} at other levels, {number(batch.malformed)} malformed"
     )
 
 
-def _show_segments(app: App, segments: list[SegmentRecord], places: Places) -> None:
+def _show_segments(app: App, batch: BatchView) -> None:
     app.out.line()
     numbers = ["SEGMENT", "RECORDS", "MATCHED", "MALFORMED", "REPLACES"]
     app.out.table(
         ["SEGMENT", "PARTITION", "RANGE", "STATE", *numbers[1:], "SUPERSEDED BY"],
-        [
-            [
-                str(segment.segment_id),
-                str(segment.range.partition),
-                span(segment.range.from_offset, segment.range.until_offset),
-                str(segment.state),
-                number(segment.totals.records if segment.totals else None),
-                number(segment.totals.matched if segment.totals else None),
-                number(segment.totals.malformed if segment.totals else None),
-                number(len(places.of(segment.segment_id)) or None),
-                f"{segment.superseded_by} of batch {places.successors.get(segment.segment_id)}"
-                if segment.superseded_by
-                else ABSENT,
-            ]
-            for segment in segments
-        ],
+        [_row(segment) for segment in batch.ranges],
         numbers=numbers,
     )
+
+
+def _row(segment: SegmentView) -> list[str]:
+    superseded = f"{segment.superseded_by} of batch {segment.superseded_by_batch}"
+    return [
+        str(segment.segment_id),
+        segment.place,
+        segment.span,
+        str(segment.state),
+        number(segment.records),
+        number(segment.matched),
+        number(segment.malformed),
+        number(len(segment.replaces) or None),
+        superseded if segment.superseded_by else ABSENT,
+    ]

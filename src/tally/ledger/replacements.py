@@ -25,23 +25,23 @@ class Changes:
 
     minutes: int
     """Minutes that count more or fewer lines than before."""
-    first: str | None
+    first_minute: str | None
     """The first of them, ``YYYY-MM-DD HH:MM``."""
-    last: str | None
+    last_minute: str | None
     """The last of them."""
-    more: int
+    lines_more: int
     """Lines that minutes gained."""
-    fewer: int
+    lines_fewer: int
     """Lines that minutes lost."""
 
     def __str__(self) -> str:
         """``2 minutes of the result changed, … to …: 3 lines more, 1,000 fewer``."""
         if not self.minutes:
             return "no minute of the result has changed"
+        when = time_span(self.first_minute, self.last_minute)
         return (
-            f"{plural(self.minutes, 'minute')} of the result changed, "
-            f"{time_span(self.first, self.last)}: {plural(self.more, 'line')} more, "
-            f"{self.fewer:,} fewer"
+            f"{plural(self.minutes, 'minute')} of the result changed, {when}: "
+            f"{plural(self.lines_more, 'line')} more, {self.lines_fewer:,} fewer"
         )
 
 
@@ -81,14 +81,14 @@ def changes_of(tx: Transaction, replay_id: int) -> Changes | None:
         return None
     row = tx.row(
         "select count(distinct log_time) as minutes,"
-        " date_format(min(log_time), '%%Y-%%m-%%d %%H:%%i') as first,"
-        " date_format(max(log_time), '%%Y-%%m-%%d %%H:%%i') as last,"
-        f" coalesce(sum(greatest(`{LINES}`, 0)), 0) as more,"
-        f" coalesce(sum(-least(`{LINES}`, 0)), 0) as fewer"
+        " date_format(min(log_time), '%%Y-%%m-%%d %%H:%%i') as first_minute,"
+        " date_format(max(log_time), '%%Y-%%m-%%d %%H:%%i') as last_minute,"
+        f" coalesce(sum(greatest(`{LINES}`, 0)), 0) as lines_more,"
+        f" coalesce(sum(-least(`{LINES}`, 0)), 0) as lines_fewer"
         f" from ({changes_of_replay(tables_of_replay(tx, replay_id))}) as changes",
         (replay_id, replay_id),
     )
     if row is None:
-        return Changes(minutes=0, first=None, last=None, more=0, fewer=0)
-    numbers = {key: int(row[key]) for key in ("minutes", "more", "fewer")}
-    return Changes(first=row["first"], last=row["last"], **numbers)
+        return Changes(minutes=0, first_minute=None, last_minute=None, lines_more=0, lines_fewer=0)
+    numbers = {key: int(row[key]) for key in ("minutes", "lines_more", "lines_fewer")}
+    return Changes(first_minute=row["first_minute"], last_minute=row["last_minute"], **numbers)

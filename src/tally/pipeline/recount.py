@@ -4,7 +4,6 @@ The ledger can be consistent and still be wrong; only the records themselves can
 longer holds cannot be checked, and is reported as such, never as right.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -263,11 +262,3 @@ def _finding(chunk: Chunk, what: str, detail: str, hint: str) -> Violation:
         where=f"{chunk.range} {what}",
         detail=f"{detail} ({hint})" if hint else detail,
     )
-
-
-def summarize(unchecked: Sequence[Unchecked]) -> list[tuple[str, int]]:
-    """Causes with the offsets that they keep from being checked, in order of cause."""
-    offsets: Counter[str] = Counter()
-    for item in unchecked:
-        offsets[f"{item.range.partition}: {item.cause}"] += item.range.offsets
-    return sorted(offsets.items())

@@ -1,4 +1,4 @@
-"""What a person may ask to have counted again: offsets, record times, a batch, minutes. Pure."""
+"""What an operator may ask to have reprocessed: offsets, record times, a batch, minutes. Pure."""
 
 import csv
 import hashlib
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tally.errors import ReplayRefusedError
 from tally.model import OffsetRange, TopicPartition, describe_ranges
+from tally.planning.replay_text import parse_minute
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,15 +123,7 @@ class MinutesAsked:
 
     def __post_init__(self) -> None:
         for name in ("first", "last"):
-            text = getattr(self, name)
-            try:
-                minute = datetime.strptime(text, "%Y-%m-%d %H:%M")  # noqa: DTZ007 - a log's clock
-            except ValueError:
-                raise ReplayRefusedError(
-                    f"{text!r} is no minute", next_step="write it as 2026-11-20 14:05"
-                ) from None
-            # Written alike they compare as times do, here and in MySQL.
-            object.__setattr__(self, name, f"{minute:%Y-%m-%d %H:%M}")
+            object.__setattr__(self, name, parse_minute(getattr(self, name)))
         if self.first > self.last:
             raise ReplayRefusedError(
                 f"{self.first} is after {self.last}", next_step="the earlier minute comes first"

@@ -20,7 +20,7 @@ from tally.model import (
     TopicSnapshot,
 )
 from tally.pipeline.chunks import SEGMENTS_PER_RANGE, Chunk, join_segments, rounds, why_not_held
-from tally.pipeline.recount import Rows, Unchecked, compare, explain, summarize
+from tally.pipeline.recount import Rows, compare, explain
 
 
 @pytest.fixture
@@ -198,10 +198,3 @@ def test_another_line_format_since_then_is_mentioned_beside_a_difference(
     )
     (finding,) = compare(other, totals(), {}, {("14:01",): (1,)}, explain(other, pipeline))
     assert "counted under other rules" in finding.detail
-
-
-def test_what_could_not_be_checked_is_summed_up_by_cause() -> None:
-    """Thousands of segments that retention took are one line."""
-    gone = [Unchecked(range=offsets(n, n + 10), cause="retention") for n in (0, 10)]
-    other = Unchecked(range=offsets(0, 5, 1), cause="retention")
-    assert summarize([*gone, other]) == [("a/0: retention", 20), ("a/1: retention", 5)]

@@ -8,13 +8,18 @@ import pytest
 from click import unstyle
 from rich.console import Console
 
-from tally.cli.places import REPLACES, Places
-from tally.cli.replay_preview import duration, question, show_preview
-from tally.cli.replay_running import batch_line, document, summary
-from tally.cli.shapes import changes_shape, preview_shape, replay_shape
+from tally.app.batches import BatchView, Columns, ReplacedView, SegmentView
+from tally.app.preview import PreviewView, duration, preview_view
+from tally.app.replays import ReplayOutcome
+from tally.app.run import RanView
+from tally.app.views import ErrorView, document
+from tally.cli.replay_preview import question, show_preview
+from tally.cli.replay_running import ReplayDocument, batch_line, summary
+from tally.cli.show import REPLACES
 from tally.cli.ui.output import Output
 from tally.errors import KafkaUnavailableError
-from tally.ledger.replacements import Changes, Replaced
+from tally.ledger.reading import BatchRecord
+from tally.ledger.replacements import Changes
 from tally.ledger.replays import ReplayRecord
 from tally.model import (
     Batch,
@@ -51,7 +56,7 @@ PLAN = ReplayPlan(
 )
 
 
-def preview(plan: ReplayPlan = PLAN, **values: Any) -> Preview:
+def preview(plan: ReplayPlan = PLAN, **values: Any) -> PreviewView:
     """What a replay would do."""
     told = {
         "pipeline": "p",
@@ -67,10 +72,10 @@ def preview(plan: ReplayPlan = PLAN, **values: Any) -> Preview:
         "notes": ("by Kafka's record times",),
         **values,
     }
-    return Preview(**told)
+    return preview_view(Preview(**told))
 
 
-def shown(capsys: Captured, what: Preview, out: Output | None = None) -> list[str]:
+def shown(capsys: Captured, what: PreviewView, out: Output | None = None) -> list[str]:
     """The preview as it is written."""
     show_preview(out or Output(), what)
     return capsys.readouterr().out.splitlines()
@@ -85,7 +90,7 @@ def test_a_preview_says_what_is_read_and_what_is_replaced(capsys: Captured) -> N
     assert lines[3].split(maxsplit=1) == ["alog/3", "[340, 341)"]
     assert lines[4:] == [
         "to be read      50 offsets, 5 of them never counted",
-        "                a segment is replaced whole, so READ is wider than ASKED",
+        "                a segment is replaced whole, so more is read than was asked for",
         "to be replaced  3 segments",
         (
             "minutes         17 minutes of the result, 2026-11-20 14:05 to 2026-11-20 14:22; "
@@ -104,7 +109,7 @@ def test_ranges_that_touch_are_not_told_as_more_than_was_asked_for(capsys: Captu
         asked=(span(300, 310), span(310, 320)),
         batches=((Piece(range=span(300, 320), replaces=(1, 2)),),),
     )
-    assert not any("wider" in line for line in shown(capsys, preview(plan)))
+    assert not any("more is read" in line for line in shown(capsys, preview(plan)))
 
 
 def test_a_preview_fits_a_terminal_of_eighty_columns(capsys: Captured) -> None:
@@ -168,7 +173,7 @@ def test_a_preview_of_very_many_ranges_stays_readable(capsys: Captured) -> None:
 
 def test_the_json_of_a_preview_has_every_range(capsys: Captured) -> None:
     """Batches with what each piece replaces, by the ledger's keys."""
-    shape = preview_shape(preview())
+    shape = document(preview())
     assert shape["batches"][1] == [
         {
             "topic": "alog",
@@ -200,7 +205,10 @@ def test_a_duration_is_no_more_exact_than_it_can_be(seconds: float, text: str) -
     assert duration(seconds).startswith(text)
 
 
-def replay(**values: Any) -> ReplayRecord:
+UNCHANGED = Changes(minutes=0, first_minute=None, last_minute=None, lines_more=0, lines_fewer=0)
+
+
+def replay(**values: Any) -> ReplayOutcome:
     """What the ledger says of a replay."""
     told = {
         "replay_id": 7,
@@ -217,12 +225,17 @@ def replay(**values: Any) -> ReplayRecord:
         "committed": 2,
         "offsets": 50,
         "offsets_committed": 50,
+        "records": 10,
+        "matched": 7,
+        "malformed": 1,
+        "minutes": 2,
+        "changes": UNCHANGED,
         **values,
     }
-    return ReplayRecord(**told)
+    return ReplayOutcome(**told)
 
 
-def ran(partitions: int = 1, *, committed: bool = True) -> Ran:
+def ran(partitions: int = 1, *, committed: bool = True) -> RanView:
     """A batch that was run."""
     ranges = [span(0, 10, TopicPartition(topic="alog", partition=n)) for n in range(partitions)]
     totals = SegmentTotals(
@@ -242,11 +255,13 @@ def ran(partitions: int = 1, *, committed: bool = True) -> Ran:
             for n, r in enumerate(ranges)
         ),
     )
-    return Ran(
-        batch=batch,
-        committed=committed,
-        totals={r.partition: totals for r in ranges} if committed else {},
-        seconds=1.23,
+    return RanView.of(
+        Ran(
+            batch=batch,
+            committed=committed,
+            totals={r.partition: totals for r in ranges} if committed else {},
+            seconds=1.23,
+        )
     )
 
 
@@ -262,9 +277,13 @@ def test_each_batch_is_told_in_one_line() -> None:
 def test_the_end_says_what_has_changed() -> None:
     """Lines more and fewer, and in which minutes; or that nothing has."""
     changes = Changes(
-        minutes=2, first="2026-11-20 14:05", last="2026-11-20 14:06", more=3, fewer=1_000
+        minutes=2,
+        first_minute="2026-11-20 14:05",
+        last_minute="2026-11-20 14:06",
+        lines_more=3,
+        lines_fewer=1_000,
     )
-    assert summary(replay(), [ran()], changes) == [
+    assert summary(replay(changes=changes), [ran()]) == [
         (
             "replay 7 of p is done: 2 batches, 50 offsets; "
             "read now: 10 records, 7 matched, 1 malformed"
@@ -274,12 +293,11 @@ def test_the_end_says_what_has_changed() -> None:
             "3 lines more, 1,000 fewer"
         ),
     ]
-    none = Changes(minutes=0, first=None, last=None, more=0, fewer=0)
-    assert summary(replay(), [], none) == [
+    assert summary(replay(), []) == [
         "replay 7 of p is done: 2 batches, 50 offsets",
         "no minute of the result has changed",
     ]
-    assert summary(replay(batches=0, offsets=0, pruned_at=AT), [], None) == [
+    assert summary(replay(batches=0, offsets=0, pruned_at=AT, changes=None), []) == [
         "replay 7 of p is done",
         (
             "what it has changed is not known any more: counts of it, or of what it replaced, "
@@ -290,10 +308,12 @@ def test_the_end_says_what_has_changed() -> None:
 
 def test_the_document_has_the_same_keys_in_every_form() -> None:
     """Null for what a form has not; a replay that has stopped is known by its id."""
-    none = Changes(minutes=0, first=None, last=None, more=0, fewer=0)
-    dry = document(None, dry_run=True, preview=preview())
-    done = document(replay(), preview=preview(), done=[ran()], changes=none)
-    failed = document(7, done=[ran()], error=KafkaUnavailableError("no answer"))
+    failure = ErrorView.of(KafkaUnavailableError("no answer"))
+    dry = document(ReplayDocument(dry_run=True, preview=preview()))
+    done = document(
+        ReplayDocument(replay_id=7, replay=replay(), preview=preview(), batches=(ran(),))
+    )
+    failed = document(ReplayDocument(replay_id=7, batches=(ran(),), error=failure))
     assert dry.keys() == done.keys() == failed.keys()
     assert (dry["replay_id"], done["replay_id"], failed["replay_id"]) == (None, 7, 7)
     assert failed["error"]["code"] == "kafka-unavailable"
@@ -303,30 +323,57 @@ def test_the_document_has_the_same_keys_in_every_form() -> None:
 
 def test_the_json_of_a_replay_has_everything_the_ledger_says() -> None:
     """Every field of the record is a key."""
-    assert set(replay_shape(replay())) == set(ReplayRecord.__slots__)
-    changes = Changes(minutes=1, first="a", last="b", more=2, fewer=3)
-    assert changes_shape(changes) == {
-        "minutes": 1,
-        "first_minute": "a",
-        "last_minute": "b",
-        "lines_more": 2,
-        "lines_fewer": 3,
+    shape = document(replay())
+    assert set(ReplayRecord.__slots__) < set(shape)
+    assert shape["changes"] == {
+        "minutes": 0,
+        "first_minute": None,
+        "last_minute": None,
+        "lines_more": 0,
+        "lines_fewer": 0,
     }
+
+
+def segment(number: int, *replaced: int, superseded_by: int | None = None) -> SegmentView:
+    """A segment and the batches of what it replaces."""
+    return SegmentView.counted(
+        span(0, 10),
+        None,
+        segment_id=number,
+        topic_id="t",
+        state=SegmentState.PLANNED,
+        superseded_by=superseded_by,
+        superseded_by_batch=superseded_by and 77,
+        replaces=tuple(ReplacedView(segment_id=n, batch_id=b) for n, b in enumerate(replaced)),
+    )
+
+
+def batch_of(*segments: SegmentView) -> BatchView:
+    """A batch of some segments."""
+    nothing = dict.fromkeys(BatchRecord.__dataclass_fields__)
+    return BatchView(
+        **nothing,  # type: ignore[arg-type]
+        replay=None,
+        ranges=segments,
+        columns=Columns(labels=(), has_bytes=False),
+        minutes_touched=0,
+        minutes=(),
+    )
 
 
 def test_what_a_batch_replaces_is_named_by_its_batches() -> None:
     """All of a few, the first and the last of many."""
-
-    def places(*batches: int) -> Places:
-        replaced = [Replaced(replaced_id=n, replaced_batch_id=b) for n, b in enumerate(batches)]
-        return Places(replaced={9: replaced}, successors={9: 77})
-
-    assert places(5).in_words == "1 segment of batch 5"
-    assert places(6, 5, 5).in_words == "3 segments of batches 5, 6"
-    assert places(*range(1, 8)).in_words == "7 segments of batches 1 to 7"
-    assert places(5).shape(9) == {
-        "superseded_by_batch": 77,
-        "replaces": [{"segment_id": 0, "batch_id": 5}],
-    }
-    assert places(5).shape(1) == {"superseded_by_batch": None, "replaces": []}
+    assert batch_of(segment(9)).replaced == ""
+    assert batch_of(segment(9, 5)).replaced == "1 segment of batch 5"
+    assert batch_of(segment(9, 6), segment(10, 5, 5)).replaced == "3 segments of batches 5, 6"
+    assert batch_of(segment(9, *range(1, 8))).replaced == "7 segments of batches 1 to 7"
     assert REPLACES.keys() == set(BatchState)
+
+
+def test_the_json_of_a_segment_names_what_it_replaces_and_what_superseded_it() -> None:
+    """By the ledger's keys; null and empty where there is nothing."""
+    superseded = document(segment(9, 5, superseded_by=12))
+    assert superseded["superseded_by_batch"] == 77
+    assert superseded["replaces"] == [{"segment_id": 0, "batch_id": 5}]
+    alone = document(segment(9))
+    assert (alone["superseded_by_batch"], alone["replaces"]) == (None, [])

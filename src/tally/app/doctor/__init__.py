@@ -1,6 +1,6 @@
 """What Tally needs, checked one by one, each with what to do when it is not so."""
 
-from tally.app.doctor.diagnosis import Diagnosis, Health
-from tally.app.doctor.examination import examine
+from tally.app.doctor.diagnosis import Diagnosis, DoctorView, Health
+from tally.app.doctor.examination import doctor
 
-__all__ = ["Diagnosis", "Health", "examine"]
+__all__ = ["Diagnosis", "DoctorView", "Health", "doctor"]

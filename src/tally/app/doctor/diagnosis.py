@@ -25,8 +25,22 @@ class Diagnosis:
     """How it is."""
     detail: str
     """What was found, in one sentence."""
-    next_step: str = ""
-    """What to do; empty when all is well."""
+    next_step: str | None = None
+    """What to do; null when all is well."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DoctorView:
+    """What all checks found."""
+
+    healthy: bool
+    """Whether none has failed."""
+    checks: tuple[Diagnosis, ...]
+    """In the order in which they were made."""
+
+    def count(self, health: Health) -> int:
+        """How many checks ended so."""
+        return sum(check.health is health for check in self.checks)
 
 
 def ok(check: str, detail: str) -> Diagnosis:

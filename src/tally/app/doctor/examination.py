@@ -1,12 +1,12 @@
 """The order of the checks, and which are pointless after which."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tally.app.context import open_context
 from tally.app.doctor.broker import check_broker
 from tally.app.doctor.database import check_database
-from tally.app.doctor.diagnosis import Diagnosis, fail, ok, skip
+from tally.app.doctor.diagnosis import Diagnosis, DoctorView, Health, fail, ok, skip
 from tally.app.doctor.engine import check_engine
 from tally.app.doctor.environment import check_python, check_variables
 from tally.app.doctor.orchestration import check_airflow
@@ -16,8 +16,23 @@ from tally.errors import ConfigError
 CONFIG = "config.valid"
 
 
+def doctor(config: Path, *, on_check: Callable[[Diagnosis], None] = lambda _: None) -> DoctorView:
+    """Check everything, most fundamental first.
+
+    Args:
+        config: The configuration file.
+        on_check: Told of each check as soon as it is made.
+    """
+    found: list[Diagnosis] = []
+    for diagnosis in examine(config):
+        found.append(diagnosis)
+        on_check(diagnosis)
+    failed = any(diagnosis.health is Health.FAIL for diagnosis in found)
+    return DoctorView(healthy=not failed, checks=tuple(found))
+
+
 def examine(config: Path) -> Iterator[Diagnosis]:
-    """Check everything, most fundamental first; each answer as soon as it is there.
+    """Each answer as soon as it is there.
 
     Raises nothing that a check can say: a server that is down is a diagnosis.
     """

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 
-from tally.cli.ui.values import printable
+from tally.app.views import View, document
+from tally.formatting import printable
 
 if TYPE_CHECKING:  # only tables and bars pay for it
     from rich.console import Console
@@ -80,6 +81,10 @@ class Output:
         """Write the command's result as JSON; once."""
         self.has_document = True
         click.echo(json.dumps(value, indent=2))
+
+    def view(self, view: View) -> None:
+        """Write the command's result as JSON; once."""
+        self.document(document(view))
 
     def line(self, text: str = "") -> None:
         """A line of the result, for people."""

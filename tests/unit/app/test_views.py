@@ -1,23 +1,21 @@
 """The JSON that other programs rely on: keys and kinds of values."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from tally.cli.audit import audit_shape, conclusion
-from tally.cli.run import has_caught_up
-from tally.cli.shapes import (
-    batch_shape,
-    block_shape,
-    letter_shape,
-    loss_shape,
-    planned_batch_shape,
-    segment_shape,
-)
+from tally.app.audit import RecountView, audit_view
+from tally.app.batches import SegmentView
+from tally.app.dead_letters import DeadLetterView
+from tally.app.losses import LossView
+from tally.app.plan import plan_view
+from tally.app.run import has_caught_up
+from tally.app.views import document
 from tally.ledger.dead_letters import LetterRecord
 from tally.ledger.decisions import LossRecord
 from tally.ledger.invariants import Violation
-from tally.ledger.reading import BatchRecord, SegmentRecord
+from tally.ledger.reading import BatchRecord
 from tally.model import (
     Batch,
     BatchKind,
@@ -77,9 +75,11 @@ def record(**values: Any) -> BatchRecord:
 
 def test_a_planned_batch_carries_its_ranges() -> None:
     """Half-open ranges under the ledger's words."""
-    shape = planned_batch_shape(batch())
+    shape = document(plan_view(planned(batch())))["batch"]
     assert shape["batch_id"] == 7
     assert shape["planned_at"] == "2026-11-20T14:00:00Z"
+    later = document(record(planned_at=AT.replace(microsecond=120_000)))
+    assert later["planned_at"] == "2026-11-20T14:00:00.120000Z"
     assert shape["ranges"] == [
         {"topic": "alog", "partition": 3, "from_offset": 300, "until_offset": 310}
     ]
@@ -87,12 +87,16 @@ def test_a_planned_batch_carries_its_ranges() -> None:
 
 def test_a_batch_that_would_be_planned_has_no_id() -> None:
     """The id of a dry run means nothing, so nobody gets it."""
-    assert planned_batch_shape(batch(), dry_run=True)["batch_id"] is None
+    view = plan_view(planned(batch()), dry_run=True)
+    assert document(view)["batch"]["batch_id"] is None
+    assert "a batch would be planned" in view.title
+    resumed = plan_view(planned(batch(), resumed=True), dry_run=True)
+    assert document(resumed)["batch"]["batch_id"] == 7
 
 
 def test_a_batch_carries_everything_the_ledger_says_and_null_for_what_is_not_yet() -> None:
     """Every field of the record is a key; JSON can carry all of them."""
-    shape = batch_shape(record())
+    shape = document(record())
     assert set(shape) == set(BatchRecord.__slots__)
     assert shape["committed_at"] is None
     assert shape["records"] is None
@@ -105,26 +109,23 @@ def test_what_was_replaced_is_marked() -> None:
     assert record(**committed).standing == "committed"
     assert record(**committed, superseded=1).standing == "committed, partly replaced"
     assert record(**committed, superseded=2).standing == "committed, replaced"
-    assert batch_shape(record(**committed, superseded=2))["superseded"] == 2
+    assert document(record(**committed, superseded=2))["superseded"] == 2
 
 
 def test_a_segment_that_was_not_counted_has_null_for_its_counts() -> None:
     """Nothing read is not zero records."""
-    segment = SegmentRecord(
+    segment = SegmentView.counted(
+        RANGE,
+        None,
         segment_id=1,
-        batch_id=7,
-        range=RANGE,
+        topic_id="t",
         state=SegmentState.PLANNED,
         superseded_by=None,
-        topic_id="t",
-        cluster_id="c",
-        is_current=True,
-        totals=None,
-        format_fingerprint=None,
-        committed_version=None,
+        superseded_by_batch=None,
+        replaces=(),
     )
-    assert segment_shape(segment)["records"] is None
-    assert segment_shape(segment)["from_offset"] == 300
+    assert document(segment)["records"] is None
+    assert document(segment)["from_offset"] == 300
 
 
 def test_a_dead_letter_carries_its_exact_bytes() -> None:
@@ -132,13 +133,13 @@ def test_a_dead_letter_carries_its_exact_bytes() -> None:
     letter = LetterRecord(
         batch_id=7, partition=HERE, offset=301, reason="layout", value=b"\xff\x1b", value_bytes=2
     )
-    assert letter_shape(letter)["value_base64"] == "/xs="
-    assert letter_shape(letter)["value"] == "\\xff\\x1b"
+    assert document(DeadLetterView.of(letter))["value_base64"] == "/xs="
+    assert document(DeadLetterView.of(letter))["value"] == "\\xff\\x1b"
     empty = LetterRecord(
         batch_id=7, partition=HERE, offset=302, reason="null", value=None, value_bytes=None
     )
-    assert letter_shape(empty)["value_base64"] is None
-    assert letter_shape(empty)["value"] is None
+    assert document(DeadLetterView.of(empty))["value_base64"] is None
+    assert document(DeadLetterView.of(empty))["value"] is None
 
 
 def test_a_loss_carries_who_decided_and_why() -> None:
@@ -154,7 +155,7 @@ def test_a_loss_carries_who_decided_and_why() -> None:
         decided_by=None,
         reason=None,
     )
-    shape = loss_shape(loss)
+    shape = document(LossView.loss(loss))
     assert (shape["from_offset"], shape["until_offset"]) == (300, 310)
     assert (shape["state"], shape["decided_by"]) == ("open", None)
 
@@ -168,7 +169,7 @@ def test_a_block_carries_its_reason_and_the_next_step() -> None:
         detail="d",
         next_step="tally topics adopt",
     )
-    assert block_shape(block) == {
+    assert document(block) == {
         "topic": "alog",
         "partition": None,
         "reason": "topic-changed",
@@ -200,9 +201,9 @@ def counted(*findings: Violation, unchecked: tuple[Unchecked, ...] = ()) -> Reco
 
 def test_an_audit_holds_only_if_neither_part_found_anything() -> None:
     """Findings of the ledger and of the recount are one list."""
-    assert audit_shape(verdict(), None)["holds"] is True
-    assert audit_shape(verdict(FINDING), counted())["holds"] is False
-    shape = audit_shape(verdict(), counted(FINDING))
+    assert document(audit_view(verdict()))["holds"] is True
+    assert document(audit_view(verdict(FINDING), counted()))["holds"] is False
+    shape = document(audit_view(verdict(), counted(FINDING)))
     assert shape["holds"] is False
     assert shape["findings"] == [{"check": "tiling", "where": "alog/3", "detail": "hole: [3, 5)"}]
 
@@ -210,11 +211,12 @@ def test_an_audit_holds_only_if_neither_part_found_anything() -> None:
 def test_an_audit_never_claims_more_than_it_looked_at() -> None:
     """Without a recount, and with gaps in it, the sentence and the document say so."""
     gap = Unchecked(range=RANGE, cause="retention")
-    assert "--recount" in conclusion(verdict(), None)
-    assert "all that Kafka still holds" in conclusion(verdict(), counted(unchecked=(gap,)))
-    assert "record for record" in conclusion(verdict(), counted())
-    assert conclusion(verdict(FINDING), counted(FINDING)).startswith("2 findings")
-    partly = audit_shape(verdict(), counted(unchecked=(gap,)))["recount"]
+    assert "--recount" in audit_view(verdict()).conclusion
+    gaps = audit_view(verdict(), counted(unchecked=(gap,)))
+    assert "all that Kafka still holds" in gaps.conclusion
+    assert "record for record" in audit_view(verdict(), counted()).conclusion
+    assert audit_view(verdict(FINDING), counted(FINDING)).conclusion.startswith("2 findings")
+    partly = document(gaps)["recount"]
     assert partly["complete"] is False
     assert partly["not_checkable"][0]["cause"] == "retention"
 
@@ -230,3 +232,17 @@ def test_run_all_goes_on_after_a_batch_that_was_cut_or_planned_earlier() -> None
     assert not has_caught_up(planned(batch()), 10)
     assert not has_caught_up(planned(batch(), resumed=True), 1_000)
     assert has_caught_up(planned(None), 1)
+
+
+def test_what_could_not_be_checked_is_summed_up_by_cause() -> None:
+    """Thousands of segments that retention took are one line."""
+    gone = [
+        Unchecked(range=replace(RANGE, from_offset=n, until_offset=n + 10), cause="retention")
+        for n in (0, 10)
+    ]
+    there = TopicPartition(topic="alog", partition=4)
+    other = Unchecked(
+        range=OffsetRange(partition=there, from_offset=0, until_offset=5), cause="retention"
+    )
+    view = RecountView.of(counted(unchecked=(*gone, other)))
+    assert view.unchecked_offsets == [("alog/3: retention", 20), ("alog/4: retention", 5)]

@@ -1,13 +1,17 @@
 """What `tally status` says of a partition, from the ledger and from Kafka."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from tally.cli.standing import Standing, stand, table_rows
+from tally.app.status import LedgerState, PartitionStatus, StatusView, compose
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
 from tally.model import (
+    Batch,
+    BatchKind,
+    BatchState,
     KafkaSnapshot,
     KnownTopic,
     Loss,
@@ -15,10 +19,12 @@ from tally.model import (
     OffsetRange,
     PartitionSnapshot,
     Position,
+    Segment,
+    SegmentState,
     TopicPartition,
     TopicSnapshot,
 )
-from tally.planning.blocks import BlockReason
+from tally.planning.blocks import Block, BlockReason
 
 
 @pytest.fixture
@@ -48,55 +54,65 @@ def kafka(*held: tuple[int, int]) -> KafkaSnapshot:
     return KafkaSnapshot(cluster_id="cluster", topics=topics)
 
 
-def only(standings: list[Standing]) -> Standing:
+def stand(
+    pipeline: Pipeline, known: dict[str, KnownTopic], said: KafkaSnapshot | None
+) -> tuple[tuple[PartitionStatus, ...], tuple[Block, ...]]:
+    """The partitions and the blocks of a status."""
+    view: StatusView = compose(pipeline, LedgerState(known=known), said)
+    return view.partitions, view.blocks
+
+
+def only(partitions: tuple[PartitionStatus, ...]) -> PartitionStatus:
     """The one partition."""
-    assert len(standings) == 1
-    return standings[0]
+    assert len(partitions) == 1
+    return partitions[0]
 
 
 def test_lag_is_the_distance_to_kafkas_end_in_offsets(pipeline: Pipeline) -> None:
     """What is not counted yet, whatever the partition's start."""
-    standings, blocks = stand(
+    partitions, blocks = stand(
         pipeline, known(Position(start_offset=5, next_offset=10)), kafka((0, 35))
     )
-    assert only(standings).lag_offsets == 25
-    assert only(standings).condition == "ok"
+    assert only(partitions).lag_offsets == 25
+    assert only(partitions).condition == "ok"
     assert blocks == ()
 
 
 def test_a_partition_that_only_kafka_knows_is_new(pipeline: Pipeline) -> None:
     """Partitions that were added are shown before they are planned."""
-    standings, _ = stand(
+    partitions, _ = stand(
         pipeline, known(Position(start_offset=0, next_offset=1)), kafka((0, 1), (0, 7))
     )
-    assert [s.condition for s in standings] == ["ok", "new"]
-    assert table_rows(standings)[1][1:5] == ["-", "-", "7", "-"]
+    assert [s.condition for s in partitions] == ["ok", "new"]
+    new = partitions[1]
+    assert (new.start_offset, new.next_offset, new.kafka_end) == (None, None, 7)
+    assert new.lag_offsets is None
 
 
 def test_a_topic_that_is_new_to_the_pipeline_is_shown_without_a_start(pipeline: Pipeline) -> None:
     """Nothing was planned yet: Kafka's side alone is known, and nothing is blocked."""
-    standings, blocks = stand(pipeline, {}, kafka((0, 7)))
-    assert only(standings).condition == "new"
+    partitions, blocks = stand(pipeline, {}, kafka((0, 7)))
+    assert only(partitions).condition == "new"
     assert blocks == ()
 
 
 def test_without_an_answer_from_kafka_nothing_is_claimed(pipeline: Pipeline) -> None:
     """The ledger's offsets are shown; neither lag nor `ok` is."""
-    standings, blocks = stand(pipeline, known(Position(start_offset=0, next_offset=9)), None)
-    assert only(standings).next_offset == 9
-    assert only(standings).lag_offsets is None
-    assert only(standings).condition == "unknown"
+    partitions, blocks = stand(pipeline, known(Position(start_offset=0, next_offset=9)), None)
+    assert only(partitions).next_offset == 9
+    assert only(partitions).lag_offsets is None
+    assert only(partitions).condition == "unknown"
     assert blocks == ()
 
 
 def test_a_partition_whose_records_are_gone_is_blocked(pipeline: Pipeline) -> None:
     """Retention has passed the ledger's offset; the other partition is well."""
-    standings, blocks = stand(
+    partitions, blocks = stand(
         pipeline,
         known(Position(start_offset=0, next_offset=1), Position(start_offset=0, next_offset=1)),
         kafka((4, 9), (0, 9)),
     )
-    assert [s.condition for s in standings] == ["blocked: records-lost", "ok"]
+    assert [s.condition for s in partitions] == ["blocked: records-lost", "ok"]
     assert [b.reason for b in blocks] == [BlockReason.RECORDS_LOST]
 
 
@@ -108,15 +124,15 @@ def test_an_open_loss_is_shown_though_kafka_says_nothing(pipeline: Pipeline) -> 
             partition=TopicPartition(topic="a", partition=0), from_offset=1, until_offset=4
         ),
     )
-    standings, _ = stand(
+    partitions, _ = stand(
         pipeline, known(Position(start_offset=0, next_offset=1, open_loss=loss)), None
     )
-    assert only(standings).condition == "open loss [1, 4)"
+    assert only(partitions).condition == "open loss [1, 4)"
 
 
 def test_a_block_of_a_whole_topic_is_on_each_of_its_partitions(pipeline: Pipeline) -> None:
     """A topic that was created again blocks all that is known of it."""
-    standings, blocks = stand(
+    partitions, blocks = stand(
         pipeline,
         known(
             Position(start_offset=0, next_offset=1),
@@ -125,12 +141,36 @@ def test_a_block_of_a_whole_topic_is_on_each_of_its_partitions(pipeline: Pipelin
         ),
         kafka((0, 9), (0, 9)),
     )
-    assert [s.condition for s in standings] == ["blocked: topic-changed"] * 2
+    assert [s.condition for s in partitions] == ["blocked: topic-changed"] * 2
     assert len(blocks) == 1
 
 
 def test_a_topic_that_is_gone_is_blocked_and_keeps_its_rows(pipeline: Pipeline) -> None:
     """What was counted is still shown."""
-    standings, _ = stand(pipeline, known(Position(start_offset=0, next_offset=9)), kafka())
-    assert only(standings).condition == "blocked: topic-missing"
-    assert only(standings).next_offset == 9
+    partitions, _ = stand(pipeline, known(Position(start_offset=0, next_offset=9)), kafka())
+    assert only(partitions).condition == "blocked: topic-missing"
+    assert only(partitions).next_offset == 9
+
+
+def test_what_is_planned_is_shown_beside_what_is_counted(pipeline: Pipeline) -> None:
+    """Without Kafka it is all that is known of how far behind a partition is."""
+    planned = OffsetRange(
+        partition=TopicPartition(topic="a", partition=0), from_offset=3, until_offset=8
+    )
+    segment = Segment(
+        segment_id=1, topic_id="id", cluster_id="cluster", range=planned, state=SegmentState.PLANNED
+    )
+    batch = Batch(
+        batch_id=7,
+        pipeline="first",
+        kind=BatchKind.INGEST,
+        state=BatchState.PLANNED,
+        attempt=0,
+        planned_at=datetime(2026, 11, 20, tzinfo=UTC),
+        claimed_at=None,
+        segments=(segment,),
+    )
+    both = known(Position(start_offset=0, next_offset=3), Position(start_offset=0, next_offset=9))
+    view = compose(pipeline, LedgerState(known=both, open_batch=batch), None)
+    assert [p.planned_until for p in view.partitions] == [8, None]
+    assert [p.planned_offsets for p in view.partitions] == [5, 0]

@@ -1,0 +1,141 @@
+"""The audit: does the result equal what the ledger says, and what Kafka holds."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from tally.app.views import RangeView
+from tally.formatting import plural
+from tally.ledger.invariants import Violation
+from tally.pipeline import recount as step
+from tally.pipeline.audit import AuditReport, audit_ledger
+from tally.pipeline.context import Context
+from tally.pipeline.recount import Recount
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditRequest:
+    """What to audit."""
+
+    pipeline: str
+    """The pipeline."""
+    recount: bool = False
+    """Whether the live segments are also counted again from Kafka."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UncheckedView(RangeView):
+    """A live range that could not be counted again."""
+
+    cause: str
+    """Why not."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecountView:
+    """What was counted again from Kafka."""
+
+    complete: bool
+    """Whether that was all of the result."""
+    segments: int
+    """Live segments counted again."""
+    offsets: int
+    """Offsets they span."""
+    records: int
+    """Records that Kafka holds in them."""
+    not_checkable: tuple[UncheckedView, ...]
+    """What could not be counted again."""
+
+    @classmethod
+    def of(cls, counted: Recount) -> Self:
+        """The view of a recount."""
+        return cls(
+            complete=not counted.unchecked,
+            segments=counted.segments,
+            offsets=counted.offsets,
+            records=counted.records,
+            not_checkable=tuple(
+                UncheckedView.of(u.range, cause=u.cause) for u in counted.unchecked
+            ),
+        )
+
+    @property
+    def unchecked_offsets(self) -> list[tuple[str, int]]:
+        """Offsets that could not be counted again by partition and cause, in that order."""
+        offsets: Counter[str] = Counter()
+        for unchecked in self.not_checkable:
+            offsets[f"{unchecked.place}: {unchecked.cause}"] += unchecked.offsets
+        return sorted(offsets.items())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditView:
+    """What an audit looked at and found."""
+
+    pipeline: str
+    """The pipeline."""
+    holds: bool
+    """Whether nothing was found."""
+    partitions: int
+    """Partitions whose tiling was checked, those of earlier topic generations included."""
+    segments: int
+    """Segments in the result, folded ones included."""
+    records: int
+    """Records they counted."""
+    minutes: int
+    """Rows of the result."""
+    matched: int
+    """Sum of the result."""
+    findings: tuple[Violation, ...]
+    """Empty when everything holds."""
+    recount: RecountView | None
+    """What was counted again from Kafka; null when that was not asked for."""
+
+    @property
+    def conclusion(self) -> str:
+        """The audit in one sentence, which claims no more than was looked at."""
+        if self.findings:
+            return f"{plural(len(self.findings), 'finding')}: see docs/runbook.md, audit-finding"
+        if self.recount is None:
+            return "the ledger is consistent (--recount compares it with Kafka)"
+        if not self.recount.complete:
+            return "the ledger is consistent and agrees with all that Kafka still holds"
+        return "the ledger is consistent and agrees with Kafka, record for record"
+
+
+def audit(
+    ctx: Context, request: AuditRequest, *, progress: Progress = lambda _done, _total: None
+) -> AuditView:
+    """Check a pipeline's ledger and result, and with a recount Kafka's records too.
+
+    Args:
+        ctx: What is needed from outside; a reader is opened for a recount only.
+        request: What to audit.
+        progress: Told how many offsets of how many are counted again.
+
+    Raises:
+        TallyError: As :func:`tally.pipeline.audit.audit_ledger` and
+            :func:`tally.pipeline.recount.recount`.
+    """
+    report = audit_ledger(ctx, request.pipeline)
+    counted = step.recount(ctx, request.pipeline, progress) if request.recount else None
+    return audit_view(report, counted)
+
+
+def audit_view(report: AuditReport, counted: Recount | None = None) -> AuditView:
+    """The view of an audit; findings of the ledger and of the recount are one list."""
+    findings = (*report.findings, *(counted.findings if counted else ()))
+    return AuditView(
+        pipeline=report.pipeline,
+        holds=not findings,
+        partitions=report.partitions,
+        segments=report.segments,
+        records=report.records,
+        minutes=report.minutes,
+        matched=report.matched,
+        findings=findings,
+        recount=RecountView.of(counted) if counted else None,
+    )

@@ -1,0 +1,165 @@
+"""Reading batches: a list of them, or one with its ranges and counts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tally.app.counts import Columns, RowView
+from tally.app.views import CountedRangeView, values_of
+from tally.formatting import plural
+from tally.ledger.reading import (
+    BatchRecord,
+    SegmentRecord,
+    batch_record,
+    count_minutes,
+    list_batches,
+    segments_of,
+    top_rows,
+)
+from tally.ledger.replacements import Replaced, replaced_by, successors_of
+from tally.ledger.replays import ReplayRecord, find_replay
+from tally.ledger.tables import tables_of_batch
+from tally.model import BatchState, SegmentState
+from tally.pipeline.context import Context
+
+BATCHES_NAMED = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchesRequest:
+    """Which batches."""
+
+    pipeline: str
+    """The pipeline."""
+    state: BatchState | None = None
+    """Only those in this state."""
+    limit: int = 20
+    """So many at most."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchesView:
+    """Batches of a pipeline."""
+
+    pipeline: str
+    """The pipeline."""
+    batches: tuple[BatchRecord, ...]
+    """Newest first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchRequest:
+    """Which batch."""
+
+    batch_id: int
+    """The ledger's key."""
+    minutes: int = 10
+    """So many rows of what it adds at most."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplacedView:
+    """A segment whose place another one takes."""
+
+    segment_id: int
+    """The segment that is replaced."""
+    batch_id: int
+    """The batch that counted it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SegmentView(CountedRangeView):
+    """Everything that the ledger says of a segment."""
+
+    segment_id: int
+    """The ledger's key."""
+    topic_id: str
+    """Kafka's id of the topic when the range was planned."""
+    state: SegmentState
+    """Where it stands."""
+    superseded_by: int | None
+    """The segment that superseded it."""
+    superseded_by_batch: int | None
+    """The batch of that segment."""
+    replaces: tuple[ReplacedView, ...]
+    """What it was planned to replace."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchView(BatchRecord):
+    """Everything that the ledger says of a batch, its ranges and what it adds to the result."""
+
+    replay: ReplayRecord | None
+    """The replay that it is part of."""
+    ranges: tuple[SegmentView, ...]
+    """In order of topic, partition and offset."""
+    columns: Columns
+    """Which columns the rows have."""
+    minutes_touched: int
+    """How many minutes it has counted lines for."""
+    minutes: tuple[RowView, ...]
+    """What it adds most to, with how much: most lines first."""
+
+    @property
+    def replaced(self) -> str:
+        """What it replaces: ``3 segments of batches 5, 6``; empty for nothing."""
+        found = [one for segment in self.ranges for one in segment.replaces]
+        ids = sorted({one.batch_id for one in found})
+        if not ids:
+            return ""
+        few = len(ids) <= BATCHES_NAMED
+        named = ", ".join(map(str, ids)) if few else f"{ids[0]} to {ids[-1]}"
+        word = "batch" if len(ids) == 1 else "batches"
+        return f"{plural(len(found), 'segment')} of {word} {named}"
+
+
+def batches(ctx: Context, request: BatchesRequest) -> BatchesView:
+    """The pipeline's batches, newest first.
+
+    Raises:
+        MySQLUnavailableError: The server did not answer.
+    """
+    with ctx.database.transaction(read_only=True) as tx:
+        found = list_batches(tx, request.pipeline, state=request.state, limit=request.limit)
+    return BatchesView(pipeline=request.pipeline, batches=tuple(found))
+
+
+def batch(ctx: Context, request: BatchRequest) -> BatchView:
+    """One batch, all as of one moment.
+
+    Raises:
+        UnknownBatchError: The ledger has none of that id.
+        MySQLUnavailableError: The server did not answer.
+    """
+    number = request.batch_id
+    with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
+        record = batch_record(tx, number)
+        replaced, successors = replaced_by(tx, number), successors_of(tx, number)
+        return BatchView(
+            **values_of(record),
+            replay=None if record.replay_id is None else find_replay(tx, record.replay_id),
+            ranges=tuple(_segment(s, replaced, successors) for s in segments_of(tx, number)),
+            columns=Columns.of(tables_of_batch(tx, number)),
+            minutes_touched=count_minutes(tx, number),
+            minutes=tuple(map(RowView.of, top_rows(tx, number, request.minutes))),
+        )
+
+
+def _segment(
+    segment: SegmentRecord,
+    replaced: Mapping[int, Sequence[Replaced]],
+    successors: Mapping[int, int],
+) -> SegmentView:
+    number = segment.segment_id
+    return SegmentView.counted(
+        segment.range,
+        segment.totals,
+        segment_id=number,
+        topic_id=segment.topic_id,
+        state=segment.state,
+        superseded_by=segment.superseded_by,
+        superseded_by_batch=successors.get(number),
+        replaces=tuple(
+            ReplacedView(segment_id=one.replaced_id, batch_id=one.replaced_batch_id)
+            for one in replaced.get(number, ())
+        ),
+    )

@@ -1,0 +1,107 @@
+"""Reading the result."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Self
+
+from pydantic import Field
+
+from tally.ledger.results import ResultRow, result_rows
+from tally.ledger.tables import Tables, find_tables
+from tally.pipeline.context import Context
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CountsRequest:
+    """Which minutes of which pipeline; all of them when nothing is said."""
+
+    pipeline: str
+    """The pipeline."""
+    last: int | None = None
+    """Only so many of the latest minutes."""
+    since: str | None = None
+    """From this minute on, ``YYYY-MM-DD HH:MM`` on the lines' own clock."""
+    until: str | None = None
+    """Up to this minute, itself included."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowView:
+    """A row of the result, or of what a batch adds to it."""
+
+    log_time: str
+    """The minute on the lines' own clock, ``YYYY-MM-DD HH:MM:00``."""
+    labels: Annotated[Mapping[str, str], Field(exclude_if=lambda labels: not labels)]
+    """Value by label column; no key for a result without labels."""
+    log_count: int
+    """Lines."""
+    log_bytes: Annotated[int | None, Field(exclude_if=lambda measured: measured is None)]
+    """Bytes; no key where they are not measured."""
+
+    @classmethod
+    def of(cls, row: ResultRow) -> Self:
+        """The view of a row."""
+        return cls(
+            log_time=row.log_time,
+            labels=row.labels,
+            log_count=row.log_count,
+            log_bytes=row.log_bytes,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Columns:
+    """Which columns a result has beside the minute and its lines."""
+
+    labels: tuple[str, ...]
+    """Columns of the labels, those included that are no longer configured."""
+    has_bytes: bool
+    """Whether bytes are measured."""
+
+    @classmethod
+    def of(cls, tables: Tables) -> Self:
+        """The columns of some tables."""
+        labels = tuple(label.column for label in tables.labels)
+        return cls(labels=labels, has_bytes=tables.has_bytes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CountsView:
+    """Minutes of the result."""
+
+    pipeline: str
+    """The pipeline."""
+    table: str
+    """Its result table."""
+    columns: Columns
+    """Which columns it has."""
+    levels: tuple[str, ...]
+    """The levels that are counted now; empty for any."""
+    rules: str
+    """By what lines are counted now, in words."""
+    minutes: tuple[RowView, ...]
+    """Oldest minute first, then by labels; a minute without lines has no row."""
+    total: int
+    """Lines of all these minutes."""
+
+
+def counts(ctx: Context, request: CountsRequest) -> CountsView:
+    """The result as it is now.
+
+    Raises:
+        UnknownPipelineError: No such pipeline is configured.
+        MySQLUnavailableError: The server did not answer.
+    """
+    pipeline = ctx.settings.pipeline(request.pipeline)
+    with ctx.database.transaction(read_only=True) as tx:
+        tables = find_tables(tx, pipeline.name) or Tables(result=pipeline.table)
+        found = result_rows(tx, tables, last=request.last, since=request.since, until=request.until)
+    return CountsView(
+        pipeline=pipeline.name,
+        table=pipeline.table,
+        columns=Columns.of(tables),
+        levels=tuple(pipeline.levels),
+        rules=pipeline.rules,
+        minutes=tuple(map(RowView.of, found)),
+        total=sum(row.log_count for row in found),
+    )

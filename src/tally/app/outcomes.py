@@ -1,0 +1,60 @@
+"""What became of a batch, or of whatever was planned in its place."""
+
+from dataclasses import dataclass
+
+from tally.app.views import RangeView
+from tally.ledger.reading import batch_record, segments_of
+from tally.ledger.replay_runs import standing_for
+from tally.model import BatchState
+from tally.pipeline.context import Context
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchOutcome:
+    """What a batch read and found."""
+
+    batch_id: int
+    """The batch that was asked for."""
+    standing: tuple[int, ...]
+    """The batches that count its ranges: itself, or those that were planned in its place."""
+    is_committed: bool
+    """Whether all of these are committed."""
+    ranges: tuple[RangeView, ...]
+    """What they read."""
+    offsets: int
+    """Offsets they span."""
+    records: int
+    """Records read."""
+    matched: int
+    """Lines counted."""
+    malformed: int
+    """Records that could not be understood."""
+
+    @property
+    def is_replanned(self) -> bool:
+        """Whether other batches were planned in its place."""
+        return self.standing != (self.batch_id,)
+
+
+def batch_outcome(ctx: Context, batch_id: int) -> BatchOutcome:
+    """What became of a batch.
+
+    Raises:
+        UnknownBatchError: The ledger has none of that id.
+        FencedError: It was abandoned, and nothing counts all of its ranges in its place.
+        MySQLUnavailableError: The server did not answer.
+    """
+    with ctx.database.transaction(read_only=True) as tx:
+        standing = standing_for(tx, batch_id)
+        records = [batch_record(tx, number) for number in standing]
+        ranges = [RangeView.of(s.range) for number in standing for s in segments_of(tx, number)]
+    return BatchOutcome(
+        batch_id=batch_id,
+        standing=tuple(standing),
+        is_committed=all(record.state is BatchState.COMMITTED for record in records),
+        ranges=tuple(ranges),
+        offsets=sum(record.offsets for record in records),
+        records=sum(record.records or 0 for record in records),
+        matched=sum(record.matched or 0 for record in records),
+        malformed=sum(record.malformed or 0 for record in records),
+    )

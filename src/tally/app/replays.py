@@ -1,0 +1,180 @@
+"""Replays: writing a previewed one down, counting it, and what became of it."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from tally.app.preview import PreviewView, plan_digest
+from tally.app.run import RanView
+from tally.app.views import values_of
+from tally.errors import ReplayRefusedError
+from tally.ledger.replacements import Changes, changes_of
+from tally.ledger.replay_runs import find_replay_of_run, totals_of
+from tally.ledger.replays import ReplayRecord, find_replay, list_replays
+from tally.model import OffsetRange, ReplayState
+from tally.pipeline import replay as step
+from tally.pipeline.context import Context
+from tally.pipeline.replay import Requested
+from tally.pipeline.replay_plan import preview_replay
+from tally.planning.replay_request import RangesAsked
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplaysRequest:
+    """Which replays."""
+
+    pipeline: str
+    """The pipeline."""
+    state: ReplayState | None = None
+    """Only those in this state."""
+    limit: int = 20
+    """So many at most are looked at."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplaysView:
+    """Replays of a pipeline."""
+
+    pipeline: str
+    """The pipeline."""
+    replays: tuple[ReplayRecord, ...]
+    """Newest first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplayRequest:
+    """A replay as a preview has shown it."""
+
+    pipeline: str
+    """The pipeline."""
+    request: str
+    """What was asked for, in words."""
+    digest: str
+    """Tells this request from another."""
+    asked: tuple[OffsetRange, ...]
+    """The same as ranges: what Kafka and the ledger made of it."""
+    plan: str
+    """A digest of what would be read and replaced; exactly this is written down."""
+
+    @classmethod
+    def of(cls, shown: PreviewView) -> Self:
+        """Exactly what a preview has shown."""
+        return cls(
+            pipeline=shown.pipeline,
+            request=shown.request,
+            digest=shown.digest,
+            asked=tuple(r.range for r in shown.asked),
+            plan=shown.plan,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplayOutcome(ReplayRecord):
+    """Everything that the ledger says of a replay, and what it has read and changed so far."""
+
+    records: int
+    """Records that its committed batches have read."""
+    matched: int
+    """Lines that they have counted."""
+    malformed: int
+    """Records that could not be understood."""
+    minutes: int
+    """Minutes that they have counted lines for."""
+    changes: Changes | None
+    """What has changed in the result; null when it is not known any more, because counts of the
+    replay, or of what it replaced, were pruned."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to count."""
+        return self.state is ReplayState.DONE
+
+
+def replays(ctx: Context, request: ReplaysRequest) -> ReplaysView:
+    """The pipeline's replays, newest first.
+
+    Raises:
+        MySQLUnavailableError: The server did not answer.
+    """
+    with ctx.database.transaction(read_only=True) as tx:
+        found = list_replays(tx, request.pipeline, limit=request.limit)
+    wanted = [r for r in found if request.state in {None, r.state}]
+    return ReplaysView(pipeline=request.pipeline, replays=tuple(wanted))
+
+
+def replay(ctx: Context, replay_id: int) -> ReplayRecord:
+    """One replay, as it stands now.
+
+    Raises:
+        UnknownReplayError: The ledger has none of that id.
+    """
+    with ctx.database.transaction(read_only=True) as tx:
+        return find_replay(tx, replay_id)
+
+
+def request_replay(ctx: Context, request: ReplayRequest, *, reason: str) -> Requested:
+    """Write down exactly what a preview has shown.
+
+    Args:
+        ctx: What is needed from outside. A requester with a run id that has written this request
+            down already is told what it wrote.
+        request: What was shown.
+        reason: Why it is asked for.
+
+    Raises:
+        ReplayRefusedError: It cannot be done, or something else would be replaced by now. Nothing
+            is written.
+        TallyError: As :func:`tally.pipeline.replay.request_replay`.
+    """
+    if (written := find_requested(ctx, request.pipeline, request.digest)) is not None:
+        return written
+    found = preview_replay(ctx, request.pipeline, RangesAsked(ranges=request.asked))
+    if plan_digest(found.plan) != request.plan:
+        raise ReplayRefusedError(
+            f"pipeline {request.pipeline}: what would be replaced is not what you saw any more",
+            next_step="ask for the preview again",
+        )
+    found = dataclasses.replace(found, request=request.request, digest=request.digest)
+    return step.request_replay(ctx, found, reason=reason)
+
+
+def find_requested(ctx: Context, pipeline: str, digest: str) -> Requested | None:
+    """What the requester's run has written down for a request already; None when it has not."""
+    if ctx.requester.run_id is None:
+        return None
+    with ctx.database.transaction(read_only=True) as tx:
+        written = find_replay_of_run(tx, pipeline, ctx.requester, digest)
+    return None if written is None else Requested(replay_id=written[0], batch_ids=tuple(written[1]))
+
+
+def resume_replay(
+    ctx: Context, replay_id: int, *, on_batch: Callable[[RanView], None] = lambda _: None
+) -> ReplayOutcome:
+    """Count what is left of a replay, batch after batch; it can be called again at any time.
+
+    Args:
+        ctx: What is needed from outside.
+        replay_id: The ledger's key.
+        on_batch: Told of each batch when it is committed.
+
+    Raises:
+        TallyError: As :func:`tally.pipeline.replay.run_replay`; what was committed stays.
+    """
+    for ran in step.run_replay(ctx, replay_id):
+        on_batch(RanView.of(ran))
+    return replay_outcome(ctx, replay_id)
+
+
+def replay_outcome(ctx: Context, replay_id: int) -> ReplayOutcome:
+    """What became of a replay.
+
+    Raises:
+        UnknownReplayError: The ledger has none of that id.
+    """
+    with ctx.database.transaction(read_only=True) as tx:
+        return ReplayOutcome(
+            **values_of(find_replay(tx, replay_id)),
+            **values_of(totals_of(tx, replay_id)),
+            changes=changes_of(tx, replay_id),
+        )

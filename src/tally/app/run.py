@@ -1,0 +1,161 @@
+"""Counting a batch, or batch after batch until a pipeline has caught up."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from tally.app.views import CountedRangeView
+from tally.errors import UsageError
+from tally.pipeline.context import Context
+from tally.pipeline.plan import Planned, plan_batch
+from tally.pipeline.run import Ran, run_batch
+from tally.planning.blocks import Block, blocked_error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRequest:
+    """What to count: one planned batch, or what a pipeline has to count next.
+
+    Raises:
+        UsageError: Both are named, or neither.
+    """
+
+    batch_id: int | None = None
+    """This batch."""
+    pipeline: str | None = None
+    """This pipeline's next batch."""
+    until_caught_up: bool = False
+    """Whether to go on until all is counted that Kafka held when the last batch was planned."""
+
+    def __post_init__(self) -> None:
+        if (self.batch_id is None) == (self.pipeline is None):
+            raise UsageError("name a batch or a pipeline", next_step="name one of the two")
+        if self.batch_id is not None and self.until_caught_up:
+            raise UsageError("one batch cannot catch up", next_step="name the pipeline instead")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RanView:
+    """What became of a batch that was run."""
+
+    batch_id: int
+    """The ledger's key."""
+    pipeline: str
+    """The pipeline."""
+    attempt: int
+    """The attempt that counted it."""
+    committed_before: bool
+    """Whether it was committed before this call; then the ranges have no counts."""
+    seconds: float
+    """From the claim to the commit."""
+    ranges: tuple[CountedRangeView, ...]
+    """What it read, and what was found in it."""
+
+    @classmethod
+    def of(cls, ran: Ran) -> Self:
+        """The view of a batch that was run."""
+        return cls(
+            batch_id=ran.batch.batch_id,
+            pipeline=ran.batch.pipeline,
+            attempt=ran.batch.attempt,
+            committed_before=not ran.committed,
+            seconds=round(ran.seconds, 3),
+            ranges=tuple(
+                CountedRangeView.counted(s.range, ran.totals.get(s.range.partition))
+                for s in ran.batch.segments
+            ),
+        )
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets it spans."""
+        return sum(r.offsets for r in self.ranges)
+
+    @property
+    def records(self) -> int:
+        """Records that were read now."""
+        return sum(r.records or 0 for r in self.ranges)
+
+    @property
+    def matched(self) -> int:
+        """Lines that were counted now."""
+        return sum(r.matched or 0 for r in self.ranges)
+
+    @property
+    def malformed(self) -> int:
+        """Records among them that could not be understood."""
+        return sum(r.malformed or 0 for r in self.ranges)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunView:
+    """What a run has counted."""
+
+    pipeline: str | None
+    """The pipeline; null when a batch was named."""
+    batches: tuple[RanView, ...]
+    """In the order in which they were run."""
+    blocks: tuple[Block, ...]
+    """What is not read, and why."""
+
+    def check_unblocked(self) -> None:
+        """Raise while something is blocked; the other partitions were counted all the same.
+
+        Raises:
+            OperatorError: With every block and the next step.
+        """
+        if self.pipeline is not None and self.blocks:
+            raise blocked_error(self.pipeline, self.blocks)
+
+
+def run(
+    ctx: Context,
+    request: RunRequest,
+    *,
+    on_batch: Callable[[RanView], None] = lambda _: None,
+    on_abandoned: Callable[[str], None] = lambda _: None,
+) -> RunView:
+    """Count and commit.
+
+    Args:
+        ctx: What is needed from outside; a reader is opened only when there is something to read.
+        request: What to count.
+        on_batch: Told of each batch when it is committed.
+        on_abandoned: Told why an open batch had to be abandoned.
+
+    Raises:
+        TallyError: As :func:`tally.pipeline.run.run_batch` and
+            :func:`tally.pipeline.plan.plan_batch`; what was committed before stays.
+    """
+    done: list[RanView] = []
+
+    def run_one(batch_id: int) -> None:
+        done.append(RanView.of(run_batch(ctx, batch_id)))
+        on_batch(done[-1])
+
+    blocks: tuple[Block, ...] = ()
+    if request.batch_id is not None:
+        run_one(request.batch_id)
+    if request.pipeline is not None:
+        limit = ctx.settings.pipeline(request.pipeline).max_records_per_partition
+        is_done = False
+        while not is_done:
+            planned = plan_batch(ctx, request.pipeline)
+            blocks = planned.blocks
+            for cause in planned.abandoned:
+                on_abandoned(cause)
+            if planned.batch is not None:
+                run_one(planned.batch.batch_id)
+            is_done = not request.until_caught_up or has_caught_up(planned, limit)
+    return RunView(pipeline=request.pipeline, batches=tuple(done), blocks=blocks)
+
+
+def has_caught_up(planned: Planned, max_records_per_partition: int) -> bool:
+    """Whether nothing was left in Kafka when the batch was planned.
+
+    A batch that was planned earlier says nothing about now; one that was cut leaves a rest.
+    """
+    if planned.batch is None:
+        return True
+    cut = any(s.range.offsets >= max_records_per_partition for s in planned.batch.segments)
+    return not planned.resumed and not cut

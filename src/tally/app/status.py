@@ -1,0 +1,257 @@
+"""Where a pipeline stands: the ledger's positions beside what Kafka holds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from tally.app.losses import LossView
+from tally.app.views import ErrorView, RangeView
+from tally.config.pipeline import Pipeline
+from tally.errors import KafkaUnavailableError
+from tally.ledger.batches import find_open_ingest
+from tally.ledger.decisions import find_losses
+from tally.ledger.positions import known_topics
+from tally.ledger.reading import BatchRecord, batch_record, last_committed
+from tally.model import Batch, KafkaSnapshot, KnownTopic, TopicPartition
+from tally.mysql.transactions import Transaction
+from tally.pipeline.context import Context
+from tally.planning.blocks import Block, BlockReason
+from tally.planning.ingest import plan_ingest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StatusRequest:
+    """Which pipeline to look at."""
+
+    pipeline: str
+    """The pipeline."""
+    ask_kafka: bool = True
+    """Whether Kafka is asked as well; without, only the ledger's side is filled in."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionStatus:
+    """One partition, as the ledger and Kafka see it."""
+
+    topic: str
+    """The topic."""
+    partition: int
+    """The partition's number."""
+    topic_id: str | None
+    """The topic's id in the ledger; null when it is new."""
+    start_offset: int | None
+    """Where counting began; null when the ledger does not know the partition yet."""
+    next_offset: int | None
+    """The first offset that is not counted."""
+    planned_until: int | None
+    """Where the open batch ends; null when it does not read the partition."""
+    kafka_earliest: int | None
+    """The first offset that Kafka holds; null when Kafka did not say."""
+    kafka_end: int | None
+    """The first offset that cannot be read yet; null when Kafka did not say."""
+    lag_offsets: int | None
+    """Offsets between the ledger and Kafka's end; null when one of them is not known."""
+    open_loss: RangeView | None
+    """Offsets that were lost and wait for a decision."""
+    blocked: BlockReason | None
+    """Why it is not read."""
+
+    @property
+    def place(self) -> str:
+        """``alog/0``."""
+        return f"{self.topic}/{self.partition}"
+
+    @property
+    def planned_offsets(self) -> int:
+        """Offsets that are planned and not counted yet."""
+        if self.planned_until is None or self.next_offset is None:
+            return 0
+        return self.planned_until - self.next_offset
+
+    @property
+    def condition(self) -> str:
+        """In a few words."""
+        if self.blocked is not None:
+            return f"blocked: {self.blocked}"
+        if self.open_loss is not None:
+            return f"open loss {self.open_loss.span}"
+        if self.kafka_end is None:
+            return "unknown"
+        return "new" if self.next_offset is None else "ok"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StatusView:
+    """Where a pipeline stands."""
+
+    pipeline: str
+    """The pipeline."""
+    result_table: str
+    """The table it counts into."""
+    kafka_answered: bool
+    """Whether Kafka has answered."""
+    kafka_error: ErrorView | None
+    """Why it has not, when it was asked."""
+    cluster_id: str | None
+    """Kafka's id; null when it did not answer."""
+    partitions: tuple[PartitionStatus, ...]
+    """Every partition that the ledger or Kafka knows, in order."""
+    blocks: tuple[Block, ...]
+    """What is not read, and why."""
+    open_losses: tuple[LossView, ...]
+    """Lost ranges that wait for a decision, oldest first."""
+    open_batch: BatchRecord | None
+    """The minute batch that is planned and not committed."""
+    last_committed_batch: BatchRecord | None
+    """The minute batch that was committed last."""
+
+    def check_kafka_answered(self) -> None:
+        """Raise when Kafka was asked and did not answer.
+
+        Raises:
+            KafkaUnavailableError: As it was when Kafka was asked.
+        """
+        if (error := self.kafka_error) is not None:
+            raise KafkaUnavailableError(error.what, next_step=error.next_step or "")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LedgerState:
+    """What the ledger says of a pipeline at one moment."""
+
+    known: Mapping[str, KnownTopic]
+    """Its topics, by name."""
+    open_batch: Batch | None = None
+    """The minute batch that is planned and not committed."""
+    open_record: BatchRecord | None = None
+    """The same, for people."""
+    last: BatchRecord | None = None
+    """The minute batch that was committed last."""
+    losses: tuple[LossView, ...] = ()
+    """Lost ranges that wait for a decision."""
+
+    @classmethod
+    def read(cls, tx: Transaction, pipeline: str) -> Self:
+        """What it says now."""
+        batch = find_open_ingest(tx, pipeline)
+        return cls(
+            known=known_topics(tx, pipeline),
+            open_batch=batch,
+            open_record=batch_record(tx, batch.batch_id) if batch else None,
+            last=last_committed(tx, pipeline),
+            losses=tuple(map(LossView.loss, find_losses(tx, pipeline, only_open=True))),
+        )
+
+    def planned_until(self, where: TopicPartition) -> int | None:
+        """Where the open batch ends; None when it does not read the partition."""
+        segments = self.open_batch.segments if self.open_batch else ()
+        return next((s.range.until_offset for s in segments if s.range.partition == where), None)
+
+
+def status(ctx: Context, request: StatusRequest) -> StatusView:
+    """Where a pipeline stands, the ledger's side as of one moment.
+
+    A Kafka that does not answer is part of the view: the ledger's side is there all the same.
+
+    Raises:
+        UnknownPipelineError: No such pipeline is configured.
+        MySQLUnavailableError: The server did not answer.
+        OperatorError: The ledger is not migrated or access is denied.
+    """
+    pipeline = ctx.settings.pipeline(request.pipeline)
+    with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
+        ledger = LedgerState.read(tx, pipeline.name)
+    kafka, error = None, None
+    if request.ask_kafka:
+        kafka, error = _ask_kafka(ctx, pipeline)
+    return compose(pipeline, ledger, kafka, error)
+
+
+def compose(
+    pipeline: Pipeline,
+    ledger: LedgerState,
+    kafka: KafkaSnapshot | None,
+    error: ErrorView | None = None,
+) -> StatusView:
+    """Where a pipeline stands, from what the ledger and Kafka say.
+
+    Args:
+        pipeline: The pipeline.
+        ledger: What the ledger says.
+        kafka: What Kafka says; None when it was not asked or did not answer.
+        error: Why it did not answer.
+    """
+    blocks = _blocks(pipeline, ledger.known, kafka)
+    return StatusView(
+        pipeline=pipeline.name,
+        result_table=pipeline.table,
+        kafka_answered=kafka is not None,
+        kafka_error=error,
+        cluster_id=kafka.cluster_id if kafka else None,
+        partitions=tuple(
+            _partition(where, ledger, kafka, blocks)
+            for where in _partitions(pipeline, ledger.known, kafka)
+        ),
+        blocks=blocks,
+        open_losses=ledger.losses,
+        open_batch=ledger.open_record,
+        last_committed_batch=ledger.last,
+    )
+
+
+def _ask_kafka(ctx: Context, pipeline: Pipeline) -> tuple[KafkaSnapshot | None, ErrorView | None]:
+    try:
+        said = ctx.kafka.snapshot(pipeline.topics, read_committed=pipeline.reads_committed)
+    except KafkaUnavailableError as error:
+        return None, ErrorView.of(error)
+    return said, None
+
+
+def _blocks(
+    pipeline: Pipeline, known: Mapping[str, KnownTopic], kafka: KafkaSnapshot | None
+) -> tuple[Block, ...]:
+    if kafka is None:
+        return ()
+    # Topics that are new and there would be planned; where they begin does not matter here.
+    asked = [t for t in pipeline.topics if t in known or t not in kafka.topics]
+    asked_of = pipeline.model_copy(update={"topics": asked})
+    return plan_ingest(asked_of, known=known, kafka=kafka, starts={}).blocks
+
+
+def _partitions(
+    pipeline: Pipeline, known: Mapping[str, KnownTopic], kafka: KafkaSnapshot | None
+) -> list[TopicPartition]:
+    """Every partition that the ledger or Kafka knows, in order."""
+    counted = {(topic, n) for topic, entry in known.items() for n in entry.positions}
+    held = {
+        (topic, n)
+        for topic in {*pipeline.topics, *known}
+        if kafka and topic in kafka.topics
+        for n in kafka.topics[topic].partitions
+    }
+    return [TopicPartition(topic=topic, partition=n) for topic, n in sorted(counted | held)]
+
+
+def _partition(
+    where: TopicPartition, ledger: LedgerState, kafka: KafkaSnapshot | None, blocks: Sequence[Block]
+) -> PartitionStatus:
+    topic = ledger.known.get(where.topic)
+    position = topic.positions.get(where.partition) if topic else None
+    held = kafka.partition(where) if kafka else None
+    loss = position.open_loss if position else None
+    covers = [
+        b for b in blocks if b.topic == where.topic and b.partition in {None, where.partition}
+    ]
+    return PartitionStatus(
+        topic=where.topic,
+        partition=where.partition,
+        topic_id=topic.topic_id if topic else None,
+        start_offset=position.start_offset if position else None,
+        next_offset=position.next_offset if position else None,
+        planned_until=ledger.planned_until(where),
+        kafka_earliest=held.earliest if held else None,
+        kafka_end=held.end if held else None,
+        lag_offsets=max(0, held.end - position.next_offset) if held and position else None,
+        open_loss=RangeView.of(loss.range) if loss else None,
+        blocked=covers[0].reason if covers else None,
+    )

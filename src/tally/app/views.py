@@ -1,0 +1,136 @@
+"""What the views of the use cases share, and how a view becomes the published JSON.
+
+A view is a frozen dataclass; its fields are the keys of the published JSON, which are only ever
+added. Times are UTC in ISO 8601; ``log_time`` is the log's own wall clock and has no zone.
+"""
+
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, ClassVar, Protocol, Self
+
+from tally.errors import TallyError
+from tally.model import OffsetRange, SegmentTotals, TopicPartition
+
+
+class View(Protocol):
+    """A frozen dataclass whose fields are values, other views, or collections of them."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+def document(view: View) -> dict[str, Any]:
+    """A view as JSON carries it, in plain values."""
+    found: dict[str, Any] = _adapter(type(view)).dump_python(view, mode="json")
+    return found
+
+
+@cache
+def _adapter(kind: type) -> Any:
+    from pydantic import TypeAdapter  # noqa: PLC0415 - --help and parsed DAG files do without
+
+    return TypeAdapter(kind)
+
+
+def values_of(record: View) -> dict[str, Any]:
+    """The fields of a record by name, to make a view of it that has more."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RangeView:
+    """A half-open range of offsets of one partition."""
+
+    topic: str
+    """The topic."""
+    partition: int
+    """The partition's number."""
+    from_offset: int
+    """First offset of the range."""
+    until_offset: int
+    """First offset after the range."""
+
+    @classmethod
+    def of(cls, r: OffsetRange, **more: Any) -> Self:
+        """The view of a range; ``more`` are the fields that a kind of view has besides."""
+        return cls(
+            topic=r.partition.topic,
+            partition=r.partition.partition,
+            from_offset=r.from_offset,
+            until_offset=r.until_offset,
+            **more,
+        )
+
+    @property
+    def range(self) -> OffsetRange:
+        """The range itself."""
+        return OffsetRange(
+            partition=TopicPartition(topic=self.topic, partition=self.partition),
+            from_offset=self.from_offset,
+            until_offset=self.until_offset,
+        )
+
+    @property
+    def place(self) -> str:
+        """``alog/0``."""
+        return f"{self.topic}/{self.partition}"
+
+    @property
+    def span(self) -> str:
+        """``[300, 310)``."""
+        return f"[{self.from_offset}, {self.until_offset})"
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets it spans."""
+        return self.until_offset - self.from_offset
+
+    def __str__(self) -> str:
+        """``alog/0 [300, 310)``."""
+        return f"{self.place} {self.span}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CountedRangeView(RangeView):
+    """A range and what a read found in it; null for each count before it was counted."""
+
+    records: int | None = None
+    """Records read."""
+    matched: int | None = None
+    """Lines that are counted."""
+    unmatched: int | None = None
+    """Lines that are understood and not counted."""
+    malformed: int | None = None
+    """Records that could not be understood."""
+    first_offset: int | None = None
+    """Smallest offset seen."""
+    last_offset: int | None = None
+    """Largest offset seen."""
+
+    @classmethod
+    def counted(cls, r: OffsetRange, totals: SegmentTotals | None, **more: Any) -> Self:
+        """The view of a range with its totals, where there are any."""
+        return cls.of(r, **(values_of(totals) if totals else {}), **more)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ErrorView:
+    """An error."""
+
+    code: str
+    """Stable; the runbook has an entry for each."""
+    exit_code: int
+    """What the command line ends with."""
+    what: str
+    """What was tried and what went wrong."""
+    next_step: str | None
+    """What to do next."""
+
+    @classmethod
+    def of(cls, error: TallyError) -> Self:
+        """The view of an error."""
+        return cls(
+            code=error.code,
+            exit_code=error.exit_code,
+            what=error.what,
+            next_step=error.next_step or None,
+        )

@@ -1,0 +1,78 @@
+"""How ranges, times and minutes are written, on the command line and in forms alike."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tally.errors import ReplayRefusedError
+from tally.model import OffsetRange, TopicPartition
+from tally.planning.replay_text import (
+    format_range,
+    parse_minute,
+    parse_range,
+    parse_ranges,
+    parse_time,
+)
+
+RANGE = OffsetRange(
+    partition=TopicPartition(topic="a.b-c", partition=12), from_offset=300, until_offset=310
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a.b-c/12:300-310", " a.b-c/12 : 300 - 310 ", "a.b-c/12 [300, 310)", "a.b-c/12[300,310)"],
+)
+def test_a_range_is_read_as_it_is_asked_for_and_as_it_is_printed(text: str) -> None:
+    """What a command has printed can be pasted into the next one."""
+    assert parse_range(text) == RANGE
+    assert parse_range(str(RANGE)) == RANGE
+    assert parse_range(format_range(RANGE)) == RANGE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("alog", "alog/3", "alog/3:300", "alog/x:1-2", "/3:1-2", "alog/3:-1-2", "alog/3:1-٢"),
+        *("alog/3 [1, 2]", "alog/3 (1, 2)", "a log/3:1-2", "alog/3:1-2 x", ""),
+    ],
+)
+def test_what_is_no_range_is_refused_with_how_one_looks(text: str) -> None:
+    """Digits are 0 to 9, and both brackets count."""
+    with pytest.raises(ReplayRefusedError) as refused:
+        parse_range(text)
+    assert "alog/0:300-310" in refused.value.next_step
+
+
+@pytest.mark.parametrize("text", ["alog/3:310-300", "alog/3:300-300", "alog/3 [5, 5)"])
+def test_an_empty_range_is_refused(text: str) -> None:
+    """Half-open: the first offset is smaller than the one that is left out."""
+    with pytest.raises(ReplayRefusedError, match="is not smaller than"):
+        parse_range(text)
+
+
+def test_ranges_stand_one_a_line() -> None:
+    """Blank lines do not matter; the line that is wrong is named."""
+    text = "alog/0:3-5\n\n  alog/1 [0, 1)\n"
+    assert list(map(format_range, parse_ranges(text))) == ["alog/0:3-5", "alog/1:0-1"]
+    assert parse_ranges("") == ()
+    with pytest.raises(ReplayRefusedError, match="line 3: 'alog 0 3 5'"):
+        parse_ranges("alog/0:3-5\n\nalog 0 3 5")
+
+
+def test_a_time_without_a_zone_is_utc_only_where_that_is_said() -> None:
+    """The command line asks for the zone; the form says that it is UTC."""
+    at = datetime(2026, 11, 20, 14, 5, tzinfo=UTC)
+    assert parse_time("2026-11-20T16:05+02:00") == at
+    assert parse_time(" 2026-11-20 14:05 ", assume_utc=True) == at
+    with pytest.raises(ReplayRefusedError, match="has no zone"):
+        parse_time("2026-11-20 14:05")
+    with pytest.raises(ReplayRefusedError, match="is no time"):
+        parse_time("yesterday", assume_utc=True)
+
+
+def test_a_minute_is_padded() -> None:
+    """Minutes compare as texts."""
+    assert parse_minute("2026-1-2 3:04") == "2026-01-02 03:04"
+    with pytest.raises(ReplayRefusedError, match="is no minute"):
+        parse_minute("14:05")
