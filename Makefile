@@ -60,6 +60,7 @@ format: setup
 # Tests hold each of these files equal to what is printed here.
 docs: setup picture
 	$(RUN) tally.cli.reference > docs/cli.md
+	$(RUN) tally.cli.json_reference > docs/json.md
 	$(RUN) tally.config.reference > docs/configuration.md
 
 # The standard library is enough for these two.

@@ -105,6 +105,7 @@ def test_the_result_is_shown_minute_by_minute(tally: Call, world: World) -> None
     assert document == {
         "pipeline": world.name,
         "table": world.name,
+        "columns": {"labels": [], "has_bytes": False},
         "levels": ["ERROR", "WARN"],
         "rules": "levels ERROR, WARN; format fixed",
         "minutes": [{"log_time": "2017-07-30 14:11:00", "log_count": 1_011}],

@@ -256,7 +256,7 @@ def test_a_replay_is_given_up_as_a_whole(tally: Call, world: World) -> None:
     shown = preview_replay(world.context(), world.name, BoundsAsked())
     replay_id = str(request_replay(world.context(), shown, reason="r").replay_id)
     words = ("replay", "--cancel", replay_id, "--reason", "wrong levels")
-    assert "3 batches given up, 0 committed before" in tally(*words, "--dry-run").stdout
+    assert "3 batches abandoned, 0 committed before" in tally(*words, "--dry-run").stdout
     assert replays(world) == [(int(replay_id), "open")]
     assert tally(*words, "--json").document["replay"]["state"] == "cancelled"
     assert [(b["state"], b["reason"]) for b in world.batches()[3:]] == [

@@ -22,8 +22,8 @@ are colours and a progress bar; piped, there is neither, and no line is cut. Cou
 between thousands; offsets have none, so that they can be pasted into the next command. Times are
 UTC; `MINUTE` is the wall clock of the log lines themselves.
 
-With `--json` stdout carries exactly one JSON document. Keys are only ever added. When a command
-fails before it has a result, that document is
+With `--json` stdout carries exactly one JSON document, described in [json.md](json.md). Keys are
+only ever added. When a command fails before it has a result, that document is
 `{"error": {"code", "exit_code", "what", "next_step"}}`; the same error is on stderr as text.
 `code` is the name of an entry in the [runbook](runbook.md).
 

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+from tally.cli import json_reference
 from tally.cli.reference import render
 from tally.cli.tree import walk
 
-PAGE = Path(__file__).parents[3] / "docs" / "cli.md"
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = DOCS / "cli.md"
 
 
 def test_the_reference_is_what_the_commands_say() -> None:
@@ -20,3 +22,19 @@ def test_the_reference_has_every_command_and_the_exit_codes() -> None:
         assert f"### {' '.join(path)}\n" in page
     meaning = "somebody else was first: a newer attempt owns the batch, or it has ended"
     assert f"| 5 | {meaning}; nothing changed |" in page
+
+
+def test_the_json_reference_is_what_the_views_are() -> None:
+    """When this fails: python -m tally.cli.json_reference > docs/json.md."""
+    assert (DOCS / "json.md").read_text(encoding="utf-8") == json_reference.render()
+
+
+def test_the_json_reference_has_every_command_that_writes_json() -> None:
+    """A command with --json has a published document."""
+    writes = {
+        " ".join(path[1:])
+        for path, command in walk().items()
+        if any(parameter.name == "json" for parameter in command.params)
+    }
+    local = {"up", "down", "demo", "stack"}
+    assert writes - local == json_reference.DOCUMENTS.keys()

@@ -1,0 +1,163 @@
+"""``docs/json.md``, from the views of the use cases.
+
+``python -m tally.cli.json_reference > docs/json.md`` writes it; a test holds the two equal.
+"""
+
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from enum import StrEnum
+from itertools import pairwise
+from types import NoneType, UnionType
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+
+from tally.app.audit import AuditView
+from tally.app.batches import BatchesView, BatchView
+from tally.app.counts import CountsView
+from tally.app.dead_letters import DeadLettersView
+from tally.app.doctor import DoctorView
+from tally.app.losses import LossesView
+from tally.app.plan import PlanView
+from tally.app.prune import PruneView
+from tally.app.replays import ReplaysView
+from tally.app.run import RunView
+from tally.app.status import StatusView
+from tally.app.views import ErrorView
+from tally.cli.replay_running import ReplayDocument
+
+HEADER: Final = """\
+# JSON
+
+Written by `python -m tally.cli.json_reference` from the views in `src/tally/app/`; do not edit.
+
+What each command writes with `--json`. Keys are only ever added, and a key stands in every document
+unless its text says otherwise; `null` stands for what is not known or not there. Times are UTC in
+ISO 8601; `log_time` is the wall clock of the log lines and has no zone.
+
+A command that fails before it has a result writes `{"error": …}` with an [ErrorView](#errorview).
+"""
+
+DOCUMENTS: Final[Mapping[str, type]] = {
+    "audit": AuditView,
+    "batches": BatchesView,
+    "counts": CountsView,
+    "dead-letters": DeadLettersView,
+    "doctor": DoctorView,
+    "losses list": LossesView,
+    "plan": PlanView,
+    "prune": PruneView,
+    "replay": ReplayDocument,
+    "replays": ReplaysView,
+    "run": RunView,
+    "show": BatchView,
+    "status": StatusView,
+}
+"""What each command writes."""
+
+_PLAIN: Final[Mapping[Any, str]] = {
+    str: "text",
+    int: "integer",
+    float: "number",
+    bool: "true or false",
+    datetime: "time",
+    NoneType: "null",
+}
+
+
+def render() -> str:
+    """The whole page."""
+    lines = [HEADER, "| command | document |", "|---|---|"]
+    lines += [f"| `tally {command}` | {_link(view)} |" for command, view in DOCUMENTS.items()]
+    for view in _reachable([*DOCUMENTS.values(), ErrorView]):
+        lines += ["", *_section(view)]
+    return "\n".join(lines) + "\n"
+
+
+def _section(view: type) -> Iterator[str]:
+    yield f"## {view.__name__}\n"
+    yield f"{_first_sentence(view)}\n"
+    yield "| key | value | |"
+    yield "|---|---|---|"
+    hints, texts = get_type_hints(view), _texts(view)
+    for field in fields(view):
+        yield f"| `{field.name}` | {_kind(hints[field.name])} | {_as_markdown(texts[field.name])} |"
+
+
+def _as_markdown(text: str) -> str:
+    """A docstring in one line, in the words of JSON."""
+    text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", " ".join(text.split()))
+    return re.sub(r"\bNone\b", "null", text).replace("|", "\\|")
+
+
+def _reachable(views: list[type]) -> list[type]:
+    """These views and all that stand in them, by name."""
+    found: dict[str, type] = {}
+    todo = list(views)
+    while todo:
+        view = todo.pop()
+        if found.setdefault(view.__name__, view) is not view:
+            raise AssertionError(f"two views are called {view.__name__}")
+        for hint in get_type_hints(view).values():
+            todo += [inner for inner in _inner(hint) if inner.__name__ not in found]
+    return [found[name] for name in sorted(found)]
+
+
+def _inner(hint: Any) -> Iterator[type]:
+    if is_dataclass(hint) and isinstance(hint, type):
+        yield hint
+    for argument in get_args(hint):
+        yield from _inner(argument)
+
+
+def _kind(hint: Any) -> str:
+    """A type as people read it."""
+    if hint in _PLAIN:
+        return _PLAIN[hint]
+    if is_dataclass(hint) and isinstance(hint, type):
+        return _link(hint)
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return ", ".join(f"`{value}`" for value in hint)
+    return _generic(get_origin(hint), get_args(hint))
+
+
+def _generic(origin: Any, arguments: Sequence[Any]) -> str:
+    if origin in {Union, UnionType}:
+        return " or ".join(map(_kind, arguments))
+    if origin is tuple:
+        return f"list of {_kind(arguments[0])}"
+    if inspect.isclass(origin) and issubclass(origin, Mapping):
+        return f"object of {_kind(arguments[1])}"
+    raise AssertionError(f"no name for {origin}")
+
+
+def _link(view: type) -> str:
+    return f"[{view.__name__}](#{view.__name__.lower()})"
+
+
+def _first_sentence(view: type) -> str:
+    return (inspect.getdoc(view) or "").split("\n\n", maxsplit=1)[0].replace("\n", " ")
+
+
+def _texts(view: type) -> dict[str, str]:
+    """The string that stands below each field, those of its bases included."""
+    texts: dict[str, str] = {}
+    for base in reversed(view.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        statements = body.body if isinstance(body, ast.ClassDef) else []
+        for field, text in pairwise(statements):
+            match field, text:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(said))),
+                ):
+                    texts[name] = said
+    return texts
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())
