@@ -4,6 +4,7 @@ import pytest
 
 from tally.airflow.replay_work import Shown, task_name
 from tally.app.preview import preview_view
+from tally.app.views import RangeView
 from tally.model import OffsetRange, TopicPartition
 from tally.pipeline.replay_plan import Preview
 from tally.planning.replay import Piece, ReplayPlan
@@ -78,5 +79,5 @@ def test_the_rules_of_now_are_named() -> None:
 )
 def test_the_task_of_a_batch_has_a_short_name(ranges: list[OffsetRange], name: str) -> None:
     """However many partitions it has, and whatever their topic is called."""
-    assert task_name(23, ranges) == name
+    assert task_name(23, list(map(RangeView.of, ranges))) == name
     assert len(name) < 60

@@ -6,15 +6,19 @@ from itertools import groupby
 from typing import Any, Final, Self
 
 from tally.app.preview import PreviewRequest, PreviewView, ReadView, preview
-from tally.app.replays import ReplayOutcome, ReplayRequest, find_requested, request_replay
-from tally.app.views import values_of
+from tally.app.replays import (
+    ReplayOutcome,
+    ReplayRequest,
+    RequestedView,
+    find_requested,
+    request_replay,
+)
+from tally.app.views import RangeView, values_of
 from tally.errors import ReplayRefusedError
 from tally.formatting import plural
 from tally.ledger.batches import Requester
-from tally.ledger.reading import segments_of
-from tally.model import OffsetRange, TopicPartition
+from tally.model import TopicPartition
 from tally.pipeline.context import Context
-from tally.pipeline.replay import Requested
 from tally.planning.replay_request import Request
 from tally.planning.replay_text import format_range, parse_range
 
@@ -121,7 +125,7 @@ def show(ctx: Context, name: str, request: Request, *, batches_max: int) -> Show
 def find_written(ctx: Context, name: str, requester: Requester, digest: str) -> Written | None:
     """What this run has written down already, None when it has not."""
     found = find_requested(replace(ctx, requester=requester), name, digest)
-    return None if found is None else _written(ctx, found)
+    return None if found is None else _written(found)
 
 
 def write_down(
@@ -139,8 +143,7 @@ def write_down(
         asked=tuple(map(parse_range, shown["asked"])),
         plan=str(shown["plan"]),
     )
-    requested = request_replay(replace(ctx, requester=requester), request, reason=reason)
-    return _written(ctx, requested)
+    return _written(request_replay(replace(ctx, requester=requester), request, reason=reason))
 
 
 def outcome_text(outcome: ReplayOutcome) -> str:
@@ -221,22 +224,20 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_RANGES_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _written(ctx: Context, requested: Requested) -> Written:
-    with ctx.database.transaction(read_only=True) as tx:
-        ranges = {n: [s.range for s in segments_of(tx, n)] for n in requested.batch_ids}
+def _written(requested: RequestedView) -> Written:
     return Written(
         replay_id=requested.replay_id,
         batches=[
-            {"batch": str(number), "batch_name": task_name(number, of)}
-            for number, of in ranges.items()
+            {"batch": str(b.batch_id), "batch_name": task_name(b.batch_id, b.ranges)}
+            for b in requested.batches
         ],
     )
 
 
-def task_name(batch_id: int, ranges: Sequence[OffsetRange]) -> str:
+def task_name(batch_id: int, ranges: Sequence[RangeView]) -> str:
     """``batch 23: 14,440 offsets of alog/0-3``: short, as Airflow's tables are narrow."""
     what = f"batch {batch_id}: {plural(sum(r.offsets for r in ranges), 'offset')} of "
-    partitions = sorted({r.partition for r in ranges})
+    partitions = sorted({r.range.partition for r in ranges})
     named = what + ", ".join(_runs(partitions))
     return named if len(named) < _NAME_MAX else what + plural(len(partitions), "partition")
 

@@ -1,21 +1,22 @@
 """Replays: writing a previewed one down, counting it, and what became of it."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from tally.app.preview import PreviewView, plan_digest
 from tally.app.run import RanView
-from tally.app.views import values_of
+from tally.app.views import RangeView, values_of
 from tally.errors import ReplayRefusedError
+from tally.ledger.reading import segments_of
 from tally.ledger.replacements import Changes, changes_of
 from tally.ledger.replay_runs import find_replay_of_run, totals_of
 from tally.ledger.replays import ReplayRecord, find_replay, list_replays
 from tally.model import OffsetRange, ReplayState
+from tally.mysql.transactions import Transaction
 from tally.pipeline import replay as step
 from tally.pipeline.context import Context
-from tally.pipeline.replay import Requested
 from tally.pipeline.replay_plan import preview_replay
 from tally.planning.replay_request import RangesAsked
 
@@ -70,6 +71,26 @@ class ReplayRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RequestedBatch:
+    """A batch of a replay, as it was written down."""
+
+    batch_id: int
+    """The ledger's key."""
+    ranges: tuple[RangeView, ...]
+    """What it reads."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RequestedView:
+    """A replay that stands in the ledger."""
+
+    replay_id: int
+    """The ledger's key."""
+    batches: tuple[RequestedBatch, ...]
+    """In order."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayOutcome(ReplayRecord):
     """Everything that the ledger says of a replay, and what it has read and changed so far."""
 
@@ -113,7 +134,7 @@ def replay(ctx: Context, replay_id: int) -> ReplayRecord:
         return find_replay(tx, replay_id)
 
 
-def request_replay(ctx: Context, request: ReplayRequest, *, reason: str) -> Requested:
+def request_replay(ctx: Context, request: ReplayRequest, *, reason: str) -> RequestedView:
     """Write down exactly what a preview has shown.
 
     Args:
@@ -136,16 +157,31 @@ def request_replay(ctx: Context, request: ReplayRequest, *, reason: str) -> Requ
             next_step="ask for the preview again",
         )
     found = dataclasses.replace(found, request=request.request, digest=request.digest)
-    return step.request_replay(ctx, found, reason=reason)
+    requested = step.request_replay(ctx, found, reason=reason)
+    with ctx.database.transaction(read_only=True) as tx:
+        return _requested(tx, requested.replay_id, requested.batch_ids)
 
 
-def find_requested(ctx: Context, pipeline: str, digest: str) -> Requested | None:
+def find_requested(ctx: Context, pipeline: str, digest: str) -> RequestedView | None:
     """What the requester's run has written down for a request already; None when it has not."""
     if ctx.requester.run_id is None:
         return None
     with ctx.database.transaction(read_only=True) as tx:
         written = find_replay_of_run(tx, pipeline, ctx.requester, digest)
-    return None if written is None else Requested(replay_id=written[0], batch_ids=tuple(written[1]))
+        return None if written is None else _requested(tx, *written)
+
+
+def _requested(tx: Transaction, replay_id: int, batch_ids: Sequence[int]) -> RequestedView:
+    return RequestedView(
+        replay_id=replay_id,
+        batches=tuple(
+            RequestedBatch(
+                batch_id=number,
+                ranges=tuple(RangeView.of(segment.range) for segment in segments_of(tx, number)),
+            )
+            for number in batch_ids
+        ),
+    )
 
 
 def resume_replay(

@@ -143,7 +143,7 @@ def _start(
         )
         raise
     replay_id = requested.replay_id
-    app.out.note(f"replay {replay_id} is written down, {plural(len(requested.batch_ids), 'batch')}")
+    app.out.note(f"replay {replay_id} is written down, {plural(len(requested.batches), 'batch')}")
     count_to_the_end(app, replay_id, shown)
 
 
