@@ -9,6 +9,7 @@
     │   ├── UnknownBatchError
     │   ├── UnknownReplayError
     │   └── ReplayRefusedError
+    │       └── PreviewOutdatedError
     ├── RetryableError          exit 3: nothing was changed; try the same thing again
     │   ├── UnansweredError
     │   │   ├── KafkaUnavailableError
@@ -112,6 +113,23 @@ class ReplayRefusedError(UsageError):
     """What was asked to be counted again cannot be; what was counted stays."""
 
     code = "replay-refused"
+
+
+class PreviewOutdatedError(ReplayRefusedError):
+    """By now something else would be replaced than a preview has shown; nothing was written.
+
+    Args:
+        pipeline: The pipeline.
+        next_step: How whoever was shown the preview asks for it again.
+    """
+
+    code = "preview-outdated"
+
+    def __init__(self, pipeline: str, *, next_step: str = "look at the preview again") -> None:
+        super().__init__(
+            f"pipeline {pipeline}: what would be replaced is not what you saw any more",
+            next_step=next_step,
+        )
 
 
 class RetryableError(TallyError):

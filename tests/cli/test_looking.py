@@ -1,12 +1,16 @@
 """`tally status`, `counts`, `batches`, `show` and `dead-letters` on real servers."""
 
 import base64
+from dataclasses import replace
 
 import pytest
 
+from tally.app.status import StatusRequest, status
+from tally.errors import KafkaUnavailableError
 from tally.pipeline.replay import request_replay
 from tally.pipeline.replay_plan import preview_replay
 from tally.planning.replay_request import BoundsAsked
+from tally.testing.kafka import DisturbedKafka
 from tests.airflow import stand_in
 from tests.cli.conftest import LINE, MINUTE, Call, commit
 from tests.world import World
@@ -48,9 +52,27 @@ def test_status_shows_the_ledger_though_kafka_is_down(
     answer = tally("status", "--json")
     assert answer.exit_code == 3
     assert answer.document["kafka_answered"] is False
+    assert answer.document["kafka_error"]["code"] == "kafka-unavailable"
     assert answer.document["partitions"][0]["next_offset"] == 3
     assert answer.document["partitions"][0]["lag_offsets"] is None
     assert answer.stderr.startswith("kafka-unavailable: ")
+
+
+def test_status_ends_with_the_very_error_of_kafka(world: World, tally: Call) -> None:
+    """Whoever explains a server that does not answer is handed the error itself."""
+    error = KafkaUnavailableError("no answer")
+
+    def refuse() -> None:
+        raise error
+
+    ctx = world.context()
+    silent = replace(ctx, kafka=DisturbedKafka(ctx.kafka, before=refuse))
+    answer = tally("status", open_context=lambda _: silent)
+    assert (answer.exit_code, error.is_unexplained) == (3, True)
+    told: list[KafkaUnavailableError] = []
+    again = replace(ctx, kafka=DisturbedKafka(ctx.kafka, before=refuse))
+    status(again, StatusRequest(pipeline=world.name), on_unanswered=told.append)
+    assert told == [error]
 
 
 def test_status_names_what_is_blocked_without_writing_it_down(tally: Call, world: World) -> None:

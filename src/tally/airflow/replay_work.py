@@ -14,7 +14,7 @@ from tally.app.replays import (
     request_replay,
 )
 from tally.app.views import RangeView, values_of
-from tally.errors import ReplayRefusedError
+from tally.errors import PreviewOutdatedError, ReplayRefusedError
 from tally.formatting import plural
 from tally.ledger.batches import Requester
 from tally.model import TopicPartition
@@ -134,7 +134,7 @@ def write_down(
     """Write down the ranges that were shown, unless this run has done so already.
 
     Raises:
-        ReplayRefusedError: By now something else would be read or replaced. Nothing is written.
+        PreviewOutdatedError: By now something else would be read or replaced. Nothing is written.
     """
     request = ReplayRequest(
         pipeline=name,
@@ -143,7 +143,12 @@ def write_down(
         asked=tuple(map(parse_range, shown["asked"])),
         plan=str(shown["plan"]),
     )
-    return _written(request_replay(replace(ctx, requester=requester), request, reason=reason))
+    asked = replace(ctx, requester=requester)
+    try:
+        return _written(request_replay(asked, request, reason=reason))
+    except PreviewOutdatedError as error:
+        again = "trigger the DAG again: it shows what would be replaced now"
+        raise PreviewOutdatedError(name, next_step=again) from error
 
 
 def outcome_text(outcome: ReplayOutcome) -> str:

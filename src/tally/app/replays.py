@@ -8,7 +8,7 @@ from typing import Self
 from tally.app.preview import PreviewView, plan_digest
 from tally.app.run import RanView
 from tally.app.views import RangeView, values_of
-from tally.errors import ReplayRefusedError
+from tally.errors import PreviewOutdatedError
 from tally.ledger.reading import segments_of
 from tally.ledger.replacements import Changes, changes_of
 from tally.ledger.replay_runs import find_replay_of_run, totals_of
@@ -144,18 +144,14 @@ def request_replay(ctx: Context, request: ReplayRequest, *, reason: str) -> Requ
         reason: Why it is asked for.
 
     Raises:
-        ReplayRefusedError: It cannot be done, or something else would be replaced by now. Nothing
-            is written.
+        PreviewOutdatedError: Something else would be replaced by now. Nothing is written.
         TallyError: As :func:`tally.pipeline.replay.request_replay`.
     """
     if (written := find_requested(ctx, request.pipeline, request.digest)) is not None:
         return written
     found = preview_replay(ctx, request.pipeline, RangesAsked(ranges=request.asked))
     if plan_digest(found.plan) != request.plan:
-        raise ReplayRefusedError(
-            f"pipeline {request.pipeline}: what would be replaced is not what you saw any more",
-            next_step="ask for the preview again",
-        )
+        raise PreviewOutdatedError(request.pipeline)
     found = dataclasses.replace(found, request=request.request, digest=request.digest)
     requested = step.request_replay(ctx, found, reason=reason)
     with ctx.database.transaction(read_only=True) as tx:

@@ -1,6 +1,6 @@
 """Where a pipeline stands: the ledger's positions beside what Kafka holds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -105,15 +105,6 @@ class StatusView:
     last_committed_batch: BatchRecord | None
     """The minute batch that was committed last."""
 
-    def check_kafka_answered(self) -> None:
-        """Raise when Kafka was asked and did not answer.
-
-        Raises:
-            KafkaUnavailableError: As it was when Kafka was asked.
-        """
-        if (error := self.kafka_error) is not None:
-            raise KafkaUnavailableError(error.what, next_step=error.next_step or "")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LedgerState:
@@ -148,10 +139,20 @@ class LedgerState:
         return next((s.range.until_offset for s in segments if s.range.partition == where), None)
 
 
-def status(ctx: Context, request: StatusRequest) -> StatusView:
+def status(
+    ctx: Context,
+    request: StatusRequest,
+    *,
+    on_unanswered: Callable[[KafkaUnavailableError], None] = lambda _: None,
+) -> StatusView:
     """Where a pipeline stands, the ledger's side as of one moment.
 
     A Kafka that does not answer is part of the view: the ledger's side is there all the same.
+
+    Args:
+        ctx: What is needed from outside.
+        request: Which pipeline to look at.
+        on_unanswered: Told why Kafka did not answer.
 
     Raises:
         UnknownPipelineError: No such pipeline is configured.
@@ -163,7 +164,11 @@ def status(ctx: Context, request: StatusRequest) -> StatusView:
         ledger = LedgerState.read(tx, pipeline.name)
     kafka, error = None, None
     if request.ask_kafka:
-        kafka, error = _ask_kafka(ctx, pipeline)
+        try:
+            kafka = ctx.kafka.snapshot(pipeline.topics, read_committed=pipeline.reads_committed)
+        except KafkaUnavailableError as unanswered:
+            error = ErrorView.of(unanswered)
+            on_unanswered(unanswered)
     return compose(pipeline, ledger, kafka, error)
 
 
@@ -197,14 +202,6 @@ def compose(
         open_batch=ledger.open_record,
         last_committed_batch=ledger.last,
     )
-
-
-def _ask_kafka(ctx: Context, pipeline: Pipeline) -> tuple[KafkaSnapshot | None, ErrorView | None]:
-    try:
-        said = ctx.kafka.snapshot(pipeline.topics, read_committed=pipeline.reads_committed)
-    except KafkaUnavailableError as error:
-        return None, ErrorView.of(error)
-    return said, None
 
 
 def _blocks(

@@ -8,6 +8,7 @@ from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import json_option, pass_app, pipeline_argument
 from tally.cli.ui.values import moment, number
+from tally.errors import KafkaUnavailableError
 from tally.formatting import ABSENT, plural
 
 
@@ -28,12 +29,15 @@ def status(app: App, pipeline: str | None) -> None:
     lost; then the open batch and the last committed one. When Kafka does not answer, the ledger's
     side is shown all the same, with exit code 3.
     """
-    view = use_case.status(app.context, StatusRequest(pipeline=app.pipeline(pipeline)))
+    unanswered: list[KafkaUnavailableError] = []
+    request = StatusRequest(pipeline=app.pipeline(pipeline))
+    view = use_case.status(app.context, request, on_unanswered=unanswered.append)
     if app.out.as_json:
         app.out.view(view)
     else:
         _show(app, view)
-    view.check_kafka_answered()
+    if unanswered:
+        raise unanswered[0]
 
 
 def _show(app: App, view: StatusView) -> None:

@@ -15,6 +15,7 @@ from tally.errors import (
     FencedError,
     MySQLUnavailableError,
     OvertakenError,
+    PreviewOutdatedError,
     ReplayRefusedError,
     TransactionRetryError,
 )
@@ -77,10 +78,7 @@ def request_replay(ctx: Context, preview: Preview, *, reason: str) -> Requested:
             return Requested(replay_id=written[0], batch_ids=tuple(written[1]))
         known = positions.known_topics(tx, pipeline.name)
         if plan_against(tx, pipeline, known, snapshot, preview.plan.asked) != preview.plan:
-            raise ReplayRefusedError(
-                f"pipeline {pipeline.name}: what would be replaced is not what you saw any more",
-                next_step="look at the preview again",
-            )
+            raise PreviewOutdatedError(pipeline.name)
         replay_id, batch_ids = replays.insert_replay(
             tx,
             pipeline.name,
