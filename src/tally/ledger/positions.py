@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from tally.errors import ConfigError
 from tally.ledger.batches import Requester, insert_batch
 from tally.ledger.rows import partition_of, range_of
-from tally.ledger.tables import OWN_TABLES
+from tally.ledger.tables import OWN_TABLES, check_result_table
 from tally.model import (
     BatchKind,
     KnownTopic,
@@ -40,14 +40,15 @@ def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
         ConfigError: The pipeline has counted into another table before, or the table belongs to
             another pipeline.
     """
-    if _locked_table(tx, pipeline) is None:
+    owned = _locked_table(tx, pipeline)
+    if owned is None:
         # Inserting over a row that is there would take a shared lock first, and two planners that
         # both hold one wait for each other.
         tx.execute(
             "insert ignore into pipeline (pipeline, result_table, created_at) values (%s, %s, %s)",
             (pipeline, result_table, tx.now()),
         )
-    owned = _locked_table(tx, pipeline)
+        owned = _locked_table(tx, pipeline)
     if owned is None:
         names = (result_table, result_table + OWN_TABLES)
         owner = tx.row("select pipeline from pipeline where result_table in (%s, %s)", names)
@@ -56,12 +57,7 @@ def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
             f"the counts of pipeline {owner['pipeline'] if owner else '?'}",
             next_step="choose another table",
         )
-    if owned != result_table:
-        raise ConfigError(
-            f"pipelines.{pipeline}.result_table = {result_table!r}: this pipeline has counted into "
-            f"{owned} so far",
-            next_step=f"set it back to {owned!r}, or give the pipeline another name",
-        )
+    check_result_table(owned, pipeline, result_table)
 
 
 def _locked_table(tx: Transaction, pipeline: str) -> str | None:

@@ -109,12 +109,7 @@ def check_tables(tables: Tables, pipeline: Pipeline) -> None:
         SchemaError: A label has no column yet, or one that is too narrow.
     """
     key = f"pipelines.{pipeline.name}"
-    if tables.result != pipeline.table:
-        raise ConfigError(
-            f"{key}.result_table = {pipeline.table!r}: this pipeline has counted into "
-            f"{tables.result} so far",
-            next_step=f"set it back to {tables.result!r}, or give the pipeline another name",
-        )
+    check_result_table(tables.result, pipeline.name, pipeline.table)
     aggregate = Aggregate.of(pipeline)
     if aggregate.has_bytes != tables.has_bytes:
         raise ConfigError(
@@ -128,6 +123,20 @@ def check_tables(tables: Tables, pipeline: Pipeline) -> None:
             f"{tables.result} has no column {', '.join(lacking)} of {aggregate.label_chars} "
             f"characters for {key}.labels",
             next_step="tally migrate",
+        )
+
+
+def check_result_table(recorded: str, pipeline: str, configured: str) -> None:
+    """Raise unless the configured result table is the one that the ledger has for the pipeline.
+
+    Raises:
+        ConfigError: The pipeline has counted into another table.
+    """
+    if recorded != configured:
+        raise ConfigError(
+            f"pipelines.{pipeline}.result_table = {configured!r}: this pipeline has counted into "
+            f"{recorded} so far",
+            next_step=f"set it back to {recorded!r}, or give the pipeline another name",
         )
 
 
