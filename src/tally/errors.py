@@ -172,7 +172,7 @@ class SparkUnavailableError(RetryableError):
 
 
 class MySQLUnavailableError(UnansweredError):
-    """MySQL could not be reached, or the connection broke before COMMIT."""
+    """MySQL could not be reached, or the connection broke and nothing was committed."""
 
     code = "mysql-unavailable"
 

@@ -12,6 +12,7 @@ import pytest
 
 from tally import __version__
 from tally.app.migrate import migrate
+from tally.config.servers import MySQLSettings
 from tally.deliveries.choice import delivery_of
 from tally.deliveries.contract import Result
 from tally.errors import (
@@ -19,6 +20,7 @@ from tally.errors import (
     DataLossError,
     FencedError,
     MySQLUnavailableError,
+    RetryableError,
     StatementError,
     TransactionRetryError,
 )
@@ -28,8 +30,9 @@ from tally.ledger.dead_letters import DEAD_LETTERS_PER_INSERT
 from tally.ledger.results import lines_by_minute
 from tally.ledger.tables import Tables
 from tally.model import Batch, Contribution, DeadLetter, SegmentTotals, TopicPartition
+from tally.mysql.connection import connect
 from tally.mysql.errors import CommitUnansweredError
-from tally.mysql.transactions import Transaction
+from tally.mysql.transactions import Connection, Transaction
 from tally.pipeline.commit import commit_once
 from tally.testing.statements import at_statement
 from tests.proxy import CommitProxy, Cut
@@ -238,15 +241,51 @@ def test_the_answer_to_commit_is_lost(world: World) -> None:
 
 
 def test_a_server_that_breaks_at_every_commit_is_given_up(world: World) -> None:
-    """The error is retryable, and nothing is half written."""
+    """The error is retryable, says that nothing was committed, and nothing is half written."""
     batch = claimed(world, planned(world))
     with (
         proxied(world, Cut.BEFORE_COMMIT, times=99) as (proxy, broken),
-        pytest.raises(CommitUnansweredError, match="COMMIT"),
+        pytest.raises(RetryableError, match="the ledger says that nothing was committed") as caught,
     ):
         commit(broken, batch, result(batch))
+    assert caught.value.next_step.startswith(f"tally run {batch.batch_id}")
     assert proxy.fired > 1
     assert_untouched(world)
+
+
+@pytest.mark.parametrize("ending", ["committed", "taken it over", "abandoned"])
+def test_a_commit_that_never_arrived_is_not_taken_for_somebody_elses(
+    world: World, ending: str
+) -> None:
+    """The connection breaks, and the batch is somebody else's before the ledger is asked."""
+    batch = claimed(world, planned(world))
+    opened: list[MySQLSettings] = []
+
+    def others_first(settings: MySQLSettings) -> Connection:
+        opened.append(settings)
+        if len(opened) == 2:  # the first was for the commit
+            end_elsewhere(world, batch, ending)
+        return connect(settings)
+
+    with proxied(world, Cut.BEFORE_COMMIT) as (_, broken):
+        broken = broken.through(database=replace(broken.database, open=others_first))
+        if ending == "committed":
+            assert not commit(broken, batch, result(batch))
+        else:
+            with pytest.raises(FencedError, match=ending):
+                commit(broken, batch, result(batch))
+    assert world.counts() == ({"2017-07-30 14:09": 6} if ending == "committed" else {})
+    assert world.audit().holds
+
+
+def end_elsewhere(world: World, batch: Batch, ending: str) -> None:
+    """What another process may do with a batch whose attempt has lost its connection."""
+    if ending == "abandoned":
+        world.database.run(lambda tx: batches.abandon(tx, batch.batch_id, by="me", reason="a test"))
+        return
+    newer = claimed(world, batch, by="another")
+    if ending == "committed":
+        assert commit(world, newer, result(newer))
 
 
 @contextmanager

@@ -3,14 +3,10 @@
 from tally.config.pipeline import Pipeline
 from tally.deliveries.choice import delivery_of
 from tally.deliveries.contract import Result
-from tally.errors import (
-    FencedError,
-    MySQLUnavailableError,
-    OutcomeUnknownError,
-    TransactionRetryError,
-)
-from tally.ledger import batches
-from tally.model import Batch, BatchState
+from tally.errors import MySQLUnavailableError, OutcomeUnknownError, TransactionRetryError
+from tally.ledger.batches import find_batch
+from tally.ledger.commit import lock_attempt
+from tally.model import Batch
 from tally.mysql.errors import CommitUnansweredError
 from tally.mysql.transactions import TRANSACTION_TRIES, Transaction
 from tally.pipeline.context import Context
@@ -24,6 +20,8 @@ def commit_once(ctx: Context, batch: Batch, pipeline: Pipeline, result: Result) 
 
     Raises:
         FencedError: A newer attempt owns the batch, or it was abandoned.
+        MySQLUnavailableError: The connection broke at every COMMIT, and the ledger says that none
+            was applied.
         OutcomeUnknownError: The ledger could not be asked in time.
     """
     delivery = delivery_of(pipeline)
@@ -38,7 +36,11 @@ def commit_once(ctx: Context, batch: Batch, pipeline: Pipeline, result: Result) 
             unanswered = error
             if (committed := _ask_outcome(ctx, batch)) is not None:
                 return committed
-    raise unanswered
+    raise MySQLUnavailableError(
+        f"batch {batch.batch_id}: the connection broke at COMMIT {TRANSACTION_TRIES} times in a "
+        "row, and the ledger says that nothing was committed",
+        next_step=f"tally run {batch.batch_id} once MySQL keeps its connections; it is safe",
+    ) from unanswered
 
 
 def _ask_outcome(ctx: Context, batch: Batch) -> bool | None:
@@ -53,9 +55,9 @@ def _ask_outcome(ctx: Context, batch: Batch) -> bool | None:
     while True:
         try:
             with ctx.database.transaction(keep=False) as tx:
-                now = batches.find_batch(tx, batch.batch_id, lock=True)
-                if now.state is BatchState.ABANDONED:
-                    raise batches.abandoned_error(tx, batch.batch_id)
+                if lock_attempt(tx, batch):
+                    return None
+                return find_batch(tx, batch.batch_id).attempt == batch.attempt
         except (MySQLUnavailableError, TransactionRetryError) as error:
             if ctx.clock.monotonic() > deadline:
                 raise OutcomeUnknownError(
@@ -64,13 +66,3 @@ def _ask_outcome(ctx: Context, batch: Batch) -> bool | None:
                     next_step=f"tally run {batch.batch_id} once MySQL answers; it is safe",
                 ) from error
             ctx.clock.sleep(ctx.patience.doubt_pause_s)
-            continue
-        if now.state is BatchState.COMMITTED:
-            return now.attempt == batch.attempt
-        if now.attempt == batch.attempt:
-            return None
-        raise FencedError(
-            f"batch {batch.batch_id}: attempt {now.attempt} has taken it over from attempt "
-            f"{batch.attempt}",
-            next_step=f"tally show {batch.batch_id}",
-        )
