@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from tally.ledger.results import ResultRow, result_rows
-from tally.ledger.tables import Tables, find_tables
+from tally.ledger.tables import Tables, tables_to_read
 from tally.pipeline.context import Context
 
 
@@ -94,7 +94,7 @@ def counts(ctx: Context, request: CountsRequest) -> CountsView:
     """
     pipeline = ctx.settings.pipeline(request.pipeline)
     with ctx.database.transaction(read_only=True) as tx:
-        tables = find_tables(tx, pipeline.name) or Tables(result=pipeline.table)
+        tables = tables_to_read(tx, pipeline)
         found = result_rows(tx, tables, last=request.last, since=request.since, until=request.until)
     return CountsView(
         pipeline=pipeline.name,

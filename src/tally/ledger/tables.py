@@ -80,6 +80,11 @@ def find_tables(tx: Transaction, pipeline: str) -> Tables | None:
     return None if row is None else _tables(row)
 
 
+def tables_to_read(tx: Transaction, pipeline: Pipeline) -> Tables:
+    """Where to look for a pipeline's counts; before its first plan, the configured result table."""
+    return find_tables(tx, pipeline.name) or Tables(result=pipeline.table)
+
+
 def tables_of(tx: Transaction, pipeline: str) -> Tables:
     """The tables of a pipeline that has planned before.
 

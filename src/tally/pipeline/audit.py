@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tally.config.pipeline import Pipeline
 from tally.deliveries.choice import delivery_of
 from tally.ledger.invariants import LEDGER_CHECKS, Violation, extent
-from tally.ledger.tables import Tables, find_tables
+from tally.ledger.tables import Tables, tables_to_read
 from tally.pipeline.context import Context
 
 
@@ -47,7 +47,7 @@ def audit_ledger(ctx: Context, name: str) -> AuditReport:
     """
     pipeline = ctx.settings.pipeline(name)
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
-        tables = find_tables(tx, name) or Tables(result=pipeline.table)
+        tables = tables_to_read(tx, pipeline)
         findings = list(_check_table(pipeline, tables))
         findings += [found for check in LEDGER_CHECKS for found in check(tx, name, tables)]
         findings += delivery_of(pipeline).violations(tx, tables)

@@ -20,7 +20,7 @@ from tally.ledger.reading import (
     live_segments,
     still_live,
 )
-from tally.ledger.tables import Tables, find_tables
+from tally.ledger.tables import Tables, tables_to_read
 from tally.model import KafkaSnapshot, OffsetRange, SegmentTotals, TopicPartition
 from tally.pipeline.chunks import Chunk, join_segments, rounds, why_not_held
 from tally.pipeline.context import Context, KafkaPort, Reader
@@ -84,7 +84,7 @@ def recount(ctx: Context, name: str, progress: Progress) -> Recount:
     with ctx.database.transaction(read_only=True) as tx:
         segments = live_segments(tx, name)
         folded = folded_ranges(tx, name)
-        tables = find_tables(tx, name) or Tables(result=pipeline.table)
+        tables = tables_to_read(tx, pipeline)
     tally = _Tally(unchecked=[Unchecked(range=r, cause="pruned") for r in folded])
     held = _keep_held(segments, _snapshot(ctx.kafka, pipeline, segments), tally)
     total = sum(segment.range.offsets for segment in held)
