@@ -4,7 +4,6 @@ Window, labels and measure decide the columns of the result, of the contribution
 sums; which lines are counted (levels, filter) is part of the rules (:mod:`tally.aggregates.rules`).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,13 +40,3 @@ class Aggregate:
             label_chars=pipeline.label_max_chars,
             has_bytes=pipeline.measure == "bytes",
         )
-
-    def values_for(self, columns: Sequence[str], values: Sequence[str]) -> tuple[str, ...]:
-        """Label values in the order of a table's columns; '' where a column has no label any more.
-
-        Args:
-            columns: Label columns of the table.
-            values: One for each label of the aggregate.
-        """
-        by_column = dict(zip(self.columns, values, strict=True))
-        return tuple(by_column.get(column, "") for column in columns)

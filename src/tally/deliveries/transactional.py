@@ -14,7 +14,12 @@ from tally.ledger.commit import (
     mark_live,
     move_offsets,
 )
-from tally.ledger.contributions import add_to_result, insert_contributions, take_from_result
+from tally.ledger.contributions import (
+    add_to_result,
+    insert_contributions,
+    rows_of,
+    take_from_result,
+)
 from tally.ledger.dead_letters import replace_dead_letters
 from tally.ledger.invariants import RESULT_CHECKS, Violation
 from tally.ledger.supersede import supersede
@@ -85,10 +90,7 @@ class TransactionalBatch:
             yield from check(tx, self.pipeline.name, tables)
 
     def _rows(self, batch: Batch, tables: Tables, result: Result) -> Iterator[Parameters]:
-        keys = {segment.range.partition: segment.segment_id for segment in batch.segments}
-        aggregate = Aggregate.of(self.pipeline)
-        columns = [label.column for label in tables.labels]
-        for c in result.contributions:
-            sums = (c.log_count, c.log_bytes) if tables.has_bytes else (c.log_count,)
-            labels = aggregate.values_for(columns, c.labels)
-            yield (keys[c.partition], c.log_time, *labels, *sums)
+        segment_ids = {s.range.partition: s.segment_id for s in batch.segments}
+        rows = rows_of(tables, Aggregate.of(self.pipeline), result.contributions)
+        for partition, key, sums in rows:
+            yield (segment_ids[partition], *key, *sums)

@@ -7,14 +7,34 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from tally.aggregates.aggregate import LINES
+from tally.aggregates.aggregate import LINES, Aggregate
 from tally.errors import DataLossError
 from tally.ledger.tables import Tables, listed
+from tally.model import Contribution, TopicPartition
 from tally.mysql.transactions import Parameters, Row, Transaction
 
 # Rows of one INSERT: large enough that the round trip does not matter, small enough that neither
 # the driver's memory nor max_allowed_packet does.
 CONTRIBUTIONS_PER_INSERT: Final = 2_000
+
+
+def rows_of(
+    tables: Tables, aggregate: Aggregate, contributions: Iterable[Contribution]
+) -> Iterator[tuple[TopicPartition, tuple[str, ...], tuple[int, ...]]]:
+    """Contributions as rows of the tables; '' where a column has no label any more.
+
+    Yields:
+        The partition, a value for each of ``tables.keys``, and one for each of ``tables.sums``.
+    """
+    count = len(aggregate.columns)
+    places = {column: place for place, column in enumerate(aggregate.columns)}
+    labels = [places.get(label.column) for label in tables.labels]
+    for c in contributions:
+        if len(c.labels) != count:
+            raise ValueError(f"{len(c.labels)} label values for {count} labels: {c}")
+        values = ("" if place is None else c.labels[place] for place in labels)
+        sums = (c.log_count, c.log_bytes) if tables.has_bytes else (c.log_count,)
+        yield c.partition, (c.log_time, *values), sums
 
 
 def insert_contributions(tx: Transaction, tables: Tables, rows: Iterable[Parameters]) -> None:

@@ -12,6 +12,7 @@ from tally.aggregates.counts import CountRequest
 from tally.aggregates.rules import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError
+from tally.ledger.contributions import rows_of
 from tally.ledger.invariants import Violation
 from tally.ledger.reading import (
     SegmentRecord,
@@ -151,16 +152,13 @@ class _Reader:
         self, chunks: Sequence[Chunk]
     ) -> tuple[dict[TopicPartition, SegmentTotals], dict[TopicPartition, Rows]]:
         """Totals and rows of each chunk's partition."""
-        columns = [label.column for label in self._tables.labels]
-        aggregate = Aggregate.of(self.pipeline)
         rows: dict[TopicPartition, Rows] = {c.range.partition: {} for c in chunks}
         ranges = [chunk.range for chunk in chunks]
         request = CountRequest(pipeline=self.pipeline, ranges=ranges, check=False)
         with self._reader.count(request) as counts:
-            for c in counts.contributions:
-                key = (c.log_time, *aggregate.values_for(columns, c.labels))
-                sums = (c.log_count, c.log_bytes) if self._tables.has_bytes else (c.log_count,)
-                rows[c.partition][key] = sums
+            aggregate = Aggregate.of(self.pipeline)
+            for partition, key, sums in rows_of(self._tables, aggregate, counts.contributions):
+                rows[partition][key] = sums
             return counts.totals, rows
 
     def snapshot(self, chunks: Sequence[Chunk]) -> KafkaSnapshot:

@@ -1,0 +1,47 @@
+"""Contributions as rows of a pipeline's tables."""
+
+import pytest
+
+from tally.aggregates.aggregate import Aggregate
+from tally.ledger.contributions import rows_of
+from tally.ledger.tables import LabelColumn, Tables
+from tally.model import Contribution, TopicPartition
+
+PARTITION = TopicPartition(topic="alog", partition=0)
+MINUTE = "2017-07-30 14:09:00"
+LABELLED = Aggregate(
+    labels=("service", "level"), columns=("service", "level"), label_chars=64, has_bytes=True
+)
+
+
+def contribution(*labels: str) -> Contribution:
+    """Three lines of a minute."""
+    return Contribution(
+        partition=PARTITION, log_time=MINUTE, log_count=3, labels=labels, log_bytes=90
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "has_bytes", "key", "sums"),
+    [
+        (("service", "level"), True, (MINUTE, "cart", "ERROR"), (3, 90)),
+        (("level", "service"), False, (MINUTE, "ERROR", "cart"), (3,)),
+        (("host", "level", "service"), True, (MINUTE, "", "ERROR", "cart"), (3, 90)),
+    ],
+    ids=["as configured", "in another order, without bytes", "with a label that was taken out"],
+)
+def test_a_row_has_the_order_of_the_tables_columns(
+    columns: tuple[str, ...], has_bytes: bool, key: tuple[str, ...], sums: tuple[int, ...]
+) -> None:
+    """Label columns stand in the order in which they came, whatever the configuration says."""
+    labels = tuple(LabelColumn(column=column, chars=64) for column in columns)
+    tables = Tables(result="result", labels=labels, has_bytes=has_bytes)
+    found = list(rows_of(tables, LABELLED, [contribution("cart", "ERROR")]))
+    assert found == [(PARTITION, key, sums)]
+
+
+@pytest.mark.parametrize("labels", [("cart",), ("cart", "ERROR", "web-1")])
+def test_values_for_other_labels_make_no_row(labels: tuple[str, ...]) -> None:
+    """A value would stand in another label's column."""
+    with pytest.raises(ValueError, match="for 2 labels"):
+        list(rows_of(Tables(result="result"), LABELLED, [contribution(*labels)]))
