@@ -161,15 +161,14 @@ def extent(tx: Transaction, pipeline: str, tables: Tables) -> dict[str, int]:
         the result, and ``matched``, the sum of their lines.
     """
     row = tx.row(
-        "select (select count(*) from partition_offset o join topic_incarnation i"
-        "   using (incarnation_id) where i.pipeline = %s) as partitions,"
-        "  (select count(*) from segment s join topic_incarnation i using (incarnation_id)"
-        "   where i.pipeline = %s and s.state in ('live', 'folded')) as segments,"
-        "  (select coalesce(sum(s.records), 0) from segment s join topic_incarnation i"
-        "   using (incarnation_id)"
-        "   where i.pipeline = %s and s.state in ('live', 'folded')) as records,"
-        f" (select count(*) from `{tables.result}`) as minutes,"
-        f" (select coalesce(sum(`{LINES}`), 0) from `{tables.result}`) as matched",
-        (pipeline,) * 3,
+        "select * from"
+        " (select count(*) as partitions from partition_offset o"
+        "   join topic_incarnation i using (incarnation_id) where i.pipeline = %s) as o"
+        " cross join (select count(*) as segments, coalesce(sum(s.records), 0) as records"
+        "   from segment s join topic_incarnation i using (incarnation_id)"
+        "   where i.pipeline = %s and s.state in ('live', 'folded')) as s"
+        f" cross join (select count(*) as minutes, coalesce(sum(`{LINES}`), 0) as matched"
+        f"   from `{tables.result}`) as r",
+        (pipeline, pipeline),
     )
     return {key: int(value) for key, value in (row or {}).items()}
