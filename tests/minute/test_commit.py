@@ -267,8 +267,9 @@ def test_a_commit_that_never_arrived_is_not_taken_for_somebody_elses(
             end_elsewhere(world, batch, ending)
         return connect(settings)
 
-    with proxied(world, Cut.BEFORE_COMMIT) as (_, broken):
-        broken = broken.through(database=replace(broken.database, open=others_first))
+    with proxied(world, Cut.BEFORE_COMMIT) as (_, proxied_world):
+        database = replace(proxied_world.database, open=others_first)
+        broken = world.through(database=database)
         if ending == "committed":
             assert not commit(broken, batch, result(batch))
         else:

@@ -488,8 +488,8 @@ MUTANTS: Final = (
     Mutant(
         guard="a replay takes the old counts away",
         where="tally.ledger.contributions:_changes",
-        before="join segment s on s.segment_id = r.segment_id where s.batch_id = %s",
-        after="join segment s on s.segment_id = r.segment_id where s.batch_id = -%s",
+        before="join segment s on s.segment_id = r.segment_id where {chosen}",
+        after="join segment s on s.segment_id = r.segment_id where {chosen} and s.batch_id < 0",
         tests=(f"{REPLAY}::test_a_replay_with_another_level_counts_as_a_fresh_start_would",),
     ),
     Mutant(

@@ -132,15 +132,15 @@ def batch(ctx: Context, request: BatchRequest) -> BatchView:
     """
     number = request.batch_id
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
-        record = batch_record(tx, number)
+        record, tables = batch_record(tx, number), tables_of_batch(tx, number)
         replaced, successors = replaced_by(tx, number), successors_of(tx, number)
         return BatchView(
             **values_of(record),
             replay=None if record.replay_id is None else find_replay(tx, record.replay_id),
             ranges=tuple(_segment(s, replaced, successors) for s in segments_of(tx, number)),
-            columns=Columns.of(tables_of_batch(tx, number)),
-            minutes_touched=count_minutes(tx, number),
-            minutes=tuple(map(RowView.of, top_rows(tx, number, request.minutes))),
+            columns=Columns.of(tables),
+            minutes_touched=count_minutes(tx, tables, number),
+            minutes=tuple(map(RowView.of, top_rows(tx, tables, number, request.minutes))),
         )
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from tally.aggregates.aggregate import LINES, Aggregate
 from tally.errors import DataLossError
-from tally.ledger.tables import Tables, listed
+from tally.ledger.tables import Tables, listed, summed
 from tally.model import Contribution, TopicPartition
 from tally.mysql.transactions import Parameters, Row, Transaction
 
@@ -55,7 +55,7 @@ def insert_contributions(tx: Transaction, tables: Tables, rows: Iterable[Paramet
 
 def add_to_result(tx: Transaction, tables: Tables, batch_id: int) -> None:
     """Add what a batch counts, less what it replaces, where that is more lines."""
-    changes = f"({_changes(tables)} having {_sum(LINES)} > 0) as `_added`"
+    changes = f"({_changes(tables, _OF_BATCH)} having {_sum(LINES)} > 0) as `_added`"
     added = ", ".join(f"`{s}` = `{tables.result}`.`{s}` + `_added`.`{s}`" for s in tables.sums)
     # In order of keys, so that two batches wait for each other and do not deadlock. No result table
     # can have this alias' name: it begins with an underscore.
@@ -75,8 +75,8 @@ def take_from_result(tx: Transaction, tables: Tables, batch_id: int) -> None:
         DataLossError: The result has less than is to be taken away. Nothing is changed.
     """
     result, keys = f"`{tables.result}`", listed(tables.keys)
-    changed = " or ".join(f"{_sum(s)} <> 0" for s in tables.sums)
-    fewer = f"({_changes(tables)} having {_sum(LINES)} <= 0 and ({changed})) as `_fewer`"
+    changes = f"{_changes(tables, _OF_BATCH)} having {_sum(LINES)} <= 0 and ({_differs(tables)})"
+    fewer = f"({changes}) as `_fewer`"
     both = (batch_id, batch_id)
     wanted = tx.row(f"select count(*) as `rows` from {fewer}", both)
     less = ", ".join(f"{result}.`{s}` = {result}.`{s}` + `_fewer`.`{s}`" for s in tables.sums)
@@ -103,12 +103,11 @@ def fold(tx: Transaction, tables: Tables, pipeline: str, segment_ids: Sequence[i
     Returns:
         How many contributions are gone.
     """
-    sums = ", ".join(f"sum(`{s}`) as `{s}`" for s in tables.sums)
     added = ", ".join(f"`{s}` = `{tables.folded}`.`{s}` + `_sums`.`{s}`" for s in tables.sums)
     tx.execute(
         f"insert into `{tables.folded}` (pipeline, {listed(tables.columns)})"
         f" select %s, {listed(tables.columns, '`_sums`')} from ("
-        f"   select {listed(tables.keys)}, {sums} from `{tables.contributions}`"
+        f"   select {listed(tables.keys)}, {summed(tables.sums)} from `{tables.contributions}`"
         f"   where segment_id in %s group by {listed(tables.keys)}"
         f" ) as `_sums` order by {listed(tables.keys, '`_sums`')}"
         f" on duplicate key update {added}",
@@ -166,9 +165,8 @@ def wrong_rows(tx: Transaction, tables: Tables, pipeline: str) -> Iterator[Row]:
         not there.
     """
     keys, columns = listed(tables.keys), listed(tables.columns)
-    sums = ", ".join(f"sum(`{s}`) as `{s}`" for s in tables.sums)
-    summed = (
-        f"select {keys}, {sums} from ("
+    added_up = (
+        f"select {keys}, {summed(tables.sums)} from ("
         f"  select {listed(tables.columns, 'c')} from `{tables.contributions}` c"
         "   join segment s using (segment_id) join topic_incarnation i using (incarnation_id)"
         "   where i.pipeline = %s and s.state = 'live'"
@@ -181,7 +179,7 @@ def wrong_rows(tx: Transaction, tables: Tables, pipeline: str) -> Iterator[Row]:
         f"select {keys}, max(said) as _said, max(summed) as _summed from ("
         f"  select {keys}, {told} as said, null as summed from `{tables.result}`"
         "   union all"
-        f"  select {keys}, null, {told} from ({summed}) as s"
+        f"  select {keys}, null, {told} from ({added_up}) as s"
         f" ) as both_sides group by {keys}"
         f" having _said is null or _summed is null or _said <> _summed order by {keys}",
         (pipeline, pipeline),
@@ -193,40 +191,37 @@ def changes_of_replay(tables: Tables) -> str:
 
     Two parameters: the replay's id, twice.
     """
-    minus = ", ".join(f"-c.`{s}`" for s in tables.sums)
-    sums = ", ".join(f"sum(`{s}`) as `{s}`" for s in tables.sums)
-    differ = " or ".join(f"sum(`{s}`) <> 0" for s in tables.sums)
-    return (
-        f"select {listed(tables.keys)}, {sums} from ("
-        f"  select {listed(tables.columns, 'c')} from batch b join segment s using (batch_id)"
-        f"  join `{tables.contributions}` c using (segment_id)"
-        "   where b.replay_id = %s and b.state = 'committed'"
-        "   union all"
-        f"  select {listed(tables.keys, 'c')}, {minus} from batch b join segment s using (batch_id)"
-        "   join replacement r using (segment_id)"
-        f"  join `{tables.contributions}` c on c.segment_id = r.replaced_id"
-        "   where b.replay_id = %s and b.state = 'committed'"
-        f") as both_counts group by {listed(tables.keys)} having {differ}"
-    )
+    return f"{_changes(tables, _OF_REPLAY)} having {_differs(tables)}"
 
 
-def _changes(tables: Tables) -> str:
-    """What a batch changes in the result, by key: what it counted, less what it replaces.
+_OF_BATCH: Final = "s.batch_id = %s"
+_OF_REPLAY: Final = (
+    "s.batch_id in (select batch_id from batch where replay_id = %s and state = 'committed')"
+)
 
-    Two parameters: the batch's id, twice.
+
+def _changes(tables: Tables, chosen: str) -> str:
+    """What segments change in the result, by key: what they counted, less what they replace.
+
+    Args:
+        tables: The pipeline's tables.
+        chosen: Which segments ``s``, with one parameter; the query has it twice.
     """
     minus = ", ".join(f"-c.`{s}`" for s in tables.sums)
-    sums = ", ".join(f"{_sum(s)} as `{s}`" for s in tables.sums)
     return (
-        f"select {listed(tables.keys)}, {sums} from ("
+        f"select {listed(tables.keys)}, {summed(tables.sums, '`_both`')} from ("
         f"  select {listed(tables.columns, 'c')} from `{tables.contributions}` c"
-        "   join segment s using (segment_id) where s.batch_id = %s"
+        f"   join segment s using (segment_id) where {chosen}"
         "   union all"
         f"  select {listed(tables.keys, 'c')}, {minus} from `{tables.contributions}` c"
         "   join replacement r on r.replaced_id = c.segment_id"
-        "   join segment s on s.segment_id = r.segment_id where s.batch_id = %s"
+        f"   join segment s on s.segment_id = r.segment_id where {chosen}"
         f") as `_both` group by {listed(tables.keys)}"
     )
+
+
+def _differs(tables: Tables) -> str:
+    return " or ".join(f"{_sum(s)} <> 0" for s in tables.sums)
 
 
 def _sum(column: str) -> str:

@@ -8,7 +8,7 @@ from tally.aggregates.aggregate import LINES, TIME
 from tally.errors import UnknownBatchError
 from tally.ledger.results import ResultRow, result_row
 from tally.ledger.rows import range_of
-from tally.ledger.tables import listed, tables_of, tables_of_batch
+from tally.ledger.tables import Tables, listed, summed
 from tally.model import (
     BatchKind,
     BatchState,
@@ -205,9 +205,8 @@ def folded_ranges(tx: Transaction, pipeline: str) -> list[OffsetRange]:
     return [range_of(row) for row in rows]
 
 
-def count_minutes(tx: Transaction, batch_id: int) -> int:
+def count_minutes(tx: Transaction, tables: Tables, batch_id: int) -> int:
     """How many minutes the batch's segments touch."""
-    tables = tables_of_batch(tx, batch_id)
     row = tx.row(
         f"select count(distinct c.`{TIME}`) as minutes from `{tables.contributions}` c"
         " join segment s using (segment_id) where s.batch_id = %s",
@@ -216,13 +215,11 @@ def count_minutes(tx: Transaction, batch_id: int) -> int:
     return int(row["minutes"]) if row else 0
 
 
-def top_rows(tx: Transaction, batch_id: int, limit: int) -> list[ResultRow]:
+def top_rows(tx: Transaction, tables: Tables, batch_id: int, limit: int) -> list[ResultRow]:
     """What the batch adds most to, with how much: most lines first."""
-    tables = tables_of_batch(tx, batch_id)
-    sums = ", ".join(f"sum(c.`{s}`) as `{s}`" for s in tables.sums)
     rows = tx.rows(
-        f"select {listed(tables.keys, 'c')}, {sums} from `{tables.contributions}` c"
-        " join segment s using (segment_id) where s.batch_id = %s"
+        f"select {listed(tables.keys, 'c')}, {summed(tables.sums, 'c')}"
+        f" from `{tables.contributions}` c join segment s using (segment_id) where s.batch_id = %s"
         f" group by {listed(tables.keys, 'c')}"
         f" order by sum(c.`{LINES}`) desc, {listed(tables.keys, 'c')} limit %s",
         (batch_id, limit),
@@ -231,13 +228,11 @@ def top_rows(tx: Transaction, batch_id: int, limit: int) -> list[ResultRow]:
 
 
 def contributions_of(
-    tx: Transaction, pipeline: str, segment_ids: Sequence[int]
+    tx: Transaction, tables: Tables, segment_ids: Sequence[int]
 ) -> dict[tuple[str, ...], tuple[int, ...]]:
     """What the segments contribute, added up: by minute and labels, lines and bytes."""
-    tables = tables_of(tx, pipeline)
-    sums = ", ".join(f"sum(`{s}`) as `{s}`" for s in tables.sums)
     rows = tx.stream(
-        f"select {listed(tables.keys)}, {sums} from `{tables.contributions}`"
+        f"select {listed(tables.keys)}, {summed(tables.sums)} from `{tables.contributions}`"
         f" where segment_id in %s group by {listed(tables.keys)}",
         (list(segment_ids),),
     )

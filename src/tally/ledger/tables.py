@@ -74,6 +74,12 @@ def listed(columns: Sequence[str], table: str = "") -> str:
     return ", ".join(f"{prefix}`{column}`" for column in columns)
 
 
+def summed(columns: Sequence[str], table: str = "") -> str:
+    """Sums of columns for a statement: ``sum(c.`log_count`) as `log_count```."""
+    prefix = f"{table}." if table else ""
+    return ", ".join(f"sum({prefix}`{column}`) as `{column}`" for column in columns)
+
+
 def find_tables(tx: Transaction, pipeline: str) -> Tables | None:
     """The tables of a pipeline; None before its first plan."""
     row = tx.row(f"{_SELECT} where p.pipeline = %s", (pipeline,))

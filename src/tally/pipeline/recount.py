@@ -171,7 +171,7 @@ class _Reader:
         with self._ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
             if len(still_live(tx, chunk.segment_ids)) < len(chunk.segments):
                 return None
-            return contributions_of(tx, self.pipeline.name, chunk.segment_ids)
+            return contributions_of(tx, self._tables, chunk.segment_ids)
 
 
 def _count_round(reader: _Reader, chunks: list[Chunk], tally: _Tally) -> None:
