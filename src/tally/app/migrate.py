@@ -2,9 +2,15 @@
 
 from tally.config.settings import Settings
 from tally.errors import SchemaError
-from tally.ledger.table_changes import missing_tables, prepare_tables
+from tally.ledger.table_changes import (
+    FIRST_RESULT,
+    create_result_tables,
+    missing_tables,
+    prepare_tables,
+    result_tables,
+)
 from tally.mysql import migrations
-from tally.mysql.transactions import Database
+from tally.mysql.transactions import Database, table_names
 
 
 def migrate(database: Database, settings: Settings) -> list[str]:
@@ -22,7 +28,7 @@ def migrate(database: Database, settings: Settings) -> list[str]:
         MySQLUnavailableError: The server did not answer, or another migrator did not end in time.
     """
     with migrations.one_at_a_time(database):
-        done = migrations.apply(database) + migrations.create_result_tables(database, settings)
+        done = migrations.apply(database) + create_result_tables(database, settings)
         for name in sorted(settings.pipelines):
             done += prepare_tables(database, settings.pipeline(name))
         return done
@@ -30,7 +36,10 @@ def migrate(database: Database, settings: Settings) -> list[str]:
 
 def missing(database: Database, settings: Settings) -> list[str]:
     """What :func:`migrate` would do, in order; empty when all is there."""
-    lacking = migrations.missing(database, settings)
+    lacking = migrations.pending(database)
+    # The first result table comes with the migrations; without them there may be no database yet.
+    there = {FIRST_RESULT} if lacking else table_names(database)
+    lacking += [f"table {table}" for table in sorted(result_tables(settings) - there)]
     if lacking:
         return lacking
     pipelines = [settings.pipeline(name) for name in sorted(settings.pipelines)]

@@ -1,4 +1,4 @@
-"""Making and widening the tables of pipelines with labels: DDL, which MySQL commits at once.
+"""Making result tables, widening those of pipelines with labels: DDL, which MySQL commits at once.
 
 Every statement can be run again, and until the last step nothing that counts sees a difference: new
 columns have a default, and the switch to tables of the pipeline's own is one transaction.
@@ -11,6 +11,7 @@ from tally.aggregates.aggregate import BYTES, Aggregate
 from tally.config.labels import LABEL_CHARS_MAX, LABELS_MAX
 from tally.config.names import tables_beside
 from tally.config.pipeline import Pipeline
+from tally.config.settings import Settings
 from tally.errors import ConfigError, SchemaError
 from tally.ledger.contributions import copy_shared
 from tally.ledger.tables import (
@@ -18,16 +19,30 @@ from tally.ledger.tables import (
     SHARED_FOLDED,
     LabelColumn,
     Tables,
-    check_tables,
+    check_target,
     find_tables,
     listed,
     recorded_labels,
     recorded_name,
 )
-from tally.mysql.transactions import Database, Transaction
+from tally.mysql.transactions import Database, Transaction, table_names
 
 FIRST_RESULT: Final = "error_log"
 """The result table that the migrations make; others are made like it."""
+
+
+def result_tables(settings: Settings) -> set[str]:
+    """The result table of each pipeline."""
+    return {settings.pipeline(name).table for name in settings.pipelines}
+
+
+def create_result_tables(database: Database, settings: Settings) -> list[str]:
+    """Make the result tables that are not there; returns what was done, in words."""
+    missing = sorted(result_tables(settings) - table_names(database))
+    for table in missing:
+        with database.transaction() as tx:
+            _create(tx, table, FIRST_RESULT)
+    return [f"table {table}" for table in missing]
 
 
 def missing_tables(database: Database, pipeline: Pipeline) -> list[str]:
@@ -83,7 +98,7 @@ def _wanted(before: Tables | None, pipeline: Pipeline) -> Tables:
         folded=folded,
         has_bytes=aggregate.has_bytes,
     )
-    check_tables(replace(tables, labels=_fitting(aggregate)), pipeline)
+    check_target(tables, pipeline)
     known = {label.column for label in tables.labels}
     added = [column for column in aggregate.columns if column not in known]
     gone = [
@@ -110,12 +125,6 @@ def _wanted(before: Tables | None, pipeline: Pipeline) -> Tables:
     new = tuple(LabelColumn(column=column, chars=aggregate.label_chars) for column in added)
     _check_room(key, kept + new)
     return replace(tables, contributions=contributions, folded=folded, labels=kept + new)
-
-
-def _fitting(aggregate: Aggregate) -> tuple[LabelColumn, ...]:
-    return tuple(
-        LabelColumn(column=column, chars=aggregate.label_chars) for column in aggregate.columns
-    )
 
 
 def _check_room(key: str, labels: tuple[LabelColumn, ...]) -> None:
@@ -150,6 +159,11 @@ def _exact_collation(tx: Transaction) -> str:
     return "utf8mb4_nopad_bin" if "mariadb" in row["version"].lower() else "utf8mb4_0900_bin"
 
 
+def _create(tx: Transaction, table: str, template: str) -> None:
+    # LIKE keeps one definition; the names were validated with the configuration.
+    tx.execute(f"create table if not exists `{table}` like `{template}`")
+
+
 def _widen(
     tx: Transaction,
     table: str,
@@ -159,8 +173,7 @@ def _widen(
     collation: str,
 ) -> None:
     """Make the table if it is not there, and add the columns that it lacks to it and to its key."""
-    # LIKE keeps one definition; the names were validated with the configuration.
-    tx.execute(f"create table if not exists `{table}` like `{template}`")
+    _create(tx, table, template)
     rows = tx.rows(
         "select column_name as name, character_maximum_length as chars"
         " from information_schema.columns where table_schema = database() and table_name = %s",

@@ -119,21 +119,30 @@ def check_tables(tables: Tables, pipeline: Pipeline) -> None:
         ConfigError: The pipeline has counted into another table, or by another measure.
         SchemaError: A label has no column yet, or one that is too narrow.
     """
-    key = f"pipelines.{pipeline.name}"
-    check_result_table(tables.result, pipeline.name, pipeline.table)
+    check_target(tables, pipeline)
     aggregate = Aggregate.of(pipeline)
-    if aggregate.has_bytes != tables.has_bytes:
-        raise ConfigError(
-            f"{key}.measure = {pipeline.measure!r}: {tables.result} was made for another measure",
-            next_step="set it back, or give the pipeline another name and another result_table",
-        )
     chars = {label.column: label.chars for label in tables.labels}
     lacking = [c for c in aggregate.columns if chars.get(c, 0) < aggregate.label_chars]
     if lacking:
         raise SchemaError(
             f"{tables.result} has no column {', '.join(lacking)} of {aggregate.label_chars} "
-            f"characters for {key}.labels",
+            f"characters for pipelines.{pipeline.name}.labels",
             next_step="tally migrate",
+        )
+
+
+def check_target(tables: Tables, pipeline: Pipeline) -> None:
+    """Raise unless the tables are those of the configured result table and measure.
+
+    Raises:
+        ConfigError: The pipeline has counted into another table, or by another measure.
+    """
+    check_result_table(tables.result, pipeline.name, pipeline.table)
+    if Aggregate.of(pipeline).has_bytes != tables.has_bytes:
+        raise ConfigError(
+            f"pipelines.{pipeline.name}.measure = {pipeline.measure!r}: {tables.result} was made "
+            "for another measure",
+            next_step="set it back, or give the pipeline another name and another result_table",
         )
 
 

@@ -17,15 +17,13 @@ from yoyo.connections import DatabaseURI
 from yoyo.migrations import MigrationList
 
 from tally.config.servers import MySQLSettings
-from tally.config.settings import Settings
 from tally.errors import MySQLUnavailableError, SchemaError, StatementError
 from tally.mysql.connection import connect
-from tally.mysql.transactions import Database
+from tally.mysql.transactions import Database, table_names
 
 LOCK_NAME: Final = "tally_migrate"
 LOCK_PATIENCE_S: Final = 300
 MIGRATIONS_TABLE: Final = "_yoyo_migration"
-FIRST_TABLE: Final = "error_log"
 VERSION_TABLE: Final = "_yoyo_version"
 # yoyo makes and drops a table of such a name to see whether the server can roll DDL back.
 YOYO_PROBE: Final = "yoyo_tmp_"
@@ -51,15 +49,6 @@ def pending(database: Database) -> list[str]:
         rows = []
     applied = {row["migration_id"] for row in rows}
     return [migration.id for migration in _migrations() if migration.id not in applied]
-
-
-def missing(database: Database, settings: Settings) -> list[str]:
-    """What is to be applied or created, in order; empty when all is there."""
-    lacking = pending(database)
-    # While the ledger is not there, neither is the table that the others are made like.
-    there = _tables(database) if not lacking else {FIRST_TABLE}
-    tables = {settings.pipeline(name).table for name in settings.pipelines}
-    return lacking + [f"table {table}" for table in sorted(tables - there)]
 
 
 def sql_folder() -> Path:
@@ -125,7 +114,7 @@ def _forget_interrupted_start(database: Database) -> None:
 
     It writes its version last, so without one nothing is recorded in the others.
     """
-    tables = _tables(database)
+    tables = table_names(database)
     with database.transaction() as tx:
         for table in sorted(name for name in tables if name.startswith(YOYO_PROBE)):
             tx.execute(f"drop table `{table}`")
@@ -134,25 +123,3 @@ def _forget_interrupted_start(database: Database) -> None:
         if VERSION_TABLE in half and tx.row(f"select version from {VERSION_TABLE}") is not None:
             return
         tx.execute(f"drop table {', '.join(sorted(half))}")
-
-
-def create_result_tables(database: Database, settings: Settings) -> list[str]:
-    """Make the result tables that are not there, like the first one; returns which."""
-    tables = {settings.pipeline(name).table for name in settings.pipelines}
-    missing = sorted(tables - _tables(database))
-    for table in missing:
-        with database.transaction() as tx:
-            # LIKE keeps one definition; the name was validated with the configuration.
-            tx.execute(f"create table if not exists `{table}` like {FIRST_TABLE}")
-    return [f"table {table}" for table in missing]
-
-
-def _tables(database: Database) -> set[str]:
-    with database.transaction(read_only=True) as tx:
-        return {
-            row["name"]
-            for row in tx.rows(
-                "select table_name as name from information_schema.tables where table_schema = %s",
-                (database.settings.database,),
-            )
-        }

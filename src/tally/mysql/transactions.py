@@ -187,6 +187,16 @@ def server_facts(database: Database) -> Row:
     return {**version, "innodb": usable, "session": session, "server": server}
 
 
+def table_names(database: Database) -> set[str]:
+    """The tables that there are."""
+    with database.transaction(read_only=True) as tx:
+        rows = tx.rows(
+            "select table_name as name from information_schema.tables where table_schema = %s",
+            (database.settings.database,),
+        )
+    return {row["name"] for row in rows}
+
+
 def _commit(connection: Connection) -> None:
     try:
         connection.commit()
