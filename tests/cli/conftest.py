@@ -102,8 +102,7 @@ def commit(world: World, *, letters: tuple[bytes, ...] = (), clock: Clock | None
         letters: The last records of each range, as malformed ones.
         clock: When it is planned and committed; now when None.
     """
-    clock = clock or SystemClock()
-    ctx = world.context(clock=clock, database=replace(world.database, clock=clock))
+    ctx = world.context(database=replace(world.database, clock=clock or SystemClock()))
     planned = plan_batch(ctx, world.name).batch
     assert planned is not None
     batch = ctx.database.run(lambda tx: batches.claim(tx, planned.batch_id, "test"))

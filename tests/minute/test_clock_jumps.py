@@ -39,8 +39,7 @@ def hand() -> Hand:
 @pytest.fixture
 def world(world: World, hand: Hand) -> World:
     """A pipeline of the test's own, by that clock."""
-    database = replace(world.database, clock=hand.clock)
-    return world.through(clock=hand.clock, database=database)
+    return world.through(database=replace(world.database, clock=hand.clock))
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,6 @@ class PipelineUnderTest:
             ),
             kafka=self.kafka,
             open_reader=self._open_reader,
-            clock=self.clock,
             patience=Patience(outcome_s=OUTCOME_S),
         )
 

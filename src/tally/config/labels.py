@@ -40,8 +40,8 @@ def check_label(label: str) -> str:
     return label
 
 
-def check_labels(labels: Sequence[str]) -> None:
-    """Raise ValueError unless labels can stand beside each other."""
+def check_labels(labels: list[str]) -> list[str]:
+    """Raise ValueError unless labels can stand beside each other; returns them."""
     if len(labels) > LABELS_MAX:
         raise ValueError(f"{len(labels)} labels are more than {LABELS_MAX}")
     columns: dict[str, str] = {}
@@ -50,6 +50,7 @@ def check_labels(labels: Sequence[str]) -> None:
         if column in columns:
             raise ValueError(f"{columns[column]} and {label} would share the column {column}")
         columns[column] = label
+    return labels
 
 
 def check_label_chars(labels: Sequence[str], chars: int) -> None:

@@ -89,11 +89,6 @@ def _parse_start(value: object) -> object:
     return value
 
 
-def _check_labels(labels: list[str]) -> list[str]:
-    check_labels(labels)
-    return labels
-
-
 def _check_filter_key(key: str) -> str:
     return key if key == TEXT else check_label(key)
 
@@ -125,7 +120,7 @@ class PipelineSettings(Section):
     field of JSON lines, `topic`, `partition` or `key`. `*` stands for any characters:
     `{ status = ["5*"] }`. Under `text` a value must occur somewhere in the record. Several fields
     must all agree."""
-    labels: Annotated[list[Label], AfterValidator(_check_labels)] = []
+    labels: Annotated[list[Label], AfterValidator(check_labels)] = []
     """Count by these fields besides the minute; each becomes a column of the result table. Named as
     in `filter`, without `text`."""
     label_max_chars: Annotated[int, Field(ge=1, le=700)] = 64

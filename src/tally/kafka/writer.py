@@ -53,14 +53,7 @@ class LineWriter:
         delivered: Callable[[int], None],
         failed: Callable[[str], None],
     ) -> None:
-        """Hand a record over; waits while the client's buffer is full.
-
-        Args:
-            partition: Where to.
-            value: The record's value.
-            delivered: Told the record's offset once the broker has it.
-            failed: Told why, when the broker does not take it.
-        """
+        """As :meth:`Writer.write`; waits while the client's buffer is full."""
 
         def answered(error: KafkaError | None, message: Message) -> None:
             if error is None:

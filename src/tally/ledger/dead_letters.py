@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tally.ledger.rows import partition_of
-from tally.model import Batch, DeadLetter, TopicPartition
+from tally.model import Batch, DeadLetter
 from tally.mysql.transactions import Parameters, Transaction
 
 # Rows of one INSERT; bounded in bytes, too, for max_allowed_packet.
@@ -14,21 +14,11 @@ DEAD_LETTER_BYTES_PER_INSERT: Final = 1_048_576
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LetterRecord:
+class LetterRecord(DeadLetter):
     """A dead letter and the batch that found it."""
 
     batch_id: int
     """The batch."""
-    partition: TopicPartition
-    """Where the record lies."""
-    offset: int
-    """Its offset."""
-    reason: str
-    """What is wrong with it."""
-    value: bytes | None
-    """Its first bytes; None for a record without a value."""
-    value_bytes: int | None
-    """How many bytes it has in Kafka."""
 
 
 def list_dead_letters(

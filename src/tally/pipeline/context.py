@@ -15,7 +15,7 @@ from typing import Protocol
 
 from tally import __version__
 from tally.aggregates.counts import CountRequest, Counts
-from tally.clock import Clock, SystemClock
+from tally.clock import Clock
 from tally.config.settings import Settings
 from tally.ledger.batches import Requester
 from tally.model import KafkaSnapshot, TopicPartition, TopicRights
@@ -84,14 +84,17 @@ class Context:
     settings: Settings
     """The configuration."""
     database: Database
-    """Where the ledger and the results are."""
+    """Where the ledger and the results are; its clock is everybody's."""
     kafka: KafkaPort
     """The cluster."""
     open_reader: OpenReader
     """How records are read."""
-    clock: Clock = field(default_factory=SystemClock)
-    """The time; the database's own must be the same."""
     requester: Requester = field(default_factory=this_process)
     """Who asks, and with which version of the code."""
     patience: Patience = field(default_factory=Patience)
     """How long to wait."""
+
+    @property
+    def clock(self) -> Clock:
+        """The time: what a step reads and what it writes come from one clock."""
+        return self.database.clock

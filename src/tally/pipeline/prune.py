@@ -56,8 +56,8 @@ def prune(
         RetryableError: Kafka or MySQL did not answer; call it again.
     """
     pipeline = ctx.settings.pipeline(name)
-    cutoff = ctx.clock.now().replace(tzinfo=None) - older_than
     with ctx.database.transaction(read_only=True) as tx:
+        cutoff = tx.now() - older_than
         partitions = foldable_partitions(tx, name)
     topics = sorted({where.partition.topic for where in partitions if where.is_current})
     snapshot = ctx.kafka.snapshot(topics, read_committed=pipeline.reads_committed)
