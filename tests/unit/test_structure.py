@@ -86,7 +86,7 @@ OPENED = {
     "Database": {"app/context.py"},
     "connect_session": {"spark/session.py"},
     # The doctor tries the engine itself; a command shares one session among its batches.
-    "spark_session": {"app/context.py", "app/doctor/engine.py", "cli/app.py", "job.py"},
+    "spark_session": {"app/context.py", "app/doctor/engine.py", "job.py"},
 }
 
 

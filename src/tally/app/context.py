@@ -3,8 +3,10 @@
 import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
+from tally.config.servers import SparkSettings
 from tally.config.settings import Settings
 from tally.kafka.client import Kafka
 from tally.ledger.batches import Requester
@@ -35,7 +37,7 @@ def open_context(
         settings=settings,
         database=Database(settings=settings.mysql),
         kafka=Kafka(settings.kafka),
-        open_reader=spark_reader(settings, open_session or _own_session(settings)),
+        open_reader=spark_reader(settings, open_session or partial(own_session, settings.spark)),
     )
     return context if requester is None else dataclasses.replace(context, requester=requester)
 
@@ -58,10 +60,8 @@ def spark_reader(settings: Settings, open_session: OpenSession) -> OpenReader:
     return opened
 
 
-def _own_session(settings: Settings) -> OpenSession:
-    def opened() -> AbstractContextManager["SparkSession"]:
-        from tally.spark.session import spark_session  # noqa: PLC0415 - see above
+def own_session(settings: SparkSettings) -> AbstractContextManager["SparkSession"]:
+    """A Spark session of this process's own; Spark is imported when it is called."""
+    from tally.spark.session import spark_session  # noqa: PLC0415 - see above
 
-        return spark_session(settings.spark, "tally")
-
-    return opened
+    return spark_session(settings, "tally")

@@ -33,9 +33,9 @@ OpenSpark = Callable[["SparkSettings"], "AbstractContextManager[SparkSession]"]
 
 def own_session(settings: "SparkSettings") -> "AbstractContextManager[SparkSession]":
     """A Spark session of the command's own."""
-    from tally.spark.session import spark_session  # noqa: PLC0415 - Spark takes seconds
+    from tally.app import context  # noqa: PLC0415 - see above
 
-    return spark_session(settings, "tally")
+    return context.own_session(settings)
 
 
 def configured_context(settings: "Settings") -> "Context":

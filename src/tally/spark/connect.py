@@ -5,7 +5,6 @@ waits for it forever, except for the rows of a count: those take as long as they
 """
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from tally.errors import (
     SparkUnavailableError,
     TallyError,
 )
+from tally.spark.errors import sentence_of
 
 # The server shows each plan in its web page and writes it into its event log, options included;
 # it hides what this expression finds. Kafka's password stands in such an option.
@@ -37,7 +37,6 @@ _MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
 
 _REFUSED: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
 _AWAY: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
-_DETAILS: Final = re.compile(r'^\s*details = "(.*)"$', re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,10 +151,7 @@ def _ours(settings: SparkSettings, error: SparkConnectGrpcException) -> TallyErr
 
 def _sentence(error: SparkConnectGrpcException) -> str:
     """What went wrong, without the stack of the server or of gRPC."""
-    words = str(error)
-    if details := _DETAILS.search(words):
-        return details.group(1)
-    return words.splitlines()[0] if words else "no words"
+    return sentence_of(str(error))
 
 
 @contextmanager

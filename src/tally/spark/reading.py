@@ -1,7 +1,6 @@
 """Reading exactly the planned ranges from Kafka with Spark, and its errors as Tally's."""
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -11,13 +10,11 @@ from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError, ReadError
 from tally.model import OffsetRange, describe_ranges
-from tally.spark.session import reader_options, spark_errors
+from tally.spark.errors import sentence_of, spark_errors
+from tally.spark.session import reader_options
 
 # The connector's own words when it cannot serve an offset; it has no error class for it.
 _LOSS_WORDS: Final = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "data may have been lost")
-
-# Where gRPC says in a sentence what went wrong between here and a Connect server.
-_GRPC_DETAILS: Final = re.compile(r'^\s*details = "(.*)"$', re.MULTILINE)
 
 
 def read_ranges(
@@ -83,6 +80,4 @@ def _words(error: Exception) -> str:
 
 def _first_cause(words: str) -> str:
     causes = [line for line in words.splitlines() if line.startswith("Caused by:")]
-    if not causes and (details := _GRPC_DETAILS.search(words)):
-        return details.group(1)
-    return (causes[-1] if causes else words.splitlines()[0] if words else "no words").strip()
+    return causes[-1].strip() if causes else sentence_of(words)

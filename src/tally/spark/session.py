@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tally.config.pipeline import Pipeline
@@ -144,15 +143,6 @@ def check_connector(session: SparkSession) -> None:
             f"Spark cannot load its Kafka connector ({KAFKA_SOURCE})",
             next_step="set spark.jars_dir, or give spark-submit the connector with --jars",
         ) from error
-
-
-def spark_errors() -> tuple[type[Exception], ...]:
-    """What Spark raises, from the JVM beside Python or from a Connect server."""
-    try:
-        from py4j.protocol import Py4JError  # noqa: PLC0415 - see the module
-    except ImportError:
-        return PySparkException, ConnectionError
-    return PySparkException, Py4JError, ConnectionError
 
 
 def reader_options(kafka: KafkaSettings, pipeline: Pipeline) -> dict[str, str]:
