@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from tally.airflow.losses_work import open_losses, settle
 from tally.errors import UsageError
 from tally.mysql.errors import CommitUnansweredError
 from tally.mysql.transactions import Database
+from tally.testing.statements import at_statement
 from tests.airflow.dag_run import RunDag
 from tests.proxy import CommitProxy, Cut
 from tests.world import World
@@ -180,6 +182,20 @@ def test_an_answer_whose_commit_was_not_answered_is_given_again(
     (loss,) = losses(lossy)
     assert (loss["state"], loss["decided_by"]) == ("accepted" if accept else "open", "ann")
     assert lossy.offsets()[1] == (0, 4 if accept else 2)
+    assert lossy.audit().holds
+
+
+def test_an_answer_that_is_applied_while_it_is_given_again_holds_once(lossy: World) -> None:
+    """The server applies the COMMIT of the try before between this one's look and its lock."""
+    shown = open_losses(lossy.context(), lossy.name).losses
+    give = partial(settle, pipeline=lossy.name, shown=shown, accept=True, by="ann", reason="r")
+    said: list[str] = []
+    listen = at_statement("from pipeline .* for update", lambda: said.append(give(lossy.context())))
+    said.append(give(lossy.context(database=replace(lossy.database, listen=listen))))
+    assert said[0] == said[1]
+    assert said[0].startswith(f"accepted by ann: {lossy.topic}/1 [2, 4); ")
+    assert [loss["state"] for loss in losses(lossy)] == ["accepted"]
+    assert lossy.offsets()[1] == (0, 4)
     assert lossy.audit().holds
 
 

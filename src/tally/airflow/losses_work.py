@@ -1,14 +1,16 @@
 """What the tasks about losses ask of the ledger. For running tasks only, as ``work`` is."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tally import __version__
+from tally.app import decisions
 from tally.errors import UsageError
-from tally.ledger.decisions import LossRecord, accept_losses, find_losses, keep_blocked
-from tally.ledger.positions import lock_pipeline
+from tally.ledger.batches import Requester
+from tally.ledger.decisions import LossRecord
 from tally.model import Loss
-from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context
 from tally.planning.blocks import lost
 
@@ -29,8 +31,7 @@ class OpenLosses:
 
 def open_losses(ctx: Context, pipeline: str) -> OpenLosses:
     """What waits for a decision."""
-    with ctx.database.transaction(read_only=True) as tx:
-        found = find_losses(tx, pipeline, only_open=True)
+    found = decisions.list_losses(ctx, pipeline, only_open=True)
     if not found:
         return OpenLosses(losses=[], text=f"{pipeline} has no open losses")
     return OpenLosses(losses=[_seen(loss) for loss in found], text=_question(pipeline, found))
@@ -55,29 +56,48 @@ def settle(
     Raises:
         UsageError: One of them is not what was shown any more. Nothing is changed.
     """
-    table = ctx.settings.pipeline(pipeline).table
-
-    def work(tx: Transaction) -> list[LossRecord]:
-        lock_pipeline(tx, pipeline, table)
-        now = {loss.lost_range_id: loss for loss in find_losses(tx, pipeline, lock=True)}
-        seen = [now[loss["lost_range_id"]] for loss in shown if loss["lost_range_id"] in now]
-        ours = all((loss.decided_by, loss.reason) == (by, reason) for loss in seen)
-        if accept and ours and [_seen(loss) for loss in seen] == _as_accepted(shown):
-            return seen  # by a try before this one, whose COMMIT was not answered
-        if [_seen(loss) for loss in seen] != list(shown):
-            raise UsageError(
-                f"the losses of {pipeline} are not what you were shown any more: one has grown, or "
-                "somebody else has decided it; nothing was decided",
-                next_step="trigger the DAG again: it shows them as they are now",
-            )
-        decide = accept_losses if accept else keep_blocked
-        decide(tx, pipeline, seen, by=by, reason=reason)
-        return seen
-
-    ranges = ", ".join(str(loss.range) for loss in ctx.database.run(work))
+    requester = Requester(name=by, version=__version__)
+    mine = dataclasses.replace(ctx, requester=requester)
+    seen = _records(mine, pipeline, shown)
+    try:
+        _check_shown(pipeline, seen, shown)
+        decisions.settle_losses(mine, pipeline, seen, accept=accept, reason=reason)
+    except UsageError:
+        # A try before this one may have accepted them, and its COMMIT was not answered.
+        seen = _records(mine, pipeline, shown)
+        if not accept or not _are_accepted(seen, shown, by, reason):
+            raise
+    ranges = ", ".join(str(loss.range) for loss in seen)
     if accept:
         return f"accepted by {by}: {ranges}; counting goes on with the next run of {pipeline}"
     return f"left open by {by}: {ranges}; runs of {pipeline} stay red"
+
+
+def _records(ctx: Context, pipeline: str, shown: Sequence[dict[str, Any]]) -> list[LossRecord]:
+    """What the ledger says of the losses by now; those that it has no more are left out."""
+    found = {loss.lost_range_id: loss for loss in decisions.list_losses(ctx, pipeline)}
+    return [found[loss["lost_range_id"]] for loss in shown if loss["lost_range_id"] in found]
+
+
+def _check_shown(
+    pipeline: str, seen: Sequence[LossRecord], shown: Sequence[dict[str, Any]]
+) -> None:
+    if [_seen(loss) for loss in seen] != list(shown):
+        raise UsageError(
+            f"the losses of {pipeline} are not what you were shown any more: one has grown, or "
+            "somebody else has decided it; nothing was decided",
+            next_step="trigger the DAG again: it shows them as they are now",
+        )
+
+
+def _are_accepted(
+    seen: Sequence[LossRecord], shown: Sequence[dict[str, Any]], by: str, reason: str
+) -> bool:
+    """Whether exactly what was shown was accepted, by the same person and for the same reason."""
+    ours = all((loss.decided_by, loss.reason) == (by, reason) for loss in seen)
+    return ours and [_seen(loss) for loss in seen] == [
+        {**loss, "state": "accepted"} for loss in shown
+    ]
 
 
 def _seen(loss: LossRecord) -> dict[str, Any]:
@@ -87,10 +107,6 @@ def _seen(loss: LossRecord) -> dict[str, Any]:
         "cause": str(loss.cause),
         "state": loss.state,
     }
-
-
-def _as_accepted(shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**loss, "state": "accepted"} for loss in shown]
 
 
 def _question(pipeline: str, found: Sequence[LossRecord]) -> str:
