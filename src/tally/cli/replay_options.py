@@ -118,7 +118,7 @@ def _by_file() -> Iterator[Callable[..., Any]]:
 
 
 def selector_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """All options of a :class:`Selector`, under the names of its fields."""
+    """All options of a :class:`tally.cli.replay_asking.Selector`, under the names of its fields."""
     for option in reversed([*_by_offset(), *_by_time_or_batch(), *_by_file()]):
         command = option(command)
     return command

@@ -30,7 +30,10 @@ from tally.mysql.transactions import Parameters, Transaction
 
 @dataclass(frozen=True, slots=True)
 class TransactionalBatch:
-    """Sums per minute and labels, in the database of the ledger; see :class:`Delivery`."""
+    """Sums per minute and labels, in the database of the ledger.
+
+    See :class:`tally.deliveries.contract.Delivery` for what it guarantees.
+    """
 
     pipeline: Pipeline
     """What is counted, and into which table."""

@@ -5,7 +5,7 @@ construct that the two read differently is refused, one that differs only in spe
 (``(?P<time>…)`` and ``(?<time>…)``, ``$``, ``\b``). So what passes here means the same there.
 
 Some repeats are refused too, since one odd line could keep a backtracking matcher busy for hours
-or overflow Java's stack: see :func:`_check_repeat`.
+or overflow Java's stack: see :meth:`_Scanner._check_repeat`.
 """
 
 import re

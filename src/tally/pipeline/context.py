@@ -41,7 +41,7 @@ class KafkaPort(Protocol):
 
 
 class Reader(Protocol):
-    """Reads planned ranges and counts what they hold; :class:`tally.spark.reader.SparkReader`."""
+    """Reads planned ranges and counts what they hold; :class:`tally.spark.counting.SparkReader`."""
 
     def count(self, request: CountRequest) -> AbstractContextManager[Counts]:
         """The counts of the ranges; they are given back at the end of the ``with`` block."""

@@ -1,6 +1,6 @@
 """Which offsets a batch reads: decided from what the ledger and Kafka say, before any data is read.
 
-Pure: imports neither Spark, Kafka, MySQL nor Airflow. :mod:`tally.pipeline.minute` brings the
+Pure: imports neither Spark, Kafka, MySQL nor Airflow. :mod:`tally.pipeline.plan` brings the
 facts and :mod:`tally.ledger` writes the decision down.
 """
 

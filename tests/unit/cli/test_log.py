@@ -5,7 +5,7 @@ import logging
 from tally.cli.ui.log import LogFormatter, is_worth_saying
 
 
-def record(pathname: str = "/src/tally/pipeline/minute.py", **fields: str) -> logging.LogRecord:
+def record(pathname: str = "/src/tally/pipeline/run.py", **fields: str) -> logging.LogRecord:
     """A record as the logging module makes it."""
     made = logging.LogRecord("tally", logging.WARNING, pathname, 1, "not_mirrored", (), None)
     vars(made).update(fields)
