@@ -79,6 +79,18 @@ def test_accepted_losses_let_counting_go_on_and_the_audit_hold(tally: Call, worl
     assert tally("audit").exit_code == 0
 
 
+def test_the_json_of_a_decision_is_what_was_decided(tally: Call, world: World) -> None:
+    """A dry run carries what would be accepted; without --yes nobody is asked."""
+    lose_records(world)
+    refused = tally("losses", "accept", *REASON, "--json")
+    assert (refused.exit_code, refused.document["error"]["code"]) == (2, "usage")
+    dry = tally("losses", "accept", *REASON, "--dry-run", "--json").document
+    assert [loss["state"] for loss in dry["losses"]] == ["open", "open"]
+    assert losses(world) == UNDECIDED
+    done = tally("losses", "accept", *REASON, "--yes", "--json").document
+    assert [(x["partition"], x["state"], x["reason"]) for x in done["losses"]] == losses(world)
+
+
 def test_one_partition_can_be_accepted_alone(tally: Call, world: World) -> None:
     """The other stays blocked."""
     lose_records(world)
@@ -155,11 +167,13 @@ def test_a_re_created_topic_is_counted_from_its_start_once_it_is_adopted(
     """Blocked before; afterwards old and new counts stand side by side and the audit holds."""
     create_again(world)
     assert tally("plan").exit_code == 4
-    preview = tally("topics", "adopt", world.name, world.topic, *REASON, "--dry-run")
-    assert preview.exit_code == 0
+    words = ("topics", "adopt", world.name, world.topic, *REASON)
+    preview = tally(*words, "--dry-run", "--json").document
+    assert (preview["adopted"], preview["was_followed_before"]) == (False, False)
+    assert preview["partitions"][0] == {"partition": 0, "offset": 0}
     assert topic_ids(world) == ["current"]
 
-    assert tally("topics", "adopt", world.name, world.topic, *REASON, "--yes").exit_code == 0
+    assert tally(*words, "--yes", "--json").document == {**preview, "adopted": True}
     assert topic_ids(world) == ["retired", "current"]
     assert tally("plan", "--json").document["batch"]["ranges"][0]["until_offset"] == 10
     commit(world)
@@ -196,7 +210,9 @@ def test_an_abandoned_batch_gives_its_offsets_back(tally: Call, world: World) ->
     assert "would be abandoned" in tally("abandon", batch_id, *REASON, "--dry-run").stdout
     assert [b["state"] for b in world.batches()] == ["planned"]
 
-    assert tally("abandon", batch_id, *REASON).exit_code == 0
+    view = tally("abandon", batch_id, *REASON, "--json").document
+    assert (view["batch_id"], view["dry_run"], view["kind"]) == (int(batch_id), False, "ingest")
+    assert [(r["from_offset"], r["until_offset"]) for r in view["ranges"]] == [(0, 3)]
     assert [(b["state"], b["reason"]) for b in world.batches()] == [("abandoned", "ticket 17")]
     again = tally("plan", "--json").document["batch"]
     assert again["batch_id"] > planned.batch_id

@@ -79,6 +79,19 @@ def test_each_room_says_what_it_is_for() -> None:
             assert ast.get_docstring(ast.parse(room.read_text(encoding="utf-8"))), room
 
 
+@pytest.mark.parametrize("edge", ["cli", "airflow"])
+def test_an_edge_asks_use_cases_and_opens_no_transaction(edge: str) -> None:
+    """What the ledger is asked is composed once, in `app`."""
+    found = {
+        f"{path.relative_to(SOURCES[0])}:{node.lineno}"
+        for path in (SOURCES[0] / edge).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and (node.attr == "transaction" or (node.attr == "run" and names(node.value) == "database"))
+    }
+    assert found == set()
+
+
 OPENED = {
     "AdminClient": {"kafka/client.py"},
     "Producer": {"kafka/writer.py"},

@@ -6,10 +6,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tally import __version__
-from tally.app import decisions
+from tally.app.losses import (
+    LossDecision,
+    LossesRequest,
+    LossesView,
+    LossView,
+    decide_losses,
+    losses,
+)
 from tally.errors import UsageError
 from tally.ledger.batches import Requester
-from tally.ledger.decisions import LossRecord
 from tally.model import Loss
 from tally.pipeline.context import Context
 from tally.planning.blocks import lost
@@ -31,7 +37,7 @@ class OpenLosses:
 
 def open_losses(ctx: Context, pipeline: str) -> OpenLosses:
     """What waits for a decision."""
-    found = decisions.list_losses(ctx, pipeline, only_open=True)
+    found = losses(ctx, LossesRequest(pipeline=pipeline, only_open=True)).losses
     if not found:
         return OpenLosses(losses=[], text=f"{pipeline} has no open losses")
     return OpenLosses(losses=[_seen(loss) for loss in found], text=_question(pipeline, found))
@@ -61,27 +67,27 @@ def settle(
     seen = _records(mine, pipeline, shown)
     try:
         _check_shown(pipeline, seen, shown)
-        decisions.settle_losses(mine, pipeline, seen, accept=accept, reason=reason)
+        seen_now = LossesView(pipeline=pipeline, losses=tuple(seen))
+        decide_losses(mine, LossDecision(seen=seen_now, accept=accept, reason=reason))
     except UsageError:
         # A try before this one may have accepted them, and its COMMIT was not answered.
         seen = _records(mine, pipeline, shown)
         if not accept or not _are_accepted(seen, shown, by, reason):
             raise
-    ranges = ", ".join(str(loss.range) for loss in seen)
+    ranges = ", ".join(map(str, seen))
     if accept:
         return f"accepted by {by}: {ranges}; counting goes on with the next run of {pipeline}"
     return f"left open by {by}: {ranges}; runs of {pipeline} stay red"
 
 
-def _records(ctx: Context, pipeline: str, shown: Sequence[dict[str, Any]]) -> list[LossRecord]:
+def _records(ctx: Context, pipeline: str, shown: Sequence[dict[str, Any]]) -> list[LossView]:
     """What the ledger says of the losses by now; those that it has no more are left out."""
-    found = {loss.lost_range_id: loss for loss in decisions.list_losses(ctx, pipeline)}
+    now = losses(ctx, LossesRequest(pipeline=pipeline)).losses
+    found = {loss.lost_range_id: loss for loss in now}
     return [found[loss["lost_range_id"]] for loss in shown if loss["lost_range_id"] in found]
 
 
-def _check_shown(
-    pipeline: str, seen: Sequence[LossRecord], shown: Sequence[dict[str, Any]]
-) -> None:
+def _check_shown(pipeline: str, seen: Sequence[LossView], shown: Sequence[dict[str, Any]]) -> None:
     if [_seen(loss) for loss in seen] != list(shown):
         raise UsageError(
             f"the losses of {pipeline} are not what you were shown any more: one has grown, or "
@@ -91,7 +97,7 @@ def _check_shown(
 
 
 def _are_accepted(
-    seen: Sequence[LossRecord], shown: Sequence[dict[str, Any]], by: str, reason: str
+    seen: Sequence[LossView], shown: Sequence[dict[str, Any]], by: str, reason: str
 ) -> bool:
     """Whether exactly what was shown was accepted, by the same person and for the same reason."""
     ours = all((loss.decided_by, loss.reason) == (by, reason) for loss in seen)
@@ -100,29 +106,29 @@ def _are_accepted(
     ]
 
 
-def _seen(loss: LossRecord) -> dict[str, Any]:
+def _seen(loss: LossView) -> dict[str, Any]:
     return {
         "lost_range_id": loss.lost_range_id,
-        "range": str(loss.range),
+        "range": str(loss),
         "cause": str(loss.cause),
         "state": loss.state,
     }
 
 
-def _question(pipeline: str, found: Sequence[LossRecord]) -> str:
+def _question(pipeline: str, found: Sequence[LossView]) -> str:
     rows = [
-        f"| {loss.range.partition} | {loss.range.offsets:,} | {_what_happened(pipeline, loss)} "
+        f"| {loss.place} | {loss.offsets:,} | {_what_happened(pipeline, loss)} "
         f"| {loss.detected_at:%Y-%m-%d %H:%M:%S} |"
         for loss in found
     ]
     head = ["| partition | offsets | what happened | seen (UTC) |", "|---|---|---|---|"]
     answered = [
-        f"\n{loss.range} was left open by {loss.decided_by}: {loss.reason}"
+        f"\n{loss} was left open by {loss.decided_by}: {loss.reason}"
         for loss in found
         if loss.decided_by
     ]
     return "\n".join([*head, *rows, *answered])
 
 
-def _what_happened(pipeline: str, loss: LossRecord) -> str:
+def _what_happened(pipeline: str, loss: LossView) -> str:
     return lost(pipeline, Loss(cause=loss.cause, range=loss.range)).detail

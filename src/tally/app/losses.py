@@ -1,13 +1,15 @@
 """Lost ranges: a list of them, and deciding about them."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
 from tally.app.views import RangeView
-from tally.ledger.decisions import LossRecord
+from tally.ledger.decisions import LossRecord, accept_losses, find_losses, keep_blocked
+from tally.ledger.positions import lock_pipeline
 from tally.model import LossCause
+from tally.mysql.transactions import Transaction
+from tally.pipeline.context import Context
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +48,35 @@ class LossView(RangeView):
             reason=loss.reason,
         )
 
+    @property
+    def record(self) -> LossRecord:
+        """The loss as the ledger's statements take it."""
+        return LossRecord(
+            lost_range_id=self.lost_range_id,
+            cause=self.cause,
+            range=self.range,
+            topic_id=self.topic_id,
+            state=self.state,
+            detected_at=self.detected_at,
+            decided_at=self.decided_at,
+            decided_by=self.decided_by,
+            reason=self.reason,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossesRequest:
+    """Which losses."""
+
+    pipeline: str
+    """The pipeline."""
+    only_open: bool = False
+    """Whether only those that nobody has decided."""
+    topic: str | None = None
+    """Only of this topic."""
+    partition: int | None = None
+    """Only of the partitions with this number."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossesView:
@@ -56,7 +87,56 @@ class LossesView:
     losses: tuple[LossView, ...]
     """Oldest first."""
 
-    @classmethod
-    def of(cls, pipeline: str, losses: Iterable[LossRecord]) -> Self:
-        """The view of some losses."""
-        return cls(pipeline=pipeline, losses=tuple(map(LossView.loss, losses)))
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossDecision:
+    """What is decided about losses."""
+
+    seen: LossesView
+    """The losses as they were shown; the decision is about exactly these."""
+    accept: bool
+    """Whether counting goes on behind them; else they stay open."""
+    reason: str
+    """Why; kept in the ledger."""
+    dry_run: bool = False
+    """Whether nothing is changed."""
+
+
+def losses(ctx: Context, request: LossesRequest) -> LossesView:
+    """The pipeline's lost ranges, oldest first.
+
+    Raises:
+        MySQLUnavailableError: The server did not answer.
+    """
+    with ctx.database.transaction(read_only=True) as tx:
+        found = find_losses(tx, request.pipeline, only_open=request.only_open)
+    return LossesView(
+        pipeline=request.pipeline,
+        losses=tuple(
+            LossView.loss(loss)
+            for loss in found
+            if request.topic in {None, loss.range.partition.topic}
+            and request.partition in {None, loss.range.partition.partition}
+        ),
+    )
+
+
+def decide_losses(ctx: Context, decision: LossDecision) -> None:
+    """Accept losses exactly as they were seen, or note that they stay open, in one transaction.
+
+    Args:
+        ctx: What is needed from outside; the ledger keeps its requester as who has decided.
+        decision: What is decided.
+
+    Raises:
+        UsageError: One of them has grown, or was decided by somebody else. Nothing is changed.
+    """
+    pipeline = ctx.settings.pipeline(decision.seen.pipeline)
+    decide = accept_losses if decision.accept else keep_blocked
+    seen = [loss.record for loss in decision.seen.losses]
+
+    def work(tx: Transaction) -> None:
+        lock_pipeline(tx, pipeline.name, pipeline.table)
+        decide(tx, pipeline.name, seen, by=ctx.requester.name, reason=decision.reason)
+
+    ctx.database.run(work, dry_run=decision.dry_run)

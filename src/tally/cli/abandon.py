@@ -1,13 +1,15 @@
-"""``abandon``: give a planned batch up."""
+"""``abandon``: abandon a planned batch."""
 
 import click
 
-from tally.app import decisions
+from tally.app import abandon as use_case
+from tally.app.abandon import AbandonRequest
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import (
     batch_argument,
     dry_run_option,
+    json_option,
     pass_app,
     reason_option,
 )
@@ -25,22 +27,27 @@ from tally.model import BatchKind
 @batch_argument
 @reason_option
 @dry_run_option
+@json_option
 @pass_app
 def abandon(app: App, batch_id: int, reason: str, dry_run: bool) -> None:
-    """Give a planned batch up.
+    """Abandon a planned batch.
 
     It counts nothing, and whoever still works on it can no longer commit it. The offsets of an
-    ingest batch are planned anew; what a replay's batch was to replace stays. A committed batch
+    ingest batch are planned again; what a replay's batch was to replace stays. A committed batch
     cannot be abandoned.
     """
-    batch = decisions.abandon(app.context, batch_id, reason=reason, dry_run=dry_run)
-    for segment in batch.segments:
-        app.out.line(str(segment.range))
+    request = AbandonRequest(batch_id=batch_id, reason=reason, dry_run=dry_run)
+    view = use_case.abandon(app.context, request)
+    if app.out.as_json:
+        app.out.view(view)
+        return
+    for r in view.ranges:
+        app.out.line(str(r))
     app.out.line(
-        f"batch {batch_id} of {batch.pipeline} {'would be' if dry_run else 'is'} abandoned; "
+        f"batch {batch_id} of {view.pipeline} {'would be' if dry_run else 'is'} abandoned; "
         + (
-            f"{plural(batch.offsets, 'offset')} stay uncounted until the next plan"
-            if batch.kind is BatchKind.INGEST
+            f"{plural(view.offsets, 'offset')} stay uncounted until the next plan"
+            if view.kind is BatchKind.INGEST
             else "what it was to replace stays as it is"
         )
     )

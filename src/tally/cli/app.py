@@ -111,11 +111,21 @@ class App:
         return names[0]
 
     def confirm(self, question: str, *, yes: bool) -> None:
-        """Go on only if a person agrees, now or beforehand with ``--yes``.
+        """Go on only if an operator agrees, now or beforehand with ``--yes``.
 
         Raises:
-            UsageError: There is nobody to ask.
+            UsageError: There is nobody to ask, or stdout carries a document.
             click.Abort: The answer is no.
         """
+        self.check_may_ask(yes=yes)
         if not yes:
             self.ask(question)
+
+    def check_may_ask(self, *, yes: bool) -> None:
+        """Raise if there is to be a question while stdout carries a document.
+
+        Raises:
+            UsageError: With what to add.
+        """
+        if self.out.as_json and not yes:
+            raise UsageError("--json asks nobody", next_step="add --yes or --dry-run")

@@ -16,6 +16,7 @@ from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
+from tally.app.abandon import AbandonedView
 from tally.app.audit import AuditView
 from tally.app.batches import BatchesView, BatchView
 from tally.app.counts import CountsView
@@ -27,6 +28,7 @@ from tally.app.prune import PruneView
 from tally.app.replays import ReplaysView
 from tally.app.run import RunView
 from tally.app.status import StatusView
+from tally.app.topics import AdoptionView
 from tally.app.views import ErrorView
 from tally.cli.replay_running import ReplayDocument
 
@@ -43,11 +45,13 @@ A command that fails before it has a result writes `{"error": …}` with an [Err
 """
 
 DOCUMENTS: Final[Mapping[str, type]] = {
+    "abandon": AbandonedView,
     "audit": AuditView,
     "batches": BatchesView,
     "counts": CountsView,
     "dead-letters": DeadLettersView,
     "doctor": DoctorView,
+    "losses accept": LossesView,
     "losses list": LossesView,
     "plan": PlanView,
     "prune": PruneView,
@@ -56,6 +60,7 @@ DOCUMENTS: Final[Mapping[str, type]] = {
     "run": RunView,
     "show": BatchView,
     "status": StatusView,
+    "topics adopt": AdoptionView,
 }
 """What each command writes."""
 

@@ -1,9 +1,11 @@
 """``losses``: records that are gone from Kafka, and accepting that."""
 
+from dataclasses import replace
+
 import click
 
-from tally.app import decisions
-from tally.app.losses import LossesView, LossView
+from tally.app import losses as use_case
+from tally.app.losses import LossDecision, LossesRequest, LossesView, LossView
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import (
@@ -17,9 +19,6 @@ from tally.cli.options import (
 from tally.cli.ui.values import moment, number
 from tally.errors import UsageError
 from tally.formatting import ABSENT, plural
-from tally.ledger.decisions import (
-    LossRecord,
-)
 
 
 @click.group()
@@ -39,12 +38,12 @@ def losses() -> None:
 @pass_app
 def list_losses(app: App, pipeline: str | None, only_open: bool) -> None:
     """List lost ranges, oldest first."""
-    name = app.pipeline(pipeline)
-    found = decisions.list_losses(app.context, name, only_open=only_open)
+    request = LossesRequest(pipeline=app.pipeline(pipeline), only_open=only_open)
+    view = use_case.losses(app.context, request)
     if app.out.as_json:
-        app.out.view(LossesView.of(name, found))
+        app.out.view(view)
     else:
-        _show_losses(app, found)
+        _show(app, view)
 
 
 @losses.command(
@@ -66,6 +65,7 @@ def list_losses(app: App, pipeline: str | None, only_open: bool) -> None:
 @reason_option
 @dry_run_option
 @yes_option
+@json_option
 @pass_app
 def accept(
     app: App,
@@ -87,39 +87,39 @@ def accept(
     if partition is not None and topic is None:
         raise UsageError("--partition needs --topic", next_step="name the topic as well")
     name = app.pipeline(pipeline)
-    open_losses = decisions.list_losses(app.context, name, only_open=True)
-    seen = choose_losses(open_losses, topic, partition)
-    if not seen:
+    request = LossesRequest(pipeline=name, only_open=True, topic=topic, partition=partition)
+    seen = use_case.losses(app.context, request)
+    if not seen.losses:
         raise UsageError(
             f"pipeline {name} has no such open loss",
             next_step=f"tally losses list {name}",
         )
-    _show_losses(app, seen)
+    if not app.out.as_json:
+        _show(app, seen)
     if not dry_run:
-        offsets = plural(sum(loss.range.offsets for loss in seen), "offset")
+        offsets = plural(sum(loss.offsets for loss in seen.losses), "offset")
         app.confirm(f"Accept the loss in {offsets}?", yes=yes)
-
-    decisions.settle_losses(app.context, name, seen, accept=True, reason=reason, dry_run=dry_run)
+    use_case.decide_losses(
+        app.context, LossDecision(seen=seen, accept=True, reason=reason, dry_run=dry_run)
+    )
+    if app.out.as_json:
+        app.out.view(seen if dry_run else _as_they_are(app, seen))
+        return
     verb = "would be accepted" if dry_run else "accepted"
-    app.out.line(f"{plural(len(seen), 'range')} {verb}")
+    app.out.line(f"{plural(len(seen.losses), 'range')} {verb}")
 
 
-def choose_losses(
-    losses: list[LossRecord], topic: str | None, partition: int | None
-) -> list[LossRecord]:
-    """Those of the topic and the partition, where one is named."""
-    return [
-        loss
-        for loss in losses
-        if topic in {None, loss.range.partition.topic}
-        and partition in {None, loss.range.partition.partition}
-    ]
+def _as_they_are(app: App, seen: LossesView) -> LossesView:
+    """The same losses after they were decided."""
+    ids = {loss.lost_range_id for loss in seen.losses}
+    now = use_case.losses(app.context, LossesRequest(pipeline=seen.pipeline))
+    return replace(now, losses=tuple(x for x in now.losses if x.lost_range_id in ids))
 
 
-def _show_losses(app: App, found: list[LossRecord]) -> None:
+def _show(app: App, view: LossesView) -> None:
     app.out.table(
         ["PARTITION", "RANGE", "OFFSETS", "CAUSE", "STATE", "DETECTED", "DECIDED", "BY", "REASON"],
-        [_row(LossView.loss(loss)) for loss in found],
+        [_row(loss) for loss in view.losses],
         numbers=["OFFSETS"],
     )
 

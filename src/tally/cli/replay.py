@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from tally.app import decisions
 from tally.app import replays as use_case
+from tally.app.abandon import CancelRequest, cancel_replay
 from tally.app.preview import PreviewRequest, preview
 from tally.app.replays import ReplayRequest, ReplaysRequest
 from tally.cli.app import App
@@ -61,7 +61,7 @@ OPEN_REPLAYS_LOOKED_FOR = 100
     "cancel_id",
     type=click.IntRange(min=1),
     metavar="REPLAY",
-    help="Give up what is left of this replay; what it has committed stays.",
+    help="Abandon what is left of this replay; what it has committed stays.",
 )
 @dry_run_option
 @yes_option
@@ -123,8 +123,7 @@ def _start(
 ) -> None:
     if not dry_run:
         reason = _needed(reason)
-        if app.out.as_json and not yes:
-            raise UsageError("--json asks nobody", next_step="add --yes or --dry-run")
+        app.check_may_ask(yes=yes)
     shown = preview(app.context, PreviewRequest(pipeline=app.pipeline(pipeline), asked=asked))
     if not app.out.as_json:
         show_preview(app.out, shown)
@@ -181,15 +180,16 @@ def _resume(app: App, replay_id: int, *, dry_run: bool) -> None:
 
 
 def _cancel(app: App, replay_id: int, reason: str | None, *, dry_run: bool) -> None:
-    why = _needed(reason)
-    abandoned, now = decisions.cancel_replay(app.context, replay_id, reason=why, dry_run=dry_run)
+    request = CancelRequest(replay_id=replay_id, reason=_needed(reason), dry_run=dry_run)
+    view = cancel_replay(app.context, request)
     if app.out.as_json:
-        app.out.view(ReplayDocument(dry_run=dry_run, replay_id=replay_id, replay=now))
+        app.out.view(ReplayDocument(dry_run=dry_run, replay_id=replay_id, replay=view))
         return
     verb = "would be" if dry_run else "is"
     app.out.line(
-        f"replay {replay_id} of {now.pipeline} {verb} cancelled: "
-        f"{plural(len(abandoned), 'batch')} abandoned, {number(now.committed)} committed before"
+        f"replay {replay_id} of {view.pipeline} {verb} cancelled: "
+        f"{plural(len(view.abandoned), 'batch')} abandoned, {number(view.committed)} committed "
+        "before"
     )
 
 

@@ -1,22 +1,18 @@
 """``topics``: topics that were deleted and created again."""
 
-from dataclasses import replace
-
 import click
 
-from tally.app import decisions
+from tally.app import topics as use_case
+from tally.app.topics import AdoptionRequest, AdoptionView, preview_adoption
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import (
     dry_run_option,
+    json_option,
     pass_app,
     reason_option,
     yes_option,
 )
-from tally.ledger.decisions import (
-    Adoption,
-)
-from tally.model import TopicPartition
 
 
 @click.group()
@@ -47,36 +43,35 @@ def topics() -> None:
 )
 @dry_run_option
 @yes_option
+@json_option
 @pass_app
 def adopt(
     app: App, pipeline: str, topic: str, reason: str, start: str, dry_run: bool, yes: bool
 ) -> None:
-    """Follow a topic's new incarnation from now on.
+    """Follow a topic's new generation from now on.
 
     What was counted from the old one stays counted, under the old id; its open losses are accepted
     with it. Shows where counting would begin and asks.
     """
-    ctx = app.context
-    adoption = decisions.find_adoption(ctx, pipeline, topic, start)
-    starts = decisions.adopt(ctx, pipeline, adoption, reason=reason, dry_run=True)
-    _show_adoption(app, replace(adoption, starts=starts))
-    if starts != adoption.starts:
-        app.out.line("this id was followed before: counting goes on where it stood")
+    request = AdoptionRequest(pipeline=pipeline, topic=topic, start=start)
+    view = preview_adoption(app.context, request, reason=reason)
+    if not app.out.as_json:
+        _show(app, view)
     if not dry_run:
-        app.confirm(f"Follow {topic} with the id {adoption.topic_id} from now on?", yes=yes)
-        decisions.adopt(ctx, pipeline, adoption, reason=reason)
-    app.out.line(f"{topic} {'would be' if dry_run else 'is'} adopted")
+        app.confirm(f"Follow {topic} with the id {view.topic_id} from now on?", yes=yes)
+        view = use_case.adopt(app.context, view, reason=reason)
+    if app.out.as_json:
+        app.out.view(view)
+    else:
+        app.out.line(f"{topic} {'is' if view.adopted else 'would be'} adopted")
 
 
-def _show_adoption(app: App, adoption: Adoption) -> None:
-    app.out.line(
-        f"{adoption.topic} with the id {adoption.topic_id} on cluster {adoption.cluster_id}"
-    )
+def _show(app: App, view: AdoptionView) -> None:
+    app.out.line(f"{view.topic} with the id {view.topic_id} on cluster {view.cluster_id}")
     app.out.table(
         ["PARTITION", "COUNTING BEGINS AT"],
-        [
-            [str(TopicPartition(topic=adoption.topic, partition=number_)), str(offset)]
-            for number_, offset in sorted(adoption.starts.items())
-        ],
+        [[f"{view.topic}/{start.partition}", str(start.offset)] for start in view.partitions],
         numbers=["COUNTING BEGINS AT"],
     )
+    if view.was_followed_before:
+        app.out.line("this id was followed before: counting goes on where it stood")

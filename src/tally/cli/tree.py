@@ -42,7 +42,7 @@ SECTIONS: Final[Sections] = {
     "Deciding": {
         "losses": ("tally.cli.losses", "Records that are gone from Kafka."),
         "topics": ("tally.cli.topics", "Topics that were deleted and created again."),
-        "abandon": ("tally.cli.abandon", "Give a planned batch up."),
+        "abandon": ("tally.cli.abandon", "Abandon a planned batch."),
     },
 }
 

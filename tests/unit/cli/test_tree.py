@@ -73,12 +73,12 @@ def test_an_example_with_a_wrong_option_would_be_noticed() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(COMMANDS), ids=" ".join)
-def test_reading_commands_offer_json_and_deciding_ones_ask_for_a_reason(
+def test_what_reads_or_decides_offers_json_and_a_decision_asks_for_a_reason(
     path: tuple[str, ...],
 ) -> None:
-    """--json where something is read; --reason and --dry-run where a person decides."""
+    """--json where something is read or decided; --reason and --dry-run for a decision."""
     offered = options(COMMANDS[path])
-    assert ("--json" in offered) == (path[-1] in READING)
+    assert ("--json" in offered) == (path[-1] in {*READING, *DECIDING})
     if path[-1] in DECIDING:
         assert {"--reason", "--dry-run"} <= offered
 
