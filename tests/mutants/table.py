@@ -150,7 +150,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a loss is accepted as it was shown, its cause included",
-        where="tally.ledger.decisions:accept_losses",
+        where="tally.ledger.decisions:_IS_AS_SEEN",
         before="l.state = 'open' and l.cause = %s\"",
         after="l.state = 'open' and %s <> ''\"",
         tests=(f"{LOSSES}::test_a_loss_that_has_become_another_is_another_decision",),

@@ -7,7 +7,6 @@ what is committed, however often the transaction is run again.
 import pickle
 import tempfile
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
 T = TypeVar("T")
@@ -49,10 +48,5 @@ class Spool(Generic[T]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

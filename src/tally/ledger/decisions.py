@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 
 from tally.errors import UsageError
 from tally.ledger.positions import insert_incarnation, known_topics
@@ -86,18 +87,8 @@ def accept_losses(
         accepted = tx.execute(
             "update lost_range l join partition_offset o using (incarnation_id, partition_id)"
             " set l.state = 'accepted', l.decided_at = %s, l.decided_by = %s, l.reason = %s"
-            " where l.lost_range_id = %s and l.state = 'open' and l.cause = %s"
-            " and l.from_offset = %s and l.until_offset = %s and o.next_offset = %s",
-            (
-                tx.now(),
-                by,
-                reason,
-                loss.lost_range_id,
-                loss.cause,
-                loss.range.from_offset,
-                loss.range.until_offset,
-                stands_at,
-            ),
+            f" where {_IS_AS_SEEN} and o.next_offset = %s",
+            (tx.now(), by, reason, *_as_seen(loss), stands_at),
         )
         moved = tx.execute(
             "update lost_range l join partition_offset o using (incarnation_id, partition_id)"
@@ -113,33 +104,30 @@ def keep_blocked(
 ) -> None:
     """Write down that somebody has looked at open losses and lets them stay open.
 
-    Args:
-        tx: An open transaction that holds the pipeline's lock.
-        pipeline: The pipeline.
-        seen: The losses that the person decided on.
-        by: Who decided.
-        reason: Why.
+    It takes what :func:`accept_losses` takes.
 
     Raises:
         UsageError: One of them has grown or was decided by somebody else. Nothing is changed.
     """
     for loss in seen:
         kept = tx.execute(
-            "update lost_range set decided_at = %s, decided_by = %s, reason = %s"
-            " where lost_range_id = %s and state = 'open' and cause = %s"
-            " and from_offset = %s and until_offset = %s",
-            (
-                tx.now(),
-                by,
-                reason,
-                loss.lost_range_id,
-                loss.cause,
-                loss.range.from_offset,
-                loss.range.until_offset,
-            ),
+            "update lost_range l set l.decided_at = %s, l.decided_by = %s, l.reason = %s"
+            f" where {_IS_AS_SEEN}",
+            (tx.now(), by, reason, *_as_seen(loss)),
         )
         if kept != 1:
             raise _changed(pipeline, loss)
+
+
+_IS_AS_SEEN: Final = (
+    "l.lost_range_id = %s and l.state = 'open' and l.cause = %s"
+    " and l.from_offset = %s and l.until_offset = %s"
+)
+
+
+def _as_seen(loss: LossRecord) -> tuple[int, LossCause, int, int]:
+    """The parameters of ``_IS_AS_SEEN``."""
+    return loss.lost_range_id, loss.cause, loss.range.from_offset, loss.range.until_offset
 
 
 def _changed(pipeline: str, loss: LossRecord) -> UsageError:

@@ -9,7 +9,6 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Mapping
 from datetime import timedelta
-from types import TracebackType
 from typing import Self
 
 from tally.clock import Clock, SystemClock
@@ -63,12 +62,7 @@ class Traffic:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: object, __: object) -> None:
         if isinstance(error, StackError):
             self._stopping.set()  # a stack that has ended has no broker that answers
         else:
