@@ -1,7 +1,8 @@
 """``make mutants``: take each guard out, and see which tests turn red.
 
 The code is changed in a copy that the tests import in place of the checkout's; nothing of the
-checkout is touched. A mutant that stays green is a bug of the suite.
+checkout is touched. A mutant that stays green is a bug of the suite. With ``--boundaries`` the
+mutants are all comparisons of planning, ledger and pipeline, each moved by one.
 """
 
 import argparse
@@ -19,10 +20,12 @@ from tally_local.stack.interruption import interruptible
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.conftest import HOME_VARIABLE, PROJECT, free_home
-from tests.mutants.anchors import Anchor, replace_in
+from tests.mutants.boundaries import EQUIVALENT, Boundary, boundaries
 from tests.mutants.table import MUTANTS, Mutant
 
 PYTEST_FAILED = 1
+
+AnyMutant = Mutant | Boundary
 
 
 def main() -> int:
@@ -30,8 +33,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("--only", default="", help="those whose guard has this text")
     parser.add_argument("--table", type=Path, help="where a table of them goes, as Markdown")
+    parser.add_argument("--boundaries", action="store_true", help="move each comparison by one")
     options = parser.parse_args()
-    chosen = [mutant for mutant in MUTANTS if options.only in mutant.guard]
+    known = _boundaries() if options.boundaries else MUTANTS
+    chosen = [mutant for mutant in known if options.only in mutant.guard]
     with interruptible(), free_home() as home:
         stack = Stack(project=PROJECT, home=home, announce=print)
         stack.up([Part.KAFKA, Part.MYSQL])
@@ -49,7 +54,12 @@ def main() -> int:
     return 1 if survivors or not chosen else 0
 
 
-def _check_green(chosen: Sequence[Mutant], home: Path) -> None:
+def _boundaries() -> list[Boundary]:
+    """Those of which the two sides differ."""
+    return [b for b in boundaries(PROJECT / "src") if b.guard not in EQUIVALENT]
+
+
+def _check_green(chosen: Sequence[AnyMutant], home: Path) -> None:
     """A test that is red with every guard in its place would notice anything."""
     tests = dict.fromkeys(test for mutant in chosen for test in mutant.tests)
     print(f"first the {len(tests)} tests as they are", flush=True)
@@ -63,7 +73,7 @@ def _check_green(chosen: Sequence[Mutant], home: Path) -> None:
         sys.exit("they must be green before a guard is taken out")
 
 
-def _table(red: dict[Mutant, list[str]]) -> str:
+def _table(red: dict[AnyMutant, list[str]]) -> str:
     rows = [
         f"| {m.guard} | `{m.where}` | {', '.join(f'`{test}`' for test in _names(tests))} |"
         for m, tests in red.items()
@@ -76,7 +86,7 @@ def _names(tests: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(test.partition("[")[0] for test in tests))
 
 
-def _red_tests(mutant: Mutant, home: Path) -> list[str]:
+def _red_tests(mutant: AnyMutant, home: Path) -> list[str]:
     """The tests that notice; none when it stays green, or when pytest did not get that far."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tally-mutant-") as name:
@@ -86,6 +96,7 @@ def _red_tests(mutant: Mutant, home: Path) -> list[str]:
             [
                 *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
                 f"--junit-xml={report}",
+                *(["--exitfirst"] if isinstance(mutant, Boundary) else []),
                 *mutant.tests,
             ],
             cwd=PROJECT,
@@ -109,15 +120,11 @@ def _path(code: Path) -> str:
     return os.pathsep.join([str(code), str(PROJECT / "local" / "src")])
 
 
-def make_mutant(mutant: Mutant, folder: Path) -> Path:
+def make_mutant(mutant: AnyMutant, folder: Path) -> Path:
     """Copy the code and take the guard out; returns the folder that has the package."""
     shutil.copytree(PROJECT / "src", folder / "src")
     shutil.copytree(PROJECT / "sql", folder / "sql")
-    for where, before, after in mutant.changes:
-        anchor = Anchor.parse(where)
-        file = anchor.file(folder / "src")
-        text = replace_in(file.read_text(encoding="utf-8"), anchor, before, after)
-        file.write_text(text, encoding="utf-8")
+    mutant.apply(folder / "src")
     return folder / "src"
 
 

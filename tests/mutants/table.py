@@ -1,7 +1,10 @@
 """The guards of the count, each with the change that takes it out and the tests that notice."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+
+from tests.mutants.anchors import Anchor, replace_in
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,6 +28,14 @@ class Mutant:
     def changes(self) -> tuple[tuple[str, str, str], ...]:
         """All changes: where, before and after."""
         return ((self.where, self.before, self.after), *self.also)
+
+    def apply(self, source: Path) -> None:
+        """Take the guard out of a copy of the code."""
+        for where, before, after in self.changes:
+            anchor = Anchor.parse(where)
+            file = anchor.file(source)
+            text = replace_in(file.read_text(encoding="utf-8"), anchor, before, after)
+            file.write_text(text, encoding="utf-8")
 
 
 COMMIT: Final = "tests/minute/test_commit.py"

@@ -1,0 +1,153 @@
+"""Every boundary of planning, ledger and pipeline, moved by one: ``<`` to ``<=`` and back.
+
+Most faults of offset ranges are off by one, in Python and in SQL alike, so both are searched. What
+cannot be noticed because both sides of the boundary mean the same stands in :data:`EQUIVALENT`.
+"""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOMS: Final = ("planning", "ledger", "pipeline")
+
+MOVED: Final[Mapping[str, str]] = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
+_IN_SQL: Final = re.compile(r"(?<![-<>=!])(?:<=|>=|<|>)(?![<>=])")
+
+_UNIT: Final = (
+    "tests/unit/test_planning.py",
+    "tests/unit/test_replay_planning.py",
+    "tests/unit/test_replay_text.py",
+    "tests/unit/cli/test_replay_asking.py",
+    "tests/unit/cli/test_recount.py",
+)
+_MINUTE: Final = tuple(
+    f"tests/minute/test_{name}.py"
+    for name in ("plan", "commit", "losses", "replay", "replay_races", "prune", "clock_jumps")
+)
+_CLI: Final = tuple(f"tests/cli/test_{name}.py" for name in ("proving", "deciding", "looking"))
+_FOUND: Final = "tests/properties/test_found.py"
+_RANDOM: Final = "tests/properties/test_machine.py"
+
+TESTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "planning": (*_UNIT, *_MINUTE),
+    "ledger": (*_MINUTE, *_CLI, _FOUND, _RANDOM),
+    "pipeline": (*_UNIT, *_MINUTE, *_CLI, _FOUND, _RANDOM),
+}
+"""Where to look for a test that notices, by room."""
+
+EQUIVALENT: Final[Mapping[str, str]] = {}
+"""Boundaries of which both sides mean the same, with the reason; by :attr:`Boundary.guard`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Boundary:
+    """One comparison, moved by one."""
+
+    module: str
+    """Dotted name of its module."""
+    symbol: str
+    """The top-level definition it stands in."""
+    number: int
+    """Which comparison of that definition it is, from 1."""
+    line: str
+    """The line it stands in."""
+    start: int
+    """Where it stands in the module's text, in characters."""
+    before: str
+    """The operator."""
+
+    @property
+    def guard(self) -> str:
+        """``tally.planning.replay:overlap 1``."""
+        return f"{self.module}:{self.symbol} {self.number}"
+
+    @property
+    def where(self) -> str:
+        """Where it stands, and what it becomes."""
+        return f"{self.before} becomes {MOVED[self.before]} in: {self.line}"
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """Where to look for a test that turns red."""
+        return TESTS[self.module.split(".")[1]]
+
+    def apply(self, source: Path) -> None:
+        """Move it in a copy of the code."""
+        file = source.joinpath(*self.module.split(".")).with_suffix(".py")
+        text = file.read_text(encoding="utf-8")
+        end = self.start + len(self.before)
+        if text[self.start : end] != self.before:
+            raise LookupError(f"{self.guard} is not at {self.start} of {file.name}")
+        file.write_text(text[: self.start] + MOVED[self.before] + text[end:], encoding="utf-8")
+
+
+def boundaries(source: Path) -> Iterator[Boundary]:
+    """Every boundary of the rooms, those in :data:`EQUIVALENT` included.
+
+    Args:
+        source: The folder that has the package ``tally``.
+    """
+    for room in ROOMS:
+        for file in sorted((source / "tally" / room).glob("*.py")):
+            yield from _of_module(f"tally.{room}.{file.stem}", file.read_text(encoding="utf-8"))
+
+
+def _of_module(module: str, text: str) -> Iterator[Boundary]:
+    lines = text.splitlines(keepends=True)
+    starts = [sum(map(len, lines[:number])) for number in range(len(lines) + 1)]
+    seen: dict[str, int] = {}
+    symbols = _symbols(text)
+    for row, column, operator in _operators(text):
+        symbol = next((name for name, first, last in symbols if first <= row <= last), "module")
+        seen[symbol] = seen.get(symbol, 0) + 1
+        yield Boundary(
+            module=module,
+            symbol=symbol,
+            number=seen[symbol],
+            line=lines[row - 1].strip(),
+            start=starts[row - 1] + column,
+            before=operator,
+        )
+
+
+def _operators(text: str) -> Iterator[tuple[int, int, str]]:
+    """Row from 1, column from 0 and operator of each comparison, in order."""
+    documentation = _documentation(text)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.OP and token.string in MOVED:
+            yield *token.start, token.string
+        is_sql = token.type == tokenize.STRING and not token.string.lower().startswith(("r", "br"))
+        if is_sql and token.start[0] not in documentation:
+            for found in _IN_SQL.finditer(token.string):
+                before = token.string[: found.start()]
+                row = token.start[0] + before.count("\n")
+                column = len(before.rpartition("\n")[2])
+                yield row, column + (0 if "\n" in before else token.start[1]), found[0]
+
+
+def _documentation(text: str) -> set[int]:
+    """The rows in which a string begins that is a statement of its own."""
+    return {
+        node.lineno
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    }
+
+
+def _symbols(text: str) -> list[tuple[str, int, int]]:
+    """Top-level definitions and assignments with their first and last row."""
+    found = []
+    for node in ast.parse(text).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        names = [target.id for target in targets if isinstance(target, ast.Name)]
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names = [node.name]
+        found += [(name, node.lineno, node.end_lineno or node.lineno) for name in names]
+    return found
