@@ -18,13 +18,13 @@ help:
 	@echo 'make test [ARGS=...]    set up, then run the whole test suite'
 	@echo 'make unit [ARGS=...]    only the tests that need no server'
 	@echo 'make setup              everything into .tally: packages, jars, servers'
-	@echo 'make chaos [DURATION_S=600 SEED=1]  break everything, and see that the counts hold'
-	@echo 'make mutants            take each guard out, and see which tests turn red'
+	@echo 'make chaos [DURATION_S=600 SEED=1]  inject faults, and check that the counts hold'
+	@echo 'make mutants            remove each guard, and check which tests fail'
 	@echo 'make lint | format      check, or rewrite, the style'
-	@echo 'make docs               write the references and the picture in docs/ anew'
+	@echo 'make docs               regenerate the references and the picture in docs/'
 	@echo 'make picture            only the picture'
 	@echo 'make compose-secrets    passwords and keys for docker-compose.yml, once'
-	@echo 'make lock [UPGRADE=1]   pin the Python packages anew'
+	@echo 'make lock [UPGRADE=1]   pin the Python packages again'
 	@echo 'make clean              end the servers and delete .tally, with all data'
 
 setup:
@@ -65,7 +65,7 @@ docs: setup picture
 
 # The standard library is enough for these two.
 picture:
-	$(PYTHON) docs/picture.py > docs/way-of-a-minute.svg
+	$(PYTHON) docs/picture.py > docs/batch-lifecycle.svg
 
 compose-secrets:
 	@PYTHONPATH=local/src $(PYTHON) -m tally_local.compose_secrets

@@ -1,7 +1,7 @@
-"""Draws ``docs/way-of-a-minute.svg``; ``make picture`` writes it, a test holds the two equal.
+"""Draws ``docs/batch-lifecycle.svg``; ``make picture`` writes it, a test holds the two equal.
 
-The standard library is enough. The picture brings its own background and colours, for light and
-for dark, so that it can be read wherever it is shown.
+The standard library is enough. The picture has its own background and colours, for light and
+dark mode, so that it is readable on every page.
 """
 
 import sys
@@ -24,9 +24,9 @@ CELL = COLUMN / CELLS
 
 STEPS: Sequence[tuple[str, Sequence[str]]] = (
     ("Plan", ("fix the ranges in", "the ledger, before", "any record is read")),
-    ("Claim", ("raise the attempt:", "the one before can", "no longer commit")),
-    ("Count", ("Spark reads exactly", "these, in one pass,", "minute by minute")),
-    ("Check", ("every offset there?", "still the same topic", "and cluster?")),
+    ("Claim", ("raise the attempt:", "older attempts can", "no longer commit")),
+    ("Count", ("Spark reads exactly", "these ranges once,", "grouped by minute")),
+    ("Check", ("every offset read?", "still the same topic", "and cluster?")),
     ("Commit", ("counts and offsets", "together, in one", "transaction")),
 )
 
@@ -75,11 +75,11 @@ STYLE = """
 """
 
 DESCRIPTION = (
-    "A minute in five steps. Plan: the offset range [300, 310) of the partition alog/0 is "
+    "A minute batch in five steps. Plan: the offset range [300, 310) of the partition alog/0 is "
     "written into the ledger in MySQL before any record is read. Claim: the attempt is raised. "
-    "Count: Spark reads exactly that range. Check: all of it was there. Commit: next_offset, "
-    "counts and dead letters change in one transaction. Whatever is killed before the commit "
-    "leaves the result as it was, and the next attempt reads the same range."
+    "Count: Spark reads exactly that range. Check: every offset was read. Commit: next_offset, "
+    "counts and dead letters change in one transaction. A kill before the commit leaves the "
+    "result unchanged, and the next attempt reads the same range."
 )
 
 
@@ -88,7 +88,7 @@ def render() -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}"',
         f' width="{WIDTH}" height="{HEIGHT}" role="img" aria-labelledby="title description">',
-        '<title id="title">The way of a minute</title>',
+        '<title id="title">Batch lifecycle</title>',
         f'<desc id="description">{escape(DESCRIPTION)}</desc>',
         f"<style>{STYLE}</style>",
         _box("page", 0.5, 0.5, WIDTH - 1, HEIGHT - 1, 12),
@@ -104,8 +104,8 @@ def render() -> str:
 
 
 def _header() -> Iterator[str]:
-    yield _text("title", 24, 38, "The way of a minute")
-    yield _text("quiet end", RIGHT, 38, "Airflow starts it each minute; a retry starts it again")
+    yield _text("title", 24, 38, "Batch lifecycle")
+    yield _text("quiet end", RIGHT, 38, "Airflow starts a batch each minute; a retry resumes it")
 
 
 def _kafka() -> Iterator[str]:
@@ -123,7 +123,7 @@ def _kafka() -> Iterator[str]:
     yield _text("mono now-text", first, STRIP_Y - 8, "300")
     yield _text("mono now-text end", first + COLUMN, STRIP_Y - 8, "310")
     yield _text("quiet", LEFT, STRIP_Y - 8, "counted")
-    yield _text("quiet end", RIGHT, STRIP_Y - 8, "came later: the next batch's")
+    yield _text("quiet end", RIGHT, STRIP_Y - 8, "newer: for the next batch")
 
 
 def _steps() -> Iterator[str]:
@@ -147,7 +147,7 @@ def _ledger() -> Iterator[str]:
     yield _text("mono", x, LEDGER_Y + 30, "batch 42")
     yield _text("mono now-text", x, LEDGER_Y + 52, "alog/0 [300, 310)")
     yield _text("mono", x, LEDGER_Y + 74, "planned")
-    yield _text("quiet", x, LEDGER_Y + 96, "never changes again")
+    yield _text("quiet", x, LEDGER_Y + 96, "range never changes")
     yield _text("mono", _column(1) + 11, LEDGER_Y + 30, "attempt 1 → 2")
     yield _text("quiet middle", _middle(2) + 20, LEDGER_Y + 61, "nothing written")
     x = _column(3) + 30
@@ -190,9 +190,9 @@ def _axis() -> Iterator[str]:
         "",
         LEFT,
         AXIS_Y + 27,
-        "Up to here the result is what it was, and the next attempt reads [300, 310) again.",
+        "Before the commit: the result is unchanged; the next attempt reads [300, 310) again.",
     )
-    yield _text("done-text end", RIGHT, AXIS_Y + 27, "Counted, once.")
+    yield _text("done-text end", RIGHT, AXIS_Y + 27, "Counted once.")
 
 
 def _column(number: int) -> int:

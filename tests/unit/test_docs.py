@@ -111,12 +111,12 @@ def test_the_picture_is_what_its_generator_draws() -> None:
     drawn = subprocess.run(
         [sys.executable, str(DOCS / "picture.py")], capture_output=True, text=True, check=True
     ).stdout
-    assert (DOCS / "way-of-a-minute.svg").read_text(encoding="utf-8") == drawn
+    assert (DOCS / "batch-lifecycle.svg").read_text(encoding="utf-8") == drawn
 
 
 def test_the_picture_is_a_picture_with_words_for_those_who_do_not_see_it() -> None:
     """It is well-formed XML and carries a title and a description."""
-    picture = ET.parse(DOCS / "way-of-a-minute.svg").getroot()  # noqa: S314 - our own
+    picture = ET.parse(DOCS / "batch-lifecycle.svg").getroot()  # noqa: S314 - our own
     words = {child.tag.rpartition("}")[2]: child.text for child in picture}
     assert words["title"]
     assert words["desc"]
