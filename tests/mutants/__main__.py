@@ -24,6 +24,7 @@ from tests.mutants.boundaries import EQUIVALENT, Boundary, boundaries
 from tests.mutants.table import MUTANTS, Mutant
 
 PYTEST_FAILED = 1
+PYTEST_INTERRUPTED = 2  # also by a test file that cannot even be collected
 
 AnyMutant = Mutant | Boundary
 
@@ -106,7 +107,8 @@ def _red_tests(mutant: AnyMutant, home: Path) -> list[str]:
             text=True,
             check=False,
         )
-        red = _failed(report) if ended.returncode == PYTEST_FAILED and report.exists() else []
+        is_red = ended.returncode in {PYTEST_FAILED, PYTEST_INTERRUPTED}
+        red = _failed(report) if is_red and report.exists() else []
     verdict = ", ".join(red) or f"NOT NOTICED (pytest ended with {ended.returncode})"
     seconds = time.monotonic() - begun
     print(f"{mutant.guard} [{mutant.where}, {seconds:.0f} s]: {verdict}", flush=True)
@@ -129,9 +131,15 @@ def make_mutant(mutant: AnyMutant, folder: Path) -> Path:
 
 
 def _failed(report: Path) -> list[str]:
-    """Names of the tests that failed; an error of the set-up is none."""
+    """Names of the tests that failed or could not be collected; an error of the set-up is none."""
     cases = ET.parse(report).iter("testcase")  # noqa: S314 - pytest has just written it
-    return [str(case.get("name")) for case in cases if case.find("failure") is not None]
+    return [str(case.get("name")) for case in cases if _is_red(case)]
+
+
+def _is_red(case: ET.Element) -> bool:
+    error = case.find("error")
+    is_uncollected = error is not None and error.get("message") == "collection failure"
+    return is_uncollected or case.find("failure") is not None
 
 
 if __name__ == "__main__":
