@@ -20,7 +20,7 @@ from tally.deliveries.contract import Result
 from tally.ledger import batches
 from tally.ledger.batches import Requester
 from tally.ledger.folding import fold_partition, foldable_partitions, forget_history
-from tally.ledger.positions import insert_incarnation, lock_pipeline
+from tally.ledger.positions import insert_generation, lock_pipeline
 from tally.model import (
     BatchKind,
     Contribution,
@@ -78,7 +78,7 @@ def _measure(servers: Bench, partitions: int, count: int) -> bool:
 
 def _begin(tx: Transaction, topic: str, partitions: int) -> None:
     lock_pipeline(tx, PIPELINE, PIPELINE)
-    incarnation_id = insert_incarnation(tx, PIPELINE, topic, "id", "cluster")
+    incarnation_id = insert_generation(tx, PIPELINE, topic, "id", "cluster")
     tx.insert_many(
         "insert into partition_offset (incarnation_id, partition_id, start_offset, next_offset)"
         " values (%s, %s, 0, 0)",

@@ -1,4 +1,4 @@
-"""What time it is, and waiting. Handed in, so that a test decides what time it is."""
+"""The clock: the time, and waiting. It is handed in, so that a test can set the time."""
 
 import time
 from datetime import UTC, datetime
@@ -6,16 +6,16 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The time as the code sees it."""
+    """Tells the time and waits."""
 
     def now(self) -> datetime:
         """The wall clock, with its zone: UTC."""
 
     def monotonic(self) -> float:
-        """Seconds since some moment; never goes back."""
+        """Seconds since an arbitrary start; never goes back."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for so many seconds."""
 
 
 class SystemClock:
@@ -26,9 +26,9 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Seconds since some moment; never goes back."""
+        """Seconds since an arbitrary start; never goes back."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for so many seconds."""
         time.sleep(seconds)

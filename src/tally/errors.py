@@ -18,7 +18,7 @@
     │   ├── TransactionRetryError
     │   └── ReadError
     ├── OutcomeUnknownError     exit 3: it was changed or not; try the same thing again
-    ├── OperatorError           exit 4: a person must decide or repair something
+    ├── OperatorError           exit 4: an operator must decide or repair something
     │   ├── AccessDeniedError
     │   ├── SchemaError
     │   ├── StatementError
@@ -35,7 +35,7 @@
     │   ├── PackageMissingError
     │   ├── SparkConnectionError
     │   └── StackError
-    └── FencedError             exit 5: somebody else was first; this attempt must stop
+    └── FencedError             exit 5: another process was first; this attempt must stop
         └── OvertakenError
 
 Each carries what was tried, what went wrong and the command to run next; ``docs/runbook.md`` has
@@ -110,17 +110,17 @@ class UnknownReplayError(UsageError):
 
 
 class ReplayRefusedError(UsageError):
-    """What was asked to be counted again cannot be; what was counted stays."""
+    """What was asked for cannot be reprocessed; what was counted stays."""
 
     code = "replay-refused"
 
 
 class PreviewOutdatedError(ReplayRefusedError):
-    """By now something else would be replaced than a preview has shown; nothing was written.
+    """A replay would no longer replace what its preview has shown; nothing was written.
 
     Args:
         pipeline: The pipeline.
-        next_step: How whoever was shown the preview asks for it again.
+        next_step: How to ask for the preview again.
     """
 
     code = "preview-outdated"
@@ -133,10 +133,10 @@ class PreviewOutdatedError(ReplayRefusedError):
 
 
 class RetryableError(TallyError):
-    """Something outside was not there in time; the same call may succeed.
+    """A server did not answer in time; the same call may succeed later.
 
     The step that met it changed no count, no offset and no decision. What earlier steps of the same
-    call have committed (batches of a replay, migrations) stays, and the same call goes on from it.
+    call have committed (batches of a replay, migrations) stays, and the same call resumes there.
     """
 
     code = "retryable"
@@ -144,11 +144,11 @@ class RetryableError(TallyError):
 
 
 class UnansweredError(RetryableError):
-    """A server did not answer, or stopped to answer.
+    """A server did not answer, or stopped answering.
 
     Args:
         what: As for every error.
-        next_step: What to do, where that is known; ``tally doctor`` finds out where it is not.
+        next_step: What to do, where the cause is known; ``tally doctor`` where it is not.
     """
 
     code = "unanswered"
@@ -156,7 +156,7 @@ class UnansweredError(RetryableError):
     def __init__(self, what: str, *, next_step: str = "") -> None:
         super().__init__(what, next_step=next_step or "tally doctor")
         self.is_unexplained = not next_step
-        """Whether nothing is known but that there was no answer."""
+        """Whether the cause of the missing answer is unknown."""
 
 
 class KafkaUnavailableError(UnansweredError):
@@ -166,7 +166,7 @@ class KafkaUnavailableError(UnansweredError):
 
 
 class SparkUnavailableError(RetryableError):
-    """The Spark Connect server did not answer, or not as one."""
+    """The Spark Connect server did not answer, or the answer was not Spark Connect's."""
 
     code = "spark-unavailable"
 
@@ -190,10 +190,10 @@ class ReadError(RetryableError):
 
 
 class OutcomeUnknownError(TallyError):
-    """The answer to COMMIT was lost: what was to be written is in the ledger, as a whole, or not.
+    """The answer to COMMIT was lost: the ledger has all of the transaction, or none of it.
 
-    No :class:`RetryableError`, for something may have been changed. The same call may be made all
-    the same: no call counts a line twice.
+    It is not a :class:`RetryableError`, because something may have been changed. The same call may
+    be made again: no call counts a line twice.
     """
 
     code = "outcome-unknown"
@@ -201,14 +201,14 @@ class OutcomeUnknownError(TallyError):
 
 
 class OperatorError(TallyError):
-    """A person must decide or repair something; trying again alone does not help."""
+    """An operator must decide or repair something; a retry alone does not help."""
 
     code = "operator"
     exit_code = EXIT_OPERATOR
 
 
 class AccessDeniedError(OperatorError):
-    """A server refused the credentials or the grants do not suffice."""
+    """A server refused the credentials, or a grant is missing."""
 
     code = "access-denied"
 
@@ -220,7 +220,7 @@ class SchemaError(OperatorError):
 
 
 class StatementError(OperatorError):
-    """MySQL refused a statement for a reason that does not pass by itself."""
+    """MySQL refused a statement, and a retry would be refused too."""
 
     code = "mysql-refused"
 
@@ -238,13 +238,13 @@ class MissingTopicError(OperatorError):
 
 
 class TopicIdError(OperatorError):
-    """The brokers give topics no ids, so a topic that was created again could not be told."""
+    """The brokers give topics no ids, so a topic that was created again would go unnoticed."""
 
     code = "topic-id-missing"
 
 
 class BlockedError(OperatorError):
-    """Partitions are blocked because Kafka and the ledger disagree; the others went on."""
+    """Partitions are blocked because Kafka and the ledger disagree; the others were counted."""
 
     code = "partitions-blocked"
 
@@ -321,6 +321,6 @@ class FencedError(TallyError):
 
 
 class OvertakenError(FencedError):
-    """What a replay was to replace was replaced by somebody else; this one changed nothing."""
+    """Another replay has replaced the same segments first; this one changed nothing."""
 
     code = "overtaken"

@@ -7,7 +7,7 @@ able to move a terminal's cursor.
 from typing import Final
 
 ABSENT: Final = "-"
-"""What stands for nothing."""
+"""Printed for a missing value."""
 
 
 def plural(count: int, noun: str) -> str:
@@ -17,19 +17,19 @@ def plural(count: int, noun: str) -> str:
 
 
 def time_span(first: str | None, last: str | None) -> str:
-    """``2026-11-20 14:05``, or from the one to the other."""
+    """``2026-11-20 14:05``, or ``2026-11-20 14:05 to 2026-11-20 14:09``."""
     return f"{first}" if first == last else f"{first} to {last}"
 
 
 def printable(text: str | None) -> str:
-    """The text with whatever does not print escaped; a dash for nothing."""
+    """The text with unprintable characters escaped; a dash for None."""
     if text is None:
         return ABSENT
     return "".join(c if c.isprintable() else _escaped(c) for c in text)
 
 
 def printable_bytes(value: bytes | None) -> str:
-    """Bytes as text where they are UTF-8, escaped where they are not or do not print."""
+    """Bytes as UTF-8 text; whatever is not UTF-8 or not printable is escaped. A dash for None."""
     if value is None:
         return ABSENT
     # Backslashes first, so that an escape can be told from the same characters in the record.

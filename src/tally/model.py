@@ -1,4 +1,4 @@
-"""The words of the ledger as value types.
+"""The terms of the ledger as value types.
 
 Pure: imports neither Spark, Kafka, MySQL nor Airflow. Operational times are aware (UTC); the only
 wall clock is a log line's own ``log_time``.
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class BatchKind(StrEnum):
-    """``ingest`` moves the offsets, ``replay`` does not, ``fold`` reads nothing at all."""
+    """``ingest`` moves the committed offsets, ``replay`` does not, ``fold`` reads no records."""
 
     INGEST = "ingest"
     REPLAY = "replay"
@@ -69,7 +69,7 @@ class OffsetRange:
     """The half-open range ``[from_offset, until_offset)`` of one partition; never empty."""
 
     partition: TopicPartition
-    """Where the range lies."""
+    """The partition of the range."""
     from_offset: int
     """First offset of the range."""
     until_offset: int
@@ -83,7 +83,7 @@ class OffsetRange:
 
     @property
     def offsets(self) -> int:
-        """How many offsets the range spans; the records in it may be fewer."""
+        """How many offsets the range spans; it may hold fewer records."""
         return self.until_offset - self.from_offset
 
     def __str__(self) -> str:
@@ -92,49 +92,49 @@ class OffsetRange:
 
 
 class LossCause(StrEnum):
-    """Why records that the ledger counts on are not in Kafka; each asks another decision."""
+    """Why records that the ledger relies on are not in Kafka; each needs a decision of its own."""
 
     EXPIRED = "expired"
-    """Kafka's first offset has passed ``next_offset``. Accepted: counting goes on behind it."""
+    """Kafka's first offset has passed ``next_offset``. Once accepted, counting continues there."""
     TRUNCATED = "truncated"
-    """Kafka's end fell behind ``next_offset``: counted records are gone, and others get their
-    offsets. Accepted: counting goes on at ``next_offset``."""
+    """Kafka's end fell behind ``next_offset``: counted records are gone, and other records
+    get their offsets. Once accepted, counting continues at ``next_offset``."""
     MISSING = "missing"
-    """A range was read to its end and some of its offsets hold no record. Accepted: what is there
-    is counted."""
+    """A range was read to its end and some of its offsets hold no record. Once accepted, the
+    records that are there are counted."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loss:
-    """Offsets whose records are gone; never skipped before somebody has accepted it."""
+    """Offsets whose records are gone; they are skipped only after an operator has accepted it."""
 
     cause: LossCause
-    """How they went."""
+    """Why the records are gone."""
     range: OffsetRange
-    """Which; of :attr:`LossCause.MISSING` all that was read, holes and records."""
+    """The offsets. Of :attr:`LossCause.MISSING` the whole range that was read, with its records."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Position:
-    """Where the counting of one partition began and stands."""
+    """The first and the committed offset of one partition, and its losses."""
 
     start_offset: int
-    """First offset that was ever to be counted."""
+    """Offset at which counting began."""
     next_offset: int
-    """First offset that is not counted yet."""
+    """The committed offset: the first one that is not counted yet."""
     open_loss: Loss | None = None
-    """What awaits a decision; nothing is read before."""
+    """The loss that waits for a decision; nothing is read before."""
     accepted_losses: tuple[Loss, ...] = ()
-    """What was accepted and still matters here: truncations that end at ``next_offset``, and
+    """Accepted losses that still affect what is read: truncations that end at ``next_offset``, and
     missing offsets with ``next_offset`` among them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownTopic:
-    """The current incarnation of a topic, as the ledger knows it."""
+    """The current generation of a topic, as the ledger knows it."""
 
     incarnation_id: int
-    """The ledger's key."""
+    """The ledger's key of the generation."""
     topic_id: str
     """Kafka's id of the topic."""
     cluster_id: str
@@ -156,9 +156,9 @@ class Segment:
     range: OffsetRange
     """What is read."""
     state: SegmentState
-    """Where the segment stands."""
+    """The segment's state."""
     missing_accepted: bool = False
-    """Whether somebody has accepted that offsets of this range hold no record."""
+    """Whether an operator has accepted that offsets of this range hold no record."""
     records_replaced: int = 0
     """Records of the segments that it is to replace; Kafka must still hold as many."""
     offsets_replaced: int = 0
@@ -174,15 +174,15 @@ class Batch:
     pipeline: str
     """The pipeline the batch belongs to."""
     kind: BatchKind
-    """Whether it moves offsets."""
+    """Whether it moves the committed offsets."""
     state: BatchState
-    """Where the batch stands."""
+    """The batch's state."""
     attempt: int
-    """Rises each time somebody starts to work on the batch; only the newest may commit."""
+    """The fencing token: it rises with each claim, and only the newest attempt may commit."""
     planned_at: datetime
     """When the ranges were fixed (UTC)."""
     claimed_at: datetime | None
-    """When the attempt that works on it began (UTC); None when it has given up, or none began."""
+    """When the running attempt began (UTC); None when it has failed, or none has begun."""
     segments: tuple[Segment, ...]
     """In order of topic, partition and offset."""
     replay_id: int | None = None
@@ -203,7 +203,7 @@ class SegmentTotals:
     matched: int
     """Lines at a counted level."""
     unmatched: int
-    """Lines that were understood and are at another level."""
+    """Lines that were understood and are not counted: another level, or filtered out."""
     malformed: int
     """Records that could not be understood."""
     first_offset: int | None
@@ -226,7 +226,7 @@ class Contribution:
     """What one partition's range holds for one minute and one value of each label."""
 
     partition: TopicPartition
-    """Where the lines lie."""
+    """The partition of the lines."""
     log_time: str
     """The minute on the lines' own clock, ``YYYY-MM-DD HH:MM:00``."""
     log_count: int
@@ -242,7 +242,7 @@ class DeadLetter:
     """A record that could not be understood."""
 
     partition: TopicPartition
-    """Where it lies."""
+    """The record's partition."""
     offset: int
     """Its offset."""
     reason: str
@@ -302,8 +302,8 @@ class TopicRights:
     """Whether old records of a key are removed; None when its settings may not be read."""
 
 
-def is_of_life(segment: Segment, topic: KnownTopic) -> bool:
-    """Whether a segment was planned on this incarnation of its topic."""
+def is_of_generation(segment: Segment, topic: KnownTopic) -> bool:
+    """Whether a segment was planned on this generation of its topic."""
     return (segment.topic_id, segment.cluster_id) == (topic.topic_id, topic.cluster_id)
 
 

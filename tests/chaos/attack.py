@@ -37,7 +37,7 @@ class Role(StrEnum):
     MYSQL = "MySQL server"
 
 
-class NobodyThereError(Exception):
+class NoVictimError(Exception):
     """No process of that role runs at the moment."""
 
 
@@ -50,7 +50,7 @@ class Fault:
     weight: float
     """How often it is chosen, compared with the others."""
     strike: Callable[["Attacker"], None]
-    """Do it, and see to it that it is undone in time; NobodyThereError when there is no victim."""
+    """Do it, and see to it that it is undone in time; NoVictimError when there is no victim."""
     needs_airflow: bool = False
     """Whether its victims exist only where Airflow runs."""
 
@@ -101,7 +101,7 @@ class Attacker:
         """Do it now; False when there is no victim."""
         try:
             fault.strike(self)
-        except (NobodyThereError, psutil.NoSuchProcess, pymysql.err.Error):
+        except (NoVictimError, psutil.NoSuchProcess, pymysql.err.Error):
             return False
         return True
 
@@ -130,7 +130,7 @@ class Attacker:
                 cursor.execute("select next_offset from partition_offset for update")
                 cursor.execute("select connection_id() as id")
                 (own,) = cursor.fetchall()
-            victim = self._whoever_waits(own["id"])
+            victim = self._waiting_process(own["id"])
             if pause:
                 self._suspend(victim, 20)
             else:
@@ -153,7 +153,7 @@ class Attacker:
                     cursor.execute("kill %s", (row["id"],))
                     ended += 1
         if not ended:
-            raise NobodyThereError
+            raise NoVictimError
 
     def make_read_only(self) -> None:
         """MySQL refuses to write, as while it fails over."""
@@ -188,10 +188,10 @@ class Attacker:
     def _victim(self, role: Role) -> psutil.Process:
         found = [p for p in _FINDERS[role](self.system) if _runs(p)]
         if not found:
-            raise NobodyThereError
+            raise NoVictimError
         return self.random.choice(found)
 
-    def _whoever_waits(self, holder: int) -> psutil.Process:
+    def _waiting_process(self, holder: int) -> psutil.Process:
         server = self.system.settings.mysql.port
         deadline = time.monotonic() + WAIT_IN_TRANSACTION_S
         while time.monotonic() < deadline:
@@ -211,7 +211,7 @@ class Attacker:
                 ):
                     return psutil.Process(connection.pid)
             time.sleep(POLL_S)
-        raise NobodyThereError
+        raise NoVictimError
 
     def _respawn(self, role: Role) -> Callable[[], None] | None:
         stack = self.system.stack

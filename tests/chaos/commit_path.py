@@ -22,10 +22,10 @@ from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance
 from tests.properties.fault_choice import EVERY, GAP, FaultChoice
 from tests.properties.faults import PROFILES, SLOW, FaultKind, normalised
+from tests.properties.finish import finish
 from tests.properties.operations import Operation
 from tests.properties.oracle import Oracle
 from tests.properties.pipeline import PipelineUnderTest
-from tests.properties.rest import come_to_rest
 from tests.properties.scenarios import FIRST_PLAN, SCENARIOS, Scenario, some_lines
 from tests.properties.setup import NewPipeline, pipelines, settings_for
 
@@ -156,7 +156,7 @@ class Campaign:
                 self._round(SCENARIOS[self._turn % len(SCENARIOS)])
                 self._turn += 1
             self._story = ["come to rest"]
-            come_to_rest(self.pipeline, self.oracle)
+            finish(self.pipeline, self.oracle)
             self._check_nothing_is_left()
         finally:
             self.report.commits += self.oracle.commits
@@ -190,12 +190,12 @@ class Campaign:
 
     def _repairs(self) -> Iterator[Operation]:
         yield from (op.Plan(), op.Accept(None))
-        life = self.pipeline.kafka.topics.get("alog")
+        generation = self.pipeline.kafka.topics.get("alog")
         rows = self.pipeline.rows(
             "select topic_id from topic_incarnation where pipeline = %s and state = 'current'",
             (self.pipeline.name,),
         )
-        if life is not None and rows and rows[0]["topic_id"] != life.topic_id:
+        if generation is not None and rows and rows[0]["topic_id"] != generation.topic_id:
             yield op.Adopt("earliest")
         yield from (op.Plan(), op.RunMinute())
 

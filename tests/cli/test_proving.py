@@ -328,7 +328,7 @@ def test_a_servers_limit_of_rows_hides_nothing_from_counting_again(
         assert world.minute(spark) is not None
     with world.global_variable("sql_select_limit", 2):
         counted, _ = again(world, spark)
-        assert (counted.segments, counted.records, counted.findings) == (3, 12, ())
+        assert (counted.segments, counted.records, counted.violations) == (3, 12, ())
         world.execute(f"update `{world.name}` set log_count = log_count + 1")
         world.execute(
             "update segment_count c join segment s using (segment_id)"
@@ -337,7 +337,7 @@ def test_a_servers_limit_of_rows_hides_nothing_from_counting_again(
             (world.name,),
         )
         counted, _ = again(world, spark)
-    assert len(counted.findings) == 4
+    assert len(counted.violations) == 4
 
 
 @pytest.mark.spark
@@ -349,7 +349,7 @@ def test_a_flood_of_malformed_records_is_counted_again_like_any_other(
     assert world.minute(spark) is not None
     world.configure(max_malformed_per_batch=1)
     counted, _ = again(world, spark)
-    assert (counted.records, counted.findings, counted.unchecked) == (5, (), ())
+    assert (counted.records, counted.violations, counted.unchecked) == (5, (), ())
 
 
 @pytest.mark.spark
@@ -382,7 +382,7 @@ def test_records_that_go_while_they_are_counted_again_are_not_checkable(
 
     ctx = before_reading(world.context(spark), lambda: world.delete_records(0, before=2))
     counted = recount(ctx, world.name, lambda *_: None)
-    assert counted.findings == ()
+    assert counted.violations == ()
     assert counted.offsets == 4
     assert [unchecked.range.partition.partition for unchecked in counted.unchecked] == [0]
 
@@ -399,7 +399,7 @@ def test_a_segment_that_is_replaced_meanwhile_is_not_compared(
         f" s.superseded_by = s.segment_id where b.pipeline = '{world.name}'"
     )
     counted, told = again(world, spark, meanwhile=(replace,))
-    assert (counted.segments, counted.findings) == (0, ())
+    assert (counted.segments, counted.violations) == (0, ())
     assert "replaced" in counted.unchecked[0].cause
     assert told == [(0, 5), (5, 5)]
 
@@ -413,8 +413,8 @@ def test_a_changed_line_format_is_mentioned_beside_the_difference(
     assert world.minute(spark) is not None
     world.configure(levels=["ERROR", "WARN"])
     counted, _ = again(world, spark)
-    assert counted.findings
-    assert all("counted under other rules" in finding.detail for finding in counted.findings)
+    assert counted.violations
+    assert all("counted under other rules" in finding.detail for finding in counted.violations)
 
 
 @pytest.mark.spark

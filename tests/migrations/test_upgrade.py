@@ -96,7 +96,7 @@ def test_an_old_ledger_is_refused_before_it_is_migrated(old: World) -> None:
         old.plan()
 
 
-def test_an_old_ledger_goes_on(old: World, spark: "SparkSession") -> None:
+def test_an_old_ledger_keeps_counting(old: World, spark: "SparkSession") -> None:
     """Its counts and its open batch stay; a replay across the border is right."""
     migrate(old.database, old.settings)
     assert old.counts() == COUNTED
@@ -117,7 +117,7 @@ def test_an_old_ledger_goes_on(old: World, spark: "SparkSession") -> None:
     }
     assert old.audit().holds
     found = recount(old.context(spark), old.name, lambda *_: None)
-    assert found.findings == ()
+    assert found.violations == ()
     assert [str(item.range) for item in found.unchecked] == [f"{old.name}/0 [0, 5)"]
 
 

@@ -181,7 +181,7 @@ def test_a_writer_that_forgets_a_count_commits_nothing(world: World) -> None:
     assert_untouched(world)
 
 
-def test_a_writer_that_forgets_a_letter_commits_nothing(world: World) -> None:
+def test_a_writer_that_forgets_a_dead_letter_commits_nothing(world: World) -> None:
     """Dead letters that are fewer than the malformed records are found before the commit."""
     batch = claimed(world, planned(world))
     with pytest.raises(DataLossError, match="not what was counted"):
@@ -213,7 +213,7 @@ def test_a_minute_beyond_the_columns_range_commits_nothing_until_it_is_wider(wor
     assert world.counts() == {"2017-07-30 14:09": almost + 6}
     with world.database.transaction(read_only=True) as tx:
         assert lines_by_minute(tx, Tables(result=world.name)) == {"2017-07-30 14:09": almost + 6}
-    (finding,) = world.audit().findings
+    (finding,) = world.audit().violations
     assert finding.detail == f"the table says {almost + 6}, segments add up to 12"
     world.execute(f"update `{world.name}` set log_count = 12")
     assert world.audit().holds
@@ -254,7 +254,7 @@ def test_a_server_that_breaks_at_every_commit_is_given_up(world: World) -> None:
 
 
 @pytest.mark.parametrize("ending", ["committed", "taken it over", "abandoned"])
-def test_a_commit_that_never_arrived_is_not_taken_for_somebody_elses(
+def test_a_commit_that_never_arrived_is_not_taken_for_another_attempts(
     world: World, ending: str
 ) -> None:
     """The connection breaks, and the batch is somebody else's before the ledger is asked."""
@@ -482,7 +482,7 @@ def many_chunks(world: World) -> tuple[Batch, Result]:
     )
 
 
-def test_many_minutes_and_letters_commit_in_chunks(world: World) -> None:
+def test_many_minutes_and_dead_letters_commit_in_chunks(world: World) -> None:
     """More rows than one INSERT holds arrive all the same."""
     batch, found = many_chunks(world)
     assert commit(world, batch, found)

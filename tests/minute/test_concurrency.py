@@ -83,7 +83,7 @@ def commit_under_way(world: World, spark: "SparkSession") -> Iterator[threading.
         assert runner.result(60).committed
 
 
-def test_a_batch_that_can_never_commit_is_given_up(world: World, spark: "SparkSession") -> None:
+def test_a_batch_that_can_never_commit_is_abandoned(world: World, spark: "SparkSession") -> None:
     """However the ledger came to stand elsewhere, the next plan goes on from where it stands."""
     world.produce([ERROR] * 5)
     world.plan()
@@ -188,7 +188,7 @@ def test_a_failed_attempt_lets_the_next_plan_judge(world: World, spark: "SparkSe
     assert world.counts() == {"2017-07-30 14:09": 2}
 
 
-def test_an_attempt_that_died_holds_nobody_up_for_ever(world: World) -> None:
+def test_the_claim_of_a_dead_attempt_expires(world: World) -> None:
     """After the pipeline's patience a claim counts for nothing."""
     world.produce([ERROR] * 5)
     batch_id = planned_id(world.plan())

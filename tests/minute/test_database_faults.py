@@ -135,7 +135,7 @@ def test_a_servers_limit_of_rows_hides_nothing_from_the_audit(world: World) -> N
             " set o.next_offset = 7 where i.pipeline = %s and o.partition_id = 1",
             (world.name,),
         )
-        (finding,) = world.audit().findings
+        (finding,) = world.audit().violations
     assert finding.detail == "counted up to 6, but next_offset is 7"
 
 
@@ -190,7 +190,7 @@ def wait_until_ddl_waits(world: World) -> None:
         )
 
 
-def test_a_table_that_somebody_keeps_locked_is_given_up_in_time(world: World) -> None:
+def test_a_table_that_stays_locked_is_a_timeout(world: World) -> None:
     """MySQL itself would wait for a table's metadata for a year."""
     batch = claimed(world, planned(world))
     database = world.database.adjusted(lock_wait_timeout_s=1, statement_timeout_s=20)

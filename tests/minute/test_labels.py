@@ -63,7 +63,7 @@ def test_lines_are_counted_by_labels(world: World, spark: "SparkSession") -> Non
     }
     assert world.audit().holds
     found = recount(world.context(spark), world.name, lambda *_: None)
-    assert (found.findings, found.unchecked) == ((), ())
+    assert (found.violations, found.unchecked) == ((), ())
 
 
 def test_values_that_look_alike_stay_apart(world: World, spark: "SparkSession") -> None:

@@ -148,7 +148,7 @@ def test_a_fenced_attempt_blocks_nothing(world: World, spark: "SparkSession") ->
     assert losses(world) == []
 
 
-def test_a_hole_in_a_topic_that_was_adopted_anew_blocks_nothing(
+def test_a_hole_in_a_topic_that_was_adopted_again_blocks_nothing(
     world: World, spark: "SparkSession"
 ) -> None:
     """The attempt read another life of the topic: its ranges mean nothing in the new one."""
@@ -189,7 +189,7 @@ def cut(world: World, partition: int, after: Path, size: int) -> None:
     world.admin.list_topics(timeout=30)
 
 
-def test_a_truncated_partition_stays_blocked_until_somebody_accepts(
+def test_a_truncated_partition_stays_blocked_until_an_operator_accepts(
     world: World, spark: "SparkSession"
 ) -> None:
     """Also when it has grown again: other records have the offsets that were counted."""

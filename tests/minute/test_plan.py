@@ -48,7 +48,7 @@ def test_an_idle_minute_leaves_no_batch(world: World) -> None:
     assert world.offsets() == {0: (0, 0), 1: (0, 0)}
 
 
-def test_a_plan_is_taken_up_again_with_the_same_ranges(world: World) -> None:
+def test_a_plan_is_resumed_with_the_same_ranges(world: World) -> None:
     """Lines that arrive between a plan and its retry wait for the next batch."""
     world.produce([LINE] * 3)
     first = world.plan()
@@ -175,7 +175,7 @@ def test_records_lost_before_the_plan_block_their_partition(world: World) -> Non
     assert [(r["from_offset"], r["until_offset"], r["state"]) for r in losses] == [(0, 3, "open")]
 
 
-def test_records_lost_after_the_plan_give_the_batch_up(world: World) -> None:
+def test_records_lost_after_the_plan_abandon_the_batch(world: World) -> None:
     """The batch is abandoned with its reason, the healthy partition is planned anew."""
     world.produce([LINE] * 5, 0)
     world.produce([LINE] * 2, 1)
@@ -211,7 +211,7 @@ def test_a_recreated_topic_is_blocked(world: World, lines: int) -> None:
     assert world.offsets()[0] == (0, 0)
 
 
-def test_a_topic_recreated_under_a_plan_gives_the_batch_up(world: World) -> None:
+def test_a_topic_recreated_under_a_plan_abandons_the_batch(world: World) -> None:
     """A range that was planned on the old topic is never read from the new one."""
     world.produce([LINE] * 5)
     first = world.plan()

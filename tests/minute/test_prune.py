@@ -75,7 +75,7 @@ def test_a_segment_is_folded_once_kafka_has_lost_its_last_record(
     assert world.audit().holds
 
 
-def test_folding_goes_on_from_what_was_folded(world: World, spark: "SparkSession") -> None:
+def test_folding_continues_from_what_was_folded(world: World, spark: "SparkSession") -> None:
     """Neighbours become one range, and nothing is left to fold afterwards."""
     count_four_batches(world, spark)
     world.delete_records(0, 5)
@@ -106,7 +106,7 @@ def test_what_is_young_or_still_held_is_left_alone(world: World, spark: "SparkSe
     assert world.segments() == before
 
 
-def test_what_was_folded_is_never_counted_again(world: World, spark: "SparkSession") -> None:
+def test_what_was_folded_is_never_reprocessed(world: World, spark: "SparkSession") -> None:
     """Its minutes can no longer be told apart; the recount names it as not checkable."""
     count_four_batches(world, spark)
     world.delete_records(0, 5)
@@ -120,7 +120,7 @@ def test_what_was_folded_is_never_counted_again(world: World, spark: "SparkSessi
             reason="a test",
         )
     counted = recount(world.context(spark), world.name, lambda *_: None)
-    assert counted.findings == ()
+    assert counted.violations == ()
     assert [(str(u.range).split(" ", 1)[1], u.cause) for u in counted.unchecked] == [
         ("[0, 5)", "pruned")
     ]
@@ -149,7 +149,7 @@ def test_folded_counts_that_were_touched_are_found(world: World, spark: "SparkSe
         " where f.pipeline = %s and minute(log_time) = 9",
         (world.name,),
     )
-    (finding,) = world.audit().findings
+    (finding,) = world.audit().violations
     assert (finding.check, finding.detail) == ("segment", "matched 9, contributions add up to 10")
 
 

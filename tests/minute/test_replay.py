@@ -157,7 +157,7 @@ def test_offsets_below_the_start_are_counted_for_the_first_time(
     assert world.audit().holds
 
 
-def test_what_cannot_be_counted_again_is_refused(world: World, spark: "SparkSession") -> None:
+def test_what_cannot_be_reprocessed_is_refused(world: World, spark: "SparkSession") -> None:
     """Beyond the ledger, gone from Kafka, unknown partitions: nothing is written."""
     count_minutes(world, spark, [ERROR] * 3, [ERROR] * 3)
     with pytest.raises(ReplayRefusedError, match="counted up to 6"):
@@ -200,7 +200,7 @@ def replay_state(world: World, replay_id: int) -> str:
     return str(rows[0]["state"])
 
 
-def test_a_large_request_is_cut_and_goes_on_where_it_stopped(
+def test_a_large_request_is_cut_and_resumes_where_it_stopped(
     world: World, spark: "SparkSession"
 ) -> None:
     """Batches commit one by one; a batch that is run twice changes nothing."""
@@ -433,7 +433,7 @@ def test_a_hole_that_was_counted_as_sparse_is_no_accepted_one(
     assert world.counts() == {"2017-07-30 14:09": 10}
 
 
-def test_a_batch_that_was_planned_anew_and_given_up_in_part_is_not_done(
+def test_a_batch_that_was_replanned_and_abandoned_in_part_is_not_done(
     world: World, spark: "SparkSession"
 ) -> None:
     """Who runs it again is told that nobody counts all of it in its place."""
@@ -450,7 +450,7 @@ def test_a_batch_that_was_planned_anew_and_given_up_in_part_is_not_done(
     assert replay_state(world, replay_id) == "cancelled"
 
 
-def test_a_replay_of_which_a_part_was_given_up_is_not_done(
+def test_a_replay_of_which_a_part_was_abandoned_is_not_done(
     world: World, spark: "SparkSession"
 ) -> None:
     """Whoever looks at it later must see that not all of it was counted again."""

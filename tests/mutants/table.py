@@ -42,11 +42,11 @@ COMMIT: Final = "tests/minute/test_commit.py"
 MINUTE: Final = "tests/minute/test_minute.py"
 PLAN: Final = "tests/minute/test_plan.py"
 REPLAY: Final = "tests/minute/test_replay.py"
-RIVALS: Final = "tests/minute/test_concurrency.py"
+CONCURRENCY: Final = "tests/minute/test_concurrency.py"
 LOSSES: Final = "tests/minute/test_losses.py"
-MOODS: Final = "tests/minute/test_database_faults.py"
+DATABASE_FAULTS: Final = "tests/minute/test_database_faults.py"
 CLOCK: Final = "tests/minute/test_clock_jumps.py"
-ODD: Final = "tests/minute/test_kafka_answers.py"
+KAFKA_ANSWERS: Final = "tests/minute/test_kafka_answers.py"
 RACES: Final = "tests/minute/test_replay_races.py"
 TASKS: Final = "tests/minute/test_spark_tasks.py"
 FOUND: Final = "tests/properties/test_found.py"
@@ -58,11 +58,11 @@ LABELS: Final = "tests/minute/test_labels.py"
 MUTANTS: Final = (
     # --- planning
     Mutant(
-        guard="an open batch is taken up again, not planned anew",
+        guard="an open batch is resumed, not planned again",
         where="tally.ledger.batches:find_open_ingest",
         before='"where open_ingest = %s"',
         after="\"where open_ingest = concat(%s, '?')\"",
-        tests=(f"{PLAN}::test_a_plan_is_taken_up_again_with_the_same_ranges",),
+        tests=(f"{PLAN}::test_a_plan_is_resumed_with_the_same_ranges",),
     ),
     Mutant(
         guard="planners of one pipeline wait for each other",
@@ -109,23 +109,25 @@ MUTANTS: Final = (
     Mutant(
         guard="an answer that would block is asked for again",
         where="tally.pipeline.plan:_plan",
-        before="    if (plan.doubtful or given_up) and not believe:",
+        before="    if (plan.doubtful or causes) and not believe:",
         after="    if plan is None:",
-        tests=(f"{ODD}::test_old_metadata_is_asked_for_again_before_it_is_believed",),
+        tests=(f"{KAFKA_ANSWERS}::test_old_metadata_is_asked_for_again_before_it_is_believed",),
     ),
     Mutant(
         guard="a time after the last record is the end",
         where="tally.planning.ingest:first_offsets",
         before="            starts[partition] = held.end\n",
         after="            starts[partition] = held.earliest\n",
-        tests=(f"{ODD}::test_a_start_time_after_the_last_record_begins_at_the_end",),
+        tests=(f"{KAFKA_ANSWERS}::test_a_start_time_after_the_last_record_begins_at_the_end",),
     ),
     Mutant(
         guard="a start time is looked up",
         where="tally.pipeline.plan:_starts",
         before="ctx.kafka.offsets_at(wanted, start)",
         after="dict.fromkeys(wanted)",
-        tests=(f"{ODD}::test_record_times_out_of_order_leave_nothing_out_behind_a_start_time",),
+        tests=(
+            f"{KAFKA_ANSWERS}::test_record_times_out_of_order_leave_nothing_out_behind_a_start_time",
+        ),
     ),
     Mutant(
         guard="records of open transactions are not planned",
@@ -134,7 +136,7 @@ MUTANTS: Final = (
         after="return False",
         tests=(
             f"{PLAN}::test_open_transactions_are_not_planned",
-            f"{ODD}::test_a_hanging_transaction_holds_back_its_own_partition_alone",
+            f"{KAFKA_ANSWERS}::test_a_hanging_transaction_holds_back_its_own_partition_alone",
         ),
     ),
     Mutant(
@@ -153,8 +155,8 @@ MUTANTS: Final = (
         tests=("tests/airflow/test_missed_minutes.py",),
     ),
     Mutant(
-        guard="an accepted truncation stands until counting has gone on",
-        where="tally.ledger.positions:_STANDING_LOSSES",
+        guard="an accepted truncation is in force until counting has passed it",
+        where="tally.ledger.positions:_UNSETTLED_LOSSES",
         before=" and l.cause = 'truncated' and l.until_offset = o.next_offset)",
         after=" and l.cause = 'truncated')",
         tests=(f"{LOSSES}::test_an_accepted_truncation_says_nothing_of_a_later_one",),
@@ -168,17 +170,17 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="adopting waits for the commit that is under way",
-        where="tally.ledger.decisions:_accept_what_was_planned",
+        where="tally.ledger.decisions:_accept_planned_as_lost",
         before=" having planned_until > o.next_offset for update",
         after=" having planned_until > o.next_offset",
-        tests=(f"{RIVALS}::test_adopting_waits_for_the_commit_that_is_under_way",),
+        tests=(f"{CONCURRENCY}::test_adopting_waits_for_the_commit_that_is_under_way",),
     ),
     Mutant(
-        guard="what was planned and given up is lost by an adoption, also after a prune",
+        guard="what was planned and abandoned is lost by an adoption, also after a prune",
         where="tally.ledger.folding:forget_history",
         before=" and s.until_offset <= o.next_offset limit",
         after=" limit",
-        tests=(f"{RIVALS}::test_what_prune_forgets_is_still_lost_by_an_adoption",),
+        tests=(f"{CONCURRENCY}::test_what_prune_forgets_is_still_lost_by_an_adoption",),
     ),
     Mutant(
         guard="counting begins at the first record",
@@ -196,7 +198,7 @@ MUTANTS: Final = (
         tests=(f"{REPLAY}::test_a_hole_in_a_loss_that_came_back_is_no_accepted_one",),
     ),
     Mutant(
-        guard="only a hole that a person has accepted may be missing",
+        guard="only a hole that an operator has accepted may be missing",
         where="tally.ledger.batches:_SEGMENTS",
         before="and l.cause = 'missing' and l.state = 'accepted'",
         after="and l.cause = 'missing'",
@@ -207,14 +209,14 @@ MUTANTS: Final = (
         where="tally.pipeline.run:check_still_served",
         before="still_held=pipeline.is_sparse",
         after="still_held=False",
-        tests=(f"{RIVALS}::test_sparse_records_that_expire_behind_a_read_are_not_believed",),
+        tests=(f"{CONCURRENCY}::test_sparse_records_that_expire_behind_a_read_are_not_believed",),
     ),
     Mutant(
         guard="of an accepted hole Kafka must still hold all after the read",
         where="tally.planning.ingest:unreadable",
         before="        must_hold = still_held or segment.missing_accepted\n",
         after="        must_hold = still_held\n",
-        tests=(f"{RIVALS}::test_a_hole_whose_records_expire_behind_a_read_is_not_believed",),
+        tests=(f"{CONCURRENCY}::test_a_hole_whose_records_expire_behind_a_read_is_not_believed",),
     ),
     Mutant(
         guard="Spark is told that records which are gone are an error",
@@ -292,7 +294,7 @@ MUTANTS: Final = (
         "                raise\n",
         tests=(
             f"{COMMIT}::test_a_writer_that_forgets_a_count_commits_nothing",
-            f"{MOODS}::test_ddl_under_a_commit_waits_for_it_and_commits_nothing_of_it",
+            f"{DATABASE_FAULTS}::test_ddl_under_a_commit_waits_for_it_and_commits_nothing_of_it",
         ),
     ),
     Mutant(
@@ -300,21 +302,25 @@ MUTANTS: Final = (
         where="tally.mysql.transactions:Database.transaction",
         before='                cursor.execute(f"start transaction {snapshot}")\n',
         after="                assert snapshot\n",
-        tests=(f"{MOODS}::test_with_autocommit_left_on_a_failing_commit_leaves_nothing_behind",),
+        tests=(
+            f"{DATABASE_FAULTS}::test_with_autocommit_left_on_a_failing_commit_leaves_nothing_behind",
+        ),
     ),
     Mutant(
         guard="a locked table is not waited for for ever",
         where="tally.mysql.connection:connect",
         before='f" lock_wait_timeout = {settings.lock_wait_timeout_s},"',
         after='""',
-        tests=(f"{MOODS}::test_a_table_that_somebody_keeps_locked_is_given_up_in_time",),
+        tests=(f"{DATABASE_FAULTS}::test_a_table_that_stays_locked_is_a_timeout",),
     ),
     Mutant(
         guard="columns of the result are named",
         where="tally.ledger.contributions:add_to_result",
         before='f"insert into `{tables.result}` ({listed(tables.columns)})"',
         after='f"insert into `{tables.result}`"',
-        tests=(f"{MOODS}::test_a_table_that_is_altered_between_read_and_commit_takes_the_counts",),
+        tests=(
+            f"{DATABASE_FAULTS}::test_a_table_that_is_altered_between_read_and_commit_takes_the_counts",
+        ),
     ),
     Mutant(
         guard="no DDL in the transaction, which would commit it",
@@ -336,7 +342,7 @@ MUTANTS: Final = (
                 "where s.batch_id = %s and s.state = 'planned'",
             ),
         ),
-        tests=(f"{MOODS}::test_affected_rows_may_mean_changed_or_matched",),
+        tests=(f"{DATABASE_FAULTS}::test_affected_rows_may_mean_changed_or_matched",),
     ),
     Mutant(
         guard="attempts are told apart by number, not by time",
@@ -349,7 +355,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="an attempt that seems to begin in the future is at work",
-        where="tally.pipeline.plan:_why_give_up",
+        where="tally.pipeline.plan:_why_abandon",
         before="facts.now - batch.claimed_at < patience",
         after="abs(facts.now - batch.claimed_at) < patience",
         tests=(
@@ -456,14 +462,16 @@ MUTANTS: Final = (
         "        except pymysql.err.Error:\n"
         "            self._connection.connect()\n"
         "        return self._connection.cursor(kind)\n",
-        tests=(f"{MOODS}::test_a_connection_that_is_cut_inside_the_transaction_is_not_replaced",),
+        tests=(
+            f"{DATABASE_FAULTS}::test_a_connection_that_is_cut_inside_the_transaction_is_not_replaced",
+        ),
     ),
     Mutant(
         guard="dead letters are as many as malformed records",
         where="tally.ledger.commit:check_written",
         before='        "   or s.malformed <> written_malformed",\n',
         after='        "",\n',
-        tests=(f"{COMMIT}::test_a_writer_that_forgets_a_letter_commits_nothing",),
+        tests=(f"{COMMIT}::test_a_writer_that_forgets_a_dead_letter_commits_nothing",),
     ),
     # --- replaying
     Mutant(
@@ -490,11 +498,11 @@ MUTANTS: Final = (
         tests=(f"{REPLAY}::test_parts_of_a_loss_may_be_counted_in_any_order",),
     ),
     Mutant(
-        guard="what was planned anew stands for a batch only if it covers it",
+        guard="replanned batches replace a batch only if they cover it",
         where="tally.ledger.replay_runs:standing_for",
         before="    if not _cover(later, batch):",
         after="    if not later:",
-        tests=(f"{REPLAY}::test_a_batch_that_was_planned_anew_and_given_up_in_part_is_not_done",),
+        tests=(f"{REPLAY}::test_a_batch_that_was_replanned_and_abandoned_in_part_is_not_done",),
     ),
     Mutant(
         guard="a replay takes the old counts away",
@@ -530,7 +538,7 @@ MUTANTS: Final = (
         before="until = next_offset if end is None else min(end, next_offset)",
         after="until = start if end is None else min(end, next_offset)",
         tests=(
-            f"{ODD}::test_record_times_out_of_order_give_a_replay_one_range_that_has_all_between",
+            f"{KAFKA_ANSWERS}::test_record_times_out_of_order_give_a_replay_one_range_that_has_all_between",
         ),
     ),
     Mutant(
@@ -557,7 +565,7 @@ MUTANTS: Final = (
         tests=(f"{REPLAY}::test_two_backfills_of_the_same_uncounted_offsets_count_them_once",),
     ),
     Mutant(
-        # What has taken its place lies in the range, so the guard above stands behind this one.
+        # The replacing segment lies in the range, so the guard above would also notice.
         guard="what is replaced must still be live",
         where="tally.ledger.supersede:supersede",
         before="""    if planned is None or replaced != planned["segments"]:""",
@@ -574,7 +582,7 @@ MUTANTS: Final = (
     Mutant(
         guard="a replay erases nothing that Kafka holds no more",
         where="tally.pipeline.run:_count_and_commit",
-        before="        _check_nothing_is_erased(batch, counts.totals)\n",
+        before="        _check_no_record_lost(batch, counts.totals)\n",
         after="",
         tests=(f"{REPLAY}::test_compaction_since_the_first_count_erases_nothing",),
     ),
@@ -600,7 +608,7 @@ MUTANTS: Final = (
         before='f" sql_select_limit = {_ALL_ROWS},"',
         after='" sql_select_limit = default,"',
         tests=(
-            f"{MOODS}::test_a_servers_limit_of_rows_hides_nothing_from_the_audit",
+            f"{DATABASE_FAULTS}::test_a_servers_limit_of_rows_hides_nothing_from_the_audit",
             f"{PROVING}::test_a_servers_limit_of_rows_hides_nothing_from_counting_again",
         ),
     ),
@@ -622,7 +630,7 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
-        guard="the audit looks at earlier lives of a topic",
+        guard="the audit checks earlier generations of a topic",
         where="tally.ledger.invariants:_check_tiling",
         before='        " where i.pipeline = %s"\n        " order by i.incarnation_id,',
         after="        \" where i.pipeline = %s and i.state = 'current'\"\n"
@@ -644,7 +652,7 @@ MUTANTS: Final = (
         tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
     ),
     Mutant(
-        guard="the audit finds rows that nobody has counted",
+        guard="the audit finds rows without a contribution",
         where="tally.ledger.contributions:wrong_rows",
         before="having _said is null or _summed is null or _said <> _summed",
         after="having _said is null or _said <> _summed",
@@ -660,7 +668,7 @@ MUTANTS: Final = (
     Mutant(
         guard="the audit counts each segment's dead letters",
         where="tally.ledger.invariants:_check_segments",
-        before=" or malformed <> letters",
+        before=" or malformed <> dead_letters",
         after="",
         tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
     ),

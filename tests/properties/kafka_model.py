@@ -79,7 +79,7 @@ class Log:
 
 
 @dataclass(slots=True)
-class Life:
+class Generation:
     """A topic from its creation to its deletion."""
 
     topic: str
@@ -94,9 +94,9 @@ class Life:
 class KafkaModel:
     """One cluster, or what the network says it is, with some topics."""
 
-    lives: list[Life] = field(default_factory=list)
+    generations: list[Generation] = field(default_factory=list)
     """All that ever were, deleted ones too."""
-    topics: dict[str, Life] = field(default_factory=dict)
+    topics: dict[str, Generation] = field(default_factory=dict)
     """Those that Kafka knows now."""
     tick: int = 0
     stale: list["KafkaSnapshot"] = field(default_factory=list)
@@ -108,25 +108,25 @@ class KafkaModel:
     )
     """By cluster and topic id: all that was ever answered."""
 
-    def create(self, topic: str, partitions: int, cluster_id: str = "cluster-0") -> Life:
+    def create(self, topic: str, partitions: int, cluster_id: str = "cluster-0") -> Generation:
         """Create a topic; one of that name is gone then."""
         self.tick += 1
-        life = Life(
+        generation = Generation(
             topic=topic,
-            topic_id=f"id-{len(self.lives)}",
+            topic_id=f"id-{len(self.generations)}",
             cluster_id=cluster_id,
             logs=[Log() for _ in range(partitions)],
         )
-        self.lives.append(life)
-        self.serve(topic, life)
-        return life
+        self.generations.append(generation)
+        self.serve(topic, generation)
+        return generation
 
-    def serve(self, topic: str, life: Life | None) -> None:
-        """Let a topic be this life of it, or none."""
+    def serve(self, topic: str, generation: Generation | None) -> None:
+        """Let a topic be this generation of it, or none."""
         if (now := self.topics.pop(topic, None)) is not None:
-            now.was_away = now.was_away or now is not life
-        if life is not None:
-            self.topics[topic] = life
+            now.was_away = now.was_away or now is not generation
+        if generation is not None:
+            self.topics[topic] = generation
 
     def write(self, log: Log, said: Sequence[tuple[Kind | None, int]]) -> None:
         """Append records, each with its minute; None is a transaction's marker."""
@@ -171,28 +171,30 @@ class KafkaModel:
             log.held[offset] = record
         log.told.setdefault(offset, []).append((self.tick, record))
 
-    def life(self, cluster_id: str, topic_id: str) -> Life:
+    def generation(self, cluster_id: str, topic_id: str) -> Generation:
         """Any that ever was."""
-        return next(x for x in self.lives if (x.cluster_id, x.topic_id) == (cluster_id, topic_id))
+        return next(
+            x for x in self.generations if (x.cluster_id, x.topic_id) == (cluster_id, topic_id)
+        )
 
     def log(self, cluster_id: str, topic_id: str, partition: int) -> Log:
-        """A partition of any life."""
-        return self.life(cluster_id, topic_id).logs[partition]
+        """A partition of any generation."""
+        return self.generation(cluster_id, topic_id).logs[partition]
 
     def look(self) -> KafkaSnapshot:
         """What Kafka would say now of all of its topics."""
-        clusters = {life.cluster_id for life in self.topics.values()}
+        clusters = {generation.cluster_id for generation in self.topics.values()}
         return KafkaSnapshot(
             cluster_id=min(clusters, default="cluster-0"),
             topics={
                 name: TopicSnapshot(
-                    topic_id=life.topic_id,
+                    topic_id=generation.topic_id,
                     partitions={
                         number: PartitionSnapshot(earliest=log.earliest, end=log.end)
-                        for number, log in enumerate(life.logs)
+                        for number, log in enumerate(generation.logs)
                     },
                 )
-                for name, life in self.topics.items()
+                for name, generation in self.topics.items()
             },
         )
 
@@ -217,10 +219,10 @@ class KafkaModel:
         return {p: self._offset_at(p, moment) for p in partitions}
 
     def _offset_at(self, partition: TopicPartition, moment: datetime) -> int | None:
-        life = self.topics.get(partition.topic)
-        if life is None or partition.partition >= len(life.logs):
+        generation = self.topics.get(partition.topic)
+        if generation is None or partition.partition >= len(generation.logs):
             return None
-        held = life.logs[partition.partition].held
+        held = generation.logs[partition.partition].held
         late = [offset for offset, r in held.items() if moment_of(r.time) >= moment]
         return min(late, default=None)
 

@@ -8,10 +8,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance, Rival
 from tests.properties.faults import PROFILES, SLOW, Fault, FaultKind, is_commit
+from tests.properties.finish import finish
 from tests.properties.kafka_model import LEVELS, Kind
 from tests.properties.oracle import Oracle
 from tests.properties.pipeline import PipelineUnderTest
-from tests.properties.rest import come_to_rest
 
 # Choosing is what a number is for; larger ones shrink to these.
 NUMBER = st.integers(0, 5)
@@ -302,4 +302,4 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Whatever has happened: people decide what is open, and then all of it can be counted."""
-        come_to_rest(self.pipeline, self.oracle)
+        finish(self.pipeline, self.oracle)

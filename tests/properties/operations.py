@@ -67,9 +67,9 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class BringBack:
-    """An earlier life of the topic is what Kafka has now."""
+    """An earlier generation of the topic is what Kafka has now."""
 
-    life: int
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)

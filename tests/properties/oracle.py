@@ -17,7 +17,7 @@ from tests.properties.kafka_model import Record
 from tests.properties.pipeline import PipelineUnderTest
 
 Partition = tuple[str, str, int]
-"""Cluster, topic id and number: a partition of one life of the topic."""
+"""Cluster, topic id and number: a partition of one generation of the topic."""
 
 Rows = Counter[tuple[str, ...]]
 """Lines by minute, and by level where that is a label."""
@@ -55,7 +55,7 @@ class Oracle:
         self._live = {s["segment_id"]: s for s in live}
         with self.pipeline.wire.past_the_proxy():
             verdict = audit_ledger(self.pipeline.ctx, self.pipeline.name)
-        assert verdict.holds, verdict.findings
+        assert verdict.holds, verdict.violations
 
     def counted(self, segment: Row) -> "Expected":
         """What a segment's count must have found."""
@@ -169,19 +169,19 @@ class Oracle:
 
         Where another topic took its place, the rest of the old one went with it.
         """
-        life = self.pipeline.kafka.life(loss["cluster_id"], loss["topic_id"])
-        if life.was_away:
+        generation = self.pipeline.kafka.generation(loss["cluster_id"], loss["topic_id"])
+        if generation.was_away:
             return
-        told = life.logs[loss["partition_id"]].told
+        told = generation.logs[loss["partition_id"]].told
         for offset in range(loss["from_offset"], loss["until_offset"]):
             held = told.get(offset, [(0, None)])
             assert any(record is None for _, record in held), f"{offset} of {loss} was always held"
 
     def _check_start(self, row: Row) -> None:
         """Lines that a wrong start skips would be missed by nobody else."""
-        life = (row["cluster_id"], row["topic_id"])
-        policies = self.pipeline.adopted.get(life, {self.pipeline.pipeline.start})
-        answers = self.pipeline.kafka.answers[life]
+        generation = (row["cluster_id"], row["topic_id"])
+        policies = self.pipeline.adopted.get(generation, {self.pipeline.pipeline.start})
+        answers = self.pipeline.kafka.answers[generation]
         number = row["partition_id"]
         if any(number not in answer for answer in answers):
             policies = policies | {"earliest"}  # it may have been added since the first plan

@@ -54,7 +54,7 @@ from tally.planning.replay_request import (
 )
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance, Killed, Process, SkewedClock, Wire
-from tests.properties.kafka_model import KafkaModel, Life, Log, moment_of
+from tests.properties.kafka_model import Generation, KafkaModel, Log, moment_of
 from tests.properties.reader import KilledReader, ModelReader, Reads, StoppedReader, claimed
 
 TOPIC = "alog"
@@ -171,8 +171,8 @@ class PipelineUnderTest:
     def begin(self, beginning: op.Beginning) -> None:
         """An empty ledger and a new topic."""
         self.configure(start=beginning.start, offsets=beginning.offsets, limit=beginning.limit)
-        life = self.kafka.create(TOPIC, beginning.partitions)
-        for number, log in enumerate(life.logs):
+        generation = self.kafka.create(TOPIC, beginning.partitions)
+        for number, log in enumerate(generation.logs):
             self.kafka.write(log, beginning.said[number :: beginning.partitions])
 
     def do(self, operation: op.Operation, disturbance: Disturbance | None = None) -> str:
@@ -230,8 +230,8 @@ class PipelineUnderTest:
     # --- Kafka
 
     def _log(self, number: int) -> Log | None:
-        life = self.kafka.topics.get(TOPIC)
-        return life.logs[number % len(life.logs)] if life else None
+        generation = self.kafka.topics.get(TOPIC)
+        return generation.logs[number % len(generation.logs)] if generation else None
 
     def _do_produce(self, what: op.Produce) -> None:
         if (log := self._log(what.partition)) is not None:
@@ -258,16 +258,18 @@ class PipelineUnderTest:
         self.kafka.serve(TOPIC, None)
 
     def _do_create(self, what: op.Create) -> None:
-        life = self.kafka.create(TOPIC, what.partitions, f"cluster-{what.cluster}")
-        for log in life.logs:
+        generation = self.kafka.create(TOPIC, what.partitions, f"cluster-{what.cluster}")
+        for log in generation.logs:
             self.kafka.write(log, what.said)
 
     def _do_bring_back(self, what: op.BringBack) -> None:
-        self.kafka.serve(TOPIC, self.kafka.lives[what.life % len(self.kafka.lives)])
+        self.kafka.serve(
+            TOPIC, self.kafka.generations[what.generation % len(self.kafka.generations)]
+        )
 
     def _do_add_partition(self, _: op.AddPartition) -> None:
-        if (life := self.kafka.topics.get(TOPIC)) is not None and len(life.logs) < 4:
-            life.logs.append(Log())
+        if (generation := self.kafka.topics.get(TOPIC)) is not None and len(generation.logs) < 4:
+            generation.logs.append(Log())
 
     def _do_stale(self, what: op.Stale) -> None:
         now = self.kafka.topics.get(TOPIC)
@@ -275,7 +277,7 @@ class PipelineUnderTest:
             topics={}
             if now is None or what.partitions == 0
             else {
-                TOPIC: Life(
+                TOPIC: Generation(
                     topic=TOPIC,
                     topic_id=now.topic_id,
                     cluster_id=now.cluster_id,
@@ -471,10 +473,10 @@ class PipelineUnderTest:
     def _range(self, span: op.Span) -> OffsetRange | None:
         if (log := self._log(span.partition)) is None or log.end == 0:
             return None
-        life = self.kafka.topics[TOPIC]
+        generation = self.kafka.topics[TOPIC]
         start = span.start * log.end // 16
         return OffsetRange(
-            partition=TopicPartition(topic=TOPIC, partition=span.partition % len(life.logs)),
+            partition=TopicPartition(topic=TOPIC, partition=span.partition % len(generation.logs)),
             from_offset=start,
             until_offset=start + max(1, span.length * log.end // 16),
         )
@@ -590,7 +592,7 @@ class PipelineUnderTest:
     def _do_audit(self, _: op.Audit) -> None:
         verdict = audit_ledger(self.ctx, self.name)
         if not verdict.holds:
-            raise Unexpected(f"the audit has found {verdict.findings}")
+            raise Unexpected(f"the audit has found {verdict.violations}")
 
     # --- choosing
 
@@ -627,14 +629,17 @@ class PipelineUnderTest:
         return tuple(why)
 
     def _what_prevents_segment(self, batch: Row, s: Row, *, sparse: bool) -> Iterator[str]:
-        life = self.kafka.topics.get(s["topic"])
-        if life is None or (life.topic_id, life.cluster_id) != (s["topic_id"], s["cluster_id"]):
+        generation = self.kafka.topics.get(s["topic"])
+        if generation is None or (generation.topic_id, generation.cluster_id) != (
+            s["topic_id"],
+            s["cluster_id"],
+        ):
             yield "another topic"
             return
-        if s["partition_id"] >= len(life.logs):
+        if s["partition_id"] >= len(generation.logs):
             yield "no such partition"
             return
-        log = life.logs[s["partition_id"]]
+        log = generation.logs[s["partition_id"]]
         span = range(s["from_offset"], s["until_offset"])
         if log.earliest > span.start or log.end < span.stop:
             yield "not held"

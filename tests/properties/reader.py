@@ -23,7 +23,7 @@ from tally.model import (
 )
 from tally.pipeline.context import Reader
 from tests.properties.disturbance import Killed, Process
-from tests.properties.kafka_model import KafkaModel, Life, Record
+from tests.properties.kafka_model import Generation, KafkaModel, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ class ModelReader:
             yield Counts(totals=totals, contributions=contributions, dead_letters=dead_letters)
 
     def _read(self, r: OffsetRange) -> Mapping[int, Record]:
-        life = self.kafka.topics.get(r.partition.topic)
-        log = life.logs[r.partition.partition] if life and _has(life, r) else None
+        generation = self.kafka.topics.get(r.partition.topic)
+        log = generation.logs[r.partition.partition] if generation and _has(generation, r) else None
         if log is None or log.earliest > r.from_offset or log.end < r.until_offset:
             raise DataLossError(f"Kafka no longer serves all of {r} (a test)")
         return {o: log.held[o] for o in range(r.from_offset, r.until_offset) if o in log.held}
@@ -122,8 +122,8 @@ def claimed(request: CountRequest) -> Batch:
     return request.batch
 
 
-def _has(life: Life, r: OffsetRange) -> bool:
-    return r.partition.partition < len(life.logs)
+def _has(generation: Generation, r: OffsetRange) -> bool:
+    return r.partition.partition < len(generation.logs)
 
 
 def _totals(held: Mapping[int, Record], pipeline: Pipeline) -> SegmentTotals:

@@ -11,10 +11,10 @@ from tally.pipeline.commit import commit_once
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance, Rival
 from tests.properties.faults import Fault, FaultKind
+from tests.properties.finish import finish
 from tests.properties.kafka_model import Kind
 from tests.properties.oracle import Oracle
 from tests.properties.pipeline import PipelineUnderTest
-from tests.properties.rest import come_to_rest
 from tests.waiting import wait_until
 from tests.world import LOCK_LIST_S
 
@@ -41,7 +41,7 @@ def play(new_pipeline: Callable[[], PipelineUnderTest]) -> Play:
             operation, disturbance = step if isinstance(step, tuple) else (step, None)
             pipeline.do(operation, disturbance)
             oracle.check()
-        come_to_rest(pipeline, oracle)
+        finish(pipeline, oracle)
         return pipeline
 
     return run
@@ -90,7 +90,7 @@ def test_a_replay_erases_nothing_behind_offsets_that_were_never_counted(play: Pl
 def test_a_hole_found_in_a_topic_that_was_replaced_meanwhile_blocks_only_the_old_one(
     play: Play,
 ) -> None:
-    """The loss belongs to the life of the topic that was read."""
+    """The loss belongs to the generation of the topic that was read."""
     pipeline = play(
         op.Beginning(partitions=1, said=lines(3)),
         op.Plan(),
@@ -105,7 +105,7 @@ def test_a_hole_found_in_a_topic_that_was_replaced_meanwhile_blocks_only_the_old
     assert table(pipeline) == [9]
 
 
-def test_a_batch_is_not_planned_anew_on_another_life_of_its_topic(play: Play) -> None:
+def test_a_batch_is_not_replanned_on_another_generation_of_its_topic(play: Play) -> None:
     """The ranges that were asked for are gone with the topic; those of the new one are others."""
     pipeline = play(
         op.Beginning(partitions=1, said=lines(3)),

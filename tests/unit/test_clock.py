@@ -25,7 +25,7 @@ def test_the_machines_clock_says_its_zone() -> None:
     assert SystemClock().now().tzinfo is UTC
 
 
-def test_a_clock_of_a_test_moves_when_somebody_sleeps_or_sets_it() -> None:
+def test_the_clock_of_a_test_moves_only_by_sleeping_or_setting_it() -> None:
     """A sleep moves both of its times, as a real one does; a jump only the wall clock."""
     clock = ManualClock(NOON)
     clock.sleep(5)

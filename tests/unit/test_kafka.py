@@ -106,7 +106,7 @@ def test_a_snapshot_gives_each_request_what_the_others_left() -> None:
         assert later == pytest.approx(earlier - client.takes_s)
 
 
-def test_a_snapshot_of_slow_answers_ends_at_the_time_out() -> None:
+def test_a_snapshot_of_slow_answers_ends_at_the_timeout() -> None:
     """Each request is within the time-out, all four are not: that is an error, in time."""
     client = SlowClient(takes_s=TIMEOUT_S * 0.4)
     with pytest.raises(KafkaUnavailableError, match=r"within 0\.5 s"):
@@ -131,7 +131,7 @@ def test_a_leader_that_never_settles_is_named_in_time() -> None:
         ),
     ],
 )
-def test_a_client_that_never_answers_holds_nobody_up(question: Callable[[Kafka], object]) -> None:
+def test_a_client_that_never_answers_times_out(question: Callable[[Kafka], object]) -> None:
     """Not even librdkafka's own time-out is relied on."""
     client = SilentClient(takes_s=0)
     with pytest.raises(KafkaUnavailableError, match="no answer"):

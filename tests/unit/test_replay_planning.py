@@ -149,7 +149,7 @@ def test_offsets_that_nothing_is_known_of_are_read_as_they_were_asked_for() -> N
     assert found.replaces == ()
 
 
-def test_an_accepted_loss_is_counted_again_whole() -> None:
+def test_an_accepted_loss_is_reprocessed_whole() -> None:
     """It stands in the tiling like a segment, and nothing is replaced for it."""
     found = plan([offsets(6, 7)], [*segments(0, 5), loss(5, 9)])
     assert found.batches == ((Piece(range=offsets(5, 9), uncounted=4),),)

@@ -1,4 +1,4 @@
-"""The aggregate: what a pipeline counts, as a value from which everything else follows.
+"""The aggregate: what a pipeline counts. Columns and statements are derived from it.
 
 Window, labels and measure decide the columns of the result, of the contributions and of the folded
 sums; which lines are counted (levels, filter) is part of the rules (:mod:`tally.aggregates.rules`).
@@ -13,7 +13,7 @@ from tally.config.pipeline import Pipeline
 TIME: Final = "log_time"
 """The window: the minute of the line's own clock."""
 LINES: Final = "log_count"
-"""How many lines; a row lives while it has lines."""
+"""How many lines; a row without lines is deleted."""
 BYTES: Final = "log_bytes"
 """Sum of the values' lengths; a record without a value has 0."""
 

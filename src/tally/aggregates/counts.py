@@ -1,4 +1,4 @@
-"""What a read is asked for, what it found, and whether that is what was planned."""
+"""The request for a read, its counts, and the check that it read what was planned."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -36,14 +36,14 @@ class CountRequest:
     batch: Batch | None = None
     """The batch for which it is read, as it was claimed; None when nothing is to be committed."""
     check: bool = True
-    """Whether what was read must be what was asked for, and dead letters are kept. A recount
-    compares what Kafka holds now with what it held before, and does without."""
+    """Whether to raise when what was read is not what was asked for, and to keep dead letters. A
+    recount only compares counts and needs neither."""
 
     @property
     def may_miss(self) -> frozenset[TopicPartition]:
         """Partitions whose range may have offsets without a record in a dense pipeline.
 
-        An operator has accepted it.
+        An operator has accepted that.
         """
         segments = self.batch.segments if self.batch else ()
         return frozenset(s.range.partition for s in segments if s.missing_accepted)
@@ -118,7 +118,7 @@ def _found(r: OffsetRange, found: SegmentTotals) -> str:
 
 
 class PartitionTally:
-    """Adds the minutes of one partition up."""
+    """Adds up the minutes of one partition."""
 
     def __init__(self, asked: OffsetRange) -> None:
         self._asked = asked
@@ -170,7 +170,7 @@ class SeriesLimit:
 
     The records of one minute, by Kafka's timestamps, may give ``max_series_per_batch`` rows. A
     batch whose records span more may have as many for each minute batch that would have read them,
-    so that a batch that catches up meets no limit that minute batches would not have met.
+    so a batch that catches up is not refused where minute batches would have passed.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -192,7 +192,7 @@ class SeriesLimit:
         """Raise when there are too many rows.
 
         Raises:
-            SeriesFloodError: With how many there are, and how many may be.
+            SeriesFloodError: With the number of rows and the limit.
         """
         span_s = self._seen_s[1] - self._seen_s[0] if self._seen_s else 0
         batches = 1 if span_s <= _MINUTE_S else span_s // _MINUTE_S + 2
@@ -203,5 +203,5 @@ class SeriesLimit:
                 f"give {self._rows} rows, more than max_series_per_batch = "
                 f"{self._pipeline.max_series_per_batch} allows for records of {span_s} s",
                 next_step="take out the label with too many values, or raise "
-                "max_series_per_batch; the same batch then goes on",
+                "max_series_per_batch; the same batch is then run again",
             )

@@ -1,4 +1,4 @@
-"""By which rules lines are counted: what tells counts of one rule from those of another."""
+"""The fingerprint of the rules by which lines are counted: equal rules have equal fingerprints."""
 
 import hashlib
 import json
@@ -9,8 +9,8 @@ from tally.config.pipeline import Pipeline
 def fingerprint(pipeline: Pipeline) -> str:
     """What a pipeline counts, as a short stable string.
 
-    The line format and the levels; filter, labels and measure where there are any, so that what was
-    counted before there were such keeps its fingerprint.
+    It covers line format and levels, and filter, labels and measure where they are set. Counts from
+    before these settings existed therefore keep their fingerprint.
     """
     counted = f"{pipeline.format.fingerprint()} {sorted(set(pipeline.levels))}"
     if pipeline.filter:

@@ -1,7 +1,7 @@
-"""Rows on their way from Spark to MySQL: in memory while they are few, in a file when many.
+"""The spool: rows between the read and the commit, in memory while few, in a file when many.
 
-A read is finished and checked before the transaction begins; what was checked is, byte for byte,
-what is committed, however often the transaction is run again.
+A read is finished and checked before the transaction begins. The rows that were checked are the
+rows that are committed, also when the transaction is run again.
 """
 
 import pickle
@@ -15,7 +15,7 @@ MEMORY_BYTES: Final = 8 * 1024 * 1024
 
 
 class Spool(Generic[T]):
-    """A sequence that is written once and walked as often as needed, in bounded memory.
+    """A sequence that is written once and iterated as often as needed, in bounded memory.
 
     Args:
         memory_bytes: How much of it is kept in memory; the rest goes to a file.
@@ -33,7 +33,7 @@ class Spool(Generic[T]):
         self._length += 1
 
     def __iter__(self) -> Iterator[T]:
-        """Walk the items from the first; one walk at a time."""
+        """Iterate from the first item; one iteration at a time."""
         self._file.seek(0)
         for _ in range(self._length):
             yield pickle.load(self._file)  # noqa: S301 - our own temporary file
@@ -42,7 +42,7 @@ class Spool(Generic[T]):
         return self._length
 
     def close(self) -> None:
-        """Give the memory or the file back."""
+        """Release the memory or the file."""
         self._file.close()
 
     def __enter__(self) -> Self:

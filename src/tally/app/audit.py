@@ -127,7 +127,7 @@ def audit(
 
 def audit_view(report: AuditReport, counted: Recount | None = None) -> AuditView:
     """The view of an audit; findings of the ledger and of the recount are one list."""
-    findings = (*report.findings, *(counted.findings if counted else ()))
+    findings = (*report.violations, *(counted.violations if counted else ()))
     return AuditView(
         pipeline=report.pipeline,
         holds=not findings,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from tally.formatting import printable_bytes
-from tally.ledger.dead_letters import LetterRecord, list_dead_letters
+from tally.ledger.dead_letters import DeadLetterRecord, list_dead_letters
 from tally.pipeline.context import Context
 
 
@@ -45,7 +45,7 @@ class DeadLetterView:
     """Its first bytes, exactly."""
 
     @classmethod
-    def of(cls, letter: LetterRecord) -> Self:
+    def of(cls, letter: DeadLetterRecord) -> Self:
         """The view of a dead letter."""
         value = letter.value
         return cls(

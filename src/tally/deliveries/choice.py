@@ -1,4 +1,4 @@
-"""Which delivery a pipeline has."""
+"""The choice of a pipeline's delivery."""
 
 from tally.config.pipeline import Pipeline
 from tally.deliveries.contract import Delivery
@@ -6,5 +6,5 @@ from tally.deliveries.transactional import TransactionalBatch
 
 
 def delivery_of(pipeline: Pipeline) -> Delivery:
-    """The delivery that a pipeline is configured to have; another one is added here."""
+    """The delivery of a pipeline. A new kind of delivery is added here."""
     return TransactionalBatch(pipeline)

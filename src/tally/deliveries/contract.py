@@ -16,7 +16,7 @@ from tally.mysql.transactions import Transaction
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """What a read found; the iterables can be walked again when the transaction is run again."""
+    """What a read found; the iterables can be iterated again when the transaction is run again."""
 
     totals: Mapping[TopicPartition, SegmentTotals]
     """For each planned partition."""
@@ -27,14 +27,14 @@ class Result:
     version: str
     """Version of the code that counted."""
     format_fingerprint: str
-    """What it counted: the line format and the levels."""
+    """Of the rules by which it counted (:func:`tally.aggregates.rules.fingerprint`)."""
 
 
 class Delivery(Protocol):
     """How results are committed with the offsets, replaced by a replay, and verified.
 
-    Guaranteed by every implementation: whatever is killed, repeated or run twice, a reader sees the
-    results of a batch once, or not yet; and an attempt that is fenced changes nothing. Not
+    Guaranteed by every implementation: a reader sees the results of a batch once, or not yet,
+    also when processes are killed, retried or run twice; and a fenced attempt changes nothing. Not
     guaranteed: when a result becomes visible within a batch that is being committed.
     """
 
@@ -51,15 +51,15 @@ class Delivery(Protocol):
             Whether this call committed it; False when it was committed before.
 
         Raises:
-            FencedError: A newer attempt owns the batch, it was abandoned, a partition's offset is
-                not where the batch began, or what it was to replace was replaced.
+            FencedError: A newer attempt owns the batch, it was abandoned, a partition's committed
+                offset is not the batch's first, or another replay came first.
             DataLossError: What is about to be committed does not add up.
         """
 
     def violations(self, tx: Transaction, tables: Tables) -> Iterator[Violation]:
-        """What the results, and what is kept of them per segment, do not agree in.
+        """Every difference between the results and what is kept of them per segment.
 
         Args:
             tx: A transaction with one consistent snapshot.
-            tables: Where the pipeline's counts stand.
+            tables: The pipeline's tables.
         """

@@ -36,7 +36,7 @@ class TransactionalBatch:
     """
 
     pipeline: Pipeline
-    """What is counted, and into which table."""
+    """Its settings: what is counted, and the result table."""
 
     def commit(self, tx: Transaction, batch: Batch, result: Result) -> bool:
         """Make a batch's contributions part of the result, and move offsets or replace old counts.
@@ -44,11 +44,11 @@ class TransactionalBatch:
         Steps, all in the caller's transaction:
 
         1. lock the batch's row; it must be planned and of our attempt,
-        2. ingest: move every partition's offset from its segment's start to its end, or none;
-           replay: supersede every segment that it was planned to replace, or none,
+        2. ingest: move every partition's committed offset from its segment's start to its end, or
+           none; replay: supersede every segment that it was planned to replace, or none,
         3. write the contributions, and add to the result what they differ by from those they
            replace,
-        4. write the dead letters; those of replaced segments go,
+        4. write the dead letters, and delete those of replaced segments,
         5. mark the segments live and the batch committed.
 
         Returns:
@@ -57,9 +57,8 @@ class TransactionalBatch:
         Raises:
             ConfigError: The pipeline counts into another table. Nothing is changed.
             SchemaError: A label has no column yet. Nothing is changed.
-            FencedError: A newer attempt owns the batch, it was abandoned, a partition's offset is
-                not where the batch began, or what it was to replace was replaced. Nothing is
-                changed.
+            FencedError: A newer attempt owns the batch, it was abandoned, a partition's committed
+                offset is not the batch's first, or another replay came first. Nothing is changed.
             DataLossError: What is about to be committed does not add up. Nothing is changed.
         """
         # 1

@@ -1,4 +1,4 @@
-"""What Kafka holds, and the mirrored offsets: the only place that opens a Kafka client."""
+"""The Kafka client: questions about topics, and the mirrored offsets. No other module opens one."""
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -39,16 +39,16 @@ NO_TOPIC_ID = frozenset({"AAAAAAAAAAAAAAAAAAAAAA", "None", ""})
 
 LEADER_PAUSE_S = 0.2
 
-# The client's own time-out answers first; this much longer we wait for a client that does not.
+# The client's own timeout comes first; a client that does not keep it gets this much longer.
 GRACE_S = 1.0
 
 
 @dataclass(slots=True)
 class _LastError:
-    """What the client said last of its connections; told by a thread of librdkafka's.
+    """The last error of the client's connections, set by a thread of librdkafka.
 
-    Knows nothing of the client: in a cycle of references the garbage collector would end a client
-    from whatever thread it runs in, and librdkafka aborts the process when that is its own.
+    It holds no reference to the client. In a reference cycle the garbage collector could close the
+    client from librdkafka's own thread, and librdkafka then aborts the process.
     """
 
     error: KafkaError | None = None
@@ -64,17 +64,15 @@ def _open_client(options: dict[str, Any]) -> AdminClient:
 class Kafka:
     """A client of one Kafka cluster for questions about topics.
 
-    Every call answers or raises within ``kafka.request_timeout_s`` seconds, and a little, however
-    many requests it takes.
-
-    The connection is opened with the first question.
+    Every call answers or raises within ``kafka.request_timeout_s`` plus ``grace_s`` seconds, for
+    all of its requests together. The connection is opened with the first call.
 
     Args:
         settings: How to reach the cluster.
         open_client: Makes the client, from librdkafka's configuration.
-        grace_s: Seconds for which a client that does not keep its own timeout is waited for.
-        leader_pause_s: Seconds between two questions while a partition has no leader.
-        clock: What the timeout is measured by; the machine's when None.
+        grace_s: Seconds to wait beyond the timeout for a client that does not keep it.
+        leader_pause_s: Seconds between two tries while a partition has no leader.
+        clock: Measures the timeout; the machine's clock when None.
     """
 
     def __init__(
@@ -102,7 +100,7 @@ class Kafka:
         """Ids, earliest and end offsets of the topics, as of now.
 
         Args:
-            topics: Names; one that Kafka does not know is left out of the answer.
+            topics: Names; a topic that Kafka does not know is left out of the answer.
             read_committed: Whether ends are last stable offsets or high watermarks.
 
         Raises:
@@ -116,7 +114,7 @@ class Kafka:
             try:
                 return self._snapshot(names, deadline, read_committed=read_committed)
             except LeaderMovingError:
-                # A new topic or a broker that leaves: the leaders settle within moments.
+                # After a topic is created or a broker leaves, leaders are elected within moments.
                 if self._clock.monotonic() + self._leader_pause_s >= deadline:
                     raise
                 self._clock.sleep(self._leader_pause_s)
@@ -152,7 +150,7 @@ class Kafka:
                     topic_id=str(description.topic_id),
                     partitions={
                         p.id: PartitionSnapshot(
-                            # Retention may move between the two questions; the later answer rules.
+                            # Retention may run between the two requests; the later answer is right.
                             earliest=min(earliest[name, p.id], ends[name, p.id]),
                             end=ends[name, p.id],
                         )
@@ -184,7 +182,7 @@ class Kafka:
         return {p: offset if (offset := found[p.topic, p.partition]) >= 0 else None for p in wanted}
 
     def create_topic(self, topic: str, partitions: int) -> bool:
-        """Create a topic with one replica; False when it is there already."""
+        """Create a topic with one replica; False when it exists already."""
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
         try:
             self._answer(
@@ -197,7 +195,7 @@ class Kafka:
         return True
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Mirror offsets into a consumer group, for lag tools. Nothing of Tally reads them."""
+        """Mirror offsets into a consumer group, for lag tools. Tally never reads them."""
         request = ConsumerGroupTopicPartitions(
             group,
             [KafkaTopicPartition(p.topic, p.partition, offset) for p, offset in offsets.items()],
@@ -215,7 +213,7 @@ class Kafka:
                 raise self._translate(operation, partition.error)
 
     def rights(self, topics: Iterable[str]) -> dict[str, TopicRights]:
-        """What may be done with the topics, for ``tally doctor``; unknown topics are left out."""
+        """What these credentials may do with the topics; unknown topics are left out."""
         deadline = self._deadline()
         return {
             name: TopicRights(
@@ -289,7 +287,7 @@ class Kafka:
         }
 
     def _deadline(self) -> float:
-        """When a call that begins now must have ended, all of its requests together."""
+        """The time by which a call that begins now must end, with all of its requests."""
         return self._clock.monotonic() + self._timeout_s
 
     def _answer(

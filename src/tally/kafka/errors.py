@@ -27,11 +27,11 @@ _LEADER_MOVING = frozenset(
 
 
 class LeaderMovingError(KafkaUnavailableError):
-    """A partition has no leader at this moment, or another one than was thought."""
+    """A partition has no leader at this moment, or its leader has changed."""
 
 
 class TopicExistsError(KafkaUnavailableError):
-    """There is a topic of that name."""
+    """A topic of that name exists already."""
 
 
 class UnknownTopicError(KafkaUnavailableError):
@@ -44,16 +44,16 @@ def translate(
     """Kafka's error as one of Tally's.
 
     Args:
-        servers: Who was asked.
-        operation: What for.
-        error: What came back.
-        last: What the client said last of its connections; None when it said nothing.
+        servers: The bootstrap servers that were asked.
+        operation: What was asked, as a verb phrase: ``list offsets``.
+        error: The answer.
+        last: The last error of the client's connections; None without one.
         timeout_s: How long an answer was waited for.
     """
     if error.code() in {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - librdkafka's local errors
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - librdkafka's local errors
     }:
         return UnknownTopicError(f"Kafka could not {operation}: {error.str()}")
     if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
@@ -74,7 +74,7 @@ def translate(
 def unavailable(
     servers: str, operation: str, cause: str, last: KafkaError | None, timeout_s: float
 ) -> KafkaUnavailableError:
-    """The error of a question that had no answer; arguments as for :func:`translate`."""
+    """The error of a request without an answer; arguments as for :func:`translate`."""
     before = f"; last: {last.str()}" if last else ""
     return KafkaUnavailableError(
         f"Kafka ({servers}) could not {operation} within {timeout_s:g} s: {cause}{before}"

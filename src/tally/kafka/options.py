@@ -5,7 +5,7 @@ from typing import Any
 
 from tally.config.servers import KafkaSettings
 
-# librdkafka would write to stderr by itself; what it has to say reaches the caller as an error.
+# librdkafka would log to stderr by itself; its errors reach the caller as exceptions.
 SILENT = logging.getLogger("tally.kafka.client")
 SILENT.addHandler(logging.NullHandler())
 SILENT.propagate = False

@@ -22,13 +22,13 @@ class Writer(Protocol):
         delivered: Callable[[int], None],
         failed: Callable[[str], None],
     ) -> None:
-        """Take a record over; one of the two is called for each, from any thread.
+        """Queue a record; ``delivered`` or ``failed`` is called once for each, from any thread.
 
         Args:
-            partition: Where to.
+            partition: The partition to write to.
             value: The record's value.
-            delivered: Told the record's offset once it is stored.
-            failed: Told why, when it is not.
+            delivered: Called with the record's offset once it is stored.
+            failed: Called with the reason when it is not stored.
         """
 
     def flush(self) -> None:
@@ -36,7 +36,7 @@ class Writer(Protocol):
 
 
 class LineWriter:
-    """Writes records and tells what became of each; for the demonstration and the benchmarks.
+    """Writes records to Kafka and reports the outcome of each.
 
     Args:
         settings: How to reach the cluster.
@@ -76,5 +76,5 @@ class LineWriter:
             return
 
     def flush(self) -> None:
-        """Return when the broker has answered for every record, or given up on it."""
+        """Return when every record is stored, or the client gave up on it."""
         self._producer.flush()

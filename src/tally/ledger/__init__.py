@@ -1,7 +1,7 @@
 """The ledger: every statement that reads or writes Tally's tables.
 
 Functions take an open :class:`tally.mysql.transactions.Transaction` and never commit; the caller
-decides what belongs together. ``sql/`` defines the tables.
+decides what one transaction contains. ``sql/`` defines the tables.
 
 May import planning, the model and MySQL; never Kafka or Spark.
 """

@@ -45,11 +45,11 @@ class Requester:
     """Who asked for a batch, and with what code."""
 
     name: str
-    """User, or the DAG that planned it."""
+    """The user or the DAG."""
     version: str
     """Tally's version."""
     run_id: str | None = None
-    """Airflow's run id, when Airflow asked; or what else tells a repeated request from another."""
+    """Airflow's run id, or another id that a repeated request has in common; None without one."""
 
 
 def find_batch(tx: Transaction, batch_id: int, *, lock: bool = False) -> Batch:
@@ -58,8 +58,8 @@ def find_batch(tx: Transaction, batch_id: int, *, lock: bool = False) -> Batch:
     Args:
         tx: An open transaction.
         batch_id: The ledger's key.
-        lock: Whether to hold the batch's row until the transaction ends; the answer is then what
-            the last transaction that touched it left behind.
+        lock: Whether to lock the batch's row until the transaction ends; the answer is then the
+            last committed state.
 
     Raises:
         UnknownBatchError: The ledger has none of that id.
@@ -73,10 +73,10 @@ def find_batch(tx: Transaction, batch_id: int, *, lock: bool = False) -> Batch:
 
 
 def find_open_ingest(tx: Transaction, pipeline: str, *, lock: bool = False) -> Batch | None:
-    """The pipeline's planned ingest batch, None when there is none; there is never a second.
+    """The pipeline's planned ingest batch, None without one; there is never a second.
 
-    With ``lock`` its row is held until the transaction ends: a commit that is under way is waited
-    for, and what is read after this call is what it left behind.
+    With ``lock`` its row is locked until the transaction ends: the call waits for a running commit
+    of the batch, and later reads see its result.
     """
     row = tx.row(_BATCH + "where open_ingest = %s" + (" for update" if lock else ""), (pipeline,))
     return None if row is None else _batch(tx, row)
@@ -91,13 +91,13 @@ def insert_batch(
     *,
     replay_id: int | None = None,
 ) -> int:
-    """Write a planned batch down; from here on its ranges never change.
+    """Record a planned batch; from now on its ranges never change.
 
     Args:
         tx: An open transaction.
         pipeline: The pipeline.
-        kind: Whether it moves offsets.
-        ranges: What is read, by the ledger's key of the topic's incarnation.
+        kind: Whether it moves the committed offsets.
+        ranges: What is read, by the ledger's key of the topic's generation.
         requester: Who asks.
         replay_id: The replay that it is part of.
 
@@ -122,8 +122,8 @@ def insert_batch(
         "insert into segment (batch_id, incarnation_id, partition_id, from_offset, until_offset)"
         " values (%s, %s, %s, %s, %s)",
         [
-            (batch_id, incarnation, r.partition.partition, r.from_offset, r.until_offset)
-            for incarnation, of_topic in ranges.items()
+            (batch_id, incarnation_id, r.partition.partition, r.from_offset, r.until_offset)
+            for incarnation_id, of_topic in ranges.items()
             for r in of_topic
         ],
     )
@@ -131,10 +131,10 @@ def insert_batch(
 
 
 def claim(tx: Transaction, batch_id: int, claimed_by: str) -> Batch:
-    """Raise the batch's attempt: whoever worked on it before can no longer commit it.
+    """Raise the batch's attempt, its fencing token: earlier attempts can no longer commit it.
 
     Returns:
-        The batch, with the attempt that now owns it; unchanged when it is committed already.
+        The batch with the new attempt; unchanged when it is committed already.
 
     Raises:
         UnknownBatchError: The ledger has none of that id.
@@ -154,7 +154,7 @@ def claim(tx: Transaction, batch_id: int, claimed_by: str) -> Batch:
 
 
 def release(tx: Transaction, batch: Batch) -> None:
-    """Say that the attempt has failed: nobody works on the batch until it is claimed again."""
+    """Record that the attempt has failed: no attempt runs until the batch is claimed again."""
     tx.execute(
         "update batch set claimed_at = null where batch_id = %s and attempt = %s"
         " and state = 'planned'",
@@ -163,10 +163,10 @@ def release(tx: Transaction, batch: Batch) -> None:
 
 
 def abandon(tx: Transaction, batch_id: int, *, by: str, reason: str) -> Batch:
-    """Give a planned batch up: it counts nothing, and its offsets are planned anew.
+    """Abandon a planned batch: it counts nothing. The next plan reads its offsets again.
 
     Returns:
-        The batch as it was.
+        The batch before it was abandoned.
 
     Raises:
         UnknownBatchError: The ledger has none of that id.
@@ -191,7 +191,7 @@ def abandon(tx: Transaction, batch_id: int, *, by: str, reason: str) -> Batch:
     return batch
 
 
-_COUNTED_AGAIN: Final = """
+_REPROCESSED: Final = """
     select 1 from batch d join segment c using (batch_id)
     where d.replay_id = %s and d.state = 'committed'
     and c.incarnation_id = s.incarnation_id and c.partition_id = s.partition_id
@@ -201,19 +201,19 @@ _COUNTED_AGAIN: Final = """
 def settle_replay(tx: Transaction, replay_id: int) -> None:
     """End the replay when none of its batches is planned any more.
 
-    It is done if all of it was counted again, and cancelled if some of it was given up for good:
-    then a range has an end that no committed batch of the replay reaches.
+    It is done if committed batches cover all of its ranges. It is cancelled if one of its abandoned
+    ranges begins or ends outside of every committed batch.
 
-    Its row is locked to ask: of two last batches that commit at once, the second sees the first.
+    Its row is locked first: of two last batches that commit at once, the second sees the first.
     """
     tx.row("select state from replay where replay_id = %s for update", (replay_id,))
     tx.execute(
         "update replay set ended_at = %s, state = if("
         "   exists (select 1 from batch b join segment s using (batch_id)"
         "     where b.replay_id = %s and b.state = 'abandoned' and not ("
-        f"       exists ({_COUNTED_AGAIN}"
+        f"       exists ({_REPROCESSED}"
         "         and c.from_offset <= s.from_offset and s.from_offset < c.until_offset)"
-        f"       and exists ({_COUNTED_AGAIN}"
+        f"       and exists ({_REPROCESSED}"
         "         and c.from_offset < s.until_offset and s.until_offset <= c.until_offset))),"
         "   'cancelled', 'done')"
         " where replay_id = %s and state = 'open'"
@@ -223,16 +223,16 @@ def settle_replay(tx: Transaction, replay_id: int) -> None:
 
 
 def abandoned_error(tx: Transaction, batch_id: int) -> FencedError:
-    """The error of an attempt whose batch was abandoned under it."""
+    """The error of an attempt whose batch was abandoned."""
     row = (
         tx.row("select abandoned_by, reason, kind from batch where batch_id = %s", (batch_id,))
         or {}
     )
     return FencedError(
         f"batch {batch_id} was abandoned by {row.get('abandoned_by')}: {row.get('reason')}",
-        next_step="what it was to replace stays; tally replay asks for it anew"
+        next_step="what it was to replace stays; request it again with tally replay"
         if row.get("kind") == BatchKind.REPLAY
-        else "tally plan takes its offsets up again",
+        else "tally plan reads its offsets again",
     )
 
 

@@ -11,9 +11,9 @@ from tally.mysql.transactions import Transaction
 
 
 def lock_attempt(tx: Transaction, batch: Batch) -> bool:
-    """Hold the batch's row until the transaction ends, if this attempt may still commit it.
+    """Lock the batch's row until the transaction ends, if this attempt may still commit it.
 
-    The attempt is the fencing token: it rises with each claim, and only the newest one passes.
+    The attempt is the fencing token: it rises with each claim, and only the newest one may commit.
 
     Returns:
         Whether the batch is to be committed; False when it was committed before.
@@ -28,18 +28,17 @@ def lock_attempt(tx: Transaction, batch: Batch) -> bool:
         raise abandoned_error(tx, batch.batch_id)
     if now.attempt != batch.attempt:
         raise FencedError(
-            f"batch {batch.batch_id}: attempt {now.attempt} has taken it over from attempt "
-            f"{batch.attempt}",
+            f"batch {batch.batch_id}: attempt {now.attempt} has replaced attempt {batch.attempt}",
             next_step=f"tally show {batch.batch_id}",
         )
     return True
 
 
 def move_offsets(tx: Transaction, batch: Batch) -> None:
-    """Compare-and-set the offsets of all partitions at once; affected rows are those that moved.
+    """Compare-and-set the committed offsets of all partitions at once.
 
     Raises:
-        FencedError: A partition's offset is not where the batch began. Nothing is changed.
+        FencedError: A partition's committed offset is not the batch's first. Nothing is changed.
     """
     moved = tx.execute(
         "update partition_offset o join segment s using (incarnation_id, partition_id)"
@@ -54,11 +53,11 @@ def move_offsets(tx: Transaction, batch: Batch) -> None:
             " join topic_incarnation i using (incarnation_id) where s.batch_id = %s",
             (batch.batch_id,),
         )
-        stand = ", ".join(f"{r['topic']}/{r['partition_id']} at {r['next_offset']}" for r in rows)
+        current = ", ".join(f"{r['topic']}/{r['partition_id']} at {r['next_offset']}" for r in rows)
         planned = ", ".join(str(segment.range) for segment in batch.segments)
         raise FencedError(
             f"batch {batch.batch_id}: {moved} of {len(batch.segments)} partitions could move; "
-            f"planned {planned}; the ledger now has {stand}",
+            f"planned {planned}; the ledger now has {current}",
             next_step="tally audit",
         )
 
@@ -108,10 +107,10 @@ def mark_committed(tx: Transaction, batch: Batch, version: str, fingerprint: str
 
 
 def check_written(tx: Transaction, tables: Tables, batch_id: int) -> None:
-    """What was written must be what was counted, or nothing is committed.
+    """Raise unless what was written is what was counted.
 
     Raises:
-        DataLossError: Lines or dead letters of a segment are not as many as were counted.
+        DataLossError: The lines or dead letters of a segment are not as many as were counted.
     """
     wrong = tx.rows(
         "select s.segment_id, s.state, s.matched, s.malformed,"

@@ -1,7 +1,7 @@
-"""What the ledger must not say: states of batches and segments that exclude each other.
+"""Contradictions in the ledger: states of batches and segments that exclude each other.
 
-Constraints keep most of it out. This is for what they cannot see, and for a ledger whose
-constraints were taken away or restored without.
+Constraints prevent most of them. These checks find the rest, and all of them in a ledger whose
+constraints were dropped.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _STATES = """
     order by s.segment_id
 """
 
-_LIVES = """
+_DUPLICATE_GENERATIONS = """
     select topic, cluster_id, topic_id, count(*) as incarnations
     from topic_incarnation where pipeline = %s
     group by topic, cluster_id, topic_id having count(*) > 1
@@ -46,19 +46,19 @@ _LIVE_TWICE = """
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contradiction:
-    """Two things that the ledger says and that cannot both be."""
+    """Two statements of the ledger that cannot both be true."""
 
     where: str
     """The segment or the topic."""
     detail: str
-    """What is said."""
+    """Both statements, in one sentence."""
 
 
 def wrong_states(tx: Transaction, pipeline: str) -> Iterator[Contradiction]:
-    """Segments whose state is none that their batch allows.
+    """Segments with a state that their batch does not allow.
 
     A planned batch has planned segments, an abandoned one abandoned segments, and a committed one
-    live and superseded ones; so what is live belongs to a committed batch.
+    live, superseded or folded ones.
     """
     for row in tx.stream(_STATES, (pipeline,)):
         span = f"{row['topic']}/{row['partition_id']} [{row['from_offset']}, {row['until_offset']})"
@@ -68,21 +68,23 @@ def wrong_states(tx: Transaction, pipeline: str) -> Iterator[Contradiction]:
         )
 
 
-def lives_told_twice(tx: Transaction, pipeline: str) -> Iterator[Contradiction]:
-    """Topics of one id on one cluster that the ledger has twice, and offsets that count twice."""
-    for life in tx.rows(_LIVES, (pipeline,)):
-        topic = f"{life['topic']} (topic id {life['topic_id']}, cluster {life['cluster_id']})"
+def duplicate_generations(tx: Transaction, pipeline: str) -> Iterator[Contradiction]:
+    """Topic generations that the ledger has twice, and offsets that therefore count twice."""
+    for generation in tx.rows(_DUPLICATE_GENERATIONS, (pipeline,)):
+        topic, topic_id = generation["topic"], generation["topic_id"]
         yield Contradiction(
-            where=topic, detail=f"the ledger has it {life['incarnations']} times, as if re-created"
+            where=f"{topic} (topic id {topic_id}, cluster {generation['cluster_id']})",
+            detail=f"the ledger has it {generation['incarnations']} times, as if re-created",
         )
-        yield from _live_twice(tx, pipeline, life)
+        yield from _live_twice(tx, pipeline, generation)
 
 
-def _live_twice(tx: Transaction, pipeline: str, life: Row) -> Iterator[Contradiction]:
-    key = (pipeline, life["topic"], life["cluster_id"], life["topic_id"])
+def _live_twice(tx: Transaction, pipeline: str, generation: Row) -> Iterator[Contradiction]:
+    topic, topic_id = generation["topic"], generation["topic_id"]
+    key = (pipeline, topic, generation["cluster_id"], topic_id)
     for row in tx.stream(_LIVE_TWICE, key):
         yield Contradiction(
-            where=f"{life['topic']}/{row['partition_id']} (topic id {life['topic_id']})",
+            where=f"{topic}/{row['partition_id']} (topic id {topic_id})",
             detail=f"[{row['from_offset']}, {row['until_offset']}) is live in segment "
             f"{row['segment_id']} and in segment {row['other_id']}",
         )

@@ -1,6 +1,6 @@
 """Contributions, folded sums and the result: every statement that reads or writes them.
 
-The server adds up what was just written, so that the result cannot differ from its contributions.
+The server computes the result from the stored contributions, so the two cannot differ.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,15 +13,15 @@ from tally.ledger.tables import Tables, listed, summed
 from tally.model import Contribution, TopicPartition
 from tally.mysql.transactions import Parameters, Row, Transaction
 
-# Rows of one INSERT: large enough that the round trip does not matter, small enough that neither
-# the driver's memory nor max_allowed_packet does.
+# Rows of one INSERT: enough to make round trips cheap, few enough for the driver's memory and
+# max_allowed_packet.
 CONTRIBUTIONS_PER_INSERT: Final = 2_000
 
 
 def rows_of(
     tables: Tables, aggregate: Aggregate, contributions: Iterable[Contribution]
 ) -> Iterator[tuple[TopicPartition, tuple[str, ...], tuple[int, ...]]]:
-    """Contributions as rows of the tables; '' where a column has no label any more.
+    """Contributions as rows of the tables; '' where a column's label is no longer configured.
 
     Yields:
         The partition, a value for each of ``tables.keys``, and one for each of ``tables.sums``.
@@ -54,11 +54,11 @@ def insert_contributions(tx: Transaction, tables: Tables, rows: Iterable[Paramet
 
 
 def add_to_result(tx: Transaction, tables: Tables, batch_id: int) -> None:
-    """Add what a batch counts, less what it replaces, where that is more lines."""
+    """Add what a batch counts, less what it replaces, to the rows that gain lines."""
     changes = f"({_changes(tables, _OF_BATCH)} having {_sum(LINES)} > 0) as `_added`"
     added = ", ".join(f"`{s}` = `{tables.result}`.`{s}` + `_added`.`{s}`" for s in tables.sums)
-    # In order of keys, so that two batches wait for each other and do not deadlock. No result table
-    # can have this alias' name: it begins with an underscore.
+    # In order of keys, so that two batches wait for each other and do not deadlock. The alias
+    # begins with an underscore, which no result table's name does.
     tx.execute(
         f"insert into `{tables.result}` ({listed(tables.columns)})"
         f" select {listed(tables.columns, '`_added`')} from {changes}"
@@ -69,10 +69,10 @@ def add_to_result(tx: Transaction, tables: Tables, batch_id: int) -> None:
 
 
 def take_from_result(tx: Transaction, tables: Tables, batch_id: int) -> None:
-    """Take away what a batch replaces where it counts no more lines; empty rows disappear.
+    """Subtract what a batch replaces, less what it counts, from the other rows; delete empty rows.
 
     Raises:
-        DataLossError: The result has less than is to be taken away. Nothing is changed.
+        DataLossError: The result has less than is to be subtracted. Nothing is changed.
     """
     result, keys = f"`{tables.result}`", listed(tables.keys)
     changes = f"{_changes(tables, _OF_BATCH)} having {_sum(LINES)} <= 0 and ({_differs(tables)})"
@@ -101,7 +101,7 @@ def fold(tx: Transaction, tables: Tables, pipeline: str, segment_ids: Sequence[i
     """Add the contributions of segments to the folded sums, and delete them.
 
     Returns:
-        How many contributions are gone.
+        How many contributions were deleted.
     """
     added = ", ".join(f"`{s}` = `{tables.folded}`.`{s}` + `_sums`.`{s}`" for s in tables.sums)
     tx.execute(
@@ -145,11 +145,11 @@ def copy_shared(tx: Transaction, shared: Tables, own: Tables, pipeline: str) -> 
 
 
 def lines_of_segment(tables: Tables, segment: str) -> str:
-    """A subquery: the lines that a segment has contributed.
+    """A subquery for the lines that a segment has contributed.
 
     Args:
         tables: The pipeline's tables.
-        segment: The column that holds the segment's id, of the statement around it.
+        segment: The column of the outer statement that holds the segment's id.
     """
     return (
         f"(select coalesce(sum(c.`{LINES}`), 0) from `{tables.contributions}` c"
@@ -161,8 +161,8 @@ def wrong_rows(tx: Transaction, tables: Tables, pipeline: str) -> Iterator[Row]:
     """Rows in which the result and the sum of all live and folded contributions differ.
 
     Yields:
-        The keys, ``_said`` and ``_summed``: the sums on either side as text, None where the row is
-        not there.
+        The keys; ``_said``, the sums of the result, and ``_summed``, those of the contributions, as
+        text, None where there is no row.
     """
     keys, columns = listed(tables.keys), listed(tables.columns)
     added_up = (
@@ -187,9 +187,9 @@ def wrong_rows(tx: Transaction, tables: Tables, pipeline: str) -> Iterator[Row]:
 
 
 def changes_of_replay(tables: Tables) -> str:
-    """A query: what the committed batches of a replay count, less what they replaced, by key.
+    """A query for what a replay's committed batches count, less what they replaced, by key.
 
-    Two parameters: the replay's id, twice.
+    Its two parameters are both the replay's id.
     """
     return f"{_changes(tables, _OF_REPLAY)} having {_differs(tables)}"
 
@@ -201,11 +201,11 @@ _OF_REPLAY: Final = (
 
 
 def _changes(tables: Tables, chosen: str) -> str:
-    """What segments change in the result, by key: what they counted, less what they replace.
+    """A query for what segments change in the result, by key: their counts less the replaced ones.
 
     Args:
         tables: The pipeline's tables.
-        chosen: Which segments ``s``, with one parameter; the query has it twice.
+        chosen: The condition on segments ``s``, with one parameter; the query contains it twice.
     """
     minus = ", ".join(f"-c.`{s}`" for s in tables.sums)
     return (

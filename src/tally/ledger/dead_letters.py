@@ -8,17 +8,17 @@ from tally.ledger.rows import partition_of
 from tally.model import Batch, DeadLetter
 from tally.mysql.transactions import Parameters, Transaction
 
-# Rows of one INSERT; bounded in bytes, too, for max_allowed_packet.
+# Limits of one INSERT; the one in bytes is for max_allowed_packet.
 DEAD_LETTERS_PER_INSERT: Final = 100
 DEAD_LETTER_BYTES_PER_INSERT: Final = 1_048_576
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LetterRecord(DeadLetter):
-    """A dead letter and the batch that found it."""
+class DeadLetterRecord(DeadLetter):
+    """A dead letter with its batch."""
 
     batch_id: int
-    """The batch."""
+    """The batch that found it."""
 
 
 def list_dead_letters(
@@ -28,8 +28,8 @@ def list_dead_letters(
     batch_id: int | None = None,
     reason: str | None = None,
     limit: int,
-) -> list[LetterRecord]:
-    """Malformed records of live segments, the latest batch first."""
+) -> list[DeadLetterRecord]:
+    """Dead letters of live segments, those of the latest batch first."""
     conditions = {"i.pipeline = %s": pipeline, "s.batch_id = %s": batch_id, "d.reason = %s": reason}
     asked = {sql: value for sql, value in conditions.items() if value is not None}
     rows = tx.rows(
@@ -42,7 +42,7 @@ def list_dead_letters(
         [*asked.values(), limit],
     )
     return [
-        LetterRecord(
+        DeadLetterRecord(
             batch_id=row["batch_id"],
             partition=partition_of(row),
             offset=row["record_offset"],
@@ -55,7 +55,7 @@ def list_dead_letters(
 
 
 def replace_dead_letters(tx: Transaction, batch: Batch, dead_letters: Iterable[DeadLetter]) -> None:
-    """Write a batch's dead letters; those of the segments that it replaces go."""
+    """Write a batch's dead letters, and delete those of the segments that it replaces."""
     keys = {segment.range.partition: segment.segment_id for segment in batch.segments}
     chunk: list[Parameters] = []
     chunk_bytes = 0

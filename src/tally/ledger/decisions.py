@@ -1,4 +1,4 @@
-"""What only a person decides: accepting a loss, adopting a re-created topic."""
+"""Decisions of an operator: accepting a loss, adopting a re-created topic."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tally.errors import UsageError
-from tally.ledger.positions import insert_incarnation, known_topics
+from tally.ledger.positions import insert_generation, known_topics
 from tally.ledger.rows import range_of
 from tally.model import LossCause, OffsetRange
 from tally.mysql.transactions import Transaction
@@ -19,17 +19,17 @@ class LossRecord:
     lost_range_id: int
     """The ledger's key."""
     cause: LossCause
-    """How they went."""
+    """Why the records are gone."""
     range: OffsetRange
-    """Which (see :class:`tally.model.Loss`)."""
+    """The offsets (see :class:`tally.model.Loss`)."""
     topic_id: str
-    """The incarnation of the topic that it is missing from."""
+    """Kafka's id of the topic that lost them."""
     state: str
     """``open``, ``accepted`` or ``restored``."""
     detected_at: datetime
     """When a plan first saw it (UTC)."""
     decided_at: datetime | None
-    """When it was accepted, found restored, or last left open by a person (UTC)."""
+    """When it was accepted, found restored, or last left open by an operator (UTC)."""
     decided_by: str | None
     """Who accepted it or left it open."""
     reason: str | None
@@ -69,45 +69,45 @@ def find_losses(
 def accept_losses(
     tx: Transaction, pipeline: str, seen: Sequence[LossRecord], *, by: str, reason: str
 ) -> None:
-    """Accept open losses exactly as they were seen, and let counting go on behind them.
+    """Accept open losses exactly as they were seen, so that their partitions are read again.
 
     Args:
         tx: An open transaction that holds the pipeline's lock.
         pipeline: The pipeline.
-        seen: The losses that the person decided on.
+        seen: The losses as they were shown to the operator.
         by: Who decided.
         reason: Why.
 
     Raises:
-        UsageError: One of them has grown, was decided by somebody else or its partition has
-            moved. Nothing is changed.
+        UsageError: One of them has grown, was decided meanwhile, or its partition has moved.
+            Nothing is changed.
     """
     for loss in seen:
-        stands_at, goes_on_at = _offsets_of(loss)
+        blocked_at, resumes_at = _offsets_of(loss)
         accepted = tx.execute(
             "update lost_range l join partition_offset o using (incarnation_id, partition_id)"
             " set l.state = 'accepted', l.decided_at = %s, l.decided_by = %s, l.reason = %s"
             f" where {_IS_AS_SEEN} and o.next_offset = %s",
-            (tx.now(), by, reason, *_as_seen(loss), stands_at),
+            (tx.now(), by, reason, *_as_seen(loss), blocked_at),
         )
         moved = tx.execute(
             "update lost_range l join partition_offset o using (incarnation_id, partition_id)"
             " set o.next_offset = %s where l.lost_range_id = %s and o.next_offset = %s",
-            (goes_on_at, loss.lost_range_id, stands_at),
+            (resumes_at, loss.lost_range_id, blocked_at),
         )
-        if (accepted, moved) != (1, int(goes_on_at != stands_at)):
+        if (accepted, moved) != (1, int(resumes_at != blocked_at)):
             raise _changed(pipeline, loss)
 
 
 def keep_blocked(
     tx: Transaction, pipeline: str, seen: Sequence[LossRecord], *, by: str, reason: str
 ) -> None:
-    """Write down that somebody has looked at open losses and lets them stay open.
+    """Record that an operator has seen open losses and leaves them open.
 
-    It takes what :func:`accept_losses` takes.
+    The arguments are those of :func:`accept_losses`.
 
     Raises:
-        UsageError: One of them has grown or was decided by somebody else. Nothing is changed.
+        UsageError: One of them has grown or was decided meanwhile. Nothing is changed.
     """
     for loss in seen:
         kept = tx.execute(
@@ -132,14 +132,14 @@ def _as_seen(loss: LossRecord) -> tuple[int, LossCause, int, int]:
 
 def _changed(pipeline: str, loss: LossRecord) -> UsageError:
     return UsageError(
-        f"the loss of {loss.range} is not what you saw any more: it has grown, or somebody "
-        "else has decided it",
+        f"the loss of {loss.range} has changed since you saw it: it has grown, or it was "
+        "decided meanwhile",
         next_step=f"tally losses list {pipeline}",
     )
 
 
 def _offsets_of(loss: LossRecord) -> tuple[int, int]:
-    """Where the partition stands while the loss is open, and where counting goes on behind it."""
+    """The committed offset while the loss is open, and the one after it is accepted."""
     return {
         LossCause.EXPIRED: (loss.range.from_offset, loss.range.until_offset),
         LossCause.TRUNCATED: (loss.range.until_offset, loss.range.until_offset),
@@ -149,12 +149,12 @@ def _offsets_of(loss: LossRecord) -> tuple[int, int]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Adoption:
-    """A topic's new incarnation, as Kafka showed it to the person who decided."""
+    """A topic's new generation, as it was shown to the operator."""
 
     topic: str
     """The topic."""
     cluster_id: str
-    """The cluster it is on now."""
+    """The cluster that it is on now."""
     topic_id: str
     """Kafka's id of it now."""
     starts: Mapping[int, int]
@@ -164,24 +164,24 @@ class Adoption:
 def adopt_topic(
     tx: Transaction, pipeline: str, adoption: Adoption, *, by: str, reason: str
 ) -> dict[int, int]:
-    """Make another incarnation of a topic the current one; what was counted stays counted.
+    """Make another generation of a topic the current one; what was counted stays counted.
 
-    Open losses of the old incarnation are accepted with it, and so is what was planned of it and
-    never counted: its records are gone for good. An incarnation that was current before goes on
-    where it stood, whatever ``starts`` says.
+    Open losses of the old generation are accepted. Offsets of it that were planned and never
+    counted are recorded as accepted losses. A generation that was current before resumes at its
+    committed offsets; ``starts`` is then ignored.
 
     Args:
         tx: An open transaction that holds the pipeline's lock.
         pipeline: The pipeline.
-        adoption: The new incarnation.
+        adoption: The new generation.
         by: Who decided.
         reason: Why.
 
     Returns:
-        Where counting goes on, by partition.
+        The offset at which counting continues, by partition.
 
     Raises:
-        UsageError: The topic is unknown to the ledger, or this incarnation is current already.
+        UsageError: The topic is unknown to the ledger, or this generation is current already.
     """
     known = known_topics(tx, pipeline).get(adoption.topic)
     if known is None:
@@ -192,7 +192,7 @@ def adopt_topic(
         )
     if (known.topic_id, known.cluster_id) == (adoption.topic_id, adoption.cluster_id):
         raise UsageError(
-            f"{adoption.topic} with id {adoption.topic_id} is the incarnation that the ledger "
+            f"{adoption.topic} with id {adoption.topic_id} is the generation that the ledger "
             "follows already",
             next_step=f"tally status {pipeline}",
         )
@@ -202,15 +202,15 @@ def adopt_topic(
         if loss.range.partition.topic == adoption.topic
     ]
     accept_losses(tx, pipeline, old_losses, by=by, reason=reason)
-    _accept_what_was_planned(tx, known.incarnation_id, by=by, reason=reason)
+    _accept_planned_as_lost(tx, known.incarnation_id, by=by, reason=reason)
     tx.execute(
         "update topic_incarnation set state = 'retired', retired_at = %s where incarnation_id = %s",
         (tx.now(), known.incarnation_id),
     )
-    if (stands := earlier_life(tx, pipeline, adoption)) is not None:
-        _take_up_again(tx, pipeline, adoption, by=by, reason=reason)
-        return stands
-    incarnation_id = insert_incarnation(
+    if (offsets := earlier_generation(tx, pipeline, adoption)) is not None:
+        _resume_generation(tx, pipeline, adoption, by=by, reason=reason)
+        return offsets
+    incarnation_id = insert_generation(
         tx,
         pipeline,
         adoption.topic,
@@ -227,8 +227,8 @@ def adopt_topic(
     return dict(adoption.starts)
 
 
-def earlier_life(tx: Transaction, pipeline: str, adoption: Adoption) -> dict[int, int] | None:
-    """Where an incarnation stands that was current before, by partition; None if it never was."""
+def earlier_generation(tx: Transaction, pipeline: str, adoption: Adoption) -> dict[int, int] | None:
+    """Committed offsets of a generation that was current before, by partition; None without one."""
     rows = tx.rows(
         "select o.partition_id, o.next_offset"
         " from topic_incarnation i left join partition_offset o using (incarnation_id)"
@@ -240,10 +240,10 @@ def earlier_life(tx: Transaction, pipeline: str, adoption: Adoption) -> dict[int
     return {r["partition_id"]: r["next_offset"] for r in rows if r["partition_id"] is not None}
 
 
-def _take_up_again(
+def _resume_generation(
     tx: Transaction, pipeline: str, adoption: Adoption, *, by: str, reason: str
 ) -> None:
-    """Make an earlier incarnation current; it goes on where it stood and counts nothing twice."""
+    """Make an earlier generation current again; it resumes at its committed offsets."""
     tx.execute(
         "update topic_incarnation set state = 'current', retired_at = null, adopted_by = %s,"
         " reason = %s where pipeline = %s and topic = %s and cluster_id = %s and topic_id = %s",
@@ -251,13 +251,13 @@ def _take_up_again(
     )
 
 
-def _accept_what_was_planned(tx: Transaction, incarnation_id: int, *, by: str, reason: str) -> None:
-    """Record as lost what Kafka held once, as a plan saw it, and nobody has counted."""
+def _accept_planned_as_lost(tx: Transaction, incarnation_id: int, *, by: str, reason: str) -> None:
+    """Record as lost what was planned, so Kafka once held it, and was never counted."""
     rows = tx.rows(
         "select o.partition_id, o.next_offset, max(s.until_offset) as planned_until"
         " from partition_offset o join segment s using (incarnation_id, partition_id)"
         " where o.incarnation_id = %s group by o.partition_id, o.next_offset"
-        " having planned_until > o.next_offset for update",  # a commit under way moves it still
+        " having planned_until > o.next_offset for update",  # a running commit may still move it
         (incarnation_id,),
     )
     now = tx.now()

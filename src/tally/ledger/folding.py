@@ -1,4 +1,4 @@
-"""Folding: what nothing can replace any more is kept as one range and one sum per minute."""
+"""Folding: segments that can no longer be replaced are kept as one range and one sum per minute."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from tally.ledger.tables import tables_of
 from tally.model import TopicPartition
 from tally.mysql.transactions import Row, Transaction
 
-# Segments that one transaction folds; it holds their rows and those of their minutes.
+# Segments that one transaction folds; it locks their rows and those of their minutes.
 SEGMENTS_PER_FOLD = 1_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Foldable:
-    """A partition of one incarnation of a topic, and where folding must stop."""
+    """A partition of one topic generation."""
 
     incarnation_id: int
-    """The ledger's key of the incarnation."""
+    """The ledger's key of the generation."""
     partition: TopicPartition
-    """Which partition."""
+    """The partition."""
     is_current: bool
-    """Whether the ledger still follows that incarnation."""
+    """Whether this is the topic's current generation."""
     topic_id: str
     """Kafka's id of the topic."""
     cluster_id: str
@@ -33,19 +33,19 @@ class Foldable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Folded:
-    """What one transaction has folded, or removed."""
+    """What one transaction has folded or deleted."""
 
     segments: int = 0
     """Live segments that became part of a folded one."""
     rows: int = 0
-    """Rows of the ledger that are gone: segments, contributions, dead letters, batches."""
+    """Rows deleted from the ledger: segments, contributions, dead letters, batches."""
 
     def __add__(self, other: "Folded") -> "Folded":
         return Folded(segments=self.segments + other.segments, rows=self.rows + other.rows)
 
 
 def foldable_partitions(tx: Transaction, pipeline: str) -> list[Foldable]:
-    """Every partition that the pipeline has ever counted, retired incarnations included."""
+    """Every partition that the pipeline has ever counted, those of retired generations included."""
     rows = tx.rows(
         "select i.incarnation_id, i.topic, i.topic_id, i.cluster_id,"
         " i.state = 'current' as is_current, o.partition_id"
@@ -79,33 +79,33 @@ def fold_partition(
     Steps, all in the caller's transaction:
 
     1. lock the topic, so that no replay adds offsets meanwhile, and choose the segments,
-    2. add their contributions to the folded ones, and note at replays that theirs are gone,
-    3. write one segment for each run of neighbours, folded ones before them included,
-    4. delete what it stands for.
+    2. add their contributions to the folded sums, and mark the replays that counted them as pruned,
+    3. write one segment for each run of adjacent ones, a folded one before them included,
+    4. delete the segments that it replaces.
 
     Args:
         tx: An open transaction.
         pipeline: The pipeline.
         where: The partition.
         requester: Who asks.
-        before: Only segments that end here at the latest: the first offset that Kafka holds. None
-            for a retired incarnation, of which Kafka holds nothing.
+        before: Only segments that end at or before this offset, the first one that Kafka holds.
+            None for a retired generation, of which Kafka holds nothing.
         cutoff: Only segments that were committed before (UTC, without its zone).
     """
     # 1
     key = (where.incarnation_id, where.partition.partition)
-    life = tx.row(
+    generation = tx.row(
         "select state from topic_incarnation where incarnation_id = %s for update",
         (where.incarnation_id,),
     )
-    if life is None or (life["state"] == "current") is not where.is_current:
-        return Folded()  # adopted, or adopted back, since Kafka was asked
+    if generation is None or (generation["state"] == "current") is not where.is_current:
+        return Folded()  # the topic was adopted since Kafka was asked
     chosen = tx.rows(
         "select s.segment_id, s.from_offset, s.until_offset"
         " from segment s join batch b using (batch_id)"
         " where s.incarnation_id = %s and s.partition_id = %s and s.state = 'live'"
         " and b.committed_at < %s and s.until_offset <= %s"
-        # What a planned replay is to replace is left to it.
+        # Not what a planned replay is to replace.
         " and not exists (select 1 from replacement r join segment n on n.segment_id = r.segment_id"
         "   where r.replaced_id = s.segment_id and n.state = 'planned')"
         f" order by s.live_from limit {SEGMENTS_PER_FOLD} for update",
@@ -115,7 +115,7 @@ def fold_partition(
         return Folded()
     ids = [row["segment_id"] for row in chosen]
     # 2
-    _note_at_replays(tx, ids)
+    _mark_replays_pruned(tx, ids)
     rows = fold(tx, tables_of(tx, pipeline), pipeline, ids)
     rows += tx.execute("delete from dead_letter where segment_id in %s", (ids,))
     # 3 and 4
@@ -125,7 +125,7 @@ def fold_partition(
 
 
 def _runs(tx: Transaction, key: tuple[int, int], chosen: Sequence[Row]) -> list[list[Row]]:
-    """Neighbours together, with the folded segment that ends where the first of them begins."""
+    """Runs of adjacent segments, each with the folded segment that ends where the run begins."""
     runs: list[list[Row]] = []
     for row in chosen:
         if runs and runs[-1][-1]["until_offset"] == row["from_offset"]:
@@ -141,7 +141,7 @@ def _runs(tx: Transaction, key: tuple[int, int], chosen: Sequence[Row]) -> list[
 
 
 def _insert_fold(tx: Transaction, pipeline: str, requester: Requester) -> int:
-    """A batch for one folded segment; it is committed with the transaction."""
+    """Insert a committed batch for one folded segment."""
     now = tx.now()
     return tx.insert(
         "insert into batch (pipeline, kind, state, attempt, planned_at, planned_version,"
@@ -161,7 +161,7 @@ def _insert_fold(tx: Transaction, pipeline: str, requester: Requester) -> int:
 
 def _replace_by_one(tx: Transaction, run: Sequence[Row], batch_id: int) -> int:
     ids = [row["segment_id"] for row in run]
-    # Planned first: no two live segments may begin or end at one offset.
+    # It is planned until the others are deleted: live segments must not share a start or an end.
     segment_id = tx.insert(
         "insert into segment (batch_id, incarnation_id, partition_id, from_offset, until_offset,"
         " records, matched, unmatched, malformed, first_offset, last_offset)"
@@ -180,17 +180,17 @@ def _replace_by_one(tx: Transaction, run: Sequence[Row], batch_id: int) -> int:
 
 
 def forget_history(tx: Transaction, pipeline: str, cutoff: datetime) -> Folded:
-    """Delete what no longer says anything about the result, a thousand rows of a kind at most.
+    """Delete history that no longer affects the result, at most a thousand rows of a kind.
 
-    That is: segments that were replaced before the cutoff, with what they had contributed; batches
-    that were abandoned before it; batches without segments.
+    That is: segments that were replaced before the cutoff, with their contributions; batches that
+    were abandoned before it; batches without segments.
     """
     superseded = _ids(
         tx,
         "select o.segment_id as id from segment o join segment n on n.segment_id = o.superseded_by"
         " join batch b on b.batch_id = n.batch_id"
         " where b.pipeline = %s and b.committed_at < %s and o.state = 'superseded'"
-        # Only what nothing points at: the older ones of a chain go first.
+        # Only segments without predecessors: the oldest of a chain is deleted first.
         " and not exists (select 1 from segment p where p.superseded_by = o.segment_id)"
         f" limit {SEGMENTS_PER_FOLD}",
         (pipeline, cutoff),
@@ -200,13 +200,13 @@ def forget_history(tx: Transaction, pipeline: str, cutoff: datetime) -> Folded:
         "select s.segment_id as id from segment s join batch b using (batch_id)"
         " join partition_offset o using (incarnation_id, partition_id)"
         " where b.pipeline = %s and b.state = 'abandoned' and b.abandoned_at < %s"
-        # What was planned behind the ledger's offset says what an adoption has lost.
+        # Abandoned ranges beyond the committed offset are needed: an adoption records them as lost.
         f" and s.until_offset <= o.next_offset limit {SEGMENTS_PER_FOLD}",
         (pipeline, cutoff),
     )
     rows = 0
     if superseded:
-        _note_at_replays(tx, superseded)
+        _mark_replays_pruned(tx, superseded)
     if gone := superseded + abandoned:
         rows += delete_contributions(tx, tables_of(tx, pipeline), gone)
         rows += tx.execute("delete from dead_letter where segment_id in %s", (gone,))
@@ -227,8 +227,8 @@ def forget_history(tx: Transaction, pipeline: str, cutoff: datetime) -> Folded:
     return Folded(rows=rows)
 
 
-def _note_at_replays(tx: Transaction, counted: Sequence[int]) -> None:
-    """Whatever counted these segments, or replaced them, can no longer be compared."""
+def _mark_replays_pruned(tx: Transaction, counted: Sequence[int]) -> None:
+    """Mark replays that counted or replaced these segments: their changes are no longer known."""
     found = _ids(
         tx,
         "select b.replay_id as id from segment s join batch b using (batch_id)"

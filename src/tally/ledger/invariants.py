@@ -2,7 +2,7 @@
 
 (1) Live segments and accepted losses tile each partition from its start to its next offset; (2) the
 result is the sum of the live contributions; (5) each segment adds up. Besides, no state contradicts
-another. What ``tally prune`` has folded counts as live in all of them.
+another. Folded segments count as live in all of them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Final
 
 from tally.aggregates.aggregate import LINES, TIME
-from tally.ledger.contradictions import lives_told_twice, wrong_states
+from tally.ledger.contradictions import duplicate_generations, wrong_states
 from tally.ledger.contributions import lines_of_segment, wrong_rows
 from tally.ledger.tables import Tables
 from tally.mysql.transactions import Row, Transaction
@@ -20,7 +20,7 @@ from tally.mysql.transactions import Row, Transaction
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Violation:
-    """Something that should not be."""
+    """One thing that the audit found to be wrong."""
 
     check: str
     """``tiling``, ``result``, ``segment``, ``state``, ``topic`` or ``recount``."""
@@ -31,7 +31,7 @@ class Violation:
 
 
 def _check_tiling(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Violation]:
-    """Invariant 1: from start to next offset no hole, and nowhere an overlap."""
+    """Invariant 1: no hole between start and next offset, and no overlap anywhere."""
     tiles = tx.stream(
         "select i.incarnation_id, i.topic, i.topic_id, o.partition_id, o.start_offset,"
         " o.next_offset, t.from_offset, t.until_offset"
@@ -56,7 +56,7 @@ def _check_tiles(tiles: Iterator[Row]) -> Iterator[Violation]:
     partition = ""
     for tile in tiles:
         partition = f"{tile['topic']}/{tile['partition_id']} (topic id {tile['topic_id']})"
-        # Ranges below the start were counted afterwards; between them anything may be left out.
+        # Ranges below the start were added by replays; there may be holes between them.
         at, next_offset = max(covered, tile["start_offset"]), tile["next_offset"]
         if tile["from_offset"] is None:
             continue
@@ -77,7 +77,7 @@ def _check_tiles(tiles: Iterator[Row]) -> Iterator[Violation]:
 
 
 def _check_result(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Violation]:
-    """Invariant 2: the result and the sum of all contributions, row by row."""
+    """Invariant 2: the result equals the sum of all contributions, row by row."""
     for row in wrong_rows(tx, tables, pipeline):
         where = " ".join([str(row[TIME]), *(f"{k}={row[k]!r}" for k in tables.keys[1:])])
         yield Violation(
@@ -94,11 +94,11 @@ def _check_segments(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[
         "  select s.segment_id, i.topic, s.partition_id, s.from_offset, s.until_offset, s.records,"
         "   s.matched, s.unmatched, s.malformed,"
         f"   {lines_of_segment(tables, 's.segment_id')} as contributed,"
-        "   (select count(*) from dead_letter d where d.segment_id = s.segment_id) as letters"
+        "   (select count(*) from dead_letter d where d.segment_id = s.segment_id) as dead_letters"
         "  from segment s join topic_incarnation i using (incarnation_id)"
         "  where i.pipeline = %s and s.state = 'live'"
         " ) as live where records <> matched + unmatched + malformed"
-        "   or matched <> contributed or malformed <> letters",
+        "   or matched <> contributed or malformed <> dead_letters",
         (pipeline,),
     )
     for row in rows:
@@ -108,12 +108,12 @@ def _check_segments(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[
             where=f"segment {row['segment_id']} of {span}",
             detail=f"records {row['records']}, matched {row['matched']}, unmatched "
             f"{row['unmatched']}, malformed {row['malformed']}; contributions add up to "
-            f"{row['contributed']}, dead letters are {row['letters']}",
+            f"{row['contributed']}, dead letters are {row['dead_letters']}",
         )
 
 
 def _check_folded(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Violation]:
-    """Invariant 5 for what was folded: only the sum over all of it can still be told."""
+    """Invariant 5 for folded segments, of which only the sum over all can be checked."""
     row = tx.row(
         "select (select coalesce(sum(s.matched), 0)"
         "    from segment s join topic_incarnation i using (incarnation_id)"
@@ -131,14 +131,14 @@ def _check_folded(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Vi
 
 
 def _check_states(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Violation]:
-    """What is live belongs to a committed batch, and what was given up is not live."""
+    """Live segments belong to committed batches, abandoned segments to abandoned ones."""
     for said in wrong_states(tx, pipeline):
         yield Violation(check="state", where=said.where, detail=said.detail)
 
 
 def _check_topics(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Violation]:
-    """Each life of a topic is told once, so that none of its offsets counts twice."""
-    for said in lives_told_twice(tx, pipeline):
+    """Each topic generation is recorded once, so that none of its offsets counts twice."""
+    for said in duplicate_generations(tx, pipeline):
         yield Violation(check="topic", where=said.where, detail=said.detail)
 
 
@@ -146,17 +146,17 @@ Check = Callable[[Transaction, str, Tables], Iterator[Violation]]
 """Takes a transaction, the pipeline and its tables."""
 
 LEDGER_CHECKS: Final[Sequence[Check]] = (_check_tiling, _check_states, _check_topics)
-"""What the ledger must say, whatever the results are."""
+"""Checks of the ledger alone."""
 
 RESULT_CHECKS: Final[Sequence[Check]] = (_check_result, _check_segments, _check_folded)
-"""What results per minute and labels, and the contributions to them, must agree in."""
+"""Checks that results per minute and labels agree with their contributions."""
 
 
 def extent(tx: Transaction, pipeline: str, tables: Tables) -> dict[str, int]:
-    """What the checks have looked at.
+    """How much the checks cover.
 
     Returns:
-        ``partitions`` whose tiling was checked, retired incarnations included; ``segments`` in the
+        ``partitions`` whose tiling was checked, of retired generations too; ``segments`` in the
         result, folded ones included, and the ``records`` that they counted; ``minutes``, rows of
         the result, and ``matched``, the sum of their lines.
     """

@@ -1,4 +1,4 @@
-"""Where each partition stands: incarnations, offsets, open losses, and writing a plan down."""
+"""Topic generations, committed offsets and open losses, and recording a plan."""
 
 from collections.abc import Mapping
 
@@ -18,8 +18,8 @@ from tally.model import (
 from tally.mysql.transactions import Row, Transaction
 from tally.planning.ingest import Plan
 
-# Losses that still say something about where a partition stands (see tally.model.Position).
-_STANDING_LOSSES = """
+# Losses that still affect what is read next (see tally.model.Position).
+_UNSETTLED_LOSSES = """
     select l.incarnation_id, l.partition_id, l.from_offset, l.until_offset, l.cause, l.state
     from lost_range l join topic_incarnation i using (incarnation_id)
     join partition_offset o using (incarnation_id, partition_id)
@@ -34,7 +34,7 @@ _STANDING_LOSSES = """
 def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
     """Make this the only planner of the pipeline until the transaction ends.
 
-    The very first planner writes the row that later ones lock.
+    The first planner inserts the row that later ones lock.
 
     Raises:
         ConfigError: The pipeline has counted into another table before, or the table belongs to
@@ -42,8 +42,8 @@ def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
     """
     owned = _locked_table(tx, pipeline)
     if owned is None:
-        # Inserting over a row that is there would take a shared lock first, and two planners that
-        # both hold one wait for each other.
+        # An insert over an existing row takes a shared lock first, and two planners that both hold
+        # one deadlock.
         tx.execute(
             "insert ignore into pipeline (pipeline, result_table, created_at) values (%s, %s, %s)",
             (pipeline, result_table, tx.now()),
@@ -61,15 +61,15 @@ def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
 
 
 def _locked_table(tx: Transaction, pipeline: str) -> str | None:
-    """The table that a pipeline counts into, its row held; None before its first plan."""
+    """The table that a pipeline counts into, with its row locked; None before its first plan."""
     row = tx.row("select result_table from pipeline where pipeline = %s for update", (pipeline,))
     return None if row is None else str(row["result_table"]).removesuffix(OWN_TABLES)
 
 
 def known_topics(tx: Transaction, pipeline: str) -> dict[str, KnownTopic]:
-    """The current incarnation of each topic that the pipeline has ever read."""
+    """The current generation of each topic that the pipeline has ever read."""
     losses: dict[tuple[int, int], list[Row]] = {}
-    for row in tx.rows(_STANDING_LOSSES, (pipeline,)):
+    for row in tx.rows(_UNSETTLED_LOSSES, (pipeline,)):
         losses.setdefault((row["incarnation_id"], row["partition_id"]), []).append(row)
     positions: dict[int, dict[int, Position]] = {}
     rows = tx.rows(
@@ -110,39 +110,44 @@ def write_plan(
     cluster_id: str,
     requester: Requester,
 ) -> int | None:
-    """Write the plan down: new topics and partitions, losses seen and gone, and the batch.
+    """Record the plan: new topics and partitions, new and restored losses, and the batch.
 
-    The caller holds the pipeline's lock since it read ``known``.
+    The caller has held the pipeline's lock since before it read ``known``.
 
     Returns:
-        The new batch's id, None when there is nothing to read.
+        The new batch's id; None when there is nothing to read.
     """
-    incarnations = {topic: entry.incarnation_id for topic, entry in known.items()}
+    incarnation_ids = {topic: entry.incarnation_id for topic, entry in known.items()}
     for topic, topic_id in plan.new_topics.items():
-        incarnations[topic] = insert_incarnation(tx, pipeline, topic, topic_id, cluster_id)
+        incarnation_ids[topic] = insert_generation(tx, pipeline, topic, topic_id, cluster_id)
     tx.insert_many(
         "insert into partition_offset (incarnation_id, partition_id, start_offset, next_offset)"
         " values (%s, %s, %s, %s)",
         [
-            (incarnations[p.partition.topic], p.partition.partition, p.start_offset, p.start_offset)
+            (
+                incarnation_ids[p.partition.topic],
+                p.partition.partition,
+                p.start_offset,
+                p.start_offset,
+            )
             for p in plan.new_partitions
         ],
     )
     for loss in plan.losses:
-        record_loss(tx, incarnations[loss.range.partition.topic], loss)
+        record_loss(tx, incarnation_ids[loss.range.partition.topic], loss)
     for partition in plan.restored:
-        _close_restored(tx, incarnations[partition.topic], partition.partition)
+        _close_restored(tx, incarnation_ids[partition.topic], partition.partition)
     if not plan.ranges:
         return None
-    by_incarnation: dict[int, list[OffsetRange]] = {}
+    by_generation: dict[int, list[OffsetRange]] = {}
     for offset_range in plan.ranges:
-        by_incarnation.setdefault(incarnations[offset_range.partition.topic], []).append(
+        by_generation.setdefault(incarnation_ids[offset_range.partition.topic], []).append(
             offset_range
         )
-    return insert_batch(tx, pipeline, BatchKind.INGEST, by_incarnation, requester)
+    return insert_batch(tx, pipeline, BatchKind.INGEST, by_generation, requester)
 
 
-def insert_incarnation(
+def insert_generation(
     tx: Transaction,
     pipeline: str,
     topic: str,
@@ -152,7 +157,11 @@ def insert_incarnation(
     adopted_by: str | None = None,
     reason: str | None = None,
 ) -> int:
-    """Make a topic's incarnation the current one; the one before must be retired."""
+    """Insert a new current generation of a topic; the one before must be retired.
+
+    Returns:
+        The ledger's key of the generation.
+    """
     return tx.insert(
         "insert into topic_incarnation"
         " (pipeline, topic, topic_id, cluster_id, seen_at, adopted_by, reason)"
@@ -179,7 +188,7 @@ def current_offsets(tx: Transaction, pipeline: str) -> dict[TopicPartition, int]
 
 
 def record_loss(tx: Transaction, incarnation_id: int, loss: Loss) -> None:
-    """Write an open loss down; one that grows, or turns out to be another, keeps its row."""
+    """Record an open loss; if the partition has one already, its row is updated."""
     found = (loss.cause, loss.range.from_offset, loss.range.until_offset)
     tx.execute(
         "insert into lost_range"

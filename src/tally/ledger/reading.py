@@ -1,4 +1,4 @@
-"""Reading the ledger for people: batches, segments, minutes, dead letters. Changes nothing."""
+"""Reading the ledger for commands and the audit: batches, segments, minutes. Changes nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,13 +47,13 @@ class BatchRecord:
     pipeline: str
     """The pipeline it belongs to."""
     kind: BatchKind
-    """Whether it moves offsets."""
+    """Whether it moves the committed offsets."""
     replay_id: int | None
     """The replay that it is part of; None for an ingest batch."""
     state: BatchState
-    """Where it stands."""
+    """Its state."""
     attempt: int
-    """How often somebody has started to work on it."""
+    """How often it was claimed."""
     planned_at: datetime
     """When its ranges were fixed."""
     planned_version: str
@@ -61,27 +61,27 @@ class BatchRecord:
     requested_by: str
     """Who asked for it."""
     run_id: str | None
-    """Airflow's run id, when Airflow asked; of a replay else an id of the call."""
+    """Airflow's run id, when Airflow asked; otherwise of a replay an id of the call."""
     claimed_at: datetime | None
     """When the newest attempt began."""
     claimed_by: str | None
-    """Who makes the newest attempt."""
+    """The process of the newest attempt."""
     committed_at: datetime | None
     """When it became part of the result."""
     committed_version: str | None
     """Version of the code that counted it."""
     format_fingerprint: str | None
-    """What was counted: the line format and the levels."""
+    """Of the rules by which it was counted (:func:`tally.aggregates.rules.fingerprint`)."""
     abandoned_at: datetime | None
-    """When it was given up."""
+    """When it was abandoned."""
     abandoned_by: str | None
-    """Who gave it up."""
+    """Who abandoned it."""
     reason: str | None
-    """Why."""
+    """Why it was abandoned."""
     segments: int
     """How many ranges it has."""
     superseded: int
-    """How many of them a replay has replaced since; what these counted is no part of the result."""
+    """How many of them a replay has superseded; their counts are no longer in the result."""
     offsets: int
     """How many offsets they span."""
     records: int | None
@@ -89,13 +89,13 @@ class BatchRecord:
     matched: int | None
     """Lines at a counted level."""
     unmatched: int | None
-    """Lines at another level."""
+    """Lines that were understood and are not counted."""
     malformed: int | None
     """Records that could not be understood."""
 
     @property
     def standing(self) -> str:
-        """The state, and whether its counts still are the result's: ``committed, replaced``."""
+        """The state, and whether its counts were replaced since: ``committed, partly replaced``."""
         if not self.superseded:
             return str(self.state)
         how = "replaced" if self.superseded == self.segments else "partly replaced"
@@ -113,19 +113,19 @@ class SegmentRecord:
     range: OffsetRange
     """What is read."""
     state: SegmentState
-    """Where it stands."""
+    """Its state."""
     superseded_by: int | None
-    """The segment that replaced it."""
+    """The segment that superseded it."""
     topic_id: str
     """Kafka's id of the topic when it was planned."""
     cluster_id: str
     """The cluster that the topic was on."""
     is_current: bool
-    """Whether the ledger still follows that incarnation of the topic."""
+    """Whether this is the topic's current generation."""
     totals: SegmentTotals | None
     """What was found in it; None until it was counted."""
     format_fingerprint: str | None
-    """What was counted: the line format and the levels."""
+    """Of the rules by which it was counted (:func:`tally.aggregates.rules.fingerprint`)."""
     committed_version: str | None
     """Version of the code that counted it."""
 
@@ -138,7 +138,7 @@ def list_batches(
     after: int | None = None,
     limit: int,
 ) -> list[BatchRecord]:
-    """The pipeline's batches, newest first; those after a number, where one is given."""
+    """The pipeline's batches, newest first; with ``after`` only those with a larger id."""
     conditions = {"b.pipeline = %s": pipeline, "b.state = %s": state, "b.batch_id > %s": after}
     asked = {sql: value for sql, value in conditions.items() if value is not None}
     rows = tx.rows(
@@ -164,7 +164,7 @@ def batch_record(tx: Transaction, batch_id: int) -> BatchRecord:
 
 
 def last_committed(tx: Transaction, pipeline: str) -> BatchRecord | None:
-    """The minute batch that was committed last, not a replay's: it says how far the result is."""
+    """The ingest batch that was committed last; None before the first one."""
     row = tx.row(
         "select batch_id from batch where pipeline = %s and state = 'committed'"
         " and kind = 'ingest'"
@@ -184,7 +184,7 @@ def segments_of(tx: Transaction, batch_id: int) -> list[SegmentRecord]:
 
 
 def live_segments(tx: Transaction, pipeline: str) -> list[SegmentRecord]:
-    """The pipeline's live segments, in order of incarnation, topic, partition and offset."""
+    """The pipeline's live segments, in order of generation, topic, partition and offset."""
     rows = tx.rows(
         f"{_SEGMENTS} where i.pipeline = %s and s.state = 'live'"
         " order by i.incarnation_id, i.topic, s.partition_id, s.from_offset",
@@ -194,7 +194,7 @@ def live_segments(tx: Transaction, pipeline: str) -> list[SegmentRecord]:
 
 
 def folded_ranges(tx: Transaction, pipeline: str) -> list[OffsetRange]:
-    """What is in the result and was folded away, in order of topic and partition."""
+    """The ranges of folded segments, in order of topic, partition and offset."""
     rows = tx.rows(
         "select i.topic, s.partition_id, s.from_offset, s.until_offset"
         " from segment s join topic_incarnation i using (incarnation_id)"
@@ -216,7 +216,7 @@ def count_minutes(tx: Transaction, tables: Tables, batch_id: int) -> int:
 
 
 def top_rows(tx: Transaction, tables: Tables, batch_id: int, limit: int) -> list[ResultRow]:
-    """What the batch adds most to, with how much: most lines first."""
+    """The rows to which the batch contributed most lines, with its part of them, most first."""
     rows = tx.rows(
         f"select {listed(tables.keys, 'c')}, {summed(tables.sums, 'c')}"
         f" from `{tables.contributions}` c join segment s using (segment_id) where s.batch_id = %s"
@@ -245,7 +245,7 @@ def contributions_of(
 
 
 def still_live(tx: Transaction, segment_ids: Sequence[int]) -> set[int]:
-    """Those of the segments that are live now."""
+    """Ids of the given segments that are live now."""
     rows = tx.rows(
         "select segment_id from segment where state = 'live' and segment_id in %s",
         (list(segment_ids),),
@@ -254,7 +254,7 @@ def still_live(tx: Transaction, segment_ids: Sequence[int]) -> set[int]:
 
 
 def writable_columns(tx: Transaction, database: str, tables: Sequence[str]) -> dict[str, list[str]]:
-    """The columns of each table that a statement may set; a table that is not there is left out."""
+    """The columns of each table that a statement may set; missing tables are left out."""
     rows = tx.rows(
         "select table_name as name, column_name as col from information_schema.columns"
         " where table_schema = %s and table_name in %s and extra not like %s"

@@ -1,4 +1,4 @@
-"""What replaced what, and what that changed in the result: for people. Changes nothing."""
+"""Which segments replaced which, and what that changed in the result. Changes nothing."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from tally.mysql.transactions import Transaction
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replaced:
-    """A segment whose place another one takes."""
+    """A segment that another one replaces."""
 
     replaced_id: int
     """The segment that is replaced."""
@@ -46,7 +46,7 @@ class Changes:
 
 
 def replaced_by(tx: Transaction, batch_id: int) -> dict[int, list[Replaced]]:
-    """What each segment of a batch was planned to replace, in order; only where there is any."""
+    """What each segment of a batch was planned to replace, by segment, in order."""
     rows = tx.rows(
         "select r.segment_id, r.replaced_id, o.batch_id as replaced_batch_id"
         " from segment s join replacement r using (segment_id)"
@@ -62,7 +62,7 @@ def replaced_by(tx: Transaction, batch_id: int) -> dict[int, list[Replaced]]:
 
 
 def successors_of(tx: Transaction, batch_id: int) -> dict[int, int]:
-    """The batch that superseded each of a batch's segments, by segment; only where one did."""
+    """The batch that superseded each superseded segment of a batch, by segment."""
     rows = tx.rows(
         "select s.segment_id, n.batch_id from segment s"
         " join segment n on n.segment_id = s.superseded_by where s.batch_id = %s",
@@ -74,7 +74,7 @@ def successors_of(tx: Transaction, batch_id: int) -> dict[int, int]:
 def changes_of(tx: Transaction, replay_id: int) -> Changes | None:
     """What the committed batches of a replay count, less what they replaced.
 
-    None when it is not known any more: some of that was pruned.
+    None when it is no longer known, because some of it was pruned.
     """
     pruned = tx.row("select pruned_at from replay where replay_id = %s", (replay_id,))
     if pruned is not None and pruned["pruned_at"] is not None:

@@ -1,4 +1,4 @@
-"""Replays that run as tasks: which one a run has written down, which batches stand for another."""
+"""Replays that run as tasks: the replay of a run, and the batches that replaced another one."""
 
 from dataclasses import dataclass
 
@@ -12,16 +12,16 @@ from tally.planning.replay import join_ranges
 def find_replay_of_run(
     tx: Transaction, pipeline: str, requester: Requester, digest: str
 ) -> tuple[int, list[int]] | None:
-    """The replay that a run has written down for a request already; None when there is none.
+    """The replay that a run has already recorded for a request; None without one.
 
     Args:
         tx: An open transaction.
         pipeline: The pipeline.
-        requester: The run, and who has triggered it.
+        requester: The run, and the user who triggered it.
         digest: Of the request (:func:`tally.planning.replay_request.request_digest`).
 
     Returns:
-        Its id and its batches as they were written down, in order, whatever became of them.
+        Its id and its batches as they were first planned, in order, whatever their state.
     """
     row = tx.row(
         "select replay_id from replay where pipeline = %s and run_id = %s and requested_by = %s"
@@ -30,7 +30,7 @@ def find_replay_of_run(
     )
     if row is None:
         return None
-    # What is planned anew is planned by whoever counts, and carries no run id.
+    # Replanned batches have no run id.
     rows = tx.rows(
         "select batch_id from batch where replay_id = %s and run_id = %s order by batch_id",
         (row["replay_id"], requester.run_id),
@@ -39,11 +39,11 @@ def find_replay_of_run(
 
 
 def standing_for(tx: Transaction, batch_id: int) -> list[int]:
-    """The batches that count a batch's ranges now: itself, or those that were planned in its place.
+    """The batches that count a batch's ranges: itself, or those that were replanned in its place.
 
     Raises:
         UnknownBatchError: The ledger has none of that id.
-        FencedError: It was abandoned, and nothing counts all of its ranges in its place.
+        FencedError: It was abandoned, and no other batches count all of its ranges.
     """
     batch = find_batch(tx, batch_id)
     if batch.state is not BatchState.ABANDONED:
@@ -69,7 +69,7 @@ class ReplayTotals:
 
 
 def totals_of(tx: Transaction, replay_id: int) -> ReplayTotals:
-    """What was read and found so far; ranges that were replaced again since are among it."""
+    """Totals of the committed batches so far, including ranges that were replaced since."""
     here = "from batch b join segment s using (batch_id)"
     which = "where b.replay_id = %s and b.state = 'committed'"
     found = tx.row(
@@ -86,7 +86,7 @@ def totals_of(tx: Transaction, replay_id: int) -> ReplayTotals:
 
 
 def _later_in_replay(tx: Transaction, batch: Batch) -> list[int]:
-    """Later batches of the same replay that share offsets with a batch, abandoned ones left out."""
+    """Later batches of the same replay that overlap a batch, abandoned ones left out."""
     rows = tx.rows(
         "select distinct b.batch_id from segment o join segment s"
         " on s.incarnation_id = o.incarnation_id and s.partition_id = o.partition_id"

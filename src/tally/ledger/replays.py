@@ -1,4 +1,4 @@
-"""Replays: writing a request down with its batches, finding it again, giving it up."""
+"""Replays: recording a request with its batches, finding it, cancelling it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,49 +20,48 @@ class ReplayRecord:
     pipeline: str
     """The pipeline it belongs to."""
     state: ReplayState
-    """Where it stands."""
+    """Its state."""
     request: str
-    """What was asked for, in words."""
+    """What was asked for, as text."""
     requested_at: datetime
-    """When."""
+    """When it was requested."""
     requested_by: str
-    """Who asked."""
+    """Who requested it."""
     run_id: str | None
-    """Airflow's run id, when Airflow asked; of a replay else an id of the call."""
+    """Airflow's run id, when Airflow asked; otherwise an id of the call."""
     reason: str
-    """Why."""
+    """Why it was requested."""
     ended_at: datetime | None
-    """When its last batch was committed or given up."""
+    """When its last batch was committed or abandoned."""
     pruned_at: datetime | None
-    """When counts of it, or of what it replaced, were first pruned: what it has changed is not
-    known any more."""
+    """When counts of it, or of what it replaced, were first pruned; its changes are no longer known
+    from then on."""
     batches: int
-    """How many batches it has, those that were given up left out."""
+    """How many batches it has, abandoned ones left out."""
     committed: int
     """How many of them are committed."""
     offsets: int
     """Offsets that its batches span."""
     offsets_committed: int
-    """Offsets that are counted again."""
+    """Offsets that its committed batches span."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """What somebody asked for, and why."""
+    """What was asked for, and why."""
 
     request: str
-    """What, in words."""
+    """What was asked for, as text."""
     digest: str
-    """Tells it from another request (:func:`tally.planning.replay_request.request_digest`)."""
+    """Identifies the request (:func:`tally.planning.replay_request.request_digest`)."""
     reason: str
     """Why."""
 
 
 def seconds_for(tx: Transaction, pipeline: str, batches: int, offsets: int) -> float | None:
-    """How long counting so much takes, from the last hundred batches; None before the first.
+    """Estimated seconds to count so much, from the last hundred batches; None before the first.
 
-    The shortest of them is what any batch costs, the one that read most says how fast records are
-    read.
+    The shortest batch gives the fixed cost of a batch, the largest one the seconds per offset.
     """
     rows = tx.rows(
         "select sum(s.until_offset - s.from_offset) as offsets,"
@@ -84,11 +83,11 @@ def insert_replay(
     tx: Transaction,
     pipeline: str,
     plan: ReplayPlan,
-    incarnations: Mapping[str, int],
+    incarnation_ids: Mapping[str, int],
     requester: Requester,
     asked: Asked,
 ) -> tuple[int, list[int]]:
-    """Write a replay down with all of its batches; the caller holds the pipeline's lock.
+    """Record a replay with all of its batches; the caller holds the pipeline's lock.
 
     Returns:
         The replay's id and those of its batches, in order.
@@ -107,7 +106,7 @@ def insert_replay(
             asked.reason,
         ),
     )
-    return replay_id, insert_batches(tx, pipeline, replay_id, plan, incarnations, requester)
+    return replay_id, insert_batches(tx, pipeline, replay_id, plan, incarnation_ids, requester)
 
 
 def insert_batches(
@@ -115,12 +114,12 @@ def insert_batches(
     pipeline: str,
     replay_id: int,
     plan: ReplayPlan,
-    incarnations: Mapping[str, int],
+    incarnation_ids: Mapping[str, int],
     requester: Requester,
 ) -> list[int]:
-    """Write the batches of a replay down, with what each of their segments is to replace."""
+    """Record the batches of a replay, with what each of their segments is to replace."""
     return [
-        _insert_batch(tx, pipeline, replay_id, pieces, incarnations, requester)
+        _insert_batch(tx, pipeline, replay_id, pieces, incarnation_ids, requester)
         for pieces in plan.batches
     ]
 
@@ -130,13 +129,13 @@ def _insert_batch(
     pipeline: str,
     replay_id: int,
     pieces: Sequence[Piece],
-    incarnations: Mapping[str, int],
+    incarnation_ids: Mapping[str, int],
     requester: Requester,
 ) -> int:
     ranges: dict[int, list[OffsetRange]] = {}
     for piece in pieces:
-        incarnation = incarnations[piece.range.partition.topic]
-        ranges.setdefault(incarnation, []).append(piece.range)
+        incarnation_id = incarnation_ids[piece.range.partition.topic]
+        ranges.setdefault(incarnation_id, []).append(piece.range)
     batch_id = insert_batch(tx, pipeline, BatchKind.REPLAY, ranges, requester, replay_id=replay_id)
     for piece in pieces:
         row = tx.row(
@@ -144,7 +143,7 @@ def _insert_batch(
             " where batch_id = %s and incarnation_id = %s and partition_id = %s",
             (
                 batch_id,
-                incarnations[piece.range.partition.topic],
+                incarnation_ids[piece.range.partition.topic],
                 piece.range.partition.partition,
             ),
         )
@@ -156,7 +155,7 @@ def _insert_batch(
 
 
 def planned_batches(tx: Transaction, replay_id: int) -> list[int]:
-    """The batches of a replay that are still to be counted, in order."""
+    """Ids of the planned batches of a replay, in order."""
     rows = tx.rows(
         "select batch_id from batch where replay_id = %s and state = 'planned' order by batch_id",
         (replay_id,),
@@ -165,35 +164,35 @@ def planned_batches(tx: Transaction, replay_id: int) -> list[int]:
 
 
 def cancel(tx: Transaction, replay_id: int, *, by: str, reason: str) -> list[int]:
-    """Give up what is left of a replay; what it has committed stays.
+    """Abandon the planned batches of a replay; what it has committed stays.
 
-    The caller holds the pipeline's lock, so that nothing of it is planned anew meanwhile.
+    The caller holds the pipeline's lock, so that none of them is replanned meanwhile.
 
     Returns:
-        The batches that were given up.
+        The batches that were abandoned.
 
     Raises:
         UnknownReplayError: The ledger has none of that id.
         FencedError: None of its batches is planned any more. Nothing is changed.
     """
-    # Locked: a commit that is under way is waited for, and its batch is then none of these.
+    # Locked, to wait for a running commit; its batch is then not among these.
     rows = tx.rows(
         "select batch_id from batch where replay_id = %s and state = 'planned'"
         " order by batch_id for update",
         (replay_id,),
     )
-    given_up = [row["batch_id"] for row in rows]
-    if not given_up:
+    planned = [row["batch_id"] for row in rows]
+    if not planned:
         raise FencedError(
-            f"replay {replay_id} is {find_replay(tx, replay_id).state}: nothing of it is left to "
-            "be given up",
+            f"replay {replay_id} is {find_replay(tx, replay_id).state}: none of its batches "
+            "is planned",
             next_step="tally replays",
         )
-    for batch_id in given_up:
+    for batch_id in planned:
         abandon(tx, batch_id, by=by, reason=reason)
-    # Whatever else of the replay may have counted the same offsets: a person has ended it.
+    # Cancelled even if its committed batches cover all ranges: an operator has ended it.
     tx.execute("update replay set state = 'cancelled' where replay_id = %s", (replay_id,))
-    return given_up
+    return planned
 
 
 def find_replay(tx: Transaction, replay_id: int) -> ReplayRecord:

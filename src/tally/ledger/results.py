@@ -1,4 +1,4 @@
-"""The result table, read for people."""
+"""Reading the result table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from tally.mysql.transactions import Row, Transaction
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResultRow:
-    """One row of the result, or of what is added to it."""
+    """One row of the result, or of what a batch adds to it."""
 
     log_time: str
     """The minute on the lines' own clock, ``YYYY-MM-DD HH:MM:00``."""
@@ -46,9 +46,9 @@ def result_rows(
     Args:
         tx: An open transaction.
         tables: The pipeline's tables.
-        last: Only so many of the latest minutes; all when None.
-        since: The first minute; the table's own when None.
-        until: The last minute, itself included; the table's own when None.
+        last: How many of the latest minutes; all when None.
+        since: The first minute; no limit when None.
+        until: The last minute, itself included; no limit when None.
     """
     bounds = {f"`{TIME}` >= %s": since, f"`{TIME}` <= %s": until}
     asked = {sql: minute for sql, minute in bounds.items() if minute is not None}
@@ -75,7 +75,7 @@ def lines_by_minute(tx: Transaction, tables: Tables, *, last: int | None = None)
     Args:
         tx: An open transaction.
         tables: The pipeline's tables.
-        last: Only so many of the latest minutes; all when None.
+        last: How many of the latest minutes; all when None.
     """
     found: dict[str, int] = {}
     for row in result_rows(tx, tables, last=last):

@@ -1,4 +1,4 @@
-"""Rows as values of the model."""
+"""Rows of the database as values of the model."""
 
 from tally.model import OffsetRange, TopicPartition
 from tally.mysql.transactions import Row
@@ -10,7 +10,7 @@ def partition_of(row: Row) -> TopicPartition:
 
 
 def range_of(row: Row, partition: TopicPartition | None = None) -> OffsetRange:
-    """``from_offset`` and ``until_offset``, of the row's own partition where none is given."""
+    """The range ``from_offset`` to ``until_offset`` of ``partition``; by default the row's own."""
     return OffsetRange(
         partition=partition or partition_of(row),
         from_offset=row["from_offset"],

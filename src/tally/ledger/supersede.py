@@ -1,4 +1,4 @@
-"""A replay's batch supersedes what it was planned to replace: a step of its commit."""
+"""Superseding: the step of a replay's commit that replaces earlier segments."""
 
 from typing import Final
 
@@ -10,13 +10,13 @@ from tally.mysql.transactions import Transaction
 def supersede(tx: Transaction, batch: Batch) -> None:
     """Supersede every segment that the batch was planned to replace, or none.
 
-    Replaced segments can be superseded once. Offsets that nothing has counted have no such row, so
-    a batch with some of them keeps others of its kind out by its topic's row; minute batches never
-    wait for that one.
+    A segment can be superseded only once, so two replays of it conflict there. Offsets that were
+    never counted have no segment, so a batch with such offsets locks its topic's row instead;
+    minute batches never take that lock.
 
     Raises:
-        OvertakenError: One of them was replaced by somebody else since, or its offsets were added.
-            Nothing is changed.
+        OvertakenError: Another replay has replaced one of them, or counted the same offsets, since
+            the plan. Nothing is changed.
     """
     planned = tx.row(
         "select count(*) as segments, coalesce(sum(o.until_offset - o.from_offset), 0) as offsets"
@@ -43,7 +43,7 @@ def supersede(tx: Transaction, batch: Batch) -> None:
             f"batch {batch.batch_id}: of {planned['segments'] if planned else 0} segments that it "
             f"was to replace only {replaced} are still part of the result; another replay came "
             "first",
-            next_step=f"tally replay --resume {batch.replay_id} plans what is left anew",
+            next_step=f"tally replay --resume {batch.replay_id} replans what is left",
         )
     for segment in batch.segments:
         _check_alone(tx, batch, segment.segment_id)
@@ -51,7 +51,7 @@ def supersede(tx: Transaction, batch: Batch) -> None:
 
 
 def _check_alone(tx: Transaction, batch: Batch, segment_id: int) -> None:
-    """No live segment may reach into the range: of those that begin before its end, the last."""
+    """Raise if another live segment overlaps the range; only the last before its end can."""
     row = tx.row(
         "select o.segment_id, o.from_offset, o.until_offset from segment n join segment o"
         " on o.incarnation_id = n.incarnation_id and o.partition_id = n.partition_id"
@@ -65,15 +65,14 @@ def _check_alone(tx: Transaction, batch: Batch, segment_id: int) -> None:
         raise OvertakenError(
             f"batch {batch.batch_id}: {mine} was counted by segment {row['segment_id']}, "
             f"[{row['from_offset']}, {row['until_offset']}), meanwhile",
-            next_step=f"tally replay --resume {batch.replay_id} plans what is left anew",
+            next_step=f"tally replay --resume {batch.replay_id} replans what is left",
         )
 
 
 def _restore_losses(tx: Transaction, batch: Batch) -> None:
-    """Accepted losses in the range are none any more: Kafka held their records after all.
+    """Mark accepted losses in the range as restored: Kafka held their records after all.
 
-    Of a loss that reaches further, what lies outside stays accepted: a loss may be larger than a
-    batch.
+    A loss may be larger than a batch; the parts outside the range stay accepted.
     """
     for start, until, outside in (
         ("l.from_offset", "s.from_offset", "l.from_offset < s.from_offset"),

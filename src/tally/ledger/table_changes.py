@@ -1,7 +1,8 @@
-"""Making result tables, widening those of pipelines with labels: DDL, which MySQL commits at once.
+"""Creating result tables, and adding columns to those of pipelines with labels.
 
-Every statement can be run again, and until the last step nothing that counts sees a difference: new
-columns have a default, and the switch to tables of the pipeline's own is one transaction.
+MySQL commits DDL at once, so every statement can be run again. Running batches are not affected
+until the last step: new columns have a default, and the switch to the pipeline's own tables is one
+transaction.
 """
 
 from dataclasses import replace
@@ -28,7 +29,7 @@ from tally.ledger.tables import (
 from tally.mysql.transactions import Database, Transaction, table_names
 
 FIRST_RESULT: Final = "error_log"
-"""The result table that the migrations make; others are made like it."""
+"""The result table that the migrations create; others are copies of its definition."""
 
 
 def result_tables(settings: Settings) -> set[str]:
@@ -37,7 +38,7 @@ def result_tables(settings: Settings) -> set[str]:
 
 
 def create_result_tables(database: Database, settings: Settings) -> list[str]:
-    """Make the result tables that are not there; returns what was done, in words."""
+    """Create missing result tables; returns a text for each."""
     missing = sorted(result_tables(settings) - table_names(database))
     for table in missing:
         with database.transaction() as tx:
@@ -46,7 +47,7 @@ def create_result_tables(database: Database, settings: Settings) -> list[str]:
 
 
 def missing_tables(database: Database, pipeline: Pipeline) -> list[str]:
-    """What :func:`prepare_tables` would do for a pipeline; empty when nothing is to be done."""
+    """What :func:`prepare_tables` would do for a pipeline, as texts; empty when nothing."""
     if not pipeline.has_own_tables:
         return []
     with database.transaction(read_only=True) as tx:
@@ -58,13 +59,13 @@ def missing_tables(database: Database, pipeline: Pipeline) -> list[str]:
 
 
 def prepare_tables(database: Database, pipeline: Pipeline) -> list[str]:
-    """Give a pipeline with labels, or that adds bytes up, the tables that it needs.
+    """Create or widen the tables of a pipeline that has labels or measures bytes.
 
-    The caller keeps other migrators away. What was counted before a label was added has '' in its
-    column; a replay fills it.
+    The caller holds the migrators' lock. Rows from before a label was added have '' in its column;
+    a replay fills it.
 
     Returns:
-        What was done, in words; empty when all was there.
+        What was done, as texts; empty when nothing was missing.
 
     Raises:
         ConfigError: A label was renamed, or the measure has changed. Nothing is changed.
@@ -128,7 +129,7 @@ def _wanted(before: Tables | None, pipeline: Pipeline) -> Tables:
 
 
 def _check_room(key: str, labels: tuple[LabelColumn, ...]) -> None:
-    """Columns of labels that were taken out are still part of the tables' keys."""
+    """Raise if the labels exceed the limits; columns of removed labels still count."""
     chars = sum(label.chars for label in labels)
     if chars > LABEL_CHARS_MAX or len(labels) > LABELS_MAX:
         raise ConfigError(
@@ -154,7 +155,7 @@ def _check_idle(tx: Transaction, pipeline: Pipeline) -> None:
 
 
 def _exact_collation(tx: Transaction) -> str:
-    """A collation that tells case, accents and trailing blanks apart."""
+    """A collation that distinguishes case, accents and trailing blanks."""
     row = tx.row("select version() as version") or {"version": ""}
     return "utf8mb4_nopad_bin" if "mariadb" in row["version"].lower() else "utf8mb4_0900_bin"
 
@@ -172,7 +173,7 @@ def _widen(
     wanted: Tables,
     collation: str,
 ) -> None:
-    """Make the table if it is not there, and add the columns that it lacks to it and to its key."""
+    """Create the table if it is missing, and add missing columns to it and to its key."""
     _create(tx, table, template)
     rows = tx.rows(
         "select column_name as name, character_maximum_length as chars"
@@ -197,7 +198,7 @@ def _widen(
 
 
 def _refer_to_segments(tx: Transaction, contributions: str) -> None:
-    """A contribution is a segment's: LIKE copies no foreign keys."""
+    """Add the foreign key to segments, which LIKE does not copy."""
     name = f"{contributions}_of"
     there = tx.row(
         "select constraint_name from information_schema.table_constraints"
@@ -212,7 +213,7 @@ def _refer_to_segments(tx: Transaction, contributions: str) -> None:
 
 
 def _switch(tx: Transaction, pipeline: Pipeline, wanted: Tables) -> None:
-    """Let the ledger say which columns there are, and move what shared tables hold."""
+    """Record the new columns in the ledger, and move the pipeline's rows out of shared tables."""
     tx.execute(
         "insert ignore into pipeline (pipeline, result_table, created_at) values (%s, %s, %s)",
         (pipeline.name, recorded_name(pipeline), tx.now()),

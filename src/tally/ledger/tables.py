@@ -1,9 +1,9 @@
-"""Where a pipeline's counts stand, and in which columns.
+"""The tables and columns of a pipeline's counts.
 
-A pipeline that counts lines per minute shares the tables ``segment_count`` and ``folded_count``
-with others of its kind. One with labels, or that adds bytes up, has tables of its own beside its
-result table. Which columns they have is recorded in ``pipeline``; a label that is no longer
-configured keeps its column.
+Pipelines that only count lines per minute share the tables ``segment_count`` and ``folded_count``.
+A pipeline with labels, or that measures bytes, has tables of its own beside its result table. The
+table ``pipeline`` records which columns they have; a label that is no longer configured keeps its
+column.
 """
 
 import json
@@ -21,8 +21,8 @@ SHARED_CONTRIBUTIONS: Final = "segment_count"
 SHARED_FOLDED: Final = "folded_count"
 
 OWN_TABLES: Final = "+"
-"""Follows the result table's name in the ledger when a pipeline has tables of its own: code from
-before there were labels then finds another table than the configured one, and counts nothing."""
+"""Suffix of the result table's name in the ledger when a pipeline has tables of its own. Code from
+before labels existed then finds a table other than the configured one, and refuses to count."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,23 +32,23 @@ class LabelColumn:
     column: str
     """Its name."""
     chars: int
-    """Code points that fit."""
+    """How many code points fit."""
     is_used: bool = True
-    """Whether the label is configured; else new rows have '' here."""
+    """Whether the label is configured; if not, new rows have '' here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tables:
-    """The tables of one pipeline; all names are validated settings."""
+    """The tables of one pipeline; all names are validated settings, safe in statements."""
 
     result: str
     """Sums per minute and labels: what users read."""
     contributions: str = SHARED_CONTRIBUTIONS
-    """What each segment added."""
+    """What each segment contributed."""
     folded: str = SHARED_FOLDED
-    """What folded segments added, together."""
+    """Sums of what folded segments contributed."""
     labels: tuple[LabelColumn, ...] = ()
-    """Label columns, in the order in which they came."""
+    """Label columns, in the order in which they were added."""
     has_bytes: bool = False
     """Whether there is a column of bytes."""
 
@@ -87,7 +87,7 @@ def find_tables(tx: Transaction, pipeline: str) -> Tables | None:
 
 
 def tables_to_read(tx: Transaction, pipeline: Pipeline) -> Tables:
-    """Where to look for a pipeline's counts; before its first plan, the configured result table."""
+    """The tables to read a pipeline's counts from; before its first plan the configured one."""
     return find_tables(tx, pipeline.name) or Tables(result=pipeline.table)
 
 
@@ -161,12 +161,12 @@ def check_result_table(recorded: str, pipeline: str, configured: str) -> None:
 
 
 def recorded_name(pipeline: Pipeline) -> str:
-    """How the ledger names the result table of a pipeline."""
+    """The result table's name as the ledger records it, with its suffix."""
     return pipeline.table + (OWN_TABLES if pipeline.has_own_tables else "")
 
 
 def recorded_labels(labels: Sequence[LabelColumn]) -> str:
-    """Label columns as the ledger keeps them."""
+    """Label columns as the ledger records them, in JSON."""
     return json.dumps([[label.column, label.chars, label.is_used] for label in labels])
 
 

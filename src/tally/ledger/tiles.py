@@ -1,4 +1,4 @@
-"""What is known of ranges: which segments and losses lie in them, and which ranges are meant."""
+"""Tiles: live segments and accepted losses in a range; and the ranges of batches and minutes."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from tally.planning.replay import Tile
 def tiles_of(
     tx: Transaction, incarnation_id: int, partition: TopicPartition, from_offset: int, until: int
 ) -> tuple[Tile, ...]:
-    """What is known of ``[from_offset, until)``: live segments and accepted losses, in order."""
+    """Live segments and accepted losses that overlap ``[from_offset, until)``, in order."""
     here = (incarnation_id, partition.partition)
     rows = tx.rows(
         "select s.from_offset, s.until_offset, s.segment_id, s.state = 'folded' as folded,"
@@ -20,7 +20,7 @@ def tiles_of(
         "   and l.partition_id = s.partition_id and l.cause = 'missing' and l.state = 'accepted'"
         "   and l.from_offset < s.until_offset and s.from_offset < l.until_offset) as alone"
         " from segment s where s.incarnation_id = %s and s.partition_id = %s"
-        # Live segments do not overlap: the last one that begins before the range may reach into it.
+        # Live segments do not overlap, so only the last one before the range can reach into it.
         " and s.live_from >= coalesce((select max(live_from) from segment"
         "   where incarnation_id = %s and partition_id = %s and live_from <= %s), %s)"
         " and s.live_from < %s and s.live_until > %s"
@@ -45,7 +45,7 @@ def tiles_of(
 def first_whole(
     tx: Transaction, incarnation_id: int, partition: TopicPartition, earliest: int
 ) -> int | None:
-    """Where the first live segment begins that lies behind ``earliest`` whole; None without one."""
+    """First offset of the first live segment that lies wholly at or after ``earliest``, or None."""
     row = tx.row(
         "select min(live_from) as first from segment"
         " where incarnation_id = %s and partition_id = %s and live_from >= %s and state = 'live'",
@@ -55,7 +55,7 @@ def first_whole(
 
 
 def ranges_of_batch(tx: Transaction, pipeline: str, batch_id: int) -> list[OffsetRange]:
-    """What a batch counted, of topics as they are now."""
+    """The ranges that a batch counted, of current topic generations."""
     return _ranges(
         tx.rows(
             "select i.topic, s.partition_id, s.from_offset, s.until_offset"
@@ -68,7 +68,7 @@ def ranges_of_batch(tx: Transaction, pipeline: str, batch_id: int) -> list[Offse
 
 
 def ranges_of_minutes(tx: Transaction, pipeline: str, first: str, last: str) -> list[OffsetRange]:
-    """The live segments that have counted lines in a span of minutes, of topics as they are now.
+    """Ranges of live segments with lines in a span of minutes, of current topic generations.
 
     Args:
         tx: An open transaction.

@@ -1,8 +1,8 @@
-"""Opening a connection to MySQL: the only place that does.
+"""Opening a connection to MySQL; no other module does.
 
 A connection belongs to one transaction at a time and never reconnects by itself: PyMySQL only does
-so when ``ping`` is asked for it, and nothing here asks. A transaction that has lost its connection
-is therefore gone as a whole.
+so in ``ping``, which is never called here. A transaction that has lost its connection is therefore
+rolled back as a whole.
 """
 
 import ssl
@@ -14,12 +14,12 @@ from pymysql.cursors import DictCursor
 from tally.config.servers import MySQLSettings
 from tally.mysql.errors import our_errors
 
-# Silence that the server allows inside a transaction, in lock wait time-outs: a process that was
-# stopped in the middle of its commit must not keep its locks for MySQL's default of eight hours.
-_SILENCE_IN_LOCK_WAITS: Final = 3
+# How long a connection may be idle inside a transaction, as a multiple of the lock wait timeout. A
+# process that was stopped in its commit must not keep locks for MySQL's default of eight hours.
+_IDLE_IN_LOCK_WAITS: Final = 3
 
-# What MySQL takes for "all rows". Its word ``default`` is the server's own limit, which may hide
-# rows from the audit.
+# MySQL's value for "all rows". ``default`` would be the server's own limit, which may hide rows
+# from the audit.
 _ALL_ROWS: Final = 2**64 - 1
 
 
@@ -28,9 +28,9 @@ def connect(settings: MySQLSettings, **options: Any) -> "pymysql.Connection[Any]
 
     Args:
         settings: Where the database is.
-        options: PyMySQL's arguments that are to differ.
+        options: Arguments of PyMySQL that override these.
     """
-    silence_s = settings.lock_wait_timeout_s * _SILENCE_IN_LOCK_WAITS
+    idle_s = settings.lock_wait_timeout_s * _IDLE_IN_LOCK_WAITS
     arguments: dict[str, Any] = {
         "host": settings.host,
         "port": settings.port,
@@ -48,9 +48,9 @@ def connect(settings: MySQLSettings, **options: Any) -> "pymysql.Connection[Any]
         "init_command": (
             "set session time_zone = '+00:00',"
             f" innodb_lock_wait_timeout = {settings.lock_wait_timeout_s},"
-            f" lock_wait_timeout = {settings.lock_wait_timeout_s},"  # of metadata: a year otherwise
+            f" lock_wait_timeout = {settings.lock_wait_timeout_s},"  # of metadata
             f" sql_select_limit = {_ALL_ROWS},"
-            f" wait_timeout = {silence_s}"
+            f" wait_timeout = {idle_s}"
         ),
         **options,
     }
@@ -60,7 +60,7 @@ def connect(settings: MySQLSettings, **options: Any) -> "pymysql.Connection[Any]
 
 def _tls_options(settings: MySQLSettings) -> dict[str, Any]:
     if settings.tls == "verified":
-        # A context of our own: PyMySQL's checks no host name when it is given no authority.
+        # PyMySQL's own context does not check the host name when no CA is given.
         return {"ssl": ssl.create_default_context(cafile=settings.ssl_ca)}
     # Without any option PyMySQL encrypts when the server offers it.
     return {"ssl_disabled": True} if settings.tls == "disabled" else {}

@@ -26,7 +26,7 @@ _READ_ONLY_MODE: Final = 1836
 _CONNECTION_KILLED: Final = 1927  # MariaDB
 _CLIENT_TIMED_OUT: Final = 4031
 
-# Which of our errors each of MySQL's is, and what to do next; all others are StatementErrors.
+# Our error and its next step for MySQL's error numbers; all others are StatementErrors.
 _TRANSLATIONS: Final[Sequence[tuple[frozenset[int], type[TallyError], str]]] = (
     (
         frozenset(
@@ -75,7 +75,7 @@ _TRANSLATIONS: Final[Sequence[tuple[frozenset[int], type[TallyError], str]]] = (
         "free disk space on the MySQL server, then run it again",
     ),
     (
-        # What else has a column of numbers is kept in range by the configuration.
+        # The configuration keeps the values of all other numeric columns in range.
         frozenset({ER.WARN_DATA_OUT_OF_RANGE}),
         CountOverflowError,
         "give the result table a wider column: docs/runbook.md, count-overflow",
@@ -116,9 +116,9 @@ _TRANSLATIONS: Final[Sequence[tuple[frozenset[int], type[TallyError], str]]] = (
 
 
 class CommitUnansweredError(OutcomeUnknownError):
-    """The connection broke at COMMIT: whether it was applied is not known from here.
+    """The connection broke at COMMIT, so it may have been applied or not.
 
-    Who commits a batch asks the ledger; what only a person decides, that person looks up.
+    The commit of a batch asks the ledger which; after a decision, the operator looks it up.
     """
 
 
@@ -127,7 +127,7 @@ def our_errors(where: str = "") -> Iterator[None]:
     """Raise MySQL's errors as Tally's.
 
     Args:
-        where: Who was asked, for the text; empty when that is known.
+        where: ``user@host:port`` for the message; empty when the caller names it.
     """
     try:
         yield
@@ -138,17 +138,17 @@ def our_errors(where: str = "") -> Iterator[None]:
 def translate(error: Exception, where: str = "") -> TallyError:
     """MySQL's error as one of Tally's, with the driver's own text."""
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-    text = f"MySQL{f' ({where})' if where else ''}: {_words(error)}"
+    text = f"MySQL{f' ({where})' if where else ''}: {_driver_text(error)}"
     for numbers, ours, next_step in _TRANSLATIONS:
         if number in numbers:
             return ours(text, next_step=next_step)
-    # Without a number the driver has lost track of the conversation; so has whoever asks it.
+    # Without a number the driver no longer knows the state of the connection.
     if not number or isinstance(error, OSError | pymysql.err.InterfaceError):
         return MySQLUnavailableError(text)
     return StatementError(text, next_step="see docs/runbook.md, mysql-refused")
 
 
-def _words(error: Exception) -> str:
+def _driver_text(error: Exception) -> str:
     if len(error.args) > 1:
         return f"{error.args[1]} ({error.args[0]})"
     return str(error) or type(error).__name__

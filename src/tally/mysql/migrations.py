@@ -1,8 +1,8 @@
 """Applying ``sql/`` to the database, by yoyo-migrations.
 
-MySQL commits DDL at once, so a migration that is interrupted is half applied; every statement in
-``sql/`` can therefore be run again. One migrator works at a time: a lock of MySQL's own, which ends
-with the connection that holds it, keeps others waiting.
+MySQL commits DDL at once, so an interrupted migration is half applied; every statement in ``sql/``
+can therefore be run again. One migrator works at a time: the others wait for a named lock of MySQL,
+which is released when its connection ends.
 """
 
 import importlib.resources
@@ -25,13 +25,13 @@ LOCK_NAME: Final = "tally_migrate"
 LOCK_PATIENCE_S: Final = 300
 MIGRATIONS_TABLE: Final = "_yoyo_migration"
 VERSION_TABLE: Final = "_yoyo_version"
-# yoyo makes and drops a table of such a name to see whether the server can roll DDL back.
+# yoyo creates and drops a table of such a name to test whether the server can roll DDL back.
 YOYO_PROBE: Final = "yoyo_tmp_"
 YOYO_TABLES: Final = frozenset({MIGRATIONS_TABLE, VERSION_TABLE, "_yoyo_log", "yoyo_lock"})
 
 
 class _Backend(MySQLBackend):  # type: ignore[misc]  # yoyo has no type hints
-    """yoyo's MySQL backend on connections of ours: same session settings, no password in a URI."""
+    """yoyo's MySQL backend on Tally's connections: same session settings, no password in a URI."""
 
     settings: ClassVar[MySQLSettings]
 
@@ -63,11 +63,15 @@ def _migrations() -> MigrationList:
 
 @contextmanager
 def one_at_a_time(database: Database) -> Iterator[None]:
-    """Keep other migrators waiting; their own errors say when they have waited too long."""
-    # The socket must wait longer than the server does, or the server's answer never arrives.
+    """Hold the migrators' lock; others wait for it.
+
+    Raises:
+        MySQLUnavailableError: Another migrator has held the lock for too long.
+    """
+    # The socket must wait longer than the server, or the server's answer is never read.
     patient = database.adjusted(statement_timeout_s=LOCK_PATIENCE_S + 60)
     with patient.transaction() as tx:
-        # The lock's connection is silent while the migrations run on another.
+        # The lock's connection is idle while the migrations run on another one.
         tx.execute("set session wait_timeout = 86400")
         lock = (_lock_name(database.settings), LOCK_PATIENCE_S)
         row = tx.row("select get_lock(%s, %s) as held", lock)
@@ -87,14 +91,14 @@ def apply(database: Database) -> list[str]:
     """Apply what is in ``sql/`` and not yet in the database; returns the names, in order."""
     settings = database.settings
     _forget_interrupted_start(database)
-    # yoyo copies a backend by its class and its URI alone, so the settings go with the class.
+    # yoyo copies a backend by its class and its URI only, so the class carries the settings.
     kind = type("_BackendOfSettings", (_Backend,), {"settings": settings})
-    # By its parts: in a URI's text some names of databases would need escapes.
+    # Not from a string: some database names would need escapes in a URI.
     uri = DatabaseURI("mysql", None, None, None, None, settings.database, {})
     backend = kind(uri, MIGRATIONS_TABLE)
     try:
         backend.init_database()
-        # yoyo's own lock is a row that outlives a killed migrator; ours does not.
+        # yoyo's own lock is a row, which stays when a migrator is killed; ours does not.
         backend.break_lock()
         todo = backend.to_apply(_migrations())
         names = [migration.id for migration in todo]
@@ -102,7 +106,7 @@ def apply(database: Database) -> list[str]:
     except backend.DatabaseError as error:
         raise StatementError(
             f"a migration was refused: {error}",
-            next_step="correct the cause, then tally migrate again: it goes on where it stopped",
+            next_step="correct the cause, then tally migrate again: it resumes where it stopped",
         ) from error
     finally:
         backend.connection.close()
@@ -110,9 +114,9 @@ def apply(database: Database) -> list[str]:
 
 
 def _forget_interrupted_start(database: Database) -> None:
-    """Drop yoyo's own tables when it was killed while it made them; it cannot go on from there.
+    """Drop yoyo's own tables if it was killed while it created them; it cannot resume from there.
 
-    It writes its version last, so without one nothing is recorded in the others.
+    It writes its version last, so without a version nothing is recorded in the others.
     """
     tables = table_names(database)
     with database.transaction() as tx:

@@ -35,11 +35,11 @@ class Transaction:
         self._listen = listen
 
     def now(self) -> datetime:
-        """The time that goes into the ledger: UTC without its zone, as ``datetime`` takes it."""
+        """The current time for a ``datetime`` column: UTC, without its zone."""
         return self._clock.now().replace(tzinfo=None)
 
     def execute(self, statement: str, parameters: Parameters = ()) -> int:
-        """Run a statement; returns how many rows it *changed* (not matched)."""
+        """Run a statement; returns how many rows it *changed*, not how many it matched."""
         with our_errors(), self._cursor(statement) as cursor:
             return int(cursor.execute(statement, parameters))
 
@@ -50,7 +50,7 @@ class Transaction:
             return int(cursor.lastrowid)
 
     def insert_many(self, statement: str, rows: Iterable[Parameters]) -> int:
-        """Insert rows, several in a statement; returns how many were inserted."""
+        """Insert rows, several per statement; returns how many were inserted."""
         with our_errors(), self._cursor(statement) as cursor:
             return cursor.executemany(statement, rows) or 0
 
@@ -61,14 +61,14 @@ class Transaction:
             return list(cursor.fetchall())
 
     def row(self, statement: str, parameters: Parameters = ()) -> Row | None:
-        """The first row of a query, None if there is none."""
+        """The first row of a query; None without one."""
         with our_errors(), self._cursor(statement) as cursor:
             cursor.execute(statement, parameters)
             found: Row | None = cursor.fetchone()
             return found
 
     def stream(self, statement: str, parameters: Parameters = ()) -> Iterator[Row]:
-        """Rows of a query as they arrive, in bounded memory; exhaust it before the next call."""
+        """Rows of a query as they arrive, in bounded memory; read all before the next call."""
         with our_errors(), self._cursor(statement, SSDictCursor) as cursor:
             cursor.execute(statement, parameters)
             yield from cursor.fetchall_unbuffered()
@@ -84,15 +84,15 @@ class Database:
     """One database, reached by a new connection for each transaction."""
 
     settings: MySQLSettings
-    """Where it is."""
+    """Address and credentials."""
     clock: Clock = field(default_factory=SystemClock)
     """For the times that are written, and for the pause before a transaction is run again."""
     open: Callable[[MySQLSettings], Connection] = connect
     """Opens a connection."""
     close: Callable[[Connection], None] = pymysql.Connection.close
-    """Gives a connection back, whatever became of it."""
+    """Closes a connection, also a broken one."""
     listen: Callable[[str], None] | None = None
-    """Told each statement before it is sent."""
+    """Called with each statement before it is sent."""
 
     def adjusted(self, **settings: Any) -> "Database":
         """The same database with other settings of the connection."""
@@ -111,8 +111,7 @@ class Database:
         Args:
             isolation: MySQL's isolation level; ``repeatable read`` gives one consistent snapshot.
             read_only: Whether statements that change something are refused.
-            keep: Whether it is committed; a dry run, and a question that takes locks, is rolled
-                back.
+            keep: Whether it is committed; a dry run, or a query that takes locks, is rolled back.
 
         Raises:
             CommitUnansweredError: The answer to COMMIT was lost; the caller must ask the ledger.
@@ -144,11 +143,11 @@ class Database:
 
         Args:
             work: Must have no effects outside the transaction.
-            dry_run: Whether all of it is undone at the end: what ``work`` returns or raises shows
-                what would happen.
+            dry_run: Whether the transaction is rolled back at the end; ``work`` returns or raises
+                as it would otherwise.
 
         Raises:
-            TransactionRetryError: Rolled back five times in a row.
+            TransactionRetryError: MySQL rolled it back :data:`TRANSACTION_TRIES` times in a row.
         """
         for attempt in range(1, TRANSACTION_TRIES + 1):
             try:
@@ -161,23 +160,24 @@ class Database:
         raise AssertionError("unreachable: the last try returns or raises")
 
     def _give_back(self, connection: Connection) -> None:
-        # A connection that cannot be closed is gone already.
+        # A connection that cannot be closed is broken already.
         with suppress(pymysql.err.Error, OSError):
             self.close(connection)
 
 
 def server_facts(database: Database) -> Row:
-    """What Tally depends on, for ``tally doctor``.
+    """The server's properties that Tally depends on, for ``tally doctor``.
 
-    ``version``, ``innodb`` (usable or not), and by variable name what the server says in
-    ``session``, a session of Tally's own, and in ``server``, its default.
+    Returns:
+        ``version``; ``innodb``, whether it is usable; ``session`` and ``server``, the variables by
+        name of Tally's own session and of the server.
     """
     with database.transaction() as tx:
         version = tx.row("select version() as version") or {}
         engine = tx.row("select support from information_schema.engines where engine = 'InnoDB'")
         session, server = (
             {
-                # MariaDB before 11.1 knows the isolation level by its old name only.
+                # MariaDB before 11.1 has only the old name of the isolation level.
                 row["Variable_name"].replace("tx_isolation", "transaction_isolation"): row["Value"]
                 for row in tx.rows(f"show {scope} variables")
             }
@@ -188,7 +188,7 @@ def server_facts(database: Database) -> Row:
 
 
 def table_names(database: Database) -> set[str]:
-    """The tables that there are."""
+    """Names of the tables in the database."""
     with database.transaction(read_only=True) as tx:
         rows = tx.rows(
             "select table_name as name from information_schema.tables where table_schema = %s",
@@ -213,7 +213,7 @@ def _commit(connection: Connection) -> None:
 
 
 def _roll_back(connection: Connection) -> None:
-    # The first error is the one that counts; a connection that cannot roll back is closed, and the
-    # server rolls back for it.
+    # The caller sees the first error. If the rollback fails too, the connection is closed and the
+    # server rolls back.
     with suppress(pymysql.err.Error, OSError):
         connection.rollback()

@@ -1,15 +1,15 @@
-"""The oldest servers that Tally works with; whatever asks for a version asks here."""
+"""The oldest supported versions of MySQL and MariaDB."""
 
 import re
 from typing import Final
 
 OLDEST_MYSQL: Final = (8, 0, 16)
-"""The first MySQL that enforces CHECK constraints, which hold the ledger's rows to its rules; older
-ones read them and forget them."""
+"""The first MySQL that enforces CHECK constraints, which the ledger relies on; older versions
+parse and ignore them."""
 
 OLDEST_MARIADB: Final = (10, 6, 0)
-"""The first MariaDB whose DDL is atomic, so that a migration that a crash of the server has cut off
-can be run again. It enforces CHECK constraints since 10.2."""
+"""The first MariaDB whose DDL is atomic, so that a migration can be run again after a crash of the
+server. It enforces CHECK constraints since 10.2."""
 
 MYSQL_NEEDED: Final = f"MySQL {'.'.join(map(str, OLDEST_MYSQL))} or newer"
 SERVER_NEEDED: Final = (
@@ -18,10 +18,10 @@ SERVER_NEEDED: Final = (
 
 
 def is_supported(version: str) -> bool:
-    """Whether a server of this version will do.
+    """Whether a server of this version is supported.
 
     Args:
-        version: As ``select version()`` says it: ``8.0.36-0ubuntu1``, ``11.4.5-MariaDB-log``.
+        version: As ``select version()`` returns it: ``8.0.36-0ubuntu1``, ``11.4.5-MariaDB-log``.
     """
     found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
     if found is None:

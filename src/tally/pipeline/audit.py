@@ -1,6 +1,6 @@
-"""The audit: the ledger must agree with itself, and with the result.
+"""The audit: checks that the ledger agrees with itself and with the result.
 
-:mod:`tally.ledger.invariants` has the checks, :mod:`tally.pipeline.recount` asks Kafka as well.
+:mod:`tally.ledger.invariants` has the checks, :mod:`tally.pipeline.recount` compares with Kafka.
 """
 
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from tally.pipeline.context import Context
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AuditReport:
-    """What an audit looked at and found."""
+    """What an audit has checked, and the violations that it found."""
 
     pipeline: str
     """The pipeline."""
     partitions: int
-    """Partitions whose tiling was checked, retired incarnations included."""
+    """Partitions whose tiling was checked, those of retired generations included."""
     segments: int
     """Segments in the result, folded ones included."""
     records: int
@@ -29,13 +29,13 @@ class AuditReport:
     """Rows of the result."""
     matched: int
     """Sum of the result."""
-    findings: tuple[Violation, ...]
+    violations: tuple[Violation, ...]
     """Empty when everything holds."""
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was found."""
-        return not self.findings
+        """Whether there is no violation."""
+        return not self.violations
 
 
 def audit_ledger(ctx: Context, name: str) -> AuditReport:
@@ -48,19 +48,19 @@ def audit_ledger(ctx: Context, name: str) -> AuditReport:
     pipeline = ctx.settings.pipeline(name)
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         tables = tables_to_read(tx, pipeline)
-        findings = list(_check_table(pipeline, tables))
-        findings += [found for check in LEDGER_CHECKS for found in check(tx, name, tables)]
-        findings += delivery_of(pipeline).violations(tx, tables)
+        violations = list(_check_table(pipeline, tables))
+        violations += [found for check in LEDGER_CHECKS for found in check(tx, name, tables)]
+        violations += delivery_of(pipeline).violations(tx, tables)
         counted = extent(tx, name, tables)
     return AuditReport(
         pipeline=name,
-        findings=tuple(findings),
+        violations=tuple(violations),
         **counted,
     )
 
 
 def _check_table(pipeline: Pipeline, tables: Tables) -> Iterator[Violation]:
-    """The table that is configured must be the one that the pipeline counts into."""
+    """The configured result table must be the one that the pipeline counts into."""
     if tables.result != pipeline.table:
         yield Violation(
             check="result",

@@ -1,4 +1,4 @@
-"""Live segments as ranges to be read again, and which of them Kafka still holds. Pure."""
+"""Live segments joined into ranges for a recount, and whether Kafka still holds them. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from tally.model import KafkaSnapshot, OffsetRange, TopicPartition
 from tally.planning.serving import why_not_served
 
 # Offsets that one read takes from one partition, unless a single segment spans more: large enough
-# that Spark's start of a job does not matter, small enough that progress shows.
+# to make the start of a Spark job cheap, small enough to show progress.
 OFFSETS_PER_RANGE: Final = 2_000_000
 
-# The ledger is asked for all segments of a chunk in one statement, which must stay small however
-# long the pipeline has counted few lines a minute.
+# One statement selects all segments of a chunk, and it must stay small; a quiet pipeline has many
+# small segments.
 SEGMENTS_PER_RANGE: Final = 2_000
 
 
@@ -51,7 +51,7 @@ def join_segments(
     """Consecutive segments of a partition joined, up to a number of offsets and of segments.
 
     Args:
-        segments: Of current incarnations, in order of partition and offset.
+        segments: Of current topic generations, in order of partition and offset.
         offsets_per_range: A chunk spans no more, unless it is a single segment.
         segments_per_range: A chunk has no more.
     """
@@ -72,7 +72,7 @@ def join_segments(
 
 
 def rounds(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
-    """One chunk of each partition at a time: what one read can take."""
+    """Groups of chunks that one read can take: at most one chunk of each partition."""
     waiting: dict[TopicPartition, list[Chunk]] = {}
     for chunk in chunks:
         waiting.setdefault(chunk.range.partition, []).append(chunk)
@@ -82,7 +82,7 @@ def rounds(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
 
 
 def why_not_held(segment: SegmentRecord, kafka: KafkaSnapshot) -> str | None:
-    """Why a segment cannot be counted again; None when Kafka holds all of it."""
+    """Why a segment cannot be recounted; None when Kafka holds all of it."""
     if not segment.is_current:
         return f"of the retired topic id {segment.topic_id}"
     return why_not_served(segment.range, segment, kafka, was="counted")

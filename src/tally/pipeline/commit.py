@@ -1,4 +1,4 @@
-"""Committing a batch once, also when the answer to COMMIT is lost."""
+"""Committing a batch exactly once, also when the answer to COMMIT is lost."""
 
 from tally.config.pipeline import Pipeline
 from tally.deliveries.choice import delivery_of
@@ -13,7 +13,7 @@ from tally.pipeline.context import Context
 
 
 def commit_once(ctx: Context, batch: Batch, pipeline: Pipeline, result: Result) -> bool:
-    """Commit the batch, and find out what happened when the answer to COMMIT is lost.
+    """Commit the batch; when the answer to COMMIT is lost, ask the ledger whether it was applied.
 
     Returns:
         Whether this call committed it; False when it was committed before.
@@ -44,12 +44,12 @@ def commit_once(ctx: Context, batch: Batch, pipeline: Pipeline, result: Result) 
 
 
 def _ask_outcome(ctx: Context, batch: Batch) -> bool | None:
-    """What became of our COMMIT: True when it was applied, None when it was rolled back.
+    """Whether our COMMIT was applied; None when it was rolled back and the batch is still ours.
 
     False when it was rolled back and another attempt has committed the batch since.
 
-    The batch's row is locked to ask: a server that still works on the COMMIT holds that lock, so
-    the answer is final.
+    The batch's row is locked for the question. A server that still works on the COMMIT holds that
+    lock, so the answer is final.
     """
     deadline = ctx.clock.monotonic() + ctx.patience.outcome_s
     while True:

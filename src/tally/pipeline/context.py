@@ -23,7 +23,7 @@ from tally.mysql.transactions import Database
 
 
 class KafkaPort(Protocol):
-    """What the steps ask of Kafka; :class:`tally.kafka.client.Kafka` answers."""
+    """What the steps need from Kafka; :class:`tally.kafka.client.Kafka` implements it."""
 
     def snapshot(self, topics: Iterable[str], *, read_committed: bool = True) -> KafkaSnapshot:
         """Ids, earliest and end offsets of the topics, as of now."""
@@ -41,10 +41,10 @@ class KafkaPort(Protocol):
 
 
 class Reader(Protocol):
-    """Reads planned ranges and counts what they hold; :class:`tally.spark.counting.SparkReader`."""
+    """Reads and counts ranges; :class:`tally.spark.counting.SparkReader` implements it."""
 
     def count(self, request: CountRequest) -> AbstractContextManager[Counts]:
-        """The counts of the ranges; they are given back at the end of the ``with`` block."""
+        """The counts of the ranges; they are released at the end of the ``with`` block."""
 
 
 OpenReader = Callable[[], AbstractContextManager[Reader]]
@@ -53,48 +53,48 @@ OpenReader = Callable[[], AbstractContextManager[Reader]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patience:
-    """How long a step doubts, and waits, before it gives up."""
+    """How often and how long a step asks again before it accepts an answer or gives up."""
 
     doubt_tries: int = 3
-    """How often Kafka is asked before an answer that would block is believed."""
+    """How often Kafka is asked before an answer that would block a partition is accepted."""
     doubt_pause_s: float = 1.0
-    """Seconds between two of these questions; Kafka may answer from stale metadata."""
+    """Seconds between two tries; Kafka may answer from stale metadata."""
     outcome_s: float = 120.0
-    """Seconds for which the ledger is asked what became of a COMMIT whose answer was lost."""
+    """Seconds for which the ledger is asked whether a COMMIT without an answer was applied."""
 
 
 def whoami() -> str:
     """``user@host:pid``, for the ledger."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a passwd entry
+    except (KeyError, OSError):  # a container's user may have no passwd entry
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}:{os.getpid()}"
 
 
 def this_process() -> Requester:
-    """The requester when nobody else is named: this process, with the version that is installed."""
+    """The default requester: this process, with the installed version."""
     return Requester(name=whoami(), version=__version__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Context:
-    """See the module."""
+    """Configuration, servers and requester of a step."""
 
     settings: Settings
     """The configuration."""
     database: Database
-    """Where the ledger and the results are; its clock is everybody's."""
+    """Where the ledger and the results are; its clock is used by all steps."""
     kafka: KafkaPort
     """The cluster."""
     open_reader: OpenReader
     """How records are read."""
     requester: Requester = field(default_factory=this_process)
-    """Who asks, and with which version of the code."""
+    """Who runs the step, and with which version of the code."""
     patience: Patience = field(default_factory=Patience)
     """How long to wait."""
 
     @property
     def clock(self) -> Clock:
-        """The time: what a step reads and what it writes come from one clock."""
+        """The database's clock, so that a step reads and writes times of one clock."""
         return self.database.clock

@@ -18,26 +18,26 @@ from tally.planning.ingest import beside, first_offsets, overtaken, plan_ingest,
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Planned:
-    """What planning left behind."""
+    """The outcome of planning."""
 
     pipeline: str
     """The pipeline."""
     batch: Batch | None
     """The batch to run; None when there is nothing new."""
     resumed: bool
-    """Whether the batch was planned before and is taken up again."""
+    """Whether the batch was planned before and is resumed."""
     blocks: tuple[Block, ...]
     """What is not read, and why."""
     abandoned: tuple[str, ...] = ()
-    """Why the open batch had to be given up, when it had."""
+    """Why the open batch was abandoned; empty when it was not."""
 
 
 def plan_batch(ctx: Context, name: str, *, dry_run: bool = False) -> Planned:
-    """Fix what the pipeline's next batch reads, or take an open batch up again.
+    """Plan the pipeline's next batch, or resume the open one.
 
-    Safe to call at any time and by several at once: the ledger serialises planners, and there is
-    one open ingest batch at most. With ``dry_run`` the answer is the same and nothing is written;
-    the id of a batch that would be new means nothing then.
+    Safe to call at any time and concurrently: the ledger serialises planners, and there is at most
+    one open ingest batch. With ``dry_run`` the answer is the same and nothing is written; the id of
+    a new batch is then not valid.
 
     Raises:
         UnknownPipelineError: No such pipeline is configured.
@@ -62,7 +62,7 @@ def plan_batch(ctx: Context, name: str, *, dry_run: bool = False) -> Planned:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Facts:
-    """What one try at a plan knows from outside the ledger."""
+    """What one try at a plan knows besides the ledger."""
 
     pipeline: Pipeline
     snapshot: KafkaSnapshot
@@ -71,7 +71,7 @@ class _Facts:
 
 
 def _ask_kafka(ctx: Context, pipeline: Pipeline) -> _Facts:
-    """All that Kafka has to say, before the planning transaction takes its locks."""
+    """Ask Kafka for everything, before the planning transaction takes its locks."""
     with ctx.database.transaction(read_only=True) as tx:
         known = positions.known_topics(tx, pipeline.name)
         batch = batches.find_open_ingest(tx, pipeline.name)
@@ -88,8 +88,8 @@ def _ask_kafka(ctx: Context, pipeline: Pipeline) -> _Facts:
 def _plan(tx: Transaction, facts: _Facts, requester: Requester, believe: bool) -> Planned | None:
     """One planning transaction; None when Kafka's answer is doubtful and must be asked again.
 
-    The open batch is looked for first, and locked: without one, or with one that is held, no
-    commit can move an offset any more, so the positions that are read next stay true.
+    It locks the open batch first. From then on no commit can move an offset, so the positions that
+    it reads next stay valid.
     """
     pipeline = facts.pipeline
     positions.lock_pipeline(tx, pipeline.name, pipeline.table)
@@ -97,17 +97,17 @@ def _plan(tx: Transaction, facts: _Facts, requester: Requester, believe: bool) -
     batch = batches.find_open_ingest(tx, pipeline.name, lock=True)
     known = positions.known_topics(tx, pipeline.name)
     plan = plan_ingest(pipeline, known=known, kafka=facts.snapshot, starts=facts.starts)
-    given_up = _why_give_up(batch, facts, known) if batch else ()
-    if (plan.doubtful or given_up) and not believe:
+    causes = _why_abandon(batch, facts, known) if batch else ()
+    if (plan.doubtful or causes) and not believe:
         return None
 
     cluster_id = facts.snapshot.cluster_id
-    if batch is not None and not given_up:
+    if batch is not None and not causes:
         plan = beside(plan, batch.segments)
         positions.write_plan(tx, pipeline.name, plan, known, cluster_id, requester)
         return Planned(pipeline=pipeline.name, batch=batch, resumed=True, blocks=plan.blocks)
     if batch is not None:
-        reason = f"it can no longer be counted: {'; '.join(given_up)}"[:1000]
+        reason = f"it can no longer be counted: {'; '.join(causes)}"[:1000]
         batches.abandon(tx, batch.batch_id, by=requester.name, reason=reason)
     batch_id = positions.write_plan(tx, pipeline.name, plan, known, cluster_id, requester)
     return Planned(
@@ -115,15 +115,15 @@ def _plan(tx: Transaction, facts: _Facts, requester: Requester, believe: bool) -
         batch=None if batch_id is None else batches.find_batch(tx, batch_id),
         resumed=False,
         blocks=plan.blocks,
-        abandoned=given_up,
+        abandoned=causes,
     )
 
 
-def _why_give_up(batch: Batch, facts: _Facts, known: dict[str, KnownTopic]) -> tuple[str, ...]:
-    """Why the open batch can never be counted; empty while it may.
+def _why_abandon(batch: Batch, facts: _Facts, known: dict[str, KnownTopic]) -> tuple[str, ...]:
+    """Why the open batch can no longer be counted; empty while it can.
 
-    While an attempt works on it, records that retention takes away are no reason: it may have read
-    them already.
+    While an attempt runs, records that retention has deleted are no cause: the attempt may have
+    read them already.
     """
     patience = timedelta(seconds=facts.pipeline.patience_s)
     working = batch.claimed_at is not None and facts.now - batch.claimed_at < patience
@@ -135,7 +135,7 @@ def _why_give_up(batch: Batch, facts: _Facts, known: dict[str, KnownTopic]) -> t
 def _starts(
     ctx: Context, pipeline: Pipeline, snapshot: KafkaSnapshot, new: Sequence[str]
 ) -> dict[TopicPartition, int] | None:
-    """Where counting begins in new topics; None when the start has not come yet."""
+    """First offsets of new topics; None while the start time is in the future."""
     start = pipeline.start
     if not isinstance(start, datetime):
         return first_offsets(snapshot, new, start, {})

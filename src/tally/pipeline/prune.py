@@ -1,8 +1,8 @@
-"""Pruning: the ledger forgets what can be told from nothing any more, and keeps its sums.
+"""Pruning: compaction of the ledger. It keeps sums of what can no longer be replaced.
 
-A segment whose records Kafka no longer holds cannot be replaced, so it need not be told apart from
-its neighbours: its range joins theirs, and its contribution is added to one sum per minute. The
-result does not change, and the audit proves it as before.
+A segment whose records Kafka no longer holds cannot be replaced, so it is folded: its range joins
+that of its neighbours, and its contribution is added to one sum per minute. The result does not
+change, and the audit still proves it.
 """
 
 from collections.abc import Callable
@@ -26,30 +26,30 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pruned:
-    """What was pruned, or would be."""
+    """What was pruned, or would be in a dry run."""
 
     partitions: int
-    """Partitions that had something to fold."""
+    """Partitions in which segments were folded."""
     segments: int
     """Live segments that were folded."""
     rows: int
-    """Rows that are gone from the ledger."""
+    """Rows deleted from the ledger."""
 
 
 def prune(
     ctx: Context, name: str, older_than: timedelta, progress: Progress, *, dry_run: bool = False
 ) -> Pruned:
-    """Fold what was committed so long ago and Kafka can no longer serve; forget older history.
+    """Fold old segments that Kafka can no longer serve, and delete older history.
 
-    Commits in small transactions, beside the minute batches and replays; interrupted, it is simply
-    called again. With ``dry_run`` each of them is rolled back, so the answer is that of the first
-    thousand segments of each partition.
+    Commits in small transactions, concurrently with batches and replays; after an interruption it
+    can be called again. With ``dry_run`` each transaction is rolled back, so the answer covers the
+    first thousand segments of each partition.
 
     Args:
         ctx: What is needed from outside.
         name: The pipeline.
-        older_than: Age of a commit from which on it is not kept apart.
-        progress: Told how many partitions of how many are done.
+        older_than: Minimum age of the commits to prune.
+        progress: Called with the number of partitions done and of all.
         dry_run: Whether nothing is changed.
 
     Raises:
@@ -93,10 +93,10 @@ def _until_done(ctx: Context, work: Callable[[Transaction], Folded], *, dry_run:
 
 
 def _limit(where: Foldable, kafka: KafkaSnapshot) -> tuple[int | None, bool]:
-    """Up to where Kafka has lost the partition, and whether that is known.
+    """The first offset that Kafka still holds, and whether that is known.
 
-    A topic that is away, or is another one, may come back: it is left alone until an operator has
-    adopted the one that is there.
+    A topic that is missing, or was replaced by another generation, may come back: it is not pruned
+    until an operator has adopted the new one.
     """
     if not where.is_current:
         return None, True

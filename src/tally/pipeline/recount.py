@@ -1,7 +1,7 @@
-"""Counting live segments again from Kafka and comparing with what they contributed.
+"""The recount: live segments are counted again from Kafka and compared with the ledger.
 
-The ledger can be consistent and still be wrong; only the records themselves can tell. What Kafka no
-longer holds cannot be checked, and is reported as such, never as right.
+A consistent ledger can still be wrong, and only the records show it. What Kafka no longer holds
+cannot be checked; it is reported as unchecked, never as correct.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,28 +34,28 @@ Rows = dict[tuple[str, ...], tuple[int, ...]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unchecked:
-    """Something live that could not be counted again."""
+    """A live or folded range that could not be recounted."""
 
     range: OffsetRange
-    """What."""
+    """The range."""
     cause: str
-    """Why not."""
+    """Why it could not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recount:
-    """What a recount looked at and found."""
+    """What a recount has compared, and the violations that it found."""
 
     segments: int
-    """Live segments counted again."""
+    """Live segments that were recounted."""
     offsets: int
     """Offsets they span."""
     records: int
     """Records that Kafka holds in them."""
-    findings: tuple[Violation, ...]
-    """Differences; empty when Kafka and the ledger agree on all that was counted again."""
+    violations: tuple[Violation, ...]
+    """Differences; empty when Kafka and the ledger agree on all that was recounted."""
     unchecked: tuple[Unchecked, ...]
-    """What could not be counted again; empty when all of the result is proven."""
+    """What could not be recounted; empty when all of the result is proven."""
 
 
 @dataclass(slots=True)
@@ -63,19 +63,19 @@ class _Tally:
     segments: int = 0
     offsets: int = 0
     records: int = 0
-    findings: list[Violation] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
     unchecked: list[Unchecked] = field(default_factory=list)
 
 
 def recount(ctx: Context, name: str, progress: Progress) -> Recount:
-    """Count every live segment again that Kafka still holds, and compare.
+    """Recount every live segment that Kafka still holds, and compare it with the ledger.
 
-    Replays and the minute batches may run meanwhile: what they replace is not compared.
+    Batches and replays may run concurrently; segments that they replace are not compared.
 
     Args:
         ctx: What is needed from outside; a reader is opened only when there is something to read.
         name: The pipeline.
-        progress: Told how many offsets of how many are done.
+        progress: Called with the number of offsets done and of all.
 
     Raises:
         RetryableError: Kafka, MySQL or Spark did not answer.
@@ -102,7 +102,7 @@ def recount(ctx: Context, name: str, progress: Progress) -> Recount:
         segments=tally.segments,
         offsets=tally.offsets,
         records=tally.records,
-        findings=tuple(tally.findings),
+        violations=tuple(tally.violations),
         unchecked=tuple(tally.unchecked),
     )
 
@@ -118,20 +118,22 @@ def compare(
 
     Args:
         chunk: Segments that were read as one.
-        found: What Kafka holds in them.
-        recounted: What Kafka holds, by minute and labels.
-        contributed: The same in the ledger.
-        hint: What may explain a difference; empty when nothing does.
+        found: Totals of what Kafka holds in them.
+        recounted: Rows of what Kafka holds.
+        contributed: Rows of the ledger.
+        hint: A harmless explanation of differences; empty without one.
     """
     for key in ("records", "unmatched", "malformed"):  # matched is the sum of the minutes
         expected, now = chunk.expected(key), getattr(found, key)
         if expected != now:
-            yield _finding(chunk, key, f"the ledger says {expected} {key}, Kafka holds {now}", hint)
+            yield _violation(
+                chunk, key, f"the ledger says {expected} {key}, Kafka holds {now}", hint
+            )
     for row in sorted(recounted.keys() | contributed.keys()):
         ours, theirs = contributed.get(row), recounted.get(row)
         if ours != theirs:
             said = f"the ledger says {_sums(ours)}, Kafka holds {_sums(theirs)}"
-            yield _finding(chunk, " ".join(row), said, hint)
+            yield _violation(chunk, " ".join(row), said, hint)
 
 
 def _sums(sums: tuple[int, ...] | None) -> str:
@@ -140,7 +142,7 @@ def _sums(sums: tuple[int, ...] | None) -> str:
 
 
 class _Reader:
-    """Reads chunks again, and asks Kafka and the ledger what has moved meanwhile."""
+    """Reads chunks, and asks Kafka and the ledger what has changed meanwhile."""
 
     def __init__(self, ctx: Context, pipeline: Pipeline, tables: Tables, reader: Reader) -> None:
         self.pipeline = pipeline
@@ -167,7 +169,7 @@ class _Reader:
         return _snapshot(self._ctx.kafka, self.pipeline, segments)
 
     def contributed(self, chunk: Chunk) -> Rows | None:
-        """Rows in the ledger; None when one of the segments was replaced meanwhile."""
+        """Rows of a chunk in the ledger; None when one of its segments was replaced meanwhile."""
         with self._ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
             if len(still_live(tx, chunk.segment_ids)) < len(chunk.segments):
                 return None
@@ -178,7 +180,7 @@ def _count_round(reader: _Reader, chunks: list[Chunk], tally: _Tally) -> None:
     try:
         totals, rows = reader.count(chunks)
     except DataLossError:
-        # Retention may have passed by since we asked; without what is gone it must be readable.
+        # Retention may have deleted records since Kafka was asked; what is left must be readable.
         left = _still_held(reader, chunks, tally)
         if len(left) == len(chunks):
             raise
@@ -188,13 +190,13 @@ def _count_round(reader: _Reader, chunks: list[Chunk], tally: _Tally) -> None:
     for chunk in _still_held(reader, chunks, tally):
         contributed = reader.contributed(chunk)
         if contributed is None:
-            cause = "replaced while it was counted again; audit once more"
+            cause = "replaced during the recount; run the audit again"
             tally.unchecked.append(Unchecked(range=chunk.range, cause=cause))
             continue
         partition = chunk.range.partition
         found = totals[partition]
         hint = explain(chunk, reader.pipeline)
-        tally.findings += compare(chunk, found, rows[partition], contributed, hint)
+        tally.violations += compare(chunk, found, rows[partition], contributed, hint)
         tally.segments += len(chunk.segments)
         tally.offsets += chunk.range.offsets
         tally.records += found.records
@@ -214,7 +216,7 @@ def _still_held(reader: _Reader, chunks: Sequence[Chunk], tally: _Tally) -> list
 
 
 def explain(chunk: Chunk, pipeline: Pipeline) -> str:
-    """What may explain a difference without anything being wrong; empty when nothing does."""
+    """A harmless explanation of differences: other rules, or compaction. Empty without one."""
     now = fingerprint(pipeline)
     others = sorted(
         {
@@ -226,7 +228,7 @@ def explain(chunk: Chunk, pipeline: Pipeline) -> str:
     hints = []
     if others:
         hints.append(
-            "counted under other rules than those of now (line format, levels, filter, labels): "
+            "counted under other rules than now (line format, levels, filter, labels): "
             f"{', '.join(others)}, now {now}"
         )
     if pipeline.is_sparse:
@@ -254,7 +256,7 @@ def _snapshot(
     return kafka.snapshot(sorted(topics), read_committed=pipeline.reads_committed)
 
 
-def _finding(chunk: Chunk, what: str, detail: str, hint: str) -> Violation:
+def _violation(chunk: Chunk, what: str, detail: str, hint: str) -> Violation:
     return Violation(
         check="recount",
         where=f"{chunk.range} {what}",

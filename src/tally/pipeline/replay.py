@@ -1,8 +1,8 @@
-"""Replays: writing a previewed request down, and counting it batch after batch.
+"""Replays: recording a previewed request, and running it batch after batch.
 
-:func:`request_replay` writes down exactly what a preview has shown. :func:`run_replay` counts batch
-after batch and can be called again at any time, by anyone, until all are committed. Minute batches
-and other replays may run beside it.
+:func:`request_replay` records exactly what a preview has shown. :func:`run_replay` can be called
+again at any time, by any process, until all batches are committed. Ingest batches and other replays
+may run concurrently.
 """
 
 import dataclasses
@@ -20,29 +20,29 @@ from tally.errors import (
     TransactionRetryError,
 )
 from tally.ledger import batches, positions, replay_runs, replays
-from tally.model import Batch, BatchState, KnownTopic, is_of_life
+from tally.model import Batch, BatchState, KnownTopic, is_of_generation
 from tally.mysql.errors import CommitUnansweredError
 from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context
 from tally.pipeline.replay_plan import (
     Preview,
     check_possible,
-    incarnations,
+    incarnation_ids,
     plan_against,
     snapshot_of,
 )
 from tally.pipeline.run import Ran, run_batch
 
-# A batch whose segments were replaced by somebody else is planned anew, so often in a row.
+# How many conflicts with other replays in a row lead to a replanned batch; the next is an error.
 OVERTAKEN_TRIES: Final = 5
 
-# The run id of a replay that no run has asked for begins so.
+# Prefix of the run id of a replay that was not requested by an Airflow run.
 CALL: Final = "call:"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Requested:
-    """A replay that was written down."""
+    """A replay that was recorded."""
 
     replay_id: int
     """The ledger's key."""
@@ -51,14 +51,14 @@ class Requested:
 
 
 def request_replay(ctx: Context, preview: Preview, *, reason: str) -> Requested:
-    """Write down exactly what a preview has shown.
+    """Record exactly what a preview has shown.
 
-    A requester with a run id that has written this request down already is told what it wrote; one
-    without gets an id for this call, so that a lost answer to COMMIT is found out here.
+    Idempotent for a requester with a run id: if that run has recorded this request already, its
+    replay is returned. Without a run id the call gets an id of its own, so that it can look up its
+    replay after a lost answer to COMMIT.
 
     Raises:
-        ReplayRefusedError: It cannot be done, or it is not what was shown any more. Nothing is
-            written.
+        ReplayRefusedError: It cannot be done, or the preview is outdated. Nothing is written.
         CommitUnansweredError: The answer to COMMIT was lost, and the ledger could not be asked in
             time.
         RetryableError: Kafka or MySQL did not answer; nothing was written.
@@ -83,7 +83,7 @@ def request_replay(ctx: Context, preview: Preview, *, reason: str) -> Requested:
             tx,
             pipeline.name,
             preview.plan,
-            incarnations(known),
+            incarnation_ids(known),
             requester,
             replays.Asked(request=preview.request, digest=preview.digest, reason=reason),
         )
@@ -93,9 +93,10 @@ def request_replay(ctx: Context, preview: Preview, *, reason: str) -> Requested:
 
 
 def _written_once(ctx: Context, work: Callable[[Transaction], Requested]) -> Requested:
-    """Run what looks first, under the pipeline's lock, whether it was run before.
+    """Run ``work`` until an answer arrives; it must first look up, under the lock, its own record.
 
-    A server that still works on a COMMIT holds that lock: whoever gets it sees what was written.
+    A server that still works on a COMMIT holds the pipeline's lock, so the next call of ``work``
+    sees what was written.
     """
     unanswered, deadline = None, 0.0
     while True:
@@ -114,14 +115,14 @@ def _written_once(ctx: Context, work: Callable[[Transaction], Requested]) -> Req
 
 
 def run_replay(ctx: Context, replay_id: int) -> Iterator[Ran]:
-    """Count what is left of a replay, batch after batch.
+    """Run the planned batches of a replay, one after another.
 
     Yields:
-        What became of each batch, as soon as it is committed.
+        The outcome of each batch, as soon as it is committed.
 
     Raises:
         UnknownReplayError: The ledger has no such replay.
-        FencedError: Somebody else works on it.
+        FencedError: Another process runs it.
         DataLossError: Kafka no longer serves what was planned; what was counted stays.
         RetryableError: A server did not answer; call it again.
     """
@@ -136,13 +137,13 @@ def run_replay(ctx: Context, replay_id: int) -> Iterator[Ran]:
 
 
 def run_replay_batch(ctx: Context, batch_id: int) -> list[Ran]:
-    """Count one batch of a replay; planned anew when another replay came first.
+    """Run one batch of a replay, and replan it when another replay came first.
 
-    Any batch may be given: one that was planned anew before is counted as what took its place, one
-    that is no replay's as it is.
+    Any batch id may be given. For one that was replanned before, its replacements are run; an
+    ingest batch is run as it is.
 
     Returns:
-        What became of it: more than one when it had to be planned anew in other batches.
+        The outcome of each batch that was run: several when it was replanned as several.
 
     Raises:
         As :func:`run_replay`.
@@ -163,14 +164,14 @@ def run_replay_batch(ctx: Context, batch_id: int) -> list[Ran]:
 
 
 def replan_batch(ctx: Context, batch_id: int) -> list[int]:
-    """Plan the ranges of a replay's batch anew, against what is live now.
+    """Replan the ranges of a replay's batch against the current live segments, and abandon it.
 
     Returns:
-        The batches that take its place; the batch itself is abandoned.
+        Ids of the batches that replace it.
 
     Raises:
         FencedError: It is committed or abandoned already.
-        ReplayRefusedError: Its ranges cannot be counted again any more; nothing is changed.
+        ReplayRefusedError: Its ranges can no longer be reprocessed; nothing is changed.
     """
     with ctx.database.transaction(read_only=True) as tx:
         batch = batches.find_batch(tx, batch_id)
@@ -178,7 +179,9 @@ def replan_batch(ctx: Context, batch_id: int) -> list[int]:
         snapshot = snapshot_of(ctx.kafka, pipeline, positions.known_topics(tx, pipeline.name))
     replay_id = batch.replay_id
     if replay_id is None:
-        raise FencedError(f"batch {batch_id} is no replay's", next_step=f"tally run {batch_id}")
+        raise FencedError(
+            f"batch {batch_id} does not belong to a replay", next_step=f"tally run {batch_id}"
+        )
     requester = dataclasses.replace(ctx.requester, run_id=None)
 
     def work(tx: Transaction) -> list[int]:
@@ -190,25 +193,25 @@ def replan_batch(ctx: Context, batch_id: int) -> list[int]:
             )
         known = positions.known_topics(tx, pipeline.name)
         plan = plan_against(tx, pipeline, known, snapshot, [s.range for s in now.segments])
-        causes = [*_other_lives(now, known), *map(str, plan.refusals)]
+        causes = [*_other_generations(now, known), *map(str, plan.refusals)]
         if causes:
             raise ReplayRefusedError(
-                f"batch {batch_id} cannot be planned anew: {causes[0]}",
+                f"batch {batch_id} cannot be replanned: {causes[0]}",
                 next_step=f"tally abandon {batch_id}: what was counted stays",
             )
         ids = replays.insert_batches(
-            tx, pipeline.name, replay_id, plan, incarnations(known), requester
+            tx, pipeline.name, replay_id, plan, incarnation_ids(known), requester
         )
-        reason = f"what it was to replace was replaced; planned anew as {ids}"[:1000]
+        reason = f"what it was to replace was replaced; replanned as {ids}"[:1000]
         batches.abandon(tx, batch_id, by=requester.name, reason=reason)
         return ids
 
     return ctx.database.run(work)
 
 
-def _other_lives(batch: Batch, known: Mapping[str, KnownTopic]) -> Iterator[str]:
-    """The same offsets of a topic that was created again are other records."""
+def _other_generations(batch: Batch, known: Mapping[str, KnownTopic]) -> Iterator[str]:
+    """Ranges of a topic that was created again since; the same offsets are now other records."""
     for segment in batch.segments:
         now = known.get(segment.range.partition.topic)
-        if now is None or not is_of_life(segment, now):
-            yield f"{segment.range}: the ledger follows another life of the topic by now"
+        if now is None or not is_of_generation(segment, now):
+            yield f"{segment.range}: the ledger now follows another generation of the topic"

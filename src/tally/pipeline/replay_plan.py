@@ -16,30 +16,30 @@ from tally.planning.replay_request import Request, request_digest
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preview:
-    """What a replay would do, as a person is shown it."""
+    """What a replay would do, for an operator to confirm."""
 
     pipeline: str
     """The pipeline."""
     request: str
-    """What was asked for, in words."""
+    """What was asked for, as text."""
     digest: str
-    """Tells this request from another (:func:`tally.planning.replay_request.request_digest`)."""
+    """Identifies the request (:func:`tally.planning.replay_request.request_digest`)."""
     plan: ReplayPlan
-    """Ranges asked and widened, batches, what is replaced, what is refused."""
+    """Requested and widened ranges, batches, replaced segments, refusals."""
     rules: str
-    """What lines are counted by, in words: the levels and the line format of now."""
+    """The current rules by which lines are counted, as text: levels and line format."""
     minutes: int
-    """Minutes that the replaced segments have counted lines for."""
+    """How many minutes the replaced segments have counted lines for."""
     first_minute: str | None
     """The first of them, ``YYYY-MM-DD HH:MM``."""
     last_minute: str | None
     """The last of them."""
     held: Mapping[TopicPartition, tuple[int, int]]
-    """First and end offset in Kafka of each partition asked for."""
+    """First and end offset in Kafka of each requested partition."""
     seconds: float | None
-    """How long it will take, by the pace of earlier batches; None before the first one."""
+    """Estimated duration, from earlier batches; None before the first one."""
     notes: tuple[str, ...]
-    """What else the person should know."""
+    """Further remarks for the operator."""
 
     @property
     def offsets(self) -> int:
@@ -48,7 +48,7 @@ class Preview:
 
     @property
     def uncounted(self) -> int:
-        """Offsets among them that were never counted."""
+        """Those of them that were never counted."""
         return sum(piece.uncounted for piece in self.plan.pieces)
 
 
@@ -90,20 +90,20 @@ def preview_replay(ctx: Context, name: str, request: Request) -> Preview:
 
 
 def check_possible(preview: Preview) -> None:
-    """Raise unless all that was asked for can be counted again.
+    """Raise unless all that was asked for can be reprocessed.
 
     Raises:
-        ReplayRefusedError: With every range that cannot, and why.
+        ReplayRefusedError: With every range that cannot, and why; or there is no range at all.
     """
     if preview.plan.refusals:
         raise ReplayRefusedError(
-            f"pipeline {preview.pipeline}: cannot be counted again: "
+            f"pipeline {preview.pipeline}: cannot be reprocessed: "
             + "; ".join(str(refusal) for refusal in preview.plan.refusals),
-            next_step="ask for less; without a from and an until everything is taken that can be",
+            next_step="ask for less; without a from and an until, everything possible is taken",
         )
     if not preview.plan.batches:
         raise ReplayRefusedError(
-            f"pipeline {preview.pipeline}: {preview.request}: there is nothing to count again"
+            f"pipeline {preview.pipeline}: {preview.request}: there is nothing to reprocess"
             + "".join(f"; {note}" for note in preview.notes),
             next_step=f"tally status {preview.pipeline}",
         )
@@ -119,11 +119,11 @@ def plan_against(
     """The plan of a replay against what the ledger says now.
 
     Args:
-        tx: An open transaction; to write the plan down it must hold the pipeline's lock.
-        pipeline: How many offsets a range may have, and whether some may be missing.
+        tx: An open transaction; to record the plan it must hold the pipeline's lock.
+        pipeline: Its settings.
         known: The ledger's current topics.
         snapshot: What Kafka says of them.
-        asked: The ranges asked for.
+        asked: The requested ranges.
     """
     known_tiles: dict[TopicPartition, list[Tile]] = {}
     for r in asked:
@@ -150,13 +150,13 @@ def plan_against(
 def snapshot_of(
     kafka: KafkaPort, pipeline: Pipeline, known: Mapping[str, KnownTopic]
 ) -> KafkaSnapshot:
-    """What Kafka says of the pipeline's topics, and of those that it has read before."""
+    """Kafka's answer for the pipeline's topics and those that it has read before."""
     return kafka.snapshot(
         sorted({*pipeline.topics, *known}),
         read_committed=pipeline.reads_committed,
     )
 
 
-def incarnations(known: Mapping[str, KnownTopic]) -> dict[str, int]:
-    """The ledger's keys of the topics, by name."""
+def incarnation_ids(known: Mapping[str, KnownTopic]) -> dict[str, int]:
+    """The ledger's keys of the topics' generations, by topic name."""
     return {topic: entry.incarnation_id for topic, entry in known.items()}

@@ -1,4 +1,4 @@
-"""From what somebody asks to replay to ranges of offsets."""
+"""Resolving a replay request to ranges of offsets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Facts:
     kafka: KafkaSnapshot
 
     def partitions(self, topic: str | None, numbers: Sequence[int]) -> list[TopicPartition]:
-        """Those that are meant; all that the ledger knows when none is named.
+        """The requested partitions; all that the ledger knows when none is named.
 
         Raises:
             ReplayRefusedError: The ledger does not know one of them.
@@ -53,7 +53,7 @@ class Facts:
         ]
 
     def next_offset(self, partition: TopicPartition) -> int:
-        """Where counting stands."""
+        """The committed offset."""
         return self.known[partition.topic].positions[partition.partition].next_offset
 
 
@@ -61,7 +61,7 @@ Resolved = tuple[list[OffsetRange], list[str]]
 
 
 def resolve(tx: Transaction, kafka: KafkaPort, facts: Facts, request: Request) -> Resolved:
-    """The ranges that a request means, and what the person should know about them.
+    """The ranges that a request means, and remarks on them for the operator.
 
     Raises:
         ReplayRefusedError: It names something that the ledger does not know, or no range at all.
@@ -79,7 +79,7 @@ def resolve(tx: Transaction, kafka: KafkaPort, facts: Facts, request: Request) -
             if found := tiles.ranges_of_batch(tx, facts.pipeline.name, request.batch_id):
                 return found, []
             find_batch(tx, request.batch_id)
-            return [], [f"batch {request.batch_id} has counted nothing of the topics as they are"]
+            return [], [f"batch {request.batch_id} has counted nothing of the current topics"]
         case MinutesAsked():
             found = tiles.ranges_of_minutes(tx, facts.pipeline.name, request.first, request.last)
             return found, [] if found else ["no live segment has counted lines for it"]
@@ -103,7 +103,7 @@ def _within_bounds(tx: Transaction, facts: Facts, request: BoundsAsked) -> Resol
             start = _first_whole(tx, facts, partition)
         until = next_offset if until is None else until
         if start is None:
-            notes.append(f"{partition}: Kafka holds nothing whole of what was counted")
+            notes.append(f"{partition}: Kafka holds no counted segment whole")
             continue
         if start == until and (by_file or start == next_offset):
             notes.append(f"{partition}: nothing was counted from {start} until {until}")
@@ -111,7 +111,7 @@ def _within_bounds(tx: Transaction, facts: Facts, request: BoundsAsked) -> Resol
         if start >= until:
             raise ReplayRefusedError(
                 f"{partition}: [{start}, {until}) is no range: from must be smaller than until",
-                next_step=f"tally status {facts.pipeline.name} shows where counting stands",
+                next_step=f"tally status {facts.pipeline.name} shows the committed offsets",
             )
         asked.append(OffsetRange(partition=partition, from_offset=start, until_offset=until))
     return asked, notes
@@ -145,6 +145,6 @@ def _within_times(kafka: KafkaPort, facts: Facts, request: TimesAsked) -> Resolv
     if asked:
         notes.append(
             "by Kafka's record times: from the first record at or after the one time to the first "
-            "at or after the other; a late record behind that is not among them"
+            "at or after the other; a late record after that is not included"
         )
     return asked, notes

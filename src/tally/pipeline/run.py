@@ -1,6 +1,6 @@
 """Running a batch: claim, read and count, check, commit.
 
-:func:`run_batch` can be called again at any time, by anyone, and never counts a line twice.
+:func:`run_batch` can be called again at any time, by any process, and never counts a line twice.
 """
 
 import logging
@@ -22,7 +22,7 @@ from tally.model import (
     OffsetRange,
     SegmentTotals,
     TopicPartition,
-    is_of_life,
+    is_of_generation,
 )
 from tally.mysql.transactions import Transaction
 from tally.pipeline.commit import commit_once
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ran:
-    """What became of a batch."""
+    """The outcome of a batch."""
 
     batch: Batch
     """The batch as it was claimed."""
@@ -57,7 +57,7 @@ def run_batch(ctx: Context, batch_id: int) -> Ran:
         UnknownBatchError: The ledger has no such batch.
         FencedError: A newer attempt owns the batch, or it was abandoned.
         RecordsMissingError: Offsets of the batch hold no record. An ingest batch is abandoned, and
-            the partitions with holes are blocked; the others are planned anew.
+            the partitions with holes are blocked; the next plan reads the others.
         DataLossError: What Kafka served is not what was planned.
         RetryableError: A server did not answer; run the batch again.
     """
@@ -87,7 +87,7 @@ def run_batch(ctx: Context, batch_id: int) -> Ran:
 def _block_missing(
     ctx: Context, batch: Batch, pipeline: Pipeline, error: RecordsMissingError
 ) -> None:
-    """Give the batch up and leave the ranges with holes to a person, so that the others go on."""
+    """Abandon the batch and record its ranges with holes as losses, so that the others are read."""
 
     def work(tx: Transaction) -> None:
         positions.lock_pipeline(tx, pipeline.name, pipeline.table)
@@ -99,8 +99,8 @@ def _block_missing(
         known = positions.known_topics(tx, pipeline.name)
         for segment in batch.segments:
             topic = known[segment.range.partition.topic]
-            # Whoever has adopted another life of the topic meanwhile has decided about this range.
-            decided = not is_of_life(segment, topic) or overtaken([segment], known)
+            # An adoption of another generation meanwhile has decided about this range.
+            decided = not is_of_generation(segment, topic) or overtaken([segment], known)
             if segment.range in error.ranges and not decided:
                 loss = Loss(cause=LossCause.MISSING, range=segment.range)
                 positions.record_loss(tx, topic.incarnation_id, loss)
@@ -108,7 +108,7 @@ def _block_missing(
     try:
         ctx.database.run(work)
     except TallyError as failure:
-        # The batch stays planned: whoever runs it next finds the same holes, and comes by here.
+        # The batch stays planned: its next run finds the same holes and tries again.
         log.warning("batch_not_abandoned", extra={"batch": batch.batch_id, "cause": failure.what})
 
 
@@ -117,7 +117,7 @@ def _count_and_commit(ctx: Context, batch: Batch, pipeline: Pipeline, begun: flo
     request = CountRequest(pipeline=pipeline, ranges=ranges, batch=batch)
     with ctx.open_reader() as reader, reader.count(request) as counts:
         check_still_served(ctx, pipeline, batch)
-        _check_nothing_is_erased(batch, counts.totals)
+        _check_no_record_lost(batch, counts.totals)
         result = Result(
             totals=counts.totals,
             contributions=counts.contributions,
@@ -134,8 +134,8 @@ def _count_and_commit(ctx: Context, batch: Batch, pipeline: Pipeline, begun: flo
 
 
 def _release(ctx: Context, batch: Batch) -> None:
-    """Let the next plan judge a batch whose attempt has failed; a courtesy, like a time-out."""
-    # Whoever waits for this waits in vain for a commit: one try, and no long wait for a lock.
+    """Record that the attempt has failed, so that the next plan need not wait; best effort."""
+    # One try without a long wait for a lock: the plan's own timeout has the same effect.
     try:
         with ctx.database.adjusted(lock_wait_timeout_s=1).transaction() as tx:
             batches.release(tx, batch)
@@ -144,14 +144,15 @@ def _release(ctx: Context, batch: Batch) -> None:
 
 
 def check_still_served(ctx: Context, pipeline: Pipeline, batch: Batch) -> None:
-    """Raise unless what was read is, now that it was read, still what was planned.
+    """Raise unless Kafka still serves the topics and ranges that were planned.
 
-    Asked after the read: an id that is unchanged now was unchanged all the while, as Kafka never
-    gives one out twice. That a dense range was read whole is proven by its offsets, and it may be
-    gone by now; of a sparse one only Kafka can tell that nothing was taken from its start.
+    Called after the read. A topic id that is unchanged now was unchanged during the read, because
+    Kafka never reuses one. A dense range was read whole if its offsets are complete, so it may be
+    deleted by now. Of a sparse range Kafka must still hold the first offset: otherwise records may
+    have been deleted before the read.
 
     Raises:
-        DataLossError: The topic is another one, or a range is no longer held.
+        DataLossError: The topic was created again, or a sparse range is no longer held.
     """
     topics = sorted({segment.range.partition.topic for segment in batch.segments})
     for tries_left in reversed(range(ctx.patience.doubt_tries)):
@@ -163,14 +164,14 @@ def check_still_served(ctx: Context, pipeline: Pipeline, batch: Batch) -> None:
             ctx.clock.sleep(ctx.patience.doubt_pause_s)
     raise DataLossError(
         f"batch {batch.batch_id}: Kafka no longer holds what was planned: {'; '.join(causes)}",
-        next_step=f"tally plan {pipeline.name} gives the batch up and plans what is left"
+        next_step=f"tally plan {pipeline.name} abandons the batch and plans what is left"
         if batch.kind is BatchKind.INGEST
         else f"tally abandon {batch.batch_id}: what was counted stays",
     )
 
 
-def _check_nothing_is_erased(batch: Batch, totals: Mapping[TopicPartition, SegmentTotals]) -> None:
-    """What a replay replaces must still be in Kafka, record for record.
+def _check_no_record_lost(batch: Batch, totals: Mapping[TopicPartition, SegmentTotals]) -> None:
+    """Raise unless a replay has read at least the records that its replaced segments counted.
 
     Raises:
         DataLossError: Fewer records were read than were counted before, as after a compaction.
@@ -179,7 +180,7 @@ def _check_nothing_is_erased(batch: Batch, totals: Mapping[TopicPartition, Segme
         f"{segment.range}: {read} records, {segment.records_replaced} were counted"
         for segment in batch.segments
         for read in [totals[segment.range.partition].records]
-        # Each offset that was never counted may have given one of them.
+        # Each offset that was never counted may hold one of the records that were read.
         if segment.records_replaced > 0
         and read - (segment.range.offsets - segment.offsets_replaced) < segment.records_replaced
     ]
@@ -194,7 +195,7 @@ def _check_nothing_is_erased(batch: Batch, totals: Mapping[TopicPartition, Segme
 def mirror_offsets(ctx: Context, pipeline: str, ranges: Sequence[OffsetRange]) -> None:
     """Show the committed offsets to lag tools as the consumer group ``tally-<pipeline>``.
 
-    A courtesy after the commit: what fails here is logged and changes nothing.
+    Best effort after the commit: an error is logged and changes nothing.
     """
     topics = {r.partition.topic for r in ranges}
     try:

@@ -1,4 +1,4 @@
-"""What is not read, why, and what leads out of it. Pure, as :mod:`tally.planning.ingest` is."""
+"""Blocks: topics and partitions that are not read, why, and what to do about it. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from tally.model import KnownTopic, Loss, LossCause, TopicPartition, TopicSnapsh
 
 
 class BlockReason(StrEnum):
-    """Why a topic or a partition is not read; each is an entry of the runbook."""
+    """Why a topic or a partition is not read; the runbook has an entry for each."""
 
     TOPIC_MISSING = "topic-missing"
     START_IN_FUTURE = "start-in-future"
@@ -22,7 +22,7 @@ class BlockReason(StrEnum):
     TOPIC_TRUNCATED = "topic-truncated"
 
 
-# Kafka may say these things from stale metadata, so they are asked again before they are believed.
+# Stale metadata can cause these answers, so Kafka is asked again before they are accepted.
 DOUBTFUL_REASONS = frozenset(
     {
         BlockReason.TOPIC_MISSING,
@@ -41,7 +41,7 @@ _ERRORS: dict[BlockReason, type[OperatorError]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """A topic, or one partition of it, that is not read until somebody decides."""
+    """A topic, or one partition of it, that is not read until an operator decides."""
 
     topic: str
     """The topic."""
@@ -50,9 +50,9 @@ class Block:
     reason: BlockReason
     """Why."""
     detail: str
-    """What the ledger says and what Kafka says, in one sentence."""
+    """The ledger's and Kafka's answer, in one sentence."""
     next_step: str
-    """The command that decides or repairs it."""
+    """The command that resolves it."""
 
     def __str__(self) -> str:
         """One line for logs and errors."""
@@ -61,7 +61,7 @@ class Block:
 
 
 def blocked_error(pipeline: str, blocks: Sequence[Block]) -> OperatorError:
-    """The error a run ends with while something is blocked."""
+    """The error with which a run ends while topics or partitions are blocked."""
     reasons = {block.reason for block in blocks}
     kind = _ERRORS.get(reasons.pop(), BlockedError) if len(reasons) == 1 else BlockedError
     return kind(
@@ -73,7 +73,7 @@ def blocked_error(pipeline: str, blocks: Sequence[Block]) -> OperatorError:
 def identity_block(
     pipeline: str, topic: str, known: KnownTopic, cluster_id: str, topic_id: str
 ) -> Block | None:
-    """A block when the topic is not the one whose offsets the ledger holds."""
+    """A block when Kafka's topic is another generation than the ledger's; None otherwise."""
     adopt = f"tally topics adopt {pipeline} {topic} --reason …"
     if cluster_id != known.cluster_id:
         return Block(
@@ -96,7 +96,7 @@ def identity_block(
 
 
 def missing_topic(topic: str, known: KnownTopic | None) -> Block:
-    """Kafka does not know the topic."""
+    """The block of a topic that Kafka does not know."""
     return Block(
         topic=topic,
         partition=None,
@@ -107,7 +107,7 @@ def missing_topic(topic: str, known: KnownTopic | None) -> Block:
 
 
 def not_begun(pipeline: str, topic: str, start: datetime) -> Block:
-    """The topic is new, and where it begins is not known before the start time has come."""
+    """The block of a new topic whose start time is in the future."""
     return Block(
         topic=topic,
         partition=None,
@@ -121,7 +121,7 @@ def not_begun(pipeline: str, topic: str, start: datetime) -> Block:
 def missing_partition(
     partition: TopicPartition, known: KnownTopic, snapshot: TopicSnapshot
 ) -> Block:
-    """Kafka leaves out a partition that the ledger knows."""
+    """The block of a partition that Kafka leaves out and the ledger knows."""
     return Block(
         topic=partition.topic,
         partition=partition.partition,
@@ -133,7 +133,7 @@ def missing_partition(
 
 
 def lost(pipeline: str, loss: Loss) -> Block:
-    """Records are gone, and nobody has accepted it yet."""
+    """The block of a partition with an open loss."""
     r = loss.range
     accept = f"tally losses accept {pipeline} --reason …"
     reason, detail, next_step = {

@@ -1,7 +1,7 @@
-"""Which offsets a batch reads: decided from what the ledger and Kafka say, before any data is read.
+"""The plan of an ingest batch: its ranges follow from the ledger's and Kafka's offsets.
 
-Pure: imports neither Spark, Kafka, MySQL nor Airflow. :mod:`tally.pipeline.plan` brings the
-facts and :mod:`tally.ledger` writes the decision down.
+Pure: imports neither Spark, Kafka, MySQL nor Airflow. :mod:`tally.pipeline.plan` supplies the
+facts, and :mod:`tally.ledger` records the plan.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,32 +38,32 @@ class NewPartition:
     """A partition that the ledger sees for the first time."""
 
     partition: TopicPartition
-    """Which."""
+    """The partition."""
     start_offset: int
-    """Where its counting begins."""
+    """The offset at which its counting begins."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What planning decided; all of it is written down in one transaction."""
+    """What planning decided; all of it is recorded in one transaction."""
 
     new_topics: Mapping[str, str] = field(default_factory=dict)
     """Topics seen for the first time, with Kafka's id."""
     new_partitions: tuple[NewPartition, ...] = ()
     """Partitions seen for the first time, those of new topics included."""
     ranges: tuple[OffsetRange, ...] = ()
-    """What is to be read, one range a partition at most, in order."""
+    """What is to be read: at most one range per partition, in order."""
     losses: tuple[Loss, ...] = ()
-    """Records that are gone and that nobody has decided about."""
+    """Records that are gone and await a decision."""
     restored: tuple[TopicPartition, ...] = ()
-    """Partitions whose open loss is none any more: Kafka holds the records again, or the pipeline
-    takes missing offsets for granted now."""
+    """Partitions whose open loss is resolved: Kafka holds the records again, or the pipeline is now
+    sparse."""
     blocks: tuple[Block, ...] = ()
     """What is not read, and why."""
 
     @property
     def doubtful(self) -> bool:
-        """Whether Kafka should be asked again before this plan is believed."""
+        """Whether Kafka should be asked again before this plan is used."""
         return any(block.reason in DOUBTFUL_REASONS for block in self.blocks)
 
 
@@ -78,7 +78,7 @@ def plan_ingest(
 
     Args:
         pipeline: What the configuration says.
-        known: The ledger's current incarnations of its topics; a new topic is not in it.
+        known: The ledger's current generations of its topics; a new topic is not in it.
         kafka: What Kafka says of them.
         starts: Where counting begins, for each partition of each new topic; None when the
             pipeline's start has not come yet.
@@ -179,11 +179,11 @@ def _plan_known_topic(
 def _find_loss(
     partition: TopicPartition, position: Position, held: PartitionSnapshot, *, sparse: bool
 ) -> Loss | None:
-    """What is gone from a partition and not decided; None when it can be read on.
+    """The partition's open loss; None when it can be read.
 
-    A truncation stays one when the partition has grown again: what stands at the counted offsets
-    then are other records. An end behind ``next_offset`` is none when it was accepted already and
-    Kafka has not fallen back further.
+    A truncation stays open when the partition has grown again, because its counted offsets now hold
+    other records. An end before ``next_offset`` is no new truncation when an accepted one reaches
+    at least as far back.
     """
     at, pending = position.next_offset, position.open_loss
     accepted = _accepted(position, LossCause.TRUNCATED)
@@ -213,7 +213,7 @@ def _next_range(
     partition: TopicPartition, position: Position, end: int, limit: int
 ) -> OffsetRange | None:
     at = position.next_offset
-    # Offsets may be missing up to where that was accepted, and must not be behind it.
+    # An accepted hole is read by itself: after it, offsets must not be missing.
     accepted = _accepted(position, LossCause.MISSING)
     until = min([end, at + limit, *(r.until_offset for r in accepted)])
     if until <= at:
@@ -227,11 +227,11 @@ def first_offsets(
     start: str,
     looked_up: Mapping[TopicPartition, int | None],
 ) -> dict[TopicPartition, int]:
-    """Where counting begins in topics that are new to the ledger.
+    """The first offset of each partition of topics that are new to the ledger.
 
     Args:
         snapshot: What Kafka says of the topics.
-        topics: The new ones; one that Kafka does not know is passed over.
+        topics: The new topics; one that Kafka does not know is skipped.
         start: ``earliest``, ``latest`` or ``timestamp``.
         looked_up: For ``timestamp``: the offset of each partition's first record at or after it,
             None where there is none yet.
@@ -264,8 +264,9 @@ def unreadable(
     Args:
         segments: The planned segments of an open batch.
         kafka: What Kafka says now of their topics.
-        still_held: Whether the records must still be there; not asked of what was read already,
-            unless offsets may be missing: only Kafka can tell then that nothing was taken away.
+        still_held: Whether Kafka must still hold the first offsets. False after a read; segments
+            with accepted missing offsets are checked all the same, because the number of
+            records read does not prove that none is lost.
     """
     causes = []
     for segment in segments:
@@ -277,18 +278,18 @@ def unreadable(
 
 
 def overtaken(segments: Sequence[Segment], known: Mapping[str, KnownTopic]) -> tuple[str, ...]:
-    """Why a planned batch can never commit: the ledger does not stand where it begins."""
+    """Why a planned batch can never commit: a committed offset is not the batch's first."""
     causes = []
     for segment in segments:
         topic = known.get(segment.range.partition.topic)
         position = topic.positions.get(segment.range.partition.partition) if topic else None
         if position is not None and position.next_offset != segment.range.from_offset:
-            causes.append(f"{segment.range}: the ledger stands at {position.next_offset}")
+            causes.append(f"{segment.range}: the committed offset is {position.next_offset}")
     return tuple(causes)
 
 
 def beside(plan: Plan, segments: Sequence[Segment]) -> Plan:
-    """What a plan has to say while a batch is open: nothing to read, nothing of its partitions."""
+    """A plan beside an open batch: no ranges, and no losses or blocks of the batch's partitions."""
     busy = {segment.range.partition for segment in segments}
     return replace(
         plan,

@@ -1,7 +1,7 @@
-"""Which ranges a replay reads and which segments it replaces.
+"""The plan of a replay: which ranges it reads and which segments it replaces. Pure.
 
-What was asked for is widened until it cuts nothing in two: a live segment is replaced whole. Then
-it is cut into batches, each with one range of a partition at most.
+Requested ranges are widened to whole segments, because a live segment is replaced as a whole. They
+are then cut into batches, each with at most one range of a partition.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,38 +14,38 @@ from tally.planning.serving import why_not_served
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tile:
-    """A range that something is known of: a live segment, or an accepted loss."""
+    """A known range: a live segment or an accepted loss."""
 
     range: OffsetRange
-    """Which."""
+    """Its offsets."""
     segment_id: int | None
     """The live segment; None for an accepted loss."""
     alone: bool = False
-    """Whether its offsets may be missing, so that it is not read together with others."""
+    """Whether its offsets may be missing; it is then read in a range of its own."""
     folded: bool = False
-    """Whether its contribution was folded away and can no longer be replaced."""
+    """Whether it was folded, so that it can no longer be replaced."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
-    """One range that is counted anew, and what it takes the place of."""
+    """One range that is reprocessed, and the segments that it replaces."""
 
     range: OffsetRange
     """What is read."""
     replaces: tuple[int, ...] = ()
-    """Live segments, by the ledger's key; they lie in the range whole."""
+    """Live segments, by the ledger's key; all of them lie inside the range."""
     uncounted: int = 0
     """Offsets of the range that no live segment holds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
-    """A range that cannot be counted again, and why."""
+    """A range that cannot be reprocessed, and why."""
 
     range: OffsetRange
     """What was asked for."""
     cause: str
-    """Why not."""
+    """Why it cannot."""
 
     def __str__(self) -> str:
         """``alog/0 [300, 310): Kafka no longer holds …``."""
@@ -57,11 +57,11 @@ class ReplayPlan:
     """What a replay would do."""
 
     asked: tuple[OffsetRange, ...] = ()
-    """What was asked for, in order, overlaps joined."""
+    """The requested ranges, in order, overlaps joined."""
     batches: tuple[tuple[Piece, ...], ...] = ()
-    """What each batch counts anew; all of it together is what was asked for, widened."""
+    """The pieces of each batch; together they are the widened ranges."""
     refusals: tuple[Refusal, ...] = ()
-    """What cannot be counted again; with one of these nothing is done."""
+    """Ranges that cannot be reprocessed; if there is one, there are no batches."""
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -97,16 +97,16 @@ def plan_replay(
     offsets_per_range: int,
     sparse: bool = False,
 ) -> ReplayPlan:
-    """Widen what was asked for, cut it into batches, and say what cannot be done.
+    """Widen the requested ranges and cut them into batches, or say what cannot be reprocessed.
 
     Args:
         asked: Ranges, in any order; they may overlap.
-        known: The current incarnations of the topics.
-        tiles: Of each partition asked for, at least all that touch what was asked, in order.
+        known: The current generations of the topics.
+        tiles: By partition, in order: at least all tiles that touch a requested range.
         kafka: What Kafka says of the topics.
-        offsets_per_range: Offsets that one range spans at most, unless a single segment is larger.
-        sparse: Whether offsets may be missing anywhere. What was counted is then not read together
-            with what was not: the number of records could not tell that some of them are gone.
+        offsets_per_range: The most offsets of one range, unless a single segment is larger.
+        sparse: Whether offsets may be missing anywhere. Counted and uncounted offsets are then not
+            read in one range: new records could hide that counted ones are gone.
     """
     ranges = join_ranges(asked)
     refusals: list[Refusal] = []
@@ -120,7 +120,7 @@ def plan_replay(
     if refusals:
         return ReplayPlan(asked=tuple(ranges), refusals=tuple(refusals))
     pieces: dict[TopicPartition, list[Piece]] = {}
-    for r in join_ranges(wide, touching=True):  # what lies apart may touch the same segment
+    for r in join_ranges(wide, touching=True):  # two ranges may touch the same segment
         cut = _cut(r, _touched(tiles, r), offsets_per_range, sparse=sparse)
         pieces.setdefault(r.partition, []).extend(cut)
     return ReplayPlan(asked=tuple(ranges), batches=tuple(_rounds(pieces)))
@@ -172,14 +172,14 @@ def _why_refused(
         return NEVER_PLANNED
     if asked.until_offset > position.next_offset:
         return (
-            f"counted up to {position.next_offset} so far; what comes after it is counted by the "
+            f"counted up to {position.next_offset} so far; later offsets are counted by the "
             "schedule"
         )
     loss = position.open_loss
     if loss is not None and loss.cause is LossCause.TRUNCATED and overlap(wide, loss.range):
         return (
-            f"{loss.range} was truncated: other records may have these offsets, and nobody has "
-            "decided about it"
+            f"{loss.range} was truncated: other records may have these offsets, and no operator "
+            "has decided about it"
         )
     if folded := [tile for tile in touched if tile.folded]:
         return f"[{folded[0].range.from_offset}, {folded[-1].range.until_offset}) was pruned"
@@ -211,7 +211,7 @@ def _cut(
 
 
 def _parts(wide: OffsetRange, touched: Sequence[Tile], limit: int) -> Iterator[Piece]:
-    """Segments as they are, and what lies between them in parts that are no longer than allowed."""
+    """A piece for each segment, and pieces of at most ``limit`` offsets for what lies between."""
     at = wide.from_offset
     for tile in touched:
         if tile.segment_id is None:
@@ -238,7 +238,7 @@ def _join(parts: Sequence[Piece]) -> Piece:
 
 
 def _rounds(pieces: Mapping[TopicPartition, Sequence[Piece]]) -> Iterator[tuple[Piece, ...]]:
-    """One piece of each partition at a time: what one batch can hold."""
+    """Groups of pieces that one batch can hold: at most one of each partition."""
     longest = max((len(of_partition) for of_partition in pieces.values()), default=0)
     for number in range(longest):
         yield tuple(of[number] for _, of in sorted(pieces.items()) if number < len(of))

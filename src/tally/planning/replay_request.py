@@ -1,4 +1,4 @@
-"""What an operator may ask to have reprocessed: offsets, record times, a batch, minutes. Pure."""
+"""Requests for a replay: by offsets, record times, batch or minutes. Pure."""
 
 import csv
 import hashlib
@@ -15,7 +15,7 @@ from tally.planning.replay_text import parse_minute
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RangesAsked:
-    """Exactly these ranges."""
+    """A request for exactly these ranges."""
 
     ranges: tuple[OffsetRange, ...]
     """In any order; they may overlap."""
@@ -27,10 +27,10 @@ class RangesAsked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BoundsAsked:
-    """Partitions between bounds.
+    """A request for partitions between bounds.
 
-    A from that is not said is the first segment that Kafka still holds whole, an until that is not
-    said is where counting stands.
+    The default lower bound is the first segment that Kafka still holds whole, the default upper
+    bound is the committed offset.
     """
 
     topic: str | None = None
@@ -42,13 +42,13 @@ class BoundsAsked:
     until_offset: int | None = None
     """First offset that is left out, the same in each partition."""
     from_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """First offsets of some partitions, over ``from_offset``."""
+    """First offsets of single partitions; they override ``from_offset``."""
     until_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """First offsets that are left out, over ``until_offset``."""
+    """First offsets that are left out, of single partitions; they override ``until_offset``."""
 
     @property
     def chosen(self) -> list[TopicPartition]:
-        """The partitions that bounds of their own were given for; empty without such bounds."""
+        """The requested partitions with bounds of their own; empty without such bounds."""
         return sorted(p for p in {*self.from_offsets, *self.until_offsets} if self._means(p))
 
     def _means(self, partition: TopicPartition) -> bool:
@@ -56,7 +56,7 @@ class BoundsAsked:
         return is_topic and (not self.partitions or partition.partition in self.partitions)
 
     def __str__(self) -> str:
-        """``alog, partitions 0, 3, from 300 until where counting stands``."""
+        """``alog, partitions 0, 3, from 300 until the committed offset``."""
         if self.from_offsets or self.until_offsets:
             bounds = [
                 f"{p} [{self.from_offsets.get(p, '…')}, {self.until_offsets.get(p, '…')})"
@@ -64,18 +64,18 @@ class BoundsAsked:
             ]
             return "by file: " + ", ".join(bounds)
         start = "what Kafka still holds" if self.from_offset is None else str(self.from_offset)
-        until = "where counting stands" if self.until_offset is None else str(self.until_offset)
+        until = "the committed offset" if self.until_offset is None else str(self.until_offset)
         return f"{_where(self.topic, self.partitions)}, from {start} until {until}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimesAsked:
-    """Records by the times that Kafka has of them."""
+    """A request for records by their times in Kafka."""
 
     since: datetime
-    """The first record at or after this aware time is the first that is counted."""
+    """An aware time; the first record at or after it is the first of the range."""
     before: datetime
-    """The first record at or after this one is the first that is left out."""
+    """An aware time; the first record at or after it is the first that is left out."""
     topic: str | None = None
     """The topic; all topics of the pipeline when None."""
     partitions: tuple[int, ...] = ()
@@ -102,7 +102,7 @@ class TimesAsked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchAsked:
-    """What a batch has counted, and whatever has replaced it since."""
+    """A request for the ranges of a batch, whatever has replaced its segments since."""
 
     batch_id: int
     """The ledger's key."""
@@ -114,10 +114,10 @@ class BatchAsked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MinutesAsked:
-    """Every segment that has counted lines for some minutes of the lines' own clock."""
+    """A request for every live segment with lines in a span of minutes, by the lines' own clock."""
 
     first: str
-    """``YYYY-MM-DD HH:MM``."""
+    """The first minute, ``YYYY-MM-DD HH:MM``."""
     last: str
     """The last minute, itself included."""
 
@@ -140,7 +140,7 @@ Request = RangesAsked | BoundsAsked | TimesAsked | BatchAsked | MinutesAsked
 
 
 def request_digest(request: Request) -> str:
-    """Tells one request from another: equal ones have one digest, in every process and release.
+    """A digest that identifies a request; it is the same in every process and release.
 
     Returns:
         A SHA-256 in hexadecimal.
@@ -162,10 +162,10 @@ def _plain(value: object) -> object:
 def read_bounds(path: Path) -> dict[TopicPartition, int]:
     """Offsets by partition from the CSV that ``kafka-consumer-groups --export`` writes.
 
-    Lines are ``topic,partition,offset``; with more groups in it, ``group,topic,partition,offset``.
+    Lines are ``topic,partition,offset``, or ``group,topic,partition,offset`` for several groups.
 
     Raises:
-        ReplayRefusedError: The file cannot be read, or a line is none of these; with its number.
+        ReplayRefusedError: The file cannot be read, or a line has another form; with its number.
     """
     bounds: dict[TopicPartition, int] = {}
     try:

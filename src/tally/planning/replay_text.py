@@ -1,4 +1,4 @@
-"""How people write ranges, times and minutes: the one grammar of command line, forms and files."""
+"""Parsing ranges, times and minutes: one grammar for the command line, forms and files."""
 
 import re
 from datetime import UTC, datetime
@@ -7,7 +7,7 @@ from typing import Final
 from tally.errors import ReplayRefusedError
 from tally.model import OffsetRange, TopicPartition
 
-# As it is asked for, and as ranges are printed, so that what was printed can be pasted.
+# Both the form for requests and the printed form, so that printed ranges can be pasted.
 _RANGE: Final = re.compile(
     r"(?P<topic>\S+)/(?P<partition>[0-9]+)\s*"
     r"(?::\s*(?P<start>[0-9]+)\s*-\s*(?P<until>[0-9]+)"
@@ -20,12 +20,12 @@ def parse_range(text: str) -> OffsetRange:
     """The range that ``alog/0:300-310`` or ``alog/0 [300, 310)`` means; 310 is left out.
 
     Raises:
-        ReplayRefusedError: It is none, or it is empty.
+        ReplayRefusedError: The text is not a range, or the range is empty.
     """
     found = _RANGE.fullmatch(text.strip())
     if found is None:
         raise ReplayRefusedError(
-            f"{text!r} is no range of offsets",
+            f"{text!r} is not a range of offsets",
             next_step="write TOPIC/PARTITION:FROM-UNTIL, such as alog/0:300-310",
         )
     start = int(found["start"] or found["printed_start"])
@@ -45,10 +45,10 @@ def format_range(r: OffsetRange) -> str:
 
 
 def parse_ranges(text: str) -> tuple[OffsetRange, ...]:
-    """Ranges, one a line; blank lines do not matter.
+    """Ranges, one per line; blank lines are ignored.
 
     Raises:
-        ReplayRefusedError: A line is none; with its number.
+        ReplayRefusedError: A line is not a range; with its number.
     """
     ranges = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -68,16 +68,16 @@ def parse_time(text: str, *, assume_utc: bool = False) -> datetime:
 
     Args:
         text: The time.
-        assume_utc: Whether a time without a zone is one of UTC; else it is refused.
+        assume_utc: Whether a time without a zone is taken as UTC; otherwise it is refused.
 
     Raises:
-        ReplayRefusedError: It is none, or has no zone.
+        ReplayRefusedError: The text is not a time, or has no zone.
     """
     try:
         time = datetime.fromisoformat(text.strip())
     except ValueError:
         raise ReplayRefusedError(
-            f"{text!r} is no time", next_step="write it as 2026-11-20T14:05:00Z"
+            f"{text!r} is not a time", next_step="write it as 2026-11-20T14:05:00Z"
         ) from None
     if time.tzinfo is not None:
         return time
@@ -92,15 +92,15 @@ def parse_time(text: str, *, assume_utc: bool = False) -> datetime:
 def parse_minute(text: str) -> str:
     """A minute of the lines' own clock as ``YYYY-MM-DD HH:MM``, with all its zeros.
 
-    Written alike, minutes compare as times do, here and in MySQL.
+    In this form minutes sort as text in the order of time.
 
     Raises:
-        ReplayRefusedError: It is none.
+        ReplayRefusedError: The text is not a minute.
     """
     try:
         minute = datetime.strptime(text.strip(), MINUTE)  # noqa: DTZ007 - a log's clock
     except ValueError:
         raise ReplayRefusedError(
-            f"{text!r} is no minute", next_step="write it as '2026-11-20 14:05'"
+            f"{text!r} is not a minute", next_step="write it as '2026-11-20 14:05'"
         ) from None
     return minute.isoformat(sep=" ", timespec="minutes")

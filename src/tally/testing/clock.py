@@ -9,7 +9,7 @@ class ManualClock:
     """A clock that stands still until a test, or a sleep, moves it.
 
     Args:
-        now: What it shows first; the machine's time when None.
+        now: The initial time; the machine's time when None.
     """
 
     def __init__(self, now: datetime | None = None) -> None:
@@ -17,7 +17,7 @@ class ManualClock:
         self._monotonic = 0.0
 
     def now(self) -> datetime:
-        """The time that was set, plus what was slept."""
+        """The time that was set, plus the seconds slept."""
         return self._now
 
     def monotonic(self) -> float:
@@ -25,10 +25,10 @@ class ManualClock:
         return self._monotonic
 
     def sleep(self, seconds: float) -> None:
-        """Move on at once."""
+        """Advance both clocks at once, without waiting."""
         self._monotonic += seconds
         self._now += timedelta(seconds=seconds)
 
     def jump(self, by: timedelta) -> None:
-        """Let the wall clock jump, as one that is set does; the monotonic one does not."""
+        """Move the wall clock, as setting it does; the monotonic clock does not change."""
         self._now += by

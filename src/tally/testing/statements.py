@@ -1,4 +1,4 @@
-"""Something that happens when a transaction comes to a statement."""
+"""An action before a chosen statement of a transaction."""
 
 import re
 from collections.abc import Callable
@@ -9,12 +9,12 @@ def at_statement(pattern: str, do: Callable[[], None], *, times: int = 1) -> Cal
     """A listener for :class:`tally.mysql.transactions.Database` that acts before a statement.
 
     Args:
-        pattern: A regular expression that is found in the statement; statements are compared as the
-            code has them, without their parameters, whether they have rows to send or not.
-        do: Called before the statement is sent, in the thread that sends it; what it raises ends
-            the transaction.
-        times: At how many such statements, from the first one on; the others are left alone,
-            whichever thread sends them.
+        pattern: A regular expression that is searched in the statement's text, without parameters;
+            a statement with many rows counts even if there are none.
+        do: Called before the statement is sent, in the thread that sends it; an exception ends the
+            transaction.
+        times: How many matching statements it acts on, from the first one, in all threads
+            together.
     """
     left = Semaphore(times)
 

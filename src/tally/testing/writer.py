@@ -7,9 +7,9 @@ from tally.model import TopicPartition
 
 
 class MemoryWriter:
-    """Keeps every record, and says at once that it was delivered; for one thread at a time.
+    """Keeps every record, and reports it as delivered at once; for one thread at a time.
 
-    Each partition has offsets of its own, from 0 on. Nothing ever fails.
+    Offsets of each partition begin at 0. No write fails.
     """
 
     def __init__(self) -> None:
@@ -30,4 +30,4 @@ class MemoryWriter:
         delivered(self._ends[partition] - 1)
 
     def flush(self) -> None:
-        """Nothing is under way."""
+        """Return at once: every record was delivered when it was written."""

@@ -12,7 +12,7 @@ from tally.app.losses import LossView
 from tally.app.plan import plan_view
 from tally.app.run import has_caught_up
 from tally.app.views import document
-from tally.ledger.dead_letters import LetterRecord
+from tally.ledger.dead_letters import DeadLetterRecord
 from tally.ledger.decisions import LossRecord
 from tally.ledger.invariants import Violation
 from tally.ledger.reading import BatchRecord
@@ -130,12 +130,12 @@ def test_a_segment_that_was_not_counted_has_null_for_its_counts() -> None:
 
 def test_a_dead_letter_carries_its_exact_bytes() -> None:
     """Base64 for programs, an escaped text for people, null for a record without a value."""
-    letter = LetterRecord(
+    letter = DeadLetterRecord(
         batch_id=7, partition=HERE, offset=301, reason="layout", value=b"\xff\x1b", value_bytes=2
     )
     assert document(DeadLetterView.of(letter))["value_base64"] == "/xs="
     assert document(DeadLetterView.of(letter))["value"] == "\\xff\\x1b"
-    empty = LetterRecord(
+    empty = DeadLetterRecord(
         batch_id=7, partition=HERE, offset=302, reason="null", value=None, value_bytes=None
     )
     assert document(DeadLetterView.of(empty))["value_base64"] is None

@@ -196,7 +196,7 @@ def _verdict_line(verdict: AuditReport) -> str:
             f"audit: holds ({verdict.segments:,} segments, {verdict.records:,} records, "
             f"{verdict.matched:,} counted in {verdict.minutes:,} minutes)"
         )
-    details = "\n".join(f"  {f.check}: {f.where}: {f.detail}" for f in verdict.findings)
+    details = "\n".join(f"  {f.check}: {f.where}: {f.detail}" for f in verdict.violations)
     return f"audit: DOES NOT HOLD\n{details}"
 
 

@@ -7,18 +7,18 @@ from tests.properties.oracle import Oracle
 from tests.properties.pipeline import TOPIC, PipelineUnderTest
 
 
-def come_to_rest(pipeline: PipelineUnderTest, oracle: Oracle) -> None:
+def finish(pipeline: PipelineUnderTest, oracle: Oracle) -> None:
     """Count what is left, end the replays, and let the late workers come too late."""
     pipeline.kafka.stale.clear()
     pipeline.clock.skew = timedelta(0)
     pipeline.configure(limit=1000)
     pipeline.do(op.Age())
     if TOPIC not in pipeline.kafka.topics:
-        if not pipeline.kafka.lives:
+        if not pipeline.kafka.generations:
             return
         pipeline.do(op.BringBack(0))
     for _ in range(20):
-        if _is_at_rest(pipeline):
+        if _is_finished(pipeline):
             break
         pipeline.do(op.Plan())
         pipeline.do(op.RunMinute())
@@ -34,16 +34,16 @@ def come_to_rest(pipeline: PipelineUnderTest, oracle: Oracle) -> None:
     oracle.check()
 
 
-def _is_at_rest(pipeline: PipelineUnderTest) -> bool:
+def _is_finished(pipeline: PipelineUnderTest) -> bool:
     """Counted up to the end everywhere, and nothing to be decided."""
-    life = pipeline.kafka.topics[TOPIC]
+    generation = pipeline.kafka.topics[TOPIC]
     rows = pipeline.rows(
         "select o.partition_id, o.next_offset, exists (select 1 from lost_range l"
         "   where l.incarnation_id = o.incarnation_id and l.partition_id = o.partition_id"
         "   and l.state = 'open') as is_open"
         " from partition_offset o join topic_incarnation i using (incarnation_id)"
         " where i.pipeline = %s and i.state = 'current' and i.topic_id = %s and i.cluster_id = %s",
-        (pipeline.name, life.topic_id, life.cluster_id),
+        (pipeline.name, generation.topic_id, generation.cluster_id),
     )
     stands = {row["partition_id"]: row["next_offset"] for row in rows if not row["is_open"]}
     open_ = pipeline.rows(
@@ -51,18 +51,18 @@ def _is_at_rest(pipeline: PipelineUnderTest) -> bool:
         (pipeline.name,),
     )
     return not open_ and all(
-        stands.get(number, -1) >= log.end for number, log in enumerate(life.logs)
+        stands.get(number, -1) >= log.end for number, log in enumerate(generation.logs)
     )
 
 
 def _adopt_if_changed(pipeline: PipelineUnderTest) -> None:
-    life = pipeline.kafka.topics[TOPIC]
+    generation = pipeline.kafka.topics[TOPIC]
     rows = pipeline.rows(
         "select topic_id, cluster_id from topic_incarnation"
         " where pipeline = %s and state = 'current'",
         (pipeline.name,),
     )
-    if rows and rows != [{"topic_id": life.topic_id, "cluster_id": life.cluster_id}]:
+    if rows and rows != [{"topic_id": generation.topic_id, "cluster_id": generation.cluster_id}]:
         pipeline.do(op.Adopt("earliest"))
 
 
