@@ -89,7 +89,7 @@ def test_each_choice_reads_its_own_fields(fields: dict[str, Any], wanted: object
         ({"what": "ranges", "ranges": "alog/0:3-5\nalog 0 3 5"}, "line 2: 'alog 0 3 5'"),
         ({"what": "ranges", "ranges": "alog/0:5-5"}, "ranges: line 1: 'alog/0:5-5' is empty"),
         ({"what": "times", "since": "2026-11-20T14:05:00Z"}, "before is not given"),
-        ({"what": "minutes", "first_minute": "14:05"}, "'14:05' is no minute"),
+        ({"what": "minutes", "first_minute": "14:05"}, "'14:05' is not a minute"),
         ({"partitions": "all"}, "partitions = 'all' are no numbers"),
         ({"partitions": "-1"}, "partitions = '-1' are no numbers"),
     ],

@@ -146,7 +146,7 @@ def test_a_minute_that_is_none_is_refused(tally: Call) -> None:
     """Before a server is asked."""
     answer = tally("counts", "--since", "yesterday")
     assert answer.exit_code == 2
-    assert "'yesterday' is no minute; write it as '2026-11-20 14:05'" in answer.stderr
+    assert "'yesterday' is not a minute; write it as '2026-11-20 14:05'" in answer.stderr
 
 
 def test_batches_are_listed_newest_first_and_can_be_chosen(tally: Call, world: World) -> None:

@@ -84,7 +84,7 @@ def test_the_newer_of_two_attempts_is_told_by_its_number_and_not_by_the_clock(
     older = claimed(world, batch)
     hand.jump(jump)
     newer = claimed(world, batch)
-    with pytest.raises(FencedError, match="attempt 2 has taken it over from attempt 1"):
+    with pytest.raises(FencedError, match="attempt 2 has replaced attempt 1"):
         commit(world, older, result(older))
     assert_untouched(world)
     assert commit(world, newer, result(newer))
@@ -98,14 +98,14 @@ def test_a_clock_that_jumps_forwards_under_an_attempt_lets_it_count_nothing_twic
     batch = claimed(world, planned(world))
     world.delete_records(0, 2)
     hand.jump(DECADE)
-    planned_anew = world.plan()
-    assert planned_anew.abandoned
-    assert [block.reason for block in planned_anew.blocks] == [BlockReason.RECORDS_LOST]
+    replanned = world.plan()
+    assert replanned.abandoned
+    assert [block.reason for block in replanned.blocks] == [BlockReason.RECORDS_LOST]
     with pytest.raises(FencedError, match="abandoned"):
         commit(world, batch, result(batch))
     assert world.counts() == {}
-    assert planned_anew.batch is not None
-    healthy = claimed(world, planned_anew.batch)
+    assert replanned.batch is not None
+    healthy = claimed(world, replanned.batch)
     assert commit(world, healthy, result(healthy))
     assert world.counts() == {"2017-07-30 14:09": 3}
     assert world.offsets() == {0: (0, 0), 1: (0, 3)}

@@ -253,7 +253,7 @@ def test_a_server_that_breaks_at_every_commit_is_given_up(world: World) -> None:
     assert_untouched(world)
 
 
-@pytest.mark.parametrize("ending", ["committed", "taken it over", "abandoned"])
+@pytest.mark.parametrize("ending", ["committed", "has replaced", "abandoned"])
 def test_a_commit_that_never_arrived_is_not_taken_for_another_attempts(
     world: World, ending: str
 ) -> None:

@@ -93,7 +93,7 @@ def test_a_batch_that_can_never_commit_is_abandoned(world: World, spark: "SparkS
         (world.name,),
     )
     planned = world.plan()
-    assert "the ledger stands at 2" in planned.abandoned[0]
+    assert "the committed offset is 2" in planned.abandoned[0]
     assert world.run(planned_id(planned), spark).committed
     assert world.counts() == {"2017-07-30 14:09": 3}
     assert world.audit().holds

@@ -181,7 +181,7 @@ def test_record_times_out_of_order_give_a_replay_one_range_that_has_all_between(
         f"{world.topic}/0 [1, 3)",
         f"{world.topic}/1 [0, 2)",
     ]
-    assert any("a late record behind that is not among them" in note for note in shown.notes)
+    assert any("a late record after that is not included" in note for note in shown.notes)
     late = TimesAsked(since=NOON + timedelta(minutes=50), before=NOON + timedelta(minutes=60))
     nothing = preview_replay(world.context(), world.name, late)
     assert nothing.plan.batches == ()

@@ -444,7 +444,7 @@ def test_a_batch_that_was_replanned_and_abandoned_in_part_is_not_done(
     first, second = replan_batch(world.context(), batch_id)
     with world.database.transaction() as tx:
         abandon(tx, second, by="a person", reason="gone")
-    with pytest.raises(FencedError, match="planned anew"):
+    with pytest.raises(FencedError, match="replanned"):
         run_replay_batch(world.context(spark), batch_id)
     assert [ran.batch.batch_id for ran in run(world, replay_id, spark)] == [first]
     assert replay_state(world, replay_id) == "cancelled"

@@ -354,7 +354,7 @@ def test_what_was_read_need_not_be_held_any_more() -> None:
 def test_a_batch_that_the_ledger_has_passed_is_overtaken() -> None:
     """It could never commit, whatever made it so."""
     assert overtaken([planned_segment(10, 20)], known({0: 10})) == ()
-    assert "stands at 15" in overtaken([planned_segment(10, 20)], known({0: 15}))[0]
+    assert "committed offset is 15" in overtaken([planned_segment(10, 20)], known({0: 15}))[0]
 
 
 def test_an_open_batch_keeps_its_partitions_to_itself() -> None:

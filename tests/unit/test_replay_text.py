@@ -67,12 +67,12 @@ def test_a_time_without_a_zone_is_utc_only_where_that_is_said() -> None:
     assert parse_time(" 2026-11-20 14:05 ", assume_utc=True) == at
     with pytest.raises(ReplayRefusedError, match="has no zone"):
         parse_time("2026-11-20 14:05")
-    with pytest.raises(ReplayRefusedError, match="is no time"):
+    with pytest.raises(ReplayRefusedError, match="is not a time"):
         parse_time("yesterday", assume_utc=True)
 
 
 def test_a_minute_is_padded() -> None:
     """Minutes compare as texts."""
     assert parse_minute("2026-1-2 3:04") == "2026-01-02 03:04"
-    with pytest.raises(ReplayRefusedError, match="is no minute"):
+    with pytest.raises(ReplayRefusedError, match="is not a minute"):
         parse_minute("14:05")

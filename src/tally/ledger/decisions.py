@@ -132,8 +132,8 @@ def _as_seen(loss: LossRecord) -> tuple[int, LossCause, int, int]:
 
 def _changed(pipeline: str, loss: LossRecord) -> UsageError:
     return UsageError(
-        f"the loss of {loss.range} has changed since you saw it: it has grown, or it was "
-        "decided meanwhile",
+        f"the loss of {loss.range} is not what you saw any more: it has grown, or it was decided "
+        "meanwhile",
         next_step=f"tally losses list {pipeline}",
     )
 

@@ -190,13 +190,13 @@ def verdict(*findings: Violation) -> AuditReport:
         records=3,
         minutes=4,
         matched=5,
-        findings=findings,
+        violations=findings,
     )
 
 
 def counted(*findings: Violation, unchecked: tuple[Unchecked, ...] = ()) -> Recount:
     """What a recount found."""
-    return Recount(segments=1, offsets=10, records=10, findings=findings, unchecked=unchecked)
+    return Recount(segments=1, offsets=10, records=10, violations=findings, unchecked=unchecked)
 
 
 def test_an_audit_holds_only_if_neither_part_found_anything() -> None:

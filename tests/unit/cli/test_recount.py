@@ -193,7 +193,7 @@ def test_another_line_format_since_then_is_mentioned_beside_a_difference(
     other = Chunk(segments=(segment(0, 5, format_fingerprint="old", committed_version="0.9"),))
     assert explain(same, pipeline) == ""
     assert explain(other, pipeline) == (
-        "counted under other rules than those of now (line format, levels, filter, labels): "
+        "counted under other rules than now (line format, levels, filter, labels): "
         f"old (tally 0.9), now {now}"
     )
     (finding,) = compare(other, totals(), {}, {("14:01",): (1,)}, explain(other, pipeline))

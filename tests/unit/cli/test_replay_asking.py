@@ -145,7 +145,7 @@ def test_a_time_without_a_zone_is_shown_with_one() -> None:
     assert "write it as 2026-11-20T14:05:00Z for UTC, or as 2026-11-20T14:05:00+02:00" in str(
         raised.value.message
     )
-    with pytest.raises(click.BadParameter, match="is no time"):
+    with pytest.raises(click.BadParameter, match="is not a time"):
         read_time("yesterday")
 
 
