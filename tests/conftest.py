@@ -1,4 +1,4 @@
-"""What tests share: real servers for the session, and for each test a world of its own."""
+"""Shared fixtures: real servers for the session, and for each test a world of its own."""
 
 import itertools
 import os
@@ -28,15 +28,15 @@ HOME_VARIABLE = "TALLY_TEST_HOME"
 
 
 def pytest_configure() -> None:
-    """Spark's drivers live for seconds here: what Airflow's small batches get serves them, too."""
+    """Set Spark's options for drivers that live for seconds, as Airflow does for small batches."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_START)
-    # Each test has settings of its own; those of the shell that starts the tests lead elsewhere.
+    # Each test has settings of its own; those of the shell would lead to other servers.
     for name in [name for name in os.environ if is_setting(name)]:
         del os.environ[name]
 
 
 def is_setting(name: str) -> bool:
-    """Whether a variable of that name is a setting of Tally's, and no choice of the tests' own."""
+    """Whether a variable is a setting of Tally's, and not one of the tests' own."""
     upper = name.upper()
     whole = (CONFIG_VARIABLE, SECRETS_VARIABLE)
     return upper in whole or (upper.startswith("TALLY_") and "__" in upper)
@@ -62,7 +62,7 @@ def free_home() -> Iterator[Path]:
 def stack() -> Iterator[Stack]:
     """Kafka and MySQL, apart from the stack that ``tally up`` starts.
 
-    Who runs many short sessions names a home, and ends its servers after the last one.
+    To share servers among many short sessions, set the home variable, and stop them after the last.
     """
     if home_of_many := os.environ.get(HOME_VARIABLE):
         stack = Stack(project=PROJECT, home=Path(home_of_many), announce=print)
@@ -71,7 +71,7 @@ def stack() -> Iterator[Stack]:
         return
     with free_home() as home:
         stack = Stack(project=PROJECT, home=home, announce=print)
-        stack.down()  # what a killed session has left may be read-only, or stopped
+        stack.down()  # a killed session may have left MySQL read-only, or stopped
         stack.up([Part.KAFKA, Part.MYSQL])
         yield stack
         stack.down()
@@ -88,7 +88,7 @@ def migrated(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Stack:
 
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
-    """One Spark session for all tests that need no other; it needs no server."""
+    """One Spark session, shared by all tests that need no session of their own."""
     from tally.config.servers import SparkSettings  # noqa: PLC0415
 
     downloads = Stack(project=PROJECT)

@@ -1,4 +1,4 @@
-"""A Spark Connect server of the tests' own, out of the PySpark that is installed."""
+"""A Spark Connect server for tests, from the installed PySpark."""
 
 import re
 import secrets
@@ -38,13 +38,13 @@ class ConnectServer:
 
     @property
     def settings(self) -> SparkSettings:
-        """How to reach it. Over the name `localhost` a token may go without TLS."""
+        """How to reach it, by the name `localhost`: only there is a token sent without TLS."""
         return SparkSettings.model_validate(
             {"master": f"sc://localhost:{self.port}", "connect_token": self.token}
         )
 
     def events(self) -> str:
-        """What the server has told its event log so far."""
+        """The events in the server's event log so far."""
         return "".join(p.read_text(encoding="utf-8") for p in (self.folder / "events").iterdir())
 
 

@@ -1,7 +1,7 @@
 """A TCP proxy in front of MySQL that sees every statement, and breaks what a network breaks.
 
-Whoever makes a :class:`Proxy` may look at each statement before the server gets it, and forward it,
-answer in the server's place, say something else to the server first, or cut the connection.
+A callback sees each statement before the server does. It forwards the statement, answers in the
+server's place, sends other statements first, or cuts the connection.
 """
 
 import select
@@ -31,7 +31,7 @@ class Session:
         """The server's own number of the connection, for ``KILL``."""
 
     def serve(self, look: "Look | None") -> None:
-        """Carry everything to and fro, until one of the two ends it or a look does."""
+        """Forward in both directions until one side or the callback ends the connection."""
         greeting = self.server.recv(BUFFER)
         self.thread_id = _thread_id(greeting)
         self.client.sendall(greeting)
@@ -52,12 +52,12 @@ class Session:
                     return
 
     def ask(self, packet: bytes) -> "Answer":
-        """Send a statement to the server; returns all of its answer, which nobody else sees."""
+        """Send a statement to the server; returns its answer, which the client does not get."""
         self.server.sendall(packet)
         return self._read_answer()
 
     def execute(self, statement: str) -> None:
-        """Let the client's session do something that the client does not know of."""
+        """Run a statement in the client's session, without the client's knowledge."""
         self.ask(statement_packet(statement))
 
     def refuse(self, number: int, words: str) -> None:
@@ -87,15 +87,15 @@ class Session:
 
 
 class Answer(NamedTuple):
-    """All that the server says to one statement."""
+    """The server's whole answer to one statement."""
 
     data: bytes
     error: int | None
-    """The number of the error that it ends with."""
+    """The number of the error that it ends with; None without one."""
 
 
 Look = Callable[[Session, bytes], bool]
-"""Given a session and the packet of a statement; returns whether the connection goes on."""
+"""Takes a session and a statement's packet; returns whether the connection stays open."""
 
 
 class Proxy:
@@ -104,21 +104,21 @@ class Proxy:
     Args:
         host: MySQL's host.
         port: MySQL's port.
-        look: Gets each statement, and sees to it that the server or the client does; without one
-            every statement is forwarded.
+        look: Gets each statement, and must forward or answer it; without one every statement is
+            forwarded.
     """
 
     def __init__(self, host: str, port: int, look: Look | None = None) -> None:
         self._target = (host, port)
         self._look = look
         self.sessions: set[int] = set()
-        """The server's numbers of all connections there were."""
+        """The server's numbers of all connections so far."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port on which it listens."""
         return int(self._listener.getsockname()[1])
 
     def __enter__(self) -> Self:
@@ -158,7 +158,7 @@ class Cut(StrEnum):
 
 
 class CommitProxy(Proxy):
-    """The first ``times`` connections that send COMMIT are broken there.
+    """A proxy that breaks the first ``times`` connections that send COMMIT.
 
     Args:
         host: MySQL's host.
@@ -185,7 +185,7 @@ class CommitProxy(Proxy):
 
 
 def is_statement(packet: bytes) -> bool:
-    """Whether a client's packet is a new command, and that a statement as text."""
+    """Whether a client's packet is a new command with a statement as text."""
     return packet[3] == 0 and packet[HEADER] == COM_QUERY
 
 
@@ -211,12 +211,12 @@ def _read_packet(source: socket.socket) -> bytes:
 
 
 def _length(data: bytes, start: int) -> int:
-    """Of the packet that begins there, with its header."""
+    """Length of the packet that begins there, including its header."""
     return HEADER + int.from_bytes(data[start : start + 3], "little")
 
 
 def _thread_id(greeting: bytes) -> int:
-    """In the server's first packet it comes after the version's text; 0 if it refuses us."""
+    """The connection's number, from the server's first packet; 0 if the server refused it."""
     end = greeting.find(0, HEADER + 1) + 1
     if len(greeting) < end + 4 or greeting[HEADER] == ERR:
         return 0

@@ -1,4 +1,4 @@
-"""The job as somebody starts it by hand: ``spark-submit`` and what it needs to know."""
+"""The job as it is started by hand: the ``spark-submit`` command line and its environment."""
 
 import importlib.util
 import os
@@ -41,8 +41,8 @@ def job(
     """The command line of the Spark entry point for a batch.
 
     Args:
-        stack: Whose jars and checkout are used.
-        batch_id: What is to be counted.
+        stack: Its jars and its checkout are used.
+        batch_id: The batch to count.
         options: Further ones of spark-submit's.
         master: Where Spark runs; executors of another machine are sent the jars.
         conf: Further configuration of Spark's.

@@ -1,4 +1,4 @@
-"""Waiting for what another process or thread is about to do."""
+"""Waiting for another process or thread."""
 
 import time
 from collections.abc import Callable
@@ -8,13 +8,13 @@ T = TypeVar("T")
 
 
 def wait_until(condition: Callable[[], T], timeout_s: float = 300, *, pause_s: float = 0.02) -> T:
-    """Poll until the condition holds; returns what it is then.
+    """Poll until the condition is true; returns its value.
 
     Raises:
-        AssertionError: It did not in time.
+        AssertionError: It was not true in time.
     """
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"it did not come to it in {timeout_s} s"
+        assert time.monotonic() < deadline, f"the condition was not true within {timeout_s} s"
         time.sleep(pause_s)
     return found

@@ -1,4 +1,4 @@
-"""One pipeline of a test's own, and what a test does to it from outside.
+"""One pipeline of a test's own, and the actions of a test on it from outside.
 
 Rows are read through connections of the test's own, never through Tally's code.
 """
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
 Value = str | bytes | None
 
-# Where the clients say what they think of servers that tests have killed: pytest keeps it.
+# The clients' messages about servers that tests have killed; pytest keeps them.
 log = logging.getLogger(__name__)
 
 KAFKA_S = 120
-"""How long Kafka may take to show what it has been told."""
+"""Seconds within which Kafka must show a change."""
 
 STARTS_MAX = 5
 
 LOCK_LIST_S = 0.2
-"""How long to leave InnoDB's list of transactions alone: it is renewed only after 0.1 s of that."""
+"""Seconds between two reads of InnoDB's list of transactions, which it caches for 0.1 s."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class World:
     topic: str
     keys: dict[str, Any] = field(default_factory=dict)
     changes: dict[str, Any] = field(default_factory=dict)
-    """Fields in which each context differs from what the configuration gives."""
+    """Fields of each context that override the configuration's."""
 
     @classmethod
     def create(cls, stack: Stack, folder: Path, *, partitions: int = 2, **keys: Any) -> "World":
@@ -76,12 +76,12 @@ class World:
 
     @property
     def settings(self) -> Settings:
-        """The configuration, read anew."""
+        """The configuration, read again."""
         return load_settings(self.config)
 
     @property
     def pipeline(self) -> Pipeline:
-        """The pipeline's configuration, read anew."""
+        """The pipeline's configuration, read again."""
         return self.settings.pipeline(self.name)
 
     @property
@@ -91,9 +91,9 @@ class World:
         return changed or Database(settings=self.settings.mysql)
 
     def through(self, **changes: Any) -> "World":
-        """The same pipeline, whose steps are handed other fields of their context.
+        """The same pipeline with other fields of the context that its steps get.
 
-        The rows that a test reads, and what it writes, go on their own way as before.
+        The test's own reads and writes are not affected.
         """
         return dataclasses.replace(self, changes={**self.changes, **changes})
 
@@ -140,12 +140,12 @@ class World:
         wait_until(lambda: self._partitions(topic) == 0, KAFKA_S)
 
     def add_partitions(self, total: int) -> None:
-        """Let the topic have so many partitions in all."""
+        """Grow the topic to so many partitions."""
         self.admin.create_partitions([NewPartitions(self.topic, total)])[self.topic].result(30)
         wait_until(lambda: self._partitions(self.topic) == total, KAFKA_S)
 
     def delete_records(self, partition: int, before: int) -> None:
-        """What retention does: let the partition begin at an offset."""
+        """Delete the records before an offset, as retention does."""
         from confluent_kafka import TopicPartition as Offset  # noqa: PLC0415
 
         wanted = Offset(self.topic, partition, before)
@@ -158,7 +158,7 @@ class World:
         return snapshot.topics[self.topic].partitions[partition].end
 
     def wait_for_markers(self, partition: int = 0) -> None:
-        """Until transactions that were ended hold nothing back: their markers come afterwards."""
+        """Wait until ended transactions no longer hold back the last stable offset."""
         wait_until(
             lambda: (
                 self.end(partition, read_committed=True)
@@ -206,10 +206,10 @@ class World:
     # --- the servers
 
     def bring_back(self, part: Part) -> None:
-        """Start a server that was killed; it first looks through all that tests have ever written.
+        """Start a server that was killed; its recovery may take long.
 
         Raises:
-            StackError: It does not come back, however often it is given the time of a start.
+            StackError: It does not start within several start timeouts.
         """
         for tries_left in reversed(range(STARTS_MAX)):
             try:
@@ -266,14 +266,14 @@ class World:
                 cursor.execute(f"set global {name} = %s", (row["was"],))
 
     def waiting_statements(self) -> list[str]:
-        """The statements that wait for a row lock; ask again after ``LOCK_LIST_S``."""
+        """The statements that wait for a row lock; call it again only after ``LOCK_LIST_S``."""
         with closing(self.connect_as_root(autocommit=True)) as root, root.cursor() as cursor:
             cursor.execute(
                 "select trx_query from information_schema.innodb_trx where trx_state = 'LOCK WAIT'"
             )
             return [str(row["trx_query"]) for row in cursor.fetchall()]
 
-    # --- what a test looks at
+    # --- steps and what a test reads
 
     def plan(self) -> Planned:
         """Plan the pipeline's next batch."""
@@ -284,7 +284,7 @@ class World:
         return run_batch(self.context(spark), batch_id)
 
     def minute(self, spark: "SparkSession") -> Ran | None:
-        """Plan and run once; None when nothing was new."""
+        """Plan and run once; None when there was nothing new."""
         planned = self.plan()
         return None if planned.batch is None else self.run(planned.batch.batch_id, spark)
 

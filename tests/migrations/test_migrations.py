@@ -35,7 +35,7 @@ APPLIED = [*(path.stem for path in sorted(SNAPSHOT.parents[1].glob("*.sql"))), "
 
 @pytest.fixture
 def empty(stack: Stack, tmp_path: Path) -> Iterator[Settings]:
-    """Settings that lead to an empty database."""
+    """Settings of an empty database."""
     name = f"t_{secrets.token_hex(5)}"
     settings = make_settings(stack, tmp_path / "tally.toml", {"first": {"topics": ["first"]}})
     with closing(root(stack, settings)) as connection, connection.cursor() as cursor:
@@ -57,7 +57,7 @@ def root(stack: Stack, settings: Settings) -> "pymysql.Connection[pymysql.cursor
 
 
 def database(settings: Settings) -> Database:
-    """The database that the settings name."""
+    """The database of these settings."""
     return Database(settings=settings.mysql)
 
 
@@ -68,7 +68,7 @@ def table_names(settings: Settings) -> list[str]:
 
 
 def tables(settings: Settings) -> dict[str, str]:
-    """Each table's definition as MySQL tells it."""
+    """Each table's definition as MySQL shows it."""
     names = table_names(settings)
     with database(settings).transaction(read_only=True) as tx:
         rows = {name: tx.row(f"show create table `{name}`") or {} for name in names}
@@ -78,7 +78,7 @@ def tables(settings: Settings) -> dict[str, str]:
 
 
 def test_the_snapshot_is_the_sum_of_the_migrations(empty: Settings) -> None:
-    """sql/schema/schema.sql shows what the migrations make, for those who read."""
+    """sql/schema/schema.sql, which readers consult, equals what the migrations create."""
     migrate(database(empty), empty)
     made = "".join(
         f"{definition};\n\n"
@@ -91,7 +91,7 @@ def test_the_snapshot_is_the_sum_of_the_migrations(empty: Settings) -> None:
 
 
 def test_migrating_twice_changes_nothing(empty: Settings) -> None:
-    """The first call says what it applied, the second one nothing."""
+    """The first call lists what it applied, the second one applies nothing."""
     assert migrate(database(empty), empty) == APPLIED
     before = tables(empty)
     assert migrate(database(empty), empty) == []
@@ -120,7 +120,7 @@ def test_four_at_once_migrate_once(empty: Settings) -> None:
 def test_a_killed_migrator_is_taken_over(
     empty: Settings, tmp_path: Path, after_tables: int
 ) -> None:
-    """SIGKILL at any moment: the next one goes on from there, to the same tables."""
+    """After SIGKILL at any moment the next migrator finishes, with the same tables."""
     with subprocess.Popen(
         [sys.executable, "-c", "from tally.cli import main; main()", "migrate"],
         env={
@@ -140,7 +140,7 @@ def test_a_killed_migrator_is_taken_over(
 
 
 def test_a_ledger_that_is_not_migrated_says_so(empty: Settings, stack: Stack) -> None:
-    """Planning names what is missing and the command that mends it."""
+    """Planning names what is missing and the command that repairs it."""
     with pytest.raises(SchemaError, match=r"0001\.ledger.*tally migrate"):
         check_migrated(database(empty), empty)
     with pytest.raises(SchemaError, match="tally migrate"):
@@ -148,7 +148,7 @@ def test_a_ledger_that_is_not_migrated_says_so(empty: Settings, stack: Stack) ->
 
 
 def test_a_missing_result_table_says_so(empty: Settings) -> None:
-    """A pipeline that was configured after the last migration."""
+    """A pipeline without a table, as it was configured after the last migration, is an error."""
     migrate(database(empty), empty)
     with database(empty).transaction() as tx:
         tx.execute("drop table first")
@@ -166,7 +166,7 @@ def test_a_wrong_password_is_named_without_it(empty: Settings, tmp_path: Path) -
 
 
 def test_a_server_that_is_down_is_retryable(empty: Settings, tmp_path: Path) -> None:
-    """The address is in the message."""
+    """The error is retryable and names the address."""
     nowhere = load_settings(tmp_path / "tally.toml", overrides={"mysql": {"port": 9}})
     with pytest.raises(MySQLUnavailableError, match=r"127\.0\.0\.1:9"):
         migrate(database(nowhere), nowhere)

@@ -1,4 +1,4 @@
-"""A ledger of an earlier version, with data, is migrated and goes on.
+"""A ledger of an earlier version, with data, is migrated and keeps counting.
 
 ``ledger-0006.sql`` was written by the code before labels, from a topic of two partitions with the
 records below. Offsets 0 to 4 of partition 0 are folded; a replay has counted 5 and 6 by the levels
@@ -83,7 +83,7 @@ def old(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def replay_all(world: World, spark: "SparkSession") -> None:
-    """Count everything again that can be."""
+    """Reprocess everything that can be."""
     ctx = world.context(spark)
     shown = preview_replay(ctx, world.name, BoundsAsked())
     list(run_replay(ctx, request_replay(ctx, shown, reason="a test").replay_id))
@@ -97,7 +97,7 @@ def test_an_old_ledger_is_refused_before_it_is_migrated(old: World) -> None:
 
 
 def test_an_old_ledger_keeps_counting(old: World, spark: "SparkSession") -> None:
-    """Its counts and its open batch stay; a replay across the border is right."""
+    """Its counts and its open batch stay; a replay of old and new segments is right."""
     migrate(old.database, old.settings)
     assert old.counts() == COUNTED
     assert old.audit().holds
@@ -108,7 +108,7 @@ def test_an_old_ledger_keeps_counting(old: World, spark: "SparkSession") -> None
     old.produce([line(12, "WARN")], 1)
     old.minute(spark)
     replay_all(old, spark)
-    # By ERROR and WARN all over: one WARN more in 14:09, which only partition 1 can still tell.
+    # All by ERROR and WARN now: one WARN more in 14:09, of partition 1, as partition 0 is folded.
     assert old.counts() == {
         "2017-07-30 14:09": 5,
         "2017-07-30 14:10": 3,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def cut_at(world: World, pattern: str) -> World:
-    """The same pipeline; the connection that is about to send such a statement is killed, once."""
+    """The same pipeline; the first connection that is about to send such a statement is killed."""
     opened: list[int] = []
 
     def open_noted(settings: MySQLSettings) -> "pymysql.Connection[Any]":

@@ -1,7 +1,7 @@
 """A worker in a process of its own that has read its batch and is stopped before it commits.
 
-Usage: ``python -m tests.minute.sleeper BATCH OUTCOME``; it stops itself by SIGSTOP, and once it is
-woken it writes what became of its commit into the file ``OUTCOME``.
+Usage: ``python -m tests.minute.sleeper BATCH OUTCOME``. It stops itself by SIGSTOP; after SIGCONT
+it writes the outcome of its commit into the file ``OUTCOME``.
 """
 
 import os
@@ -26,10 +26,10 @@ def main() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
     try:
         committed = commit_once(ctx, batch, ctx.settings.pipeline(batch.pipeline), found)
-        words = "committed" if committed else "found it done"
+        ended = "committed" if committed else "found it done"
     except FencedError:
-        words = "fenced"
-    outcome.write_text(words, encoding="utf-8")
+        ended = "fenced"
+    outcome.write_text(ended, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,26 +19,26 @@ NONE = timedelta()
 
 
 class Hand:
-    """Moves the clock of all of Tally, which stands still until it jumps."""
+    """Sets Tally's clock, which otherwise does not advance."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
         self._begun = self.clock.now()
 
     def jump(self, ahead: timedelta) -> None:
-        """Let it stand so far ahead of the moment at which the test has begun, or behind it."""
+        """Set it so far ahead of the start of the test, or behind it."""
         self.clock.jump(self._begun + ahead - self.clock.now())
 
 
 @pytest.fixture
 def hand() -> Hand:
-    """What moves the clock."""
+    """The hand that moves the clock."""
     return Hand()
 
 
 @pytest.fixture
 def world(world: World, hand: Hand) -> World:
-    """A pipeline of the test's own, by that clock."""
+    """A pipeline of the test's own, with that clock."""
     return world.through(database=replace(world.database, clock=hand.clock))
 
 
@@ -51,12 +51,12 @@ def world(world: World, hand: Hand) -> World:
         (NONE, DECADE, NONE),
         (DECADE, -DECADE, DECADE),
     ],
-    ids=["it stands", "forwards", "backwards", "there and back", "to and fro"],
+    ids=["no jump", "forwards", "backwards", "there and back", "to and fro"],
 )
 def test_a_clock_that_jumps_between_plan_claim_and_commit_loses_and_doubles_nothing(
     world: World, hand: Hand, jumps: tuple[timedelta, timedelta, timedelta]
 ) -> None:
-    """Three minutes are counted once each; a planner who comes by takes the batch up again."""
+    """Three minutes are counted once each; a concurrent planner resumes the batch."""
     at_plan, at_claim, at_commit = jumps
     for number in range(1, 4):
         hand.jump(at_plan)
@@ -79,7 +79,7 @@ def test_a_clock_that_jumps_between_plan_claim_and_commit_loses_and_doubles_noth
 def test_the_newer_of_two_attempts_is_told_by_its_number_and_not_by_the_clock(
     world: World, hand: Hand, jump: timedelta
 ) -> None:
-    """Also when the clock has put the newer one before the older, or both at one moment."""
+    """Also when the clock dates the newer attempt before the older one, or both alike."""
     batch = planned(world)
     older = claimed(world, batch)
     hand.jump(jump)
@@ -94,7 +94,7 @@ def test_the_newer_of_two_attempts_is_told_by_its_number_and_not_by_the_clock(
 def test_a_clock_that_jumps_forwards_under_an_attempt_lets_it_count_nothing_twice(
     world: World, hand: Hand
 ) -> None:
-    """Taken for dead, its records gone from Kafka: its batch is given up, and it is fenced."""
+    """The attempt seems dead and its records are gone: its batch is abandoned, it is fenced."""
     batch = claimed(world, planned(world))
     world.delete_records(0, 2)
     hand.jump(DECADE)
@@ -114,7 +114,7 @@ def test_a_clock_that_jumps_forwards_under_an_attempt_lets_it_count_nothing_twic
 def test_a_clock_that_jumps_backwards_under_an_attempt_takes_nothing_from_it(
     world: World, hand: Hand
 ) -> None:
-    """It has read its records before they went from Kafka: no plan gives its batch up."""
+    """It has read its records before Kafka lost them, so no plan abandons its batch."""
     batch = claimed(world, planned(world))
     world.delete_records(0, 2)
     hand.jump(-DECADE)

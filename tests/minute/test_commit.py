@@ -1,4 +1,4 @@
-"""The commit on a real MySQL, with real cuts, locks and rivals; what is read is made up."""
+"""The commit on a real MySQL, with real cuts, locks and conflicts; only the counts are made up."""
 
 import re
 import threading
@@ -55,12 +55,12 @@ def planned(world: World) -> Batch:
 
 
 def claimed(world: World, batch: Batch, by: str = "test") -> Batch:
-    """The batch as a new attempt owns it."""
+    """The batch, claimed by a new attempt."""
     return world.database.run(lambda tx: batches.claim(tx, batch.batch_id, by))
 
 
 def result(batch: Batch, *, minutes: Mapping[str, int] | None = None, letters: int = 0) -> Result:
-    """What a read of the batch would find: the same minutes in each segment."""
+    """Counts of the batch: the same minutes in each segment."""
     minutes = minutes or {MINUTE: 3 - letters}
     partitions = [segment.range.partition for segment in batch.segments]
     return Result(
@@ -70,7 +70,7 @@ def result(batch: Batch, *, minutes: Mapping[str, int] | None = None, letters: i
             for p in partitions
             for minute, count in minutes.items()
         ],
-        dead_letters=[_letter(p, offset) for p in partitions for offset in range(letters)],
+        dead_letters=[_dead_letter(p, offset) for p in partitions for offset in range(letters)],
         version=__version__,
         format_fingerprint="test",
     )
@@ -87,7 +87,7 @@ def _totals(first: int, letters: int) -> SegmentTotals:
     )
 
 
-def _letter(partition: TopicPartition, offset: int) -> DeadLetter:
+def _dead_letter(partition: TopicPartition, offset: int) -> DeadLetter:
     return DeadLetter(
         partition=partition, offset=offset, reason="no-time", value=b"x", value_bytes=1
     )
@@ -100,7 +100,7 @@ def commit(world: World, batch: Batch, found: Result) -> bool:
 
 
 def assert_untouched(world: World) -> None:
-    """Nothing of a failed commit is to be seen."""
+    """Assert that a failed commit has changed nothing."""
     assert world.counts() == {}
     assert {next_offset for _, next_offset in world.offsets().values()} == {0}
     assert {segment["state"] for segment in world.segments()} <= {"planned", "abandoned"}
@@ -136,7 +136,7 @@ def test_a_minute_of_two_batches_adds_up(world: World) -> None:
 
 
 def test_an_older_attempt_is_fenced(world: World) -> None:
-    """Once somebody else has claimed the batch, the attempt before can no longer commit."""
+    """Once another process has claimed the batch, the earlier attempt can no longer commit."""
     batch = planned(world)
     older = claimed(world, batch)
     newer = claimed(world, batch)
@@ -149,7 +149,7 @@ def test_an_older_attempt_is_fenced(world: World) -> None:
 
 
 def test_an_abandoned_batch_is_fenced(world: World) -> None:
-    """A worker that wakes up after its batch was given up changes nothing."""
+    """A worker that wakes up after its batch was abandoned changes nothing."""
     batch = claimed(world, planned(world))
     world.database.run(
         lambda tx: batches.abandon(tx, batch.batch_id, by="me", reason="a test"),
@@ -192,7 +192,7 @@ def test_a_writer_that_forgets_a_dead_letter_commits_nothing(world: World) -> No
 def test_a_minute_beyond_the_columns_range_commits_nothing_until_it_is_wider(world: World) -> None:
     """The batch stays planned; with the runbook's `alter table` it is counted, and all else works.
 
-    The minute is filled up by hand, as two thousand million lines would take a while.
+    The minute is filled by hand, as two thousand million lines would take too long.
     """
     first = claimed(world, planned(world))
     commit(world, first, result(first))
@@ -257,18 +257,18 @@ def test_a_server_that_breaks_at_every_commit_is_given_up(world: World) -> None:
 def test_a_commit_that_never_arrived_is_not_taken_for_another_attempts(
     world: World, ending: str
 ) -> None:
-    """The connection breaks, and the batch is somebody else's before the ledger is asked."""
+    """The connection breaks, and another attempt owns the batch before the ledger is asked."""
     batch = claimed(world, planned(world))
     opened: list[MySQLSettings] = []
 
-    def others_first(settings: MySQLSettings) -> Connection:
+    def claim_first(settings: MySQLSettings) -> Connection:
         opened.append(settings)
         if len(opened) == 2:  # the first was for the commit
             end_elsewhere(world, batch, ending)
         return connect(settings)
 
     with proxied(world, Cut.BEFORE_COMMIT) as (_, proxied_world):
-        database = replace(proxied_world.database, open=others_first)
+        database = replace(proxied_world.database, open=claim_first)
         broken = world.through(database=database)
         if ending == "committed":
             assert not commit(broken, batch, result(batch))
@@ -280,7 +280,7 @@ def test_a_commit_that_never_arrived_is_not_taken_for_another_attempts(
 
 
 def end_elsewhere(world: World, batch: Batch, ending: str) -> None:
-    """What another process may do with a batch whose attempt has lost its connection."""
+    """Commit, claim or abandon a batch from another process."""
     if ending == "abandoned":
         world.database.run(lambda tx: batches.abandon(tx, batch.batch_id, by="me", reason="a test"))
         return
@@ -291,7 +291,7 @@ def end_elsewhere(world: World, batch: Batch, ending: str) -> None:
 
 @contextmanager
 def proxied(world: World, cut: Cut, times: int = 1) -> Iterator[tuple[CommitProxy, World]]:
-    """The same pipeline, whose ledger is reached by way of a proxy that breaks at COMMIT."""
+    """The same pipeline, with a ledger behind a proxy that breaks at COMMIT."""
     mysql = world.settings.mysql
     with CommitProxy(mysql.host, mysql.port, cut, times) as proxy:
         database = world.database.adjusted(port=proxy.port, tls="disabled")
@@ -299,7 +299,7 @@ def proxied(world: World, cut: Cut, times: int = 1) -> Iterator[tuple[CommitProx
 
 
 def test_a_deadlock_runs_the_transaction_again(world: World) -> None:
-    """MySQL chooses us, as the other has written more: rolled back, run again, counted once."""
+    """MySQL rolls back our transaction, the smaller one: it is run again and counts once."""
     first, second = "2017-07-30 14:09:00", "2017-07-30 15:00:00"
     both = {first: 1, second: 2}
     batch = claimed(world, planned(world))
@@ -311,7 +311,7 @@ def test_a_deadlock_runs_the_transaction_again(world: World) -> None:
         attempts.append(tx)
         return delivery_of(world.pipeline).commit(tx, batch, result(batch, minutes=both))
 
-    with ThreadPoolExecutor(1) as pool, closing(world.connect()) as rival, rival.cursor() as cursor:
+    with ThreadPoolExecutor(1) as pool, closing(world.connect()) as other, other.cursor() as cursor:
         cursor.executemany(
             f"insert into `{world.name}` (log_time) values (%s)",
             [(f"1999-01-01 {n // 60 % 24:02}:{n % 60:02}:00",) for n in range(1000)],
@@ -321,7 +321,7 @@ def test_a_deadlock_runs_the_transaction_again(world: World) -> None:
         committed = pool.submit(world.database.run, work)
         wait_for_a_waiting_transaction(world)
         cursor.execute(lock, (first,))
-        rival.rollback()
+        other.rollback()
         assert committed.result(60)
     assert len(attempts) == 2
     assert world.counts() == {"2017-07-30 14:09": 4, "2017-07-30 15:00": 8}
@@ -329,7 +329,7 @@ def test_a_deadlock_runs_the_transaction_again(world: World) -> None:
 
 
 def wait_for_a_waiting_transaction(world: World) -> None:
-    """Until somebody waits for a row lock of the world's result table."""
+    """Wait until a statement waits for a row lock of the world's result table."""
     wait_until(
         lambda: any(world.name in statement for statement in world.waiting_statements()),
         pause_s=LOCK_LIST_S,
@@ -340,7 +340,7 @@ def test_a_lock_that_is_held_too_long_rolls_back(world: World) -> None:
     """A lock wait timeout becomes a retryable error, and nothing is half written."""
     batch = claimed(world, planned(world))
     impatient = world.database.adjusted(lock_wait_timeout_s=1)
-    with closing(world.connect()) as rival, rival.cursor() as cursor:
+    with closing(world.connect()) as other, other.cursor() as cursor:
         cursor.execute(
             "select * from partition_offset o join topic_incarnation i using (incarnation_id)"
             " where i.pipeline = %s for update",
@@ -355,7 +355,7 @@ def test_a_lock_that_is_held_too_long_rolls_back(world: World) -> None:
 
 
 def test_a_silent_transaction_loses_its_locks(world: World) -> None:
-    """A process that stops inside its commit holds nobody up for ever: the server drops it."""
+    """The server ends the session of a process that stops inside its commit, with its locks."""
     batch = claimed(world, planned(world))
     impatient = world.database.adjusted(lock_wait_timeout_s=1)
     inside = threading.Event()
@@ -366,7 +366,7 @@ def test_a_silent_transaction_loses_its_locks(world: World) -> None:
             with impatient.transaction() as tx:
                 delivery_of(world.pipeline).commit(tx, batch, result(batch))
                 inside.set()
-                released.wait(60)  # as if stopped by SIGSTOP
+                released.wait(60)  # as SIGSTOP would
         except (MySQLUnavailableError, CommitUnansweredError):
             released.set()
 
@@ -381,7 +381,7 @@ def test_a_silent_transaction_loses_its_locks(world: World) -> None:
 
 
 def claim_when_free(world: World, batch: Batch) -> Batch:
-    """Claim the batch as soon as the lock that somebody holds on it is gone."""
+    """Claim the batch as soon as its row is no longer locked."""
     for _ in range(60):
         try:
             return claimed(world, batch)
@@ -399,7 +399,7 @@ def test_two_commits_at_once_count_once(world: World) -> None:
 
 
 def in_threads(count: int, work: Callable[[], object]) -> list[object]:
-    """What the work returned, in each of so many threads that start at once."""
+    """The results of the work in so many threads that start at once."""
     barrier = threading.Barrier(count)
     outcomes: list[object] = []
 
@@ -416,7 +416,7 @@ def in_threads(count: int, work: Callable[[], object]) -> list[object]:
 
 
 def test_a_read_only_server_is_waited_for(world: World) -> None:
-    """A server in fail-over refuses to write: retryable, nothing written, then it goes on."""
+    """While MySQL is read-only a commit is a retryable error that writes nothing; a retry commits."""
     batch = claimed(world, planned(world))
     with closing(world.connect_as_root()) as root, root.cursor() as cursor:
         cursor.execute("set global super_read_only = on")
@@ -460,7 +460,7 @@ def many_chunks(world: World) -> tuple[Batch, Result]:
         for h in range(24)
         for m in range(60)
     ]
-    letters = [_letter(partition, offset) for offset in range(5000 - len(minutes))]
+    letters = [_dead_letter(partition, offset) for offset in range(5000 - len(minutes))]
     assert len(minutes) > CONTRIBUTIONS_PER_INSERT
     assert len(letters) > DEAD_LETTERS_PER_INSERT
     totals = SegmentTotals(
@@ -492,7 +492,7 @@ def test_many_minutes_and_dead_letters_commit_in_chunks(world: World) -> None:
 
 
 def test_a_commit_that_fails_after_many_chunks_leaves_none_of_them(world: World) -> None:
-    """However much was written before, all of it goes; the next try commits it whole."""
+    """All that was written before is rolled back; the next try commits all of it."""
     batch, found = many_chunks(world)
 
     def fail() -> None:

@@ -1,4 +1,4 @@
-"""Planners, runners and people who work on one pipeline at the same time, or one after another."""
+"""Planners, runners and operators that work on one pipeline concurrently or in turn."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -41,12 +41,12 @@ def planned_id(planned: Planned) -> int:
 def test_a_plan_waits_for_the_commit_that_is_under_way(world: World, spark: "SparkSession") -> None:
     """Planned while its batch commits, the next batch begins where that one ended."""
     world.produce([ERROR] * 3)
-    with commit_under_way(world, spark) as go_on, ThreadPoolExecutor(1) as pool:
+    with commit_under_way(world, spark) as commit_now, ThreadPoolExecutor(1) as pool:
         world.produce([ERROR] * 2)
         planner = pool.submit(world.plan)
         wait_until(world.waiting_statements, pause_s=LOCK_LIST_S)
         assert not planner.done()
-        go_on.set()
+        commit_now.set()
         planned = planner.result(60)
     assert planned.batch is not None
     assert [(s.range.from_offset, s.range.until_offset) for s in planned.batch.segments] == [(3, 5)]
@@ -56,9 +56,9 @@ def test_a_plan_waits_for_the_commit_that_is_under_way(world: World, spark: "Spa
 
 @contextmanager
 def commit_under_way(world: World, spark: "SparkSession") -> Iterator[threading.Event]:
-    """A run that has written all of its batch, whose COMMIT arrives when the event is set."""
+    """A run that has written all of its batch and sends COMMIT when the event is set."""
     batch_id = planned_id(world.plan())
-    inside, go_on = threading.Event(), threading.Event()
+    inside, commit_now = threading.Event(), threading.Event()
     last: dict[int, str] = {}
 
     def hold(session: Session, packet: bytes) -> bool:
@@ -66,7 +66,7 @@ def commit_under_way(world: World, spark: "SparkSession") -> Iterator[threading.
         last[session.thread_id] = statement = statement_of(packet)
         if statement == "COMMIT" and before.startswith("update batch set state = 'committed'"):
             inside.set()
-            if not go_on.wait(120):
+            if not commit_now.wait(120):
                 return False
         session.server.sendall(packet)
         return True
@@ -77,14 +77,14 @@ def commit_under_way(world: World, spark: "SparkSession") -> Iterator[threading.
         runner = pool.submit(world.through(database=database).run, batch_id, spark)
         try:
             assert inside.wait(60)
-            yield go_on
+            yield commit_now
         finally:
-            go_on.set()
+            commit_now.set()
         assert runner.result(60).committed
 
 
 def test_a_batch_that_can_never_commit_is_abandoned(world: World, spark: "SparkSession") -> None:
-    """However the ledger came to stand elsewhere, the next plan goes on from where it stands."""
+    """The batch's first offset is not the committed one: the next plan starts at the latter."""
     world.produce([ERROR] * 5)
     world.plan()
     world.execute(
@@ -102,7 +102,7 @@ def test_a_batch_that_can_never_commit_is_abandoned(world: World, spark: "SparkS
 def test_a_topic_that_vanishes_under_a_plan_stops_no_other(
     world: World, spark: "SparkSession"
 ) -> None:
-    """The open batch is given up, the other topic is planned and counted."""
+    """The open batch is abandoned, the other topic is planned and counted."""
     other = f"{world.topic}-b"
     world.create_topic(1, other)
     world.configure(topics=[world.topic, other])
@@ -118,7 +118,7 @@ def test_a_topic_that_vanishes_under_a_plan_stops_no_other(
 
 
 def test_records_that_expire_behind_a_read_are_counted(world: World, spark: "SparkSession") -> None:
-    """What was read whole may be gone from Kafka by the commit; no plan takes the batch away."""
+    """Kafka may lose records after a complete read; no plan abandons the batch."""
     world.produce([ERROR] * 5)
     batch_id = planned_id(world.plan())
     plans: list[Planned] = []
@@ -133,7 +133,7 @@ def test_records_that_expire_behind_a_read_are_counted(world: World, spark: "Spa
 def test_sparse_records_that_expire_behind_a_read_are_not_believed(
     world: World, spark: "SparkSession"
 ) -> None:
-    """Offsets may be missing, so nothing proves that what is gone by now was read."""
+    """Offsets may be missing, so nothing proves that the deleted records were read."""
     world.configure(offsets="sparse")
     world.produce([ERROR] * 5)
     batch_id = planned_id(world.plan())
@@ -145,7 +145,7 @@ def test_sparse_records_that_expire_behind_a_read_are_not_believed(
 def test_a_hole_whose_records_expire_behind_a_read_is_not_believed(
     world: World, spark: "SparkSession"
 ) -> None:
-    """As in a sparse range, for that range alone."""
+    """A range with an accepted hole is checked as a sparse range is."""
     leave_a_hole(world)
     world.produce([ERROR] * 2)
     with pytest.raises(RecordsMissingError):
@@ -161,9 +161,9 @@ def test_a_hole_whose_records_expire_behind_a_read_is_not_believed(
 def expire_behind_the_read(
     world: World, before: int, then: Callable[[], None] = lambda: None
 ) -> World:
-    """The same pipeline; retention passes by when a run has read everything.
+    """The same pipeline; retention deletes records when a run has read everything.
 
-    That is the moment at which a run asks Kafka for the first time.
+    A run asks Kafka for the first time after the read.
     """
 
     def expire() -> None:
@@ -174,7 +174,7 @@ def expire_behind_the_read(
 
 
 def test_a_failed_attempt_lets_the_next_plan_judge(world: World, spark: "SparkSession") -> None:
-    """Records are gone before the read: the run fails, the next plan gives the batch up at once."""
+    """Records are gone before the read: the run fails, the next plan abandons the batch at once."""
     world.produce([ERROR] * 5, 0)
     world.produce([ERROR] * 2, 1)
     batch_id = planned_id(world.plan())
@@ -189,7 +189,7 @@ def test_a_failed_attempt_lets_the_next_plan_judge(world: World, spark: "SparkSe
 
 
 def test_the_claim_of_a_dead_attempt_expires(world: World) -> None:
-    """After the pipeline's patience a claim counts for nothing."""
+    """After the pipeline's patience a claim no longer protects the batch."""
     world.produce([ERROR] * 5)
     batch_id = planned_id(world.plan())
     world.database.run(lambda tx: batches.claim(tx, batch_id, "it"))
@@ -214,13 +214,16 @@ def adopt(world: World, topic_id: str, cluster_id: str, starts: dict[int, int]) 
 def test_going_back_to_an_earlier_cluster_counts_nothing_twice(
     world: World, spark: "SparkSession"
 ) -> None:
-    """Fail-over and fail-back: the first incarnation goes on where it stood."""
+    """Fail-over and fail-back: the first generation resumes at its committed offsets."""
     world.produce([ERROR] * 5)
     assert world.minute(spark) is not None
-    (life,) = world.rows("select * from topic_incarnation where pipeline = %s", (world.name,))
-    adopt(world, life["topic_id"], "another cluster", {0: 0, 1: 0})
+    (generation,) = world.rows("select * from topic_incarnation where pipeline = %s", (world.name,))
+    adopt(world, generation["topic_id"], "another cluster", {0: 0, 1: 0})
     assert world.plan().blocks[0].reason is BlockReason.CLUSTER_CHANGED
-    assert adopt(world, life["topic_id"], life["cluster_id"], {0: 0, 1: 0}) == {0: 5, 1: 0}
+    assert adopt(world, generation["topic_id"], generation["cluster_id"], {0: 0, 1: 0}) == {
+        0: 5,
+        1: 0,
+    }
     world.produce([ERROR] * 2)
     assert world.minute(spark) is not None
     assert world.counts() == {"2017-07-30 14:09": 7}
@@ -228,12 +231,12 @@ def test_going_back_to_an_earlier_cluster_counts_nothing_twice(
 
 
 def test_adopting_records_what_was_planned_and_never_counted(world: World) -> None:
-    """Offsets that a plan saw and nobody counted are on record as lost with the old topic."""
+    """Offsets that were planned and never counted are recorded as lost with the old topic."""
     world.produce([ERROR] * 5)
     batch = world.plan().batch
     assert batch is not None
     batch = world.database.run(lambda tx: batches.claim(tx, batch.batch_id, "it"))
-    adopt(world, "another life", "a cluster", {0: 0, 1: 0})
+    adopt(world, "another generation", "a cluster", {0: 0, 1: 0})
     losses = world.rows(
         "select l.from_offset, l.until_offset, l.state, l.decided_by, l.reason"
         " from lost_range l join topic_incarnation i using (incarnation_id)"
@@ -257,13 +260,13 @@ def test_adopting_records_what_was_planned_and_never_counted(world: World) -> No
 def test_adopting_waits_for_the_commit_that_is_under_way(
     world: World, spark: "SparkSession"
 ) -> None:
-    """What it counts is not on record as lost besides."""
+    """What the commit counts is not recorded as lost too."""
     world.produce([ERROR] * 5)
-    with commit_under_way(world, spark) as go_on, ThreadPoolExecutor(1) as pool:
-        adopter = pool.submit(adopt, world, "another life", "a cluster", {0: 0, 1: 0})
+    with commit_under_way(world, spark) as commit_now, ThreadPoolExecutor(1) as pool:
+        adopter = pool.submit(adopt, world, "another generation", "a cluster", {0: 0, 1: 0})
         wait_until(world.waiting_statements, pause_s=LOCK_LIST_S)
         assert not adopter.done()
-        go_on.set()
+        commit_now.set()
         assert adopter.result(60) == {0: 0, 1: 0}
     assert losses(world) == []
     assert world.counts() == {"2017-07-30 14:09": 5}
@@ -271,18 +274,18 @@ def test_adopting_waits_for_the_commit_that_is_under_way(
 
 
 def test_what_prune_forgets_is_still_lost_by_an_adoption(world: World) -> None:
-    """A batch that was given up says what Kafka held once, until its offsets are counted."""
+    """An abandoned batch shows what Kafka once held, until its offsets are counted."""
     world.produce([ERROR] * 5)
     batch_id = planned_id(world.plan())
     world.database.run(lambda tx: batches.abandon(tx, batch_id, by="me", reason="a test"))
     prune(world.context(), world.name, timedelta(), lambda *_: None)
-    adopt(world, "another life", "a cluster", {0: 0, 1: 0})
+    adopt(world, "another generation", "a cluster", {0: 0, 1: 0})
     assert losses(world) == [(0, 0, 5, "expired", "accepted")]
     assert world.audit().holds
 
 
 def batches_commit(tx: Transaction, world: World, batch: Batch) -> bool:
-    """The commit of an attempt that does not know of the adoption."""
+    """The commit of an attempt that began before the adoption."""
     from tests.minute.test_commit import result  # noqa: PLC0415
 
     return delivery_of(world.pipeline).commit(tx, batch, result(batch))

@@ -1,4 +1,4 @@
-"""Commits on a MySQL that is not as one would like it: full, altered, set up oddly, cut off."""
+"""Commits on a faulty MySQL: full, altered, misconfigured, or cut off."""
 
 import threading
 import tomllib
@@ -60,7 +60,7 @@ STEPS = {
 def test_a_connection_that_is_cut_inside_the_transaction_is_not_replaced(
     world: World, statement: str
 ) -> None:
-    """Whatever came before is gone with it: the rest is not written on another connection."""
+    """The whole transaction is lost: the rest is not written on another connection."""
     batch = claimed(world, planned(world))
     with pytest.raises(MySQLUnavailableError):
         commit(cut_at(world, statement), batch, result(batch, letters=1))
@@ -72,14 +72,14 @@ def test_a_connection_that_is_cut_inside_the_transaction_is_not_replaced(
 
 @contextmanager
 def of_the_server(world: World) -> Iterator[World]:
-    """Autocommit as a careless administrator leaves it, for everybody who logs in."""
+    """Autocommit left on for the server."""
     with world.global_variable("init_connect", "set autocommit = 1"):
         yield world
 
 
 @contextmanager
 def of_the_session(world: World) -> Iterator[World]:
-    """Autocommit as a pooling proxy leaves it in a connection that others have used."""
+    """Autocommit left on in a session, as by a pooling proxy."""
 
     def then_on(settings: MySQLSettings) -> "pymysql.Connection[Any]":
         connection = connect(settings)
@@ -94,7 +94,7 @@ def of_the_session(world: World) -> Iterator[World]:
 def test_with_autocommit_left_on_a_failing_commit_leaves_nothing_behind(
     world: World, autocommit: Callable[[World], AbstractContextManager[World]]
 ) -> None:
-    """A transaction is begun by name, so that no statement of it commits alone."""
+    """The transaction begins explicitly, so no statement of it commits alone."""
     with autocommit(world) as careless:
         batch = claimed(careless, planned(careless))
         with pytest.raises(DataLossError):
@@ -124,7 +124,7 @@ def test_affected_rows_may_mean_changed_or_matched(world: World, flags: int) -> 
 
 
 def test_a_servers_limit_of_rows_hides_nothing_from_the_audit(world: World) -> None:
-    """What does not add up is in the last of more rows than the server gives by itself."""
+    """The violation is in the last of more rows than the server's own limit."""
     for _ in range(2):
         batch = claimed(world, planned(world))
         assert commit(world, batch, result(batch))
@@ -152,7 +152,7 @@ def test_a_table_that_is_altered_between_read_and_commit_takes_the_counts(world:
 
 
 def test_ddl_under_a_commit_waits_for_it_and_commits_nothing_of_it(world: World) -> None:
-    """Somebody alters the result table in the middle of a transaction that then fails."""
+    """The result table is altered in the middle of a transaction that then fails."""
     batch = claimed(world, planned(world))
     altering = threading.Thread(target=alter, args=(world,))
 
@@ -160,7 +160,7 @@ def test_ddl_under_a_commit_waits_for_it_and_commits_nothing_of_it(world: World)
         altering.start()
         wait_until_ddl_waits(world)
 
-    # The last step but one: what was written is looked at, and found wrong.
+    # The last step but one: the check of what was written fails.
     listen = at_statement(r"^select s\.segment_id, s\.state, .* written_matched", start_altering)
     altered = world.through(database=replace(world.database, listen=listen))
     with pytest.raises(DataLossError):
@@ -179,7 +179,7 @@ def alter(world: World) -> None:
 
 
 def wait_until_ddl_waits(world: World) -> None:
-    """Until somebody waits for the metadata of the result table."""
+    """Wait until a statement waits for the metadata lock of the result table."""
     with closing(world.connect_as_root()) as root, root.cursor() as cursor:
         wait_until(
             lambda: cursor.execute(
@@ -191,7 +191,7 @@ def wait_until_ddl_waits(world: World) -> None:
 
 
 def test_a_table_that_stays_locked_is_a_timeout(world: World) -> None:
-    """MySQL itself would wait for a table's metadata for a year."""
+    """By default MySQL would wait a year for a table's metadata lock."""
     batch = claimed(world, planned(world))
     database = world.database.adjusted(lock_wait_timeout_s=1, statement_timeout_s=20)
     impatient = world.through(database=database)
@@ -206,7 +206,7 @@ def test_a_table_that_stays_locked_is_a_timeout(world: World) -> None:
 
 @dataclass
 class FullWorld(World):
-    """A world whose ledger lies on another MySQL than that of the session."""
+    """A world whose ledger is on a MySQL of its own."""
 
     server: dict[str, Any] = field(default_factory=dict)
 
@@ -224,13 +224,13 @@ class FullWorld(World):
                     pass
 
     def free(self) -> None:
-        """What an administrator does about it."""
+        """Free space, as an administrator would."""
         with closing(self.connect_as_root()) as root, root.cursor() as cursor:
             cursor.execute("drop table filler")
 
 
 def fits(cursor: "pymysql.cursors.Cursor", size: int) -> bool:
-    """Write so many bytes; whether there was room."""
+    """Write so many bytes; returns whether there was room."""
     try:
         cursor.execute("insert into filler values (repeat('x', %s))", (size,))
     except pymysql.err.OperationalError as error:
@@ -263,7 +263,7 @@ def full(world: World, tmp_path: Path) -> Iterator[FullWorld]:
 
 
 def test_on_a_full_disk_nothing_is_committed_until_there_is_room(full: FullWorld) -> None:
-    """MySQL takes the first rows and not the last: none of them stays, and the error says why."""
+    """MySQL refuses the last rows: none of the rows stays, and the error says why."""
     days = [f"2017-07-{day:02} {hour:02}" for day in range(1, 31) for hour in range(24)]
     minutes = {f"{hour}:{n:02}:00": 1 for hour in days for n in range(60)}
     full.produce([LINE] * len(minutes), 0)

@@ -1,4 +1,4 @@
-"""Servers and executors that die under a batch: what any night may bring."""
+"""Servers and executors that die during a batch."""
 
 import subprocess
 import threading
@@ -32,7 +32,7 @@ def planned_id(world: World) -> int:
 
 
 def test_the_broker_dies_under_the_read(world: World, spark: "SparkSession") -> None:
-    """Killed and started again in mid-read: counted once, at once or when it is run again."""
+    """The broker is killed and restarted during a read: counted once, by this run or the next."""
     world.produce([ERROR] * 100_000, 0)
     world.produce([ERROR] * 100_000, 1)
     batch_id = planned_id(world)
@@ -57,10 +57,10 @@ def test_the_broker_dies_under_the_read(world: World, spark: "SparkSession") -> 
 
 
 def test_the_database_dies_under_the_commit(world: World, spark: "SparkSession") -> None:
-    """Killed in the middle of the transaction: nothing of it is there, the next run counts once."""
+    """MySQL is killed in the transaction: nothing of it stays, and the next run counts once."""
     world.produce([ERROR] * 300)
     batch_id = planned_id(world)
-    with closing(world.connect()) as rival, rival.cursor() as cursor:
+    with closing(world.connect()) as other, other.cursor() as cursor:
         # The run's commit waits for this row, in the middle of its transaction.
         cursor.execute(
             "select * from partition_offset o join topic_incarnation i using (incarnation_id)"
@@ -100,7 +100,7 @@ def waits_in_commit(world: World) -> bool:
 
 
 def test_an_executor_dies_under_the_read(world: World) -> None:
-    """Its tasks are run again by another one; the count is the same, nothing twice."""
+    """Another executor runs its tasks again, and nothing is counted twice."""
     world.produce([ERROR] * 60_000, 0)
     world.produce([ERROR] * 60_000, 1)
     world.configure(reader={"minPartitions": 16, "kafka.max.poll.records": 500})

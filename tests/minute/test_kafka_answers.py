@@ -53,7 +53,7 @@ LIES = pytest.mark.parametrize(
 
 
 def liar(world: World, lie: Lie, *, lies: int) -> DisturbedKafka:
-    """Kafka, which tells the truth after so many lies."""
+    """Kafka, whose first answers are wrong."""
 
     def alter(true: KafkaSnapshot) -> KafkaSnapshot:
         told = {name: lie(topic) for name, topic in true.topics.items()}
@@ -64,7 +64,7 @@ def liar(world: World, lie: Lie, *, lies: int) -> DisturbedKafka:
 
 @pytest.fixture
 def counted(world: World) -> World:
-    """Three lines of each of two partitions are counted, two more of each are there."""
+    """Three lines of each of two partitions are counted, two more are written."""
     return count_some(world)
 
 
@@ -81,7 +81,7 @@ def count_some(world: World) -> World:
 def test_old_metadata_is_asked_for_again_before_it_is_believed(
     counted: World, lie: Lie, block: object
 ) -> None:
-    """One stale answer blocks nothing, and nothing is planned by it."""
+    """One stale answer blocks nothing, and no plan uses it."""
     assert block
     kafka = liar(counted, lie, lies=1)
     plan = counted.through(kafka=kafka).plan()
@@ -94,7 +94,7 @@ def test_old_metadata_is_asked_for_again_before_it_is_believed(
 def test_metadata_that_stays_wrong_blocks_and_forgets_nothing(
     counted: World, lie: Lie, block: tuple[int | None, BlockReason]
 ) -> None:
-    """What is left out is named and stands where it stood; what is there is planned."""
+    """A partition that is left out is named and keeps its offset; the others are planned."""
     plan = counted.through(kafka=liar(counted, lie, lies=99)).plan()
     assert reasons(plan) == [block]
     assert counted.offsets() == {0: (0, 3), 1: (0, 3)}
@@ -103,7 +103,7 @@ def test_metadata_that_stays_wrong_blocks_and_forgets_nothing(
 
 
 def test_a_hanging_transaction_holds_back_its_own_partition_alone(world: World) -> None:
-    """What lies behind it waits, is not skipped, and is planned once somebody has ended it."""
+    """Later records wait, are not skipped, and are planned once the transaction has ended."""
     world.configure(offsets="sparse")
     hanging = world.producer(**{"transactional.id": world.name})
     hanging.init_transactions(30)
@@ -126,7 +126,7 @@ def test_a_hanging_transaction_holds_back_its_own_partition_alone(world: World) 
 
 
 def two_of(batch: Batch) -> Result:
-    """What a read of two lines finds."""
+    """Totals of a read of two lines."""
     found = result(batch, minutes={"2017-07-30 14:09:00": 2})
     totals = {
         partition: replace(total, records=2, matched=2, last_offset=1)
@@ -156,7 +156,7 @@ def test_record_times_out_of_order_leave_nothing_out_behind_a_start_time(world: 
 
 
 def test_a_start_time_after_the_last_record_begins_at_the_end(world: World) -> None:
-    """The latest record is not the last one; what comes next is counted, whatever time it bears."""
+    """The record with the latest time is not the last; new records count, whatever their time."""
     produce_at(world, [0, 40, 20])
     world.configure(start=(NOON + timedelta(minutes=50)).isoformat())
     assert world.plan().batch is None
@@ -192,7 +192,7 @@ def test_record_times_out_of_order_give_a_replay_one_range_that_has_all_between(
 def test_a_compacted_range_is_counted_as_far_as_it_is_there(
     world: World, spark: "SparkSession"
 ) -> None:
-    """The broker itself takes records out of its middle and from its start; the offsets go on."""
+    """The broker itself deletes records in its middle and at its start; offsets do not change."""
     topic = f"{world.topic}-compacted"
     world.create_topic(
         1,
@@ -210,7 +210,7 @@ def test_a_compacted_range_is_counted_as_far_as_it_is_there(
     there: list[int] = []
 
     def compacted() -> bool:
-        """Two of three records of one key, and one of two, are gone; a new record let them go."""
+        """Two of three records of one key, and one of two, are compacted away."""
         nonlocal written, there
         for key in (f"new {written}",) if written else ("a", "b", "a", "a", "c", "b"):
             producer.produce(topic, key=key, value=LINE, partition=0)

@@ -1,4 +1,4 @@
-"""Records that are gone: what blocks, what a person accepts, and how counting goes on."""
+"""Losses: what blocks a partition, what an operator accepts, and how counting continues."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,23 +28,23 @@ LATER = "2017-07-30 15:00:00 ERROR some message"
 
 
 def planned_id(planned: Planned) -> int:
-    """The id of what was planned."""
+    """The id of the planned batch."""
     assert planned.batch is not None
     return planned.batch.batch_id
 
 
 def reasons(planned: Planned) -> list[tuple[int | None, BlockReason]]:
-    """What is blocked, and why."""
+    """Partition and reason of each block."""
     return [(block.partition, block.reason) for block in planned.blocks]
 
 
 def accept(world: World) -> None:
-    """Accept every open loss as it stands."""
+    """Accept every open loss."""
     with world.database.transaction(read_only=True) as tx:
         seen = find_losses(tx, world.name, only_open=True)
     with world.database.transaction() as tx:
         lock_pipeline(tx, world.name, world.name)
-        accept_losses(tx, world.name, seen, by="a person", reason="a test")
+        accept_losses(tx, world.name, seen, by="an operator", reason="a test")
 
 
 def losses(world: World) -> list[tuple[int, int, int, str, str]]:
@@ -81,7 +81,7 @@ def find_the_hole(world: World, spark: "SparkSession") -> None:
 def test_a_hole_blocks_its_partition_and_the_others_go_on(
     world: World, spark: "SparkSession"
 ) -> None:
-    """The batch is given up with the reason; the healthy partition is counted by the next one."""
+    """The batch is abandoned with the reason; the next one counts the healthy partition."""
     find_the_hole(world, spark)
     assert world.batches()[0]["state"] == "abandoned"
     assert "5 records of 6" in world.batches()[0]["reason"]
@@ -97,7 +97,7 @@ def test_a_hole_blocks_its_partition_and_the_others_go_on(
 def test_an_accepted_hole_lets_what_is_there_be_counted(
     world: World, spark: "SparkSession"
 ) -> None:
-    """That range alone may have holes, whatever comes after it must be dense again."""
+    """Only that range may have holes; later ranges must be dense."""
     find_the_hole(world, spark)
     world.produce([LATER] * 4, 0)
     accept(world)
@@ -128,13 +128,13 @@ def test_a_sparse_pipeline_needs_no_decision(world: World, spark: "SparkSession"
 
 
 def test_a_fenced_attempt_blocks_nothing(world: World, spark: "SparkSession") -> None:
-    """Only the attempt that owns the batch may give it up."""
+    """Only the attempt that owns the batch may abandon it."""
     leave_a_hole(world)
     batch_id = planned_id(world.plan())
 
     @contextmanager
     def overtaken() -> Iterator[Reader]:
-        """A reader that is opened just after somebody else has claimed the batch."""
+        """A reader that is opened just after another process has claimed the batch."""
         world.execute(
             "update batch set attempt = attempt + 1, claimed_at = now() where batch_id = %s",
             (batch_id,),
@@ -151,13 +151,13 @@ def test_a_fenced_attempt_blocks_nothing(world: World, spark: "SparkSession") ->
 def test_a_hole_in_a_topic_that_was_adopted_again_blocks_nothing(
     world: World, spark: "SparkSession"
 ) -> None:
-    """The attempt read another life of the topic: its ranges mean nothing in the new one."""
+    """The attempt read an earlier generation of the topic: its holes are none of the new one."""
     leave_a_hole(world)
     batch_id = planned_id(world.plan())
 
     @contextmanager
     def adopted() -> Iterator[Reader]:
-        """A reader that is opened when a person has adopted the topic as it is now."""
+        """A reader that is opened after an operator has adopted the current topic."""
         world.execute(
             "update topic_incarnation set state = 'retired', retired_at = now()"
             " where pipeline = %s",
@@ -178,7 +178,7 @@ def test_a_hole_in_a_topic_that_was_adopted_again_blocks_nothing(
 
 
 def cut(world: World, partition: int, after: Path, size: int) -> None:
-    """Let a partition lose its last records, as a broker does that comes back without them."""
+    """Truncate a partition, as a broker does that comes back without its last records."""
     world.stack.kill(Part.KAFKA)
     with after.open("r+b") as log:
         log.truncate(size)
@@ -216,8 +216,8 @@ def test_a_truncated_partition_stays_blocked_until_an_operator_accepts(
 
 
 def test_an_accepted_truncation_waits_until_the_partition_has_grown(world: World) -> None:
-    """Below the ledger's offset there is nothing new, and nothing to decide a second time."""
-    stand_ahead(world, 9)
+    """Below the committed offset there is nothing to read and no second decision."""
+    count_past_the_end(world, 9)
     accept(world)
     assert world.plan().blocks == ()
     world.produce([ERROR] * 2)
@@ -230,16 +230,16 @@ def test_an_accepted_truncation_waits_until_the_partition_has_grown(world: World
     assert [str(s.range) for s in planned.batch.segments] == [f"{world.topic}/0 [9, 11)"]
 
 
-def stand_ahead(world: World, next_offset: int) -> None:
-    """The ledger has counted further than Kafka's end at 5, and a plan has seen it."""
+def count_past_the_end(world: World, next_offset: int) -> None:
+    """The ledger has counted past Kafka's end at 5, and a plan has recorded the truncation."""
     world.plan()
     world.produce([ERROR] * 5)
-    stand_at(world, next_offset)
+    set_position(world, next_offset)
     assert reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
 
 
-def stand_at(world: World, next_offset: int) -> None:
-    """The ledger says that it has counted the first partition up to an offset."""
+def set_position(world: World, next_offset: int) -> None:
+    """Set the first partition's committed offset."""
     world.execute(
         "update partition_offset o join topic_incarnation i using (incarnation_id)"
         " set o.next_offset = %s where i.pipeline = %s and o.partition_id = 0",
@@ -250,13 +250,13 @@ def stand_at(world: World, next_offset: int) -> None:
 def test_an_accepted_truncation_says_nothing_of_a_later_one(
     world: World, spark: "SparkSession"
 ) -> None:
-    """Once counting has gone on behind it, an end behind the ledger is a new decision."""
-    stand_ahead(world, 9)
+    """Once counting has passed it, an end before the committed offset is a new truncation."""
+    count_past_the_end(world, 9)
     accept(world)
     world.produce([ERROR] * 7)
     assert world.minute(spark) is not None
     assert world.offsets()[0] == (0, 12)
-    stand_at(world, 15)
+    set_position(world, 15)
     assert reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
     assert losses(world)[-1] == (0, 12, 15, "truncated", "open")
 
@@ -272,8 +272,8 @@ def test_an_accepted_truncation_says_nothing_of_a_later_one(
 def test_a_loss_that_has_become_another_is_another_decision(
     world: World, change: str, left: tuple[int, int, int, str, str]
 ) -> None:
-    """What was seen is accepted, not what has become of it."""
-    stand_ahead(world, 9)
+    """Only the loss that was shown is accepted."""
+    count_past_the_end(world, 9)
     with world.database.transaction(read_only=True) as tx:
         seen = find_losses(tx, world.name, only_open=True)
     world.execute(
@@ -283,7 +283,7 @@ def test_a_loss_that_has_become_another_is_another_decision(
     )
     with pytest.raises(UsageError, match="not what you saw"):
         world.database.run(
-            lambda tx: accept_losses(tx, world.name, seen, by="a person", reason="a test"),
+            lambda tx: accept_losses(tx, world.name, seen, by="an operator", reason="a test"),
         )
     assert losses(world) == [left]
 
@@ -291,7 +291,7 @@ def test_a_loss_that_has_become_another_is_another_decision(
 def test_a_new_topic_whose_start_has_not_come_leaves_the_others_alone(
     world: World, spark: "SparkSession"
 ) -> None:
-    """Nobody knows where it begins; what was read before goes on."""
+    """The new topic's first offset is unknown; the other topics are counted."""
     world.produce([ERROR] * 2)
     assert world.minute(spark) is not None
     world.produce([ERROR] * 3)
@@ -305,7 +305,7 @@ def test_a_new_topic_whose_start_has_not_come_leaves_the_others_alone(
 
 
 def test_a_start_in_the_future_alone_has_an_error_of_its_own(world: World) -> None:
-    """Nothing is written down, and the exit code is that of a person's decision."""
+    """Nothing is recorded, and the exit code is that of an operator's decision."""
     from tally.planning.blocks import blocked_error  # noqa: PLC0415
 
     world.configure(start=(datetime.now(UTC) + timedelta(hours=1)).isoformat())

@@ -1,4 +1,4 @@
-"""The way of a minute on real Kafka, MySQL and Spark."""
+"""Batches from plan to commit on real Kafka, MySQL and Spark."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ def planned_id(world: World) -> int:
 
 
 def test_lines_become_counts(world: World, spark: "SparkSession") -> None:
-    """Error lines are counted per minute, other levels are not, offsets stand at the end."""
+    """Error lines are counted per minute, other levels are not; offsets are committed."""
     world.produce([ERROR, INFO, ERROR, "2017-07-30 14:10:00 ERROR later"], 0)
     world.produce([ERROR, "garbage"], 1)
     ran = world.minute(spark)
@@ -55,7 +55,7 @@ def test_lines_become_counts(world: World, spark: "SparkSession") -> None:
 
 
 def test_what_is_odd_is_counted_or_kept(world: World, spark: "SparkSession") -> None:
-    """Each odd record is counted as it says or a dead letter with its bytes; none is lost."""
+    """Each unusual record is counted, or kept as a dead letter with its bytes; none is lost."""
     counted = [
         "2016-02-29 10:00:00 ERROR a leap day",
         "9999-12-31 23:59:59 ERROR far in the future",
@@ -102,7 +102,7 @@ def test_what_is_odd_is_counted_or_kept(world: World, spark: "SparkSession") -> 
 def test_a_line_of_ten_megabytes_is_counted_and_its_like_is_kept_in_part(
     world: World, spark: "SparkSession"
 ) -> None:
-    """Size alone is no reason; of a large malformed record the first bytes and its length stay."""
+    """A large line counts; of a large malformed record the first bytes and the length are kept."""
     world.create_topic(1, f"{world.topic}-large", **{"max.message.bytes": "20000000"})
     world.configure(topics=[f"{world.topic}-large"], dead_letter_max_bytes=1000)
     filling = "x" * 10_000_000
@@ -151,7 +151,7 @@ def test_two_runs_at_once_count_once(world: World, spark: "SparkSession") -> Non
 def test_a_run_that_wakes_up_after_its_successors_is_fenced(
     world: World, spark: "SparkSession"
 ) -> None:
-    """Stopped between read and commit, overtaken by its own batch's retry and two successors."""
+    """The run is stopped before its commit; a retry and two later batches commit first."""
     world.produce([ERROR] * 3)
     batch_id = planned_id(world)
 
@@ -169,7 +169,7 @@ def test_a_run_that_wakes_up_after_its_successors_is_fenced(
 
 
 def test_a_backlog_is_counted_batch_by_batch(world: World, spark: "SparkSession") -> None:
-    """After a long stop everything is there once, in bounded batches."""
+    """After a long stop everything is counted once, in bounded batches."""
     world.configure(max_records_per_partition=400)
     world.produce([ERROR, INFO] * 500, 0)
     world.produce([ERROR] * 100, 1)
@@ -234,7 +234,7 @@ def test_a_sparse_topic_may_have_holes(world: World, spark: "SparkSession") -> N
 def test_a_range_of_markers_alone_commits_an_empty_result(
     world: World, spark: "SparkSession"
 ) -> None:
-    """Nothing but aborted records: no count, and the offsets move on."""
+    """A range with only aborted records counts nothing, and the committed offsets move."""
     world.configure(offsets="sparse")
     produce_transaction(world, [ERROR] * 5, commit=False)
     ran = world.minute(spark)
@@ -268,7 +268,7 @@ def test_records_deleted_before_the_read_are_data_loss(world: World, spark: "Spa
 
 
 def test_a_topic_recreated_under_the_read_is_data_loss(world: World, spark: "SparkSession") -> None:
-    """The new topic holds the planned offsets, too: only its id tells, and it is asked."""
+    """The new topic holds the planned offsets too; only its id shows the difference."""
     world.produce([ERROR] * 5)
     batch_id = planned_id(world)
     world.delete_topic()
@@ -313,7 +313,7 @@ def test_a_flood_of_malformed_lines_stops_and_asks(world: World, spark: "SparkSe
 
 
 def test_several_levels_and_another_format_are_counted(world: World, spark: "SparkSession") -> None:
-    """A ready-made format and two levels."""
+    """A built-in format and two levels are counted."""
     world.configure(line_format="log4j", levels=["ERROR", "FATAL"])
     world.produce(
         [
@@ -327,13 +327,13 @@ def test_several_levels_and_another_format_are_counted(world: World, spark: "Spa
 
 
 def test_an_unknown_batch_is_named(world: World, spark: "SparkSession") -> None:
-    """A batch id that is not in the ledger."""
+    """The error names a batch id that is not in the ledger."""
     with pytest.raises(UnknownBatchError, match="999999999"):
         world.run(999_999_999, spark)
 
 
 def test_the_offsets_are_mirrored_for_lag_tools(world: World, spark: "SparkSession") -> None:
-    """The consumer group tally-<pipeline> shows where the ledger stands."""
+    """The consumer group tally-<pipeline> shows the committed offsets."""
     from confluent_kafka import ConsumerGroupTopicPartitions  # noqa: PLC0415
 
     world.produce([ERROR] * 3)
@@ -353,7 +353,7 @@ def test_a_killed_job_is_run_again_and_counts_once(
     world.produce([ERROR] * 300)
     batch_id = planned_id(world)
     before = [(s["from_offset"], s["until_offset"]) for s in world.segments()]
-    with world.connect() as rival, rival.cursor() as cursor:
+    with world.connect() as other, other.cursor() as cursor:
         if point == "commit":
             # The job's commit waits for this row, in the middle of its transaction.
             cursor.execute(
@@ -365,7 +365,7 @@ def test_a_killed_job_is_run_again_and_counts_once(
         wait_until(lambda: is_at(world, batch_id, point))
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait(30)
-        rival.rollback()
+        other.rollback()
     assert world.counts() == {}
     assert world.run(batch_id, spark).committed
     assert world.counts() == {"2017-07-30 14:09": 300}

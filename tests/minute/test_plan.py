@@ -1,4 +1,4 @@
-"""Planning on real Kafka and MySQL: what is written down, and what Kafka does to it meanwhile."""
+"""Planning on real Kafka and MySQL: what is recorded, and how Kafka may change meanwhile."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -40,7 +40,7 @@ def reasons(planned: Planned) -> list[tuple[int | None, BlockReason]]:
 
 
 def test_an_idle_minute_leaves_no_batch(world: World) -> None:
-    """Nothing new: the start is on record, a batch row is not."""
+    """Without new records the start is recorded, and no batch."""
     planned = world.plan()
     assert planned.batch is None
     assert planned.blocks == ()
@@ -62,7 +62,7 @@ def test_a_plan_is_resumed_with_the_same_ranges(world: World) -> None:
 
 
 def test_new_code_and_configuration_keep_a_planned_range(world: World) -> None:
-    """An upgrade or another limit between plan and retry changes nothing that is planned."""
+    """An upgrade or another limit between plan and retry does not change the planned ranges."""
     world.produce([LINE] * 9)
     first = world.plan()
     world.configure(max_records_per_partition=2, levels=["WARN"], offsets="sparse")
@@ -84,7 +84,7 @@ def test_partitions_that_are_added_between_plan_and_retry_wait(world: World) -> 
 
 
 def test_a_new_partition_is_counted_from_its_first_offset(world: World) -> None:
-    """Also in a pipeline that began at latest."""
+    """Also when the pipeline's start is latest."""
     world.configure(start="latest")
     world.produce([LINE] * 3)
     assert world.plan().batch is None
@@ -102,7 +102,7 @@ def test_a_backlog_is_cut_into_bounded_batches(world: World) -> None:
 
 
 def test_latest_begins_at_the_end(world: World) -> None:
-    """What was there before the first plan is not counted, what comes after it is."""
+    """Records from before the first plan are not counted, later ones are."""
     world.configure(start="latest")
     world.produce([LINE] * 3)
     assert world.plan().batch is None
@@ -137,7 +137,7 @@ def test_open_transactions_are_not_planned(world: World) -> None:
 
 
 def test_two_first_planners_write_one_plan(world: World) -> None:
-    """With no row to lock yet, of several planners at once one plans and the others take it up."""
+    """Without a row to lock, one of several planners plans and the others resume its batch."""
     world.produce([LINE] * 3)
     barrier = threading.Barrier(4)
     plans: list[Planned] = []
@@ -176,7 +176,7 @@ def test_records_lost_before_the_plan_block_their_partition(world: World) -> Non
 
 
 def test_records_lost_after_the_plan_abandon_the_batch(world: World) -> None:
-    """The batch is abandoned with its reason, the healthy partition is planned anew."""
+    """The batch is abandoned with its reason, the healthy partition is planned again."""
     world.produce([LINE] * 5, 0)
     world.produce([LINE] * 2, 1)
     first = world.plan()
@@ -194,7 +194,7 @@ def test_records_lost_after_the_plan_abandon_the_batch(world: World) -> None:
 
 @pytest.mark.parametrize("lines", [2, 9], ids=["shorter", "longer"])
 def test_a_recreated_topic_is_blocked(world: World, lines: int) -> None:
-    """The topic id tells, also when the new topic has grown past the ledger's offset."""
+    """The topic id differs, also when the new topic has grown past the committed offset."""
     world.produce([LINE] * 5)
     world.plan()
     world.execute(
@@ -271,7 +271,7 @@ def test_restored_records_close_the_loss(world: World) -> None:
     world.produce([LINE] * 5)
     world.delete_records(0, 3)
     world.plan()
-    # As after a restore of the topic: the ledger stands where Kafka begins again.
+    # As after a restore of the topic: Kafka's first offset is the committed offset.
     world.execute(
         "update partition_offset o join topic_incarnation i using (incarnation_id)"
         " set o.next_offset = 3 where i.pipeline = %s and o.partition_id = 0",
@@ -306,7 +306,7 @@ def test_an_end_behind_the_ledger_blocks(world: World) -> None:
 
 
 def test_a_dry_run_writes_nothing(world: World) -> None:
-    """It answers as a plan would, and the ledger stays as it is."""
+    """It answers as a plan would, and the ledger is unchanged."""
     world.produce([LINE] * 3)
     planned = plan_batch(world.context(), world.name, dry_run=True)
     assert ranges(planned) == [(0, 0, 3)]
@@ -328,7 +328,7 @@ def test_the_plan_names_who_asked(world: World) -> None:
 
 
 def test_a_broker_that_is_down_is_a_clear_retryable_error(world: World) -> None:
-    """It names the address and takes no longer than the time-out; nothing is written."""
+    """It names the address and takes no longer than the timeout; nothing is written."""
     nowhere = load_settings(
         world.config,
         overrides={"kafka": {"bootstrap_servers": "127.0.0.1:9", "request_timeout_s": 2}},
@@ -339,13 +339,13 @@ def test_a_broker_that_is_down_is_a_clear_retryable_error(world: World) -> None:
 
 
 def test_an_unknown_pipeline_is_named_with_the_known_ones(world: World) -> None:
-    """A typing error costs one look."""
+    """The error lists the configured pipelines."""
     with pytest.raises(UnknownPipelineError, match=world.name):
         plan_batch(world.context(), "eror_log")
 
 
 def test_a_result_table_cannot_be_changed_under_a_pipeline(world: World) -> None:
-    """Its counts would be torn in two."""
+    """Its counts would be split between two tables."""
     world.plan()
     world.configure(result_table=f"{world.name}_b")
     with pytest.raises(ConfigError, match="has counted into"):
@@ -353,7 +353,7 @@ def test_a_result_table_cannot_be_changed_under_a_pipeline(world: World) -> None
 
 
 def test_planning_does_not_wait_for_a_reader(world: World) -> None:
-    """A long audit or a status page holds nobody up."""
+    """A long audit or a status page does not block planning."""
     world.produce([LINE])
     with world.database.transaction(isolation="repeatable read", read_only=True) as tx:
         tx.rows("select * from pipeline")
@@ -361,14 +361,14 @@ def test_planning_does_not_wait_for_a_reader(world: World) -> None:
 
 
 def test_two_later_planners_write_one_plan(world: World) -> None:
-    """One comes while the other has read and not yet written: it waits, and takes the plan up."""
+    """The second comes before the first has written: it waits, and resumes the batch."""
     world.plan()
     world.produce([LINE] * 3)
-    inside, go_on = threading.Event(), threading.Event()
+    inside, continue_ = threading.Event(), threading.Event()
 
     def stop() -> None:
         inside.set()
-        assert go_on.wait(120)
+        assert continue_.wait(120)
 
     # New partitions are what a plan writes first, also when there are none.
     listen = at_statement("^insert into partition_offset", stop)
@@ -382,7 +382,7 @@ def test_two_later_planners_write_one_plan(world: World) -> None:
             while not second.done() and not waits_for_the_first(world):
                 pass
         finally:
-            go_on.set()
+            continue_.set()
         assert ranges(first.result()) == ranges(second.result()) == [(0, 0, 3)]
         assert (first.result().resumed, second.result().resumed) == (False, True)
     assert len(world.batches()) == 1

@@ -1,4 +1,4 @@
-"""Pruning: the ledger gets smaller, the result and its proof stay."""
+"""Pruning: the ledger gets smaller, and the audit still proves the result."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -33,13 +33,13 @@ def count_four_batches(world: World, spark: "SparkSession") -> None:
 
 
 def pruned(world: World, *, days: int = 0, dry_run: bool = False) -> Pruned:
-    """Prune what was committed so many days ago."""
+    """Prune what was committed at least so many days ago."""
     older_than = timedelta(days=days)
     return prune(world.context(), world.name, older_than, lambda *_: None, dry_run=dry_run)
 
 
 def segments(world: World) -> list[tuple[int, int, str]]:
-    """Range and state of what is in the result, in order."""
+    """Range and state of live and folded segments, in order."""
     return sorted(
         (s["from_offset"], s["until_offset"], s["state"])
         for s in world.segments()
@@ -76,7 +76,7 @@ def test_a_segment_is_folded_once_kafka_has_lost_its_last_record(
 
 
 def test_folding_continues_from_what_was_folded(world: World, spark: "SparkSession") -> None:
-    """Neighbours become one range, and nothing is left to fold afterwards."""
+    """Adjacent segments become one range, and a second prune folds nothing."""
     count_four_batches(world, spark)
     world.delete_records(0, 5)
     pruned(world)
@@ -96,7 +96,7 @@ def test_folding_continues_from_what_was_folded(world: World, spark: "SparkSessi
 
 
 def test_what_is_young_or_still_held_is_left_alone(world: World, spark: "SparkSession") -> None:
-    """And a dry run changes nothing, but says what it would do."""
+    """A dry run reports what it would do and changes nothing."""
     count_four_batches(world, spark)
     assert pruned(world).segments == 0
     world.delete_records(0, 10)
@@ -107,7 +107,7 @@ def test_what_is_young_or_still_held_is_left_alone(world: World, spark: "SparkSe
 
 
 def test_what_was_folded_is_never_reprocessed(world: World, spark: "SparkSession") -> None:
-    """Its minutes can no longer be told apart; the recount names it as not checkable."""
+    """A replay of it is refused, and the recount reports it as not checkable."""
     count_four_batches(world, spark)
     world.delete_records(0, 5)
     pruned(world)
@@ -129,7 +129,7 @@ def test_what_was_folded_is_never_reprocessed(world: World, spark: "SparkSession
 def test_prune_leaves_a_topic_that_was_created_again_alone(
     world: World, spark: "SparkSession"
 ) -> None:
-    """What the new one has lost says nothing about the old one, which may be restored."""
+    """Kafka's first offset of the new topic says nothing about the old one."""
     count_four_batches(world, spark)
     world.delete_topic()
     world.create_topic(2)
@@ -139,7 +139,7 @@ def test_prune_leaves_a_topic_that_was_created_again_alone(
 
 
 def test_folded_counts_that_were_touched_are_found(world: World, spark: "SparkSession") -> None:
-    """Also when the result was touched alike."""
+    """Also when the result was changed to match."""
     count_four_batches(world, spark)
     world.delete_records(0, 10)
     pruned(world)
@@ -165,7 +165,7 @@ def test_what_a_planned_replay_is_to_replace_is_left_to_it(
 
 
 def test_replaced_counts_are_forgotten(world: World, spark: "SparkSession") -> None:
-    """Generations of replays leave one segment, and one batch."""
+    """Repeated replays of a range leave one segment and one batch."""
     count_four_batches(world, spark)
     for _ in range(3):
         shown = preview_replay(world.context(), world.name, BoundsAsked())
@@ -180,7 +180,7 @@ def test_replaced_counts_are_forgotten(world: World, spark: "SparkSession") -> N
 
 
 def test_losses_stay_between_what_is_folded(world: World, spark: "SparkSession") -> None:
-    """What was accepted as lost is part of the tiling, with who and why, for ever."""
+    """Accepted losses are never pruned: they are part of the tiling."""
     world.produce([ERROR] * 2)
     assert world.minute(spark) is not None
     world.produce([ERROR] * 4)

@@ -1,4 +1,4 @@
-"""Replays on real Kafka, MySQL and Spark: a range that is counted again replaces what it gave."""
+"""Replays on real Kafka, MySQL and Spark: a reprocessed range replaces its earlier counts."""
 
 import threading
 from collections.abc import Sequence
@@ -62,13 +62,13 @@ def preview(world: World, request: Request) -> Preview:
 
 
 def request(world: World, request: Request) -> int:
-    """Write a replay down."""
+    """Record a replay."""
     shown = preview(world, request)
     return request_replay(world.context(), shown, reason="a test").replay_id
 
 
 def run(world: World, replay_id: int, spark: "SparkSession") -> list[Ran]:
-    """Count what is left of it."""
+    """Run the planned batches of a replay."""
     return list(run_replay(world.context(spark), replay_id))
 
 
@@ -78,7 +78,7 @@ def replay(world: World, spark: "SparkSession", what: Request) -> list[Ran]:
 
 
 def widened(shown: Preview) -> list[str]:
-    """What would be read."""
+    """The widened ranges of a plan."""
     return [str(r).split(" ", 1)[1] for r in shown.plan.widened]
 
 
@@ -97,7 +97,7 @@ def states(world: World) -> list[tuple[int, int, str]]:
 def test_a_replay_with_another_level_counts_as_a_fresh_start_would(
     world: World, spark: "SparkSession"
 ) -> None:
-    """Old counts go, new ones come, also where a minute gains, loses or disappears."""
+    """New counts replace old ones, also where a minute gains lines, loses some or disappears."""
     count_minutes(world, spark, [ERROR, WARN, WARN], [LATER, WARN], [ERROR])
     assert world.counts() == {"2017-07-30 14:09": 2, "2017-07-30 15:00": 1}
     world.configure(levels=["WARN"])
@@ -111,7 +111,7 @@ def test_a_replay_with_another_level_counts_as_a_fresh_start_would(
 
 
 def test_a_range_is_widened_to_whole_segments(world: World, spark: "SparkSession") -> None:
-    """What touches a segment replaces it; its neighbour stays."""
+    """A range that overlaps a segment replaces it; adjacent segments stay."""
     count_minutes(world, spark, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3)
     shown = preview(world, asked(world, (4, 5)))
     assert widened(shown) == ["[3, 6)"]
@@ -126,7 +126,7 @@ def test_a_range_is_widened_to_whole_segments(world: World, spark: "SparkSession
 def test_dead_letters_that_a_corrected_format_understands_become_lines(
     world: World, spark: "SparkSession"
 ) -> None:
-    """The old dead letters go with what they belonged to."""
+    """The old dead letters are deleted with the replaced segments."""
     lines = ["2017-07-30 14:09:08,123 ERROR [main] x", ERROR]
     world.configure(line_format="zookeeper")
     count_minutes(world, spark, lines)
@@ -141,7 +141,7 @@ def test_dead_letters_that_a_corrected_format_understands_become_lines(
 def test_offsets_below_the_start_are_counted_for_the_first_time(
     world: World, spark: "SparkSession"
 ) -> None:
-    """A first-time backfill adds; asked for twice it replaces itself; mixed it does both."""
+    """A backfill adds counts; a second one replaces the first; a mixed range does both."""
     world.produce([ERROR] * 5)
     world.configure(start="latest")
     world.plan()
@@ -181,7 +181,7 @@ def test_what_cannot_be_reprocessed_is_refused(world: World, spark: "SparkSessio
 def test_records_that_go_between_request_and_run_leave_the_old_counts(
     world: World, spark: "SparkSession"
 ) -> None:
-    """Retention is faster: the replay fails, what was counted stays."""
+    """Retention deletes the records first: the replay fails, and what was counted stays."""
     count_minutes(world, spark, [ERROR] * 3)
     replay_id = request(world, BoundsAsked())
     world.delete_records(0, 1)
@@ -189,13 +189,13 @@ def test_records_that_go_between_request_and_run_leave_the_old_counts(
         run(world, replay_id, spark)
     assert world.counts() == {"2017-07-30 14:09": 3}
     with world.database.transaction() as tx:
-        abandon(tx, world.batches()[-1]["batch_id"], by="a person", reason="gone")
+        abandon(tx, world.batches()[-1]["batch_id"], by="an operator", reason="gone")
     assert replay_state(world, replay_id) == "cancelled"
     assert world.audit().holds
 
 
 def replay_state(world: World, replay_id: int) -> str:
-    """Where a replay stands."""
+    """The state of a replay."""
     rows = world.rows("select state from replay where replay_id = %s", (replay_id,))
     return str(rows[0]["state"])
 
@@ -221,7 +221,7 @@ def test_a_large_request_is_cut_and_resumes_where_it_stopped(
 
 
 def test_of_two_replays_of_one_range_each_counts_once(world: World, spark: "SparkSession") -> None:
-    """The second one finds its segments replaced, plans anew and replaces the first one's."""
+    """The second one's segments were superseded: it is replanned and replaces the first one's."""
     count_minutes(world, spark, [ERROR] * 3, [ERROR] * 3)
     first = request(world, asked(world, (0, 3)))
     second = request(world, BoundsAsked())
@@ -240,7 +240,7 @@ def test_of_two_replays_of_one_range_each_counts_once(world: World, spark: "Spar
 def test_two_backfills_of_the_same_uncounted_offsets_count_them_once(
     world: World, spark: "SparkSession"
 ) -> None:
-    """Nothing is there to be replaced, so the ledger looks whether somebody was faster."""
+    """Without segments to supersede, the commit checks for live segments in its range."""
     world.produce([ERROR] * 5)
     world.configure(start="latest")
     world.plan()
@@ -254,7 +254,7 @@ def test_two_backfills_of_the_same_uncounted_offsets_count_them_once(
 
 
 def test_minute_batches_go_on_beside_a_replay(world: World, spark: "SparkSession") -> None:
-    """A planned replay keeps nobody from counting what is new, and the other way round."""
+    """A planned replay does not block ingest batches, nor the other way round."""
     count_minutes(world, spark, [ERROR] * 3)
     replay_id = request(world, BoundsAsked())
     count_minutes(world, spark, [ERROR] * 2)
@@ -267,7 +267,7 @@ def test_minute_batches_go_on_beside_a_replay(world: World, spark: "SparkSession
 
 
 def test_what_was_shown_is_what_is_done(world: World, spark: "SparkSession") -> None:
-    """A preview that is not true any more is not carried out."""
+    """An outdated preview is refused."""
     count_minutes(world, spark, [ERROR] * 3)
     shown = preview(world, BoundsAsked())
     replay(world, spark, BoundsAsked())
@@ -279,7 +279,7 @@ def test_what_was_shown_is_what_is_done(world: World, spark: "SparkSession") -> 
 def test_a_request_whose_commit_was_not_answered_is_written_once(
     world: World, spark: "SparkSession", cut: Cut
 ) -> None:
-    """The ledger is asked: what was written is told, what was not is written now."""
+    """The ledger is asked: a replay that was recorded is returned, otherwise it is recorded now."""
     count_minutes(world, spark, [ERROR] * 3)
     mysql = world.settings.mysql
     with CommitProxy(mysql.host, mysql.port, cut) as proxy:
@@ -294,13 +294,13 @@ def test_a_request_whose_commit_was_not_answered_is_written_once(
 
 
 def test_the_same_asked_twice_is_two_replays(world: World, spark: "SparkSession") -> None:
-    """Only a call that is repeated because of its COMMIT is one and the same."""
+    """Only a retry after a lost answer to COMMIT returns the same replay."""
     count_minutes(world, spark, [ERROR] * 3)
     assert request(world, BoundsAsked()) != request(world, BoundsAsked())
 
 
 def test_a_request_that_cannot_be_looked_up_says_so(world: World, spark: "SparkSession") -> None:
-    """With the command that shows it; it is not written again by guessing."""
+    """The error names the command that shows it; nothing is recorded a second time."""
     count_minutes(world, spark, [ERROR] * 3)
     mysql, shown = world.settings.mysql, preview(world, BoundsAsked())
     with CommitProxy(mysql.host, mysql.port, Cut.ANSWER_LOST, times=9) as proxy:
@@ -315,7 +315,7 @@ def test_a_request_that_cannot_be_looked_up_says_so(world: World, spark: "SparkS
 def test_ranges_are_found_by_batch_minute_and_record_time(
     world: World, spark: "SparkSession"
 ) -> None:
-    """Each leads to the segments that are live now, whatever replaced the first ones."""
+    """Each request resolves to the current live segments."""
     count_minutes(world, spark, [ERROR] * 2)
     between = datetime.now(UTC)
     while datetime.now(UTC) < between + timedelta(milliseconds=20):
@@ -339,7 +339,7 @@ def test_ranges_are_found_by_batch_minute_and_record_time(
 
 
 def test_accepted_losses_that_came_back_can_be_counted(world: World, spark: "SparkSession") -> None:
-    """Kafka holds the records after all: the loss is none any more."""
+    """Kafka holds the records after all, and the loss is restored."""
     count_minutes(world, spark, [ERROR] * 2)
     world.produce([ERROR] * 3)
     lose(world, 2, 5)
@@ -357,11 +357,11 @@ def test_accepted_losses_that_came_back_can_be_counted(world: World, spark: "Spa
 
 
 def lose(world: World, from_offset: int, until_offset: int) -> None:
-    """As if retention had passed and a person had accepted it, and the records were restored."""
+    """Record an accepted loss of records that Kafka holds."""
     world.execute(
         "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset, state,"
         " detected_at, decided_at, decided_by, reason)"
-        " select incarnation_id, 0, %s, %s, 'accepted', now(), now(), 'a person', 'gone'"
+        " select incarnation_id, 0, %s, %s, 'accepted', now(), now(), 'an operator', 'gone'"
         " from topic_incarnation where pipeline = %s",
         (from_offset, until_offset, world.name),
     )
@@ -376,7 +376,7 @@ def lose(world: World, from_offset: int, until_offset: int) -> None:
 def test_a_loss_that_is_larger_than_a_batch_is_counted_in_parts(
     world: World, spark: "SparkSession"
 ) -> None:
-    """What is not counted yet of it stays accepted, so the tiling holds after each part."""
+    """Its uncounted rest stays accepted, so the tiling holds after each part."""
     count_minutes(world, spark, [ERROR] * 2)
     world.produce([ERROR] * 8)
     lose(world, 2, 10)
@@ -392,7 +392,7 @@ def test_a_loss_that_is_larger_than_a_batch_is_counted_in_parts(
 
 
 def test_parts_of_a_loss_may_be_counted_in_any_order(world: World, spark: "SparkSession") -> None:
-    """What lies before a part stays accepted, too."""
+    """The rest before a part stays accepted too."""
     count_minutes(world, spark, [ERROR] * 2)
     world.produce([ERROR] * 8)
     lose(world, 2, 10)
@@ -410,7 +410,7 @@ def test_parts_of_a_loss_may_be_counted_in_any_order(world: World, spark: "Spark
 def test_a_hole_in_a_loss_that_came_back_is_no_accepted_one(
     world: World, spark: "SparkSession"
 ) -> None:
-    """A person has accepted that the records were gone, not that half of them come back."""
+    """An operator has accepted the loss of the whole range, not a hole in it."""
     count_minutes(world, spark, [ERROR] * 2)
     leave_a_hole(world)
     lose(world, 2, 6)
@@ -423,7 +423,7 @@ def test_a_hole_in_a_loss_that_came_back_is_no_accepted_one(
 def test_a_hole_that_was_counted_as_sparse_is_no_accepted_one(
     world: World, spark: "SparkSession"
 ) -> None:
-    """Nobody has decided about it: once offsets are dense again, it is missing again."""
+    """No operator has accepted it: once offsets are dense again, it is missing again."""
     find_the_hole(world, spark)
     world.configure(offsets="sparse")
     assert world.minute(spark) is not None
@@ -436,14 +436,14 @@ def test_a_hole_that_was_counted_as_sparse_is_no_accepted_one(
 def test_a_batch_that_was_replanned_and_abandoned_in_part_is_not_done(
     world: World, spark: "SparkSession"
 ) -> None:
-    """Who runs it again is told that nobody counts all of it in its place."""
+    """A run of it is refused, because no other batches cover all of its ranges."""
     count_minutes(world, spark, [ERROR] * 3, [ERROR] * 3)
     replay_id = request(world, BoundsAsked())
     batch_id = world.batches()[-1]["batch_id"]
     world.configure(max_records_per_partition=3)
     first, second = replan_batch(world.context(), batch_id)
     with world.database.transaction() as tx:
-        abandon(tx, second, by="a person", reason="gone")
+        abandon(tx, second, by="an operator", reason="gone")
     with pytest.raises(FencedError, match="replanned"):
         run_replay_batch(world.context(spark), batch_id)
     assert [ran.batch.batch_id for ran in run(world, replay_id, spark)] == [first]
@@ -453,14 +453,14 @@ def test_a_batch_that_was_replanned_and_abandoned_in_part_is_not_done(
 def test_a_replay_of_which_a_part_was_abandoned_is_not_done(
     world: World, spark: "SparkSession"
 ) -> None:
-    """Whoever looks at it later must see that not all of it was counted again."""
+    """Its state shows that not all of it was reprocessed."""
     count_minutes(world, spark, [ERROR] * 3, [ERROR] * 3)
     world.configure(levels=["WARN"], max_records_per_partition=3)
     replay_id = request(world, BoundsAsked())
     first, second = (b["batch_id"] for b in world.batches() if b["replay_id"] == replay_id)
     world.run(first, spark)
     with world.database.transaction() as tx:
-        abandon(tx, second, by="a person", reason="gone")
+        abandon(tx, second, by="an operator", reason="gone")
     assert replay_state(world, replay_id) == "cancelled"
     assert world.counts() == {"2017-07-30 14:09": 3}
 
@@ -468,7 +468,7 @@ def test_a_replay_of_which_a_part_was_abandoned_is_not_done(
 def test_a_hole_in_a_first_time_backfill_says_what_to_do(
     world: World, spark: "SparkSession"
 ) -> None:
-    """There is no loss to be accepted: nothing below the start was promised."""
+    """The error offers no loss to accept, because the range lies below the start."""
     producer = world.producer(**{"transactional.id": world.name})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -484,7 +484,7 @@ def test_a_hole_in_a_first_time_backfill_says_what_to_do(
 
 
 def test_a_truncation_is_decided_before_it_is_replayed(world: World, spark: "SparkSession") -> None:
-    """Other records may have the offsets by now: nobody replaces counts by them unasked."""
+    """Other records may have the offsets now: the replay is refused until an operator decides."""
     count_minutes(world, spark, [ERROR] * 3)
     world.execute(
         "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset, cause,"
@@ -497,7 +497,7 @@ def test_a_truncation_is_decided_before_it_is_replayed(world: World, spark: "Spa
 
 
 def test_neighbours_are_replaced_together(world: World, spark: "SparkSession") -> None:
-    """The segments of a span of minutes make one batch, not one each."""
+    """Adjacent segments are replaced by one batch, not one each."""
     count_minutes(world, spark, [ERROR], [ERROR], [ERROR])
     shown = preview(world, MinutesAsked(first="2017-7-30 14:9", last="2017-07-30 14:09"))
     assert len(shown.plan.batches) == 1
@@ -507,7 +507,7 @@ def test_neighbours_are_replaced_together(world: World, spark: "SparkSession") -
 def test_compaction_since_the_first_count_erases_nothing(
     world: World, spark: "SparkSession"
 ) -> None:
-    """A sparse range that holds fewer records now than were counted is not replaced."""
+    """A sparse range that now holds fewer records than were counted is not replaced."""
     world.configure(offsets="sparse")
     producer = world.producer(**{"transactional.id": world.name})
     producer.init_transactions(30)
@@ -530,7 +530,7 @@ def test_compaction_since_the_first_count_erases_nothing(
 
 
 def test_a_reader_never_sees_half_a_replay(world: World, spark: "SparkSession") -> None:
-    """Polled all the while, the table has the old sum or the new one."""
+    """At every poll the table has either the old sum or the new one."""
     lines = [
         f"2017-07-30 {hour:02}:{minute:02}:00 ERROR x" for hour in range(24) for minute in range(60)
     ]

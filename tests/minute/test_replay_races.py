@@ -1,6 +1,6 @@
-"""Replays that meet others, or a result that is not what the ledger says; what is read is made up.
+"""Conflicts of replays, and a result that differs from the ledger; only the counts are made up.
 
-The commit takes the locks and writes the rows, so all that is raced for is real.
+The commit takes real locks and writes real rows.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +35,7 @@ BEHIND = {
     "the old counts are taken away": "^insert into dead_letter",
     "the old dead letters are gone": "^update segment set state = 'live'",
 }
-"""What a replay does, and the statement that comes behind it."""
+"""A step of a replay's commit, and the statement after it."""
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def count_some(world: World) -> World:
 
 
 def replay(world: World, asked: Request | None = None) -> Batch:
-    """A claimed batch that is to replace all of it, or what is asked for."""
+    """A claimed replay batch of all counted ranges, or of the given ones."""
     shown = preview_replay(world.context(), world.name, asked or BoundsAsked())
     requested = request_replay(world.context(), shown, reason="a test")
     (batch_id,) = requested.batch_ids
@@ -60,7 +60,7 @@ def replay(world: World, asked: Request | None = None) -> Batch:
 
 
 def at_once(world: World, *batches: Batch) -> list[object]:
-    """Commit batches in threads that start together; what became of each."""
+    """Commit batches in threads that start together; returns the outcome of each."""
     barrier = Barrier(len(batches))
 
     def work(batch: Batch) -> object:
@@ -75,7 +75,7 @@ def at_once(world: World, *batches: Batch) -> list[object]:
 
 
 def test_of_two_replays_that_commit_at_once_one_is_overtaken(counted: World) -> None:
-    """Each was to replace the same segments; only one of them has."""
+    """Both are to replace the same segments; only one of them commits."""
     outcomes = at_once(counted, replay(counted), replay(counted))
     assert sorted(map(str, outcomes)) == [str(OvertakenError), str(True)]
     assert counted.counts() == {"2017-07-30 14:09": 6}
@@ -83,7 +83,7 @@ def test_of_two_replays_that_commit_at_once_one_is_overtaken(counted: World) -> 
 
 
 def test_a_replay_and_a_minute_batch_that_commit_at_once_both_count(counted: World) -> None:
-    """They add to, and take from, the same minute of the result."""
+    """Both change the same minute of the result."""
     again = replay(counted)
     outcomes = at_once(counted, again, claimed(counted, planned(counted)))
     assert outcomes == [True, True]
@@ -95,7 +95,7 @@ def test_a_replay_and_a_minute_batch_that_commit_at_once_both_count(counted: Wor
 def test_two_replays_that_share_uncounted_offsets_beside_others_count_them_once(
     world: World,
 ) -> None:
-    """What each of them replaces is its own; only its topic's row tells one of the other."""
+    """They supersede different segments, so only the lock of the topic's row makes one wait."""
     skip(world, 4)
     count_some(count_some(world))
     first = replay(world, three_from(world, (0, 0), (1, 0)))
@@ -106,7 +106,7 @@ def test_two_replays_that_share_uncounted_offsets_beside_others_count_them_once(
         if inside.is_set():
             both_inside.set()
         inside.set()
-        # The other one does not come inside: it waits for us.
+        # The other one waits for our lock.
         wait_until(lambda: both_inside.is_set() or world.waiting_statements(), pause_s=LOCK_LIST_S)
 
     behind = BEHIND["the old segments are superseded"]
@@ -123,7 +123,7 @@ def test_two_replays_that_share_uncounted_offsets_beside_others_count_them_once(
 
 
 def test_a_backfill_sees_the_last_live_segment_before_its_end(world: World) -> None:
-    """An older one lies before it and ends in time; the one behind that does not."""
+    """An earlier segment ends before the range; the one after it overlaps."""
     skip(world, 10)
     count_some(world)
     early = replay(world, three_from(world, (0, 0)))
@@ -156,7 +156,7 @@ def three_from(world: World, *starts: tuple[int, int]) -> RangesAsked:
 
 @pytest.mark.parametrize("statement", BEHIND.values(), ids=BEHIND)
 def test_a_replay_that_fails_half_way_leaves_the_old_counts(counted: World, statement: str) -> None:
-    """Its connection is cut when old segments are superseded, or old counts are taken away."""
+    """Its connection is cut while it supersedes segments or subtracts their counts."""
     batch = replay(counted)
     with pytest.raises((MySQLUnavailableError, OutcomeUnknownError)):
         commit(cut_at(counted, statement), batch, result(batch, minutes={EARLIER: 3}))
@@ -169,7 +169,7 @@ def test_a_replay_that_fails_half_way_leaves_the_old_counts(counted: World, stat
 
 
 def test_a_replay_that_would_leave_a_negative_count_is_refused_whole(counted: World) -> None:
-    """Somebody has lowered the result by hand: it holds less than is to be taken from it."""
+    """The result was lowered by hand and holds less than is to be subtracted."""
     batch = replay(counted)
     counted.execute(f"update `{counted.name}` set log_count = 5")
     with pytest.raises(DataLossError, match="has less in 1 rows"):

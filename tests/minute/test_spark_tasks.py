@@ -29,18 +29,18 @@ SLOW_READER = {
     "kafka.max.partition.fetch.bytes": 20_000,
     "kafkaConsumer.pollTimeoutMs": 120_000,
 }
-"""In such small bites that there is time to do something to a task."""
+"""Small reads, so that there is time to kill a task."""
 
 
 class Stages:
-    """What Spark itself tells of the stages that begin after this object was made."""
+    """Spark's own report of the stages that begin after this object is created."""
 
     def __init__(self, spark: "SparkSession") -> None:
         self._context: Any = spark.sparkContext._jsc.sc()
         self._before = max((stage.stageId() for stage in self._all()), default=-1)
 
     def running(self) -> list[int]:
-        """The numbers of the attempts at tasks that run at this moment."""
+        """The ids of the task attempts that run now."""
         return [
             attempt.taskId()
             for stage in self._since()
@@ -49,7 +49,7 @@ class Stages:
         ]
 
     def kill(self, task: int) -> None:
-        """End an attempt at a task, as the loss of its executor would; Spark makes another."""
+        """Kill a task attempt, as the loss of its executor would; Spark starts another."""
         self._context.killTaskAttempt(task, True, "a test")
 
     def killed(self) -> int:
@@ -57,7 +57,7 @@ class Stages:
         return sum(int(stage.numKilledTasks()) for stage in self._since())
 
     def computed_again(self) -> int:
-        """How many attempts at stages were not their first."""
+        """How many stage attempts were not the first."""
         return sum(stage.attemptId() > 0 for stage in self._since())
 
     def _since(self) -> list[Any]:
@@ -87,7 +87,7 @@ def planned_id(world: World) -> int:
 
 
 def wait_for_tasks(stages: Stages, run: "Future[Ran]") -> list[int]:
-    """The tasks of a run that read at this moment; none when it was too quick to be seen."""
+    """The running tasks of a read; empty when it ended too quickly."""
     while not run.done():
         if running := stages.running():
             return running
@@ -97,7 +97,7 @@ def wait_for_tasks(stages: Stages, run: "Future[Ran]") -> list[int]:
 def test_tasks_that_are_killed_are_run_again_and_count_once(
     world: World, spark: "SparkSession"
 ) -> None:
-    """A killed attempt leaves nothing behind, and the next one reads the same range."""
+    """A killed attempt contributes nothing, and the next one reads the same range."""
     world.configure(reader=SLOW_READER)
     stages = Stages(spark)
     expected = 0
@@ -114,7 +114,7 @@ def test_tasks_that_are_killed_are_run_again_and_count_once(
 
 
 def test_a_stage_that_is_computed_again_counts_once(world: World, spark: "SparkSession") -> None:
-    """Its results are gone when half of them are fetched: Spark reads Kafka a second time."""
+    """Its results are lost when half of them are fetched, and Spark reads Kafka again."""
     minutes = [f"2017-07-30 14:{n:02}" for n in range(60)]
     world.produce([f"{minute}:08 ERROR x" for minute in minutes] * 3, 0)
     world.produce([f"{minute}:08 ERROR x" for minute in minutes] * 2, 1)
@@ -144,7 +144,7 @@ def test_a_stage_that_is_computed_again_counts_once(world: World, spark: "SparkS
 
 
 def lose_shuffle_files(spark: "SparkSession") -> None:
-    """What a lost disk does to the results of tasks that have ended."""
+    """Delete the results of finished tasks, as a lost disk does."""
     environment = spark._jvm.org.apache.spark.SparkEnv.get()  # type: ignore[union-attr]
     folders = [Path(f.getPath()) for f in environment.blockManager().diskBlockManager().localDirs()]
     files = [file for folder in folders for file in folder.rglob("shuffle_*")]
@@ -156,7 +156,7 @@ def lose_shuffle_files(spark: "SparkSession") -> None:
 def test_the_broker_dies_and_comes_back_in_the_middle_of_the_read(
     world: World, spark: "SparkSession"
 ) -> None:
-    """It was seen to be read from when it died; counted once, at once or by the next run."""
+    """The broker dies during the read; counted once, by this run or the next."""
     world.configure(reader=SLOW_READER)
     stages = Stages(spark)
     expected, in_the_middle = 0, False

@@ -1,4 +1,4 @@
-"""Two attempts at one task at the same time, on a cluster of two machines that are names."""
+"""Two concurrent attempts at one task, on a cluster of two host names of one machine."""
 
 import json
 import re
@@ -85,7 +85,7 @@ def master(tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.timeout(3600)
 def test_speculative_copies_of_tasks_count_once(world: World, master: str, tmp_path: Path) -> None:
-    """Executors race for the same task: what one of them finds is in the count, not both."""
+    """Two executors run the same task, and only one result is counted."""
     world.configure(reader={"minPartitions": 5, "kafka.max.poll.records": 100})
     expected, copies = 0, 0
     while not copies:
@@ -114,7 +114,7 @@ def count(world: World, batch_id: int, master: str, events: Path) -> None:
 
 
 def speculative(events: Path) -> int:
-    """How many copies of tasks were started, by Spark's own log of events."""
+    """How many speculative copies of tasks were started, by Spark's event log."""
     (log,) = [path for path in events.iterdir() if not path.name.startswith(".")]
     lines = map(json.loads, log.read_text(encoding="utf-8").splitlines())
     started = [line["Task Info"] for line in lines if line["Event"] == "SparkListenerTaskStart"]

@@ -1,4 +1,4 @@
-"""Processes that are stopped between read and commit, and wake when others have gone on."""
+"""Processes that are stopped between read and commit, and resumed after others have committed."""
 
 import shlex
 import signal
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.stack
 
 
 class Sleeper:
-    """A worker that sleeps before its commit, and the process that has started it."""
+    """A worker that stops before its commit, and its parent process."""
 
     def __init__(self, batch: Batch, folder: Path) -> None:
         self._outcome = folder / "outcome"
@@ -40,13 +40,13 @@ class Sleeper:
             time.sleep(0.02)
 
     def wake(self) -> str:
-        """Let it go on to its end; says what became of its commit."""
+        """Resume it; returns the outcome of its commit."""
         self.process.resume()
         self.process.wait()
         return self._outcome.read_text(encoding="utf-8")
 
     def end(self) -> None:
-        """Leave nothing behind."""
+        """End all of its processes."""
         with suppress(psutil.NoSuchProcess):
             self.process.kill()
         self.parent.kill()
@@ -71,7 +71,7 @@ def sleeper(batch: Batch, tmp_path: Path) -> Iterator[Sleeper]:
 def test_a_stopped_worker_changes_nothing_when_it_wakes_after_its_successors(
     world: World, batch: Batch, sleeper: Sleeper, successors: int
 ) -> None:
-    """Its batch is another's by now, or was committed with so many after it."""
+    """Another attempt owns its batch, or it was committed and later batches too."""
     newer = claimed(world, batch)
     for _ in range(successors):
         assert commit(world, newer, result(newer))
@@ -88,7 +88,7 @@ def test_a_stopped_worker_changes_nothing_when_it_wakes_after_its_successors(
 def test_a_driver_that_outlives_its_killed_worker_counts_once_with_the_retry(
     world: World, batch: Batch, sleeper: Sleeper, retry_is_first: bool
 ) -> None:
-    """SIGKILL ends the worker alone; its driver lives on and finishes later."""
+    """SIGKILL ends only the worker; its driver runs on and finishes later."""
     sleeper.parent.send_signal(signal.SIGKILL)
     sleeper.parent.wait()
     assert sleeper.process.is_running()

@@ -18,7 +18,7 @@ def empty_settings(migrated: Stack, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def new_labelled(migrated: Stack, tmp_path: Path) -> Iterator[NewPipeline]:
-    """The same with counts by level."""
+    """As ``new_pipeline``, with counts by level."""
     with pipelines(settings_for(migrated, tmp_path, labels=["level"]), migrated) as new:
         yield new
 

@@ -1,4 +1,4 @@
-"""What comes between: a fault of the connection or the server, a process killed, a rival.
+"""Disturbances: faults of the connection or the server, killed processes, concurrent operations.
 
 Connections to MySQL are real and go by way of a proxy, which plays :mod:`tests.properties.faults`.
 They are kept for the next transaction, as opening one costs more than most transactions do.
@@ -29,7 +29,7 @@ _READ_ONLY_TRANSACTION = 0x2000  # of the server's status flags; PyMySQL has no 
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """Somebody else does something whole at the ``after``-th gap between transactions."""
+    """Another process runs a whole operation in the ``after``-th gap between transactions."""
 
     after: int
     does: "Operation"
@@ -38,11 +38,11 @@ class Rival:
 Disturbance = Fault | Rival
 
 Way = tuple[int, bool]
-"""How a connection was opened: its lock wait time-out, and whether past the proxy."""
+"""How a connection was opened: its lock wait timeout, and whether past the proxy."""
 
 
 class Killed(BaseException):
-    """The process is gone: nothing that would tidy up runs."""
+    """The process was killed; none of its clean-up runs."""
 
 
 @dataclass(slots=True)
@@ -52,11 +52,11 @@ class Wire:
     open_real: Callable[..., "pymysql.Connection[Any]"]
     """:func:`tally.mysql.connection.connect`."""
     proxy: Proxy
-    """By way of which they go."""
+    """The proxy through which they go."""
     faults: Faults
     rival: Rival | None = None
     rival_came: bool = False
-    """In this operation."""
+    """Whether it ran in this operation."""
     _is_direct: bool = False
     _idle: dict[Way, list["pymysql.Connection[Any]"]] = field(
         default_factory=lambda: defaultdict(list)
@@ -66,23 +66,23 @@ class Wire:
 
     @property
     def came(self) -> Counter[str]:
-        """How often each kind of disturbance has come."""
+        """How often each kind of disturbance has happened."""
         return self.faults.came
 
     def disturb(self, disturbance: Disturbance | None) -> None:
-        """What the next operation has to bear; None for nothing."""
+        """Arm a disturbance for the next operation; None for none."""
         self.faults.arm(disturbance if isinstance(disturbance, Fault) else None)
         self.rival = disturbance if isinstance(disturbance, Rival) else None
         self._gaps = 0
         self.rival_came = False
 
     def calm(self) -> None:
-        """The operation has ended."""
+        """Disarm what is left when the operation has ended."""
         self.rival = None
         self.faults.disarm()
 
     def explain(self, error: TallyError) -> bool:
-        """Whether something that has come explains an error."""
+        """Whether a disturbance of this operation explains an error."""
         return self.faults.explain(error)
 
     def connect(self, settings: MySQLSettings) -> "pymysql.Connection[Any]":
@@ -96,7 +96,7 @@ class Wire:
 
     @contextmanager
     def past_the_proxy(self) -> Iterator[None]:
-        """What only looks has no faults to meet, and is spared the way there."""
+        """Connections of checks, without faults."""
         self._is_direct = True
         try:
             yield
@@ -104,7 +104,7 @@ class Wire:
             self._is_direct = False
 
     def _take_idle(self, way: Way) -> "pymysql.Connection[Any] | None":
-        """One that the server has not closed meanwhile."""
+        """An idle connection that the server has not closed; None without one."""
         idle = self._idle[way]
         while idle:
             connection = idle.pop()
@@ -127,7 +127,7 @@ class Wire:
             lose()
             self._check_alive()
 
-        # Called when the server's end is gone: a process that was killed never learns of it.
+        # PyMySQL calls this when the connection is lost; a killed process must not notice.
         connection._force_close = lost  # type: ignore[attr-defined]
         return connection
 
@@ -136,17 +136,21 @@ class Wire:
             raise Killed
 
     def close(self, connection: "pymysql.Connection[Any]") -> None:
-        """Takes one back from :class:`tally.mysql.transactions.Database`."""
+        """Closes a connection of :class:`tally.mysql.transactions.Database`, or keeps it for the next."""
         way = self._lent.pop(connection)
         if not connection.open:
             return
         if _status(connection) & SERVER_STATUS.SERVER_STATUS_IN_TRANS:
-            connection.close()  # it never said how the transaction ended
+            connection.close()  # its transaction was not ended
         else:
             self._idle[way].append(connection)
 
     def close_all(self) -> None:
-        """At the end; raise if the server still has one of them then."""
+        """Close all connections.
+
+        Raises:
+            AssertionError: The server still has one of them.
+        """
         for idle in self._idle.values():
             while idle:
                 idle.pop().close()
@@ -154,7 +158,7 @@ class Wire:
         self.faults.check_transactions(self.proxy.sessions)
 
     def gap(self) -> None:
-        """A moment at which the code under test holds no lock: here a rival comes."""
+        """Called between transactions, when the code under test holds no lock: run the rival."""
         rival = self.rival
         if rival is None or any(map(_is_writing, self._lent)):
             return
@@ -168,7 +172,7 @@ class Wire:
 
 @dataclass(slots=True)
 class Process:
-    """What does one operation; once it is dead, nothing that would tidy up gets to MySQL."""
+    """The process of one operation; once it is dead, none of its clean-up reaches MySQL."""
 
     wire: Wire
     is_dead: bool = False
@@ -182,13 +186,13 @@ class Process:
 
 @dataclass(slots=True)
 class SkewedClock:
-    """The machine's time, wrong by so much; waiting takes no time."""
+    """The machine's time plus a skew; sleeping takes no time."""
 
     skew: timedelta = timedelta(0)
     _slept_s: float = 0.0
 
     def now(self) -> datetime:
-        """The wall clock, as wrong as it was set."""
+        """The wall clock plus the skew."""
         return datetime.now(UTC) + self.skew
 
     def monotonic(self) -> float:
@@ -196,12 +200,12 @@ class SkewedClock:
         return self._slept_s
 
     def sleep(self, seconds: float) -> None:
-        """Come back at once."""
+        """Return at once."""
         self._slept_s += seconds
 
 
 def _status(connection: "pymysql.Connection[Any]") -> int:
-    """The flags that the server's last answer had."""
+    """The status flags of the server's last answer."""
     return int(connection.server_status)  # type: ignore[attr-defined]
 
 

@@ -1,4 +1,4 @@
-"""Which fault an operation meets next: what was tried least, where it was tried least."""
+"""The choice of the next fault: the kind, and the statement, that were tried least."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
@@ -13,12 +13,12 @@ from tests.properties.operations import Operation
 from tests.properties.scenarios import RIVALS, SUCCESSORS
 
 GAP: Final = "(between two transactions)"
-"""Where a rival comes."""
+"""The place of a rival, in reports."""
 
-# A slow fault comes at each so many-th.
+# How many faults come between two of a slow kind.
 EVERY: Final = {FaultKind.LOCK_HELD: 60, FaultKind.SERVER_KILLED: 150}
 
-# While the server is read-only, nobody else can do what these need.
+# These need a second session that can write.
 NEEDS_A_WRITER: Final = {
     FaultKind.PAUSED,
     FaultKind.PAUSED_AND_LOST,
@@ -29,11 +29,11 @@ NEEDS_A_WRITER: Final = {
 
 @dataclass(slots=True)
 class FaultChoice:
-    """Remembers which statements an operation says, and what each of them has met."""
+    """Remembers the statements of each operation, and the faults at each."""
 
     random: Random
     came: Counter[str] = field(default_factory=Counter)
-    """How often each kind has come."""
+    """How often each kind has happened."""
     _reach: dict[str, deque[tuple[str, ...]]] = field(
         default_factory=lambda: defaultdict(lambda: deque(maxlen=6))
     )
@@ -44,18 +44,18 @@ class FaultChoice:
     """How often a fault was armed: by operation and kind, and by statement besides."""
 
     def learn(self, name: str, statements: Sequence[str]) -> None:
-        """What an operation has said undisturbed."""
+        """Record the statements of an undisturbed call."""
         self._reach[name].append(tuple(map(normalised, statements)))
         self._said[name].update(self._reach[name][-1])
 
     def points(self) -> Iterator[tuple[str, str]]:
-        """Each operation, and each statement that it has ever said undisturbed."""
+        """Each operation with each statement of its undisturbed calls."""
         for name, said in self._said.items():
             for statement in said:
                 yield name, statement
 
     def choose(self, name: str) -> Disturbance | None:
-        """What was tried least here, at the statement where it was tried least."""
+        """The disturbance that was tried least for an operation; sometimes None."""
         reach = self._reach[name]
         if not reach or self.random.random() < 0.04:
             return None
@@ -104,7 +104,7 @@ class FaultChoice:
 
 
 def _others(name: str, operations: Sequence[Operation]) -> Sequence[Operation]:
-    """What may go on beside: while prune folds, nothing that the oracle has not seen live."""
+    """Operations that may run concurrently; beside a prune only those that commit no counts."""
     if name != "prune":
         return operations
     return [o for o in operations if isinstance(o, op.Plan | op.Age | op.Produce | op.AskAll)]

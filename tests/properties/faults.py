@@ -1,8 +1,8 @@
 """Faults of a connection to MySQL, played on real ones by the proxy in front of the server.
 
-What is broken is really broken: sockets are cut, sessions are killed, the server is read-only. Only
-errors that a small server cannot be brought to give, such as a full disk, are given in its place,
-with a statement that it never gets.
+Faults are real: sockets are cut, sessions are killed, the server is read-only. Only errors that a
+small server cannot be made to return, such as a full disk, are returned by the proxy, and the server
+then never gets the statement.
 """
 
 import re
@@ -55,27 +55,27 @@ class FaultKind(StrEnum):
     TABLE_REBUILT = "somebody rebuilds the result table when a snapshot has just been taken"
     KILLED_BEFORE = "the process is killed, the statement never arrives"
     KILLED_AFTER = "the process is killed, the statement is executed"
-    PAUSED = "the process stands still between two transactions, and others go on"
-    PAUSED_AND_LOST = "the process stands still, its session is ended for that, others go on"
+    PAUSED = "the process is paused between two transactions, and others continue"
+    PAUSED_AND_LOST = "the process is paused, its session is ended for that, others continue"
     CLOCK_MOVED = "from here on the clock goes wrong by hours or days"
     SERVER_KILLED = "the server is killed, and started again"
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something happens at the ``after``-th statement that the kind can meet."""
+    """A fault at the ``after``-th statement to which its kind applies."""
 
     after: int
     kind: FaultKind
     then: tuple["Operation", ...] = ()
-    """What others do while the process stands still, or what happens besides."""
+    """Operations of others while the process is paused, or what happens besides."""
     again: "Fault | None" = None
-    """Another one, later in the same operation."""
+    """Another fault, later in the same operation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """A fault that has come."""
+    """A fault that has happened."""
 
     kind: FaultKind
     statement: str
@@ -92,7 +92,7 @@ def is_locking(statement: str) -> bool:
 
 
 def is_commit(statement: str) -> bool:
-    """Whether it ends a transaction for good."""
+    """Whether it commits a transaction."""
     return statement == "COMMIT"
 
 
@@ -102,7 +102,7 @@ def is_beginning(statement: str) -> bool:
 
 
 def is_snapshot(statement: str) -> bool:
-    """Whether from here on nothing is seen that comes later."""
+    """Whether it takes the snapshot of a consistent read."""
     return statement.startswith("start transaction with consistent snapshot")
 
 
@@ -117,13 +117,13 @@ def is_work(statement: str) -> bool:
 
 
 def any_statement(_: str) -> bool:
-    """Whatever it is."""
+    """Applies to every statement."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Where a kind of fault can come, and what it explains."""
+    """At which statements a kind of fault can happen, and which errors it explains."""
 
     meets: Callable[[str], bool]
     explains: tuple[type[TallyError], ...] = ()
@@ -163,13 +163,13 @@ PROFILES: Final[dict[FaultKind, Profile]] = {
 
 GONE_TIMEOUT_S: Final = 30.0
 
-# innodb_trx is a copy that is not made anew while it is asked for more often than each 0.1 s.
+# innodb_trx is cached; reads less than 0.1 s apart do not refresh it.
 TRX_CACHE_S: Final = 0.2
 
 # Each of these takes a second or more.
 SLOW: Final = (FaultKind.LOCK_HELD, FaultKind.SERVER_KILLED)
 
-# What the server would say, and whether the connection goes on after it.
+# The server's error number and text, and whether the connection stays open.
 _REFUSALS: Final[dict[FaultKind, tuple[int, str, bool]]] = {
     FaultKind.LOCK_TIMEOUT: (ER.LOCK_WAIT_TIMEOUT, "Lock wait timeout exceeded", True),
     FaultKind.QUERY_KILLED: (ER.QUERY_INTERRUPTED, "Query execution was interrupted", True),
@@ -185,37 +185,37 @@ class End:
     """What the client sees of a fault."""
 
     say: Callable[[], None]
-    """To the client, or to the server for it."""
-    goes_on: bool
-    """Whether the connection does; else it is cut."""
+    """Sends the client's answer, or what the server gets in its place."""
+    stays_open: bool
+    """Whether the connection stays open; otherwise it is cut."""
 
 
-CUT: Final = End(lambda: None, goes_on=False)
+CUT: Final = End(lambda: None, stays_open=False)
 
 
 @dataclass(slots=True)
 class Faults:
-    """Looks at each statement that passes the proxy, and lets one fault come when it is armed."""
+    """Sees each statement at the proxy, and plays the armed fault."""
 
     open_root: Callable[[], "pymysql.Connection[Any]"]
-    """Opens a connection that may do everything, not by way of the proxy; it autocommits."""
+    """Opens an autocommitting connection with all grants, past the proxy."""
     name: str
     """The pipeline, and its result table."""
     do: Callable[["Operation"], object]
-    """What others do meanwhile, and what happens besides."""
+    """Runs an operation of another process."""
     restart: Callable[[], None] | None = None
-    """Kills the server and starts it again."""
+    """Kills the server and restarts it."""
     armed: Fault | None = None
     fired: list[Fired] = field(default_factory=list)
-    """What came in this operation."""
+    """The faults of this operation."""
     came: Counter[str] = field(default_factory=Counter)
-    """How often each kind has come in all."""
+    """How often each kind has happened in all."""
     killed: bool = False
     """Whether the process under test is dead."""
     failure: BaseException | None = None
-    """What went wrong while a fault was played."""
+    """The error of playing a fault, if there was one."""
     seen: list[str] | None = None
-    """Statements of the operation so far, where somebody wants to know them."""
+    """Statements of the operation so far; None when they are not recorded."""
     _met: int = 0
     _gone: list[int] = field(default_factory=list)
     _is_read_only: bool = False
@@ -223,16 +223,16 @@ class Faults:
     _root: "pymysql.Connection[Any] | None" = None
 
     def arm(self, fault: Fault | None) -> None:
-        """What the next operation has to bear; None for nothing."""
+        """Arm a fault for the next operation; None for none."""
         self.armed, self._met = fault, 0
         self.fired.clear()
         self.killed = False
 
     def disarm(self) -> None:
-        """The operation has ended: what it left on the server ends, too.
+        """End what a fault has left on the server, once the operation has ended.
 
         Raises:
-            BaseException: What went wrong while a fault was played.
+            BaseException: The error of playing a fault.
         """
         self.armed = None
         self.killed = False
@@ -245,23 +245,23 @@ class Faults:
             raise failure
 
     def make_writable(self) -> None:
-        """The server takes statements of others than its root again."""
+        """End the server's read-only mode."""
         self.as_root("set global super_read_only = 0")
         self.as_root("set global read_only = 0")
         self._is_read_only = False
 
     def forget_root(self) -> None:
-        """Close the connection that may do everything; the next one is opened when it is needed."""
+        """Close the connection with all grants; the next use opens a new one."""
         if self._root is not None and self._root.open:
             self._root.close()
         self._root = None
 
     def explain(self, error: TallyError) -> bool:
-        """Whether something that came explains an error."""
+        """Whether a fault of this operation explains an error."""
         return any(isinstance(error, PROFILES[fired.kind].explains) for fired in self.fired)
 
     def look(self, session: Session, packet: bytes) -> bool:
-        """At a statement; see :data:`tests.proxy.Look`."""
+        """Handle a statement; see :data:`tests.proxy.Look`."""
         if self.armed is None and self.seen is None:
             session.server.sendall(packet)
             return True
@@ -288,27 +288,27 @@ class Faults:
             self.failure = error
             end = CUT
         self.seen = seen
-        if not end.goes_on:
+        if not end.stays_open:
             self._gone.append(session.thread_id)
         if self.fired and self.armed is None:
             self.came[fault.kind.name] += 1
             self.armed = fault.again
-        # The last thing here: it lets the client go on.
+        # Last, because it lets the client continue.
         end.say()
-        return end.goes_on
+        return end.stays_open
 
     def _play(self, fault: Fault, session: Session, packet: bytes) -> End:
-        """Let it happen, up to what the client sees of it."""
+        """Play a fault; returns what the client sees of it."""
         kind = fault.kind
         if kind in _REFUSALS:
-            number, words, goes_on = _REFUSALS[kind]
-            return End(partial(session.refuse, number, f"{words} (a test)"), goes_on=goes_on)
+            number, words, stays_open = _REFUSALS[kind]
+            return End(partial(session.refuse, number, f"{words} (a test)"), stays_open=stays_open)
         if kind is FaultKind.LOCK_HELD:
             return self._hold_lock(fault, session, packet)
         if kind in _ENDS:
             return _ENDS[kind](self, fault, session, packet)
         _BEFORES[kind](self, fault, session)
-        return End(partial(session.server.sendall, packet), goes_on=True)
+        return End(partial(session.server.sendall, packet), stays_open=True)
 
     # --- the connection ends
 
@@ -334,12 +334,12 @@ class Faults:
 
     def _kill_session(self, _: Fault, session: Session, __: bytes) -> End:
         self.as_root(f"kill connection {session.thread_id}")
-        # What the server still says is the answer to the statement that it never saw.
+        # The server's next message is the answer to the statement that it never got.
         words = b""
         with suppress(OSError):
             while data := session.server.recv(4096):
                 words += data
-        return End(partial(session.client.sendall, words), goes_on=False)
+        return End(partial(session.client.sendall, words), stays_open=False)
 
     def _pause_and_lose(self, fault: Fault, session: Session, packet: bytes) -> End:
         end = self._kill_session(fault, session, packet)
@@ -352,7 +352,7 @@ class Faults:
         self._gone.clear()
         return CUT
 
-    # --- something happens before the statement, which then goes its way
+    # --- something happens before the statement, which is then forwarded
 
     def _do_all(self, fault: Fault) -> None:
         for operation in fault.then:
@@ -388,16 +388,16 @@ class Faults:
     def _deadlock(self, _: Fault, session: Session, __: bytes) -> End:
         session.execute("rollback")
         words = "Deadlock found (a test)"
-        return End(partial(session.refuse, ER.LOCK_DEADLOCK, words), goes_on=True)
+        return End(partial(session.refuse, ER.LOCK_DEADLOCK, words), stays_open=True)
 
     def _rebuild_table(self, _: Fault, session: Session, packet: bytes) -> End:
-        """While the transaction has not touched it: else the server would wait for its end."""
+        """Rebuild a table, unless the transaction has touched it: the server would wait for its end."""
         answer = session.ask(packet)
         self.as_root(f"alter table tally.`{self.name}` engine = InnoDB")
-        return End(partial(session.client.sendall, answer.data), goes_on=True)
+        return End(partial(session.client.sendall, answer.data), stays_open=True)
 
     def _hold_lock(self, fault: Fault, session: Session, packet: bytes) -> End:
-        """Hold all rows that are free; it has not fired unless the statement waits for one."""
+        """Lock all free rows; the fault has happened only if the statement waits for one."""
         locker = self.open_root()
         locker.autocommit(False)
         try:
@@ -417,12 +417,12 @@ class Faults:
         if answer.error != ER.LOCK_WAIT_TIMEOUT:
             self.fired.pop()
             self.armed, self._met = fault, fault.after
-        return End(partial(session.client.sendall, answer.data), goes_on=True)
+        return End(partial(session.client.sendall, answer.data), stays_open=True)
 
     # --- as the server's root
 
     def as_root(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        """What the server says to its root."""
+        """Run a statement with all grants; returns the rows."""
         if self._root is None or not self._root.open:
             self._root = self.open_root()
         with self._root.cursor() as cursor:
@@ -430,7 +430,7 @@ class Faults:
             return list(cursor.fetchall())
 
     def wait_until_gone(self, sessions: Collection[int]) -> None:
-        """Until the server has rolled back what it lost the client of: it does so in a moment.
+        """Wait until the server has rolled back the transactions of lost clients.
 
         A session is listed until its transaction is rolled back.
 
@@ -443,7 +443,7 @@ class Faults:
             assert time.monotonic() < deadline, f"left on the server: {left}"
 
     def check_transactions(self, sessions: Collection[int]) -> None:
-        """No transaction of theirs is left.
+        """Check that no transaction of these sessions is left.
 
         Raises:
             AssertionError: One is.
@@ -487,5 +487,5 @@ _LIST: Final = re.compile(
 
 
 def normalised(statement: str) -> str:
-    """The statement without its values, on one line: what it is in the code."""
+    """The statement without its values, on one line."""
     return _LIST.sub("(?)", _LITERAL.sub("?", " ".join(statement.split())))

@@ -1,4 +1,4 @@
-"""The end of a sequence: people decide what is open, and all of it can be counted."""
+"""The end of a sequence: all losses are decided, and everything is counted."""
 
 from datetime import timedelta
 
@@ -8,7 +8,7 @@ from tests.properties.pipeline import TOPIC, PipelineUnderTest
 
 
 def finish(pipeline: PipelineUnderTest, oracle: Oracle) -> None:
-    """Count what is left, end the replays, and let the late workers come too late."""
+    """Count what is left, end the replays, and check that late workers cannot commit."""
     pipeline.kafka.stale.clear()
     pipeline.clock.skew = timedelta(0)
     pipeline.configure(limit=1000)
@@ -30,12 +30,12 @@ def finish(pipeline: PipelineUnderTest, oracle: Oracle) -> None:
     _end_replays(pipeline)
     oracle.check()
     late = [pipeline.go_on(worker) for worker in pipeline.workers]
-    assert not any(late), "a worker that came too late has committed"
+    assert not any(late), "a late worker has committed"
     oracle.check()
 
 
 def _is_finished(pipeline: PipelineUnderTest) -> bool:
-    """Counted up to the end everywhere, and nothing to be decided."""
+    """Whether all partitions are counted to their end, without open losses or batches."""
     generation = pipeline.kafka.topics[TOPIC]
     rows = pipeline.rows(
         "select o.partition_id, o.next_offset, exists (select 1 from lost_range l"
@@ -45,13 +45,13 @@ def _is_finished(pipeline: PipelineUnderTest) -> bool:
         " where i.pipeline = %s and i.state = 'current' and i.topic_id = %s and i.cluster_id = %s",
         (pipeline.name, generation.topic_id, generation.cluster_id),
     )
-    stands = {row["partition_id"]: row["next_offset"] for row in rows if not row["is_open"]}
+    offsets = {row["partition_id"]: row["next_offset"] for row in rows if not row["is_open"]}
     open_ = pipeline.rows(
         "select 1 from batch where pipeline = %s and kind = 'ingest' and state = 'planned'",
         (pipeline.name,),
     )
     return not open_ and all(
-        stands.get(number, -1) >= log.end for number, log in enumerate(generation.logs)
+        offsets.get(number, -1) >= log.end for number, log in enumerate(generation.logs)
     )
 
 
@@ -67,7 +67,7 @@ def _adopt_if_changed(pipeline: PipelineUnderTest) -> None:
 
 
 def _end_replays(pipeline: PipelineUnderTest) -> None:
-    """Each is counted to its end, unless Kafka no longer serves what it needs."""
+    """Run each open replay to its end, unless Kafka no longer serves what it needs."""
     open_ = pipeline.rows(
         "select replay_id from replay where pipeline = %s and state = 'open' order by replay_id",
         (pipeline.name,),

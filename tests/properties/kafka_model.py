@@ -1,8 +1,7 @@
-"""Kafka as a test's own memory has it: what was ever written, what is held now, and since when.
+"""A model of Kafka in memory: what was ever written, what is held now, and since when.
 
-A :class:`tally.pipeline.context.KafkaPort` that remembers what no Kafka does: every record that an
-offset ever held, with the moment at which it came and went. A moment is a tick of the
-model's own clock, which every change moves.
+A :class:`tally.pipeline.context.KafkaPort` that also remembers every record that an offset ever
+held, and from when until when. Times are ticks of the model's own clock, which every change moves.
 """
 
 from collections import defaultdict
@@ -25,7 +24,7 @@ LEVELS = ("ERROR", "WARN", "INFO")
 
 
 class Kind(StrEnum):
-    """What a record says; ``BRACKETS`` is an ERROR to log4j and malformed in the fixed layout."""
+    """The kind of a record; ``BRACKETS`` is an ERROR to log4j and malformed in the fixed layout."""
 
     ERROR = "ERROR"
     WARN = "WARN"
@@ -41,7 +40,7 @@ class Record:
     kind: Kind
     minute: int
     time: int
-    """When it was written, as Kafka has it."""
+    """Its time in Kafka."""
 
     def level(self, line_format: str) -> str | None:
         """The level of the line; None when it cannot be understood."""
@@ -62,11 +61,11 @@ class Log:
     earliest: int = 0
     end: int = 0
     held: dict[int, Record] = field(default_factory=dict)
-    """What can be read now; an offset of a transaction's marker is not in it."""
+    """The readable records by offset; transaction markers are not included."""
     told: dict[int, list[tuple[int, Record | None]]] = field(default_factory=dict)
-    """All that each offset ever held, with the tick from which on; None from when it was gone."""
+    """Per offset, each record that it ever held with its first tick; None once it was gone."""
     expired: dict[int, Record | None] = field(default_factory=dict)
-    """What retention took; it can come back from tiered storage or a backup."""
+    """Records that retention deleted; a backup can restore them."""
 
     def at(self, offset: int, tick: int) -> Record | None:
         """What an offset held at a moment."""
@@ -80,36 +79,36 @@ class Log:
 
 @dataclass(slots=True)
 class Generation:
-    """A topic from its creation to its deletion."""
+    """A topic generation: from its creation to its deletion."""
 
     topic: str
     topic_id: str
     cluster_id: str
     logs: list[Log]
     was_away: bool = False
-    """Whether Kafka has ever known no topic of that name, or another one, in its place."""
+    """Whether Kafka has ever served no topic, or another generation, in its place."""
 
 
 @dataclass(slots=True)
 class KafkaModel:
-    """One cluster, or what the network says it is, with some topics."""
+    """One cluster with its topics."""
 
     generations: list[Generation] = field(default_factory=list)
-    """All that ever were, deleted ones too."""
+    """All topic generations, deleted ones included."""
     topics: dict[str, Generation] = field(default_factory=dict)
-    """Those that Kafka knows now."""
+    """The topics that Kafka serves now."""
     tick: int = 0
     stale: list["KafkaSnapshot"] = field(default_factory=list)
-    """Answers that come first, as from a broker whose metadata are old."""
+    """Stale answers, which are given first."""
     asked: Callable[[], None] = lambda: None
     """Called before each answer."""
     answers: dict[tuple[str, str], list[dict[int, PartitionSnapshot]]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """By cluster and topic id: all that was ever answered."""
+    """By cluster and topic id: every answer that was given."""
 
     def create(self, topic: str, partitions: int, cluster_id: str = "cluster-0") -> Generation:
-        """Create a topic; one of that name is gone then."""
+        """Create a topic in place of one with the same name."""
         self.tick += 1
         generation = Generation(
             topic=topic,
@@ -122,7 +121,7 @@ class KafkaModel:
         return generation
 
     def serve(self, topic: str, generation: Generation | None) -> None:
-        """Let a topic be this generation of it, or none."""
+        """Serve this generation of a topic, or none."""
         if (now := self.topics.pop(topic, None)) is not None:
             now.was_away = now.was_away or now is not generation
         if generation is not None:
@@ -137,7 +136,7 @@ class KafkaModel:
             log.end += 1
 
     def expire(self, log: Log, before: int) -> None:
-        """What retention does."""
+        """Delete the first records, as retention does."""
         self.tick += 1
         for offset in range(log.earliest, before):
             log.expired[offset] = log.held.get(offset)
@@ -153,12 +152,12 @@ class KafkaModel:
         log.expired.clear()
 
     def compact(self, log: Log, offset: int) -> None:
-        """Take one record away and leave its neighbours."""
+        """Remove one record, as compaction does."""
         self.tick += 1
         self._tell(log, offset, None)
 
     def truncate(self, log: Log, end: int) -> None:
-        """Forget the last records, as a broker does that comes back without them."""
+        """Remove the last records, as a broker does that comes back without them."""
         self.tick += 1
         for offset in range(end, log.end):
             self._tell(log, offset, None)
@@ -172,7 +171,7 @@ class KafkaModel:
         log.told.setdefault(offset, []).append((self.tick, record))
 
     def generation(self, cluster_id: str, topic_id: str) -> Generation:
-        """Any that ever was."""
+        """A topic generation, current or not."""
         return next(
             x for x in self.generations if (x.cluster_id, x.topic_id) == (cluster_id, topic_id)
         )
@@ -182,7 +181,7 @@ class KafkaModel:
         return self.generation(cluster_id, topic_id).logs[partition]
 
     def look(self) -> KafkaSnapshot:
-        """What Kafka would say now of all of its topics."""
+        """The current snapshot of all topics."""
         clusters = {generation.cluster_id for generation in self.topics.values()}
         return KafkaSnapshot(
             cluster_id=min(clusters, default="cluster-0"),
@@ -236,5 +235,5 @@ class KafkaModel:
 
 
 def moment_of(tick: int) -> datetime:
-    """A tick as Kafka's record times have it."""
+    """A tick as a record time."""
     return EPOCH + timedelta(seconds=tick)

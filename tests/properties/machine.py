@@ -1,4 +1,4 @@
-"""The state machine: which sequences there are, and what is checked at each step's end."""
+"""The state machine: the possible sequences of operations, and the checks after each step."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from tests.properties.kafka_model import LEVELS, Kind
 from tests.properties.oracle import Oracle
 from tests.properties.pipeline import PipelineUnderTest
 
-# Choosing is what a number is for; larger ones shrink to these.
+# Numbers only choose; larger ones shrink to these.
 NUMBER = st.integers(0, 5)
 
 SAID = st.lists(
@@ -51,7 +51,7 @@ ASK: st.SearchStrategy[op.Operation] = st.one_of(
     st.builds(op.AskTimes, st.integers(0, 40), st.integers(0, 20)),
 )
 
-# What a rival does while somebody else is in the middle of something, and rules of their own.
+# Operations of a rival during another operation; each is also a rule of its own.
 BUSY: st.SearchStrategy[op.Operation] = st.one_of(
     st.builds(op.Plan),
     st.builds(op.RunMinute),
@@ -78,7 +78,7 @@ BUSY: st.SearchStrategy[op.Operation] = st.one_of(
     st.builds(op.GoOn, NUMBER),
 )
 
-# What a process that stands still wakes up after.
+# What others do while a process is paused.
 SUCCESSORS = st.lists(
     st.sampled_from([op.Age(), op.Plan(), op.RunMinute(), op.RunReplay(0), op.RunReplayBatch(0)]),
     min_size=1,
@@ -90,7 +90,7 @@ ACCOMPANIED = (FaultKind.PAUSED, FaultKind.PAUSED_AND_LOST, FaultKind.CLOCK_MOVE
 
 
 def kinds(meets: Callable[[Callable[[str], bool]], bool]) -> st.SearchStrategy[FaultKind]:
-    """Kinds by where they can come; those that take their time are left to the campaign."""
+    """Fault kinds by where they can happen; slow kinds are left to the campaign."""
     quick = [kind for kind in FaultKind if kind not in {*SLOW, *ACCOMPANIED}]
     return st.sampled_from([kind for kind in quick if meets(PROFILES[kind].meets)])
 
@@ -115,7 +115,7 @@ DISTURBANCES: st.SearchStrategy[Disturbance | None] = st.one_of(
 
 
 def is_alone(disturbance: Disturbance | None) -> bool:
-    """Whether nobody else does anything meanwhile."""
+    """Whether no other process does anything meanwhile."""
     pauses = {FaultKind.PAUSED, FaultKind.PAUSED_AND_LOST}
     return disturbance is None or (
         isinstance(disturbance, Fault) and disturbance.kind not in pauses
@@ -123,7 +123,7 @@ def is_alone(disturbance: Disturbance | None) -> bool:
 
 
 class Machine(RuleBasedStateMachine):
-    """Anything, in any order; :class:`Oracle` looks after each step."""
+    """All operations in any order; :class:`Oracle` checks after each step."""
 
     def __init__(self, pipeline: PipelineUnderTest) -> None:
         super().__init__()
@@ -159,14 +159,14 @@ class Machine(RuleBasedStateMachine):
         disturbance=DISTURBANCES,
     )
     def minute(self, what: op.Operation, disturbance: Disturbance | None) -> None:
-        """Some lines, and the batch that counts them: what happens most."""
+        """Some lines, and the batch that counts them; the most frequent step."""
         self.pipeline.do(what)
         self.pipeline.do(op.Plan())
         self.pipeline.do(op.RunMinute(), disturbance)
 
     @rule(what=st.lists(st.builds(op.Produce, NUMBER, SAID), min_size=2, max_size=4))
     def quiet_minutes(self, what: list[op.Operation]) -> None:
-        """Several of them, undisturbed, so that there are segments to be replaced."""
+        """Several undisturbed batches, so that there are segments to replace."""
         for produce in what:
             self.pipeline.do(produce)
             self.pipeline.do(op.Plan())
@@ -174,7 +174,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(what=st.builds(op.Produce, NUMBER, SAID | SAID_WITH_MARKERS))
     def produce(self, what: op.Operation) -> None:
-        """Some lines, or a transaction of them, and nobody looks yet."""
+        """Some lines, or a transaction of them; nothing is planned yet."""
         self.pipeline.do(what)
 
     @rule(
@@ -184,7 +184,7 @@ class Machine(RuleBasedStateMachine):
         disturbance=DISTURBANCES,
     )
     def work(self, what: op.Operation, disturbance: Disturbance | None) -> None:
-        """One step of a minute alone; a committed batch may be run again."""
+        """One step of a batch; a committed batch may be run again."""
         self.pipeline.do(what, disturbance)
 
     @rule(
@@ -192,21 +192,21 @@ class Machine(RuleBasedStateMachine):
         how=st.sampled_from([op.Stop, op.Stop, op.Kill]),
     )
     def stop_a_worker(self, first: op.Operation, how: type[op.Stop] | type[op.Kill]) -> None:
-        """Something new to work on, and a worker that does not get to its commit."""
+        """A new batch, and a worker that is stopped before its commit."""
         self.pipeline.do(first)
         self.pipeline.do(op.Plan())
         self.pipeline.do(how(0))
 
     @rule(what=st.builds(op.GoOn, NUMBER), disturbance=DISTURBANCES)
     def go_on(self, what: op.Operation, disturbance: Disturbance | None) -> None:
-        """A stopped worker wakes up."""
+        """A stopped worker resumes."""
         self.pipeline.do(what, disturbance)
 
-    # --- what goes wrong, and what people do about it
+    # --- failures, and operators' decisions
 
     @rule(what=TROUBLE)
     def trouble(self, what: op.Operation) -> None:
-        """Kafka is not what it was."""
+        """Kafka loses records, or its topic changes."""
         self.pipeline.do(what)
 
     @rule(
@@ -220,13 +220,13 @@ class Machine(RuleBasedStateMachine):
         disturbance=DISTURBANCES,
     )
     def decide(self, what: op.Operation, disturbance: Disturbance | None) -> None:
-        """A person does something about what a plan has shown."""
+        """An operator makes a decision."""
         self.pipeline.do(op.Plan())
         self.pipeline.do(what, disturbance)
 
     @rule(start=st.sampled_from(["earliest", "latest"]))
     def repair(self, start: str) -> None:
-        """All that is in the way of the next minute is decided."""
+        """Decide everything that blocks the next batch."""
         for operation in (op.Plan(), op.Accept(None), op.Adopt(start), op.Plan(), op.RunMinute()):
             self.pipeline.do(operation)
 
@@ -241,19 +241,19 @@ class Machine(RuleBasedStateMachine):
         )
     )
     def configure(self, what: op.Operation) -> None:
-        """From now on something else is counted, or otherwise."""
+        """Change the configuration."""
         self.pipeline.do(what)
 
     # --- replays
 
     @rule(what=ASK, disturbance=DISTURBANCES)
     def ask(self, what: op.Operation, disturbance: Disturbance | None) -> None:
-        """A replay is written down and left."""
+        """A replay is recorded and not run."""
         self.pipeline.do(what, disturbance)
 
     @rule(what=ASK, disturbance=DISTURBANCES)
     def replay(self, what: op.Operation, disturbance: Disturbance | None) -> None:
-        """A replay is written down and counted."""
+        """A replay is recorded and run."""
         self.pipeline.do(what)
         self.pipeline.do(op.RunReplay(0), disturbance)
 
@@ -270,7 +270,7 @@ class Machine(RuleBasedStateMachine):
         what: op.Operation,
         disturbance: Disturbance | None,
     ) -> None:
-        """What replays are for: minutes gain lines, lose some, or lose all of them."""
+        """A replay with other rules: minutes gain lines, lose some, or lose all."""
         self.pipeline.do(op.Configure(levels=levels, line_format=line_format))
         self.pipeline.do(what)
         self.pipeline.do(op.RunReplay(0), disturbance)
@@ -285,21 +285,21 @@ class Machine(RuleBasedStateMachine):
         disturbance=DISTURBANCES,
     )
     def go_on_with_a_replay(self, what: op.Operation, disturbance: Disturbance | None) -> None:
-        """Any of them, in any order of their batches."""
+        """Resume any replay, with its batches in any order."""
         self.pipeline.do(what, disturbance)
 
     @rule(disturbance=DISTURBANCES.filter(is_alone))
     def prune(self, disturbance: Disturbance | None) -> None:
-        """No rival: what it commits and this folds, the oracle would never have seen live."""
+        """Prune, without a rival whose commit it could fold before the oracle sees it."""
         self.pipeline.do(op.Prune(), disturbance)
 
     @rule(disturbance=DISTURBANCES)
     def audit(self, disturbance: Disturbance | None) -> None:
-        """It holds at any moment, also with others at work."""
+        """The audit holds at any moment, also beside concurrent operations."""
         self.pipeline.do(op.Audit(), disturbance)
 
     # --- the end
 
     def teardown(self) -> None:
-        """Whatever has happened: people decide what is open, and then all of it can be counted."""
+        """After any sequence all losses can be decided and all records counted."""
         finish(self.pipeline, self.oracle)

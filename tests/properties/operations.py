@@ -1,4 +1,4 @@
-"""What may happen to a pipeline, as values: a failing sequence prints itself.
+"""Operations on a pipeline as values, so that a failing sequence can be printed.
 
 Numbers that choose something are taken modulo how much there is to choose from, so that every
 sequence is possible and means the same when it is played again.
@@ -21,7 +21,7 @@ class Produce:
 
 @dataclass(frozen=True, slots=True)
 class Expire:
-    """Retention takes some records."""
+    """Retention deletes some records."""
 
     partition: int
     records: int
@@ -29,14 +29,14 @@ class Expire:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """What retention took is there again."""
+    """Records that retention deleted are restored."""
 
     partition: int
 
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """One record goes, its neighbours stay."""
+    """Compaction removes one record."""
 
     partition: int
     which: int
@@ -44,7 +44,7 @@ class Compact:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """The last records go, and others take their offsets."""
+    """The last records are truncated; new ones get their offsets."""
 
     partition: int
     records: int
@@ -67,19 +67,19 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class BringBack:
-    """An earlier generation of the topic is what Kafka has now."""
+    """Kafka serves an earlier generation of the topic again."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class AddPartition:
-    """The topic grows."""
+    """The topic gets another partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """Kafka's next answers are old ones."""
+    """Kafka's next answers are stale."""
 
     answers: int
     partitions: int
@@ -98,12 +98,12 @@ class Configure:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A minute begins."""
+    """An ingest batch is planned or resumed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunMinute:
-    """The minute's batch is run, if one is planned."""
+    """The open ingest batch is run, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +122,14 @@ class RunOpen:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A worker reads a planned batch and is stopped before its commit; it may go on later."""
+    """A worker reads a planned batch and is stopped before its commit; it may resume later."""
 
     batch: int
 
 
 @dataclass(frozen=True, slots=True)
 class GoOn:
-    """A stopped worker goes on."""
+    """A stopped worker resumes."""
 
     worker: int
 
@@ -143,7 +143,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Age:
-    """So much time passes that no attempt is waited for any longer."""
+    """Time passes until no claim is in force any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,28 +155,28 @@ class SetClock:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """A person gives a batch up."""
+    """An operator abandons a batch."""
 
     batch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """A person accepts one open loss, or all."""
+    """An operator accepts one open loss, or all."""
 
     loss: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """A person adopts the topic as Kafka has it now."""
+    """An operator adopts the topic's current generation."""
 
     start: str
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A range as a fraction of what could be meant: in sixteenths of the partition's end."""
+    """A range in sixteenths of the partition's end."""
 
     partition: int
     start: int
@@ -185,30 +185,30 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class AskRanges:
-    """A replay of ranges is written down."""
+    """A replay of ranges is recorded."""
 
     spans: tuple[Span, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AskAll:
-    """A replay of all that can be, of one partition or of all of them."""
+    """A replay of everything possible, of one partition or of all, is recorded."""
 
     partition: int | None = None
     from_start: bool = False
-    """From offset 0, below the pipeline's start too."""
+    """Whether it begins at offset 0, below the pipeline's start."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskBatch:
-    """A replay of what a batch has counted."""
+    """A replay of a batch is recorded."""
 
     batch: int
 
 
 @dataclass(frozen=True, slots=True)
 class AskMinutes:
-    """A replay of what has lines of some minutes."""
+    """A replay of minutes is recorded."""
 
     first: int
     minutes: int
@@ -216,7 +216,7 @@ class AskMinutes:
 
 @dataclass(frozen=True, slots=True)
 class AskTimes:
-    """A replay by record times."""
+    """A replay by record times is recorded."""
 
     since: int
     ticks: int
@@ -224,40 +224,40 @@ class AskTimes:
 
 @dataclass(frozen=True, slots=True)
 class RunReplay:
-    """What is left of a replay is counted."""
+    """The planned batches of a replay are run."""
 
     replay: int
 
 
 @dataclass(frozen=True, slots=True)
 class RunReplayBatch:
-    """Any batch of a replay is counted, planned anew where that is needed."""
+    """Any batch of a replay is run, and replanned if needed."""
 
     batch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Replan:
-    """A batch of a replay is planned anew without need."""
+    """A batch of a replay is replanned without need."""
 
     batch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """All that is left of a replay is given up."""
+    """A replay is cancelled."""
 
     replay: int
 
 
 @dataclass(frozen=True, slots=True)
 class Prune:
-    """What Kafka no longer holds is folded."""
+    """The ledger is pruned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The ledger is proved, on a snapshot."""
+    """The ledger is audited."""
 
 
 Ask = AskRanges | AskAll | AskBatch | AskMinutes | AskTimes
@@ -298,7 +298,7 @@ Operation = (
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What an example begins with."""
+    """The initial state of an example."""
 
     partitions: int = 2
     start: str = "earliest"

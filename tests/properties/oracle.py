@@ -1,9 +1,9 @@
-"""What the result must be, from what the test itself knows; and what must hold at any moment.
+"""The oracle: the expected result from the test's own records, and the invariants.
 
-The ledger is believed in one thing only: which ranges are live, by which attempt of which batch,
-and which losses were accepted, of offsets that were gone at some time. What they hold comes from
-the model's copy of all records that were ever written, as that attempt saw them. Where counting
-begins must be what Kafka has answered to whoever asked.
+It takes two things from the ledger: which ranges are live, by which attempt of which batch, and
+which losses were accepted. The records in them come from the model's copy of all that was ever
+written, as that attempt read them. Accepted losses must once have been gone from Kafka, and start
+offsets must be offsets that Kafka has answered.
 """
 
 from collections import Counter, defaultdict
@@ -25,21 +25,21 @@ Rows = Counter[tuple[str, ...]]
 
 @dataclass(slots=True)
 class Oracle:
-    """Looks at a pipeline after each step, and remembers what must not be undone."""
+    """Checks a pipeline after each step, and remembers what must not be undone."""
 
     pipeline: PipelineUnderTest
     commits: int = 0
     """How many batches have been seen to be committed."""
     _ranges: dict[int, tuple[Any, ...]] = field(default_factory=dict)
-    """By segment: nothing of a planned range ever changes."""
+    """The planned range of each segment, which must not change."""
     _positions: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-    """By incarnation and partition: where counting began and stands."""
+    """By generation and partition: start and committed offset."""
     _covered: dict[Partition, set[int]] = field(default_factory=lambda: defaultdict(set))
     """Offsets that were ever counted."""
     _committed: set[int] = field(default_factory=set)
     _expected: dict[int, "Expected"] = field(default_factory=dict)
     _live: dict[int, Row] = field(default_factory=dict)
-    """Those of the last look, by segment: a folded one stands for some of them."""
+    """Expected counts by segment, of the last check; a folded segment replaces some of them."""
 
     def check(self) -> None:
         """Raise unless everything holds."""
@@ -84,7 +84,7 @@ class Oracle:
         return Expected(records=frozenset(found), minutes=minutes, malformed=tuple(malformed))
 
     def _fold(self, s: Row) -> "Expected":
-        """What the segments had found that were live in its range before."""
+        """The expected counts of the segments that a folded one has replaced."""
         records: frozenset[int] = frozenset()
         minutes: Rows = Counter()
         malformed: tuple[int, ...] = ()
@@ -98,7 +98,7 @@ class Oracle:
         return Expected(records=records, minutes=minutes, malformed=malformed)
 
     def _check_result(self, live: list[Row]) -> None:
-        """The table is the sum, minute by minute, and has no other row."""
+        """The result table is the expected sum, row by row, without other rows."""
         expected: Rows = Counter()
         for segment in live:
             expected += self.counted(segment).minutes
@@ -107,7 +107,7 @@ class Oracle:
         assert table == dict(expected), f"the table says {table}, the records say {dict(expected)}"
 
     def _check_contributions(self, live: list[Row]) -> None:
-        """Each segment says what its own count found."""
+        """Each segment's totals and contributions are the expected ones."""
         said: dict[int, dict[tuple[str, ...], int]] = defaultdict(dict)
         own = self.pipeline.pipeline.has_own_tables
         table = f"{self.pipeline.name}__segments" if own else "segment_count"
@@ -122,7 +122,7 @@ class Oracle:
             assert totals == (len(expected.records), matched, len(expected.malformed)), s
 
     def _check_dead_letters(self, live: list[Row]) -> None:
-        """Those of live segments, and no others."""
+        """There are dead letters of live segments and no others."""
         rows = self.pipeline.rows(_DEAD_LETTERS, (self.pipeline.name,))
         found = sorted((row["segment_id"], row["record_offset"]) for row in rows)
         expected = sorted(
@@ -135,13 +135,13 @@ class Oracle:
         assert [row for row in found if row[0] not in folded] == expected
 
     def _check_plans(self, segments: list[Row]) -> None:
-        """What was planned stays as it was planned."""
+        """Planned ranges do not change."""
         for s in segments:
             planned = (s["batch_id"], s["partition_id"], s["from_offset"], s["until_offset"])
             assert self._ranges.setdefault(s["segment_id"], planned) == planned
 
     def _check_tiles(self, live: list[Row]) -> None:
-        """No offset twice, none left out between start and next, and none is ever uncounted."""
+        """No offset counts twice, is left out between start and next, or becomes uncounted."""
         tiles: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
         counted: dict[Partition, set[int]] = defaultdict(set)
         for s in live:
@@ -165,7 +165,7 @@ class Oracle:
             _check_tiling(sorted(tiles[place]), row["start_offset"], row["next_offset"])
 
     def _check_loss(self, loss: Row) -> None:
-        """What was accepted as expired was once not there to be read.
+        """Offsets that were accepted as expired were once not readable.
 
         Where another topic took its place, the rest of the old one went with it.
         """
@@ -178,13 +178,15 @@ class Oracle:
             assert any(record is None for _, record in held), f"{offset} of {loss} was always held"
 
     def _check_start(self, row: Row) -> None:
-        """Lines that a wrong start skips would be missed by nobody else."""
+        """Start offsets are right; no other check would miss lines that a wrong start skips."""
         generation = (row["cluster_id"], row["topic_id"])
         policies = self.pipeline.adopted.get(generation, {self.pipeline.pipeline.start})
         answers = self.pipeline.kafka.answers[generation]
         number = row["partition_id"]
         if any(number not in answer for answer in answers):
-            policies = policies | {"earliest"}  # it may have been added since the first plan
+            policies = policies | {
+                "earliest"
+            }  # the partition may have been added since the first plan
         begin = {
             answer[number].earliest if policy == "earliest" else answer[number].end
             for answer in answers
@@ -200,7 +202,7 @@ class Oracle:
         self._positions[place] = (start, now)
 
     def _check_nothing_was_erased(self, segments: list[Row]) -> None:
-        """Who replaces a segment has seen a record wherever that one had counted one."""
+        """A replacing segment has read a record at every offset where the replaced one had."""
         by_id = {s["segment_id"]: s for s in segments}
         for s in segments:
             if s["state"] == "superseded" and by_id[s["superseded_by"]]["state"] != "folded":
@@ -242,7 +244,7 @@ def _key(row: Row) -> tuple[str, ...]:
 def _check_tiling(tiles: list[tuple[int, int]], start: int, now: int) -> None:
     for (_, until), (next_from, _) in pairwise(tiles):
         assert next_from >= until, f"overlap in {tiles}"
-        # Below the start only some of it may have been counted, by a replay.
+        # Below the start, replays may have counted only parts.
         assert next_from == until or next_from <= start, f"a hole in {tiles} from {start}"
     above = [tile for tile in tiles if tile[1] > start]
     if above:

@@ -1,4 +1,4 @@
-"""One pipeline on real MySQL, with a model of Kafka, to which anything may happen.
+"""One pipeline on a real MySQL with a model of Kafka, and all operations on it.
 
 Planner, ledger and commits are the real ones. Kafka is :class:`KafkaModel`, and in place of Spark
 :class:`ModelReader` counts. What each attempt read, and when, is remembered for the oracle.
@@ -68,49 +68,49 @@ class Worker:
     """An attempt that has read its batch and was stopped before the commit."""
 
     ctx: Context
-    """Of the process as it wakes up."""
+    """The context of the process when it resumes."""
     batch: Batch
     pipeline: Pipeline
     result: Result
 
 
-# Errors that say how things stand; whether rightly so is asked where it can be known.
+# Errors that describe a state; the operations check that the state is real.
 _ORDINARY = (DataLossError, FencedError, UsageError)
 
 
 def _is_writers_fault(error: TallyError) -> bool:
-    """Whether a commit found itself wrong: no fault may bring it there."""
+    """Whether a commit's own check failed, which no fault may cause."""
     words = ("what was written is not what was counted", "has less in")
     return isinstance(error, DataLossError) and any(part in error.what for part in words)
 
 
 class Unexpected(AssertionError):  # noqa: N818 - an assertion
-    """An operation ended otherwise than it must."""
+    """An operation ended in a way that nothing explains."""
 
 
 @dataclass(slots=True)
 class PipelineUnderTest:
-    """See the module. ``do`` is all that a test calls, and the oracle reads the rest."""
+    """The pipeline. Tests call ``do``; the oracle reads the rest."""
 
     settings: Settings
     name: str
     connection: "pymysql.Connection[Any]"
-    """Of the test's own, for looking and for what no command of Tally does."""
+    """The test's own connection, for reads and for changes that Tally has no command for."""
     wire: Wire
     clock: SkewedClock = field(default_factory=SkewedClock)
     kafka: KafkaModel = field(default_factory=KafkaModel)
     reads: Reads = field(default_factory=dict)
     adopted: dict[tuple[str, str], set[str]] = field(default_factory=dict)
-    """By cluster and topic id: where a person has let counting begin."""
+    """By cluster and topic id: the start policies of adoptions."""
     workers: list[Worker] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
-    """How often each operation ended how."""
+    """How often each operation had each outcome."""
     _disturbed: bool = False
     _depth: int = 0
     run_id: str | None = None
-    """Airflow's run that asks for a replay: asked again, it is told what it has written."""
+    """Airflow's run id of replay requests; a repeated request returns the same replay."""
 
-    # --- what the test looks at
+    # --- what the test reads
 
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """Rows of a query on the test's own connection."""
@@ -125,14 +125,14 @@ class PipelineUnderTest:
 
     @property
     def pipeline(self) -> Pipeline:
-        """The configuration as it is now."""
+        """The current configuration."""
         return self.settings.pipeline(self.name)
 
-    # --- what the code under test is handed
+    # --- the context of the code under test
 
     @property
     def ctx(self) -> Context:
-        """For the next operation: a process of its own, with the configuration as it is now."""
+        """The context of the next operation: a new process with the current configuration."""
         return self._context(Process(self.wire))
 
     def _context(self, process: Process) -> Context:
@@ -159,14 +159,14 @@ class PipelineUnderTest:
 
     @contextmanager
     def _counting_overtaken(self) -> Iterator[None]:
-        """Around a commit: a replay that was overtaken is planned anew, and tells nobody."""
+        """Count the replays that were overtaken; they are replanned without an error."""
         try:
             yield
         except OvertakenError as error:
             self.outcomes[error.code] += 1
             raise
 
-    # --- what may happen
+    # --- operations
 
     def begin(self, beginning: op.Beginning) -> None:
         """An empty ledger and a new topic."""
@@ -176,7 +176,7 @@ class PipelineUnderTest:
             self.kafka.write(log, beginning.said[number :: beginning.partitions])
 
     def do(self, operation: op.Operation, disturbance: Disturbance | None = None) -> str:
-        """Let something happen; it may end in an error that the situation explains.
+        """Run an operation; it may end in an error that the state or a fault explains.
 
         Returns:
             How it ended: ``done``, ``killed`` or the code of the error.
@@ -206,7 +206,7 @@ class PipelineUnderTest:
         return ended
 
     def _check_error(self, operation: op.Operation, error: TallyError) -> None:
-        """Only what the state of Kafka or the ledger explains, or a fault that has come."""
+        """Raise unless Kafka's or the ledger's state, or a fault, explains the error."""
         if _is_writers_fault(error):
             raise Unexpected(f"{operation}: the commit does not add up: {error}") from error
         if isinstance(error, _ORDINARY) and not isinstance(error, ConfigError):
@@ -216,12 +216,12 @@ class PipelineUnderTest:
             raise Unexpected(f"{operation}: {came} does not explain {error}") from error
 
     def _must_be_so(self, statement: str, *parameters: Any) -> None:
-        """What an operation says that it has done is in the ledger, whatever came in between."""
+        """Check that the ledger has what an operation reported as done."""
         if not self.rows(statement, parameters):
             raise Unexpected(f"it was said to be done, and is not: {statement}, {parameters}")
 
     def configure(self, **keys: Any) -> None:
-        """Change settings of the pipeline; None leaves one as it is."""
+        """Change settings of the pipeline; None leaves a setting unchanged."""
         names = {"limit": "max_records_per_partition"}
         update = {names.get(key, key): value for key, value in keys.items() if value is not None}
         settings = self.settings.pipelines[self.name].model_copy(update=update)
@@ -350,13 +350,13 @@ class PipelineUnderTest:
         try:
             run_batch(ctx, batch["batch_id"])
         except Killed as killed:
-            # It failed before it came to its commit, and was killed when it released the batch.
+            # It failed before its commit, and was killed when it released the batch.
             if isinstance(killed.__context__, TallyError):
                 raise killed.__context__ from None
             raise
 
     def _keep(self, request: CountRequest, counts: Counts) -> None:
-        """A worker was stopped at its commit, and may go on later."""
+        """Keep a worker that was stopped at its commit; it may resume later."""
         ctx = self.ctx
         result = Result(
             totals=dict(counts.totals),
@@ -409,7 +409,7 @@ class PipelineUnderTest:
     def _do_set_clock(self, what: op.SetClock) -> None:
         self.clock.skew = timedelta(hours=what.hours)
 
-    # --- what a person decides
+    # --- decisions of an operator
 
     def _do_abandon(self, what: op.Abandon) -> None:
         if (batch := self._choose_batch(what.batch)) is not None:
@@ -548,7 +548,7 @@ class PipelineUnderTest:
         )
 
     def _is_out_of_reach(self, batch_id: int) -> bool:
-        """Whether Kafka no longer serves what a batch of a replay needs, as planned or anew."""
+        """Whether Kafka no longer serves what a batch of a replay needs, as planned or replanned."""
         if any(why != "overtaken" for why in self._what_prevents(batch_id)):
             return True
         for s in self.rows(_SEGMENTS_OF_BATCH, (batch_id,)):
@@ -566,7 +566,7 @@ class PipelineUnderTest:
         return False
 
     def end_replay(self, replay_id: int) -> None:
-        """Count what is left of a replay, or give it up where Kafka no longer serves it.
+        """Run the planned batches of a replay, or abandon those that Kafka no longer serves.
 
         Raises:
             AssertionError: It cannot be counted, and Kafka is not why.
@@ -580,7 +580,7 @@ class PipelineUnderTest:
             except OvertakenError as error:
                 raise Unexpected(f"batch {batch_id} is overtaken by nobody: {error}") from error
             except (DataLossError, ReplayRefusedError) as error:
-                # Planned anew, it may be others that cannot be counted.
+                # After a replan, other batches may be the ones that cannot be counted.
                 if not any(self._is_out_of_reach(row["batch_id"]) for row in self._left(replay_id)):
                     raise Unexpected(f"batch {batch_id} must be counted: {error}") from error
                 self._cancel(replay_id)
@@ -613,10 +613,10 @@ class PipelineUnderTest:
         )
         return int(found[number % len(found)]["replay_id"]) if found else None
 
-    # --- what is to be expected
+    # --- expectations
 
     def _what_prevents(self, batch_id: int) -> tuple[str, ...]:
-        """Why a batch cannot be counted as things are; empty when it must be."""
+        """Why a batch cannot be counted now; empty when it must succeed."""
         (batch,) = self.rows("select * from batch where batch_id = %s", (batch_id,))
         if batch["state"] == "committed":
             return ()

@@ -1,4 +1,4 @@
-"""In Spark's place: counts what the model of Kafka holds, and workers that do not get any further.
+"""Readers in place of Spark: one counts the model's records, others stop or kill their worker.
 
 The readers follow :class:`tally.pipeline.context.Reader`.
 """
@@ -43,14 +43,14 @@ Reads = dict[tuple[int, int], Read]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelReader:
-    """Reads by name, as Spark does, and writes down what each attempt has read."""
+    """Reads topics by name, as Spark does, and records what each attempt has read."""
 
     kafka: KafkaModel
-    """What is read."""
+    """The model that is read."""
     reads: Reads
-    """Where it is written down."""
+    """What each attempt has read."""
     then: Callable[[], None]
-    """Called when the read is done: a moment at which others may come."""
+    """Called when the read is done, so that other operations may run."""
 
     @contextmanager
     def count(self, request: CountRequest) -> Iterator[Counts]:
@@ -90,19 +90,19 @@ class KilledReader:
     process: Process
 
     def count(self, _: CountRequest) -> AbstractContextManager[Counts]:
-        """Never comes back."""
+        """Raise, as the process is killed."""
         self.process.is_dead = True
         raise Killed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoppedReader:
-    """The process is stopped once it has read, and does not get to MySQL with it."""
+    """The process is stopped after its read, before its commit."""
 
     process: Process
     reader: Reader
     keep: Callable[[CountRequest, Counts], None]
-    """Told what an attempt had read that got as far as its commit."""
+    """Called with the counts of an attempt that came to its commit."""
 
     @contextmanager
     def count(self, request: CountRequest) -> Iterator[Counts]:
@@ -117,7 +117,7 @@ class StoppedReader:
 
 
 def claimed(request: CountRequest) -> Batch:
-    """The batch for which it is read: here nothing is read for its own sake."""
+    """The batch of the request; these readers are used for batches only."""
     assert request.batch is not None, request
     return request.batch
 

@@ -1,4 +1,4 @@
-"""Operations of the commit path, each with what makes it do something."""
+"""Operations of the commit path, each with its preparation."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from tests.properties.operations import Operation
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scenario:
-    """An operation, and what makes it do something."""
+    """An operation, and the preparation that gives it something to do."""
 
     name: str
     prepare: Callable[[Random], Sequence[Operation]]
     operation: Callable[[Random], Operation]
     repair: bool = False
-    """Whether it leaves something behind that a person decides."""
+    """Whether an operator must decide something after it."""
 
 
 def some_lines(random: Random, kinds: Sequence[Kind] = tuple(Kind)[:3]) -> tuple[op.Said, ...]:
@@ -27,7 +27,7 @@ def some_lines(random: Random, kinds: Sequence[Kind] = tuple(Kind)[:3]) -> tuple
 
 
 def produced(random: Random, kinds: Sequence[Kind] = tuple(Kind)[:3]) -> list[Operation]:
-    """Lines in both partitions, or in one."""
+    """New lines in both partitions, or in one."""
     numbers = random.choice([(0,), (1,), (0, 1), (0, 1)])
     return [op.Produce(number, some_lines(random, kinds)) for number in numbers]
 
@@ -38,7 +38,7 @@ def counted(random: Random) -> list[Operation]:
 
 
 def lost(random: Random) -> list[Operation]:
-    """Lines that are gone before they were counted."""
+    """Lines that expire before they are counted."""
     return [*produced(random), op.Expire(0, 99), op.Expire(1, 99)]
 
 
@@ -49,7 +49,7 @@ def missing(random: Random) -> list[Operation]:
 
 
 def asked(random: Random) -> list[Operation]:
-    """A replay that changes something, not yet counted."""
+    """A recorded replay that changes the result, not run yet."""
     levels = tuple(sorted(random.sample(LEVELS, random.randint(1, 3))))
     return [
         *counted(random),
@@ -74,7 +74,7 @@ def stopped(random: Random) -> list[Operation]:
 
 NOTHING: Final = tuple[Operation, ...]()
 
-# What others do while a process stands still.
+# What others do while a process is paused.
 SUCCESSORS: Final[Sequence[tuple[Operation, ...]]] = (
     (op.Age(), op.Plan(), op.RunMinute()),
     (op.Plan(), op.RunMinute()),
@@ -137,7 +137,7 @@ SCENARIOS: Final[Sequence[Scenario]] = (
         prepare=lambda r: [*produced(r), op.Plan()],
         operation=lambda _: op.Abandon(0),
     ),
-    Scenario(name="go on late", prepare=stopped, operation=lambda _: op.GoOn(0)),
+    Scenario(name="resume late", prepare=stopped, operation=lambda _: op.GoOn(0)),
     Scenario(
         name="release",
         prepare=lambda r: [*produced(r), op.Plan(), op.Expire(0, 99), op.Expire(1, 99)],

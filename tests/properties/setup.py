@@ -29,7 +29,7 @@ LABELLED = "anything_labelled"
 
 NewPipeline = Callable[[], PipelineUnderTest]
 
-# Children first; what points at its own kind is let go by the session's foreign_key_checks.
+# Children first; references inside a table are why foreign_key_checks is off.
 _WIPE: Sequence[str] = (
     "delete c from segment_count c join segment using (segment_id) join batch b using (batch_id)",
     "delete d from dead_letter d join segment using (segment_id) join batch b using (batch_id)",
@@ -62,14 +62,14 @@ def settings_for(stack: Stack, folder: Path, *, labels: Sequence[str] = ()) -> S
     keys = {"topics": [TOPIC], "labels": list(labels)}
     settings = make_settings(stack, folder / "tally.toml", {name: keys})
     migrate(Database(settings=settings.mysql), settings)
-    # The proxy reads what is said, so nothing is encrypted.
+    # The proxy reads the statements, so the connection is not encrypted.
     plain = settings.mysql.model_copy(update={"tls": "disabled"})
     return settings.model_copy(update={"mysql": plain})
 
 
 @contextmanager
 def pipelines(settings: Settings, stack: Stack, *, is_own: bool = False) -> Iterator[NewPipeline]:
-    """Makes pipelines with an empty ledger; only the newest one can be used.
+    """Creates pipelines with an empty ledger; only the newest one can be used.
 
     Args:
         settings: See :func:`settings_for`.
@@ -97,7 +97,7 @@ def pipelines(settings: Settings, stack: Stack, *, is_own: bool = False) -> Iter
     def restart() -> None:
         stack.kill(Part.MYSQL)
         stack.up([Part.MYSQL])
-        proxy.sessions.clear()  # the server begins to number them anew
+        proxy.sessions.clear()  # the server numbers sessions from the start again
         faults.forget_root()
         hurry()
         connection.close()
@@ -114,7 +114,7 @@ def pipelines(settings: Settings, stack: Stack, *, is_own: bool = False) -> Iter
         proxy = ends.enter_context(Proxy(settings.mysql.host, settings.mysql.port, faults.look))
         connection = ends.enter_context(closing(open_connection(settings.mysql)))
         ends.callback(faults.forget_root)
-        faults.make_writable()  # a run that was killed may have left it otherwise
+        faults.make_writable()  # a killed run may have left it read-only
         hurry()
         wire = Wire(open_real=connect, proxy=proxy, faults=faults)
         ends.callback(wire.close_all)
@@ -131,19 +131,19 @@ def pipelines(settings: Settings, stack: Stack, *, is_own: bool = False) -> Iter
 
 
 def _wipe(connection: "pymysql.Connection[Any]", pipeline: Pipeline) -> None:
-    """Let the ledger know nothing of the pipeline but its tables."""
+    """Empty the ledger, except for the pipeline's tables."""
     own = tables_beside(pipeline.table) if pipeline.has_own_tables else ()
     with connection.cursor() as cursor:
         for table in (pipeline.table, *own):
             cursor.execute(f"delete from `{table}`")
         for statement in _WIPE:
             cursor.execute(f"{statement} where b.pipeline = %s", (pipeline.name,))
-        if not own:  # else its row says which columns its tables have
+        if not own:  # its row records the columns of its own tables
             cursor.execute("delete from pipeline where pipeline = %s", (pipeline.name,))
 
 
 def _prepare(connection: "pymysql.Connection[Any]") -> None:
-    """Let one of the test's own read what is committed, wipe the ledger, and be silent."""
+    """Prepare the test's own connection: it reads committed data and may delete from the ledger."""
     with connection.cursor() as cursor:
         for statement in _SESSION:
             cursor.execute(statement)

@@ -1,4 +1,4 @@
-"""Short sequences: what the state machine has found, and what it rarely comes by."""
+"""Short sequences that the state machine has found, or rarely produces."""
 
 import threading
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def lines(number: int, kind: Kind = Kind.ERROR) -> tuple[op.Said, ...]:
 
 @pytest.fixture
 def play(new_pipeline: Callable[[], PipelineUnderTest]) -> Play:
-    """Plays operations, with what the oracle says after each; then the pipeline comes to rest."""
+    """Plays operations with the oracle's check after each, and finishes the pipeline."""
 
     def run(beginning: op.Beginning, *steps: Step) -> PipelineUnderTest:
         pipeline = new_pipeline()
@@ -54,7 +54,7 @@ def table(pipeline: PipelineUnderTest) -> list[int]:
 
 
 def test_a_loss_that_is_larger_than_a_batch_can_be_counted_when_it_comes_back(play: Play) -> None:
-    """Its batches commit one by one, and each takes its own part of the loss back."""
+    """Its batches commit one by one, and each restores its own part of the loss."""
     pipeline = play(
         op.Beginning(partitions=1, said=lines(2)),
         op.Plan(),
@@ -73,7 +73,7 @@ def test_a_loss_that_is_larger_than_a_batch_can_be_counted_when_it_comes_back(pl
 
 
 def test_a_replay_erases_nothing_behind_offsets_that_were_never_counted(play: Play) -> None:
-    """Records of other offsets do not make up for those that compaction has taken."""
+    """Records of uncounted offsets do not hide those that compaction has removed."""
     pipeline = play(
         op.Beginning(partitions=1, start="latest", offsets="sparse", said=lines(3)),
         op.Plan(),
@@ -90,7 +90,7 @@ def test_a_replay_erases_nothing_behind_offsets_that_were_never_counted(play: Pl
 def test_a_hole_found_in_a_topic_that_was_replaced_meanwhile_blocks_only_the_old_one(
     play: Play,
 ) -> None:
-    """The loss belongs to the generation of the topic that was read."""
+    """The loss belongs to the generation that was planned."""
     pipeline = play(
         op.Beginning(partitions=1, said=lines(3)),
         op.Plan(),
@@ -98,15 +98,15 @@ def test_a_hole_found_in_a_topic_that_was_replaced_meanwhile_blocks_only_the_old
         op.Produce(0, lines(3)),
         op.Plan(),
         op.Create(1, 0, (*lines(4), (None, 0), *lines(2))),
-        # The batch is read from the new topic, by name; by the time its hole is found, somebody has
-        # adopted that one.
+        # The batch is read from the new topic, by name; by the time its hole is found, an operator
+        # has adopted the new topic.
         (op.RunMinute(), Rival(2, op.Adopt("earliest"))),
     )
     assert table(pipeline) == [9]
 
 
 def test_a_batch_is_not_replanned_on_another_generation_of_its_topic(play: Play) -> None:
-    """The ranges that were asked for are gone with the topic; those of the new one are others."""
+    """The same offsets of the new generation are other records."""
     pipeline = play(
         op.Beginning(partitions=1, said=lines(3)),
         op.Plan(),
@@ -123,7 +123,7 @@ def test_a_batch_is_not_replanned_on_another_generation_of_its_topic(play: Play)
 
 
 def test_a_late_commit_moves_no_offset_that_stands_elsewhere(play: Play) -> None:
-    """An adoption has given up all that was ever planned, more than the late worker has read."""
+    """An adoption has recorded all planned offsets as lost, more than the late worker has read."""
     pipeline = play(
         op.Beginning(partitions=1),
         op.Produce(0, lines(6)),
@@ -143,7 +143,7 @@ def test_a_late_commit_moves_no_offset_that_stands_elsewhere(play: Play) -> None
 def test_of_two_first_time_backfills_at_once_the_second_waits_and_is_overtaken(
     new_pipeline: Callable[[], PipelineUnderTest],
 ) -> None:
-    """There is no segment that both would replace: the topic's row keeps them apart."""
+    """They supersede no common segment; the lock of the topic's row makes the second one wait."""
     pipeline = new_pipeline()
     pipeline.begin(op.Beginning(partitions=1, start="latest", said=lines(4)))
     all_of_it = op.AskAll(from_start=True)
@@ -176,7 +176,7 @@ def test_of_two_first_time_backfills_at_once_the_second_waits_and_is_overtaken(
 def test_a_topic_that_was_created_again_is_not_counted_in_place_of_the_planned_one(
     play: Play,
 ) -> None:
-    """It is read by name and is long enough; only its id tells that its records are others."""
+    """It is read by name and is long enough; only its id shows that its records are others."""
     pipeline = play(
         op.Beginning(partitions=1),
         op.Produce(0, lines(3)),
@@ -189,7 +189,7 @@ def test_a_topic_that_was_created_again_is_not_counted_in_place_of_the_planned_o
 
 
 def test_an_audit_whose_table_is_rebuilt_under_its_snapshot_may_be_run_again(play: Play) -> None:
-    """The server cannot show the table as it was; that passes by itself."""
+    """The server cannot read the table at the old snapshot; the error is retryable."""
     pipeline = play(
         op.Beginning(partitions=1, said=lines(3)),
         op.Plan(),

@@ -30,7 +30,7 @@ STEPS = int(os.environ.get("TALLY_PROPERTY_STEPS", "30"))
 SEED = int(os.environ.get("TALLY_PROPERTY_SEED", "20170730"))
 SHRINK = os.environ.get("TALLY_PROPERTY_SHRINK", "1") == "1"
 
-# A run proves little unless each of these has come.
+# A run proves little unless each of these has happened.
 OFTEN = [
     "Accept: done",
     "AskRanges: done",
@@ -51,7 +51,7 @@ OFTEN = [
     "PAUSED_AND_LOST",
     "RIVAL",
 ]
-# What comes a few times in sixty sequences must have come in some hundreds.
+# Rare events, which must have happened in a run of some hundred sequences.
 SELDOM = [
     *(kind.name for kind in FaultKind if kind not in SLOW),
     "Abandon: done",
@@ -66,7 +66,7 @@ MUST_HAPPEN = [*OFTEN, *(SELDOM if EXAMPLES >= 500 else [])]
 
 
 def play(new: NewPipeline, examples: int) -> Counter[str]:
-    """Run sequences; returns what has happened, and how often."""
+    """Run sequences; returns how often each event has happened."""
     outcomes: Counter[str] = Counter()
     made: list[PipelineUnderTest] = []
 
@@ -99,14 +99,14 @@ def play(new: NewPipeline, examples: int) -> Counter[str]:
 
 @pytest.mark.timeout(0 if EXAMPLES > 100 else 1200)
 def test_whatever_happens_the_result_is_a_fresh_count(new_pipeline: NewPipeline) -> None:
-    """Minutes, replays, retries, losses, kills, rivals: nothing twice, nothing left out."""
+    """Batches, replays, retries, losses, kills, conflicts: nothing counts twice or is left out."""
     came = play(new_pipeline, EXAMPLES)
     assert not [what for what in MUST_HAPPEN if not came[what]]
 
 
 @pytest.mark.timeout(0 if EXAMPLES > 100 else 1200)
 def test_whatever_happens_the_result_by_labels_is_a_fresh_count(new_labelled: NewPipeline) -> None:
-    """The same with a label, so that a minute has several rows that come and go by themselves."""
+    """The same with a label, so that a minute has several independent rows."""
     came = play(new_labelled, max(1, EXAMPLES // 3))
     wanted = ("RunMinute: done", "RunReplay: done", "Prune: done", "Stop: killed")
     assert not [what for what in wanted if not came[what]]

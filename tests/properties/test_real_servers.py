@@ -27,7 +27,7 @@ LEVELS = ("ERROR", "WARN", "INFO")
 
 @dataclass
 class Known:
-    """What the test knows by itself: each line it wrote, and by which levels it was counted."""
+    """The test's own knowledge: each line it wrote, and the levels by which it was counted."""
 
     world: World
     spark: "SparkSession"
@@ -42,7 +42,7 @@ class Known:
     refused: int = 0
 
     def produce(self) -> None:
-        """Lines of all levels to each partition, an odd one among them."""
+        """Write lines of all levels to each partition, with a malformed one among them."""
         for number, written in enumerate(self.written):
             new = [
                 (self.random.choice([*LEVELS, "?"]), self.random.randrange(3))
@@ -53,14 +53,14 @@ class Known:
             written.extend(new)
 
     def minute(self) -> None:
-        """Count what is new."""
+        """Plan and run a batch."""
         before = self._stands()
         self.world.minute(self.spark)
         for number, (stood, stands) in enumerate(zip(before, self._stands(), strict=True)):
             self.counted[number].update(dict.fromkeys(range(stood, stands), self.levels))
 
     def replay(self) -> None:
-        """Count some ranges again; refused where records that are needed are gone."""
+        """Reprocess some ranges; refused where needed records are gone."""
         ranges = []
         for number, stands in enumerate(self._stands()):
             if stands:
@@ -86,12 +86,12 @@ class Known:
             self.counted[r.partition.partition].update(dict.fromkeys(read, self.levels))
 
     def change_levels(self) -> None:
-        """From now on other lines count."""
+        """Change the counted levels."""
         self.levels = tuple(self.random.sample(LEVELS, self.random.randrange(1, 4)))
         self.world.configure(levels=list(self.levels))
 
     def expire(self) -> None:
-        """Retention takes lines before they are counted, and a person accepts that."""
+        """Retention deletes uncounted lines, and the loss is accepted."""
         self.produce()
         number = self.random.randrange(len(self.written))
         stands = self._stands()[number]
@@ -110,7 +110,7 @@ class Known:
         self.counted[number].update(dict.fromkeys(range(stands, before), ()))
 
     def add_partition(self) -> None:
-        """The topic grows."""
+        """Add a partition to the topic."""
         self.written.append([])
         self.counted.append({})
         self.earliest.append(0)
@@ -137,7 +137,7 @@ class Known:
 def test_a_random_sequence_ends_in_a_fresh_count(
     world: World, spark: "SparkSession", seed: int
 ) -> None:
-    """Minutes, replays, other levels, lost records and new partitions, checked after each."""
+    """Batches, replays, other levels, lost records and new partitions, with a check after each."""
     world.configure(max_records_per_partition=40)
     known = Known(world, spark, Random(seed))
     steps = [known.produce, known.minute, known.minute, known.change_levels, known.replay] * 2
