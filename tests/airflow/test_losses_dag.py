@@ -207,7 +207,7 @@ def test_another_answer_than_the_one_that_was_given_is_refused(
     shown = open_losses(lossy.context(), lossy.name).losses
     mine = {"accept": True, "by": "ann", "reason": "r"}
     settle(lossy.context(), lossy.name, shown, **mine)
-    with pytest.raises(UsageError, match="decided meanwhile"):
+    with pytest.raises(UsageError, match="somebody else has decided it"):
         settle(lossy.context(), lossy.name, shown, **{**mine, **other})
     (loss,) = losses(lossy)
     assert (loss["state"], loss["decided_by"], loss["reason"]) == ("accepted", "ann", "r")

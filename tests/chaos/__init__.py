@@ -1,1 +1,1 @@
-"""The fault campaign: everything that may break is broken, and the counts are checked."""
+"""The fault campaign: every component is broken on purpose, and the counts are checked."""

@@ -1,4 +1,4 @@
-"""``make chaos``: break everything that may break, and see that the counts hold.
+"""``make chaos``: break every component, and check that the counts hold.
 
 Two campaigns, one after the other: the first one lets every statement of the commit path meet every
 kind of fault, the second one kills, pauses and cuts the real processes of the whole system.
@@ -19,11 +19,11 @@ from tests.chaos.system import PROJECT
 from tests.chaos.tables import COMMIT_PATH, PROCESSES
 
 COMMIT_PATH_SHARE: Final = 0.25
-"""Of the time."""
+"""Part of the time that the first campaign gets."""
 
 
 def main() -> int:
-    """Run the campaigns; 0 when nothing was wrong."""
+    """Run the campaigns; returns 0 when the counts were right."""
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--duration-s", type=float, default=600, help="how long faults come")
     parser.add_argument("--faults", type=int, help="how many the first campaign makes at most")

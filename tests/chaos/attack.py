@@ -1,4 +1,4 @@
-"""What is done to the processes of a running system, and how it is undone."""
+"""Faults in the processes of a running system, and their repair."""
 
 import contextlib
 import random
@@ -20,11 +20,11 @@ from tests.chaos.system import System, is_alive
 POLL_S: Final = 0.02
 STARTS_MAX: Final = 10
 WAIT_IN_TRANSACTION_S: Final = 1.5
-"""How long the rows of a commit are held for somebody to want them."""
+"""Seconds for which the rows of a commit are locked, to wait for a victim."""
 
 
 class Role(StrEnum):
-    """Whom it can hit."""
+    """The role of a process that a fault can hit."""
 
     JVM = "spark-submit's JVM"
     PYTHON = "Python driver"
@@ -46,17 +46,17 @@ class Fault:
     """One kind of fault."""
 
     name: str
-    """For the report."""
+    """The name in the report."""
     weight: float
     """How often it is chosen, compared with the others."""
     strike: Callable[["Attacker"], None]
-    """Do it, and see to it that it is undone in time; NoVictimError when there is no victim."""
+    """Play the fault and schedule its repair; raises NoVictimError without a victim."""
     needs_airflow: bool = False
     """Whether its victims exist only where Airflow runs."""
 
 
 class Repairer:
-    """Does things later: wakes the paused, starts the killed again; none waits for another."""
+    """Runs repairs later, each in its own time: resumes paused and restarts killed processes."""
 
     def __init__(self) -> None:
         self._hurry = threading.Event()
@@ -64,13 +64,13 @@ class Repairer:
         self.failures: list[str] = []
 
     def later(self, seconds: float, what: Callable[[], None]) -> None:
-        """Do it after so many seconds."""
+        """Run a repair after so many seconds."""
         thread = threading.Thread(target=self._do, args=(seconds, what), daemon=True)
         self._threads.append(thread)
         thread.start()
 
     def finish(self) -> None:
-        """Do all that is left at once, and return when it is done."""
+        """Run all outstanding repairs at once; returns when they are done."""
         self._hurry.set()
         for thread in self._threads:
             thread.join()
@@ -84,12 +84,12 @@ class Repairer:
 
 
 class Attacker:
-    """Finds victims, strikes, and leaves the rest to the repairer.
+    """Finds victims, plays faults, and leaves the repair to the repairer.
 
     Args:
-        system: What is attacked.
-        seed: Of the choices.
-        repairer: Undoes things later.
+        system: The system under attack.
+        seed: The seed of the choices.
+        repairer: Runs the repairs.
     """
 
     def __init__(self, system: System, seed: int, repairer: Repairer) -> None:
@@ -98,7 +98,7 @@ class Attacker:
         self.repairer = repairer
 
     def strike(self, fault: Fault) -> bool:
-        """Do it now; False when there is no victim."""
+        """Play a fault now; False without a victim."""
         try:
             fault.strike(self)
         except (NoVictimError, psutil.NoSuchProcess, pymysql.err.Error):
@@ -106,11 +106,11 @@ class Attacker:
         return True
 
     def some_order(self, faults: Sequence[Fault]) -> list[Fault]:
-        """All of them, the weighty ones rather early."""
+        """All faults in a random order, weighted."""
         return sorted(faults, key=lambda f: self.random.random() ** (1 / f.weight), reverse=True)
 
     def kill(self, role: Role) -> None:
-        """SIGKILL, and if it is a server it comes back some seconds later."""
+        """SIGKILL; a server is restarted some seconds later."""
         victim = self._victim(role)
         respawn = self._respawn(role)
         victim.kill()
@@ -122,7 +122,7 @@ class Attacker:
         self._suspend(self._victim(role), longest_s)
 
     def strike_inside_a_transaction(self, *, pause: bool) -> None:
-        """Hold the rows that a commit moves, hit whoever waits for them, and let go."""
+        """Lock the rows that a commit updates, hit the process that waits for them, and unlock."""
         with contextlib.closing(self.system.connect_as_root()) as holder:
             holder.begin()
             with holder.cursor() as cursor:
@@ -171,7 +171,7 @@ class Attacker:
                         cursor.execute("set global read_only = %s", (value,))
                     return
             except pymysql.err.OperationalError:
-                # Started again it is writable; until then nobody writes.
+                # A restarted server is writable; until then it is down.
                 if value or not tries_left:
                     raise
                 time.sleep(1)
@@ -201,7 +201,7 @@ class Attacker:
                 if ":" in row["host"]
             }
             for connection in psutil.net_connections("tcp4"):
-                # Others may have the same port at their end, of connections to other servers.
+                # Other processes may use the same port number for connections to other servers.
                 if (
                     connection.laddr
                     and connection.raddr
@@ -226,7 +226,7 @@ class Attacker:
         return None
 
     def _start_scheduler(self) -> None:
-        """As whoever supervises Airflow's parts would: nothing idle is left of the one before."""
+        """Start a scheduler as a supervisor would, after ending idle workers of the old one."""
         for worker in _idle_orphans(self.system):
             with contextlib.suppress(psutil.NoSuchProcess):
                 worker.kill()
@@ -256,7 +256,7 @@ _WAITING = """
 
 
 def _persistently(start: Callable[[], object]) -> Callable[[], None]:
-    """Start it as often as it takes: it, or who starts it, may be killed again meanwhile."""
+    """Retry a start until it succeeds: the process may be killed again meanwhile."""
 
     def try_on() -> None:
         for tries_left in reversed(range(STARTS_MAX)):
@@ -305,7 +305,7 @@ def _connect(system: System) -> list[psutil.Process]:
 
 
 def arguments(process: psutil.Process) -> list[str]:
-    """Of its command line; none when it is gone."""
+    """The arguments of its command line; empty when it has ended."""
     try:
         return process.cmdline()
     except psutil.Error:
@@ -331,7 +331,7 @@ def _is_task(arguments: list[str]) -> bool:
 
 
 def _idle_orphans(system: System) -> list[psutil.Process]:
-    """Workers without a task whose scheduler is gone; those with one may end it."""
+    """Workers without a task whose scheduler is gone; those with a task may finish it."""
     schedulers = {process.pid for process in _FINDERS[Role.SCHEDULER](system)}
     return [p for p in _airflow(_is_idle)(system) if p.ppid() not in schedulers]
 
@@ -354,7 +354,7 @@ _FINDERS: Final[dict[Role, Callable[[System], list[psutil.Process]]]] = {
 
 
 def processes_by_role(system: System) -> dict[str, list[psutil.Process]]:
-    """Who runs at the moment; the rest of Airflow and the campaign's own process included."""
+    """The running processes by role, with the rest of Airflow and the campaign itself."""
     by_role = {str(role): find(system) for role, find in _FINDERS.items()}
     known = {process.pid for processes in by_role.values() for process in processes}
     if Part.AIRFLOW in system.parts:
@@ -365,8 +365,8 @@ def processes_by_role(system: System) -> dict[str, list[psutil.Process]]:
 
 _OF_AIRFLOW: Final = {Role.JVM, Role.PYTHON, Role.TASK, Role.SCHEDULER}
 
-# Weights, and the longest pause in seconds. Servers take seconds to come back, and meanwhile
-# nothing else can be hit: they are chosen less often than the processes that count.
+# Weights, and the longest pause in seconds. A server takes seconds to restart, and meanwhile
+# nothing else can be hit, so servers are chosen less often than the processes that count.
 _KILLS: Final = {
     Role.JVM: 6.0,
     Role.PYTHON: 6.0,

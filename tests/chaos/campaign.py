@@ -43,19 +43,19 @@ from tests.chaos.system import (
 
 PARTITIONS_MAX: Final = 8
 CALM_S: Final = 600
-"""How long catching up may take at the end, from the last commit on."""
+"""Longest time without a commit while counting catches up at the end."""
 FIRST_COMMIT_S: Final = 240
-# A kind that has not found its victim yet is waited for so much longer.
+# How much longer to try kinds that have had no victim yet.
 GRACE_S: Final = 600
 LONG_S: Final = 300
-"""A campaign that takes so long must commit something of each kind while faults come."""
+"""A campaign of at least this duration must commit batches of each kind under faults."""
 SOAK_S: Final = 3600
-"""One that takes so long must not need more and more memory."""
+"""In a campaign of at least this duration memory must not grow."""
 GROWTH_MAX: Final = 1.25
-"""Of the largest process of a role, from the second quarter of the time to the last."""
-# As a command may end under faults: done, killed, to be called again, refused, fenced.
+"""Allowed growth of a role's largest process, from the second quarter to the last."""
+# Exit codes of commands under faults: done, killed, retryable, refused, fenced.
 EXITS: Final = {0, -signal.SIGKILL, EXIT_RETRYABLE, EXIT_OPERATOR, EXIT_FENCED}
-# How a look at MySQL may fail while it is down, and only then.
+# Errors of a query while MySQL is down.
 IS_DOWN: Final = (
     pymysql.err.OperationalError,
     pymysql.err.InterfaceError,
@@ -64,18 +64,18 @@ IS_DOWN: Final = (
 )
 SAMPLE_S: Final = 10
 LOOK_S: Final = 5
-# Of the moments, a second apart, at which Airflow may be asked for a replay.
+# Share of the moments, a second apart, at which a replay is triggered in Airflow.
 REPLAY_SHARE: Final = 0.01
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Orders:
-    """What a campaign is to be."""
+    """The parameters of a campaign."""
 
     seed: int
-    """Of lines, faults and moments."""
+    """The seed of lines, faults and moments."""
     duration_s: float
-    """How long faults come."""
+    """For how long faults come."""
     gap_s: tuple[float, float]
     """Shortest and longest time between two faults."""
     rate: int
@@ -83,23 +83,23 @@ class Orders:
     with_airflow: bool
     """Whether Airflow runs the minute DAG, beside the command line."""
     home: Path
-    """Where the servers live."""
+    """The home of the servers."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What a campaign has done and found."""
+    """The report of a campaign."""
 
     seed: int
     machine: str
     started_at: str
     duration_s: float = 0.0
-    """Of the faults, without the calm at the end."""
+    """Duration of the faults, without the end of the campaign."""
     catching_up_s: float = 0.0
     faults: dict[str, int] = field(default_factory=dict)
-    """How often each kind was done."""
+    """How often each kind was played."""
     never: list[str] = field(default_factory=list)
-    """Kinds that were never done."""
+    """Kinds that were never played."""
     commits: dict[str, int] = field(default_factory=dict)
     """Committed batches by kind, at the end."""
     commits_under_fire: int = 0
@@ -121,15 +121,15 @@ class Report:
     lost: int = 0
     """Lines, at the end."""
     duplicated: int = 0
-    """Lines, at the end or whenever somebody looked."""
+    """Lines, at the end or at any check."""
     invented: int = 0
     """Counts, at the end."""
     problems: list[str] = field(default_factory=list)
-    """Whatever is not as it must be; empty when the campaign has passed."""
+    """Everything that failed; empty when the campaign has passed."""
 
 
 class Watch(Companion):
-    """Looks all the time: at commits, at the result, at memory."""
+    """Polls commits, the result and memory during the campaign."""
 
     def __init__(self, system: System, production: Production) -> None:
         super().__init__("watch")
@@ -141,13 +141,13 @@ class Watch(Companion):
         self.looks = 0
         self.findings = Findings()
         self.falls: list[str] = []
-        """When there was less than before, in the result or among the dead letters."""
+        """Times at which the result or the dead letters had become fewer."""
         self.memory: dict[str, list[tuple[float, float]]] = {}
         """By role: moments, and MiB of its largest process."""
         self._sums = (0, 0)
 
     def run(self) -> None:
-        """Until it is stopped."""
+        """Run until it is stopped."""
         next_look = next_sample = 0.0
         while not self._stopping.wait(0.2):
             now = time.monotonic()
@@ -160,7 +160,7 @@ class Watch(Companion):
                     next_sample = now + SAMPLE_S
                     self._sample()
             except (*IS_DOWN, psutil.Error):
-                continue  # it will be back
+                continue  # it is restarted
 
     def _look_for_commits(self) -> None:
         rows = self._system.rows(
@@ -189,7 +189,7 @@ class Watch(Companion):
 
 
 class AirflowRuns(Companion):
-    """Triggers the minute DAG as soon as no run of it is left, and a replay now and then."""
+    """Triggers the minute DAG as soon as no run is active, and sometimes a replay."""
 
     def __init__(self, system: System, seed: int) -> None:
         super().__init__("airflow runs")
@@ -198,7 +198,7 @@ class AirflowRuns(Companion):
         self._unanswered = 0
 
     def run(self) -> None:
-        """Until it is stopped."""
+        """Run until it is stopped."""
         while not self._stopping.wait(1):
             try:
                 self._trigger_if_idle()
@@ -206,7 +206,7 @@ class AirflowRuns(Companion):
                 self._unanswered += 1  # Airflow is down, or a run of the same moment exists
 
     def wait_for_last(self) -> bool:
-        """Until no run is active; False when one never ends."""
+        """Wait until no run is active; False if one does not end."""
         deadline = time.monotonic() + CALM_S
         while self._is_active(PIPELINE) or self._is_active(f"{PIPELINE}{REPLAY_SUFFIX}"):
             if time.monotonic() > deadline:
@@ -253,10 +253,10 @@ class AirflowRuns(Companion):
 
 
 def run_campaign(orders: Orders, say: Callable[[str], None]) -> Report:
-    """Run a campaign to its end; what it finds, the report tells.
+    """Run a campaign to its end; returns its report.
 
     Raises:
-        AssertionError: Kafka has refused a line: nobody knows what the counts must be.
+        AssertionError: Kafka has refused a line, so the expected counts are unknown.
     """
     report = Report(
         seed=orders.seed,
@@ -365,7 +365,7 @@ def _strike(
     report: Report,
     say: Callable[[str], None],
 ) -> list[tuple[str, float]]:
-    """Let faults come; returns what was done, and when."""
+    """Play faults; returns which, and when."""
     repairer = Repairer()
     attacker = Attacker(system, orders.seed, repairer)
     faults = [fault for fault in FAULTS if orders.with_airflow or not fault.needs_airflow]
@@ -378,7 +378,7 @@ def _strike(
         repairer.later(wait, lambda: _add_partition(system, production))
     try:
         while time.monotonic() < (end + GRACE_S if waited_for else end):
-            # What has not come yet comes first, and after the time is up nothing else does.
+            # Kinds that have not happened come first; after the time is up only they are played.
             some = attacker.some_order(faults) if time.monotonic() < end else []
             order = waited_for + some
             fault = next((fault for fault in order if attacker.strike(fault)), None)
@@ -404,7 +404,7 @@ def _add_partition(system: System, production: Production) -> None:
     for tries_left in reversed(range(10)):
         try:
             production.use_partition(system.add_partition())
-        except KafkaException:  # the broker is down, and will be back
+        except KafkaException:  # the broker is down, and is restarted
             if not tries_left:
                 raise
             time.sleep(1)
@@ -437,7 +437,7 @@ def _end_runs(runs: AirflowRuns, report: Report) -> None:
 
 
 def _end_lanes(system: System, report: Report) -> None:
-    """Let the commands end, and go on with the replays that are still open."""
+    """Wait for the commands, and resume the replays that are still open."""
     for name, lane in system.lanes.items():
         if not lane.stop(CALM_S):
             report.problems.append(f"nobody called tally {name} any more: the thread had ended")
@@ -457,7 +457,7 @@ def _end_lanes(system: System, report: Report) -> None:
 
 
 def _wait_for_orphans(system: System, report: Report) -> None:
-    """Nobody asks for a count any more: whoever lost its parent must have come to its end, too."""
+    """Wait until counting processes that have lost their parent have ended."""
     deadline = time.monotonic() + CALM_S
     while (left := counting(system)) and time.monotonic() < deadline:
         time.sleep(1)
@@ -465,7 +465,7 @@ def _wait_for_orphans(system: System, report: Report) -> None:
 
 
 def counting(system: System) -> list[str]:
-    """Command lines of all that plans, counts or commits."""
+    """Command lines of all processes that plan, count or commit."""
     connect = system.connect.server
     lines = [arguments(p) for p in system.processes() if connect is None or p != connect.process]
     return [" ".join(line)[:100] for line in lines if _counts(line)]
@@ -476,7 +476,7 @@ def _counts(line: Sequence[str]) -> bool:
 
 
 def _conclude(system: System, produced: Produced, watch: Watch, report: Report) -> None:
-    """Check the result, and what is left in the ledger and in MySQL."""
+    """Check the result, and for leftovers in the ledger and in MySQL."""
     findings = check(produced, system.result(), system.dead_letters())
     report.lost, report.invented = len(findings.lost), len(findings.invented)
     report.duplicated = len(findings.duplicated) + len(watch.findings.duplicated)
@@ -487,14 +487,14 @@ def _conclude(system: System, produced: Produced, watch: Watch, report: Report) 
             report.problems.append(f"{where}: {found}")
     report.problems += [f"there was less than before: {fall}" for fall in watch.falls]
     if not watch.looks:
-        report.problems.append("nobody has looked at the result while faults came")
+        report.problems.append("the result was never checked while faults came")
     audit = system.command("audit", PIPELINE, "--recount", "--json")
     if audit.returncode:
         report.problems.append(f"the audit ends with {audit.returncode}: {audit.stdout}")
     else:
         again = json.loads(audit.stdout)["recount"]
         if not again["complete"] or again["records"] != produced.lines:
-            report.problems.append(f"of {produced.lines} lines not all were counted again: {again}")
+            report.problems.append(f"of {produced.lines} lines not all were recounted: {again}")
     for row in system.rows("select kind, state, count(*) as n from batch group by kind, state"):
         report.batches[f"{row['kind']} {row['state']}"] = row["n"]
         if row["state"] == "committed":

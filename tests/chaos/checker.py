@@ -1,4 +1,4 @@
-"""Holds the result against what was produced. Knows nothing of offsets, batches or the ledger."""
+"""Compares the result with what was produced, without offsets, batches or the ledger."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -22,11 +22,11 @@ class Findings:
     duplicated: list[str] = field(default_factory=list)
     """Lines that are counted more than once."""
     invented: list[str] = field(default_factory=list)
-    """Counts of lines that nobody has produced."""
+    """Counts of lines that were never produced."""
 
     @property
     def total(self) -> int:
-        """How many."""
+        """The number of lines."""
         return len(self.lost) + len(self.duplicated) + len(self.invented)
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ def check(
 
 
 def check_so_far(result: Mapping[datetime, int], shared: Mapping[datetime, int]) -> Findings:
-    """What must hold whenever somebody looks: no minute counts more than was written in it.
+    """Compare at any time: no minute counts more lines than were written in it.
 
     Args:
         result: The result table, or its rows that count more than one line.

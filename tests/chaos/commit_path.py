@@ -1,9 +1,9 @@
 """The campaign against the commit path: every statement of it, and every fault that can meet it.
 
-A seeded walk. Each round lets an operation of one pipeline meet a fault of the connection, the
-server or the process, by way of the proxy of :mod:`tests.properties.faults`; then it is called
-again, as Airflow would, until it is done. After each call the oracle compares the result with the
-records, and the audit proves the ledger. Kafka is a model, MySQL is real.
+A seeded random walk. In each round an operation of one pipeline meets a fault of the connection,
+the server or the process, played by :mod:`tests.properties.faults`; then it is called again, as
+Airflow would, until it is done. After each call the oracle compares the result with the records,
+and the audit checks the ledger. Kafka is a model, MySQL is real.
 """
 
 import time
@@ -34,7 +34,7 @@ TRIES: Final = 12
 MISMATCHES_MAX: Final = 5
 AGAIN_UNDER_FAULT: Final = 0.6
 
-# As which an operation may end and is called again.
+# Outcomes after which an operation is called again.
 AGAIN: Final = {"killed", "mysql-unavailable", "outcome-unknown", "transaction-retry"} | {
     "mysql-refused"
 }
@@ -42,7 +42,7 @@ AGAIN: Final = {"killed", "mysql-unavailable", "outcome-unknown", "transaction-r
 
 @dataclass(kw_only=True)
 class CommitPathReport:
-    """What a campaign did and found."""
+    """The report of a campaign."""
 
     seed: int
     seconds: float = 0.0
@@ -50,21 +50,21 @@ class CommitPathReport:
     faults: int = 0
     commits: int = 0
     commits_under_fault: int = 0
-    """Those that were seen until an operation that a fault had met was done: its own, or beside."""
+    """Commits between a fault and the end of its operation."""
     kinds: dict[str, int] = field(default_factory=dict)
-    """How often each kind has come."""
+    """How often each kind has happened."""
     operations: dict[str, dict[str, int]] = field(default_factory=dict)
-    """How often each operation ended how."""
+    """How often each operation had each outcome."""
     coverage: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By operation and statement: how often each kind has come there."""
+    """By operation and statement: how often each kind has happened there."""
     never: list[str] = field(default_factory=list)
-    """What was in reach, and never met: statement and kind."""
+    """Possible pairs of statement and kind that never happened."""
     recovery_s: dict[str, float] = field(default_factory=dict)
-    """From the first call of an operation that met a fault to its end: median, 99 %, longest."""
+    """Duration of operations with a fault, with retries: median, 99 %, longest."""
     mismatches: list[str] = field(default_factory=list)
-    """What the oracle did not agree with; empty, or it is a bug."""
+    """The oracle's disagreements; any entry is a bug."""
     problems: list[str] = field(default_factory=list)
-    """What else is not as it must be: kinds that never came, nothing that moves."""
+    """Other failures: kinds that never happened, no progress."""
     history: list[tuple[str, str, str]] = field(default_factory=list)
     """Operation, statement and kind of each fault, in order."""
 
@@ -77,12 +77,12 @@ class CampaignError(AssertionError):
     """The oracle did not agree, or nothing moved.
 
     Args:
-        words: What was found.
+        found: What was found.
         report: All evidence so far.
     """
 
-    def __init__(self, words: str, report: CommitPathReport) -> None:
-        super().__init__(words)
+    def __init__(self, found: str, report: CommitPathReport) -> None:
+        super().__init__(found)
         self.report = report
 
 
@@ -104,7 +104,7 @@ class Campaign:
     _operations: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     _recoveries: list[float] = field(default_factory=list)
     _story: list[str] = field(default_factory=list)
-    """What happened in this round, and how it ended."""
+    """The events of this round."""
 
     def __post_init__(self) -> None:
         self.report = CommitPathReport(seed=self.seed)
@@ -112,7 +112,7 @@ class Campaign:
         self._choice = FaultChoice(self.random)
 
     def walk(self, faults: int | None, duration_s: float | None) -> CommitPathReport:
-        """Pipeline after pipeline, until there were so many faults, or for so long.
+        """Run pipelines until the number of faults or the duration is reached.
 
         Raises:
             CampaignError: With the report.
@@ -139,13 +139,13 @@ class Campaign:
         try:
             work()
         except Exception as error:  # noqa: BLE001 - told at the end, with all of the evidence
-            words = "\n    ".join([f"{type(error).__name__}: {error}", *self._story])
-            found = f"seed {self.seed}, round {self.report.rounds}: {words}"
+            story = "\n    ".join([f"{type(error).__name__}: {error}", *self._story])
+            found = f"seed {self.seed}, round {self.report.rounds}: {story}"
             self.report.mismatches.append(found)
             self.say(f"MISMATCH {found}")
 
     def _live(self) -> None:
-        """One pipeline from its first plan to its rest."""
+        """Run one pipeline from its first plan to its end."""
         self._lives += 1
         self.pipeline = self.new()
         self.oracle = Oracle(self.pipeline)
@@ -173,7 +173,7 @@ class Campaign:
     def _round(self, scenario: Scenario) -> None:
         self.report.rounds += 1
         self._story = []
-        # Asked again, a replay's request is told what it has written: Airflow's run is the same.
+        # A repeated replay request returns the recorded replay, as the run id is the same.
         self.pipeline.run_id = f"round-{self._lives}-{self.report.rounds}"
         for operation in scenario.prepare(self.random):
             self._do(operation)
@@ -185,7 +185,7 @@ class Campaign:
             self.oracle.check()
 
     def _do(self, operation: Operation) -> None:
-        """Undisturbed."""
+        """Run an operation without a fault."""
         self._story.append(f"{operation}: {self.pipeline.do(operation)}")
 
     def _repairs(self) -> Iterator[Operation]:
@@ -200,7 +200,7 @@ class Campaign:
         yield from (op.Plan(), op.RunMinute())
 
     def _play(self, name: str, operation: Operation) -> None:
-        """Call it under a fault, and again until it is done."""
+        """Call it with a fault, and again until it is done."""
         disturbance = self._choice.choose(name)
         begun: float | None = None
         before = self.oracle.commits
@@ -221,7 +221,7 @@ class Campaign:
     def _call(
         self, name: str, operation: Operation, disturbance: Disturbance | None, *, first: bool
     ) -> tuple[str, bool]:
-        """Once; returns how it ended, and whether a fault came."""
+        """Call it once; returns the outcome, and the faults that happened."""
         faults = self.pipeline.wire.faults
         seen: list[str] = []
         faults.seen = seen
@@ -253,7 +253,7 @@ class Campaign:
     # --- judging
 
     def _check_nothing_is_asked_twice(self) -> None:
-        """A request that was called again, or whose answer was lost, is in the ledger once."""
+        """A replay request that was repeated is in the ledger once."""
         twice = self.pipeline.rows(
             "select run_id, request, count(*) as times from replay where pipeline = %s"
             " group by run_id, request having count(*) > 1",
@@ -316,10 +316,10 @@ def run(
     """A campaign on a MySQL of its own, started for it.
 
     Args:
-        faults: After how many it ends; it ends with the pipeline that it is at.
-        duration_s: After how long it ends, likewise.
-        seed: The same one plays the same faults again.
-        say: Told how it goes.
+        faults: The number of faults after which it ends, once the current pipeline is finished.
+        duration_s: The time after which it ends, once the current pipeline is finished.
+        seed: An equal seed plays the same faults again.
+        say: Called with progress messages.
 
     Raises:
         CampaignError: The oracle did not agree, or nothing moved; it has the report.

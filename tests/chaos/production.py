@@ -22,20 +22,20 @@ TICK_S = 0.1
 FIRST_YEAR = 2100
 QUIET_YEAR = 1600
 YEARS = 100
-"""Of personal minutes, for each partition: fifty million."""
+"""Years of own minutes for each partition: fifty million minutes."""
 
 
 class Kind(IntEnum):
-    """What a line is, as far as the count is concerned."""
+    """The kind of a line, as it is to be counted."""
 
     OWN = 0
     """An ERROR line with a minute of its own."""
     SHARED = 1
     """An ERROR line of the moment in which it is written."""
     QUIET = 2
-    """A line of another level: counted, it would be an invented one."""
+    """A line of another level, which must not be counted."""
     MALFORMED = 3
-    """No line at all; its bytes must be kept."""
+    """A malformed record; its bytes must be kept."""
 
 
 WEIGHTS = (40, 10, 48, 2)
@@ -47,7 +47,7 @@ def own_minute(partition: int, number: int) -> datetime:
 
 
 def owner_of(minute: datetime) -> tuple[int, int] | None:
-    """Partition and number of the line that a minute belongs to; None if it is nobody's own."""
+    """Partition and number of the line that owns a minute; None if no line does."""
     if minute.year < FIRST_YEAR or minute.second or minute.microsecond:
         return None
     partition = (minute.year - FIRST_YEAR) // YEARS
@@ -134,7 +134,7 @@ class Production:
 
     def use_partition(self, number: int) -> None:
         """Write to a partition that was added, too."""
-        # A producer that knows the topic already learns of the partition minutes later.
+        # A producer refreshes its metadata of a known topic only after minutes.
         writer = self._open_writer(self._kafka)
         with self._lock:
             self._writers.append(writer)
@@ -144,7 +144,7 @@ class Production:
         """Write no more, wait for Kafka's last answer, and say what was written.
 
         Raises:
-            AssertionError: Kafka has refused a line, so that nobody knows what it holds.
+            AssertionError: Kafka has refused a line, so the expected counts are unknown.
         """
         self._stopping.set()
         self._thread.join()
@@ -158,7 +158,7 @@ class Production:
         self._stopping.set()
 
     def so_far(self) -> Produced:
-        """What was handed over to be written."""
+        """The lines that were handed to the writer so far."""
         with self._lock:
             kinds = {number: bytes(kinds) for number, kinds in self._kinds.items()}
             return Produced(kinds=kinds, shared=self._shared.copy())

@@ -1,4 +1,4 @@
-"""The system under attack: servers, Airflow, a Spark Connect server, and those who use them.
+"""The system under attack: servers, Airflow, a Spark Connect server, and commands.
 
 Everything is the real thing, in processes of its own: the minute DAG in Airflow with spark-submit,
 ``tally run`` and ``tally replay`` over Spark Connect, a broker, a MySQL server.
@@ -41,11 +41,11 @@ PIPELINE = "error_log"
 TOPIC = "alog"
 FIRST_PARTITIONS = 2
 PAUSE_S = 0.5
-"""Between two commands of a lane."""
+"""Seconds between two commands of a lane."""
 COMMAND_S = 1800
-"""After which a command hangs: the recount of hours of lines takes minutes."""
+"""Seconds after which a command counts as hung; a recount of hours of lines takes minutes."""
 
-# Who waits for a lock that a paused process holds shall not wait long.
+# So that the lock of a paused process is not waited for long.
 CONFIGURATION = """\
 [mysql]
 lock_wait_timeout_s = 5
@@ -65,7 +65,7 @@ max_records_per_partition = 20000
 
 
 class Companion(threading.Thread):
-    """Goes on beside the campaign until it is stopped."""
+    """Runs beside the campaign until it is stopped."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)
@@ -163,7 +163,7 @@ class System:
     """All of it; :func:`running` starts and ends one.
 
     Args:
-        home: Where it lives; emptied first.
+        home: Its folder; emptied first.
         with_airflow: Whether Airflow runs the minute DAG, too.
         announce: Told what happens.
     """
@@ -303,7 +303,7 @@ class System:
         return int(row["n"])
 
     def connect_as_root(self) -> "pymysql.Connection[Any]":
-        """A connection of root's; it gives up soon."""
+        """A connection as root, with short timeouts."""
         mysql = self.settings.mysql
         return pymysql.connect(
             host=mysql.host,

@@ -2,7 +2,7 @@
 
 python -m tests.chaos.tables REPORT...
 
-It ends with 1, and says why, if one of them tells of anything that is not as it must be.
+It exits with 1, and prints why, if a report contains a failure.
 """
 
 import json

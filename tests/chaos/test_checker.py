@@ -16,7 +16,7 @@ LETTERS = [malformed(0, 2)]
 
 
 def test_what_was_produced_is_right() -> None:
-    """Each line once."""
+    """A result with each line once has no findings."""
     findings = check(PRODUCED, RESULT, LETTERS)
     assert (findings.lost, findings.duplicated, findings.invented) == ([], [], [])
     assert (PRODUCED.lines, PRODUCED.errors) == (5, 3)
@@ -25,18 +25,18 @@ def test_what_was_produced_is_right() -> None:
 @pytest.mark.parametrize("partition", [0, 1, 3, 7])
 @pytest.mark.parametrize("number", [0, 59, 84_960, 5_000_000])
 def test_a_minute_belongs_to_one_line(partition: int, number: int) -> None:
-    """Whatever the calendar does in between."""
+    """Also across leap years and other irregularities of the calendar."""
     assert owner_of(own_minute(partition, number)) == (partition, number)
 
 
 def test_a_minute_that_lines_share_belongs_to_none() -> None:
-    """Today's."""
+    """A line of the current time has no minute of its own."""
     assert owner_of(NOW) is None
 
 
 @pytest.mark.parametrize("count", [1, 7])
 def test_a_row_that_is_no_whole_minute_hides_nothing(count: int) -> None:
-    """The table counts per minute: a row between two minutes is nobody's."""
+    """A row that is not on a whole minute is a finding."""
     between = own_minute(0, 0).replace(second=30)
     assert owner_of(between) is None
     findings = check(PRODUCED, {**RESULT, between: count}, LETTERS)
@@ -45,7 +45,7 @@ def test_a_row_that_is_no_whole_minute_hides_nothing(count: int) -> None:
 
 
 def test_a_lost_line_is_named() -> None:
-    """Its partition and its number."""
+    """The checker names its partition and its number."""
     result = {minute: n for minute, n in RESULT.items() if minute != own_minute(0, 3)}
     findings = check(PRODUCED, result, LETTERS)
     assert findings.lost == ["partition 0 number 3"]
@@ -53,7 +53,7 @@ def test_a_lost_line_is_named() -> None:
 
 
 def test_a_line_that_counts_twice_is_named() -> None:
-    """At the end, and whenever somebody looks."""
+    """At the end, and at a check in between."""
     result = {**RESULT, own_minute(1, 0): 2}
     assert check(PRODUCED, result, LETTERS).duplicated == ["partition 1 number 0"]
     assert check_so_far(result, PRODUCED.shared).duplicated == ["partition 1 number 0"]
@@ -61,14 +61,14 @@ def test_a_line_that_counts_twice_is_named() -> None:
 
 
 def test_a_line_that_nobody_has_produced_is_named() -> None:
-    """One of another level, or of no partition."""
+    """A line of another level or of an unknown partition is found."""
     result = {**RESULT, own_minute(0, 1): 1, own_minute(5, 0): 1}
     findings = check(PRODUCED, result, LETTERS)
     assert sorted(findings.invented) == ["partition 0 number 1", "partition 5 number 0"]
 
 
 def test_a_minute_that_lines_share_is_counted_through() -> None:
-    """One too few, one too many."""
+    """One line too few and one too many are found."""
     assert check(PRODUCED, {**RESULT, NOW: 2}, LETTERS).lost == ["minute 2026-11-21 12:00:00"]
     more = check(PRODUCED, {**RESULT, NOW: 4}, LETTERS)
     assert more.duplicated == ["minute 2026-11-21 12:00:00"]
@@ -77,7 +77,7 @@ def test_a_minute_that_lines_share_is_counted_through() -> None:
 
 
 def test_dead_letters_are_lines_too() -> None:
-    """Lost, twice, and one that was none."""
+    """A lost, a duplicate and an invented dead letter are found."""
     assert check(PRODUCED, RESULT, []).lost == [repr(malformed(0, 2))]
     assert check(PRODUCED, RESULT, [*LETTERS, *LETTERS]).duplicated == [repr(malformed(0, 2))]
     assert check(PRODUCED, RESULT, [*LETTERS, b"?"]).invented == ["b'?'"]

@@ -25,7 +25,7 @@ def new_pipeline(
 
 
 def test_no_fault_of_the_commit_path_changes_what_is_counted(new_pipeline: NewPipeline) -> None:
-    """Every kind comes, the oracle agrees after each, and what was begun comes to an end."""
+    """Every kind happens, the oracle agrees after each, and every operation ends."""
     report = Campaign(new_pipeline, SEED, print).walk(FAULTS, None)
     assert report.mismatches == []
     assert report.faults >= FAULTS
@@ -34,7 +34,7 @@ def test_no_fault_of_the_commit_path_changes_what_is_counted(new_pipeline: NewPi
 
 
 def test_a_seed_plays_the_same_faults_again(new_pipeline: NewPipeline) -> None:
-    """Operation, statement and kind of each: what a seed has found can be looked at again."""
+    """Operation, statement and kind of each fault are equal, so a failure can be reproduced."""
     first, second = (
         Campaign(new_pipeline, SEED, print).walk(FAULTS // 8, None).history for _ in range(2)
     )

@@ -1,4 +1,4 @@
-"""What the campaign says about processes: who counts on, and who needs more and more memory."""
+"""What the campaign reports of processes: survivors that count, and growing memory."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from tests.chaos.system import System
 
 
 def test_a_job_that_outlives_its_parent_is_seen(tmp_path: Path) -> None:
-    """By the configuration that it counts with, whoever its parent is by now."""
+    """It is found by its configuration, whatever its parent is."""
     system = System(tmp_path / "home", with_airflow=False, announce=print)
     job = "jobs/count_errors.py"
     orphan = subprocess.Popen(

@@ -1,1 +1,1 @@
-"""Guards that are taken out one at a time: each time some test must turn red."""
+"""Guards that are removed one at a time; each time a test must fail."""

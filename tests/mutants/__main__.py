@@ -1,8 +1,8 @@
-"""``make mutants``: take each guard out, and see which tests turn red.
+"""``make mutants``: remove each guard, and run the tests that must fail.
 
-The code is changed in a copy that the tests import in place of the checkout's; nothing of the
-checkout is touched. A mutant that stays green is a bug of the suite. With ``--boundaries`` the
-mutants are all comparisons of planning, ledger and pipeline, each moved by one.
+The tests import a changed copy of the code; the checkout is not touched. A mutant that no test
+notices is a bug of the suite. With ``--boundaries`` the mutants are all comparisons of planning,
+ledger and pipeline, each moved by one.
 """
 
 import argparse
@@ -30,7 +30,7 @@ AnyMutant = Mutant | Boundary
 
 
 def main() -> int:
-    """Try the mutants; 0 when every one was noticed."""
+    """Try the mutants; returns 0 when each was noticed."""
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("--only", default="", help="those whose guard has this text")
     parser.add_argument("--table", type=Path, help="where a table of them goes, as Markdown")
@@ -61,7 +61,7 @@ def _boundaries() -> list[Boundary]:
 
 
 def _check_green(chosen: Sequence[AnyMutant], home: Path) -> None:
-    """A test that is red with every guard in its place would notice anything."""
+    """Check that all tests pass with every guard in place."""
     tests = dict.fromkeys(test for mutant in chosen for test in mutant.tests)
     print(f"first the {len(tests)} tests as they are", flush=True)
     ended = subprocess.run(
@@ -83,12 +83,12 @@ def _table(red: dict[AnyMutant, list[str]]) -> str:
 
 
 def _names(tests: Sequence[str]) -> list[str]:
-    """Each test once, whatever its parameters."""
+    """Names of the tests, without parameters, each once."""
     return list(dict.fromkeys(test.partition("[")[0] for test in tests))
 
 
 def _red_tests(mutant: AnyMutant, home: Path) -> list[str]:
-    """The tests that notice; none when it stays green, or when pytest did not get that far."""
+    """The tests that fail; empty when all pass, or when pytest could not run."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tally-mutant-") as name:
         code = make_mutant(mutant, Path(name))
@@ -118,12 +118,12 @@ def _red_tests(mutant: AnyMutant, home: Path) -> list[str]:
 
 
 def _path(code: Path) -> str:
-    """What PYTHONPATH is to name: the code to be tested, and the checkout's own stack beside it."""
+    """PYTHONPATH: the code under test, and the checkout's local stack."""
     return os.pathsep.join([str(code), str(PROJECT / "local" / "src")])
 
 
 def make_mutant(mutant: AnyMutant, folder: Path) -> Path:
-    """Copy the code and take the guard out; returns the folder that has the package."""
+    """Copy the code and remove the guard; returns the folder with the package."""
     shutil.copytree(PROJECT / "src", folder / "src")
     shutil.copytree(PROJECT / "sql", folder / "sql")
     mutant.apply(folder / "src")
@@ -131,7 +131,7 @@ def make_mutant(mutant: AnyMutant, folder: Path) -> Path:
 
 
 def _failed(report: Path) -> list[str]:
-    """Names of the tests that failed or could not be collected; an error of the set-up is none."""
+    """Names of the tests that failed or could not be collected; set-up errors are not included."""
     cases = ET.parse(report).iter("testcase")  # noqa: S314 - pytest has just written it
     return [str(case.get("name")) for case in cases if _is_red(case)]
 

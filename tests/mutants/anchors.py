@@ -1,4 +1,4 @@
-"""Where a symbol's source stands, so that a mutant follows its guard from file to file.
+"""The source of a symbol, by its name, so that a mutant survives changes elsewhere in the file.
 
 ``tally.planning.ingest:_find_loss`` is a function, ``tally.ledger.commit:STATEMENT`` an assigned
 name, ``tally.kafka.client:Kafka.snapshot`` a method.
@@ -21,7 +21,7 @@ class Anchor:
 
     @classmethod
     def parse(cls, text: str) -> "Anchor":
-        """From ``module:symbol``."""
+        """Parse ``module:symbol``."""
         module, _, symbol = text.partition(":")
         return cls(module=module, symbol=symbol)
 
@@ -30,10 +30,10 @@ class Anchor:
         return source.joinpath(*self.module.split(".")).with_suffix(".py")
 
     def span(self, text: str) -> tuple[int, int]:
-        """Where the symbol's source begins and ends in its module's text.
+        """Start and end of the symbol's source in its module's text.
 
         Raises:
-            LookupError: The module has none of that name, or several.
+            LookupError: The module has no symbol of that name, or several.
         """
         found = list(_named(ast.parse(text).body, self.symbol.split(".")))
         if len(found) != 1:
@@ -48,7 +48,7 @@ def replace_in(text: str, anchor: Anchor, before: str, after: str) -> str:
     """The module's text with one piece of a symbol's source replaced.
 
     Raises:
-        LookupError: The symbol is not there once, or the piece does not stand in it once.
+        LookupError: The symbol or the piece is not found exactly once.
     """
     start, end = anchor.span(text)
     source = text[start:end]

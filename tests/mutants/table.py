@@ -1,4 +1,4 @@
-"""The guards of the count, each with the change that takes it out and the tests that notice."""
+"""The guards of the count, each with the change that removes it and the tests that notice."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,18 +9,18 @@ from tests.mutants.anchors import Anchor, replace_in
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mutant:
-    """One guard, taken out."""
+    """One guard and its removal."""
 
     guard: str
-    """What no longer guards the count."""
+    """What the guard ensures."""
     where: str
-    """The symbol in which it stood, ``module:name`` (see :mod:`tests.mutants.anchors`)."""
+    """The symbol that contains it, ``module:name`` (see :mod:`tests.mutants.anchors`)."""
     before: str
-    """The code with it; it stands in the symbol's source once."""
+    """The code with the guard; found exactly once in the symbol's source."""
     after: str
-    """The code without it."""
+    """The code without the guard."""
     tests: tuple[str, ...]
-    """Where to look for a test that turns red."""
+    """The tests of which at least one must fail."""
     also: tuple[tuple[str, str, str], ...] = ()
     """Further changes, where, before and after: a second guard behind the first one."""
 
@@ -228,7 +228,7 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
-        guard="a retry reads the planned end, not the end of now",
+        guard="a retry reads the planned end, not the current end",
         where="tally.pipeline.run:_count_and_commit",
         before="    ranges = [segment.range for segment in batch.segments]\n",
         after="    now = ctx.kafka.snapshot(list(pipeline.topics))\n"

@@ -136,7 +136,7 @@ class Wire:
             raise Killed
 
     def close(self, connection: "pymysql.Connection[Any]") -> None:
-        """Closes a connection of :class:`tally.mysql.transactions.Database`, or keeps it for the next."""
+        """Closes one for :class:`tally.mysql.transactions.Database`, or keeps it for reuse."""
         way = self._lent.pop(connection)
         if not connection.open:
             return

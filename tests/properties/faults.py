@@ -1,8 +1,8 @@
 """Faults of a connection to MySQL, played on real ones by the proxy in front of the server.
 
 Faults are real: sockets are cut, sessions are killed, the server is read-only. Only errors that a
-small server cannot be made to return, such as a full disk, are returned by the proxy, and the server
-then never gets the statement.
+small server cannot be made to return, such as a full disk, are returned by the proxy, and the
+server then never gets the statement.
 """
 
 import re
@@ -391,7 +391,7 @@ class Faults:
         return End(partial(session.refuse, ER.LOCK_DEADLOCK, words), stays_open=True)
 
     def _rebuild_table(self, _: Fault, session: Session, packet: bytes) -> End:
-        """Rebuild a table, unless the transaction has touched it: the server would wait for its end."""
+        """Rebuild an untouched table: for a touched one the server would wait for the transaction."""
         answer = session.ask(packet)
         self.as_root(f"alter table tally.`{self.name}` engine = InnoDB")
         return End(partial(session.client.sendall, answer.data), stays_open=True)

@@ -548,7 +548,7 @@ class PipelineUnderTest:
         )
 
     def _is_out_of_reach(self, batch_id: int) -> bool:
-        """Whether Kafka no longer serves what a batch of a replay needs, as planned or replanned."""
+        """Whether Kafka no longer serves a batch of a replay, as planned or replanned."""
         if any(why != "overtaken" for why in self._what_prevents(batch_id)):
             return True
         for s in self.rows(_SEGMENTS_OF_BATCH, (batch_id,)):
