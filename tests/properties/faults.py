@@ -391,7 +391,7 @@ class Faults:
         return End(partial(session.refuse, ER.LOCK_DEADLOCK, words), stays_open=True)
 
     def _rebuild_table(self, _: Fault, session: Session, packet: bytes) -> End:
-        """Rebuild an untouched table: for a touched one the server would wait for the transaction."""
+        """Rebuild an untouched table; for a touched one the server would wait for a commit."""
         answer = session.ask(packet)
         self.as_root(f"alter table tally.`{self.name}` engine = InnoDB")
         return End(partial(session.client.sendall, answer.data), stays_open=True)

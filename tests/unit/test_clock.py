@@ -1,4 +1,4 @@
-"""The clocks: the machine's, a test's own, and what the ledger is dated by."""
+"""The machine's clock, the manual clock of tests, and times in the ledger."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -12,7 +12,7 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
 def test_the_ledgers_time_is_that_of_the_clock_without_its_zone() -> None:
-    """Whoever moves the clock moves what is written."""
+    """The ledger's times come from the clock that was handed in."""
     clock = ManualClock(NOON)
     tx = Transaction(pymysql.connect(defer_connect=True), clock)
     assert tx.now() == datetime(2026, 11, 20, 12)  # noqa: DTZ001 - as MySQL takes it
@@ -21,7 +21,7 @@ def test_the_ledgers_time_is_that_of_the_clock_without_its_zone() -> None:
 
 
 def test_the_machines_clock_says_its_zone() -> None:
-    """UTC, whatever the machine's own is."""
+    """It is UTC, whatever the machine's zone."""
     assert SystemClock().now().tzinfo is UTC
 
 

@@ -54,7 +54,7 @@ def strings(value: Any) -> Iterator[str]:
 
 
 def base_images() -> list[str]:
-    """The images that ours is built from, stages of its own left out."""
+    """The base images of our image, without its own stages."""
     lines = [line.split() for line in DOCKERFILE.splitlines() if line.startswith("FROM ")]
     stages = {words[3] for words in lines if len(words) == 4}
     return [words[1] for words in lines if words[1] not in stages]
@@ -87,7 +87,7 @@ def test_the_file_meets_the_compose_specification() -> None:
 
 
 def test_the_schema_refuses_a_misspelt_key(tmp_path: Path) -> None:
-    """The check above can fail: one wrong letter is found."""
+    """The check above can fail: a misspelt key is found."""
     broken = tmp_path / "docker-compose.yml"
     broken.write_text(TEXT.replace("healthcheck:", "healthchek:", 1), encoding="utf-8")
     answer = validate(broken)
@@ -114,7 +114,7 @@ def test_one_service_builds_the_image_for_all_others() -> None:
 
 @pytest.mark.parametrize("name", sorted(LONG_RUNNING))
 def test_every_server_is_checked_and_restarted(name: str) -> None:
-    """What shall run for long says whether it is well, soon after its start too."""
+    """Long-running services have health checks, which also cover their start."""
     service = SERVICES[name]
     health = service["healthcheck"]
     assert service["restart"] == "unless-stopped"
@@ -124,7 +124,7 @@ def test_every_server_is_checked_and_restarted(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
 def test_every_service_waits_for_what_it_needs(name: str) -> None:
-    """Servers are awaited until they are healthy, jobs until they have succeeded."""
+    """Services wait for servers to be healthy and for jobs to succeed."""
     for needed, how in SERVICES[name].get("depends_on", {}).items():
         done = needed in ONE_SHOT
         assert how["condition"] == (
@@ -134,7 +134,7 @@ def test_every_service_waits_for_what_it_needs(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
 def test_every_service_is_confined(name: str) -> None:
-    """Memory is limited, logs are rotated, nobody gains privileges; our own image is read-only."""
+    """Memory is limited, logs are rotated, privileges cannot grow; our own image is read-only."""
     service = SERVICES[name]
     assert service["deploy"]["resources"]["limits"]["memory"]
     assert service["logging"]["options"].keys() == {"max-size", "max-file"}
@@ -145,7 +145,7 @@ def test_every_service_is_confined(name: str) -> None:
 
 
 def test_no_credential_stands_in_the_file() -> None:
-    """What a credential would be given to gets the path of a file or the command that reads one."""
+    """Each setting for a credential is the path of a file or a command that reads one."""
     given = {
         key: value
         for service in SERVICES.values()
@@ -227,7 +227,7 @@ def test_the_image_holds_the_packages_that_the_tests_run_with() -> None:
 
 
 def test_the_image_has_the_python_that_the_project_is_written_for() -> None:
-    """One Python for driver and executors, the oldest that pyproject allows."""
+    """Driver and executors have one Python, the oldest that pyproject allows."""
     oldest = PYPROJECT["project"]["requires-python"].removeprefix(">=")
     assert any(image.startswith(f"python:{oldest}.") for image in base_images())
     assert set(re.findall(r"lib/python(\d+\.\d+)/", DOCKERFILE)) == {oldest}
@@ -256,7 +256,7 @@ def test_the_topic_of_the_configuration_is_made() -> None:
 
 
 def test_airflow_has_the_local_stacks_timeouts() -> None:
-    """What differs from Airflow's defaults in the local stack differs here in the same way."""
+    """Every setting that the local stack changes is changed here in the same way."""
     local = ConfigParser(interpolation=None)
     local.read_string(
         airflow_cfg(
@@ -309,7 +309,7 @@ def test_generated_secrets_are_private_and_stay(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_generator_starts_over(tmp_path: Path) -> None:
-    """What a killed run left behind is not taken for the secrets."""
+    """The leftovers of a killed run are not used as secrets."""
     left = tmp_path / "secrets.new"
     left.mkdir()
     (left / "mysql_root_password").write_text("half")
@@ -330,7 +330,7 @@ def test_generated_secrets_agree_with_one_another() -> None:
 
 
 def test_connections_name_services_of_the_file() -> None:
-    """Airflow's connections lead to the containers."""
+    """Airflow's connections name the containers."""
     connections = json.loads(compose_secrets.secret_files()["airflow_connections.json"])
     kafka = connections["tally_kafka"]["extra"]["bootstrap.servers"]
     scheduler = SERVICES["airflow-scheduler"]["environment"]

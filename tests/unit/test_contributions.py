@@ -33,7 +33,7 @@ def contribution(*labels: str) -> Contribution:
 def test_a_row_has_the_order_of_the_tables_columns(
     columns: tuple[str, ...], has_bytes: bool, key: tuple[str, ...], sums: tuple[int, ...]
 ) -> None:
-    """Label columns stand in the order in which they came, whatever the configuration says."""
+    """Label columns keep the order in which they were added, whatever the configured order."""
     labels = tuple(LabelColumn(column=column, chars=64) for column in columns)
     tables = Tables(result="result", labels=labels, has_bytes=has_bytes)
     found = list(rows_of(tables, LABELLED, [contribution("cart", "ERROR")]))
@@ -42,6 +42,6 @@ def test_a_row_has_the_order_of_the_tables_columns(
 
 @pytest.mark.parametrize("labels", [("cart",), ("cart", "ERROR", "web-1")])
 def test_values_for_other_labels_make_no_row(labels: tuple[str, ...]) -> None:
-    """A value would stand in another label's column."""
+    """Otherwise a value could get into another label's column."""
     with pytest.raises(ValueError, match="for 2 labels"):
         list(rows_of(Tables(result="result"), LABELLED, [contribution(*labels)]))

@@ -1,4 +1,4 @@
-"""What was read is held against what was planned, before anybody believes it."""
+"""The checks that a read has found what was planned."""
 
 import pytest
 
@@ -12,7 +12,7 @@ RANGE = OffsetRange(partition=PARTITION, from_offset=10, until_offset=20)
 
 
 def read(records: int, first: int | None, last: int | None, malformed: int = 0) -> SegmentTotals:
-    """What a read has found; every well-formed line is counted."""
+    """Totals of a read; every well-formed line is counted."""
     return SegmentTotals(
         records=records,
         matched=records - malformed,
@@ -24,7 +24,7 @@ def read(records: int, first: int | None, last: int | None, malformed: int = 0) 
 
 
 def check(found: SegmentTotals, *, accepted: bool = False, **settings: object) -> None:
-    """Against the planned range."""
+    """Check totals against the planned range."""
     pipeline = Pipeline.model_validate({"name": "error_log", "topics": ["alog"], **settings})
     may_miss = [PARTITION] if accepted else []
     check_totals(pipeline, [RANGE], {PARTITION: found}, may_miss=may_miss)
@@ -48,7 +48,7 @@ def test_a_range_that_was_read_whole_is_believed() -> None:
     ids=str,
 )
 def test_records_from_outside_of_the_range_are_refused(found: SegmentTotals, offsets: str) -> None:
-    """Before its first offset, behind its last one, or more than it can hold."""
+    """Records before or after the range, or more than it can hold, are an error."""
     with pytest.raises(DataLossError, match=r"alog/0 \[10, 20\): \d+ records of 10") as refused:
         check(found, offsets=offsets)
     assert not isinstance(refused.value, RecordsMissingError)
@@ -56,7 +56,7 @@ def test_records_from_outside_of_the_range_are_refused(found: SegmentTotals, off
 
 @pytest.mark.parametrize("found", [read(9, 10, 19), read(9, 11, 19), read(9, 10, 18)], ids=str)
 def test_a_dense_range_that_is_short_is_named(found: SegmentTotals) -> None:
-    """In its middle, at its start, at its end; a person may accept it."""
+    """A hole in it, at its start or at its end is an error, unless an operator accepted it."""
     with pytest.raises(RecordsMissingError) as missing:
         check(found)
     assert list(missing.value.ranges) == [RANGE]
@@ -65,14 +65,14 @@ def test_a_dense_range_that_is_short_is_named(found: SegmentTotals) -> None:
 
 
 def test_a_range_without_any_record_is_short_unless_offsets_may_be_missing() -> None:
-    """As after an aborted transaction."""
+    """An aborted transaction leaves such a range."""
     with pytest.raises(RecordsMissingError, match="0 records of 10, none"):
         check(read(0, None, None))
     check(read(0, None, None), offsets="sparse")
 
 
 def test_too_many_malformed_records_stop_and_ask() -> None:
-    """One more than is allowed."""
+    """One more than the limit is an error."""
     check(read(10, 10, 19, malformed=4), max_malformed_per_batch=4)
     with pytest.raises(MalformedFloodError, match="5 of 10 records are malformed"):
         check(read(10, 10, 19, malformed=5), max_malformed_per_batch=4)

@@ -1,4 +1,4 @@
-"""What the demonstration's producer knows by itself, and the line about a batch."""
+"""The demonstration producer's own counts, and the printed line about a batch."""
 
 import re
 import time
@@ -20,7 +20,7 @@ AT = datetime(2026, 11, 20, 14, 0, 0, tzinfo=UTC)
 
 @pytest.mark.parametrize("levels", [["ERROR"], ["ERROR", "WARN"], ["FATAL", "DEBUG"]])
 def test_the_producer_knows_its_lines_at_any_levels(levels: list[str]) -> None:
-    """By what it wrote, and below the offsets that were asked for."""
+    """It counts what it wrote below the given offsets."""
     writer = MemoryWriter()
     clock = ManualClock(AT)
     traffic = Traffic(writer, "alog", partitions=2, levels=levels, rate=4_000, seed=7, clock=clock)
@@ -52,7 +52,7 @@ def record(**values: Any) -> BatchRecord:
 
 
 def test_a_batch_of_a_replay_is_told_as_one() -> None:
-    """What was counted is not called errors: other levels may count."""
+    """The counted lines are not called errors, because other levels may count."""
     assert commit_line(record(), []).startswith(
         "14:00:00  batch 7  1,000 records  300 counted  0 malformed"
     )

@@ -15,13 +15,13 @@ PARTITION = TopicPartition(topic="alog", partition=0)
 
 
 class Asked:
-    """A Kafka that notes what it is asked for."""
+    """A Kafka that records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[object] = []
 
     def snapshot(self, topics: Iterable[str], *, read_committed: bool = True) -> KafkaSnapshot:
-        """Always the same."""
+        """The same snapshot for every call."""
         self.calls.append((list(topics), read_committed))
         return TRUE
 
@@ -34,16 +34,16 @@ class Asked:
         return dict.fromkeys(partitions, 7)
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Noted."""
+        """Recorded."""
         self.calls.append((group, offsets))
 
     def rights(self, topics: Iterable[str]) -> Mapping[str, TopicRights]:
-        """All of them."""
+        """All rights."""
         return {topic: TopicRights(readable=True, compacted=False) for topic in topics}
 
 
 def test_the_first_statements_that_match_are_disturbed() -> None:
-    """Not the others, and not those that come later."""
+    """Other statements and later matches are not disturbed."""
     heard: list[str] = []
     listen = at_statement("^insert into `", lambda: heard.append("now"), times=2)
     for statement in ["insert into batch", "select 1", "insert into `a`"]:
@@ -55,7 +55,7 @@ def test_the_first_statements_that_match_are_disturbed() -> None:
 
 
 def test_what_is_raised_at_a_statement_comes_through() -> None:
-    """So it ends the transaction that is about to send it."""
+    """The exception ends the transaction that is about to send the statement."""
 
     def fail() -> None:
         raise ConnectionError("a test")
@@ -65,7 +65,7 @@ def test_what_is_raised_at_a_statement_comes_through() -> None:
 
 
 def test_the_first_snapshots_are_disturbed() -> None:
-    """Something happens before the other is asked, and its answer is not what is told."""
+    """The action runs before the other Kafka is asked, and the answer is altered."""
     asked = Asked()
     kafka = DisturbedKafka(
         asked, before=lambda: asked.calls.append("before"), alter=lambda _: FALSE
@@ -77,7 +77,7 @@ def test_the_first_snapshots_are_disturbed() -> None:
 
 
 def test_all_else_is_the_other_kafkas_answer() -> None:
-    """Record times, mirrored offsets and rights are as they are."""
+    """Record times, mirrored offsets and rights are passed through."""
     asked = Asked()
     kafka = DisturbedKafka(asked)
     assert kafka.snapshot(["alog"]) is TRUE

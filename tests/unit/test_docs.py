@@ -1,4 +1,4 @@
-"""What README and docs/ speak of exists: commands, targets, links, keys, codes, tests."""
+"""Everything that README and docs/ name exists: commands, targets, links, keys, codes, tests."""
 
 import ast
 import json
@@ -78,7 +78,7 @@ def headings(page: Path) -> list[str]:
 
 
 def anchor(heading: str) -> str:
-    """What a heading is called in a link."""
+    """The anchor of a heading in a link."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
@@ -107,7 +107,7 @@ def all_errors(kind: type[TallyError] = TallyError) -> list[type[TallyError]]:
 
 
 def test_the_picture_is_what_its_generator_draws() -> None:
-    """When this fails: make picture."""
+    """If this fails, run make picture."""
     drawn = subprocess.run(
         [sys.executable, str(DOCS / "picture.py")], capture_output=True, text=True, check=True
     ).stdout
@@ -123,7 +123,7 @@ def test_the_picture_is_a_picture_with_words_for_those_who_do_not_see_it() -> No
 
 
 def test_the_configuration_reference_is_what_the_settings_say() -> None:
-    """When this fails: make docs."""
+    """If this fails, run make docs."""
     assert (DOCS / "configuration.md").read_text(encoding="utf-8") == reference.render()
 
 
@@ -140,7 +140,7 @@ def test_the_configuration_reference_has_every_section_and_key() -> None:
 
 
 def documented_variables() -> list[tuple[str, str]]:
-    """Each variable of the reference with its default, where it has one that can be set."""
+    """Each variable of the reference that has a settable default, with that default."""
     rows = re.findall(r"<br>`(TALLY_\w+)` \| .*? \| `(.*?)` \|", reference.render())
     return [
         (name.replace("__NAME__", "__ERROR_LOG__"), value)
@@ -153,7 +153,7 @@ def documented_variables() -> list[tuple[str, str]]:
 def test_every_variable_of_the_reference_is_read(
     variable: str, default: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Set to the default that stands beside it, each one is accepted and changes nothing."""
+    """Each one is accepted with its documented default, which changes nothing."""
     monkeypatch.delenv("TALLY_SECRETS_FILE", raising=False)
     config = tmp_path / "tally.toml"
     config.write_text('[pipelines.error_log]\ntopics = ["alog"]\n')
@@ -173,7 +173,7 @@ def test_every_variable_of_the_reference_is_read(
 def test_every_configuration_that_is_shown_can_be_loaded(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each piece of tally.toml in the documentation is valid as it stands."""
+    """Each piece of tally.toml in the documentation is valid by itself."""
     monkeypatch.delenv("TALLY_SECRETS_FILE", raising=False)
     for block in code_blocks(page, "toml"):
         config = tmp_path / "tally.toml"
@@ -182,7 +182,7 @@ def test_every_configuration_that_is_shown_can_be_loaded(
 
 
 def test_the_runbook_has_exactly_one_entry_for_each_code_and_each_reason() -> None:
-    """None is missing, none is left over, none stands there twice."""
+    """No entry is missing, obsolete or there twice."""
     text = prose(DOCS / "runbook.md")
     chapters = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", text, re.MULTILINE))
     entries = [
@@ -196,7 +196,7 @@ def test_the_runbook_has_exactly_one_entry_for_each_code_and_each_reason() -> No
 
 
 def test_every_entry_that_the_code_sends_people_to_is_in_the_runbook() -> None:
-    """Messages such as "see docs/runbook.md, audit-finding"."""
+    """Messages such as "see docs/runbook.md, audit-finding" name existing entries."""
     sent = {
         name
         for path in (CHECKOUT / "src").rglob("*.py")
@@ -207,7 +207,7 @@ def test_every_entry_that_the_code_sends_people_to_is_in_the_runbook() -> None:
 
 
 def test_the_oldest_servers_are_named_in_one_place() -> None:
-    """The runbook says what the doctor holds a server against; nothing else names a version."""
+    """The runbook names the versions that the doctor requires; no other page does."""
     named = {
         path.relative_to(CHECKOUT).as_posix(): found
         for path in [*PAGES, *CHECKOUT.glob("src/**/*.py"), *CHECKOUT.glob("local/src/**/*.py")]
@@ -217,7 +217,7 @@ def test_the_oldest_servers_are_named_in_one_place() -> None:
 
 
 def test_the_runbook_lists_the_errors_as_they_are() -> None:
-    """Code, exit code and class of each."""
+    """Code, exit code and class of each error are listed."""
     assert sorted(table(DOCS / "runbook.md", "Errors")) == sorted(
         [f"[{error.code}](#{error.code})", str(error.exit_code), error.__name__]
         for error in all_errors()
@@ -240,13 +240,13 @@ def test_the_runbook_lists_the_exit_codes_as_they_are() -> None:
     "word", sorted({str(w) for e in (BatchState, SegmentState, MalformedReason) for w in e})
 )
 def test_the_glossary_has_every_state_and_every_reason(word: str) -> None:
-    """What the command line prints can be looked up."""
+    """Every state and reason that the command line prints is explained."""
     assert re.search(rf"[|,`] ?{word}[ ,`]", prose(DOCS / "glossary.md"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_relative_link_leads_somewhere(page: Path) -> None:
-    """The file is there, and so is the heading."""
+    """The file and the heading exist."""
     for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if re.match(r"https?:", link):
             continue
@@ -257,7 +257,7 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
-    """No page is forgotten in its folder."""
+    """README links to every page, and to no other."""
     linked = set(re.findall(r"\]\((docs/[\w-]+\.md)", prose(README)))
     assert linked == {f"docs/{page.name}" for page in PAGES if page != README}
 
@@ -272,7 +272,7 @@ def test_every_command_line_of_tally_parses(page: Path, line: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_in_a_sentence_exists(page: Path) -> None:
-    """What stands in backquotes parses, or is no more than a command's name."""
+    """A command in backquotes parses, or is only a command's name."""
     for span in filter(PROGRAM.match, spans(page)):
         with suppress(click.MissingParameter, click.exceptions.NoArgsIsHelpError):
             parse(span)
@@ -280,7 +280,7 @@ def test_every_command_in_a_sentence_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_make_target_exists_and_is_explained(page: Path) -> None:
-    """In the Makefile, as a target and in its help."""
+    """Each is a target of the Makefile, and in its help."""
     makefile = (CHECKOUT / "Makefile").read_text(encoding="utf-8")
     for code in [*code_lines(page), *spans(page)]:
         if found := TARGET.match(code):
@@ -292,7 +292,7 @@ def test_every_make_target_exists_and_is_explained(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_program_of_the_checkout_that_is_shown_exists(page: Path) -> None:
-    """Modules behind -m and files of Python in code blocks."""
+    """Modules after -m and Python files in code blocks exist."""
     for line in code_lines(page):
         for module in re.findall(r"-m ((?:benchmarks|tally)[\w.]*)", line):
             assert any(
@@ -304,7 +304,7 @@ def test_every_program_of_the_checkout_that_is_shown_exists(page: Path) -> None:
 
 
 def test_every_benchmark_has_its_place_in_the_page_of_performance() -> None:
-    """A program that measures is told of where figures are looked for."""
+    """The performance page names every benchmark program."""
     page = (DOCS / "performance.md").read_text(encoding="utf-8")
     for path in (CHECKOUT / "benchmarks").glob("*.py"):
         if "__main__" in path.read_text(encoding="utf-8"):
@@ -312,7 +312,7 @@ def test_every_benchmark_has_its_place_in_the_page_of_performance() -> None:
 
 
 def test_every_test_that_is_named_as_evidence_exists() -> None:
-    """A claim is no stronger than the test beside it."""
+    """Every test that a page names as evidence is there."""
     known = {
         node.name
         for path in (CHECKOUT / "tests").rglob("test_*.py")
@@ -326,7 +326,7 @@ def test_every_test_that_is_named_as_evidence_exists() -> None:
 
 
 def test_the_checks_can_fail() -> None:
-    """What is wrong would be noticed: an option, a heading, a target."""
+    """A wrong option, heading or target is found."""
     with pytest.raises(click.NoSuchOption):
         parse("tally audit --frobnicate # because")
     assert anchor("Defaults of `reader`") == "defaults-of-reader"

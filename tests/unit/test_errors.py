@@ -1,4 +1,4 @@
-"""The tree of errors: what each class promises, and the picture of it."""
+"""The tree of errors: what each class promises, and its drawing."""
 
 import re
 
@@ -13,13 +13,13 @@ from tally.mysql.errors import CommitUnansweredError
 def test_an_unknown_outcome_does_not_promise_that_nothing_was_changed(
     kind: type[TallyError],
 ) -> None:
-    """Whoever catches what is retryable may rely on its promise; programs see the same code."""
+    """It is no RetryableError, which promises that; the exit code is the same."""
     assert not issubclass(kind, RetryableError)
     assert (kind.code, kind.exit_code) == ("outcome-unknown", 3)
 
 
 def test_the_drawn_tree_is_the_tree() -> None:
-    """Each class stands below its base, in the order of the module, with its exit code."""
+    """Each class is below its base, in the order of the module, with its exit code."""
     assert errors.__doc__ is not None
     drawn = re.findall(r"^    ([│├└─ ]*)(\w+Error)(?: +exit (\d))?", errors.__doc__, re.MULTILINE)
     exits = {c.__name__: str(c.exit_code) for c in TallyError.__subclasses__()}

@@ -1,4 +1,4 @@
-"""``docs/failure-cases.md`` and the tests it names belong together."""
+"""``docs/failure-cases.md`` names existing tests, and all of its cases are there."""
 
 import ast
 import re
@@ -19,7 +19,7 @@ NAMED = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)`")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One case."""
+    """One case of the page."""
 
     section: str
     case: str
@@ -84,12 +84,12 @@ def unknown(page: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    """The page as it is."""
+    """The page's text."""
     return PAGE.read_text(encoding="utf-8")
 
 
 def test_every_section_is_there_with_one_table_of_cases(page: str) -> None:
-    """In their order, and none of them is empty."""
+    """The sections are in order, and none is empty."""
     found = dict(tables(page))
     assert list(found) == SECTIONS
     for table in found.values():
@@ -99,7 +99,7 @@ def test_every_section_is_there_with_one_table_of_cases(page: str) -> None:
 
 
 def test_every_case_says_what_happens_and_names_a_test(page: str) -> None:
-    """At least one, and nothing else that looks like the name of a test."""
+    """Each case has an answer and at least one test; every test that is mentioned is a case's."""
     for row in rows(page):
         assert row.case
         assert row.answer.endswith("."), row.case
@@ -110,18 +110,18 @@ def test_every_case_says_what_happens_and_names_a_test(page: str) -> None:
 
 
 def test_every_named_test_exists(page: str) -> None:
-    """In the very file that the row says."""
+    """Each test is in the file that the row names."""
     assert unknown(page) == []
 
 
 def test_no_case_is_there_twice(page: str) -> None:
-    """A section may have a word for what another one has as well, but not the same case."""
+    """No section has the same case twice."""
     times = Counter((row.section, row.case) for row in rows(page))
     assert [case for case, number in times.items() if number > 1] == []
 
 
 def test_the_page_has_every_case(page: str) -> None:
-    """Whoever takes a row out must say so here."""
+    """The number of cases per section is fixed here, so that no row is lost unnoticed."""
     numbers = Counter(row.section for row in rows(page))
     assert numbers == {
         "Planning": 18,
@@ -134,7 +134,7 @@ def test_the_page_has_every_case(page: str) -> None:
 
 
 def test_every_report_is_named_as_its_project_numbers_it(page: str) -> None:
-    """The reports that the cases come from are many, and are in the first column."""
+    """All 28 reports are named, and only in the first column."""
     reports = re.findall(r"SPARK-\d+|#\d+|commit_unknown_result", page)
     in_cases = re.findall(
         r"SPARK-\d+|#\d+|commit_unknown_result", " ".join(row.case for row in rows(page))
@@ -153,7 +153,7 @@ def test_every_report_is_named_as_its_project_numbers_it(page: str) -> None:
     ],
 )
 def test_a_name_that_is_no_tests_is_found(named: str) -> None:
-    """The check above can fail; this file itself is no exception."""
+    """The check above can fail, also for a test of this file."""
     good = "`tests/unit/test_failure_cases.py::test_every_named_test_exists`"
     table = f"# x\n\n## Planning\n\n| a | b | c |\n|---|---|---|\n| one | It does. | {good} |\n"
     assert unknown(table) == []

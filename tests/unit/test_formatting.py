@@ -1,4 +1,4 @@
-"""Numbers and times in sentences."""
+"""Numbers and times in messages."""
 
 import pytest
 
@@ -15,11 +15,11 @@ from tally.formatting import plural, time_span
     ],
 )
 def test_a_number_has_its_noun(count: int, noun: str, text: str) -> None:
-    """One alone is singular; thousands are separated."""
+    """One is singular; thousands are separated."""
     assert plural(count, noun) == text
 
 
 def test_a_span_of_one_minute_is_that_minute() -> None:
-    """Not from it to itself."""
+    """A span of one minute is printed as that minute."""
     assert time_span("14:05", "14:05") == "14:05"
     assert time_span("14:05", "14:09") == "14:05 to 14:09"

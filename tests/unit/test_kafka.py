@@ -1,4 +1,4 @@
-"""Questions to Kafka end in time, however many requests they take; a stand-in for its client."""
+"""Calls of the Kafka client end in time, with a stand-in for librdkafka's client."""
 
 import math
 from collections.abc import Callable
@@ -21,7 +21,7 @@ GRACE_S = 0.1
 
 
 class Answer(Future[Any]):
-    """One that comes at a moment of the clock, which moves on while somebody waits for it."""
+    """A future that is done at a given time; waiting for it advances the clock."""
 
     def __init__(self, clock: ManualClock, at_s: float) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Answer(Future[Any]):
 
 
 class SlowClient:
-    """Answers each request after a while, or when the time that it was given is over.
+    """Answers each request after some seconds, or with a timeout.
 
     Args:
         takes_s: How long an answer takes.
@@ -79,14 +79,14 @@ class SlowClient:
 
 
 class SilentClient(SlowClient):
-    """Never answers at all."""
+    """A client that never answers."""
 
     def _later(self, answer: Any, options: dict[str, Any]) -> "Future[Any]":  # noqa: ARG002
         return Answer(self.clock, math.inf)
 
 
 def ask(client: SlowClient) -> Kafka:
-    """Tally's client over one of the stand-ins."""
+    """Tally's client on one of the stand-ins."""
     return Kafka(
         KafkaSettings(request_timeout_s=TIMEOUT_S),
         open_client=lambda _: client,  # type: ignore[arg-type, return-value]  # what is asked of it
@@ -96,7 +96,7 @@ def ask(client: SlowClient) -> Kafka:
 
 
 def test_a_snapshot_gives_each_request_what_the_others_left() -> None:
-    """Four requests share one time-out."""
+    """Four requests share one timeout."""
     client = SlowClient(takes_s=TIMEOUT_S / 10)
     snapshot = ask(client).snapshot(["alog"])
     assert snapshot.topics["alog"].partitions[0].end == 7
@@ -107,7 +107,7 @@ def test_a_snapshot_gives_each_request_what_the_others_left() -> None:
 
 
 def test_a_snapshot_of_slow_answers_ends_at_the_timeout() -> None:
-    """Each request is within the time-out, all four are not: that is an error, in time."""
+    """Each request is within the timeout, all four together are not: the call raises in time."""
     client = SlowClient(takes_s=TIMEOUT_S * 0.4)
     with pytest.raises(KafkaUnavailableError, match=r"within 0\.5 s"):
         ask(client).snapshot(["alog"])
@@ -115,7 +115,7 @@ def test_a_snapshot_of_slow_answers_ends_at_the_timeout() -> None:
 
 
 def test_a_leader_that_never_settles_is_named_in_time() -> None:
-    """The snapshot is taken again and again, within the one time-out."""
+    """The snapshot is tried again within one timeout."""
     client = SlowClient(0.01, KafkaError.NOT_LEADER_FOR_PARTITION)
     with pytest.raises(KafkaUnavailableError, match="alog"):
         ask(client).snapshot(["alog"])
@@ -132,7 +132,7 @@ def test_a_leader_that_never_settles_is_named_in_time() -> None:
     ],
 )
 def test_a_client_that_never_answers_times_out(question: Callable[[Kafka], object]) -> None:
-    """Not even librdkafka's own time-out is relied on."""
+    """The call ends even if librdkafka's own timeout does not work."""
     client = SilentClient(takes_s=0)
     with pytest.raises(KafkaUnavailableError, match="no answer"):
         question(ask(client))
@@ -140,7 +140,7 @@ def test_a_client_that_never_answers_times_out(question: Callable[[Kafka], objec
 
 
 class SettlingClient(SlowClient):
-    """Its partitions change their leader, so the first questions about offsets fail."""
+    """A client whose first requests for offsets fail, because leaders change."""
 
     left = 2
 
@@ -152,7 +152,7 @@ class SettlingClient(SlowClient):
 
 
 def test_a_leader_that_has_changed_is_asked_again() -> None:
-    """Moments later there is another one, and its answer is taken."""
+    """A later try gets the answer of the new leader."""
     client = SettlingClient(takes_s=0.001)
     assert ask(client).snapshot(["alog"]).topics["alog"].partitions[0].end == 7
     assert client.left == 0

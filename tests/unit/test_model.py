@@ -1,4 +1,4 @@
-"""The value types refuse what cannot be."""
+"""The value types refuse invalid values."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def test_an_offset_range_is_never_empty_or_negative(first: int, until: int) -> N
 
 
 def test_a_range_prints_half_open() -> None:
-    """One notation everywhere."""
+    """Ranges are printed as ``alog/0 [300, 310)``."""
     assert str(OffsetRange(partition=P0, from_offset=300, until_offset=310)) == "alog/0 [300, 310)"
 
 
@@ -26,7 +26,7 @@ def test_totals_must_add_up() -> None:
 
 
 def test_a_partition_cannot_end_before_it_begins() -> None:
-    """Kafka's two answers are one partition's."""
+    """Contradicting offsets of a partition are refused."""
     with pytest.raises(ValueError, match="contradict"):
         PartitionSnapshot(earliest=5, end=4)
 

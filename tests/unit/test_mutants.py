@@ -1,4 +1,4 @@
-"""The table of mutants is true of the code as it stands; ``make mutants`` tries them."""
+"""The table of mutants fits the current code; ``make mutants`` runs them."""
 
 import ast
 from pathlib import Path
@@ -25,7 +25,7 @@ def read():
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.guard)
 def test_a_mutant_is_the_code_less_one_guard(mutant: Mutant, tmp_path: Path) -> None:
-    """What it takes out stands in its symbol, once, and what is left can be run."""
+    """The removed text is in its symbol exactly once, and the rest compiles."""
     code = make_mutant(mutant, tmp_path)
     for where, _, _ in mutant.changes:
         anchor = Anchor.parse(where)
@@ -35,14 +35,14 @@ def test_a_mutant_is_the_code_less_one_guard(mutant: Mutant, tmp_path: Path) -> 
 
 
 def test_each_guard_is_there_once() -> None:
-    """By its name, in the report."""
+    """Guards have unique names in the report."""
     guards = [mutant.guard for mutant in MUTANTS]
     assert len(guards) == len(set(guards)) > 20
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.guard)
 def test_the_tests_that_notice_exist(mutant: Mutant) -> None:
-    """Their files, and the functions in them."""
+    """The files and the test functions exist."""
     for target in mutant.tests:
         path, _, name = target.partition("::")
         assert (PROJECT / path).exists()

@@ -1,4 +1,4 @@
-"""What a connection is made with, and which of our errors MySQL's become."""
+"""Options of a connection, and the translation of MySQL's errors."""
 
 import ssl
 
@@ -20,7 +20,7 @@ from tally.mysql.errors import translate
 
 
 def test_a_verified_connection_checks_certificate_and_name() -> None:
-    """Also without an authority of one's own."""
+    """Also without a CA of its own."""
     context = _tls_options(MySQLSettings(tls="verified"))["ssl"]
     assert context.check_hostname
     assert context.verify_mode is ssl.CERT_REQUIRED
@@ -51,7 +51,7 @@ def test_a_verified_connection_checks_certificate_and_name() -> None:
     ],
 )
 def test_each_error_of_mysql_is_of_one_class(error: Exception, ours: type[TallyError]) -> None:
-    """And keeps the driver's own words."""
+    """Each is translated to one class, and keeps the driver's text."""
     translated = translate(error, "me@there")
     assert type(translated) is ours
     assert "me@there" in translated.what

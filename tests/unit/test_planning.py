@@ -125,7 +125,7 @@ def test_a_new_partition_is_counted_from_its_earliest_offset() -> None:
 
 
 def test_lost_records_block_their_partition_alone() -> None:
-    """Retention past the ledger's offset is recorded as lost; the healthy partition goes on."""
+    """Retention past the committed offset is recorded as a loss; the healthy partition is read."""
     planned = plan(kafka({0: held(20, 30), 1: held(0, 30)}), known({0: 10, 1: 10}))
     assert planned.losses == (expired(offsets(P0, 10, 20)),)
     assert [(b.partition, b.reason) for b in planned.blocks] == [(0, BlockReason.RECORDS_LOST)]
@@ -150,7 +150,7 @@ def test_an_open_loss_stays_open_while_the_records_are_gone() -> None:
 
 
 def test_an_end_before_the_ledgers_offset_blocks_and_is_doubted() -> None:
-    """A smaller end is truncation or stale metadata: it never moves an offset back."""
+    """A smaller end is a truncation or stale metadata; it never moves an offset back."""
     planned = plan(kafka({0: held(0, 9), 1: held(0, 12)}), known({0: 10, 1: 10}))
     assert [(b.partition, b.reason) for b in planned.blocks] == [(0, BlockReason.TOPIC_TRUNCATED)]
     assert planned.ranges == (offsets(P1, 10, 12),)
@@ -189,7 +189,7 @@ def test_an_end_before_the_ledgers_offset_blocks_and_is_doubted() -> None:
 def test_a_truncation_is_remembered_until_it_is_decided(
     position: Position, end: int, loss: OffsetRange
 ) -> None:
-    """Its lowest end counts, and a partition that has grown again is as blocked as before."""
+    """Its lowest end is recorded, and a partition that has grown again stays blocked."""
     planned = plan(kafka({0: held(0, end)}), known({0: position}))
     assert planned.losses == (truncated(loss),)
     assert [b.reason for b in planned.blocks] == [BlockReason.TOPIC_TRUNCATED]
@@ -197,7 +197,7 @@ def test_a_truncation_is_remembered_until_it_is_decided(
 
 
 def test_an_accepted_truncation_is_waited_out() -> None:
-    """Up to the ledger's offset there is nothing to read; from there on it is read."""
+    """Nothing is read up to the committed offset; later records are."""
     accepted = (truncated(offsets(P0, 7, 10)),)
     position = Position(start_offset=0, next_offset=10, accepted_losses=accepted)
     assert plan(kafka({0: held(0, 8)}), known({0: position})) == Plan()
@@ -205,7 +205,7 @@ def test_an_accepted_truncation_is_waited_out() -> None:
 
 
 def test_a_range_with_holes_is_blocked_until_it_is_accepted_or_normal() -> None:
-    """A sparse pipeline takes holes for granted; otherwise a person must say so."""
+    """A sparse pipeline may have holes; otherwise an operator must accept them."""
     hole = missing(offsets(P0, 10, 20))
     ledger = known({0: Position(start_offset=0, next_offset=10, open_loss=hole)})
     dense = plan(kafka({0: held(0, 30)}), ledger)
@@ -218,7 +218,7 @@ def test_a_range_with_holes_is_blocked_until_it_is_accepted_or_normal() -> None:
 
 
 def test_an_accepted_hole_is_read_alone() -> None:
-    """What lies behind it is another range, so that nothing may be missing there."""
+    """Later offsets are another range, in which nothing may be missing."""
     hole = missing(offsets(P0, 5, 20))
     position = Position(start_offset=0, next_offset=10, accepted_losses=(hole,))
     planned = plan(kafka({0: held(0, 30)}), known({0: position}))
@@ -226,14 +226,14 @@ def test_an_accepted_hole_is_read_alone() -> None:
 
 
 def test_retention_behind_a_hole_is_a_loss_of_its_own() -> None:
-    """The records are gone altogether now: there is nothing left to read with holes."""
+    """Retention has deleted the range with the hole, so nothing of it can be read."""
     hole = missing(offsets(P0, 10, 20))
     ledger = known({0: Position(start_offset=0, next_offset=10, open_loss=hole)})
     assert plan(kafka({0: held(15, 30)}), ledger).losses == (expired(offsets(P0, 10, 15)),)
 
 
 def test_a_start_in_the_future_blocks_the_new_topic() -> None:
-    """Where it begins is not known; the error names the time."""
+    """Its first offset is not known yet; the error names the time."""
     pipeline = Pipeline(name="error_log", topics=["alog"], start="2999-01-01T00:00:00Z")
     planned = plan_ingest(pipeline, known={}, kafka=kafka({0: held(0, 5)}), starts=None)
     assert [b.reason for b in planned.blocks] == [BlockReason.START_IN_FUTURE]
@@ -335,7 +335,7 @@ def test_a_planned_range_is_readable_while_kafka_holds_all_of_it(
 
 
 def test_what_kafka_leaves_out_cannot_be_read() -> None:
-    """A topic or a partition that is gone under a plan would stop the healthy ones for ever."""
+    """A batch with a topic or partition that is gone can never be counted."""
     nothing = KafkaSnapshot(cluster_id="C", topics={})
     assert "no such topic" in unreadable([planned_segment(0, 20)], nothing)[0]
     assert (
@@ -345,20 +345,20 @@ def test_what_kafka_leaves_out_cannot_be_read() -> None:
 
 
 def test_what_was_read_need_not_be_held_any_more() -> None:
-    """Retention behind a read takes nothing from it; another topic still does."""
+    """Retention after a read does no harm; another topic generation does."""
     late = kafka({0: held(15, 30)})
     assert unreadable([planned_segment(10, 20)], late, still_held=False) == ()
     assert unreadable([planned_segment(10, 20, topic_id="B")], late, still_held=False) != ()
 
 
 def test_a_batch_that_the_ledger_has_passed_is_overtaken() -> None:
-    """It could never commit, whatever made it so."""
+    """Such a batch can never commit."""
     assert overtaken([planned_segment(10, 20)], known({0: 10})) == ()
     assert "committed offset is 15" in overtaken([planned_segment(10, 20)], known({0: 15}))[0]
 
 
 def test_an_open_batch_keeps_its_partitions_to_itself() -> None:
-    """Beside it losses and blocks of other partitions are recorded, and nothing is read."""
+    """Beside it only losses and blocks of other partitions are recorded, and no ranges."""
     snapshot = kafka({0: held(20, 30), 1: held(20, 30)})
     planned = plan(snapshot, known({0: 10, 1: 10}))
     rest = beside(planned, [planned_segment(10, 20)])

@@ -1,4 +1,4 @@
-"""What the fault campaign proves with: a checker that asks nobody, and faults that come again."""
+"""The fault campaign's tools: an independent checker, and reproducible lines."""
 
 import ast
 from pathlib import Path
@@ -12,7 +12,7 @@ from tally.testing.writer import MemoryWriter
 
 
 def test_the_checker_asks_neither_kafka_nor_the_ledger() -> None:
-    """What it expects comes from the lines that were made; it has no way to ask anybody."""
+    """Its expectations come from the produced lines; it imports no client."""
     assert imports(checker.__file__) == {"tests.chaos.production"}
     assert imports(production.__file__) == {
         "tally.kafka.writer",
@@ -33,7 +33,7 @@ def imports(path: str) -> set[str]:
 
 
 def test_a_seed_gives_the_same_lines_again() -> None:
-    """Another one gives others; a failing campaign can be played again."""
+    """Another seed gives other lines; a failing campaign can be reproduced."""
 
     def kinds(seed: int) -> dict[int, bytes]:
         made = Production(

@@ -1,4 +1,4 @@
-"""What docstrings, comments and pages name of the code is there: modules, classes, functions."""
+"""Modules, classes and functions that docstrings, comments and pages name exist."""
 
 import ast
 import re
@@ -29,7 +29,7 @@ ROLE = re.compile(r":(?:func|class|meth|attr|data|mod):`~?([A-Za-z_][\w.]*)`")
 
 
 def prose(path: Path) -> str:
-    """What a file says to its readers: of Python its docstrings and comments, else all of it."""
+    """The prose of a file: of Python its docstrings and comments, otherwise all of it."""
     if path.suffix != ".py":
         return path.read_text(encoding="utf-8")
     with path.open("rb") as stream:
@@ -69,7 +69,7 @@ def defines(file: Path, symbol: str) -> bool:
 
 
 def is_known_in(file: Path, name: str) -> bool:
-    """Whether a name can be followed from a module: of its own, imported, or a whole one."""
+    """Whether a module defines or imports a name, or the name is fully qualified."""
     imported = {
         (alias.asname or alias.name).partition(".")[0]
         for node in ast.walk(tree(file))
@@ -85,7 +85,7 @@ def is_known_in(file: Path, name: str) -> bool:
 
 
 def test_every_name_of_the_code_that_is_mentioned_exists() -> None:
-    """A reader who looks for it finds it."""
+    """Each dotted name is defined in the code."""
     named = {path: set(NAME.findall(prose(path))) for path in (*CODE, *PAGES)}
     assert {
         (str(path.relative_to(PROJECT)), name)
@@ -97,7 +97,7 @@ def test_every_name_of_the_code_that_is_mentioned_exists() -> None:
 
 
 def test_every_reference_leads_somewhere() -> None:
-    """One that names no module is to the same one, or to what that imports."""
+    """A reference without a module is to a name of the same module."""
     assert {
         (str(path.relative_to(PROJECT)), name)
         for path in CODE

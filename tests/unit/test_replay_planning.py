@@ -1,4 +1,4 @@
-"""What a replay reads and replaces, as a pure function of what was asked and what is known."""
+"""Planning a replay, as a pure function of the request, the ledger and Kafka."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -108,7 +108,7 @@ def cause(found: ReplayPlan) -> str:
 
 
 def test_a_range_that_cuts_segments_is_widened_to_all_of_them() -> None:
-    """Both ends may lie inside of one, and what lies between is replaced whole anyway."""
+    """Both ends may cut a segment; all segments in between are replaced too."""
     found = plan([offsets(4, 13)], segments(0, 5, 10, 15, 20))
     assert found.asked == (offsets(4, 13),)
     assert found.widened == (offsets(0, 15),)
@@ -122,54 +122,54 @@ def test_a_range_that_ends_where_a_segment_begins_leaves_that_one_alone() -> Non
 
 
 def test_a_range_inside_of_one_segment_replaces_that_one_once() -> None:
-    """Also when it was asked for in several parts."""
+    """Also when the request has several parts of it."""
     found = plan([offsets(6, 7), offsets(8, 9)], segments(0, 5, 10))
     assert found.asked == (offsets(6, 7), offsets(8, 9))
     assert found.batches == ((Piece(range=offsets(5, 10), replaces=(2,)),),)
 
 
 def test_overlapping_requests_are_one() -> None:
-    """In any order; ranges that only touch stay apart in what was asked for."""
+    """In any order; ranges that only touch are not joined."""
     found = plan([offsets(7, 9), offsets(0, 4), offsets(3, 7)], segments(0, 10))
     assert found.asked == (offsets(0, 7), offsets(7, 9))
     assert batches(found) == [[(0, 10)]]
 
 
 def test_what_lies_between_counted_ranges_below_the_start_is_added() -> None:
-    """A first-time backfill may be widened, and says how many offsets are new."""
+    """A backfill may be widened, and reports how many offsets are new."""
     tiles = [*segments(2, 4), *segments(6, 8, first_id=2)]
     found = plan([offsets(0, 7)], tiles, ledger=known(100, start=8))
     assert found.batches == ((Piece(range=offsets(0, 8), replaces=(1, 2), uncounted=4),),)
 
 
 def test_offsets_that_nothing_is_known_of_are_read_as_they_were_asked_for() -> None:
-    """There is nothing to widen them to."""
+    """There is no segment to widen them to."""
     found = plan([offsets(3, 6)], ledger=known(100, start=50))
     assert found.batches == ((Piece(range=offsets(3, 6), uncounted=3),),)
     assert found.replaces == ()
 
 
 def test_an_accepted_loss_is_reprocessed_whole() -> None:
-    """It stands in the tiling like a segment, and nothing is replaced for it."""
+    """It is widened to like a segment, and replaces nothing."""
     found = plan([offsets(6, 7)], [*segments(0, 5), loss(5, 9)])
     assert found.batches == ((Piece(range=offsets(5, 9), uncounted=4),),)
 
 
 def test_a_large_range_is_cut_between_segments() -> None:
-    """As many segments as fit; one that is larger than the limit goes alone."""
+    """A batch has as many segments as fit; a segment above the limit is read alone."""
     found = plan([offsets(0, 30)], segments(0, 4, 8, 20, 24, 30), limit=10)
     assert batches(found) == [[(0, 8)], [(8, 20)], [(20, 30)]]
     assert [p.replaces for p in found.pieces] == [(1, 2), (3,), (4, 5)]
 
 
 def test_a_large_loss_is_cut_anywhere() -> None:
-    """Nothing in it hangs together."""
+    """It has no segments to keep whole."""
     found = plan([offsets(0, 26)], [loss(0, 26)], limit=10)
     assert batches(found) == [[(0, 10)], [(10, 20)], [(20, 26)]]
 
 
 def test_each_batch_has_one_range_of_a_partition() -> None:
-    """The first of each partition together, then the second; the shorter one ends earlier."""
+    """The first batch has the first piece of each partition, the second one the second."""
     asked = [offsets(0, 9), offsets(0, 3, P1)]
     tiles = [*segments(0, 3, 6, 9), *segments(0, 3, partition=P1, first_id=9)]
     found = plan(asked, tiles, limit=3)
@@ -181,14 +181,14 @@ def test_each_batch_has_one_range_of_a_partition() -> None:
 
 
 def test_a_segment_that_may_have_holes_is_read_by_itself() -> None:
-    """What was accepted for it is no excuse for its neighbours, in front of it and behind it."""
+    """The accepted hole does not cover the adjacent segments."""
     first, second, third, fourth = segments(0, 3, 6, 9, 12)
     found = plan([offsets(0, 12)], [first, alone(second), third, fourth])
     assert batches(found) == [[(0, 3)], [(3, 6)], [(6, 12)]]
 
 
 def test_a_sparse_pipeline_reads_what_was_counted_apart_from_what_was_not() -> None:
-    """Records of the one would make up for those that are gone from the other."""
+    """Records of the uncounted part could hide missing ones of the counted part."""
     tiles = [*segments(4, 6, 8), *segments(10, 12, first_id=3)]
     assert batches(plan([offsets(0, 12)], tiles, sparse=True)) == [
         [(0, 4)],
@@ -200,7 +200,7 @@ def test_a_sparse_pipeline_reads_what_was_counted_apart_from_what_was_not() -> N
 
 
 def test_what_is_not_counted_yet_is_refused() -> None:
-    """The schedule will count it; to the offset where counting stands everything can be asked."""
+    """Up to the committed offset everything can be requested; later offsets cannot."""
     found = plan([offsets(5, 11)], segments(0, 10), ledger=known(10))
     assert "counted up to 10" in cause(found)
     assert plan([offsets(5, 10)], segments(0, 10), ledger=known(10)).refusals == ()
@@ -214,7 +214,7 @@ def test_what_is_not_counted_yet_is_refused() -> None:
     ],
 )
 def test_what_the_ledger_does_not_know_is_refused(asked: OffsetRange) -> None:
-    """A wrong partition and a wrong topic."""
+    """An unknown partition and an unknown topic are refused."""
     assert cause(plan([asked])) == NEVER_PLANNED
 
 
@@ -229,23 +229,23 @@ def test_what_the_ledger_does_not_know_is_refused(asked: OffsetRange) -> None:
     ],
 )
 def test_what_kafka_does_not_serve_is_refused(snapshot: KafkaSnapshot, words: str) -> None:
-    """Asked is [5, 7); needed is the whole of the segment [0, 10)."""
+    """The request is [5, 7), which needs all of the segment [0, 10)."""
     assert words in cause(plan([offsets(5, 7)], segments(0, 10), snapshot=snapshot))
 
 
 def test_a_partition_that_kafka_leaves_out_is_refused() -> None:
-    """It may only be away for a moment."""
+    """Kafka's answer may be stale."""
     found = plan([offsets(0, 5, P1)], segments(0, 5, partition=P1), snapshot=kafka((0, 100)))
     assert "does not answer for this partition" in cause(found)
 
 
 def test_the_edges_of_what_kafka_holds_are_enough() -> None:
-    """Not one offset more is asked for than is needed."""
+    """A range that begins and ends with what Kafka holds is accepted."""
     assert plan([offsets(5, 7)], segments(4, 8), snapshot=kafka((4, 8))).refusals == ()
 
 
 def test_what_was_pruned_is_refused() -> None:
-    """Its contribution cannot be told apart, so it cannot be taken away either."""
+    """Its contribution is part of a sum and cannot be subtracted."""
     first, second = segments(0, 5, 10)
     found = plan([offsets(3, 7)], [folded(first), second])
     assert cause(found) == "[0, 5) was pruned"
@@ -253,7 +253,7 @@ def test_what_was_pruned_is_refused() -> None:
 
 
 def test_an_undecided_truncation_is_refused() -> None:
-    """Other records may have the offsets; beside it nothing is in doubt."""
+    """Other records may have these offsets; ranges beside it are accepted."""
     open_loss = Loss(cause=LossCause.TRUNCATED, range=offsets(7, 10))
     ledger = known(10, open_loss=open_loss)
     tiles = segments(0, 5, 10)
@@ -262,7 +262,7 @@ def test_an_undecided_truncation_is_refused() -> None:
 
 
 def test_one_refusal_refuses_all_and_names_each() -> None:
-    """Nothing is done by halves."""
+    """With one refusal there is no batch, and each refusal is reported."""
     found = plan([offsets(0, 5), offsets(90, 101), offsets(98, 120, P1)], segments(0, 5))
     assert found.batches == ()
     assert [refusal.range for refusal in found.refusals] == [
@@ -273,12 +273,12 @@ def test_one_refusal_refuses_all_and_names_each() -> None:
 
 
 def test_nothing_asked_is_nothing_planned() -> None:
-    """An empty plan, no refusal."""
+    """An empty request gives an empty plan without refusals."""
     assert plan([]) == ReplayPlan()
 
 
 def test_ranges_join_only_within_a_partition() -> None:
-    """The same offsets of another partition are other offsets."""
+    """Ranges of different partitions are not joined."""
     apart = [offsets(0, 5), offsets(3, 8, P1), offsets(5, 6)]
     assert join_ranges(apart) == [offsets(0, 5), offsets(5, 6), offsets(3, 8, P1)]
     assert join_ranges(apart, touching=True) == [offsets(0, 6), offsets(3, 8, P1)]
@@ -286,7 +286,7 @@ def test_ranges_join_only_within_a_partition() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A partition's past, and what somebody asks for."""
+    """A partition's tiles, and a request."""
 
     tiles: tuple[Tile, ...]
     next_offset: int
@@ -335,7 +335,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def planned(case: Case) -> ReplayPlan:
-    """What is planned for it; any order of what was asked gives the same."""
+    """Its plan, which must not depend on the order of the request."""
     found, other = (
         plan(
             asked,
@@ -352,7 +352,7 @@ def planned(case: Case) -> ReplayPlan:
 
 
 def wanted(case: Case) -> set[int]:
-    """The offsets that must be read, found offset by offset."""
+    """The offsets that must be read, worked out one by one."""
     asked = {o for r in case.asked for o in range(r.from_offset, r.until_offset)}
     whole = [set(range(t.range.from_offset, t.range.until_offset)) for t in case.tiles]
     return asked.union(*(tile for tile in whole if tile & asked))
@@ -364,7 +364,7 @@ PROFILE = settings(max_examples=400, deadline=None, derandomize=True, database=N
 @PROFILE
 @given(cases())
 def test_all_that_was_asked_for_is_covered_exactly_once(case: Case) -> None:
-    """Widened to whole tiles, not further, and no offset in two pieces."""
+    """The request is widened to whole tiles and no further, and no offset is in two pieces."""
     found = planned(case)
     if found.refusals:
         return

@@ -24,7 +24,7 @@ RANGE = OffsetRange(
     ["a.b-c/12:300-310", " a.b-c/12 : 300 - 310 ", "a.b-c/12 [300, 310)", "a.b-c/12[300,310)"],
 )
 def test_a_range_is_read_as_it_is_asked_for_and_as_it_is_printed(text: str) -> None:
-    """What a command has printed can be pasted into the next one."""
+    """A printed range can be pasted into a command."""
     assert parse_range(text) == RANGE
     assert parse_range(str(RANGE)) == RANGE
     assert parse_range(format_range(RANGE)) == RANGE
@@ -38,7 +38,7 @@ def test_a_range_is_read_as_it_is_asked_for_and_as_it_is_printed(text: str) -> N
     ],
 )
 def test_what_is_no_range_is_refused_with_how_one_looks(text: str) -> None:
-    """Digits are 0 to 9, and both brackets count."""
+    """Only ASCII digits and matching brackets are accepted, and the error shows an example."""
     with pytest.raises(ReplayRefusedError) as refused:
         parse_range(text)
     assert "alog/0:300-310" in refused.value.next_step
@@ -46,13 +46,13 @@ def test_what_is_no_range_is_refused_with_how_one_looks(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["alog/3:310-300", "alog/3:300-300", "alog/3 [5, 5)"])
 def test_an_empty_range_is_refused(text: str) -> None:
-    """Half-open: the first offset is smaller than the one that is left out."""
+    """The first offset must be smaller than the one that is left out."""
     with pytest.raises(ReplayRefusedError, match="is not smaller than"):
         parse_range(text)
 
 
 def test_ranges_stand_one_a_line() -> None:
-    """Blank lines do not matter; the line that is wrong is named."""
+    """Blank lines are ignored; an error has the number of its line."""
     text = "alog/0:3-5\n\n  alog/1 [0, 1)\n"
     assert list(map(format_range, parse_ranges(text))) == ["alog/0:3-5", "alog/1:0-1"]
     assert parse_ranges("") == ()
@@ -61,7 +61,7 @@ def test_ranges_stand_one_a_line() -> None:
 
 
 def test_a_time_without_a_zone_is_utc_only_where_that_is_said() -> None:
-    """The command line asks for the zone; the form says that it is UTC."""
+    """The command line requires a zone; the form takes UTC."""
     at = datetime(2026, 11, 20, 14, 5, tzinfo=UTC)
     assert parse_time("2026-11-20T16:05+02:00") == at
     assert parse_time(" 2026-11-20 14:05 ", assume_utc=True) == at
@@ -72,7 +72,7 @@ def test_a_time_without_a_zone_is_utc_only_where_that_is_said() -> None:
 
 
 def test_a_minute_is_padded() -> None:
-    """Minutes compare as texts."""
+    """Padded minutes sort as text."""
     assert parse_minute("2026-1-2 3:04") == "2026-01-02 03:04"
     with pytest.raises(ReplayRefusedError, match="is not a minute"):
         parse_minute("14:05")

@@ -1,4 +1,4 @@
-"""Guards of the repository: what the design forbids is found as soon as somebody writes it."""
+"""Guards of the repository against what the design forbids."""
 
 import ast
 import json
@@ -18,10 +18,10 @@ from tally.errors import TallyError
 CHECKOUT = Path(__file__).parents[2]
 REQUIREMENTS = CHECKOUT / "requirements"
 
-# Hidden folders and what Python leaves behind are nobody's source.
+# Hidden folders and Python's caches are not source.
 GENERATED = re.compile(r"(\.(?!ci$|github$).*|__pycache__|build|dist|.*\.egg-info)")
 
-# In pieces, so that this file does not hold what it looks for.
+# In pieces, so that this file does not match its own patterns.
 REGISTRIES = tuple(
     ".".join(parts)
     for parts in (
@@ -42,7 +42,7 @@ HEAVY = frozenset({"airflow", "confluent_kafka", "pymysql", "pyspark", "yoyo"})
 
 
 def committed_files(folder: Path = CHECKOUT) -> Iterator[Path]:
-    """The files that are, or are about to be, under version control."""
+    """Files that are under version control, or would be with git add."""
     for path in sorted(folder.iterdir()):
         if path.is_dir():
             if not GENERATED.fullmatch(path.name):
@@ -125,26 +125,26 @@ def test_one_package_alone_speaks_to_a_server(
 
 
 def test_one_module_alone_asks_what_time_it_is() -> None:
-    """A test that moves its clock moves all of Tally's."""
+    """So a test's clock is the clock of all of Tally."""
     asks = re.compile(r"\b(datetime|date)\.(now|utcnow|today)\(")
     found = {line.split(":")[0] for line in lines_with(asks, CHECKOUT / "src" / "tally")}
     assert found == {"clock.py"}
 
 
 def test_imports_are_found_wherever_they_stand() -> None:
-    """The guard above also sees what a function imports, and no name that merely begins alike."""
+    """The guard above sees imports inside functions, and is not confused by similar names."""
     source = "def work():\n    from pymysql.cursors import Cursor\nimport pymysql_like.x\n"
     assert imported_packages(source) == {"pymysql", "pymysql_like"}
 
 
 @pytest.mark.parametrize("module", ["tally.lines.format", "tally.model", "tally.planning.ingest"])
 def test_the_core_is_light(module: str) -> None:
-    """Planning and the model load no Spark, Kafka, MySQL or Airflow, at no remove either."""
+    """Planning and the model import no Spark, Kafka, MySQL or Airflow, also not indirectly."""
     assert not loaded_by(module) & HEAVY
 
 
 def test_what_a_module_loads_is_seen() -> None:
-    """The guard above can fail: a module that does load a driver is found out."""
+    """The guard above can fail: a module that loads a driver is found."""
     assert "pymysql" in loaded_by("tally.mysql.transactions")
 
 
@@ -154,12 +154,12 @@ def test_no_registry_address_is_committed() -> None:
 
 
 def test_no_path_of_a_machine_is_committed() -> None:
-    """The checkout may lie anywhere."""
+    """The checkout may be in any folder."""
     assert lines_with(MACHINE_PATH) == []
 
 
 def test_nothing_is_left_for_later() -> None:
-    """What is not done is an issue, not a comment."""
+    """Unfinished work is an issue, not a comment."""
     assert lines_with(UNFINISHED) == []
 
 
@@ -205,7 +205,7 @@ def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
 
 @pytest.mark.parametrize("path", sorted(REQUIREMENTS.glob("*.txt")), ids=lambda path: path.name)
 def test_every_requirement_is_pinned_with_its_hash(path: Path) -> None:
-    """A list of packages says byte for byte what is installed, and not from where."""
+    """Requirements are pinned with hashes and name no index."""
     text = path.read_text(encoding="utf-8")
     assert "==" in text
     assert unhashed(text) == []

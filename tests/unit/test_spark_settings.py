@@ -1,4 +1,4 @@
-"""Where Spark is: a master, or the address of a Spark Connect server and its token."""
+"""The settings of Spark: a master, or a Spark Connect address and its token."""
 
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ def load(**spark: Any) -> SparkSettings:
     ],
 )
 def test_the_masters_scheme_chooses_the_engine(master: str, is_connect: bool) -> None:
-    """As it does for Spark itself."""
+    """The scheme has the same meaning as for Spark."""
     spark = load(master=master)
     assert spark.master == master
     assert spark.is_connect is is_connect
@@ -56,7 +56,7 @@ def test_the_masters_scheme_chooses_the_engine(master: str, is_connect: bool) ->
     ],
 )
 def test_a_token_in_the_address_is_moved_where_nothing_shows_it(address: str, left: str) -> None:
-    """The master is in logs and on the screen."""
+    """The master is logged and printed, so it must not contain the token."""
     spark = load(master=address)
     assert spark.master == left
     assert spark.connect_token.get_secret_value() == "s3;cret"
@@ -64,13 +64,13 @@ def test_a_token_in_the_address_is_moved_where_nothing_shows_it(address: str, le
 
 
 def test_the_environment_may_hold_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Like each other secret."""
+    """The token can be given like every other secret."""
     monkeypatch.setenv("TALLY_SPARK__CONNECT_TOKEN", "s3cret")
     assert load(master="sc://host").connect_token.get_secret_value() == "s3cret"
 
 
 def test_records_that_are_gone_are_an_error_of_sparks() -> None:
-    """It would read what is left otherwise, with a warning in its log."""
+    """Otherwise Spark would read what is left, with only a warning in its log."""
     Path("tally.toml").write_text(MINIMAL, encoding="utf-8")
     settings = load_settings()
     options = reader_options(settings.kafka, settings.pipeline("error_log"))
@@ -89,7 +89,7 @@ def test_records_that_are_gone_are_an_error_of_sparks() -> None:
     ],
 )
 def test_a_wrong_address_is_refused_without_telling_a_token(wrong: dict[str, str]) -> None:
-    """When the configuration is read, not when the server is asked."""
+    """It is refused when the configuration is read, and the error has no token."""
     with pytest.raises(ConfigError, match="spark") as caught:
         load(**wrong)
     assert "s3cret" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Rows on their way to MySQL: any number of them, in the memory of a few."""
+"""The spool: any number of rows in bounded memory."""
 
 import tracemalloc
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def contributions(number: int) -> Iterator[Contribution]:
 
 @contextmanager
 def peak_bytes() -> Iterator[list[int]]:
-    """What Python's own objects take at most within the block, once it is left."""
+    """Peak memory of Python's objects in the block, known after its end."""
     peak: list[int] = []
     tracemalloc.start()
     try:
@@ -32,7 +32,7 @@ def peak_bytes() -> Iterator[list[int]]:
 
 
 def test_the_drivers_memory_stays_flat_however_many_rows_there_are() -> None:
-    """They go to a file and come back one at a time; a list of them takes many times as much."""
+    """The rows are in a file and come back one at a time; a list takes many times the memory."""
     with Spool[Contribution](memory_bytes=MEMORY_BYTES) as rows:
         with peak_bytes() as written:
             for row in contributions(MANY):
@@ -47,7 +47,7 @@ def test_the_drivers_memory_stays_flat_however_many_rows_there_are() -> None:
 
 
 def test_a_spool_can_be_walked_again() -> None:
-    """A transaction that was rolled back writes the same rows once more."""
+    """A transaction that is run again writes the same rows."""
     with Spool[Contribution]() as rows:
         for row in contributions(3):
             rows.append(row)

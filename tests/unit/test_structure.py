@@ -1,4 +1,4 @@
-"""The shape of the code: layers, sizes, and rooms that say what they are for."""
+"""The structure of the code: layers, sizes, and docstrings of packages."""
 
 import ast
 import statistics
@@ -38,13 +38,13 @@ def functions() -> dict[str, int]:
 
 
 def test_the_layers_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No cycle, no import upwards, each client in one package: `.importlinter` has the reasons."""
+    """No cycle, no import upwards, each client in one package; `.importlinter` has the reasons."""
     monkeypatch.chdir(PROJECT)
     assert lint_imports(config_filename=str(PROJECT / ".importlinter"), no_cache=True) == 0
 
 
 def test_a_layer_that_is_broken_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check above can fail: the layers upside down do not hold."""
+    """The check above can fail: the layers in reverse order are broken."""
     text = (PROJECT / ".importlinter").read_text(encoding="utf-8")
     upside_down = text.replace("    ledger\n", "").replace(
         "    model\n", "    model\n    ledger\n", 1
@@ -56,7 +56,7 @@ def test_a_layer_that_is_broken_is_seen(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_no_module_is_too_large_to_read() -> None:
-    """350 lines at most."""
+    """A module has at most 350 lines."""
     large = {
         str(path.relative_to(PROJECT))
         for path in modules()
@@ -81,7 +81,7 @@ def test_each_room_says_what_it_is_for() -> None:
 
 @pytest.mark.parametrize("edge", ["cli", "airflow"])
 def test_an_edge_asks_use_cases_and_opens_no_transaction(edge: str) -> None:
-    """What the ledger is asked is composed once, in `app`."""
+    """Use cases in `app` compose the queries of the ledger."""
     found = {
         f"{path.relative_to(SOURCES[0])}:{node.lineno}"
         for path in (SOURCES[0] / edge).rglob("*.py")
@@ -105,7 +105,7 @@ OPENED = {
 
 @pytest.mark.parametrize("name", sorted(OPENED))
 def test_a_client_is_opened_in_one_place(name: str) -> None:
-    """Everything else is handed what was opened at the edge."""
+    """All other code gets the client handed in."""
     source = SOURCES[0]
     found = {
         path.relative_to(source).as_posix()
@@ -118,7 +118,7 @@ def test_a_client_is_opened_in_one_place(name: str) -> None:
 
 
 def names(node: ast.expr) -> str | None:
-    """The name that an expression is, with or without its module."""
+    """The name of an expression, without its module."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else None
