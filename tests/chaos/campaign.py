@@ -321,7 +321,7 @@ def _run(system: System, orders: Orders, report: Report, say: Callable[[str], No
         _end_lanes(system, report)
         _wait_for_orphans(system, report)
         if not watch.stop():
-            report.problems.append("nobody looked at the result any more: the watch had ended")
+            report.problems.append("the result was no longer checked: the watch had ended")
         _conclude(system, produced, watch, report)
         report.to_next_commit_s = _recovery(struck, watch.commits)
         for name, wait in report.to_next_commit_s.items():
@@ -415,12 +415,12 @@ def _add_partition(system: System, production: Production) -> None:
 def _calm_down(system: System, produced: Produced, report: Report) -> None:
     """Wait until counting has come to the end of all that was produced."""
     system.repair()
-    last, stood = time.monotonic(), -1
-    while (stands := system.offsets()) < produced.lines:
-        if stands > stood:
-            last, stood = time.monotonic(), stands
+    last, last_offsets = time.monotonic(), -1
+    while (offsets := system.offsets()) < produced.lines:
+        if offsets > last_offsets:
+            last, last_offsets = time.monotonic(), offsets
         if time.monotonic() > last + CALM_S:
-            report.problems.append(f"counting has stood at {stands} offsets for {CALM_S} s")
+            report.problems.append(f"counting has stopped at {offsets} offsets for {CALM_S} s")
             return
         time.sleep(1)
 
@@ -428,7 +428,7 @@ def _calm_down(system: System, produced: Produced, report: Report) -> None:
 def _end_runs(runs: AirflowRuns, report: Report) -> None:
     """Let Airflow's last runs end."""
     if not runs.stop():
-        report.problems.append("nobody triggered Airflow any more: the thread had ended")
+        report.problems.append("Airflow was no longer triggered: the thread had ended")
     if not runs.wait_for_last():
         report.problems.append(f"a run of Airflow has not ended after {CALM_S} s")
     report.airflow_runs = dict(runs.states())
@@ -440,12 +440,12 @@ def _end_lanes(system: System, report: Report) -> None:
     """Wait for the commands, and resume the replays that are still open."""
     for name, lane in system.lanes.items():
         if not lane.stop(CALM_S):
-            report.problems.append(f"nobody called tally {name} any more: the thread had ended")
+            report.problems.append(f"tally {name} was no longer called: the thread had ended")
         if lane.is_alive():
             report.problems.append(f"a tally {name} has not ended after {CALM_S} s")
         report.exits[name] = {str(code): n for code, n in sorted(lane.exits.items())}
-        if odd := sorted(lane.exits.keys() - EXITS):
-            report.problems.append(f"tally {name} has ended with {odd}")
+        if unexpected := sorted(lane.exits.keys() - EXITS):
+            report.problems.append(f"tally {name} has ended with {unexpected}")
     for row in system.rows("select replay_id from replay where state = 'open'"):
         ended = system.command("replay", "--resume", str(row["replay_id"]))
         if ended.returncode:
@@ -461,7 +461,7 @@ def _wait_for_orphans(system: System, report: Report) -> None:
     deadline = time.monotonic() + CALM_S
     while (left := counting(system)) and time.monotonic() < deadline:
         time.sleep(1)
-    report.problems += [f"a process counts on that nobody waits for: {line}" for line in left]
+    report.problems += [f"a process still counts and has no parent: {line}" for line in left]
 
 
 def counting(system: System) -> list[str]:

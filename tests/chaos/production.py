@@ -89,7 +89,7 @@ class Produced:
 
 
 def malformed(partition: int, number: int) -> bytes:
-    """A record that no line format understands."""
+    """A record that is malformed in every line format."""
     return b"\xfe no line: partition %d, number %d" % (partition, number)
 
 

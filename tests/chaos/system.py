@@ -87,7 +87,7 @@ class Lane(Companion):
     """Starts a command again and again, each in a process of its own that may be killed.
 
     Args:
-        name: For people and for the log.
+        name: For messages and for the log.
         command: What to run next; None to wait a moment.
         environment: Of the processes.
         log: Where their output goes.
@@ -267,7 +267,7 @@ class System:
         self.connect.close()
         self.stack.down()
 
-    # --- MySQL, as somebody who looks
+    # --- MySQL, read only
 
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Rows of a query on a fresh connection of root's."""
@@ -320,7 +320,7 @@ class System:
     # --- processes
 
     def processes(self) -> list[psutil.Process]:
-        """All that live with its configuration or in its home, whoever their parents are by now."""
+        """All processes with its configuration or in its home, whatever their parents are."""
         return [p for p in psutil.process_iter() if p.pid != os.getpid() and self._is_ours(p)]
 
     def _is_ours(self, process: psutil.Process) -> bool:

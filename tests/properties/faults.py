@@ -43,7 +43,7 @@ class FaultKind(StrEnum):
     DEADLOCK = "the server rolls the transaction back, as a deadlock's victim"
     LOCK_TIMEOUT = "the statement alone is refused, as after too long a wait for a lock"
     LOCK_HELD = "another session really holds a lock that the statement needs, for too long"
-    SESSION_KILLED = "somebody ends the session with KILL CONNECTION"
+    SESSION_KILLED = "KILL CONNECTION ends the session"
     QUERY_KILLED = "the statement alone is refused, as by KILL QUERY"
     READ_ONLY = "the server becomes read-only, until the operation has ended"
     DISK_FULL = "the server's disk is full"
@@ -51,8 +51,8 @@ class FaultKind(StrEnum):
     PACKET_TOO_LARGE = "the packet is too large, and the server cuts the connection"
     SHUTTING_DOWN = "the server says that it shuts down, and cuts the connection"
     AUTOCOMMIT_ON = "the session has autocommit on when its transaction begins"
-    TABLE_ALTERED = "somebody alters the result table between two transactions"
-    TABLE_REBUILT = "somebody rebuilds the result table when a snapshot has just been taken"
+    TABLE_ALTERED = "the result table is altered between two transactions"
+    TABLE_REBUILT = "the result table is rebuilt just after a snapshot was taken"
     KILLED_BEFORE = "the process is killed, the statement never arrives"
     KILLED_AFTER = "the process is killed, the statement is executed"
     PAUSED = "the process is paused between two transactions, and others continue"
@@ -347,7 +347,7 @@ class Faults:
         return end
 
     def _kill_server(self, _: Fault, __: Session, ___: bytes) -> End:
-        assert self.restart is not None, "nobody said how to restart the server"
+        assert self.restart is not None, "no restart of the server was configured"
         self.restart()
         self._gone.clear()
         return CUT

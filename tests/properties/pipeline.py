@@ -417,7 +417,7 @@ class PipelineUnderTest:
 
     def _abandon(self, batch_id: int) -> None:
         self.ctx.database.run(
-            lambda tx: batches.abandon(tx, batch_id, by="a person", reason="a test"),
+            lambda tx: batches.abandon(tx, batch_id, by="an operator", reason="a test"),
         )
         self._must_be_so(_IS_ABANDONED, batch_id)
 
@@ -430,7 +430,7 @@ class PipelineUnderTest:
 
         def decide(tx: Any) -> None:
             lock_pipeline(tx, self.name, self.pipeline.table)
-            accept_losses(tx, self.name, seen, by="a person", reason="a test")
+            accept_losses(tx, self.name, seen, by="an operator", reason="a test")
 
         database.run(decide)
         for loss in seen:
@@ -455,7 +455,7 @@ class PipelineUnderTest:
 
         def decide(tx: Any) -> None:
             lock_pipeline(tx, self.name, self.pipeline.table)
-            adopt_topic(tx, self.name, adoption, by="a person", reason="a test")
+            adopt_topic(tx, self.name, adoption, by="an operator", reason="a test")
 
         self.ctx.database.run(decide)
         is_adopted = (
@@ -534,7 +534,7 @@ class PipelineUnderTest:
     def _cancel(self, replay_id: int) -> None:
         def work(tx: Any) -> None:
             lock_pipeline(tx, self.name, self.pipeline.table)
-            replays.cancel(tx, replay_id, by="a person", reason="a test")
+            replays.cancel(tx, replay_id, by="an operator", reason="a test")
 
         self.ctx.database.run(work)
         is_over = "select 1 from replay where replay_id = %s and state = 'cancelled'"
@@ -578,7 +578,9 @@ class PipelineUnderTest:
             try:
                 run_replay_batch(self.ctx, batch_id)
             except OvertakenError as error:
-                raise Unexpected(f"batch {batch_id} is overtaken by nobody: {error}") from error
+                raise Unexpected(
+                    f"batch {batch_id} was overtaken without another replay: {error}"
+                ) from error
             except (DataLossError, ReplayRefusedError) as error:
                 # After a replan, other batches may be the ones that cannot be counted.
                 if not any(self._is_out_of_reach(row["batch_id"]) for row in self._left(replay_id)):
@@ -647,7 +649,7 @@ class PipelineUnderTest:
         if records < len(span) and not sparse and not s["may_miss"]:
             yield "holes"
         if batch["kind"] == BatchKind.INGEST and s["next_offset"] != span.start:
-            yield "the ledger stands elsewhere"
+            yield "the committed offset is another one"
         if batch["kind"] == BatchKind.REPLAY:
             if records < (s["records_replaced"] or 0):
                 yield "fewer records than were counted"

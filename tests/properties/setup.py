@@ -74,8 +74,8 @@ def pipelines(settings: Settings, stack: Stack, *, is_own: bool = False) -> Iter
     Args:
         settings: See :func:`settings_for`.
         stack: Whose MySQL it is.
-        is_own: Whether nobody else uses that server: then it need not write to the disk at each
-            COMMIT, which a SIGKILL does not ask for.
+        is_own: Whether no other test uses that server. It then need not write to the disk at each
+            COMMIT, as only its process is killed.
     """
     current: list[PipelineUnderTest] = []
     (name,) = settings.pipelines

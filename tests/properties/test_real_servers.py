@@ -54,18 +54,18 @@ class Known:
 
     def minute(self) -> None:
         """Plan and run a batch."""
-        before = self._stands()
+        before = self._offsets()
         self.world.minute(self.spark)
-        for number, (stood, stands) in enumerate(zip(before, self._stands(), strict=True)):
-            self.counted[number].update(dict.fromkeys(range(stood, stands), self.levels))
+        for number, (earlier, offset) in enumerate(zip(before, self._offsets(), strict=True)):
+            self.counted[number].update(dict.fromkeys(range(earlier, offset), self.levels))
 
     def replay(self) -> None:
         """Reprocess some ranges; refused where needed records are gone."""
         ranges = []
-        for number, stands in enumerate(self._stands()):
-            if stands:
-                start = self.random.randrange(stands)
-                until = self.random.randrange(start, stands) + 1
+        for number, offset in enumerate(self._offsets()):
+            if offset:
+                start = self.random.randrange(offset)
+                until = self.random.randrange(start, offset) + 1
                 partition = self.world.partition(number)
                 r = OffsetRange(partition=partition, from_offset=start, until_offset=until)
                 ranges.append(r)
@@ -94,8 +94,8 @@ class Known:
         """Retention deletes uncounted lines, and the loss is accepted."""
         self.produce()
         number = self.random.randrange(len(self.written))
-        stands = self._stands()[number]
-        before = self.random.randrange(stands, len(self.written[number])) + 1
+        offset = self._offsets()[number]
+        before = self.random.randrange(offset, len(self.written[number])) + 1
         self.world.delete_records(number, before)
         self.earliest[number] = before
         self.minute()
@@ -104,10 +104,10 @@ class Known:
 
         def decide(tx: Transaction) -> None:
             lock_pipeline(tx, self.world.name, self.world.name)
-            accept_losses(tx, self.world.name, seen, by="a person", reason="a test")
+            accept_losses(tx, self.world.name, seen, by="an operator", reason="a test")
 
         self.world.database.run(decide)
-        self.counted[number].update(dict.fromkeys(range(stands, before), ()))
+        self.counted[number].update(dict.fromkeys(range(offset, before), ()))
 
     def add_partition(self) -> None:
         """Add a partition to the topic."""
@@ -128,7 +128,7 @@ class Known:
         assert self.world.counts() == dict(expected)
         assert self.world.audit().holds
 
-    def _stands(self) -> list[int]:
+    def _offsets(self) -> list[int]:
         offsets = self.world.offsets()
         return [offsets.get(number, (0, 0))[1] for number in range(len(self.written))]
 
