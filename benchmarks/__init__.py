@@ -1,1 +1,1 @@
-"""Measurements; each is a module to run with ``python -m benchmarks.<name>``."""
+"""Benchmarks; each is a module to run with ``python -m benchmarks.<name>``."""

@@ -40,7 +40,7 @@ print(json.dumps({"dags": len(bag.dags), "parse_s": parsed - begun, "store_s": s
 
 
 def measure(pipelines: int, home: Path) -> dict[str, float]:
-    """One parse of the DAG file with so many pipelines configured."""
+    """One parse of the DAG file with this number of pipelines."""
     config = home / f"tally-{pipelines}.toml"
     config.write_text(
         "\n".join(f'[pipelines.p{n}]\ntopics = ["t{n}"]' for n in range(pipelines)),
@@ -63,7 +63,7 @@ def measure(pipelines: int, home: Path) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure, print, and compare with the budget."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--repeat", type=int, default=5)
     arguments.add_argument("--pipelines", type=int, nargs="+", default=[1, 20])

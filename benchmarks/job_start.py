@@ -1,4 +1,4 @@
-"""How long a small minute takes: 1,000 new lines, from the start of spark-submit to committed.
+"""How long a small batch takes: 1,000 new lines, from the start of spark-submit to the commit.
 
 Usage: ``.tally/venv/bin/python -m benchmarks.job_start [--rounds 3]``
 

@@ -3,9 +3,9 @@
 Usage: ``.tally/venv/bin/python -m benchmarks.ledger_growth [--partitions 4 100 1000]``
 
 Commits minute batches by Tally's own planning and commit, each partition with counted lines in two
-minutes of every batch, without reading anything: what is measured is what MySQL keeps. Prints by
-how many bytes of data and indexes InnoDB's tables grow with each batch, a month of 43,200 batches
-reckoned from it, and the rows that are left when all of it was folded.
+minutes of every batch, without reading records: only the growth of the tables is measured. Prints
+the bytes of data and indexes that InnoDB's tables gain with each batch, the sum for a month of
+43,200 batches, and the rows that are left after everything is folded.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def _measure(servers: Bench, partitions: int, count: int) -> bool:
         f"| {_rows(ctx.database):,} |"
     )
     if not holds:
-        say("the audit found something")
+        say("the audit found violations")
     return holds
 
 
@@ -136,7 +136,7 @@ def _result(ranges: list[OffsetRange], number: int) -> Result:
 
 
 def _fold_everything(database: Database) -> None:
-    """As ``tally prune`` does when Kafka holds nothing of it any more."""
+    """As ``tally prune`` does when Kafka no longer holds the records."""
     cutoff = datetime.max  # noqa: DTZ901 - compared by MySQL, which knows no zones
     with database.transaction(read_only=True) as tx:
         partitions = foldable_partitions(tx, PIPELINE)

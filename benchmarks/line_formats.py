@@ -1,4 +1,4 @@
-"""What understanding a line costs, per line format, beside only counting the records.
+"""What parsing a line costs, per line format, compared with only counting the records.
 
 The records lie in Spark's memory, all at a counted level, so neither Kafka nor a disk plays a
 part: in a real batch, where reading takes most of the time, the share of the line format is
@@ -72,7 +72,7 @@ def _records(session: SparkSession, line_format: LineFormat, records: int, cores
 
 
 def _measure(records: DataFrame, line_format: LineFormat, passes: int) -> tuple[float, float]:
-    """Seconds for counting only and for counting by minute; in turns, so both meet one noise."""
+    """Seconds for counting only and for counting by minute; in turns, so noise affects both."""
     line = parse_line(F.col("value"), line_format, [_level_of_example(line_format)])
     bare = records.groupBy(F.substring("value", 1, 0)).agg(F.count("*"), F.count("value"))
     counted = (

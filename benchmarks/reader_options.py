@@ -1,4 +1,4 @@
-"""What each option of Spark's Kafka reader is worth, in one run.
+"""What each option of Spark's Kafka reader gains, in one run.
 
 Usage: ``.tally/venv/bin/python -m benchmarks.reader_options [--lines 4000000] [--rounds 5]``
 
@@ -91,7 +91,7 @@ def _count(servers: Bench, spark: SparkSession, lines: int, options: Mapping[str
 
 
 def _produce(servers: Bench, lines: int) -> None:
-    """Write so many lines more; each read goes up to its partition's end, as a minute's does."""
+    """Write this many more lines; each read ends at its partition's end, as a minute batch does."""
     producer = Producer(
         {
             "bootstrap.servers": servers.settings.kafka.bootstrap_servers,

@@ -30,14 +30,14 @@ PARTITIONS = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """Kafka and MySQL of the benchmarks' own, with one new topic of four partitions."""
+    """A Kafka and a MySQL for the benchmarks, with one new topic of four partitions."""
 
     stack: Stack
     """The servers."""
     config: Path
-    """The configuration that leads to them."""
+    """The configuration file with their addresses."""
     settings: Settings
-    """The same, read."""
+    """The settings from that file."""
     topic: str
     """The topic that every pipeline reads."""
 

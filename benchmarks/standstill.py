@@ -1,10 +1,10 @@
-"""The pipeline stands still while lines keep coming, then goes on: is every line counted once.
+"""Whether every line is counted once when the pipeline stops while lines keep coming.
 
 Usage: ``.tally/venv/bin/python -m benchmarks.standstill [--seconds 300]``
 
-Counts two batches under steady traffic, stops for so many seconds, goes on until it has caught up,
-and holds the result against what the producer knows it sent. Ends with exit code 1 if they differ
-or the audit finds something.
+Counts two batches under steady traffic, stops for this many seconds, resumes until it has caught
+up, and compares the result with what the producer sent. Ends with exit code 1 if they differ or the
+audit finds a violation.
 """
 
 import argparse

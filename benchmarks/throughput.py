@@ -1,13 +1,13 @@
-"""How fast a backlog is counted, against a bare read and against peers, in one run.
+"""How fast a backlog is counted, compared with a bare read and with other tools, in one run.
 
 Usage: ``.tally/venv/bin/python -m benchmarks.throughput [--lines 10000000] [--rounds 3]``
 
 Writes lines of 71 bytes over four partitions to a topic of its own on a stack of its own, whose
 counts per minute it knows, and reads all of them in each of these ways, in turns:
 
-- ``bare``: Spark reads every record and throws it away,
+- ``bare``: Spark reads every record and discards it,
 - ``tally``: plan, claim, count, check and commit of one batch into MySQL,
-- ``consumer-perf``: Kafka's own ConsumerPerformance, records thrown away, start-up excluded,
+- ``consumer-perf``: Kafka's own ConsumerPerformance, records discarded, start-up excluded,
 - ``python``: a plain Python loop over confluent-kafka that counts the same in a dictionary.
 
 The result of ``tally`` and of ``python`` must be what was written, or it ends with exit code 1.
@@ -92,7 +92,7 @@ def _compare(
 
 
 def _produce(servers: Bench, lines: int) -> dict[str, int]:
-    """Write the lines; what it returns is what any count of them must be."""
+    """Write the lines; returns the counts that every reader must find."""
     producer = Producer(
         {
             "bootstrap.servers": servers.settings.kafka.bootstrap_servers,

@@ -1,4 +1,4 @@
-"""Registers Tally's status page with Airflow; what it shows is made in ``tally.airflow``."""
+"""Registers Tally's status page with Airflow; ``tally.airflow`` makes the page."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ CONFIG = Path(os.environ.get(CONFIG_VARIABLE) or Path(__file__).parents[1] / CON
 
 
 class TallyPlugin(AirflowPlugin):
-    """A read-only page: where each partition stands, open losses, the latest batches."""
+    """A read-only page: the position of each partition, open losses, the latest batches."""
 
     name = "tally"
     fastapi_apps = fastapi_apps(CONFIG)

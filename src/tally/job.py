@@ -1,4 +1,4 @@
-"""What ``jobs/count_errors.py`` runs on the driver."""
+"""The driver program, which ``jobs/count_errors.py`` runs."""
 
 import logging
 import signal
@@ -24,7 +24,8 @@ log = logging.getLogger("tally.job")
 def main(batch_id: int) -> None:
     """Count one planned batch and commit it.
 
-    A replay's batch that another replay was faster than is planned anew and counted then.
+    If another replay has superseded segments that a replay's batch was to replace, the batch is
+    replanned and then counted.
 
     The configuration comes from TALLY_CONFIG or ./tally.toml, secrets also from the environment
     or TALLY_SECRETS_FILE.
@@ -46,5 +47,5 @@ def main(batch_id: int) -> None:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    """Go in good order: a Connect server would go on reading for a client that has vanished."""
+    """Exit with clean-up: a Connect server continues to read for a client that just disappears."""
     sys.exit(128 + number)

@@ -61,7 +61,7 @@ def test_the_jobs_exit_code_and_last_words_are_known(code: int, programs: Path) 
     with pytest.raises(AirflowException):
         driver.submit("job.py")
     assert driver.exit_code == code
-    assert driver.last_words == "[data-loss] batch 7: gone. Next: look"
+    assert driver.error_line == "[data-loss] batch 7: gone. Next: look"
 
 
 def test_without_an_error_of_ours_the_last_line_stands(programs: Path) -> None:
@@ -72,7 +72,7 @@ def test_without_an_error_of_ours_the_last_line_stands(programs: Path) -> None:
     driver = hook(programs)
     with pytest.raises(AirflowException):
         driver.submit("job.py")
-    assert driver.last_words == "Error: no JVM"
+    assert driver.error_line == "Error: no JVM"
 
 
 def test_the_driver_gets_just_the_environment_it_was_given(

@@ -1,5 +1,4 @@
 """Tally's local stack and demonstration: real servers for a checkout, never for production.
 
-Imports ``tally``; ``tally`` knows of it only by the entry point that ``local/pyproject.toml``
-declares.
+Imports ``tally``; ``tally`` finds it only through the entry point in ``local/pyproject.toml``.
 """

@@ -28,10 +28,9 @@ parts_argument = click.argument(
 def up(app: App, parts: tuple[str, ...], foreground: bool) -> None:
     """Start the local stack: Kafka, MySQL and Airflow.
 
-    Real servers, without root and without Docker. The first call downloads them. Everything lies
-    in .tally beside the configuration, and the addresses and passwords are found there by every
-    other command. What runs already is left alone. PART is kafka, mysql or airflow; all of them
-    when none is named.
+    Real servers, without root and without Docker. The first call downloads them. Everything is in
+    .tally beside the configuration, where all other commands find the addresses and passwords. A
+    part that runs already is not restarted. PART is kafka, mysql or airflow; by default all three.
     """
     stack, wanted = _stack(app), _parts(parts)
     if not foreground:
@@ -41,7 +40,7 @@ def up(app: App, parts: tuple[str, ...], foreground: bool) -> None:
         with stack.foreground(wanted) as states:
             _show(app, states)
             stack.watch(wanted)
-    except KeyboardInterrupt:  # the way that it is meant to end
+    except KeyboardInterrupt:  # the normal end
         app.out.line("stopped")
 
 
@@ -51,25 +50,25 @@ def up(app: App, parts: tuple[str, ...], foreground: bool) -> None:
 def down(app: App, parts: tuple[str, ...]) -> None:
     """Stop the local stack; its data stays.
 
-    Exactly what was started from here ends, whoever started it. To start from nothing, delete
-    the folder .tally afterwards.
+    Stops exactly the processes that were started for this checkout, by any command. To delete the
+    data, delete the folder .tally afterwards.
     """
     stopped = _stack(app).down(_parts(parts))
     app.out.line(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")
 
 
 @click.command(cls=Command, examples=["tally demo --once"])
-@click.option("--once", is_flag=True, help="Run the story once and stop.")
+@click.option("--once", is_flag=True, help="Count two minutes, check them and stop.")
 @click.pass_context
 def demo(context: click.Context, once: bool) -> None:
-    """Show the whole way of a line on the local stack."""
+    """Count generated lines on the local stack and check the result."""
     from tally_local.demo import run  # noqa: PLC0415 - only this command needs it
 
     context.exit(run(_project(context.ensure_object(App)), once=once))
 
 
 def _project(app: App) -> Path:
-    # The configuration need not be valid to stop the servers, but it says whose servers they are.
+    # Stopping the servers needs no valid configuration, but its folder says which servers to stop.
     path = app.config_path
     if not path.is_file():
         raise ConfigError(

@@ -4,8 +4,8 @@ Run it from the checkout before the first ``docker compose up``; the standard li
 
     PYTHONPATH=local/src python3 -m tally_local.compose_secrets
 
-Servers keep the passwords they were first started with, so what is there is never changed. To begin
-anew: ``docker compose down --volumes``, delete the folder, run this again.
+Servers keep the passwords of their first start, so existing secrets are never changed. For new
+ones: ``docker compose down --volumes``, delete the folder, run this again.
 """
 
 import base64
@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Final
 
 FOLDER: Final = Path(".tally") / "compose" / "secrets"
-"""Where the Compose file looks for them, seen from the checkout."""
+"""The folder in which the Compose file expects them, relative to the checkout."""
 
 COMPOSE_FILE: Final = "docker-compose.yml"
 
 
 def secret_files() -> dict[str, str]:
-    """Fresh secrets by file name; those that several servers share agree with one another."""
+    """New secrets by file name; a secret that several servers share is the same in all files."""
     mysql, postgres = _password(), _password()
     return {
         "airflow_api_secret_key": _password(),
@@ -42,10 +42,10 @@ def secret_files() -> dict[str, str]:
 
 
 def write_secrets(folder: Path) -> bool:
-    """Make ``folder`` with the secrets in it, for its owner only; all of them or nothing.
+    """Create ``folder`` with all the secrets, readable by its owner only; all of them or none.
 
     Returns:
-        False when the folder was there already; then nothing was changed.
+        False when the folder existed already; then nothing was changed.
     """
     if folder.exists():
         return False
@@ -61,7 +61,7 @@ def write_secrets(folder: Path) -> bool:
 
 
 def _connections(mysql_password: str) -> Mapping[str, Mapping[str, object]]:
-    """Airflow's connections, in the words of its local-filesystem backend."""
+    """Airflow's connections, in the format of its local-filesystem backend."""
     return {
         "tally_kafka": {"conn_type": "kafka", "extra": {"bootstrap.servers": "kafka:9092"}},
         "tally_mysql": {
@@ -95,7 +95,7 @@ def main() -> int:
         sys.stderr.write(f"wrote {FOLDER}; the password of Airflow's admin is in ")
         sys.stderr.write("airflow_passwords.json\n")
     else:
-        sys.stderr.write(f"{FOLDER} is there already and stays as it is\n")
+        sys.stderr.write(f"{FOLDER} exists already and was not changed\n")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What this package adds to the command line; loaded by ``tally --help``, so it imports little."""
+"""What this package adds to the command line; ``tally --help`` loads it, so it imports little."""
 
 from typing import Final
 
@@ -9,7 +9,10 @@ EXTENSION: Final = Extension(
         "Local stack": {
             "up": ("tally_local.cli", "Start the local stack: Kafka, MySQL and Airflow."),
             "down": ("tally_local.cli", "Stop the local stack; its data stays."),
-            "demo": ("tally_local.cli", "Show the whole way of a line on the local stack."),
+            "demo": (
+                "tally_local.cli",
+                "Count generated lines on the local stack and check the result.",
+            ),
         },
     },
     unanswered="tally_local.hints:say_what_starts_them",

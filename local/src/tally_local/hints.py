@@ -1,4 +1,4 @@
-"""Whether a server does not answer because the local stack was taken down."""
+"""The next step when a server does not answer because the local stack was stopped."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ UP: Final = "tally up"
 
 
 def say_what_starts_them(app: App, error: Unanswered) -> None:
-    """Let ``tally up`` be next where the server is the local stack's and was stopped, not lost."""
+    """Make ``tally up`` the error's next step if the local stack's server was stopped."""
     if error.is_unexplained and _was_taken_down(app, error):
         error.next_step = UP
 

@@ -1,4 +1,4 @@
-"""Where the plugin's pages are, below Airflow's own address."""
+"""The paths of the plugin's pages, below Airflow's own address."""
 
 from typing import Final
 

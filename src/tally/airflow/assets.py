@@ -1,4 +1,4 @@
-"""The assets that Airflow shows: the topics a pipeline reads and the table it keeps.
+"""The assets that Airflow shows: the topics that a pipeline reads and its result table.
 
 Their URIs name no server: an address would differ between environments, and Airflow stores and
 shows URIs in the clear.

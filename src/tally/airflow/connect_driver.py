@@ -1,4 +1,4 @@
-"""Starting and ending a driver that works on a Spark Connect server: a plain Python, no JVM."""
+"""Starting and ending the driver for a Spark Connect server: a Python process without a JVM."""
 
 import logging
 import subprocess
@@ -11,7 +11,7 @@ from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from airflow.sdk.exceptions import AirflowException
 from pydantic import ValidationError
 
-from tally.airflow.driver import end_group, last_words
+from tally.airflow.driver import end_group, error_line
 from tally.config.servers import SparkSettings
 from tally.errors import SparkConnectionError
 
@@ -21,7 +21,7 @@ _LINES_KEPT: Final = 100
 
 
 class ConnectDriver:
-    """The job in a process group of its own, used as the hook of spark-submit is.
+    """The job in a process group of its own, with the interface of the spark-submit hook.
 
     Args:
         environment: The whole environment of the job.
@@ -36,19 +36,19 @@ class ConnectDriver:
 
     @property
     def exit_code(self) -> int | None:
-        """What the job ended with."""
+        """The job's exit code."""
         return None if self._process is None else self._process.returncode
 
     @property
-    def last_words(self) -> str:
+    def error_line(self) -> str:
         """The job's own error, or the last line that it printed."""
-        return last_words(self._lines)
+        return error_line(self._lines)
 
     def submit(self, application: str) -> None:
         """Run the job to its end; what it prints goes to the task's log.
 
         Raises:
-            AirflowException: It ended with another code than 0.
+            AirflowException: It ended with an exit code other than 0.
         """
         with subprocess.Popen(
             [sys.executable, application, *self._arguments],
@@ -63,16 +63,16 @@ class ConnectDriver:
                 for line in self._process.stdout or ():
                     self._lines.append(line.rstrip())
                     log.info("%s", line.rstrip())
-            except BaseException:  # a time-out of Airflow's is none of its errors
+            except BaseException:  # Airflow's task timeout is no AirflowException
                 self.on_kill()
                 raise
         if self._process.returncode:
             raise AirflowException(
-                f"the driver ended with exit code {self._process.returncode}: {self.last_words}"
+                f"the driver ended with exit code {self._process.returncode}: {self.error_line}"
             )
 
     def on_kill(self) -> None:
-        """End the job; it gives its session back, and the server ends what runs in it."""
+        """End the job; it closes its session, and the server ends what runs in it."""
         if self._process is not None and self._process.returncode is None:
             end_group(self._process.pid)
 
@@ -85,7 +85,7 @@ def connect_settings(conn_id: str, configured: SparkSettings) -> SparkSettings:
     """
     try:
         url = str(SparkConnectHook(conn_id).get_connection_url())
-        # No token that was configured for another server goes to this one.
+        # A token that was configured for another server must not be sent to this one.
         return SparkSettings.model_validate(
             {**dict(configured), "master": url, "connect_token": ""}
         )

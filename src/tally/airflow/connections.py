@@ -1,9 +1,10 @@
 """Airflow's connections as Tally's configuration.
 
-Asked only while a task or the API server works, never while DAGs are parsed. ``tally_kafka`` and
-``tally_mysql`` lie over everything else that the settings are read from; where one is not defined,
-the file and the environment stand. ``tally_spark`` must be defined: it says where the count runs,
-and by its type how: ``spark`` by spark-submit, ``spark_connect`` on a server that is there already.
+They are read only while a task or the API server works, never while DAGs are parsed.
+``tally_kafka`` and ``tally_mysql`` override all other sources of the settings; where one is not
+defined, the file and the environment apply. ``tally_spark`` must be defined: it says where the
+count runs, and its type says how: ``spark`` with spark-submit, ``spark_connect`` on a running
+Spark Connect server.
 """
 
 import logging
@@ -18,7 +19,7 @@ from tally.config.loading import load_settings
 from tally.config.settings import Settings
 from tally.errors import ConfigError, SparkConnectionError
 
-if TYPE_CHECKING:  # Kafka and MySQL stay out of parsing
+if TYPE_CHECKING:  # DAG parsing must not import Kafka and MySQL
     from tally.pipeline.context import Context
 
 log = logging.getLogger(__name__)
@@ -56,20 +57,20 @@ def connected_settings(config: Path) -> Settings:
 
 
 def brief_context(config: str, pipeline: str) -> "Context":
-    """What a task needs that asks and writes little: it gives a statement up before its own time.
+    """The context of a short task: its statements time out before the task does.
 
     Raises:
-        ConfigError: As :func:`connected_settings`, or the time-outs do not fit in each other.
+        ConfigError: As :func:`connected_settings`, or the timeouts are not in order.
     """
     settings = connected_settings(Path(config))
-    # A connection may have other time-outs than the file that the DAG was made from.
+    # A connection may have other timeouts than the file that the DAG was made from.
     return connected_context(
         bounded(settings, Timeouts.of(settings.pipeline(pipeline), settings).plan)
     )
 
 
 def connected_context(settings: Settings) -> "Context":
-    """The context that the settings name; imports Kafka and MySQL, for running tasks only."""
+    """The context of the settings; imports Kafka and MySQL, for running tasks only."""
     from tally.app.context import open_context
 
     return open_context(settings)
@@ -80,20 +81,20 @@ def find_connection(conn_id: str) -> Connection | None:
     try:
         connection: Connection = Connection.get(conn_id)
     except AirflowNotFoundException:
-        log.info("connection %s is not defined; the configuration file stands", conn_id)
+        log.info("connection %s is not defined; the configuration file applies", conn_id)
         return None
     return connection
 
 
 def require_spark_connection() -> Connection:
-    """The connection ``tally_spark``, of a kind that a batch can be counted on.
+    """The connection ``tally_spark``, if a batch can be counted with it.
 
     Raises:
-        SparkConnectionError: It is missing, of another type, or asks for a driver elsewhere.
+        SparkConnectionError: It is missing, has another type, or runs the driver on the cluster.
     """
     connection = find_connection(SPARK)
     if connection is None:
-        # Left to itself the Spark provider would go on with master=yarn.
+        # Without the connection the Spark provider would continue with master=yarn.
         raise SparkConnectionError(
             f"Airflow has no connection {SPARK}",
             next_step=f"airflow connections add {SPARK} --conn-type spark --conn-host 'local[*]'",

@@ -1,4 +1,4 @@
-"""The task that counts: one batch, in a process of its own, judged by the ledger."""
+"""The task that counts one batch in a process of its own; the ledger decides its outcome."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,12 +23,11 @@ from tally.airflow.secrets_file import secrets_file
 from tally.config.settings import Settings
 from tally.errors import EXIT_OPERATOR, EXIT_USAGE
 
-# What `count` hands on; see tally.airflow.work.event_of.
+# The XCom key of `count`; see tally.airflow.work.event_of.
 OUTCOME_KEY: Final = "outcome"
 
-# Exit codes of the job that another try does not change. Being fenced is none of them: whoever has
-# taken the batch over commits it meanwhile, and the next try finds it committed; or it did not, and
-# the next try does.
+# Exit codes of the job that a retry does not change. Fencing is not among them: the newer attempt
+# commits the batch meanwhile, and the retry finds it committed; or it fails, and the retry commits.
 _FINAL_EXITS: Final = frozenset({EXIT_USAGE, EXIT_OPERATOR})
 
 
@@ -36,11 +35,11 @@ class TallyCountOperator(SparkSubmitOperator):
     """Count the planned batch with Spark and commit it, each line exactly once.
 
     Safe to clear, retry and run twice: a batch that the ledger has as committed is not read again,
-    and of several attempts only the newest can commit. Whatever becomes of Spark or of Airflow in
-    between, the ledger says whether the batch is in the result.
+    and of several attempts only the newest can commit. Whatever happens to Spark or to Airflow
+    meanwhile, the ledger says whether the batch is in the result.
 
-    The connection's type says how the driver is started: `spark` by spark-submit, `spark_connect`
-    as a plain Python that works on a Spark Connect server. All else is the same.
+    The connection's type says how the driver is started: `spark` with spark-submit, `spark_connect`
+    as a Python process that uses a Spark Connect server. Everything else is the same.
     """
 
     def __init__(
@@ -60,14 +59,14 @@ class TallyCountOperator(SparkSubmitOperator):
         self._killed = False
 
     def execute(self, context: Context) -> None:
-        """Run the batch unless it is committed; tell what it held to the result's asset and XCom.
+        """Run the batch unless it is committed; write its counts to the result's asset and XCom.
 
         Raises:
-            AirflowFailException: A person must decide, or a newer attempt owns the batch.
+            AirflowFailException: An operator must decide, or a newer attempt owns the batch.
             RetryableError: Kafka or MySQL did not answer.
             AirflowException: The driver failed in a way that may pass.
         """
-        from tally.airflow import work  # Kafka and MySQL stay out of parsing
+        from tally.airflow import work  # DAG parsing must not import Kafka and MySQL
         from tally.app.outcomes import batch_outcome
 
         with final_unless_retryable():
@@ -85,9 +84,9 @@ class TallyCountOperator(SparkSubmitOperator):
             context["outlet_events"][asset].extra = work.event_of(outcome)
 
     def on_kill(self) -> None:
-        """End the driver with all its processes, and take its secrets away."""
+        """End the driver with all its processes, and delete its secrets."""
         self._killed = True
-        # The secrets first: the driver has long read them, and Airflow's patience is short.
+        # The secrets first: the driver has read them already, and Airflow soon kills this process.
         if self._secrets is not None:
             self._secrets.unlink(missing_ok=True)
         for driver in (self._hook, self._plain):
@@ -114,7 +113,7 @@ class TallyCountOperator(SparkSubmitOperator):
         self._judge(settings, batch_id, failure)
 
     def _prepare(self, settings: Settings, batch_id: int, stack: ExitStack) -> None:
-        """Set what the driver is made of; set late, so that Airflow stores none of it."""
+        """Set what the driver is started with; this late, so that Airflow stores none of it."""
         self._secrets = stack.enter_context(secrets_file(settings))
         self._environment = driver_environment(Path(self.config), self._secrets)
         if settings.spark.is_connect:
@@ -122,8 +121,8 @@ class TallyCountOperator(SparkSubmitOperator):
                 environment=self._environment, application_args=self.application_args or []
             )
             return
-        from tally.app.outcomes import batch_outcome  # Kafka and MySQL stay out of parsing
-        from tally.spark.session import driver_flags, session_options  # and Spark, too
+        from tally.app.outcomes import batch_outcome  # DAG parsing must not import Kafka and MySQL
+        from tally.spark.session import driver_flags, session_options  # nor Spark
 
         flags = driver_flags(batch_outcome(connected_context(settings), batch_id).offsets)
         self.conf = submit_conf(session_options(settings.spark), flags)
@@ -139,8 +138,8 @@ class TallyCountOperator(SparkSubmitOperator):
         return None
 
     def _judge(self, settings: Settings, batch_id: int, failure: AirflowException | None) -> None:
-        """Believe the ledger first, then the driver's exit code."""
-        from tally.app.outcomes import batch_outcome  # Kafka and MySQL stay out of parsing
+        """Raise unless the batch is committed: the ledger decides before the driver's exit code."""
+        from tally.app.outcomes import batch_outcome  # DAG parsing must not import Kafka and MySQL
 
         if batch_outcome(connected_context(settings), batch_id).is_committed:
             if failure is not None:
@@ -148,12 +147,12 @@ class TallyCountOperator(SparkSubmitOperator):
             return
         if failure is None:
             raise AirflowException(
-                f"batch {batch_id}: the driver ended well, but the ledger does not have the "
-                "batch as committed"
+                f"batch {batch_id}: the driver ended with exit code 0, but the batch is "
+                "not committed in the ledger"
             )
         driver = self._driver()
         if driver.exit_code in _FINAL_EXITS:
-            raise final(f"batch {batch_id}: {driver.last_words}") from failure
+            raise final(f"batch {batch_id}: {driver.error_line}") from failure
         raise failure
 
     def _driver(self) -> DriverHook | ConnectDriver:

@@ -19,17 +19,17 @@ from tally.config.loading import CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.config.servers import SparkSettings
 from tally.errors import SparkConnectionError
 
-# Spark says some thousand lines a minute at its own level, INFO, and all of them go to the task's
-# log; ``spark.log.level`` in tally.toml brings them back.
+# At its own level, INFO, Spark writes some thousand lines a minute to the task's log;
+# ``spark.log.level`` in tally.toml brings them back.
 LOG_LEVEL: Final = "WARN"
 
 # Airflow kills a task's process five seconds after it has asked it to end.
 _GRACE_S: Final = 3.0
 
-# The secrets file carries these sections whole; what the worker has of them in its environment
-# would win over it in the driver, where it lost against the connections here.
+# The secrets file has these sections whole. Variables of the worker would override it in the
+# driver, although the connections override them here.
 _CARRIED: Final = ("TALLY_KAFKA", "TALLY_MYSQL", "TALLY_SPARK")
-# Airflow's own configuration and connections are no business of the driver's.
+# The driver does not need Airflow's own configuration and connections.
 _WITHHELD: Final = ("AIRFLOW__", "_AIRFLOW_", "AIRFLOW_CONN_", "AIRFLOW_VAR_")
 
 # Spark configuration that must not show on a command line; the driver reads it from its file.
@@ -56,13 +56,13 @@ class DriverHook(SparkSubmitHook):
 
     @property
     def exit_code(self) -> int | None:
-        """What spark-submit ended with: in client mode the job's own exit code."""
+        """The exit code of spark-submit: in client mode the job's own exit code."""
         return None if self._submit_sp is None else self._submit_sp.returncode
 
     @property
-    def last_words(self) -> str:
+    def error_line(self) -> str:
         """The job's own error, or the last line that spark-submit printed."""
-        return last_words(self._last_submit_log_lines)
+        return error_line(self._last_submit_log_lines)
 
     def submit(self, application: str = "", **options: Any) -> str | None:
         """Run spark-submit to its end."""
@@ -93,7 +93,7 @@ def submit_settings(conn_id: str, configured: SparkSettings) -> SparkSettings:
     return configured.model_copy(update={"master": master})
 
 
-def last_words(lines: Iterable[str]) -> str:
+def error_line(lines: Iterable[str]) -> str:
     """The job's own error among the last lines it printed, or else the last line."""
     lines = list(lines)
     ours = [line for line in lines if _TALLY_ERROR.match(line)]
@@ -101,16 +101,16 @@ def last_words(lines: Iterable[str]) -> str:
 
 
 def end_group(leader: int) -> None:
-    """End all processes of a group: politely, then for certain."""
+    """End all processes of a group: SIGTERM, then SIGKILL."""
     for kind in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(leader, kind)
         deadline = time.monotonic() + _GRACE_S
-        while _lives(leader) and time.monotonic() < deadline:
+        while _is_alive(leader) and time.monotonic() < deadline:
             time.sleep(0.05)
 
 
-def _lives(group: int) -> bool:
+def _is_alive(group: int) -> bool:
     for process in psutil.process_iter(["status"]):
         with contextlib.suppress(ProcessLookupError):
             if os.getpgid(process.pid) == group and process.info["status"] != psutil.STATUS_ZOMBIE:
@@ -119,11 +119,11 @@ def _lives(group: int) -> bool:
 
 
 def driver_environment(config: Path, secrets: Path) -> dict[str, str]:
-    """The environment of the driver: this task's, and where the configuration and secrets lie."""
+    """The environment of the driver: this task's, with the paths of configuration and secrets."""
     dropped = (*_CARRIED, *_WITHHELD)
     kept = {key: value for key, value in os.environ.items() if not key.upper().startswith(dropped)}
-    # Airflow need not have been started from an activated environment: the spark-submit that
-    # belongs to this Python is found last.
+    # Airflow may run outside an activated environment: the spark-submit of this Python is on the
+    # path too, as the last one.
     programs = os.pathsep.join(
         [os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)]
     )
@@ -141,9 +141,9 @@ def driver_environment(config: Path, secrets: Path) -> dict[str, str]:
 
 
 def _own_spark_home(path: str) -> dict[str, str]:
-    """Where Spark lies, when spark-submit is the one of this Python.
+    """``SPARK_HOME``, when spark-submit is the one of this Python.
 
-    Its shell script looks for it otherwise, and fails where Python's path holds a blank.
+    Otherwise its shell script looks for Spark, and fails if Python's path contains a space.
     """
     submit = shutil.which("spark-submit", path=path)
     pyspark = importlib.util.find_spec("pyspark")
@@ -155,7 +155,7 @@ def _own_spark_home(path: str) -> dict[str, str]:
 
 
 def submit_conf(options: Mapping[str, str], jvm_flags: str) -> dict[str, str]:
-    """What of the session's configuration spark-submit is told, for the JVM that it starts.
+    """The part of the session's configuration that spark-submit needs for the JVM that it starts.
 
     Args:
         options: The session's configuration; its ``spark.driver.extraJavaOptions`` replaces the

@@ -1,4 +1,4 @@
-"""The DAGs of each pipeline, made from the configuration; reads files, asks no server."""
+"""The DAGs of each pipeline, made from the configuration; reads files, contacts no server."""
 
 from collections.abc import Iterator
 from inspect import cleandoc
@@ -79,7 +79,7 @@ def minute_dag(
     with DAG(
         pipeline.name,
         description=f"Counts {', '.join(pipeline.topics)} into {pipeline.table}, each line exactly "
-        f"once. What was counted is counted again by {pipeline.name}{REPLAY_SUFFIX}, not by dates.",
+        f"once. To reprocess, use {pipeline.name}{REPLAY_SUFFIX}, not a backfill over dates.",
         schedule=_timetable(pipeline.schedule, f"pipelines.{pipeline.name}.schedule"),
         dagrun_timeout=timeouts.run,
         **shared(pipeline, doc_md),
@@ -109,14 +109,14 @@ def minute_dag(
             execution_timeout=timeouts.plan,
             **documented(TallyBlockedOperator),
         )
-        # Side by side on purpose: a run's state is that of its last tasks, and `blocked`, skipped
-        # behind a failed `count`, would turn the run green.
+        # In parallel on purpose: a run's state is that of its last tasks, and a `blocked` that is
+        # skipped after a failed `count` would turn the run green.
         plan >> [count, blocked]
     return dag
 
 
 def audit_dag(pipeline: Pipeline, *, config: Path, doc_md: str) -> DAG:
-    """The daily proof that the result is what was counted."""
+    """The daily audit of the ledger and the result."""
     with DAG(
         f"{pipeline.name}{AUDIT_SUFFIX}",
         description=f"Proves that {pipeline.table} is what was counted",

@@ -14,14 +14,14 @@ _LOG: Final = logging.getLogger(__name__)
 
 @contextmanager
 def final_unless_retryable() -> Iterator[None]:
-    """Fail the task at once, with Tally's own words, on errors that a retry cannot mend.
+    """Fail the task at once, with Tally's own message, on errors that a retry cannot correct.
 
-    A :class:`tally.errors.RetryableError`, a :class:`tally.errors.OutcomeUnknownError` and whatever
-    is no error of Tally's pass unchanged: Airflow then retries as the DAG says.
+    A :class:`tally.errors.RetryableError`, a :class:`tally.errors.OutcomeUnknownError` and errors
+    that are not Tally's pass unchanged: Airflow then retries as the DAG says.
 
     Raises:
-        AirflowFailException: A person must decide, the request is wrong, or somebody newer owns
-            the batch; the run that comes next takes up what is left.
+        AirflowFailException: An operator must decide, the request is wrong, or a newer attempt owns
+            the batch; the next run resumes what is left.
     """
     try:
         yield
@@ -30,7 +30,7 @@ def final_unless_retryable() -> Iterator[None]:
 
 
 def final(sentence: str) -> AirflowFailException:
-    """The error that fails a task without another try; its words are in the log by themselves.
+    """The error that fails a task without a retry; its message is in the log on lines of its own.
 
     Airflow shows an error as the end of a traceback, where what to do next is easily missed.
     """

@@ -21,7 +21,7 @@ class PreviewLink(BaseOperatorLink):
 
 
 class LossesLink(BaseOperatorLink):
-    """From the red task to the DAG that asks what is to become of lost records."""
+    """From the red task to the DAG in which an operator decides about lost records."""
 
     name = "Decide losses"
 
@@ -31,5 +31,5 @@ class LossesLink(BaseOperatorLink):
 
 
 def _path() -> str:
-    """Where Airflow lives below its origin; the origin is the one that the browser knows."""
+    """The path of Airflow's base URL; a link without an origin uses the browser's."""
     return urlsplit(conf.get("api", "base_url", fallback="/") or "/").path.rstrip("/")

@@ -1,4 +1,4 @@
-"""The DAG that asks a person about lost records; made by :mod:`tally.airflow.factory`."""
+"""The DAG that asks an operator about lost records; made by :mod:`tally.airflow.factory`."""
 
 from datetime import timedelta
 from inspect import cleandoc
@@ -23,23 +23,23 @@ from tally.airflow.policies import BY_HAND, LOSSES_SUFFIX, documented, shared
 from tally.airflow.timeouts import Timeouts
 from tally.config.pipeline import Pipeline
 
-# A question that nobody answers is asked again by whoever sees the next red run.
+# After that the run fails; an operator who sees a red run of the minute DAG triggers it again.
 PATIENCE: Final = timedelta(days=7)
 
 DOC: Final = """
-    Asks a person what is to become of lost records: offsets that Kafka no longer holds, that fell
-    away with a truncation, or that hold no record. Until it is decided their partition is not
-    counted and the runs of the minute DAG are red; the other partitions are counted, each line
-    exactly once.
+    Asks an operator what to do about lost records: offsets that Kafka's retention has deleted, that
+    were lost with a truncation, or that have no record. Until the operator decides, their partition
+    is not counted and the runs of the minute DAG are red; the other partitions are counted, each
+    line exactly once.
 
-    Trigger it, open *Required Actions* of `decide`, and answer with a reason. Before accepting:
-    can the records be restored? What is accepted is gone for good. Without open losses the run ends
-    green. To accept some of several losses, or to adopt a topic that was created again, use
-    `tally losses accept` and `tally topics adopt`.
+    Trigger it, open *Required Actions* of `decide`, and answer with a reason. Before accepting,
+    check whether the records can be restored: accepted offsets are never counted. Without open
+    losses the run ends green. To accept some of several losses, or to adopt a topic that was
+    created again, use `tally losses accept` and `tally topics adopt`.
 """
 
 DECIDE_DOC: Final = """
-    Wait for a person, who answers under *Required Actions*. No worker is held meanwhile.
+    Wait for an operator, who answers under *Required Actions*. No worker is occupied meanwhile.
 """
 
 
@@ -48,7 +48,7 @@ def losses_dag(pipeline: Pipeline, timeouts: Timeouts, *, config: Path) -> DAG:
     shown = f"ti.xcom_pull(task_ids='{LOOK}', key='{LOSSES_KEY}')"
     with DAG(
         f"{pipeline.name}{LOSSES_SUFFIX}",
-        description=f"Asks what is to become of records that {pipeline.name} has lost",
+        description=f"Asks an operator about records that {pipeline.name} has lost",
         schedule=None,
         dagrun_timeout=PATIENCE + 2 * timeouts.run,
         **shared(pipeline, cleandoc(DOC), BY_HAND),
@@ -63,7 +63,7 @@ def losses_dag(pipeline: Pipeline, timeouts: Timeouts, *, config: Path) -> DAG:
             task_id=DECIDE,
             subject=f"Records of {pipeline.name} are lost",
             body=f"{{{{ {shown}['text'] }}}}\n\n"
-            f"**{ACCEPT}**: counting goes on behind them; they are never counted.\n\n"
+            f"**{ACCEPT}**: counting continues after them; they are never counted.\n\n"
             f"**{KEEP}**: nothing changes, and the runs stay red, until they are restored.",
             options=[ACCEPT, KEEP],
             params=reason_field(),

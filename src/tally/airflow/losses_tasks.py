@@ -11,7 +11,7 @@ LOOK: Final = "look"
 DECIDE: Final = "decide"
 SETTLE: Final = "settle"
 
-# What `look` hands on; see tally.airflow.losses_work.
+# The XCom key of `look`; see tally.airflow.losses_work.
 LOSSES_KEY: Final = "losses"
 
 ACCEPT: Final = "Accept the losses"
@@ -22,14 +22,14 @@ _PERSON_MAX: Final = 250
 
 
 def reason_field() -> dict[str, Param]:
-    """What is asked for beside the answer."""
+    """The field for the reason, besides the answer."""
     return {
         "reason": Param(
             "",
             type="string",
             maxLength=_REASON_MAX,
             title="Reason",
-            description="Kept in the ledger with your name. Must be given.",
+            description="Kept in the ledger with your name. Required.",
         )
     }
 
@@ -37,7 +37,7 @@ def reason_field() -> dict[str, Param]:
 class TallyLookOperator(BaseBranchOperator):
     """Look at the open losses: offsets that Kafka lost before they were counted.
 
-    None: the run ends green. Otherwise `decide` asks a person.
+    If there are none, the run ends green. Otherwise `decide` asks an operator.
     """
 
     def __init__(self, *, pipeline: str, config: str, **options: Any) -> None:
@@ -46,8 +46,8 @@ class TallyLookOperator(BaseBranchOperator):
         self.config = config
 
     def choose_branch(self, context: Context) -> list[str]:
-        """Hand the losses on as they are now: what is decided is decided about these."""
-        from tally.airflow import losses_work  # MySQL stays out of parsing
+        """Write the open losses to XCom: the decision is about exactly these."""
+        from tally.airflow import losses_work  # DAG parsing must not import MySQL
 
         with final_unless_retryable():
             shown = losses_work.open_losses(
@@ -59,10 +59,11 @@ class TallyLookOperator(BaseBranchOperator):
 
 
 class TallySettleOperator(BaseOperator):
-    """Write the answer into the ledger, with who gave it, when and why.
+    """Write the decision into the ledger, with who made it, when and why.
 
-    Accepted: counting goes on behind the lost offsets with the next run of the minute DAG. Refused
-    when a loss has grown, or was decided by somebody else, since it was shown.
+    After *Accept*, counting continues after the lost offsets with the next run of the minute DAG.
+    The answer is refused when a loss has grown, or was decided by another operator, since it was
+    shown.
     """
 
     def __init__(self, *, pipeline: str, config: str, **options: Any) -> None:
@@ -71,8 +72,8 @@ class TallySettleOperator(BaseOperator):
         self.config = config
 
     def execute(self, context: Context) -> str:
-        """Settle; the sentence goes to XCom."""
-        from tally.airflow import losses_work  # MySQL stays out of parsing
+        """Write the decision; returns the sentence that goes to XCom."""
+        from tally.airflow import losses_work  # DAG parsing must not import MySQL
 
         ti = context["ti"]
         answer = ti.xcom_pull(task_ids=DECIDE)

@@ -1,4 +1,4 @@
-"""What the tasks about losses ask of the ledger. For running tasks only, as ``work`` is."""
+"""The work of the tasks about losses. Imports MySQL: for running tasks only."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -26,17 +26,17 @@ class OpenLosses:
     """The open losses, as Airflow stores and shows them."""
 
     losses: list[dict[str, Any]]
-    """By number: what a decision is compared with."""
+    """By loss id; the decision is refused if one of them has changed."""
     text: str
-    """For the log and the question; Markdown."""
+    """Markdown for the log and the question."""
 
     def to_xcom(self) -> dict[str, Any]:
-        """As a plain dictionary."""
+        """The fields as plain values."""
         return asdict(self)
 
 
 def open_losses(ctx: Context, pipeline: str) -> OpenLosses:
-    """What waits for a decision."""
+    """The losses that wait for a decision."""
     found = losses(ctx, LossesRequest(pipeline=pipeline, only_open=True)).losses
     if not found:
         return OpenLosses(losses=[], text=f"{pipeline} has no open losses")
@@ -54,13 +54,13 @@ def settle(
 ) -> str:
     """Accept the losses exactly as they were shown, or note that they stay open.
 
-    The same answer may be given again: whether it was written before or not, it holds once.
+    It is idempotent: the same answer can be given again, and is written once.
 
     Returns:
         What was done, in a sentence.
 
     Raises:
-        UsageError: One of them is not what was shown any more. Nothing is changed.
+        UsageError: One of them is no longer as it was shown. Nothing is changed.
     """
     requester = Requester(name=by, version=__version__)
     mine = dataclasses.replace(ctx, requester=requester)
@@ -70,18 +70,18 @@ def settle(
         seen_now = LossesView(pipeline=pipeline, losses=tuple(seen))
         decide_losses(mine, LossDecision(seen=seen_now, accept=accept, reason=reason))
     except UsageError:
-        # A try before this one may have accepted them, and its COMMIT was not answered.
+        # An earlier try may have accepted them, with a COMMIT that was not answered.
         seen = _records(mine, pipeline, shown)
         if not accept or not _are_accepted(seen, shown, by, reason):
             raise
     ranges = ", ".join(map(str, seen))
     if accept:
-        return f"accepted by {by}: {ranges}; counting goes on with the next run of {pipeline}"
+        return f"accepted by {by}: {ranges}; counting continues with the next run of {pipeline}"
     return f"left open by {by}: {ranges}; runs of {pipeline} stay red"
 
 
 def _records(ctx: Context, pipeline: str, shown: Sequence[dict[str, Any]]) -> list[LossView]:
-    """What the ledger says of the losses by now; those that it has no more are left out."""
+    """The losses as the ledger has them now; a loss that it no longer has is left out."""
     now = losses(ctx, LossesRequest(pipeline=pipeline)).losses
     found = {loss.lost_range_id: loss for loss in now}
     return [found[loss["lost_range_id"]] for loss in shown if loss["lost_range_id"] in found]
@@ -90,8 +90,8 @@ def _records(ctx: Context, pipeline: str, shown: Sequence[dict[str, Any]]) -> li
 def _check_shown(pipeline: str, seen: Sequence[LossView], shown: Sequence[dict[str, Any]]) -> None:
     if [_seen(loss) for loss in seen] != list(shown):
         raise UsageError(
-            f"the losses of {pipeline} are not what you were shown any more: one has grown, or "
-            "somebody else has decided it; nothing was decided",
+            f"the losses of {pipeline} are no longer as they were shown: one has grown, or "
+            "another operator has decided it; nothing was changed",
             next_step="trigger the DAG again: it shows them as they are now",
         )
 
@@ -99,7 +99,7 @@ def _check_shown(pipeline: str, seen: Sequence[LossView], shown: Sequence[dict[s
 def _are_accepted(
     seen: Sequence[LossView], shown: Sequence[dict[str, Any]], by: str, reason: str
 ) -> bool:
-    """Whether exactly what was shown was accepted, by the same person and for the same reason."""
+    """Whether exactly these losses were accepted, by the same operator and for the same reason."""
     ours = all((loss.decided_by, loss.reason) == (by, reason) for loss in seen)
     return ours and [_seen(loss) for loss in seen] == [
         {**loss, "state": "accepted"} for loss in shown

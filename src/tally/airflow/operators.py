@@ -1,4 +1,4 @@
-"""The light tasks: plan, blocked, audit. Their docstrings are shown by Airflow."""
+"""The tasks plan, blocked and audit, which do not count. Airflow shows their docstrings."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,29 +10,30 @@ from tally.airflow.connections import brief_context, connected_context, connecte
 from tally.airflow.failures import final, final_unless_retryable
 from tally.airflow.links import LossesLink
 from tally.airflow.timeouts import AUDIT_TIMEOUT, bounded
+from tally.formatting import plural
 
 PLAN: Final = "plan"
 COUNT: Final = "count"
 BLOCKED: Final = "blocked"
 AUDIT: Final = "audit"
 
-# What `plan` hands on; see tally.airflow.work.PlanNote.
+# The XCom key of `plan`; see tally.airflow.work.PlanNote.
 NOTE_KEY: Final = "batch"
 
-_FINDINGS_SHOWN: Final = 20
+_VIOLATIONS_SHOWN: Final = 20
 
 
 def from_note(field: str) -> str:
-    """A template for a field of what ``plan`` handed on."""
+    """A template for a field of the XCom of ``plan``."""
     return f"{{{{ ti.xcom_pull(task_ids='{PLAN}', key='{NOTE_KEY}')['{field}'] }}}}"
 
 
 class TallyPlanOperator(BaseBranchOperator):
     """Fix the offset ranges of the next batch, before any data is read.
 
-    An open batch is resumed, with the ranges it was planned with. Nothing new: the rest of
-    the run is skipped and it ends green. Partitions that Kafka and the ledger disagree on are left
-    out and make `blocked` run.
+    An open batch is resumed with its planned ranges. If there is nothing new, the rest of the run
+    is skipped and it ends green. Partitions on which Kafka and the ledger disagree are left out and
+    make `blocked` run.
     """
 
     def __init__(self, *, pipeline: str, config: str, **options: Any) -> None:
@@ -41,8 +42,8 @@ class TallyPlanOperator(BaseBranchOperator):
         self.config = config
 
     def choose_branch(self, context: Context) -> Iterable[str]:
-        """Plan, hand the plan on, and name the tasks that have something to do."""
-        from tally.airflow import work  # Kafka and MySQL stay out of parsing
+        """Plan, write the plan to XCom, and return the tasks that have something to do."""
+        from tally.airflow import work  # DAG parsing must not import Kafka and MySQL
 
         ti = context["ti"]
         with final_unless_retryable():
@@ -57,9 +58,9 @@ class TallyPlanOperator(BaseBranchOperator):
 class TallyBlockedOperator(BaseOperator):
     """Make the run red while partitions wait for an operator's decision.
 
-    The healthy partitions are counted all the same. The error names each blocked partition, what
-    the ledger and Kafka say of it, and the command that decides. A loss may be decided in Airflow,
-    too: `<pipeline>_losses` asks for it.
+    The other partitions are counted all the same. The error names each blocked partition, what the
+    ledger and Kafka say about it, and the command with which an operator decides. A loss can also
+    be decided in Airflow, with `<pipeline>_losses`.
     """
 
     template_fields: Sequence[str] = ("message",)
@@ -71,16 +72,16 @@ class TallyBlockedOperator(BaseOperator):
         self.losses_dag = losses_dag
 
     def execute(self, context: Context) -> None:  # noqa: ARG002 - Airflow's signature
-        """Fail, without another try."""
+        """Fail without a retry."""
         raise final(
             f"{self.message} A loss may also be decided in Airflow: trigger {self.losses_dag}"
         )
 
 
 class TallyAuditOperator(BaseOperator):
-    """Prove that the result is what the ledger says was counted, once each.
+    """Prove that the result is what the ledger says was counted, each line once.
 
-    Red when anything does not add up, with what and where. A finding is never repaired here.
+    Red when there is a violation; the error names each with its place. It repairs nothing.
     """
 
     def __init__(self, *, pipeline: str, config: str, **options: Any) -> None:
@@ -89,8 +90,8 @@ class TallyAuditOperator(BaseOperator):
         self.config = config
 
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's signature
-        """Check the ledger; what was looked at goes to XCom."""
-        from tally.app.audit import AuditRequest, audit  # MySQL stays out of parsing
+        """Check the ledger; what was checked goes to XCom."""
+        from tally.app.audit import AuditRequest, audit  # DAG parsing must not import MySQL
 
         with final_unless_retryable():
             settings = bounded(connected_settings(Path(self.config)), AUDIT_TIMEOUT)
@@ -106,11 +107,11 @@ class TallyAuditOperator(BaseOperator):
         self.log.info("audit of %s: %s", self.pipeline, looked_at)
         if not report.holds:
             shown = "; ".join(
-                f"{finding.check}: {finding.where}: {finding.detail}"
-                for finding in report.findings[:_FINDINGS_SHOWN]
+                f"{violation.check}: {violation.where}: {violation.detail}"
+                for violation in report.findings[:_VIOLATIONS_SHOWN]
             )
             raise final(
-                f"pipeline {self.pipeline}: {len(report.findings)} findings: {shown}. "
+                f"pipeline {self.pipeline}: {plural(len(report.findings), 'violation')}: {shown}. "
                 f"Next: tally audit {self.pipeline}"
             )
         return looked_at

@@ -1,4 +1,4 @@
-"""What the plugin registers: an application that is imported only when somebody asks for it."""
+"""What the plugin registers: an application that is imported with its first request."""
 
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ class LazyStatusApp:
         return create_status_app(self._config)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Hand the request on."""
+        """Pass the request to the application."""
         await self._app(scope, receive, send)
 
 
@@ -34,7 +34,7 @@ def fastapi_apps(config: Path) -> list[dict[str, Any]]:
 
 
 def external_views() -> list[dict[str, Any]]:
-    """The page in Airflow's navigation; relative, since Airflow may live below a path."""
+    """The page in Airflow's navigation; a relative address, since Airflow may be below a path."""
     return [
         {
             "name": "Tally",

@@ -13,8 +13,8 @@ AUDIT_SUFFIX: Final = "_audit"
 REPLAY_SUFFIX: Final = "_replay"
 LOSSES_SUFFIX: Final = "_losses"
 
-# Dates mean nothing to a pipeline: what is counted next stands in the ledger. A backfill over dates
-# would only start the same batch many times.
+# A pipeline ignores dates: the ledger says what is counted next. A backfill over dates would only
+# start the same batch many times.
 SCHEDULED: Final = ("scheduled", "manual")
 BY_HAND: Final = ("manual",)
 

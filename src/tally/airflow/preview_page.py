@@ -9,7 +9,7 @@ from tally.airflow.replay_tasks import PREVIEW, SHOWN_KEY
 
 
 def find_preview(dag_id: str, run_id: str) -> dict[str, Any] | None:
-    """What the task ``preview`` of a run has handed on; None when it has not."""
+    """The XCom of the task ``preview`` of a run; None when there is none yet."""
     with create_session() as session:
         row = session.scalars(
             XComModel.get_many(run_id=run_id, dag_ids=dag_id, task_ids=PREVIEW, key=SHOWN_KEY)

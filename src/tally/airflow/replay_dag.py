@@ -1,4 +1,4 @@
-"""The DAG that counts ranges again; made by :mod:`tally.airflow.factory`."""
+"""The DAG that reprocesses ranges; made by :mod:`tally.airflow.factory`."""
 
 from inspect import cleandoc
 from pathlib import Path
@@ -28,28 +28,27 @@ ACTIVE_RUNS: Final = 4
 DRIVERS: Final = 1
 
 DOC: Final = """
-    Counts ranges of a pipeline again: what they contributed before is replaced, so that each line
-    stays counted exactly once.
+    Reprocesses ranges of a pipeline: the new counts replace the old ones, so that each line stays
+    counted exactly once.
 
     1. **Trigger** it with *Dry run* on. The run ends green after `preview`, whose log shows what
        would be read and replaced. Nothing is changed.
     2. **Trigger again with this config**, with the switch off and a reason. `request` writes the
-       replay into the ledger, `count` replaces batch after batch, `outcome` adds up.
+       replay into the ledger, `count` runs batch after batch, `outcome` reports the whole replay.
 
     The ranges are widened to whole segments. Offsets that the schedule has not counted yet, and
     offsets that Kafka no longer holds, are refused. The minute DAG may run meanwhile; readers of
-    the result see a batch's old counts or its new ones. If a task is red, clear it: what is
-    committed is not counted again.
+    the result see a batch's old counts or its new ones. If a task is red, clear it: committed
+    batches are not run again.
 """
 
 
 def replay_dag(pipeline: Pipeline, timeouts: Timeouts, *, config: Path, job: Path) -> DAG:
     """``preview >> request >> count (one task for each batch) >> outcome``, by hand only."""
-    # Without a time-out of the run: how many batches it has is not known here, and each has its
-    # own.
+    # The run has no timeout: its number of batches is not known here, and each batch has a timeout.
     with DAG(
         f"{pipeline.name}{REPLAY_SUFFIX}",
-        description=f"Counts offsets, times, batches or minutes of {pipeline.table} again",
+        description=f"Reprocesses offsets, times, batches or minutes of {pipeline.table}",
         schedule=None,
         params=form(pipeline),
         **shared(pipeline, cleandoc(DOC), BY_HAND, active_runs=ACTIVE_RUNS),

@@ -19,12 +19,12 @@ CHOICES: Final = {
 
 
 def form(pipeline: Pipeline) -> dict[str, Param]:
-    """The fields, by name; the defaults ask for a preview of everything."""
+    """The fields, by name; the defaults request a preview of everything."""
     return {**_run_fields(), **_offset_fields(pipeline), **_other_fields()}
 
 
 def _run_fields() -> dict[str, Param]:
-    # Without a section of their own: Airflow opens theirs, and leaves the others closed.
+    # Without a named section: Airflow shows these fields open, and closes the named sections.
     return {
         "what": Param(
             "everything",
@@ -38,14 +38,14 @@ def _run_fields() -> dict[str, Param]:
             True,
             type="boolean",
             title="Dry run",
-            description="On: show what would be done, and change nothing. Off: count it again.",
+            description="On: show what would be done, and change nothing. Off: reprocess it.",
         ),
         "reason": Param(
             None,
             type=["null", "string"],
             maxLength=REASON_MAX,
             title="Reason",
-            description="Kept in the ledger with your name. Needed unless it is a dry run.",
+            description="Kept in the ledger with your name. Required unless it is a dry run.",
         ),
     }
 
@@ -66,22 +66,22 @@ def _offset_fields(pipeline: Pipeline) -> dict[str, Param]:
             None,
             type=["null", "string"],
             title="Partitions",
-            description="Likewise; numbers, such as 0, 3. Empty: all.",
+            description="For the same choices. Numbers, such as 0, 3. Empty: all.",
             section=where,
         ),
         "from_offset": _offset(
             "From offset", "First offset. Empty: the first offset that Kafka still holds."
         ),
         "until_offset": _offset(
-            "Until offset", "First offset that is left out. Empty: where counting stands."
+            "Until offset", "First offset after the range. Empty: the committed offset."
         ),
         "ranges": Param(
             None,
             type=["null", "string"],
             format="multiline",
             title="Ranges",
-            description=f"One a line. {topic}/0:300-310 is partition 0 from offset 300 until 310; "
-            "310 itself is left out.",
+            description=f"One per line. {topic}/0:300-310 is partition 0 from offset 300 until 310; "
+            "310 itself is not read.",
             section=CHOICES["ranges"],
         ),
     }
@@ -102,9 +102,11 @@ def _other_fields() -> dict[str, Param]:
     times, batch, minutes = CHOICES["times"], CHOICES["batch"], CHOICES["minutes"]
     clock = "As Kafka stamped the record. A time without a zone is UTC."
     return {
-        "since": _time("Since", f"The first record at or after it is the first. {clock}", times),
+        "since": _time(
+            "Since", f"The range begins with the first record at or after it. {clock}", times
+        ),
         "before": _time(
-            "Before", f"The first record at or after it is the first left out. {clock}", times
+            "Before", f"The range ends before the first record at or after it. {clock}", times
         ),
         "batch_id": Param(
             None,
@@ -117,7 +119,7 @@ def _other_fields() -> dict[str, Param]:
         "first_minute": _minute(
             "First minute", "On the lines' own clock, such as 2026-11-20 14:05.", minutes
         ),
-        "last_minute": _minute("Last minute", "Itself included. Empty: the first alone.", minutes),
+        "last_minute": _minute("Last minute", "Inclusive. Empty: only the first minute.", minutes),
     }
 
 

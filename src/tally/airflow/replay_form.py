@@ -1,4 +1,4 @@
-"""The form of a replay, filled in: the request that it means."""
+"""Reading the filled-in form of a replay as a request."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from tally.planning.replay_request import (
 )
 from tally.planning.replay_text import parse_ranges, parse_time
 
-# Which fields belong to which choice; what is filled in beside them is a mistake, not ignored.
+# The fields that belong to each choice; any other filled-in field is an error, not ignored.
 _WHERE: Final = ("topic", "partitions")
 _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "everything": _WHERE,
@@ -35,11 +35,11 @@ _PARTITIONS: Final = re.compile(r"\s*\d+(\s*[,\s]\s*\d+)*\s*")
 
 
 def read_form(params: Mapping[str, Any]) -> Request:
-    """What a filled-in form asks for.
+    """The request of a filled-in form.
 
     Raises:
-        ReplayRefusedError: A field is missing, is not what it should be or does not belong to the
-            choice; with its name.
+        ReplayRefusedError: A field is missing, has a wrong value or does not belong to the choice;
+            names the field.
     """
     what = params["what"]
     given = {name: value for name, value in params.items() if value not in (None, "", [])}
@@ -47,13 +47,13 @@ def read_form(params: Mapping[str, Any]) -> Request:
         if name in given:
             raise ReplayRefusedError(
                 f"{name} = {given[name]!r} does not belong to the choice {CHOICES[what]!r}",
-                next_step="empty it, or choose what it belongs to",
+                next_step="empty the field, or choose what it belongs to",
             )
     return _READERS[what](given)
 
 
 def read_reason(params: Mapping[str, Any]) -> str:
-    """Why it is asked for.
+    """The reason of a filled-in form.
 
     Raises:
         ReplayRefusedError: No reason is given.
@@ -121,7 +121,7 @@ def _numbers(given: Mapping[str, Any]) -> tuple[int, ...]:
     text = str(given.get("partitions", ""))
     if text and not _PARTITIONS.fullmatch(text):
         raise ReplayRefusedError(
-            f"partitions = {text!r} are no numbers", next_step="write them as 0, 3"
+            f"partitions = {text!r} are not numbers", next_step="write them as 0, 3"
         )
     return tuple(sorted({int(number) for number in re.findall(r"\d+", text)}))
 
@@ -131,7 +131,7 @@ def _moment(given: Mapping[str, Any], name: str) -> datetime:
 
 
 def _field(name: str, parse: Callable[[str], Parsed], text: object) -> Parsed:
-    """What a field says.
+    """The value of a field.
 
     Raises:
         ReplayRefusedError: As ``parse``, with the field's name.

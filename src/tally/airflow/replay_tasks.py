@@ -1,4 +1,4 @@
-"""The tasks of a replay around its counting. Their docstrings are shown by Airflow."""
+"""The tasks of a replay before and after its counting. Airflow shows their docstrings."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +20,7 @@ PREVIEW: Final = "preview"
 REQUEST: Final = "request"
 OUTCOME: Final = "outcome"
 
-# What the tasks hand on; see tally.airflow.replay_work.
+# XCom keys of the tasks; see tally.airflow.replay_work.
 SHOWN_KEY: Final = "preview"
 REPLAY_KEY: Final = "replay_id"
 SUMMARY_KEY: Final = "outcome"
@@ -32,7 +32,7 @@ class TallyReplayPreviewOperator(BaseOperator, SkipMixin):
     """Show what the replay would do: what is read, what it replaces, which minutes may change.
 
     The preview is in the log, in XCom and, under *Details*, behind the button *Preview*. A dry run
-    ends here, green. What cannot be counted again, and a form that contradicts itself, make it red.
+    ends here, green. Ranges that cannot be reprocessed, and a contradictory form, make it red.
     """
 
     operator_extra_links = (PreviewLink(),)
@@ -43,8 +43,8 @@ class TallyReplayPreviewOperator(BaseOperator, SkipMixin):
         self.config = config
 
     def execute(self, context: Context) -> None:
-        """Preview; skip what follows when that was all."""
-        from tally.airflow import replay_work  # Kafka and MySQL stay out of parsing
+        """Preview; skip the other tasks after a dry run."""
+        from tally.airflow import replay_work  # DAG parsing must not import Kafka and MySQL
 
         params = context["params"]
         dry_run = bool(params["dry_run"])
@@ -69,21 +69,21 @@ class TallyReplayPreviewOperator(BaseOperator, SkipMixin):
         self.log.info("preview\n%s", shown)
         _hand_on(context, shown)
         if written is not None:
-            self.log.info("this run has written replay %s down already", written.replay_id)
+            self.log.info("this run has recorded replay %s already", written.replay_id)
         elif shown.refused:
             raise final(shown.refused)
         if dry_run:
             self.log.info(
-                "nothing was changed; to count it again: Trigger again with this config, "
+                "nothing was changed; to reprocess it: Trigger again with this config, "
                 "with dry run off and a reason"
             )
             self.skip(ti=context["ti"], tasks=self.get_flat_relatives(upstream=False))
 
 
 class TallyReplayRequestOperator(BaseOperator):
-    """Write the replay into the ledger: what was shown, who asked for it, and why.
+    """Record the replay in the ledger: what was shown, who requested it, and why.
 
-    Safe to retry and clear: a run writes one replay, and is told the same one again.
+    Safe to retry and clear: a run records one replay, and a repeated request returns the same one.
     """
 
     def __init__(self, *, pipeline: str, config: str, **options: Any) -> None:
@@ -92,8 +92,8 @@ class TallyReplayRequestOperator(BaseOperator):
         self.config = config
 
     def execute(self, context: Context) -> list[dict[str, str]]:
-        """Write it down and hand its batches on, one task each."""
-        from tally.airflow import replay_work  # Kafka and MySQL stay out of parsing
+        """Record it and return its batches, one task each."""
+        from tally.airflow import replay_work  # DAG parsing must not import Kafka and MySQL
 
         ti = context["ti"]
         shown = ti.xcom_pull(task_ids=PREVIEW, key=SHOWN_KEY)
@@ -110,9 +110,9 @@ class TallyReplayRequestOperator(BaseOperator):
 
 
 class TallyReplayOutcomeOperator(BaseOperator):
-    """Say what became of the replay, as the ledger has it; red unless all of it is committed.
+    """Report the outcome of the replay from the ledger; red unless all of it is committed.
 
-    It runs after failures, too. What is left can be counted by clearing the red tasks or by
+    It also runs after failures. To resume what is left, clear the red tasks or use
     `tally replay --resume 7`.
     """
 
@@ -122,13 +122,13 @@ class TallyReplayOutcomeOperator(BaseOperator):
         self.config = config
 
     def execute(self, context: Context) -> None:
-        """Ask the ledger; the answer goes to XCom."""
-        from tally.airflow import replay_work  # Kafka and MySQL stay out of parsing
+        """Read the outcome from the ledger; it goes to XCom."""
+        from tally.airflow import replay_work  # DAG parsing must not import Kafka and MySQL
         from tally.app.replays import replay_outcome
 
         replay_id = context["ti"].xcom_pull(task_ids=REQUEST, key=REPLAY_KEY)
         if replay_id is None:
-            raise final("no replay was written down; see the task before")
+            raise final("no replay was recorded; see the task before")
         with final_unless_retryable():
             ctx = brief_context(self.config, self.pipeline)
             outcome = replay_outcome(ctx, int(replay_id))
@@ -140,14 +140,14 @@ class TallyReplayOutcomeOperator(BaseOperator):
 
 
 def _hand_on(context: Context, shown: "Shown") -> None:
-    """For the task that comes next, and for the page behind the button *Preview*."""
+    """Write the preview to XCom, for the next task and for the page behind the button *Preview*."""
     dry_run = bool(context["params"]["dry_run"])
     context["ti"].xcom_push(key=SHOWN_KEY, value={**shown.to_xcom(), "dry_run": dry_run})
 
 
 def _requester(context: Context) -> "Requester":
-    """The person who has triggered the run."""
-    from tally.ledger.batches import Requester  # MySQL stays out of parsing
+    """The user who has triggered the run."""
+    from tally.ledger.batches import Requester  # DAG parsing must not import MySQL
 
     run = context["dag_run"]
     user = run.triggering_user_name or "unknown"

@@ -1,4 +1,4 @@
-"""What a replay's tasks ask of Tally, as plain values. For running tasks only, as ``work`` is."""
+"""The work of a replay's tasks. Imports Kafka and MySQL: for running tasks only."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -36,37 +36,37 @@ class Shown:
     """A preview, as Airflow stores and shows it."""
 
     request: str
-    """What was asked for, in words; empty when the request was none."""
+    """The request as text; empty when the form was refused."""
     digest: str
-    """Tells this request from another; empty when the request was none."""
+    """A digest of the request; empty when the form was refused."""
     asked: list[str]
-    """The same as ranges, ``alog/0:300-310``: what Kafka and the ledger made of it."""
+    """The requested ranges, ``alog/0:300-310``, as Kafka and the ledger resolved them."""
     columns: list[str]
     """The table's headings."""
     numbers: list[str]
-    """Those of columns that hold numbers."""
+    """The headings of columns that hold numbers."""
     rows: list[list[str]]
-    """The table: what is read, a range a line."""
+    """The table: the ranges to read, one per line."""
     says: list[str]
-    """What else there is to know, a fact each."""
+    """Further facts, one sentence each."""
     refused: str | None
-    """Why it cannot be done; None when it can."""
+    """Why the replay cannot be done; None when it can."""
     plan: str
     """A digest of what would be read and replaced, batch by batch."""
 
     @classmethod
     def refusal(cls, why: str) -> Self:
-        """Of a request that could not even be looked at."""
+        """A refused form, of which there is no preview."""
         nothing: dict[str, Any] = {key: [] for key in ("asked", "columns", "numbers", "rows")}
         return cls(request="", digest="", says=[], refused=why, plan="", **nothing)
 
     @classmethod
     def of(cls, view: PreviewView, *, batches_max: int) -> Self:
-        """Of a preview.
+        """A preview in plain values.
 
         Args:
             view: What the replay would do.
-            batches_max: How many tasks one task may be mapped to.
+            batches_max: The largest number of tasks that one task may be mapped to.
         """
         return cls(
             request=view.request,
@@ -81,11 +81,11 @@ class Shown:
         )
 
     def to_xcom(self) -> dict[str, Any]:
-        """As a plain dictionary."""
+        """The fields as plain values."""
         return asdict(self)
 
     def __str__(self) -> str:
-        """For the log."""
+        """The preview as text for the log."""
         lines = [self.columns, *self.rows] if self.rows else []
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         table = [
@@ -96,17 +96,17 @@ class Shown:
             for line in lines
         ]
         refused = [self.refused] if self.refused else []
-        return "\n".join([f"asked for: {self.request}", *table, *self.says, *refused])
+        return "\n".join([f"requested: {self.request}", *table, *self.says, *refused])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:
-    """A replay that stands in the ledger."""
+    """A replay that is recorded in the ledger."""
 
     replay_id: int
     """The ledger's key."""
     batches: list[dict[str, str]]
-    """What a task is made of for each: its number and its name."""
+    """By batch: the id and the name of its task."""
 
 
 def show(ctx: Context, name: str, request: Request, *, batches_max: int) -> Shown:
@@ -115,15 +115,15 @@ def show(ctx: Context, name: str, request: Request, *, batches_max: int) -> Show
     Args:
         ctx: What is needed from outside.
         name: The pipeline.
-        request: What is asked for.
-        batches_max: How many tasks one task may be mapped to.
+        request: The request.
+        batches_max: The largest number of tasks that one task may be mapped to.
     """
     view = preview(ctx, PreviewRequest(pipeline=name, asked=request))
     return Shown.of(view, batches_max=batches_max)
 
 
 def find_written(ctx: Context, name: str, requester: Requester, digest: str) -> Written | None:
-    """What this run has written down already, None when it has not."""
+    """The replay that this run has recorded already; None when it has not."""
     found = find_requested(replace(ctx, requester=requester), name, digest)
     return None if found is None else _written(found)
 
@@ -131,7 +131,7 @@ def find_written(ctx: Context, name: str, requester: Requester, digest: str) -> 
 def write_down(
     ctx: Context, name: str, shown: Mapping[str, Any], requester: Requester, reason: str
 ) -> Written:
-    """Write down the ranges that were shown, unless this run has done so already.
+    """Record the ranges that were shown, unless this run has done so already.
 
     Raises:
         PreviewOutdatedError: By now something else would be read or replaced. Nothing is written.
@@ -152,7 +152,7 @@ def write_down(
 
 
 def outcome_text(outcome: ReplayOutcome) -> str:
-    """What became of a replay, in one line for the log."""
+    """The outcome of a replay, in one line for the log."""
     return (
         f"replay {outcome.replay_id} is {outcome.state}: {outcome.committed} of "
         f"{outcome.batches} batches committed, {outcome.records:,} records, "
@@ -162,7 +162,7 @@ def outcome_text(outcome: ReplayOutcome) -> str:
 
 
 def outcome_xcom(outcome: ReplayOutcome) -> dict[str, Any]:
-    """What became of a replay, as plain values; of changes that were pruned nothing is known."""
+    """The outcome of a replay, as plain values; the changes are None after they were pruned."""
     keys = ("replay_id", "batches", "committed", "records", "matched", "malformed", "minutes")
     values = values_of(outcome)
     changes = outcome.changes
@@ -178,7 +178,7 @@ def outcome_xcom(outcome: ReplayOutcome) -> dict[str, Any]:
 
 def _changed(outcome: ReplayOutcome) -> str:
     if outcome.changes is None:
-        return "what it has changed is not known any more: it was pruned"
+        return "what it has changed is no longer known: it was pruned"
     return str(outcome.changes)
 
 
@@ -192,7 +192,7 @@ def _why_refused(view: PreviewView, batches_max: int) -> str | None:
             ReplayRefusedError(
                 f"{len(view.batches):,} batches are more than the {batches_max:,} tasks "
                 "that Airflow maps a task to",
-                next_step="ask for less at a time, raise core.max_map_length, or: tally replay "
+                next_step="request less at a time, raise core.max_map_length, or: tally replay "
                 f"{view.pipeline}",
             )
         )
@@ -217,8 +217,8 @@ def _row(r: ReadView) -> list[str]:
 
 
 def _sentences(view: PreviewView) -> list[str]:
-    """The facts of the preview, and beside more than was asked for what that was."""
-    wider = [("asked for", _some([str(r) for r in view.asked]))] if view.is_wider else []
+    """The facts of the preview; a widened request is shown as well."""
+    wider = [("requested", _some([str(r) for r in view.asked]))] if view.is_wider else []
     facts = [*view.facts, *wider] if view.batches else []
     says = [f"{name}: {fact}" if name else fact for name, fact in facts]
     return [*says, *view.notes]
@@ -248,8 +248,8 @@ def task_name(batch_id: int, ranges: Sequence[RangeView]) -> str:
 
 
 def _runs(partitions: Sequence[TopicPartition]) -> Iterator[str]:
-    """``alog/0-3``, ``alog/7``: neighbours of a topic as one."""
-    # Neighbours are as far from each other as they are in the list.
+    """``alog/0-3``, ``alog/7``: adjacent partitions of a topic are joined."""
+    # Partition minus position in the list is the same for all partitions of a run.
     far = enumerate(partitions)
     for _, run in groupby(far, key=lambda at: (at[1].topic, at[1].partition - at[0])):
         first, *others = [partition for _, partition in run]

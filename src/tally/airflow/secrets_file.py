@@ -1,8 +1,8 @@
-"""Handing the driver its secrets: a file for its owner alone, of which only the path is passed.
+"""Passing secrets to the driver: a file that only its owner can read; its path is passed.
 
-The files lie in a folder of their own. A task that is killed leaves its file behind; the next one
-sweeps it away. A file's name says whose it is: process id, when that process started, and the
-namespace in which the id counts, as an id alone is given out again.
+The files are in a folder of their own. A task that is killed leaves its file behind; the next task
+deletes it. A file's name identifies its process: process id, start time, and the namespace of the
+id, as the system reuses an id alone.
 """
 
 import os
@@ -28,12 +28,12 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 @contextmanager
 def secrets_file(settings: Settings) -> Iterator[Path]:
-    """A file with how to reach the servers, secrets included, for ``TALLY_SECRETS_FILE``.
+    """A file with the settings of the servers, secrets included, for ``TALLY_SECRETS_FILE``.
 
-    Mode 0600; gone at the end, however that comes. After a SIGKILL the next call deletes it.
+    Mode 0600; deleted at the end of the block. After a SIGKILL the next call deletes it.
 
     Raises:
-        ConfigError: The folder for it is somebody else's, or others may look into it.
+        ConfigError: The folder for it is another user's, or others may read it.
     """
     folder = runtime_folder()
     sweep(folder)
@@ -50,27 +50,27 @@ def secrets_file(settings: Settings) -> Iterator[Path]:
 
 
 def runtime_folder() -> Path:
-    """The folder of the files, made if it is not there: mode 0700, this user's.
+    """The folder of the files, created if it is missing: mode 0700, owned by this user.
 
     ``$XDG_RUNTIME_DIR/tally``, or ``tally-<uid>`` in the temporary folder where that is not set or
     not this user's.
 
     Raises:
-        ConfigError: What is there is no folder, or not this user's alone.
+        ConfigError: The path is not a folder, or not this user's alone.
     """
     folder = _runtime_path()
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     if not _is_private(folder):
         raise ConfigError(
-            f"{folder} is to hold secrets, and it is not a folder of this user's alone",
+            f"{folder} is to hold secrets, but it is not a folder that only this user can access",
             next_step=f"see who made it: ls -ld '{folder}'; then delete it",
         )
     return folder
 
 
 def sweep(folder: Path) -> None:
-    """Delete the files whose process is gone; what is a living process's, or not ours, stays."""
+    """Delete the files whose process has ended; files of running processes and others' stay."""
     namespace = _pid_namespace()
     for path in folder.iterdir():
         name = _NAME.fullmatch(path.name)
@@ -89,7 +89,7 @@ def _runtime_path() -> Path:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether it is a folder, no link to one, that this user has alone."""
+    """Whether it is a folder, and no link, that only this user can access."""
     try:
         found = folder.lstat()
     except OSError:
@@ -104,9 +104,9 @@ def _pid_namespace() -> int:
 
 
 def _start_of(pid: int) -> int | None:
-    """When a process of this user started; None when there is none of that id.
+    """The start time of a process of this user; None when there is no such process.
 
-    In ticks since the machine started: a time of day would move when the clock is set.
+    In ticks since the machine's boot: a wall-clock time would change when the clock is set.
     """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")

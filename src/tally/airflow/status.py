@@ -1,4 +1,4 @@
-"""What the status page shows of each pipeline. Imports MySQL."""
+"""The data of the status page, by pipeline. Imports MySQL."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ class PipelinePage:
     """One pipeline on the page."""
 
     status: StatusView
-    """Where it stands, by the ledger alone."""
+    """Its status, from the ledger alone."""
     batches: tuple[BatchRecord, ...]
-    """The latest, newest first."""
+    """Its latest batches, newest first."""
 
 
 def read_page(ctx: Context, names: Sequence[str]) -> list[PipelinePage]:

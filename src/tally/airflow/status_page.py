@@ -1,6 +1,6 @@
 """The plugin's read-only pages, for Airflow's API server: plain HTML.
 
-The status is made from the ledger, the preview of a replay from what its task has handed on.
+The status comes from the ledger, the preview of a replay from the XCom of its task.
 """
 
 from datetime import datetime
@@ -31,7 +31,7 @@ from tally.app.context import open_context
 from tally.clock import SystemClock
 from tally.errors import TallyError
 
-# The page stands in an iframe of Airflow's own origin and runs no script.
+# The page is shown in an iframe of Airflow's own origin and runs no script.
 _HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
@@ -44,12 +44,12 @@ def create_status_app(config: Path) -> FastAPI:
     """The page's application; Airflow mounts plugins' applications without any authentication.
 
     Args:
-        config: The configuration file, read anew for each request.
+        config: The configuration file; it is read again for each request.
     """
     app = FastAPI(title="Tally", docs_url=None, redoc_url=None, openapi_url=None)
 
-    # Airflow's dependencies authenticate each request; a plain function runs in a worker thread,
-    # so that waiting for MySQL does not hold the API server up.
+    # Airflow's dependencies authenticate each request. A plain function runs in a worker thread,
+    # so that waiting for MySQL does not block the API server.
     @app.get("/", dependencies=[Depends(requires_access_view(AccessView.WEBSITE))])
     def show_status(user: GetUserDep) -> HTMLResponse:
         try:

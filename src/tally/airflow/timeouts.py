@@ -1,8 +1,8 @@
-"""How long the tasks of a minute may take, all derived from the pipeline's patience.
+"""The timeouts of the minute DAG's tasks, all derived from the pipeline's ``patience_s``.
 
 Each is shorter than the next: an answer of Kafka or a lock wait, a statement, the task, the run. So
-what is wrong is said by whoever knows it, before somebody else gives up waiting. The settings keep
-the same order where no task is involved.
+the innermost timeout fires first, and its error names the cause. The settings keep the same order
+where no task is involved.
 """
 
 import math
@@ -14,7 +14,7 @@ from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
 from tally.errors import ConfigError
 
-# A failed attempt is tried again soon: Airflow's own 300 s are five batches.
+# A failed attempt is retried soon: Airflow's default delay, 300 s, is five batches.
 RETRIES: Final = 3
 RETRY_DELAY: Final = timedelta(seconds=10)
 
@@ -25,16 +25,16 @@ AUDIT_TIMEOUT: Final = timedelta(hours=1)
 _PLAN: Final = 0.2
 _RUN: Final = 1.25
 
-# The longest wait for one answer, as a part of its task's time-out.
+# The longest wait for one answer, as a part of its task's timeout.
 _ANSWER: Final = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timeouts:
-    """Longest durations, each shorter than the next."""
+    """Timeouts, each shorter than the next."""
 
     plan: timedelta
-    """One attempt of ``plan``; more than twice as long as any answer is waited for."""
+    """One attempt of ``plan``; more than twice as long as the wait for any answer."""
     count: timedelta
     """One attempt of ``count``: the pipeline's patience."""
     run: timedelta
@@ -42,11 +42,11 @@ class Timeouts:
 
     @classmethod
     def of(cls, pipeline: Pipeline, settings: Settings) -> "Timeouts":
-        """The time-outs of a pipeline.
+        """The timeouts of a pipeline.
 
         Raises:
-            ConfigError: The patience is so short that ``plan`` could be killed while it waits for
-                an answer that would have told what is wrong.
+            ConfigError: ``patience_s`` is so short that ``plan`` could be killed while it waits
+                for an answer.
         """
         patience = timedelta(seconds=pipeline.patience_s)
         _check_plan(pipeline, settings)
@@ -54,7 +54,7 @@ class Timeouts:
 
 
 def bounded(settings: Settings, task: timedelta) -> Settings:
-    """The settings with which a task gives a statement up before its own time is over."""
+    """The settings with which statements time out before their task does."""
     longest = math.ceil(task.total_seconds() * _ANSWER)
     statement_s = min(settings.mysql.statement_timeout_s, longest)
     mysql = settings.mysql.model_copy(update={"statement_timeout_s": statement_s})
@@ -72,6 +72,6 @@ def _check_plan(pipeline: Pipeline, settings: Settings) -> None:
         if seconds >= longest:
             raise ConfigError(
                 f"pipelines.{pipeline.name}.patience_s = {pipeline.patience_s}: a tenth of it, "
-                f"half of the time-out of the task plan, must be more than {key} = {seconds:g}",
+                f"half of the timeout of the task plan, must be more than {key} = {seconds:g}",
                 next_step=f"raise patience_s or lower {key}",
             )

@@ -1,4 +1,4 @@
-"""What tasks ask of Tally, as plain values. Imports Kafka and MySQL: for running tasks only."""
+"""The work of the minute DAG's tasks. Imports Kafka and MySQL: for running tasks only."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,24 +16,24 @@ from tally.planning.blocks import blocked_error
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanNote:
-    """What ``plan`` hands on, as plain values: it is stored and shown by Airflow."""
+    """The XCom of ``plan``, as plain values that Airflow stores and shows."""
 
     batch_id: int | None
     """The batch to count; None when there is nothing new."""
     ranges: list[str]
-    """What it reads, ``alog/0 [300, 310)``."""
+    """The ranges that it reads, ``alog/0 [300, 310)``."""
     blocked: str | None
-    """Why the run must end red, None when nothing is blocked."""
+    """Why the run must end red; None when nothing is blocked."""
     text: str
-    """All of it in one sentence."""
+    """The outcome of planning in one sentence."""
 
     def to_xcom(self) -> dict[str, Any]:
-        """As a plain dictionary."""
+        """The fields as plain values."""
         return asdict(self)
 
 
 def plan(ctx: Context, pipeline: str, dag_id: str, run_id: str) -> PlanNote:
-    """Plan the pipeline's next batch, in the name of a DAG run."""
+    """Plan the pipeline's next batch; the ledger records the DAG run."""
     requester = Requester(name=f"airflow:{dag_id}", version=__version__, run_id=run_id)
     asked = dataclasses.replace(ctx, requester=requester)
     view = use_case.plan(asked, PlanRequest(pipeline=pipeline))
@@ -44,7 +44,7 @@ def note(view: PlanView, topics: Sequence[str]) -> PlanNote:
     """A plan in plain values.
 
     Args:
-        view: What planning left behind.
+        view: The outcome of planning.
         topics: The topics in which nothing is new, when there is no batch.
     """
     blocked = blocked_error(view.pipeline, view.blocks) if view.blocks else None

@@ -1,4 +1,4 @@
-"""Abandoning what is planned: a batch, or what is left of a replay."""
+"""Abandoning a planned batch, or the planned batches of a replay."""
 
 from dataclasses import dataclass
 
@@ -25,18 +25,18 @@ class AbandonRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AbandonedView:
-    """A batch that is abandoned, or would be."""
+    """An abandoned batch; after a dry run, one that would be abandoned."""
 
     batch_id: int
     """The ledger's key."""
     pipeline: str
     """The pipeline."""
     kind: BatchKind
-    """Whether it would have moved offsets."""
+    """An ingest batch moves offsets, a replay batch does not."""
     dry_run: bool
     """Whether nothing was changed."""
     ranges: tuple[RangeView, ...]
-    """What it was to read."""
+    """The ranges that it was planned to read."""
 
     @property
     def offsets(self) -> int:
@@ -58,7 +58,7 @@ class CancelRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CancelledView(ReplayRecord):
-    """A replay as it stands after it was cancelled, or would."""
+    """A replay after it was cancelled; after a dry run, as it would be."""
 
     dry_run: bool
     """Whether nothing was changed."""
@@ -67,10 +67,10 @@ class CancelledView(ReplayRecord):
 
 
 def abandon(ctx: Context, request: AbandonRequest) -> AbandonedView:
-    """Abandon a planned batch; nobody can commit it any more.
+    """Abandon a planned batch; no attempt can commit it any more.
 
     Raises:
-        UnknownBatchError: The ledger has none of that id.
+        UnknownBatchError: The ledger has no batch with this id.
         FencedError: It is committed or abandoned already.
     """
     batch = ctx.database.run(
@@ -89,11 +89,11 @@ def abandon(ctx: Context, request: AbandonRequest) -> AbandonedView:
 
 
 def cancel_replay(ctx: Context, request: CancelRequest) -> CancelledView:
-    """Abandon what is left of a replay; what it has committed stays.
+    """Abandon the planned batches of a replay; its committed batches stay.
 
     Raises:
-        UnknownReplayError: The ledger has none of that id.
-        FencedError: None of its batches is planned any more.
+        UnknownReplayError: The ledger has no replay with this id.
+        FencedError: It has no planned batch.
     """
     with ctx.database.transaction(read_only=True) as tx:
         pipeline = ctx.settings.pipeline(replays.find_replay(tx, request.replay_id).pipeline)

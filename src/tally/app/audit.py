@@ -1,4 +1,4 @@
-"""The audit: does the result equal what the ledger says, and what Kafka holds."""
+"""The audit: compares the result with the ledger, and with what Kafka holds."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -23,31 +23,31 @@ class AuditRequest:
     pipeline: str
     """The pipeline."""
     recount: bool = False
-    """Whether the live segments are also counted again from Kafka."""
+    """Whether the live segments are also recounted from Kafka."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UncheckedView(RangeView):
-    """A live range that could not be counted again."""
+    """A live range that could not be recounted."""
 
     cause: str
-    """Why not."""
+    """Why it could not be recounted."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecountView:
-    """What was counted again from Kafka."""
+    """The recount of the live segments from Kafka."""
 
     complete: bool
-    """Whether that was all of the result."""
+    """Whether the whole result was recounted."""
     segments: int
-    """Live segments counted again."""
+    """Live segments that were recounted."""
     offsets: int
-    """Offsets they span."""
+    """Offsets that they span."""
     records: int
     """Records that Kafka holds in them."""
     not_checkable: tuple[UncheckedView, ...]
-    """What could not be counted again."""
+    """The live ranges that could not be recounted."""
 
     @classmethod
     def of(cls, counted: Recount) -> Self:
@@ -64,7 +64,7 @@ class RecountView:
 
     @property
     def unchecked_offsets(self) -> list[tuple[str, int]]:
-        """Offsets that could not be counted again by partition and cause, in that order."""
+        """How many offsets could not be recounted, by partition and cause; sorted."""
         offsets: Counter[str] = Counter()
         for unchecked in self.not_checkable:
             offsets[f"{unchecked.place}: {unchecked.cause}"] += unchecked.offsets
@@ -73,32 +73,32 @@ class RecountView:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AuditView:
-    """What an audit looked at and found."""
+    """What an audit checked, and the violations that it found."""
 
     pipeline: str
     """The pipeline."""
     holds: bool
-    """Whether nothing was found."""
+    """Whether there is no violation."""
     partitions: int
     """Partitions whose tiling was checked, those of earlier topic generations included."""
     segments: int
     """Segments in the result, folded ones included."""
     records: int
-    """Records they counted."""
+    """Records that these segments hold."""
     minutes: int
     """Rows of the result."""
     matched: int
-    """Sum of the result."""
+    """Sum of the counts in the result."""
     findings: tuple[Violation, ...]
-    """Empty when everything holds."""
+    """The violations; empty when the audit holds."""
     recount: RecountView | None
-    """What was counted again from Kafka; null when that was not asked for."""
+    """The recount from Kafka; null when it was not requested."""
 
     @property
     def conclusion(self) -> str:
-        """The audit in one sentence, which claims no more than was looked at."""
+        """The conclusion in one sentence; it claims only what was checked."""
         if self.findings:
-            return f"{plural(len(self.findings), 'finding')}: see docs/runbook.md, audit-finding"
+            return f"{plural(len(self.findings), 'violation')}: see docs/runbook.md, audit-finding"
         if self.recount is None:
             return "the ledger is consistent (--recount compares it with Kafka)"
         if not self.recount.complete:
@@ -109,12 +109,12 @@ class AuditView:
 def audit(
     ctx: Context, request: AuditRequest, *, progress: Progress = lambda _done, _total: None
 ) -> AuditView:
-    """Check a pipeline's ledger and result, and with a recount Kafka's records too.
+    """Check a pipeline's ledger and result, and with a recount also Kafka's records.
 
     Args:
         ctx: What is needed from outside; a reader is opened for a recount only.
         request: What to audit.
-        progress: Told how many offsets of how many are counted again.
+        progress: Called with the number of offsets that are recounted, and with their total.
 
     Raises:
         TallyError: As :func:`tally.pipeline.audit.audit_ledger` and
@@ -126,7 +126,7 @@ def audit(
 
 
 def audit_view(report: AuditReport, counted: Recount | None = None) -> AuditView:
-    """The view of an audit; findings of the ledger and of the recount are one list."""
+    """The view of an audit; violations in the ledger and in the recount are one list."""
     findings = (*report.violations, *(counted.violations if counted else ()))
     return AuditView(
         pipeline=report.pipeline,

@@ -26,14 +26,14 @@ BATCHES_NAMED = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchesRequest:
-    """Which batches."""
+    """Which batches to list."""
 
     pipeline: str
     """The pipeline."""
     state: BatchState | None = None
     """Only those in this state."""
     limit: int = 20
-    """So many at most."""
+    """The largest number of batches."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,17 +48,17 @@ class BatchesView:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchRequest:
-    """Which batch."""
+    """Which batch to show."""
 
     batch_id: int
     """The ledger's key."""
     minutes: int = 10
-    """So many rows of what it adds at most."""
+    """The largest number of result rows that are shown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplacedView:
-    """A segment whose place another one takes."""
+    """A segment that another one replaces."""
 
     segment_id: int
     """The segment that is replaced."""
@@ -68,36 +68,36 @@ class ReplacedView:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SegmentView(CountedRangeView):
-    """Everything that the ledger says of a segment."""
+    """Everything that the ledger holds about a segment."""
 
     segment_id: int
     """The ledger's key."""
     topic_id: str
     """Kafka's id of the topic when the range was planned."""
     state: SegmentState
-    """Where it stands."""
+    """The segment's state."""
     superseded_by: int | None
     """The segment that superseded it."""
     superseded_by_batch: int | None
     """The batch of that segment."""
     replaces: tuple[ReplacedView, ...]
-    """What it was planned to replace."""
+    """The segments that it was planned to replace."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchView(BatchRecord):
-    """Everything that the ledger says of a batch, its ranges and what it adds to the result."""
+    """Everything that the ledger holds about a batch, its ranges and what it adds to the result."""
 
     replay: ReplayRecord | None
-    """The replay that it is part of."""
+    """The replay that it is part of; null for an ingest batch."""
     ranges: tuple[SegmentView, ...]
-    """In order of topic, partition and offset."""
+    """Its segments, in order of topic, partition and offset."""
     columns: Columns
     """Which columns the rows have."""
     minutes_touched: int
     """How many minutes it has counted lines for."""
     minutes: tuple[RowView, ...]
-    """What it adds most to, with how much: most lines first."""
+    """The rows to which it adds most lines, with what it adds; most lines first."""
 
     @property
     def replaced(self) -> str:
@@ -124,10 +124,10 @@ def batches(ctx: Context, request: BatchesRequest) -> BatchesView:
 
 
 def batch(ctx: Context, request: BatchRequest) -> BatchView:
-    """One batch, all as of one moment.
+    """One batch, read from one snapshot of the ledger.
 
     Raises:
-        UnknownBatchError: The ledger has none of that id.
+        UnknownBatchError: The ledger has no batch with this id.
         MySQLUnavailableError: The server did not answer.
     """
     number = request.batch_id

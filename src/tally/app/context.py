@@ -30,8 +30,8 @@ def open_context(
 
     Args:
         settings: The configuration.
-        requester: Who asks; this process when None.
-        open_session: Where Spark comes from; a session of its own, as configured, when None.
+        requester: Recorded in the ledger with what is done; this process when None.
+        open_session: Opens a Spark session; when None, a new one as configured.
     """
     context = Context(
         settings=settings,
@@ -43,16 +43,16 @@ def open_context(
 
 
 def spark_reader(settings: Settings, open_session: OpenSession) -> OpenReader:
-    """What opens a reader; Spark is imported and started when the first one is opened.
+    """A function that opens a reader; Spark is imported and started with the first reader.
 
     Args:
         settings: How Kafka is reached.
-        open_session: Where Spark comes from.
+        open_session: Opens a Spark session.
     """
 
     @contextmanager
     def opened() -> Iterator[Reader]:
-        from tally.spark.counting import SparkReader  # noqa: PLC0415 - see above
+        from tally.spark.counting import SparkReader  # noqa: PLC0415 - Spark is heavy
 
         with open_session() as session:
             yield SparkReader(session=session, kafka=settings.kafka)
@@ -62,6 +62,6 @@ def spark_reader(settings: Settings, open_session: OpenSession) -> OpenReader:
 
 def own_session(settings: SparkSettings) -> AbstractContextManager["SparkSession"]:
     """A Spark session of this process's own; Spark is imported when it is called."""
-    from tally.spark.session import spark_session  # noqa: PLC0415 - see above
+    from tally.spark.session import spark_session  # noqa: PLC0415 - Spark is heavy
 
     return spark_session(settings, "tally")

@@ -13,16 +13,16 @@ from tally.pipeline.context import Context
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountsRequest:
-    """Which minutes of which pipeline; all of them when nothing is said."""
+    """Which minutes of which pipeline; all minutes by default."""
 
     pipeline: str
     """The pipeline."""
     last: int | None = None
-    """Only so many of the latest minutes."""
+    """Only this many of the latest minutes."""
     since: str | None = None
-    """From this minute on, ``YYYY-MM-DD HH:MM`` on the lines' own clock."""
+    """The first minute, ``YYYY-MM-DD HH:MM`` on the lines' own clock."""
     until: str | None = None
-    """Up to this minute, itself included."""
+    """The last minute, inclusive."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,11 +32,11 @@ class RowView:
     log_time: str
     """The minute on the lines' own clock, ``YYYY-MM-DD HH:MM:00``."""
     labels: Annotated[Mapping[str, str], Field(exclude_if=lambda labels: not labels)]
-    """Value by label column; no key for a result without labels."""
+    """Value by label column; absent for a result without labels."""
     log_count: int
     """Lines."""
     log_bytes: Annotated[int | None, Field(exclude_if=lambda measured: measured is None)]
-    """Bytes; no key where they are not measured."""
+    """Bytes; absent where they are not measured."""
 
     @classmethod
     def of(cls, row: ResultRow) -> Self:
@@ -51,10 +51,10 @@ class RowView:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Columns:
-    """Which columns a result has beside the minute and its lines."""
+    """The columns of a result besides the minute and its lines."""
 
     labels: tuple[str, ...]
-    """Columns of the labels, those included that are no longer configured."""
+    """Columns of the labels, including labels that are no longer configured."""
     has_bytes: bool
     """Whether bytes are measured."""
 
@@ -78,7 +78,7 @@ class CountsView:
     levels: tuple[str, ...]
     """The levels that are counted now; empty for any."""
     rules: str
-    """By what lines are counted now, in words."""
+    """The rules that lines are counted by now, as text."""
     minutes: tuple[RowView, ...]
     """Oldest minute first, then by labels; a minute without lines has no row."""
     total: int

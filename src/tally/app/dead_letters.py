@@ -11,7 +11,7 @@ from tally.pipeline.context import Context
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeadLettersRequest:
-    """Which dead letters."""
+    """Which dead letters to list."""
 
     pipeline: str
     """The pipeline."""
@@ -20,7 +20,7 @@ class DeadLettersRequest:
     reason: str | None = None
     """Only with this reason."""
     limit: int = 50
-    """So many at most."""
+    """The largest number of dead letters."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +40,7 @@ class DeadLetterView:
     value_bytes: int | None
     """How many bytes it has in Kafka; null for a record without a value."""
     value: str | None
-    """Its first bytes for people, with everything unprintable escaped."""
+    """Its first bytes as text, with everything unprintable escaped."""
     value_base64: str | None
     """Its first bytes, exactly."""
 
@@ -72,11 +72,11 @@ class DeadLettersView:
     pipeline: str
     """The pipeline."""
     dead_letters: tuple[DeadLetterView, ...]
-    """The latest batch first, then by topic, partition and offset."""
+    """Newest batch first, then by topic, partition and offset."""
 
 
 def dead_letters(ctx: Context, request: DeadLettersRequest) -> DeadLettersView:
-    """Malformed records of what is in the result.
+    """Dead letters of the segments that are in the result.
 
     Raises:
         MySQLUnavailableError: The server did not answer.

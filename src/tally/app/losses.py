@@ -1,4 +1,4 @@
-"""Lost ranges: a list of them, and deciding about them."""
+"""Lost ranges: listing them, and recording an operator's decision about them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +19,7 @@ class LossView(RangeView):
     lost_range_id: int
     """The ledger's key."""
     cause: LossCause
-    """How the records went."""
+    """How the records were lost."""
     topic_id: str
     """The topic's id when they were lost."""
     state: str
@@ -27,7 +27,7 @@ class LossView(RangeView):
     detected_at: datetime
     """When a plan first saw it."""
     decided_at: datetime | None
-    """When it was accepted, found restored, or last left open by an operator."""
+    """When an operator accepted it or last left it open, or when it was found restored."""
     decided_by: str | None
     """Who accepted it or left it open."""
     reason: str | None
@@ -66,12 +66,12 @@ class LossView(RangeView):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossesRequest:
-    """Which losses."""
+    """Which losses to list."""
 
     pipeline: str
     """The pipeline."""
     only_open: bool = False
-    """Whether only those that nobody has decided."""
+    """Whether only open losses are listed."""
     topic: str | None = None
     """Only of this topic."""
     partition: int | None = None
@@ -95,7 +95,7 @@ class LossDecision:
     seen: LossesView
     """The losses as they were shown; the decision is about exactly these."""
     accept: bool
-    """Whether counting goes on behind them; else they stay open."""
+    """Whether they are accepted, so that counting continues after them; else they stay open."""
     reason: str
     """Why; kept in the ledger."""
     dry_run: bool = False
@@ -125,11 +125,11 @@ def decide_losses(ctx: Context, decision: LossDecision) -> None:
     """Accept losses exactly as they were seen, or note that they stay open, in one transaction.
 
     Args:
-        ctx: What is needed from outside; the ledger keeps its requester as who has decided.
-        decision: What is decided.
+        ctx: What is needed from outside; the ledger records its requester as who has decided.
+        decision: The decision.
 
     Raises:
-        UsageError: One of them has grown, or was decided by somebody else. Nothing is changed.
+        UsageError: One of them has grown, or was decided meanwhile. Nothing is changed.
     """
     pipeline = ctx.settings.pipeline(decision.seen.pipeline)
     decide = accept_losses if decision.accept else keep_blocked

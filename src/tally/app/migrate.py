@@ -16,7 +16,7 @@ from tally.mysql.transactions import Database, table_names
 def migrate(database: Database, settings: Settings) -> list[str]:
     """Apply ``sql/``, make result tables, and give labels their columns.
 
-    Safe to run by several at once: the others wait, then find nothing to do.
+    Several processes may run it at once: the others wait, then find nothing to do.
 
     Returns:
         What was done, in order; empty when all was there.

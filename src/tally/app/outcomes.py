@@ -1,4 +1,4 @@
-"""What became of a batch, or of whatever was planned in its place."""
+"""The outcome of a batch, or of the batches that were planned in its place."""
 
 from dataclasses import dataclass
 
@@ -11,10 +11,10 @@ from tally.pipeline.context import Context
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchOutcome:
-    """What a batch read and found."""
+    """What a batch read and counted."""
 
     batch_id: int
-    """The batch that was asked for."""
+    """The requested batch."""
     standing: tuple[int, ...]
     """The batches that count its ranges: itself, or those that were planned in its place."""
     is_committed: bool
@@ -37,10 +37,10 @@ class BatchOutcome:
 
 
 def batch_outcome(ctx: Context, batch_id: int) -> BatchOutcome:
-    """What became of a batch.
+    """The outcome of a batch.
 
     Raises:
-        UnknownBatchError: The ledger has none of that id.
+        UnknownBatchError: The ledger has no batch with this id.
         FencedError: It was abandoned, and nothing counts all of its ranges in its place.
         MySQLUnavailableError: The server did not answer.
     """

@@ -34,7 +34,7 @@ class PlannedBatchView:
     state: BatchState
     """``planned``."""
     attempt: int
-    """How often somebody has started to work on it."""
+    """How many attempts have claimed it."""
     planned_at: datetime
     """When its ranges were fixed."""
     offsets: int
@@ -45,7 +45,7 @@ class PlannedBatchView:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanView:
-    """What planning left behind."""
+    """The outcome of planning."""
 
     pipeline: str
     """The pipeline."""
@@ -56,13 +56,13 @@ class PlanView:
     resumed: bool
     """Whether the batch was planned before."""
     abandoned: tuple[str, ...]
-    """Why the open batch was abandoned, where it was."""
+    """Why the open batch was abandoned; empty when it was not."""
     blocks: tuple[Block, ...]
     """What is not read, and why."""
 
     @property
     def title(self) -> str:
-        """What became of the plan, in a few words."""
+        """The outcome in one line."""
         batch = self.batch
         if batch is None:
             return f"{self.pipeline}: {'nothing planned' if self.blocks else 'nothing new'}"
@@ -76,7 +76,7 @@ class PlanView:
 
     @property
     def extent(self) -> str:
-        """How much the batch reads: ``4 partitions, 1,000 offsets``."""
+        """The size of the batch: ``4 partitions, 1,000 offsets``."""
         if self.batch is None:
             return "nothing"
         ranges = plural(len(self.batch.ranges), "partition")

@@ -52,13 +52,13 @@ class ReadView(RangeView):
     """A range that is read."""
 
     asked: tuple[RangeView, ...]
-    """What was asked for of it."""
+    """The requested ranges in it."""
     segments_replaced: int
-    """Live segments whose place it takes."""
+    """Live segments that it replaces."""
     never_counted: int
     """Offsets of it that no live segment holds."""
     kafka_holds: HeldView | None
-    """What Kafka holds of the partition; null when it does not say."""
+    """What Kafka holds of the partition; null when that is not known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,9 +66,9 @@ class RefusalView(RangeView):
     """A range that cannot be reprocessed."""
 
     cause: str
-    """Why not."""
+    """Why it cannot be reprocessed."""
     kafka_holds: HeldView | None
-    """What Kafka holds of the partition; null when it does not say."""
+    """What Kafka holds of the partition; null when that is not known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +76,7 @@ class PieceView(RangeView):
     """What one batch reads of a partition."""
 
     replaces: tuple[int, ...]
-    """The segments whose place it takes."""
+    """The segments that it replaces."""
     never_counted: int
     """Offsets of it that no live segment holds."""
 
@@ -93,19 +93,19 @@ class PreviewView:
     pipeline: str
     """The pipeline."""
     request: str
-    """What was asked for, in words."""
+    """The request as text."""
     digest: str
-    """Tells this request from another."""
+    """A digest of the request; another request has another one."""
     plan: str
     """A digest of what would be read and replaced, batch by batch."""
     asked: tuple[RangeView, ...]
-    """What was asked for as ranges, in order, overlaps joined."""
+    """The requested ranges, in order; overlapping ones are joined."""
     refusals: tuple[RefusalView, ...]
-    """What cannot be reprocessed; with one of these nothing is done."""
+    """Ranges that cannot be reprocessed; if there is one, nothing is done."""
     error: ErrorView | None
-    """Why it cannot be done; null when it can."""
+    """Why the replay cannot be done; null when it can."""
     read: tuple[ReadView, ...]
-    """What is read, in order, neighbours joined."""
+    """The ranges to read, in order; adjacent ones are joined."""
     batches: tuple[tuple[PieceView, ...], ...]
     """What each batch reads."""
     offsets: int
@@ -117,7 +117,7 @@ class PreviewView:
     is_wider: bool
     """Whether more is read than was asked for, as segments are replaced whole."""
     rules: str
-    """By what lines are counted now, in words."""
+    """The rules that lines are counted by now, as text."""
     minutes: int
     """Minutes that the replaced segments have counted lines for."""
     first_minute: str | None
@@ -125,24 +125,24 @@ class PreviewView:
     last_minute: str | None
     """The last of them."""
     kafka_holds: tuple[HeldView, ...]
-    """What Kafka holds of the partitions asked for."""
+    """What Kafka holds of the requested partitions."""
     seconds: float | None
-    """How long it will take, at the pace of earlier batches; null before the first one."""
+    """Estimated duration, from the pace of earlier batches; null before the first one."""
     notes: tuple[str, ...]
-    """What else there is to know."""
+    """Further notes for the operator."""
 
     def check_possible(self) -> None:
-        """Raise unless all that was asked for can be reprocessed.
+        """Raise unless every requested range can be reprocessed.
 
         Raises:
-            ReplayRefusedError: With every range that cannot, and why.
+            ReplayRefusedError: Names every range that cannot be reprocessed, and why.
         """
         if self.error is not None:
             raise ReplayRefusedError(self.error.what, next_step=self.error.next_step or "")
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """What it means in all, name by name; empty when nothing would be read."""
+        """The totals, as pairs of a name and a text; empty when nothing would be read."""
         return list(_facts(self)) if self.batches else []
 
 
@@ -192,7 +192,7 @@ def preview_view(found: Preview) -> PreviewView:
 
 
 def plan_digest(plan: ReplayPlan) -> str:
-    """Tells one plan from another: equal ones read and replace the same, batch by batch.
+    """A digest of a plan: plans with the same digest read and replace the same, batch by batch.
 
     Returns:
         A SHA-256 in hexadecimal.
@@ -202,9 +202,9 @@ def plan_digest(plan: ReplayPlan) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """``about 12 s``, ``about 3 min``, ``about 2 h 5 min``; at the pace of earlier batches."""
+    """``about 12 s``, ``about 3 min``, ``about 2 h 5 min``, with the pace that it is based on."""
     if seconds is None:
-        return "not known: no batch was committed before"
+        return "not known: no batch is committed yet"
     if seconds < 100:
         return f"about {max(1, round(seconds))} s, {PACE}"
     minutes = round(seconds / 60)
@@ -221,16 +221,16 @@ def _facts(of: PreviewView) -> Iterator[tuple[str, str]]:
     yield "to be replaced", plural(replaced, "segment") if replaced else "nothing"
     if replaced:
         yield "minutes", _minutes(of)
-    yield "counted by", f"the rules of now: {of.rules}"
+    yield "counted by", f"the current rules: {of.rules}"
     steps = len(of.batches)
     yield "in", plural(steps, "batch") + (", committed one by one" if steps > 1 else "")
     yield "takes", duration(of.seconds)
 
 
 def _minutes(of: PreviewView) -> str:
-    """Which minutes have lines of what is replaced."""
+    """Which minutes have lines of the replaced segments."""
     if not of.minutes:
-        return "none has lines of it so far"
+        return "no minute has lines of these segments"
     return (
         f"{plural(of.minutes, 'minute')} of the result, "
         f"{time_span(of.first_minute, of.last_minute)}; others may gain lines"

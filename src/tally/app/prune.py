@@ -1,4 +1,4 @@
-"""Pruning: folding old contributions, so that the ledger does not grow without bound."""
+"""Pruning: the ledger's retention. Old contributions are folded into one sum per minute."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,31 +17,31 @@ class PruneRequest:
     pipeline: str
     """The pipeline."""
     older_than: timedelta
-    """Age of a commit from which on it is not kept apart."""
+    """Only commits older than this are pruned."""
     dry_run: bool = False
     """Whether nothing is changed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PruneView:
-    """What was pruned, or would be."""
+    """What was pruned; after a dry run, what would be pruned."""
 
     pipeline: str
     """The pipeline."""
     dry_run: bool
     """Whether nothing was changed."""
     partitions: int
-    """Partitions that had something to fold."""
+    """Partitions with at least one folded segment."""
     segments: int
     """Live segments that were folded."""
     rows: int
-    """Rows that are gone from the ledger."""
+    """Rows that were deleted from the ledger."""
 
 
 def prune(
     ctx: Context, request: PruneRequest, *, progress: Progress = lambda _done, _total: None
 ) -> PruneView:
-    """Fold what Kafka can no longer serve, and delete older history.
+    """Fold contributions that Kafka can no longer serve, and delete superseded history.
 
     Raises:
         TallyError: As :func:`tally.pipeline.prune.prune`.

@@ -1,4 +1,4 @@
-"""Replays: writing a previewed one down, counting it, and what became of it."""
+"""Replays: recording a previewed one in the ledger, running it, and its outcome."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -23,14 +23,14 @@ from tally.planning.replay_request import RangesAsked
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplaysRequest:
-    """Which replays."""
+    """Which replays to list."""
 
     pipeline: str
     """The pipeline."""
     state: ReplayState | None = None
     """Only those in this state."""
     limit: int = 20
-    """So many at most are looked at."""
+    """The largest number of replays that are searched."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,17 +50,17 @@ class ReplayRequest:
     pipeline: str
     """The pipeline."""
     request: str
-    """What was asked for, in words."""
+    """The request as text."""
     digest: str
-    """Tells this request from another."""
+    """A digest of the request; another request has another one."""
     asked: tuple[OffsetRange, ...]
-    """The same as ranges: what Kafka and the ledger made of it."""
+    """The requested ranges, as Kafka and the ledger resolved them."""
     plan: str
-    """A digest of what would be read and replaced; exactly this is written down."""
+    """A digest of what would be read and replaced; exactly this is recorded."""
 
     @classmethod
     def of(cls, shown: PreviewView) -> Self:
-        """Exactly what a preview has shown."""
+        """The request for exactly what a preview has shown."""
         return cls(
             pipeline=shown.pipeline,
             request=shown.request,
@@ -72,7 +72,7 @@ class ReplayRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RequestedBatch:
-    """A batch of a replay, as it was written down."""
+    """A batch of a replay, as it was recorded."""
 
     batch_id: int
     """The ledger's key."""
@@ -82,17 +82,17 @@ class RequestedBatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RequestedView:
-    """A replay that stands in the ledger."""
+    """A replay that is recorded in the ledger."""
 
     replay_id: int
     """The ledger's key."""
     batches: tuple[RequestedBatch, ...]
-    """In order."""
+    """Its batches, in the order in which they are run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayOutcome(ReplayRecord):
-    """Everything that the ledger says of a replay, and what it has read and changed so far."""
+    """Everything that the ledger holds about a replay, and what it has read and changed so far."""
 
     records: int
     """Records that its committed batches have read."""
@@ -103,7 +103,7 @@ class ReplayOutcome(ReplayRecord):
     minutes: int
     """Minutes that they have counted lines for."""
     changes: Changes | None
-    """What has changed in the result; null when it is not known any more, because counts of the
+    """What has changed in the result; null when this is no longer known, because counts of the
     replay, or of what it replaced, were pruned."""
 
     @property
@@ -125,26 +125,26 @@ def replays(ctx: Context, request: ReplaysRequest) -> ReplaysView:
 
 
 def replay(ctx: Context, replay_id: int) -> ReplayRecord:
-    """One replay, as it stands now.
+    """One replay, as the ledger has it now.
 
     Raises:
-        UnknownReplayError: The ledger has none of that id.
+        UnknownReplayError: The ledger has no replay with this id.
     """
     with ctx.database.transaction(read_only=True) as tx:
         return find_replay(tx, replay_id)
 
 
 def request_replay(ctx: Context, request: ReplayRequest, *, reason: str) -> RequestedView:
-    """Write down exactly what a preview has shown.
+    """Record exactly what a preview has shown.
 
     Args:
-        ctx: What is needed from outside. A requester with a run id that has written this request
-            down already is told what it wrote.
-        request: What was shown.
-        reason: Why it is asked for.
+        ctx: What is needed from outside. A requester whose run has recorded this request already
+            gets the same replay again.
+        request: What the preview has shown.
+        reason: Why; kept in the ledger.
 
     Raises:
-        PreviewOutdatedError: Something else would be replaced by now. Nothing is written.
+        PreviewOutdatedError: Something else would be read or replaced by now. Nothing is written.
         TallyError: As :func:`tally.pipeline.replay.request_replay`.
     """
     if (written := find_requested(ctx, request.pipeline, request.digest)) is not None:
@@ -159,7 +159,7 @@ def request_replay(ctx: Context, request: ReplayRequest, *, reason: str) -> Requ
 
 
 def find_requested(ctx: Context, pipeline: str, digest: str) -> RequestedView | None:
-    """What the requester's run has written down for a request already; None when it has not."""
+    """What the requester's run has recorded for a request already; None when it has not."""
     if ctx.requester.run_id is None:
         return None
     with ctx.database.transaction(read_only=True) as tx:
@@ -183,12 +183,12 @@ def _requested(tx: Transaction, replay_id: int, batch_ids: Sequence[int]) -> Req
 def resume_replay(
     ctx: Context, replay_id: int, *, on_batch: Callable[[RanView], None] = lambda _: None
 ) -> ReplayOutcome:
-    """Count what is left of a replay, batch after batch; it can be called again at any time.
+    """Run the planned batches of a replay, one after another; it can be called again at any time.
 
     Args:
         ctx: What is needed from outside.
         replay_id: The ledger's key.
-        on_batch: Told of each batch when it is committed.
+        on_batch: Called with each batch when it is committed.
 
     Raises:
         TallyError: As :func:`tally.pipeline.replay.run_replay`; what was committed stays.
@@ -199,10 +199,10 @@ def resume_replay(
 
 
 def replay_outcome(ctx: Context, replay_id: int) -> ReplayOutcome:
-    """What became of a replay.
+    """The outcome of a replay.
 
     Raises:
-        UnknownReplayError: The ledger has none of that id.
+        UnknownReplayError: The ledger has no replay with this id.
     """
     with ctx.database.transaction(read_only=True) as tx:
         return ReplayOutcome(

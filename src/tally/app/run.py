@@ -25,7 +25,7 @@ class RunRequest:
     pipeline: str | None = None
     """This pipeline's next batch."""
     until_caught_up: bool = False
-    """Whether to go on until all is counted that Kafka held when the last batch was planned."""
+    """Whether to continue until everything is counted that Kafka held at the last plan."""
 
     def __post_init__(self) -> None:
         if (self.batch_id is None) == (self.pipeline is None):
@@ -36,7 +36,7 @@ class RunRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RanView:
-    """What became of a batch that was run."""
+    """The outcome of a batch that was run."""
 
     batch_id: int
     """The ledger's key."""
@@ -47,9 +47,9 @@ class RanView:
     committed_before: bool
     """Whether it was committed before this call; then the ranges have no counts."""
     seconds: float
-    """From the claim to the commit."""
+    """Seconds from the claim to the commit."""
     ranges: tuple[CountedRangeView, ...]
-    """What it read, and what was found in it."""
+    """The ranges that it read, with their counts."""
 
     @classmethod
     def of(cls, ran: Ran) -> Self:
@@ -73,12 +73,12 @@ class RanView:
 
     @property
     def records(self) -> int:
-        """Records that were read now."""
+        """Records that this run has read."""
         return sum(r.records or 0 for r in self.ranges)
 
     @property
     def matched(self) -> int:
-        """Lines that were counted now."""
+        """Lines that this run has counted."""
         return sum(r.matched or 0 for r in self.ranges)
 
     @property
@@ -94,7 +94,7 @@ class RunView:
     pipeline: str | None
     """The pipeline; null when a batch was named."""
     batches: tuple[RanView, ...]
-    """In the order in which they were run."""
+    """The batches, in the order in which they were run."""
     blocks: tuple[Block, ...]
     """What is not read, and why."""
 
@@ -115,13 +115,13 @@ def run(
     on_batch: Callable[[RanView], None] = lambda _: None,
     on_abandoned: Callable[[str], None] = lambda _: None,
 ) -> RunView:
-    """Count and commit.
+    """Count a planned batch, or the next batches of a pipeline, and commit each.
 
     Args:
         ctx: What is needed from outside; a reader is opened only when there is something to read.
         request: What to count.
-        on_batch: Told of each batch when it is committed.
-        on_abandoned: Told why an open batch had to be abandoned.
+        on_batch: Called with each batch when it is committed.
+        on_abandoned: Called with the reason when an open batch had to be abandoned.
 
     Raises:
         TallyError: As :func:`tally.pipeline.run.run_batch` and
@@ -153,7 +153,7 @@ def run(
 def has_caught_up(planned: Planned, max_records_per_partition: int) -> bool:
     """Whether nothing was left in Kafka when the batch was planned.
 
-    A batch that was planned earlier says nothing about now; one that was cut leaves a rest.
+    A resumed batch does not say what Kafka holds now; a batch at the size limit may leave records.
     """
     if planned.batch is None:
         return True

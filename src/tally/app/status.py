@@ -1,4 +1,4 @@
-"""Where a pipeline stands: the ledger's positions beside what Kafka holds."""
+"""The status of a pipeline: the ledger's positions and what Kafka holds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from tally.planning.ingest import plan_ingest
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StatusRequest:
-    """Which pipeline to look at."""
+    """Which pipeline to show."""
 
     pipeline: str
     """The pipeline."""
     ask_kafka: bool = True
-    """Whether Kafka is asked as well; without, only the ledger's side is filled in."""
+    """Whether Kafka is asked as well; if not, only the ledger's side is filled in."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,11 +38,11 @@ class PartitionStatus:
     partition: int
     """The partition's number."""
     topic_id: str | None
-    """The topic's id in the ledger; null when it is new."""
+    """The topic's id in the ledger; null when the ledger does not know it yet."""
     start_offset: int | None
     """Where counting began; null when the ledger does not know the partition yet."""
     next_offset: int | None
-    """The first offset that is not counted."""
+    """The committed offset, which is the first one not counted; null for a new partition."""
     planned_until: int | None
     """Where the open batch ends; null when it does not read the partition."""
     kafka_earliest: int | None
@@ -50,11 +50,11 @@ class PartitionStatus:
     kafka_end: int | None
     """The first offset that cannot be read yet; null when Kafka did not say."""
     lag_offsets: int | None
-    """Offsets between the ledger and Kafka's end; null when one of them is not known."""
+    """Offsets between the committed offset and Kafka's end; null when one of them is not known."""
     open_loss: RangeView | None
-    """Offsets that were lost and wait for a decision."""
+    """The lost range that waits for a decision; null when there is none."""
     blocked: BlockReason | None
-    """Why it is not read."""
+    """Why it is not read; null when it is."""
 
     @property
     def place(self) -> str:
@@ -70,7 +70,7 @@ class PartitionStatus:
 
     @property
     def condition(self) -> str:
-        """In a few words."""
+        """The partition's status in a few words."""
         if self.blocked is not None:
             return f"blocked: {self.blocked}"
         if self.open_loss is not None:
@@ -82,7 +82,7 @@ class PartitionStatus:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StatusView:
-    """Where a pipeline stands."""
+    """The status of a pipeline."""
 
     pipeline: str
     """The pipeline."""
@@ -91,7 +91,7 @@ class StatusView:
     kafka_answered: bool
     """Whether Kafka has answered."""
     kafka_error: ErrorView | None
-    """Why it has not, when it was asked."""
+    """Why it has not answered; null when it has, or was not asked."""
     cluster_id: str | None
     """Kafka's id; null when it did not answer."""
     partitions: tuple[PartitionStatus, ...]
@@ -108,14 +108,14 @@ class StatusView:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LedgerState:
-    """What the ledger says of a pipeline at one moment."""
+    """What the ledger holds about a pipeline, in one snapshot."""
 
     known: Mapping[str, KnownTopic]
     """Its topics, by name."""
     open_batch: Batch | None = None
     """The minute batch that is planned and not committed."""
     open_record: BatchRecord | None = None
-    """The same, for people."""
+    """The same batch, as it is shown."""
     last: BatchRecord | None = None
     """The minute batch that was committed last."""
     losses: tuple[LossView, ...] = ()
@@ -123,7 +123,7 @@ class LedgerState:
 
     @classmethod
     def read(cls, tx: Transaction, pipeline: str) -> Self:
-        """What it says now."""
+        """The state now."""
         batch = find_open_ingest(tx, pipeline)
         return cls(
             known=known_topics(tx, pipeline),
@@ -145,14 +145,14 @@ def status(
     *,
     on_unanswered: Callable[[KafkaUnavailableError], None] = lambda _: None,
 ) -> StatusView:
-    """Where a pipeline stands, the ledger's side as of one moment.
+    """The status of a pipeline; the ledger's side is one snapshot.
 
-    A Kafka that does not answer is part of the view: the ledger's side is there all the same.
+    When Kafka does not answer, the view says so and has the ledger's side all the same.
 
     Args:
         ctx: What is needed from outside.
-        request: Which pipeline to look at.
-        on_unanswered: Told why Kafka did not answer.
+        request: Which pipeline to show.
+        on_unanswered: Called with the error when Kafka did not answer.
 
     Raises:
         UnknownPipelineError: No such pipeline is configured.
@@ -178,13 +178,13 @@ def compose(
     kafka: KafkaSnapshot | None,
     error: ErrorView | None = None,
 ) -> StatusView:
-    """Where a pipeline stands, from what the ledger and Kafka say.
+    """The status of a pipeline, from the state of the ledger and of Kafka.
 
     Args:
         pipeline: The pipeline.
-        ledger: What the ledger says.
-        kafka: What Kafka says; None when it was not asked or did not answer.
-        error: Why it did not answer.
+        ledger: The state of the ledger.
+        kafka: The state of Kafka; None when it was not asked or did not answer.
+        error: Why Kafka did not answer.
     """
     blocks = _blocks(pipeline, ledger.known, kafka)
     return StatusView(
@@ -209,7 +209,7 @@ def _blocks(
 ) -> tuple[Block, ...]:
     if kafka is None:
         return ()
-    # Topics that are new and there would be planned; where they begin does not matter here.
+    # A new topic that Kafka has cannot be blocked, and it has no start offset here: leave it out.
     asked = [t for t in pipeline.topics if t in known or t not in kafka.topics]
     asked_of = pipeline.model_copy(update={"topics": asked})
     return plan_ingest(asked_of, known=known, kafka=kafka, starts={}).blocks

@@ -42,13 +42,13 @@ class AdoptionView:
     topic: str
     """The topic."""
     topic_id: str
-    """Kafka's id of it now."""
+    """Kafka's current id of the topic."""
     cluster_id: str
     """The cluster it is on now."""
     was_followed_before: bool
-    """Whether the ledger has followed this generation before; counting goes on where it stood."""
+    """Whether the ledger has followed this generation before; then counting resumes."""
     partitions: tuple[StartView, ...]
-    """Where counting goes on, by number."""
+    """Where counting begins or resumes, by partition number."""
     adopted: bool
     """Whether it is adopted; false for a preview."""
 

@@ -26,13 +26,13 @@ def document(view: View) -> dict[str, Any]:
 
 @cache
 def _adapter(kind: type) -> Any:
-    from pydantic import TypeAdapter  # noqa: PLC0415 - --help and parsed DAG files do without
+    from pydantic import TypeAdapter  # noqa: PLC0415 - not needed by --help and DAG parsing
 
     return TypeAdapter(kind)
 
 
 def values_of(record: View) -> dict[str, Any]:
-    """The fields of a record by name, to make a view of it that has more."""
+    """The fields of a record by name, to make a view of it with additional fields."""
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
@@ -51,7 +51,7 @@ class RangeView:
 
     @classmethod
     def of(cls, r: OffsetRange, **more: Any) -> Self:
-        """The view of a range; ``more`` are the fields that a kind of view has besides."""
+        """The view of a range; ``more`` are the additional fields of a subclass."""
         return cls(
             topic=r.partition.topic,
             partition=r.partition.partition,
@@ -91,7 +91,7 @@ class RangeView:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountedRangeView(RangeView):
-    """A range and what a read found in it; null for each count before it was counted."""
+    """A range and its counts; each is null until the range is counted."""
 
     records: int | None = None
     """Records read."""
@@ -119,7 +119,7 @@ class ErrorView:
     code: str
     """Stable; the runbook has an entry for each."""
     exit_code: int
-    """What the command line ends with."""
+    """The exit code of the command line."""
     what: str
     """What was tried and what went wrong."""
     next_step: str | None

@@ -32,9 +32,9 @@ from tally.model import BatchKind
 def abandon(app: App, batch_id: int, reason: str, dry_run: bool) -> None:
     """Abandon a planned batch.
 
-    It counts nothing, and whoever still works on it can no longer commit it. The offsets of an
-    ingest batch are planned again; what a replay's batch was to replace stays. A committed batch
-    cannot be abandoned.
+    It counts nothing, and an attempt that still runs can no longer commit it. The offsets of an
+    ingest batch are planned again. What a batch of a replay was to replace stays in the result. A
+    committed batch cannot be abandoned.
     """
     request = AbandonRequest(batch_id=batch_id, reason=reason, dry_run=dry_run)
     view = use_case.abandon(app.context, request)

@@ -1,4 +1,4 @@
-"""What every command needs: the configuration, the streams, somebody to ask."""
+"""What every command needs: the configuration, the output streams and the confirmation prompt."""
 
 import sys
 from collections.abc import Callable
@@ -22,25 +22,25 @@ if TYPE_CHECKING:  # pydantic is half of a command's start; --help does without
     from tally.pipeline.context import Context
 
 Ask = Callable[[str], None]
-"""Asks a question; returns when the answer is yes, and raises otherwise."""
+"""Asks the operator a question; returns when the answer is yes, and raises otherwise."""
 
 OpenContext = Callable[["Settings"], "Context"]
-"""Makes the context that a configuration names."""
+"""Makes the context of a configuration."""
 
 OpenSpark = Callable[["SparkSettings"], "AbstractContextManager[SparkSession]"]
 """Opens a Spark session and stops it."""
 
 
 def own_session(settings: "SparkSettings") -> "AbstractContextManager[SparkSession]":
-    """A Spark session of the command's own."""
-    from tally.app import context  # noqa: PLC0415 - see above
+    """A Spark session that only this command uses."""
+    from tally.app import context  # noqa: PLC0415 - --help does without
 
     return context.own_session(settings)
 
 
 def configured_context(settings: "Settings") -> "Context":
     """Kafka, MySQL and Spark as the configuration names them; connected when first needed."""
-    from tally.app.context import open_context  # noqa: PLC0415 - see above
+    from tally.app.context import open_context  # noqa: PLC0415 - --help does without
 
     return open_context(settings)
 
@@ -49,12 +49,12 @@ def ask_on_terminal(question: str) -> None:
     """Ask on the terminal.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no terminal.
         click.Abort: The answer is no.
     """
     if not sys.stdin.isatty():
         raise UsageError(
-            "this is not done without asking, and there is no terminal to ask on",
+            "this needs a confirmation, and there is no terminal to ask on",
             next_step="look at it with --dry-run, then add --yes",
         )
     click.confirm(question, abort=True, err=True)
@@ -65,32 +65,32 @@ class App:
     """One call of ``tally``."""
 
     config: Path | None = None
-    """The configuration file that was asked for."""
+    """The configuration file of ``--config``; None without that option."""
     out: Output = field(default_factory=Output)
-    """Where results and everything else go."""
+    """The streams for results and for everything else."""
     open_spark: OpenSpark = own_session
-    """Where Spark comes from."""
+    """Opens a Spark session from the settings."""
     open_context: OpenContext = configured_context
-    """Where Kafka and MySQL come from."""
+    """Makes the context, with Kafka and MySQL, from the settings."""
     ask: Ask = ask_on_terminal
-    """How a question is put to an operator."""
+    """Asks the operator a question."""
 
     @cached_property
     def settings(self) -> "Settings":
         """The configuration, read when it is first needed."""
-        from tally.config.loading import load_settings  # noqa: PLC0415 - see above
+        from tally.config.loading import load_settings  # noqa: PLC0415 - --help does without
 
         return load_settings(self.config_path)
 
     @cached_property
     def context(self) -> "Context":
-        """What the steps need from outside, made when it is first needed."""
+        """The context of the use cases, made when it is first needed."""
         return self.open_context(self.settings)
 
     @property
     def config_path(self) -> Path:
         """The configuration file that applies."""
-        from tally.config.loading import config_path  # noqa: PLC0415 - see above
+        from tally.config.loading import config_path  # noqa: PLC0415 - --help does without
 
         return self.config.absolute() if self.config else config_path()
 
@@ -98,8 +98,8 @@ class App:
         """The pipeline of that name; the only one when none is named.
 
         Raises:
-            UnknownPipelineError: None of that name is configured.
-            UsageError: None is named and several are configured.
+            UnknownPipelineError: No pipeline of that name is configured.
+            UsageError: No name is given and several pipelines are configured.
         """
         if name is not None:
             return self.settings.pipeline(name).name
@@ -111,10 +111,10 @@ class App:
         return names[0]
 
     def confirm(self, question: str, *, yes: bool) -> None:
-        """Go on only if an operator agrees, now or beforehand with ``--yes``.
+        """Return only if the operator agrees, now or beforehand with ``--yes``.
 
         Raises:
-            UsageError: There is nobody to ask, or stdout carries a document.
+            UsageError: There is no terminal to ask on, or stdout carries a JSON document.
             click.Abort: The answer is no.
         """
         self.check_may_ask(yes=yes)
@@ -122,10 +122,13 @@ class App:
             self.ask(question)
 
     def check_may_ask(self, *, yes: bool) -> None:
-        """Raise if there is to be a question while stdout carries a document.
+        """Raise if the operator would have to be asked while stdout carries a JSON document.
 
         Raises:
-            UsageError: With what to add.
+            UsageError: It names the options to add.
         """
         if self.out.as_json and not yes:
-            raise UsageError("--json asks nobody", next_step="add --yes or --dry-run")
+            raise UsageError(
+                "this needs a confirmation, which --json cannot ask for",
+                next_step="add --yes or --dry-run",
+            )

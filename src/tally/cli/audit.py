@@ -1,4 +1,4 @@
-"""``audit``: proving the sentence that Tally promises."""
+"""``audit``: prove that the result is what Kafka held."""
 
 import click
 
@@ -12,7 +12,7 @@ from tally.cli.ui.values import number
 from tally.errors import EXIT_FINDINGS
 from tally.formatting import plural
 
-FINDINGS_SHOWN = 50
+VIOLATIONS_SHOWN = 50
 
 
 @click.command(
@@ -28,7 +28,7 @@ FINDINGS_SHOWN = 50
     "--recount",
     "from_kafka",
     is_flag=True,
-    help="Count the live segments again from Kafka and compare.",
+    help="Recount the live segments from Kafka and compare.",
 )
 @json_option
 @click.pass_context
@@ -38,10 +38,10 @@ def audit(context: click.Context, pipeline: str | None, from_kafka: bool) -> Non
     On one consistent snapshot of the ledger: live segments and accepted losses tile each partition
     from its start to its next offset; the result table is the sum of the live contributions,
     minute by minute; every segment adds up; no state contradicts another. With --recount,
-    everything live that Kafka still holds is read again and compared per partition and minute; what
-    it no longer holds is named as not checkable.
+    every live segment that Kafka still holds is read again and compared per partition and minute;
+    what Kafka no longer holds is listed as not checkable.
 
-    Exit code 1 when something is found.
+    Exit code 1 when there is a violation.
     """
     app = context.ensure_object(App)
     request = AuditRequest(pipeline=app.pipeline(pipeline), recount=from_kafka)
@@ -56,7 +56,7 @@ def audit(context: click.Context, pipeline: str | None, from_kafka: bool) -> Non
 def _audit(app: App, request: AuditRequest) -> AuditView:
     if not request.recount:
         return use_case.audit(app.context, request)
-    with shared_session(app) as ctx, app.out.progress("counting again", "offsets") as meter:
+    with shared_session(app) as ctx, app.out.progress("recounting", "offsets") as meter:
         return use_case.audit(ctx, request, progress=meter.update)
 
 
@@ -68,7 +68,7 @@ def _show(app: App, view: AuditView) -> None:
     )
     if (counted := view.recount) is not None:
         app.out.line(
-            f"counted again from Kafka: {plural(counted.segments, 'segment')}, "
+            f"recounted from Kafka: {plural(counted.segments, 'segment')}, "
             f"{plural(counted.offsets, 'offset')}, {plural(counted.records, 'record')}"
         )
         for cause, offsets in counted.unchecked_offsets:
@@ -76,8 +76,8 @@ def _show(app: App, view: AuditView) -> None:
     if view.findings:
         app.out.table(
             ["CHECK", "WHERE", "WHAT"],
-            [[f.check, f.where, f.detail] for f in view.findings[:FINDINGS_SHOWN]],
+            [[f.check, f.where, f.detail] for f in view.findings[:VIOLATIONS_SHOWN]],
         )
-    if len(view.findings) > FINDINGS_SHOWN:
-        app.out.line(f"and {len(view.findings) - FINDINGS_SHOWN:,} more: --json has all of them")
+    if len(view.findings) > VIOLATIONS_SHOWN:
+        app.out.line(f"and {len(view.findings) - VIOLATIONS_SHOWN:,} more: --json has all of them")
     app.out.line(view.conclusion)

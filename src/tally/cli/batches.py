@@ -28,7 +28,7 @@ from tally.model import BatchState
 def batches(app: App, pipeline: str | None, limit: int, state: str | None) -> None:
     """List batches, newest first.
 
-    What a replay has replaced since is marked; its numbers are those of when it was committed.
+    A batch that a replay has replaced since is marked so; its counts are those of its commit.
     """
     request = BatchesRequest(
         pipeline=app.pipeline(pipeline), state=BatchState(state) if state else None, limit=limit

@@ -37,19 +37,19 @@ def _minute(_: click.Context, __: click.Parameter, value: str | None) -> str | N
     "--last",
     type=click.IntRange(min=1, max=10_000_000),
     metavar="N",
-    help=f"Only so many of the latest minutes; {LAST} when nothing else is said.",
+    help=f"Only this many of the latest minutes; {LAST} by default.",
 )
 @click.option(
     "--since",
     metavar="'YYYY-MM-DD HH:MM'",
     callback=_minute,
-    help="From this minute of the lines' own clock on.",
+    help="From this minute on, by the lines' own clock.",
 )
 @click.option(
     "--until",
     metavar="'YYYY-MM-DD HH:MM'",
     callback=_minute,
-    help="Up to this minute, itself included.",
+    help="Up to and including this minute.",
 )
 @json_option
 @pass_app
@@ -58,8 +58,8 @@ def counts(
 ) -> None:
     """Show the result: lines per minute.
 
-    Minutes without such lines have no row. Which lines count is said as it is configured now; a
-    minute that was counted under other rules keeps its count until it is replayed.
+    A minute without counted lines has no row. The last line names the rules that are configured
+    now; a minute that was counted under other rules keeps its count until it is replayed.
     """
     if last is None and since is None and until is None:
         last = LAST
@@ -75,7 +75,7 @@ def counts(
 
 
 def show_rows(out: Output, columns: Columns, rows: Sequence[RowView]) -> None:
-    """Rows of the result, or of what is added to it, as a table."""
+    """Rows of the result, or of what a batch adds to it, as a table."""
     measured = ["BYTES"] if columns.has_bytes else []
     out.table(
         ["MINUTE", *(label.upper() for label in columns.labels), "LINES", *measured],

@@ -34,9 +34,8 @@ def dead_letters(
 ) -> None:
     """List records that could not be understood.
 
-    They are kept with their offset and the reason, and are no part of the result. Whatever does
-    not print is escaped, and long values are cut here; --json carries all the bytes that are kept,
-    in base64.
+    They are kept with their offset and the reason, and are no part of the result. Unprintable bytes
+    are escaped, and long values are cut here; --json has all the bytes that are kept, in base64.
     """
     request = DeadLettersRequest(
         pipeline=app.pipeline(pipeline), batch_id=batch_id, reason=reason, limit=limit

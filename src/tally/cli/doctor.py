@@ -25,10 +25,11 @@ _INDENT = 32
 def doctor(context: click.Context) -> None:
     """Check everything Tally needs and say what to do.
 
-    Looks at the configuration and the environment, MySQL (version, storage engine, session and
-    server settings, grants, tables), Kafka (answers, topics, rights, and whether they are those
-    of the ledger), Java and Spark with its Kafka connector, and Airflow's connections. Changes
-    nothing; statements that try a right are rolled back. Exit code 1 when a check fails.
+    Checks the configuration and the environment, MySQL (version, storage engine, session and
+    server settings, grants, tables), Kafka (whether it answers, topics, access rights, and whether
+    cluster and topics are those of the ledger), Java and Spark with its Kafka connector, and
+    Airflow's connections. Changes nothing; statements that try a grant are rolled back. Exit code 1
+    when a check fails.
     """
     app = context.ensure_object(App)
     view = use_case.doctor(app.config_path, on_check=partial(_show, app))
@@ -52,5 +53,5 @@ def _sum_up(app: App, view: DoctorView) -> None:
     app.out.line()
     app.out.line(
         f"{plural(len(view.checks) - skipped, 'check')}: {view.count(Health.FAIL)} failed, "
-        f"{view.count(Health.WARN)} to look at, {skipped} not asked"
+        f"{view.count(Health.WARN)} to look at, {skipped} skipped"
     )

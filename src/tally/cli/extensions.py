@@ -13,18 +13,18 @@ from typing import Final
 GROUP: Final = "tally.cli"
 
 Sections = Mapping[str, Mapping[str, tuple[str, str]]]
-"""Section, command, then the module that defines it and one line of help."""
+"""By section and command: the module that defines the command, and one line of help."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Extension:
-    """What one package adds."""
+    """The commands that one package adds."""
 
     sections: Sections
-    """Its commands; their modules are loaded when a command is asked for."""
+    """Its commands; a command's module is loaded when the command is called."""
     unanswered: str
-    """``module:function`` that is told of a server that does not answer, and may name a better
-    next step. Called with :class:`tally.cli.app.App` and the error."""
+    """``module:function`` that is called when a server does not answer, and may give the error a
+    better next step. Called with :class:`tally.cli.app.App` and the error."""
 
 
 @cache

@@ -7,11 +7,11 @@ code  meaning
 1     a check found something (audit, doctor)
 2     the request or the configuration is wrong; nothing was changed
 3     something did not answer in time; the same call may succeed
-4     a person must decide or repair something
-5     somebody else was first: a newer attempt owns the batch, or it has ended; nothing changed
+4     an operator must decide or repair something
+5     another attempt was first: it owns the batch, or the batch has ended; nothing was changed
 70    a bug in Tally; the traceback is on stderr
 130   Ctrl-C, or a question was answered with no
-141   the reader of stdout went away, as head does
+141   the reader of stdout has closed it, as head does
 ====  =============================================================================
 """
 
@@ -34,7 +34,7 @@ BUG_ADVICE: Final = "this is a bug in Tally; please report it with the lines abo
 
 
 def guarded(work: Callable[[], Any], output: Output) -> int:
-    """Run a command; every way in which it can end as an exit code.
+    """Run a command and return the exit code for the way in which it ended.
 
     With ``--json`` stdout carries exactly one document, ``{"error": …}`` if the command had no
     result before it failed.
@@ -68,5 +68,5 @@ def _failed(error: TallyError, output: Output) -> int:
 
 
 def _forget_stdout() -> None:
-    # Python would complain about the closed pipe once more when it flushes at its end.
+    # Otherwise Python reports the closed pipe a second time, when it flushes stdout at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

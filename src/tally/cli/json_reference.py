@@ -37,9 +37,9 @@ HEADER: Final = """\
 
 Written by `python -m tally.cli.json_reference` from the views in `src/tally/app/`; do not edit.
 
-What each command writes with `--json`. Keys are only ever added, and a key stands in every document
-unless its text says otherwise; `null` stands for what is not known or not there. Times are UTC in
-ISO 8601; `log_time` is the wall clock of the log lines and has no zone.
+What each command writes with `--json`. Keys are only ever added, and a key is in every document
+unless its text says otherwise; `null` is a value that is not known or does not exist. Times are UTC
+in ISO 8601; `log_time` is the wall clock of the log lines and has no zone.
 
 A command that fails before it has a result writes `{"error": …}` with an [ErrorView](#errorview).
 """
@@ -62,7 +62,7 @@ DOCUMENTS: Final[Mapping[str, type]] = {
     "status": StatusView,
     "topics adopt": AdoptionView,
 }
-"""What each command writes."""
+"""The view that each command writes."""
 
 _PLAIN: Final[Mapping[Any, str]] = {
     str: "text",
@@ -94,13 +94,13 @@ def _section(view: type) -> Iterator[str]:
 
 
 def _as_markdown(text: str) -> str:
-    """A docstring in one line, in the words of JSON."""
+    """A docstring in one line, with JSON's `null` for None."""
     text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", " ".join(text.split()))
     return re.sub(r"\bNone\b", "null", text).replace("|", "\\|")
 
 
 def _reachable(views: list[type]) -> list[type]:
-    """These views and all that stand in them, by name."""
+    """These views and all views that they contain, by name."""
     found: dict[str, type] = {}
     todo = list(views)
     while todo:
@@ -120,7 +120,7 @@ def _inner(hint: Any) -> Iterator[type]:
 
 
 def _kind(hint: Any) -> str:
-    """A type as people read it."""
+    """A type, as the page names it."""
     if hint in _PLAIN:
         return _PLAIN[hint]
     if is_dataclass(hint) and isinstance(hint, type):
@@ -149,7 +149,7 @@ def _first_sentence(view: type) -> str:
 
 
 def _texts(view: type) -> dict[str, str]:
-    """The string that stands below each field, those of its bases included."""
+    """The docstring below each field, with the fields of its base classes."""
     texts: dict[str, str] = {}
     for base in reversed(view.__mro__[:-1]):
         body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]

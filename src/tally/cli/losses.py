@@ -1,4 +1,4 @@
-"""``losses``: records that are gone from Kafka, and accepting that."""
+"""``losses``: list records that are gone from Kafka, and accept their loss."""
 
 from dataclasses import replace
 
@@ -25,15 +25,15 @@ from tally.formatting import ABSENT, plural
 def losses() -> None:
     """Records that are gone from Kafka.
 
-    Retention has passed the ledger's offset (expired), Kafka ends before it (truncated), or a
-    range was read and had holes (missing): the partition is blocked, and nothing is skipped
-    quietly. Restore the records, or accept the loss; the ledger keeps who did and why.
+    Kafka's retention has passed the committed offset (expired), Kafka ends before it (truncated),
+    or offsets of a range that was read have no record (missing). The partition is blocked; nothing
+    is skipped silently. Restore the records, or accept the loss; the ledger keeps who did, and why.
     """
 
 
 @losses.command("list", cls=Command, examples=["tally losses list error_log --open"])
 @pipeline_argument
-@click.option("--open", "only_open", is_flag=True, help="Only those that nobody has decided.")
+@click.option("--open", "only_open", is_flag=True, help="Only those that wait for a decision.")
 @json_option
 @pass_app
 def list_losses(app: App, pipeline: str | None, only_open: bool) -> None:
@@ -76,13 +76,14 @@ def accept(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Accept open losses, and let counting go on.
+    """Accept open losses, so that counting continues.
 
-    Behind what has expired; at the ledger's offset after a truncation; a range with missing
-    offsets is read again, and what is there is counted.
+    After expired records, counting continues at the first offset that Kafka holds; after a
+    truncation, at the committed offset. A range with missing offsets is read again, and the records
+    that it has are counted.
 
     Shows what would be accepted and asks. Exactly what was shown is accepted: if a loss grows
-    meanwhile, or somebody else decides it, nothing is changed.
+    meanwhile, or is decided by another operator, nothing is changed.
     """
     if partition is not None and topic is None:
         raise UsageError("--partition needs --topic", next_step="name the topic as well")
@@ -110,7 +111,7 @@ def accept(
 
 
 def _as_they_are(app: App, seen: LossesView) -> LossesView:
-    """The same losses after they were decided."""
+    """The same losses, as the ledger has them after the decision."""
     ids = {loss.lost_range_id for loss in seen.losses}
     now = use_case.losses(app.context, LossesRequest(pipeline=seen.pipeline))
     return replace(now, losses=tuple(x for x in now.losses if x.lost_range_id in ids))

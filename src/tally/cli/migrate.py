@@ -16,8 +16,8 @@ def migrate(app: App, dry_run: bool) -> None:
     """Create or update Tally's tables in MySQL.
 
     Applies the numbered files of sql/ that the database does not have yet, and creates the result
-    tables of the configured pipelines. Can be run at any time, by several at once, and again
-    after it was interrupted.
+    tables of the configured pipelines. It is idempotent: it can be run at any time, by several
+    processes at once, and again after it was interrupted.
     """
     done = (missing if dry_run else apply_migrations)(app.context.database, app.settings)
     for name in done:

@@ -9,7 +9,7 @@ from tally.cli.app import App
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-# Columns of the ledger are as wide.
+# The width of the ledger's columns.
 REASON_CHARACTERS: Final = 1000
 
 pass_app = click.make_pass_decorator(App)
@@ -59,7 +59,7 @@ reason_option = click.option(
     help="Why; kept in the ledger with who and when.",
 )
 
-# For a command that changes something only in some of its forms, and asks for the reason there.
+# For a command that changes something only with some of its options, and requires a reason then.
 optional_reason_option = click.option(
     "--reason",
     metavar="TEXT",

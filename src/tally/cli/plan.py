@@ -25,9 +25,10 @@ from tally.cli.ui.values import number
 def plan(app: App, pipeline: str | None, dry_run: bool) -> None:
     """Fix which offsets the next batch reads.
 
-    Asks Kafka what is new and writes the ranges down; from then on they never change. A batch that
-    was planned before and is not committed yet is resumed as it is. Partitions on which
-    Kafka and the ledger disagree are left out and named, with exit code 4; the others are planned.
+    Asks Kafka for new records and stores their ranges in the ledger; they never change after that.
+    A batch that was planned before and is not committed yet is resumed unchanged. Partitions on
+    which Kafka and the ledger disagree are left out and named, with exit code 4; the others are
+    planned.
     """
     request = PlanRequest(pipeline=app.pipeline(pipeline), dry_run=dry_run)
     view = use_case.plan(app.context, request)

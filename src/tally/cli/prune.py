@@ -1,4 +1,4 @@
-"""``prune``: a ledger that does not grow without bound."""
+"""``prune``: the retention of the ledger."""
 
 import re
 from datetime import timedelta
@@ -20,7 +20,7 @@ def _parse_age(_: click.Context, __: click.Parameter, value: str) -> timedelta:
     """``30d``, ``12h`` or ``4w``."""
     found = re.fullmatch(r"(\d{1,6})([hdw])", value)
     if found is None:
-        raise click.BadParameter(f"{value!r} is no age; write 30d, 12h or 4w")
+        raise click.BadParameter(f"{value!r} is not an age; write 30d, 12h or 4w")
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
@@ -34,7 +34,7 @@ def _parse_age(_: click.Context, __: click.Parameter, value: str) -> timedelta:
     required=True,
     metavar="AGE",
     callback=_parse_age,
-    help="Only what was committed so long ago: 30d, 12h or 4w.",
+    help="Only what was committed before this age: 30d, 12h or 4w.",
 )
 @dry_run_option
 @json_option
@@ -42,12 +42,12 @@ def _parse_age(_: click.Context, __: click.Parameter, value: str) -> timedelta:
 def prune(app: App, pipeline: str | None, older_than: timedelta, dry_run: bool) -> None:
     """Fold old contributions that Kafka can no longer serve.
 
-    What was counted from records that Kafka has deleted cannot be replaced any more: its ranges
-    are joined and its counts become one sum per minute. The result stays as it is, and the audit
-    still proves it. Also forgets dead letters of what is folded, counts that replays have replaced
-    and batches that were abandoned. Decisions about losses and topics are kept for ever.
+    What was counted from records that Kafka has deleted can no longer be replaced: its ranges are
+    joined and its counts become one sum per minute. The result does not change, and the audit still
+    proves it. Also deletes the dead letters of what is folded, counts that replays have superseded,
+    and abandoned batches. Decisions about losses and topics are kept for ever.
 
-    It may run beside everything else, and again after it was interrupted.
+    It may run while batches are counted, and again after it was interrupted.
     """
     request = PruneRequest(pipeline=app.pipeline(pipeline), older_than=older_than, dry_run=dry_run)
     with app.out.progress("pruning", "partitions") as meter:
@@ -59,5 +59,5 @@ def prune(app: App, pipeline: str | None, older_than: timedelta, dry_run: bool) 
     app.out.line(
         f"{view.pipeline}: {plural(view.segments, 'segment')} of "
         f"{plural(view.partitions, 'partition')} {verb} folded, "
-        f"{plural(view.rows, 'row')} {verb} gone"
+        f"{plural(view.rows, 'row')} {verb} deleted"
     )

@@ -1,6 +1,6 @@
 """``docs/cli.md``, from the commands themselves.
 
-``python -m tally.cli.reference > docs/cli.md`` writes it anew; a test holds the two equal.
+``python -m tally.cli.reference > docs/cli.md`` writes it; a test holds the two equal.
 """
 
 import inspect
@@ -27,7 +27,7 @@ only ever added. When a command fails before it has a result, that document is
 `{"error": {"code", "exit_code", "what", "next_step"}}`; the same error is on stderr as text.
 `code` is the name of an entry in the [runbook](runbook.md).
 
-`PIPELINE` may be left out where it stands in brackets and exactly one pipeline is configured.
+`PIPELINE` may be left out where it is in brackets and exactly one pipeline is configured.
 """
 
 

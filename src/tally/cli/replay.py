@@ -1,4 +1,4 @@
-"""``replay``: counting ranges again, so that they replace what they gave before."""
+"""``replay``: reprocess ranges of offsets; the new counts replace the old ones."""
 
 from typing import Any
 
@@ -18,10 +18,10 @@ from tally.cli.options import (
     pipeline_argument,
     yes_option,
 )
-from tally.cli.replay_asking import Selector, read_request
 from tally.cli.replay_options import selector_options
 from tally.cli.replay_preview import question, show_preview
 from tally.cli.replay_running import ReplayDocument, count_to_the_end
+from tally.cli.replay_selector import Selector, read_request
 from tally.cli.ui.values import moment, number
 from tally.errors import FencedError, UsageError
 from tally.formatting import plural
@@ -54,14 +54,14 @@ OPEN_REPLAYS_LOOKED_FOR = 100
     "resume_id",
     type=click.IntRange(min=1),
     metavar="REPLAY",
-    help="Go on with this replay, where it stopped.",
+    help="Resume this replay where it stopped.",
 )
 @click.option(
     "--cancel",
     "cancel_id",
     type=click.IntRange(min=1),
     metavar="REPLAY",
-    help="Abandon what is left of this replay; what it has committed stays.",
+    help="Abandon the planned batches of this replay; its committed batches stay.",
 )
 @dry_run_option
 @yes_option
@@ -78,20 +78,21 @@ def replay(
     yes: bool,
     **selector: Any,
 ) -> None:
-    """Count ranges again, in place of what they gave.
+    """Reprocess ranges of offsets and replace their counts.
 
-    For counts under other rules (a level, a corrected line format), for offsets before the
-    pipeline's start, for whatever was counted wrongly. Say what in one way: offsets, ranges, record
-    times, a batch, minutes of the result, files, or --all. It is read under the rules of now.
+    For counting under other rules (a level, a corrected line format), for offsets before the
+    pipeline's start, and for correcting wrong counts. Select the ranges in one way: by offsets,
+    ranges, record times, a batch, minutes of the result, files, or --all. The records are counted
+    under the current rules.
 
     Shows what would be read and replaced, and asks; exactly what was shown is done. A segment is
-    replaced whole, so a range is widened to the segments that it touches. Offsets that are not
-    counted yet are left to the schedule, and what Kafka no longer holds stays counted as it is:
-    both are refused. Readers of the result see the old counts or the new ones of a batch, never
-    half of them. Minute batches may go on meanwhile.
+    replaced whole, so a range is widened to the segments that it touches. Two kinds of range are
+    refused: offsets that are not counted yet, which minute batches will count, and offsets that
+    Kafka no longer holds, whose counts stay. Readers of the result see either the old counts of a
+    batch or its new ones, never a mixture. Minute batches may run meanwhile.
 
-    Large requests are cut into batches that commit one by one. Ctrl-C is safe at any moment;
-    --resume goes on, and says with --dry-run what is left. Spark runs in this process.
+    Large requests are divided into batches that are committed one by one. Ctrl-C is safe at any
+    moment: --resume continues, and with --dry-run shows what is left. Spark runs in this process.
     """
     asked = Selector(**selector)
     if resume_id is None and cancel_id is None:
@@ -138,16 +139,16 @@ def _start(
         requested = use_case.request_replay(app.context, ReplayRequest.of(shown), reason=reason)
     except KeyboardInterrupt:
         app.out.note(
-            f"stopped while it was written down: tally replays {shown.pipeline} shows whether it is"
+            f"stopped while it was recorded: tally replays {shown.pipeline} shows whether it was"
         )
         raise
     replay_id = requested.replay_id
-    app.out.note(f"replay {replay_id} is written down, {plural(len(requested.batches), 'batch')}")
+    app.out.note(f"replay {replay_id} is recorded, {plural(len(requested.batches), 'batch')}")
     count_to_the_end(app, replay_id, shown)
 
 
 def _mention_open(app: App, name: str) -> None:
-    """Whoever asks for the same again most often wants what was interrupted."""
+    """Name an open replay: a repeated request usually means to resume an interrupted one."""
     request = ReplaysRequest(pipeline=name, state=ReplayState.OPEN, limit=OPEN_REPLAYS_LOOKED_FOR)
     for open_replay in use_case.replays(app.context, request).replays:
         app.out.note(
@@ -160,15 +161,15 @@ def _resume(app: App, replay_id: int, *, dry_run: bool) -> None:
     found = use_case.replay(app.context, replay_id)
     if found.state is ReplayState.CANCELLED:
         raise FencedError(
-            f"replay {replay_id} was cancelled; nothing of it is left to be counted",
-            next_step=f"tally replay {found.pipeline} --dry-run asks for a new one",
+            f"replay {replay_id} was cancelled; nothing of it is left to reprocess",
+            next_step=f"tally replay {found.pipeline} --dry-run requests a new one",
         )
     if dry_run and app.out.as_json:
         app.out.view(ReplayDocument(dry_run=True, replay_id=replay_id, replay=found))
         return
     left = found.offsets - found.offsets_committed
     text = (
-        f"replay {replay_id} of {found.pipeline} ({found.request}), asked for by "
+        f"replay {replay_id} of {found.pipeline} ({found.request}), requested by "
         f"{found.requested_by} at {moment(found.requested_at)}: {found.reason}; "
         f"{_progress(found)}, {plural(left, 'offset')} left"
     )
@@ -196,7 +197,7 @@ def _cancel(app: App, replay_id: int, reason: str | None, *, dry_run: bool) -> N
 def _check_alone(resume: bool, others: list[str]) -> None:
     if others:
         raise UsageError(
-            f"{'--resume' if resume else '--cancel'} says it all: leave {others[0]} out"
+            f"{'--resume' if resume else '--cancel'} takes no {others[0]}: leave it out"
         )
 
 

@@ -1,4 +1,4 @@
-"""The options that say what to count again, and how their values are read."""
+"""The options that select what to reprocess, and how their values are parsed."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ Parsed = TypeVar("Parsed")
 
 
 def _parsed(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
-    """For click, which says which option it was."""
+    """A parser for click, which adds the option's name to the error."""
 
     def read(text: str) -> Parsed:
         try:
@@ -31,28 +31,28 @@ read_minute = _parsed(parse_minute)
 
 def _by_offset() -> Iterator[Callable[..., Any]]:
     offset, add = click.IntRange(min=0), click.option
-    yield add("--topic", metavar="NAME", help="This topic; every topic when not given.")
+    yield add("--topic", metavar="NAME", help="This topic; every topic by default.")
     yield add(
         "--partition",
         "partitions",
         type=click.IntRange(min=0),
         metavar="NUMBER",
         multiple=True,
-        help="This partition; every one when not given. May be repeated.",
+        help="This partition; every partition by default. May be repeated.",
     )
     yield add(
         "--from",
         "from_offset",
         type=offset,
         metavar="OFFSET",
-        help="First offset; the first segment that Kafka still holds whole when not given.",
+        help="First offset; by default that of the first segment that Kafka still holds whole.",
     )
     yield add(
         "--until",
         "until_offset",
         type=offset,
         metavar="OFFSET",
-        help="First offset that is left out; where counting stands when not given.",
+        help="First offset after the range; the committed offset by default.",
     )
     yield add(
         "--range",
@@ -84,19 +84,19 @@ def _by_time_or_batch() -> Iterator[Callable[..., Any]]:
         "batch_id",
         type=click.IntRange(min=1),
         metavar="BATCH",
-        help="What this batch has counted.",
+        help="The ranges of this batch.",
     )
     yield add(
         "--minute",
         type=read_minute,
         metavar="'YYYY-MM-DD HH:MM'",
-        help="Whatever has counted lines of this minute of the result.",
+        help="All segments with lines of this minute of the result.",
     )
     yield add(
         "--to-minute",
         type=read_minute,
         metavar="'YYYY-MM-DD HH:MM'",
-        help="Of all minutes from --minute to this one, itself included.",
+        help="Last minute, inclusive; --minute alone by default.",
     )
 
 
@@ -112,13 +112,13 @@ def _by_file() -> Iterator[Callable[..., Any]]:
         "--until-file",
         type=file,
         metavar="FILE",
-        help="First offsets that are left out, in the same form.",
+        help="First offsets after the ranges, in the same form.",
     )
-    yield add("--all", "everything", is_flag=True, help="Everything that can be counted again.")
+    yield add("--all", "everything", is_flag=True, help="Everything that can be reprocessed.")
 
 
 def selector_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """All options of a :class:`tally.cli.replay_asking.Selector`, under the names of its fields."""
+    """The options of a :class:`tally.cli.replay_selector.Selector`, named as its fields."""
     for option in reversed([*_by_offset(), *_by_time_or_batch(), *_by_file()]):
         command = option(command)
     return command

@@ -1,4 +1,4 @@
-"""What a replay would do, shown so that an operator can agree to it."""
+"""Showing what a replay would do, and the question that asks the operator to confirm it."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,7 +14,7 @@ RANGES_TOLD_APART: Final = 3
 
 
 def show_preview(out: Output, preview: PreviewView) -> None:
-    """Write the preview to stdout: what is read per partition, then what it means in all."""
+    """Write the preview to stdout: what is read per partition, then the totals."""
     out.line(f"{preview.pipeline}: {preview.request}")
     if preview.refusals:
         _show_refusals(out, preview)
@@ -27,18 +27,18 @@ def show_preview(out: Output, preview: PreviewView) -> None:
 
 
 def question(preview: PreviewView) -> str:
-    """What the operator is asked: the offsets, and what is lost of what is there now."""
+    """The question to the operator: how many offsets to count, how many segments to replace."""
     replaced = preview.segments_replaced
     if not replaced:
         return f"Count {plural(preview.offsets, 'offset')} for the first time?"
     return (
         f"Count {plural(preview.offsets, 'offset')}, and replace {plural(replaced, 'segment')} "
-        "of the result by that?"
+        "of the result?"
     )
 
 
 def _show_ranges(out: Output, preview: PreviewView) -> None:
-    # Ranges of seven digits fit into 80 columns; what is nothing everywhere is left out.
+    # Ranges of seven digits fit into 80 columns; a column that would be empty is left out.
     numbers = ["SEGMENTS", *(["NEVER COUNTED"] if preview.never_counted else [])]
     rows = [row for read in preview.read[:ROWS_SHOWN] for row in _rows(read, len(numbers))]
     out.table(["PARTITION", "ASKED", "READ", *numbers, "KAFKA HOLDS"], rows, numbers=numbers)
@@ -46,7 +46,7 @@ def _show_ranges(out: Output, preview: PreviewView) -> None:
 
 
 def _rows(read: ReadView, numbers: int) -> list[list[str]]:
-    """What is read, with the first range that was asked of it; the others on lines of their own."""
+    """A range to read with the first requested range in it; the others have lines of their own."""
     values = [number(read.segments_replaced), number(read.never_counted)][:numbers]
     first, *others = _spans(read.asked)
     return [
@@ -66,7 +66,7 @@ def _show_refusals(out: Output, preview: PreviewView) -> None:
     )
     _say_what_is_left_out(out, len(refusals))
     if fine := len(preview.asked) - len(refusals):
-        out.line(f"the other {plural(fine, 'range')} could be counted again")
+        out.line(f"the other {plural(fine, 'range')} could be reprocessed")
 
 
 def _say_what_is_left_out(out: Output, rows: int) -> None:

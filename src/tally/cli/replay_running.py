@@ -1,4 +1,4 @@
-"""A replay that was written down: counted to its end, with a way back in wherever it stops."""
+"""Running a recorded replay to its end; when it stops before, how to resume it."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -26,40 +26,40 @@ RANGES_SHOWN: Final = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayDocument:
-    """What ``tally replay --json`` carries; null for what this form of it has not.
+    """What ``tally replay --json`` writes; a key that does not apply to the options is null.
 
-    Of a replay that has stopped only the id is said: the ledger may not answer.
+    Of a replay that has stopped only the id is written, as the ledger may not answer.
     """
 
     dry_run: bool = False
     """Whether nothing was changed."""
     preview: PreviewView | None = None
-    """What was shown before it was asked for."""
+    """The preview that was shown before the replay was requested."""
     replay_id: int | None = None
     """The ledger's key."""
     replay: ReplayRecord | None = None
-    """The replay as it stands."""
+    """The replay as the ledger has it now."""
     batches: tuple[RanView, ...] = ()
-    """What was counted by this call."""
+    """The batches that this call has counted."""
     changes: Changes | None = None
     """What the replay has changed in the result."""
     error: ErrorView | None = None
-    """Why it cannot be done, or why it has stopped."""
+    """Why the replay cannot be done, or why it has stopped."""
 
 
 def count_to_the_end(app: App, replay_id: int, preview: PreviewView | None = None) -> None:
-    """Count what is left of a replay, batch after batch; however it stops, say how to resume it.
+    """Run the planned batches of a replay, one after another; when it stops, say how to resume it.
 
     Raises:
-        UnknownReplayError: The ledger has none of that id.
+        UnknownReplayError: The ledger has no replay with this id.
         TallyError: As :func:`tally.app.replays.resume_replay`.
-        KeyboardInterrupt: Somebody has stopped it.
+        KeyboardInterrupt: The operator has stopped it.
     """
     done: list[RanView] = []
     try:
         with (
             shared_session(app) as ctx,
-            app.out.progress("counting again", "offsets") as meter,
+            app.out.progress("reprocessing", "offsets") as meter,
         ):
             ended = _count(app, ctx, use_case.replay(ctx, replay_id), meter, done)
     except BaseException as error:
@@ -96,7 +96,7 @@ def _count(
     @contextmanager
     def lend() -> Iterator[Reader]:
         with ctx.open_reader() as reader:
-            # Not before: a bar would be in the way of a starting Spark, which writes there, too.
+            # Not before Spark has started: it writes to stderr too, through the bar.
             show_progress()
             yield reader
 
@@ -115,7 +115,7 @@ def _count(
 
 
 def batch_line(ran: RanView, position: int, batches: int) -> str:
-    """What became of one batch."""
+    """The outcome of one batch."""
     where = f"batch {ran.batch_id} ({position} of {max(position, batches)})"
     if ran.committed_before:
         return f"{where} was committed before"
@@ -125,11 +125,11 @@ def batch_line(ran: RanView, position: int, batches: int) -> str:
 
 
 def summary(replay: ReplayOutcome, done: list[RanView]) -> list[str]:
-    """The replay as it stands, what was read for it now, and what it has changed in the result."""
+    """The replay's state, what this call has read for it, and what it has changed in the result."""
     read = f"; read now: {_sums(done)}" if done else ""
     if replay.changes is None:
         unknown = (
-            "what it has changed is not known any more: counts of it, or of what it replaced, "
+            "what it has changed is no longer known: counts of it, or of what it replaced, "
             f"were pruned at {moment(replay.pruned_at)}"
         )
         return [f"replay {replay.replay_id} of {replay.pipeline} is {replay.state}{read}", unknown]

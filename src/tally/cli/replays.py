@@ -1,4 +1,4 @@
-"""``replays``: which replays there were, and how far they are."""
+"""``replays``: list replays with their progress."""
 
 import click
 
@@ -19,8 +19,8 @@ from tally.ledger.replays import ReplayRecord
 def replays(app: App, pipeline: str | None, limit: int) -> None:
     """List replays, newest first.
 
-    Who asked for what, when and why, and how many of their batches and offsets are committed;
-    batches that were given up are left out there. An open one waits for tally replay --resume.
+    Shows who requested what, when and why, and how many of its batches and offsets are committed;
+    abandoned batches are left out. An open replay waits for tally replay --resume.
     """
     request = ReplaysRequest(pipeline=app.pipeline(pipeline), limit=limit)
     view = use_case.replays(app.context, request)

@@ -1,4 +1,4 @@
-"""``run``: count a batch, or one after another, and commit."""
+"""``run``: count one batch, or one after another, and commit each."""
 
 import click
 
@@ -17,22 +17,26 @@ from tally.formatting import plural
     cls=Command, examples=["tally run", "tally run 42", "tally run --pipeline error_log --all"]
 )
 @click.argument("batch_id", metavar="[BATCH]", type=click.IntRange(min=1), required=False)
-@click.option("--pipeline", metavar="NAME", help="Whose next batch to run, without BATCH.")
-@click.option("--all", "run_all", is_flag=True, help="Go on until it has caught up, without BATCH.")
+@click.option(
+    "--pipeline", metavar="NAME", help="Run the next batch of this pipeline, without BATCH."
+)
+@click.option(
+    "--all", "run_all", is_flag=True, help="Run batches until it has caught up, without BATCH."
+)
 @json_option
 @pass_app
 def run(app: App, batch_id: int | None, pipeline: str | None, run_all: bool) -> None:
     """Count a batch and commit it.
 
-    With BATCH: that one; if it is committed already it says so and changes nothing. Without: plans
-    the pipeline's next batch, or resumes the open one, and runs it; with --all batch after batch,
-    until everything is counted that Kafka held when the last one was planned. Spark runs in this
-    process. It is safe to run a batch again, at any time and as often as you like.
+    With BATCH, runs that batch; if it is committed already, says so and changes nothing. Without
+    BATCH, plans the pipeline's next batch, or resumes the open one, and runs it; with --all one
+    after another, until everything is counted that Kafka held at the last plan. Spark runs in this
+    process. Running a batch is idempotent: it is safe at any time, as often as you like.
 
     Exit code 4 when partitions are blocked; the others were counted.
     """
     if batch_id is not None and (pipeline or run_all):
-        raise UsageError("BATCH says it all: leave --pipeline and --all out")
+        raise UsageError("BATCH takes neither --pipeline nor --all: leave them out")
     request = RunRequest(
         batch_id=batch_id,
         pipeline=None if batch_id is not None else app.pipeline(pipeline),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from tally.config.servers import SparkSettings
 from tally.spark.packages import check_packages
 
-if TYPE_CHECKING:  # heavy; most commands do without
+if TYPE_CHECKING:  # heavy, and most commands do without
     from pyspark.sql import SparkSession
 
     from tally.cli.app import App
@@ -31,7 +31,7 @@ def shared_session(app: "App") -> Iterator["Context"]:
     Raises:
         PackageMissingError: Spark is not installed; nothing has been claimed yet.
     """
-    from tally.app.context import spark_reader  # noqa: PLC0415 - see above
+    from tally.app.context import spark_reader  # noqa: PLC0415 - Spark is heavy
 
     check_packages(app.settings.spark)
     with ExitStack() as cleanup:
@@ -40,11 +40,11 @@ def shared_session(app: "App") -> Iterator["Context"]:
 
 
 def quiet(settings: SparkSettings, options: str) -> SparkSettings:
-    """The settings with logging for a terminal, unless they set up logging themselves.
+    """The settings with log output that suits a terminal, unless they configure logging themselves.
 
     Args:
         settings: How Spark is started.
-        options: Java's options as they would be without.
+        options: The Java options to which the logging option is added.
     """
     if "log4j" in options:
         return settings
@@ -62,7 +62,7 @@ class _Session:
 
     @cached_property
     def _opened(self) -> "SparkSession":
-        from tally.spark.session import session_options  # noqa: PLC0415 - see above
+        from tally.spark.session import session_options  # noqa: PLC0415 - Spark is heavy
 
         settings, out = self._app.settings.spark, self._app.out
         options = session_options(settings).get(JAVA_OPTIONS, "")
@@ -73,11 +73,11 @@ class _Session:
 
 @contextmanager
 def _interrupts_wait(out: "Output") -> Iterator[None]:
-    """Ctrl-C waits until Spark has started, and can be stopped; a second one does not wait.
+    """Delay Ctrl-C until Spark has started and can be stopped; a second Ctrl-C is not delayed.
 
-    A JVM that PySpark has stopped to wait for while it starts never ends by itself. Afterwards the
-    handler from before holds again: PySpark's own calls Java from inside a call to Java, which
-    fails; stopping the session cancels its jobs just as well.
+    A JVM never ends by itself when PySpark stops waiting for its start. Afterwards the previous
+    handler is restored: PySpark's own handler calls Java from inside a call to Java, which fails,
+    and stopping the session cancels its jobs as well.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -29,17 +29,17 @@ REPLACES: Final[Mapping[BatchState, str]] = {
     type=click.IntRange(min=0, max=1_000_000),
     default=10,
     show_default=True,
-    help="Minutes at most, those with most lines first.",
+    help="The largest number of minutes, those with most lines first.",
 )
 @json_option
 @pass_app
 def show(app: App, batch_id: int, minutes: int) -> None:
     """Show one batch with its ranges and counts.
 
-    Who planned, claimed, committed or abandoned it and when, with which version and rules (a
-    fingerprint of line format and levels); what each range held; and the minutes that it added
-    most to. Of a replay's batch also what was asked for, and how many segments each range replaces;
-    of any batch what superseded it.
+    Shows who planned, claimed, committed or abandoned it and when, with which version and rules (a
+    fingerprint of what decides how lines are counted); what each range held; the minutes to which
+    it added most lines; and what superseded it. For a batch of a replay also the request, and how
+    many segments each range replaces.
     """
     view = use_case.batch(app.context, BatchRequest(batch_id=batch_id, minutes=minutes))
     if app.out.as_json:
@@ -87,7 +87,7 @@ def _show_batch(app: App, batch: BatchView) -> None:
 def _sums(batch: BatchView) -> str:
     return (
         f"{number(batch.records)}: {number(batch.matched)} matched, "
-        f"{number(batch.unmatched)} at other levels, {number(batch.malformed)} malformed"
+        f"{number(batch.unmatched)} unmatched, {number(batch.malformed)} malformed"
     )
 
 

@@ -1,4 +1,4 @@
-"""``status``: where each partition stands, in the ledger and in Kafka."""
+"""``status``: the status of each partition, in the ledger and in Kafka."""
 
 import click
 
@@ -23,11 +23,11 @@ from tally.formatting import ABSENT, plural
 @json_option
 @pass_app
 def status(app: App, pipeline: str | None) -> None:
-    """Show where each partition stands.
+    """Show the status of each partition.
 
-    Start and next offset of the ledger, Kafka's end, the lag in offsets, and what is blocked or
-    lost; then the open batch and the last committed one. When Kafka does not answer, the ledger's
-    side is shown all the same, with exit code 3.
+    Shows the start and the committed offset, Kafka's end, the lag in offsets, and what is blocked
+    or lost; then the open batch and the last committed one. When Kafka does not answer, only the
+    ledger's side is shown, with exit code 3.
     """
     unanswered: list[KafkaUnavailableError] = []
     request = StatusRequest(pipeline=app.pipeline(pipeline))

@@ -1,4 +1,4 @@
-"""``topics``: topics that were deleted and created again."""
+"""``topics``: adopt topics that were deleted and created again."""
 
 import click
 
@@ -19,8 +19,8 @@ from tally.cli.options import (
 def topics() -> None:
     """Topics that were deleted and created again.
 
-    A topic with the same name and another id is another topic, and its offsets mean something
-    else. It is blocked until somebody adopts it.
+    A topic with the same name and another id is a new generation: its offsets denote other records.
+    It is blocked until an operator adopts it.
     """
 
 
@@ -39,7 +39,7 @@ def topics() -> None:
     type=click.Choice(["earliest", "latest"]),
     default="earliest",
     show_default=True,
-    help="Where counting of the new topic begins.",
+    help="Where counting of the new generation begins.",
 )
 @dry_run_option
 @yes_option
@@ -50,8 +50,8 @@ def adopt(
 ) -> None:
     """Follow a topic's new generation from now on.
 
-    What was counted from the old one stays counted, under the old id; its open losses are accepted
-    with it. Shows where counting would begin and asks.
+    What was counted from the old generation stays in the result; its open losses are accepted with
+    the adoption. Shows where counting would begin and asks.
     """
     request = AdoptionRequest(pipeline=pipeline, topic=topic, start=start)
     view = preview_adoption(app.context, request, reason=reason)
@@ -74,4 +74,4 @@ def _show(app: App, view: AdoptionView) -> None:
         numbers=["COUNTING BEGINS AT"],
     )
     if view.was_followed_before:
-        app.out.line("this id was followed before: counting goes on where it stood")
+        app.out.line("this id was followed before: counting resumes where it stopped")

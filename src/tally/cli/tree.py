@@ -17,7 +17,7 @@ from tally.cli.failures import guarded
 from tally.cli.ui.log import LogFormatter, is_worth_saying
 from tally.errors import KafkaUnavailableError, MySQLUnavailableError
 
-# Section → command → (module that defines it, one line of help). The line stands here so that
+# Section → command → (module that defines it, one line of help). The line is here so that
 # ``tally --help`` loads none of the modules; a test holds it equal to the command's own help.
 SECTIONS: Final[Sections] = {
     "Set-up": {
@@ -28,10 +28,10 @@ SECTIONS: Final[Sections] = {
     "Counting": {
         "plan": ("tally.cli.plan", "Fix which offsets the next batch reads."),
         "run": ("tally.cli.run", "Count a batch and commit it."),
-        "replay": ("tally.cli.replay", "Count ranges again, in place of what they gave."),
+        "replay": ("tally.cli.replay", "Reprocess ranges of offsets and replace their counts."),
     },
     "Looking": {
-        "status": ("tally.cli.status", "Show where each partition stands."),
+        "status": ("tally.cli.status", "Show the status of each partition."),
         "counts": ("tally.cli.counts", "Show the result: lines per minute."),
         "batches": ("tally.cli.batches", "List batches, newest first."),
         "show": ("tally.cli.show", "Show one batch with its ranges and counts."),
@@ -73,14 +73,14 @@ def _place(name: str) -> tuple[str, str] | None:
 
 
 class TallyGroup(click.Group):
-    """The root: loads a command's module when it is asked for, and ends with Tally's exit codes."""
+    """The root: loads a command's module on demand, and ends with Tally's exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """All commands, by section."""
         return list(_places(sections()))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The command of that name, its module loaded now."""
+        """The command of that name; loads its module."""
         place = _place(cmd_name)
         if place is None:
             return None
@@ -131,13 +131,13 @@ def _load(reference: str) -> Callable[..., Any]:
 @click.group(
     cls=TallyGroup,
     context_settings=CONTEXT,
-    epilog="Exit codes: 0 done, 1 a check found something, 2 usage, 3 try again, 4 a person must "
-    "decide, 5 somebody else was first, 70 a bug in Tally, 130 cancelled.",
+    epilog="Exit codes: 0 done, 1 a check found something, 2 usage, 3 try again, 4 an operator "
+    "must decide, 5 another attempt was first, 70 a bug in Tally, 130 cancelled.",
 )
 @click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The configuration file; TALLY_CONFIG or ./tally.toml when not given.",
+    help="The configuration file; TALLY_CONFIG or ./tally.toml by default.",
 )
 @click.version_option(__version__, prog_name="tally")
 @click.pass_obj
@@ -157,14 +157,14 @@ def main() -> None:
 
 
 def _survive_any_encoding() -> None:
-    # A character that the terminal's encoding lacks is no reason to fail after a commit.
+    # A character that the terminal's encoding does not have must not fail a command after a commit.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
 
 
 def help_of(path: Sequence[str], command: click.Command, width: int = 100) -> str:
-    """The help of a command as a terminal of that width shows it."""
+    """A command's help, as a terminal of that width shows it."""
     context = click.Context(command, info_name=" ".join(path), terminal_width=width, **CONTEXT)
     return command.get_help(context)
 

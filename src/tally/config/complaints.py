@@ -1,7 +1,7 @@
-"""What is said of values that are not allowed: the key, the value and what is allowed.
+"""The messages about invalid values: the key, the value and what is allowed.
 
-A value is left out where the model has a secret, whatever the key is called: what is wrong with a
-password may be that it stands in the wrong place.
+A value is left out where the model has a secret, whatever the key's name: a password may have been
+written under the wrong key.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from pydantic_settings import SettingsError
 
 
 def complaints(error: ValidationError | SettingsError, model: type[BaseModel]) -> list[str]:
-    """A sentence per wrong key, each once; no secret is in it.
+    """A sentence per wrong key, each once, without secrets.
 
     Args:
-        error: What the validation found.
-        model: What was validated: it says which values are secret.
+        error: The error of the validation.
+        model: The validated model, which says which values are secret.
     """
     if isinstance(error, SettingsError):
         return [str(error)]
@@ -24,7 +24,7 @@ def complaints(error: ValidationError | SettingsError, model: type[BaseModel]) -
 
 
 def _complaint(item: Any, model: type[BaseModel]) -> str:
-    # Union members leave their own names in the location; a user knows only the file's keys.
+    # Pydantic puts names of union members into the location; the user knows only the file's keys.
     parts = [str(part) for part in item["loc"] if "[" not in str(part) and part != "datetime"]
     key = ".".join(parts) or "the whole file"
     message = item["msg"].removeprefix("Value error, ")
@@ -36,7 +36,7 @@ def _complaint(item: Any, model: type[BaseModel]) -> str:
 
 
 def _at(annotation: Any, location: Sequence[int | str]) -> Any:
-    """The type that stands at a location below another; of a union, the union."""
+    """The type at a location below another; for a union, the union."""
     for part in location:
         annotation = _below(annotation, part)
     return annotation

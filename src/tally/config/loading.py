@@ -1,6 +1,6 @@
 """The configuration: one file, ``tally.toml``, validated once.
 
-Each value is looked for in this order, the first one found wins:
+The first of these sources that has a value wins:
 
 1. what the caller passes (Airflow connections, see :mod:`tally.airflow.connections`),
 2. the environment: ``TALLY_`` and the key's path, its parts joined by two underscores
@@ -35,7 +35,7 @@ STACK_OVERLAY = Path(".tally") / "stack.toml"
 
 
 def config_path() -> Path:
-    """The configuration file that applies: ``TALLY_CONFIG``, or ``tally.toml`` right here."""
+    """The configuration file: ``TALLY_CONFIG``, or ``tally.toml`` in the working directory."""
     return Path(os.environ.get(CONFIG_VARIABLE) or CONFIG_NAME).absolute()
 
 
@@ -46,11 +46,11 @@ def load_settings(
 
     Args:
         path: The file; :func:`config_path` when None.
-        overrides: Values of the same shape that win over everything.
+        overrides: Values of the same shape, which override all other sources.
 
     Raises:
-        ConfigError: A file is missing or no TOML, or a value is not allowed; every wrong key is
-            named with its value (unless secret) and what is allowed.
+        ConfigError: A file is missing or not TOML, or a value is not allowed; every wrong key is
+        named with its value (unless secret) and what is allowed.
     """
     base = path or config_path()
     files = _existing_files(base)
@@ -84,18 +84,18 @@ def _check_line_format(name: str, pipeline: PipelineSettings) -> None:
 
 
 def _check_fields(name: str, key: str, fields: Sequence[str], line_format: LineFormat) -> None:
-    """What is grouped or filtered by must be in the lines, or it would silently be empty."""
+    """Labels and filters must name fields of the lines, or their values would silently be empty."""
     known = (*line_format.fields, *RECORD_FIELDS)
     if unknown := [field for field in fields if field not in known]:
         raise ConfigError(
             f"pipelines.{name}.{key}: {', '.join(unknown)}: lines of the format "
             f"{line_format.name} have no such field; there are {', '.join(known)}",
-            next_step="name one of these, or take a pattern with a group of that name",
+            next_step="name one of these, or use a pattern with a group of that name",
         )
 
 
 def _check_patience(name: str, pipeline: PipelineSettings, settings: Settings) -> None:
-    """A server's answer must not be waited for when the batch's own time is over."""
+    """The wait for a server's answer must be shorter than the batch's own timeout."""
     waits = {
         "mysql.statement_timeout_s": settings.mysql.statement_timeout_s,
         "mysql.connect_timeout_s": settings.mysql.connect_timeout_s,
@@ -105,7 +105,7 @@ def _check_patience(name: str, pipeline: PipelineSettings, settings: Settings) -
         if seconds >= pipeline.patience_s:
             raise ConfigError(
                 f"pipelines.{name}.patience_s = {pipeline.patience_s} must be more than "
-                f"{key} = {seconds:g}: a batch would be given up while it waits for an answer",
+                f"{key} = {seconds:g}: a batch would be killed while it waits for an answer",
                 next_step=f"raise patience_s or lower {key}",
             )
 
@@ -114,7 +114,8 @@ def _existing_files(base: Path) -> tuple[Path, ...]:
     if not base.is_file():
         raise ConfigError(
             f"there is no configuration file {base}",
-            next_step=f"run Tally where {CONFIG_NAME} lies, or set {CONFIG_VARIABLE} to its path",
+            next_step=f"run Tally in the directory of {CONFIG_NAME}, or set {CONFIG_VARIABLE} to "
+            "its path",
         )
     files = [base]
     if (stack := base.parent / STACK_OVERLAY).is_file():
@@ -148,7 +149,7 @@ def _check_toml(path: Path) -> None:
 
 
 def _config_error(error: ValidationError | SettingsError, base: Path) -> ConfigError:
-    """One error that names each wrong key, its value and what is allowed; secrets stay out."""
+    """One error that names each wrong key, its value and what is allowed, without secrets."""
     return ConfigError(
         f"{base} with its overrides is not valid: " + "; ".join(complaints(error, Settings)),
         next_step="correct the keys named (docs/configuration.md lists them all)",

@@ -1,11 +1,11 @@
-"""Names that become names in MySQL: the database, pipelines and their result tables."""
+"""Names that are used in MySQL: of the database, pipelines and their result tables."""
 
 import re
 
 MYSQL_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
-# Each of these stands as it is between backticks, in a URL and after `mysqldump`. MySQL itself
-# takes more, such as spaces and letters with accents, which one of these would not.
+# Each of these needs no escaping between backticks, in a URL and after `mysqldump`. MySQL itself
+# allows more, such as spaces and letters with accents, which one of the three would not.
 DATABASE_NAME = re.compile(r"[A-Za-z0-9_$][A-Za-z0-9_$-]{0,63}")
 
 # The server's own databases, in lower case.
@@ -29,7 +29,7 @@ RESERVED_TABLES = frozenset(
 )
 
 
-# A pipeline with labels, or one that adds bytes up, has these beside its result table.
+# A pipeline with labels, or one that measures bytes, has these besides its result table.
 CONTRIBUTIONS_SUFFIX = "__segments"
 FOLDED_SUFFIX = "__folded"
 _OWN_TABLE_MAX = 64 - len(CONTRIBUTIONS_SUFFIX)
@@ -55,10 +55,10 @@ def check_pipeline_name(name: str) -> str:
 
 
 def tables_beside(result_table: str) -> tuple[str, str]:
-    """Tables of the contributions and the folded sums of a pipeline that has its own.
+    """The tables of contributions and of folded sums, for a pipeline that has its own.
 
     Raises:
-        ValueError: The result table's name leaves no room for theirs.
+        ValueError: The result table's name is too long for these names.
     """
     if len(result_table) > _OWN_TABLE_MAX:
         raise ValueError(

@@ -35,8 +35,8 @@ This is enough:
 topics = ["alog"]
 ```
 
-Save the file; the next batch uses it, nothing needs a restart. A changed environment variable does:
-restart what has it. What was counted before stays as it is until it is
+Save the file; the next batch uses it, and nothing needs a restart. After a change of an environment
+variable, restart the processes that have it. What was counted before stays as it is until it is
 [replayed](airflow.md#counting-again).
 
 ## Where a value comes from
@@ -45,7 +45,7 @@ The first place that has the value wins, key by key:
 
 1. Airflow's connections `tally_kafka` and `tally_mysql`, in Airflow's tasks
    (see [airflow.md](airflow.md#connections)),
-2. the environment: the variable that stands below each key,
+2. the environment: the variable below each key,
 3. the file that `TALLY_SECRETS_FILE` names: TOML of the same shape, readable by its owner alone,
 4. `.tally/stack.toml` beside the configuration: addresses and passwords of the local stack, written
    by `tally up`,
@@ -54,7 +54,7 @@ The first place that has the value wins, key by key:
 
 Lists and tables in the environment are JSON, such as
 `TALLY_PIPELINES__ERROR_LOG__LEVELS='["WARN", "ERROR"]'`. `tally doctor` names each `TALLY_`
-variable that means nothing.
+variable that is not known.
 
 Passwords belong in the environment, the secrets file or an Airflow connection. They appear in no
 log, no error and no command line.
@@ -64,7 +64,7 @@ READER: Final = """\
 ### Defaults of `reader`
 
 Tally reads with these options of Spark's Kafka reader. A key in `reader` replaces the one of the
-same name; what decides which offsets are read is refused there.
+same name. An option that decides which offsets are read is refused there.
 """
 
 _WORDS: Final = {
@@ -121,7 +121,7 @@ def _allowed(field: FieldInfo) -> str:
 
 
 def _kind(annotation: Any) -> str:
-    """A type in a reader's words; what may be left out says so by its default."""
+    """A type, as the page names it; an optional one is named without None."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _kind(arguments[0])

@@ -1,4 +1,4 @@
-"""What every table of the configuration file has in common."""
+"""The base of every table of the configuration file."""
 
 from typing import Annotated
 

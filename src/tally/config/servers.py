@@ -62,7 +62,7 @@ class MySQLSettings(Section):
     """Password."""
     database: Annotated[str, AfterValidator(check_database_name)] = "tally"
     """Database of the ledger and the result tables: up to 64 letters, digits, `_`, `$` and `-`, no
-    `-` at the beginning. In SQL a name with a dash stands between backticks."""
+    `-` at the beginning. In SQL a name with a dash needs backticks."""
     tls: Literal["preferred", "disabled", "verified"] = "preferred"
     """Whether the connection is encrypted: if the server offers it, never, or always and with the
     server's certificate and name checked."""
@@ -72,12 +72,12 @@ class MySQLSettings(Section):
     """Seconds to wait for a connection."""
     statement_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 300
     """Seconds to wait for the answer to one statement; then the server counts as gone. Less than a
-    pipeline's `patience_s`. Airflow's `plan` and audit wait for half of their own time-outs at
-    most."""
+    pipeline's `patience_s`. Airflow's `plan` and audit wait at most for half of their own
+    timeouts."""
     lock_wait_timeout_s: Annotated[int, Field(ge=1, le=300)] = 20
     """Seconds a statement waits for a row lock before the transaction is rolled back and run
-    again; less than `statement_timeout_s`. A connection that falls silent inside a transaction is
-    dropped by the server after three times this long, with its locks."""
+    again; less than `statement_timeout_s`. The server closes a connection that is silent inside a
+    transaction after three times this long, and releases its locks."""
 
     @model_validator(mode="after")
     def _lock_waits_are_answered(self) -> "MySQLSettings":
@@ -90,7 +90,7 @@ class MySQLSettings(Section):
         return self
 
 
-# What PySpark's client takes; it would complain only once a batch is claimed.
+# What PySpark's client accepts; its own check comes only after a batch is claimed.
 _CONNECT_SCHEME = "sc://"
 _CONNECT_URL = re.compile(
     r"sc://(\[[0-9A-Fa-f:.]+\]|[^\s/:;=@\[\]]+)(:[0-9]{1,5})?(/(;[^\s;=/]+=[^\s;=]*)*)?"
@@ -103,17 +103,17 @@ def _secret_text(value: Any) -> Any:
 
 
 class SparkSettings(Section):
-    """How `tally run` starts Spark; under Airflow the connection `tally_spark` says it."""
+    """How `tally run` starts Spark; under Airflow the connection `tally_spark` decides that."""
 
     master: Annotated[str, Field(min_length=1)] = "local[*]"
     """Spark's master, or `sc://HOST:PORT/;KEY=VALUE` for a server that speaks Spark Connect."""
-    # A number is taken as well: an error would show it.
+    # A number is accepted as well: the error about it would show the secret.
     connect_token: Annotated[SecretStr, BeforeValidator(_secret_text)] = SecretStr("")
     """Token for the Spark Connect server, when it asks for one. Where the server is not the host
     `localhost`, a token is sent over TLS only."""
     jars_dir: Path | None = None
-    """Folder with Spark's Kafka connector and what it needs; not set, the jars must already be on
-    Spark's class path."""
+    """Folder with Spark's Kafka connector and its dependencies; if not set, the jars must already
+    be on Spark's class path."""
     conf: dict[str, Option] = {}
     """Any further Spark configuration. Over Spark Connect only what may be set on a session, such
     as `spark.sql.shuffle.partitions`, is sent; the rest is the server's own."""
@@ -121,7 +121,7 @@ class SparkSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _token_leaves_the_address(cls, data: Any) -> Any:
-        """A token in the address would show wherever the master does."""
+        """Move a token out of the address: the address is shown in messages."""
         master = data.get("master") if isinstance(data, Mapping) else None
         if not isinstance(master, str) or not master.startswith(_CONNECT_SCHEME):
             return data
@@ -129,7 +129,7 @@ class SparkSettings(Section):
         if not tokens:
             return data
         if data.get("connect_token") or len(tokens) > 1:
-            raise ValueError("a token in master and another one: give connect_token alone")
+            raise ValueError("a token in master and another one: set only connect_token")
         bare = _CONNECT_TOKEN.sub("", master)
         return {**data, "master": bare, "connect_token": unquote(tokens[0])}
 

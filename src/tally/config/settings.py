@@ -17,7 +17,7 @@ from tally.config.pipeline import Pipeline, PipelineSettings
 from tally.config.servers import KafkaSettings, MySQLSettings, SparkSettings
 from tally.errors import UnknownPipelineError
 
-# pydantic-settings asks the class where to look, so a load's files are handed over beside it.
+# pydantic-settings calls a class method for the sources, so a load passes its files in a variable.
 files_of_this_load: ContextVar[tuple[Path, ...]] = ContextVar("files_of_this_load", default=())
 
 
@@ -39,7 +39,7 @@ class Settings(BaseSettings):
         dict[Annotated[str, AfterValidator(check_pipeline_name)], PipelineSettings],
         Field(min_length=1),
     ]
-    """By name."""
+    """The pipelines, by name."""
 
     @classmethod
     def settings_customise_sources(
@@ -50,7 +50,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Callers over the environment over the files."""
+        """The caller's values override the environment, which overrides the files."""
         files = TomlConfigSettingsSource(
             settings_cls, toml_file=list(files_of_this_load.get()), deep_merge=True
         )
@@ -73,7 +73,7 @@ class Settings(BaseSettings):
         """The pipeline of that name.
 
         Raises:
-            UnknownPipelineError: None is configured under it.
+            UnknownPipelineError: No pipeline of that name is configured.
         """
         try:
             settings = self.pipelines[name]

@@ -1,7 +1,7 @@
-"""A Spark session on a server that speaks Spark Connect: no JVM here, and nothing to submit.
+"""A Spark session on a Spark Connect server: without a JVM here, and without spark-submit.
 
-The server keeps what it was started with; a session may set some SQL options and no more. Nothing
-waits for it forever, except for the rows of a count: those take as long as they take.
+The server keeps the configuration that it was started with; a session may set only some SQL
+options. Every wait for the server has a timeout, except the wait for the rows of a count.
 """
 
 import os
@@ -27,12 +27,12 @@ from tally.errors import (
 )
 from tally.spark.errors import sentence_of
 
-# The server shows each plan in its web page and writes it into its event log, options included;
-# it hides what this expression finds. Kafka's password stands in such an option.
+# The server shows each plan with its options in its web page and its event log, and hides what
+# this expression matches. Kafka's password is in such an option.
 REDACTION_KEY: Final = "spark.sql.redaction.string.regex"
 _REDACTION: Final = r'(?is)(jaas|password|secret)(?:[^"\\]|\\.)*"\s*value:\s*"(?:[^"\\]|\\.)*"'
 
-# PySpark's functions ask this variable whether they build a plan for a server.
+# With this variable set, PySpark's functions build plans for a server.
 _MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
 
 _REFUSED: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
@@ -41,15 +41,15 @@ _AWAY: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConnectPatience:
-    """How long a Spark Connect server is waited for."""
+    """How long to wait for a Spark Connect server."""
 
     tries: int = 4
-    """How often one that is not there is asked again: for some five seconds. PySpark's own tries
-    take ten minutes."""
+    """How often to try a server that does not answer, which takes some five seconds. PySpark's own
+    default takes ten minutes."""
     answer_s: float = 60.0
-    """Seconds that it may take to answer a question that reads no data."""
+    """Longest wait, in seconds, for the answer to a request that reads no data."""
     close_s: float = 5.0
-    """Seconds that it may take to close the session."""
+    """Longest wait, in seconds, for the session to close."""
 
 
 @contextmanager
@@ -58,12 +58,12 @@ def connect_session(
     options: Mapping[str, str],
     patience: ConnectPatience = ConnectPatience(),
 ) -> Iterator[SparkSession]:
-    """A session of our own on the server, given back at the end with all that still runs in it.
+    """A new session on the server; at the end it is closed, and what still runs in it is ended.
 
     Args:
-        settings: Where the server is, and the token.
-        options: Spark's configuration; what a session may not set is left to the server.
-        patience: How long the server is waited for.
+        settings: The server's address, and the token.
+        options: Spark's configuration; options that a session may not set are ignored.
+        patience: How long to wait for the server.
 
     Raises:
         SparkUnavailableError: The server does not answer.
@@ -78,18 +78,18 @@ def connect_session(
             _answered(settings, lambda: session.version)
             _configure(settings, session, options)
             _check_connector(settings, session)
-            # PySpark gives its two kinds of session one interface, and no common class.
+            # PySpark's two kinds of session have the same interface, but no common class.
             yield cast("SparkSession", session)
         finally:
-            # Also after a failure: the server ends what still runs in the session. It is asked
-            # once, as nobody waits for a server that has gone.
+            # Also after a failure, so that the server ends what still runs in the session. One try
+            # is enough: a server that does not answer is not waited for.
             deadline.seconds = patience.close_s
             session.client.set_retry_policies([])
             session.stop()
 
 
 def _session(settings: SparkSettings, deadline: "_Deadline", tries: int) -> RemoteSession:
-    """A session that has not asked the server for anything yet."""
+    """A session that has sent the server no request yet."""
     channel = DefaultChannelBuilder(settings.master)
     if token := settings.connect_token.get_secret_value():
         channel.set(DefaultChannelBuilder.PARAM_TOKEN, token)
@@ -116,7 +116,7 @@ def _configure(settings: SparkSettings, session: RemoteSession, options: Mapping
 
 def _check_connector(settings: SparkSettings, session: RemoteSession) -> None:
     """Raise JarsMissingError unless the server can load Spark's Kafka connector."""
-    # The server resolves this to a schema without asking any broker.
+    # The server resolves this to a schema without a request to a broker.
     nothing = session.read.format("kafka").option("kafka.bootstrap.servers", "127.0.0.1:1")
     try:
         _ = nothing.option("subscribe", "none").load().schema
@@ -150,13 +150,13 @@ def _ours(settings: SparkSettings, error: SparkConnectGrpcException) -> TallyErr
 
 
 def _sentence(error: SparkConnectGrpcException) -> str:
-    """What went wrong, without the stack of the server or of gRPC."""
+    """The message of an error, without the stack trace of the server or of gRPC."""
     return sentence_of(str(error))
 
 
 @contextmanager
 def _plans_for_a_server() -> Iterator[None]:
-    """Let PySpark's functions build plans for a server, as a builder's ``remote`` does for good."""
+    """Let PySpark's functions build plans for a server inside the block only."""
     before = os.environ.get(_MODE)
     os.environ[_MODE] = "1"
     try:
@@ -169,7 +169,7 @@ def _plans_for_a_server() -> Iterator[None]:
 
 
 class _Deadline(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # gRPC has no types
-    """Lets no question wait forever; PySpark itself sets no time-out."""
+    """Adds a timeout to every unary call; PySpark itself sets none."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -177,5 +177,5 @@ class _Deadline(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # gRPC
     def intercept_unary_unary(
         self, continuation: Callable[[Any, Any], Any], client_call_details: Any, request: Any
     ) -> Any:
-        """Add the time-out to the call."""
+        """Add the timeout to the call."""
         return continuation(client_call_details._replace(timeout=self.seconds), request)

@@ -1,25 +1,25 @@
-"""What Spark raises, and the sentence in it that says what went wrong."""
+"""The exceptions of Spark, and the sentence in them that names the cause."""
 
 import re
 from typing import Final
 
 from pyspark.errors import PySparkException
 
-# Where gRPC says in a sentence what went wrong between here and a Connect server.
+# gRPC's sentence about a failed call to a Connect server.
 _GRPC_DETAILS: Final = re.compile(r'^\s*details = "(.*)"$', re.MULTILINE)
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """What Spark raises, from the JVM beside Python or from a Connect server."""
+    """The exception types of Spark, from the local JVM or from a Connect server."""
     try:
-        from py4j.protocol import Py4JError  # noqa: PLC0415 - the Connect client alone has no Py4J
+        from py4j.protocol import Py4JError  # noqa: PLC0415 - pyspark-client comes without Py4J
     except ImportError:
         return PySparkException, ConnectionError
     return PySparkException, Py4JError, ConnectionError
 
 
-def sentence_of(words: str) -> str:
-    """One line of all that was said: gRPC's details, or else the first one."""
-    if details := _GRPC_DETAILS.search(words):
+def sentence_of(message: str) -> str:
+    """One line of a message: gRPC's details, or else the first line."""
+    if details := _GRPC_DETAILS.search(message):
         return details.group(1)
-    return words.splitlines()[0].strip() if words else "no words"
+    return message.splitlines()[0].strip() if message else "no message"

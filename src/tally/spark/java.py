@@ -10,7 +10,7 @@ from tally.errors import StackError
 
 OLDEST = 17
 JAVA_ENVIRONMENT = {"LC_ALL": "C.UTF-8"}
-"""Java names files in the locale's encoding: in the C locale it finds no folder with an umlaut."""
+"""Java encodes file names as the locale says: in the C locale it finds no folder with an umlaut."""
 _NEXT_STEP = (
     f"install Java {OLDEST} or newer (Debian and Ubuntu: apt-get install "
     "openjdk-17-jre-headless) or point JAVA_HOME at one"

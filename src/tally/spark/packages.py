@@ -1,4 +1,4 @@
-"""Which Python packages Spark needs here; asked without importing any of them."""
+"""The check that the Python packages for Spark are installed; it imports none of them."""
 
 import importlib.util
 from typing import Final
@@ -11,7 +11,7 @@ _CONNECT: Final = ("pyspark", "grpc", "pandas", "pyarrow")
 
 
 def check_packages(settings: SparkSettings) -> None:
-    """Raise unless Spark can be started, or asked, from this Python.
+    """Raise unless this Python has the packages to start Spark, or to use a Connect server.
 
     Raises:
         PackageMissingError: A package is not installed; it says which, and how to install it.

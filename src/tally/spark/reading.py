@@ -13,8 +13,8 @@ from tally.model import OffsetRange, describe_ranges
 from tally.spark.errors import sentence_of, spark_errors
 from tally.spark.session import reader_options
 
-# The connector's own words when it cannot serve an offset; it has no error class for it.
-_LOSS_WORDS: Final = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "data may have been lost")
+# Texts in the connector's errors when it cannot serve an offset; it has no error class for that.
+_LOSS_TEXTS: Final = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "data may have been lost")
 
 
 def read_ranges(
@@ -32,7 +32,7 @@ def read_ranges(
         kafka: How the executors reach Kafka.
         pipeline: Its reader options.
         ranges: At most one for each partition.
-        tasks: Spark tasks among which they are shared out, at least.
+        tasks: The least number of Spark tasks that read the ranges.
     """
     options = reader_options(kafka, pipeline)
     if tasks > len(ranges):
@@ -56,13 +56,13 @@ def read_ranges(
 
 
 def collect(rows: DataFrame, ranges: Sequence[OffsetRange]) -> Iterator[Row]:
-    """The rows, one Spark partition in memory at a time; Spark's errors as ours."""
+    """The rows, with one Spark partition in memory at a time; Spark's errors become Tally's."""
     try:
         yield from rows.toLocalIterator()
     except spark_errors() as error:
-        words = _words(error)
-        cause = _first_cause(words)
-        if any(sign in words for sign in _LOSS_WORDS):
+        message = _message(error)
+        cause = _first_cause(message)
+        if any(sign in message for sign in _LOSS_TEXTS):
             raise DataLossError(
                 f"Kafka no longer serves all of {describe_ranges(ranges)}: {cause}",
                 next_step="tally plan looks at what Kafka still holds",
@@ -72,12 +72,12 @@ def collect(rows: DataFrame, ranges: Sequence[OffsetRange]) -> Iterator[Row]:
         ) from error
 
 
-def _words(error: Exception) -> str:
-    """All that Spark says; a Connect server may be told to keep the causes out of the message."""
+def _message(error: Exception) -> str:
+    """The message and the stack trace: a Connect server may keep the causes out of the message."""
     stack = getattr(error, "getStackTrace", None)
     return f"{error}\n{(stack() if stack else None) or ''}".strip()
 
 
-def _first_cause(words: str) -> str:
-    causes = [line for line in words.splitlines() if line.startswith("Caused by:")]
-    return causes[-1].strip() if causes else sentence_of(words)
+def _first_cause(message: str) -> str:
+    causes = [line for line in message.splitlines() if line.startswith("Caused by:")]
+    return causes[-1].strip() if causes else sentence_of(message)

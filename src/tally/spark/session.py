@@ -1,7 +1,7 @@
-"""The Spark session and how it reaches Kafka: every setting of both, in one place.
+"""The Spark session and its access to Kafka: every setting of both, in one place.
 
-Where PySpark is its Connect client alone there is no ``SparkContext`` and no Py4J: neither is
-imported before it is needed.
+The package pyspark-client has no ``SparkContext`` and no Py4J: neither is imported before it is
+needed.
 """
 
 import os
@@ -20,30 +20,30 @@ from tally.spark.packages import check_packages
 CONNECTOR_JAR: Final = "spark-sql-kafka-0-10_2.13-*.jar"
 KAFKA_SOURCE: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
-# Flags of the driver's JVM for a small batch, which is over before an optimising compiler or a
-# parallel collector have paid for themselves (docs/performance.md has the measurement).
+# Flags of the driver's JVM for a small batch, which ends before an optimising compiler or a
+# parallel collector is worth its start (docs/performance.md has the measurement).
 QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUICK_START_OFFSETS_MAX: Final = 1_000_000
 
 LOOPBACK: Final = "127.0.0.1"
 
-# How long an executor waits for records it was promised, in milliseconds: Spark's own two minutes
-# are longer than the interval of a batch.
+# How long an executor waits for the records of its range, in milliseconds: Spark's default of two
+# minutes is longer than the interval of a batch.
 _POLL_TIMEOUT_MS: Final = 30_000
 
 SESSION_DEFAULTS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "WARN",
-    # The lines' own clock is text all the way; the zone is fixed so that nothing can shift it.
+    # The lines' own times stay text throughout; the zone is fixed so that nothing can shift them.
     "spark.sql.session.timeZone": "UTC",
-    # A group is a minute of a partition: a few thousand rows, seldom a million. What the driver
-    # collects at a time is kept small: tally.spark.counting asks for more parts than these when
-    # there may be many groups, and Spark joins them up to this size.
+    # A group is a minute of a partition: a few thousand rows, seldom a million. The driver collects
+    # small parts: tally.spark.counting requests more parts when there may be many groups, and Spark
+    # joins them up to this size.
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "2m",
     "spark.sql.redaction.options.regex": "(?i)url|jaas|password|secret",
-    # Idle consumers hold their buffers; a batch job needs each of them once.
+    # Idle consumers keep their buffers, and a batch job needs each consumer once.
     "spark.kafka.consumer.cache.timeout": "30s",
 }
 
@@ -63,17 +63,17 @@ def connector_jars(jars_dir: Path) -> list[Path]:
 
 
 def session_options(settings: SparkSettings) -> dict[str, str]:
-    """Spark's configuration for a session of Tally's, the connector's jars included."""
+    """Spark's configuration for a session, the connector's jars included."""
     options = dict(SESSION_DEFAULTS)
     if settings.is_connect:  # the server was started with its own jars
         return options | settings.conf
     if _is_local(settings):
-        # Nobody else talks to this driver, so it need not listen where others could.
+        # Only this machine connects to the driver, so it listens on the loopback address alone.
         options |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     if settings.jars_dir is not None:
         jars = connector_jars(settings.jars_dir)
         if _is_local(settings):
-            # On the class path from the start: nothing is copied, nothing served to executors.
+            # On the class path from the start: no jar is copied, and none is served to executors.
             options["spark.driver.extraClassPath"] = f"{settings.jars_dir}/*"
         else:
             options["spark.jars"] = ",".join(str(jar) for jar in jars)
@@ -86,9 +86,9 @@ def _is_local(settings: SparkSettings) -> bool:
 
 @contextmanager
 def spark_session(settings: SparkSettings, name: str) -> Iterator[SparkSession]:
-    """A Spark session of our own, stopped at the end.
+    """A new Spark session, stopped at the end.
 
-    Under spark-submit the master that it was given wins over the configured one.
+    Under spark-submit its master overrides the configured one.
 
     Raises:
         PackageMissingError: A Python package that Spark needs is not installed.
@@ -117,15 +117,15 @@ def spark_session(settings: SparkSettings, name: str) -> Iterator[SparkSession]:
 
 
 def driver_flags(offsets: int) -> str:
-    """Flags for the JVM of a driver that is about to read so many offsets; may be empty."""
+    """Flags for the JVM of a driver that reads this number of offsets; may be empty."""
     return QUICK_START if offsets <= QUICK_START_OFFSETS_MAX else ""
 
 
 def _submitted_master() -> str | None:
-    """The master that spark-submit was given; None when Python started Spark itself."""
+    """The master of spark-submit; None when Python started Spark itself."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return None
-    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - see the module
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - pyspark-client has neither
 
     SparkContext._ensure_initialized()  # noqa: SLF001 - without it a SparkConf knows no defaults
     return SparkConf().get("spark.master")

@@ -1,4 +1,4 @@
-"""The demonstration: realistic lines, counted each minute by the real DAG, checked at the end."""
+"""The demonstration: realistic lines, counted by the real DAG and checked at the end."""
 
 from tally_local.demo.show import run
 

@@ -1,4 +1,4 @@
-"""The few questions that the demonstration asks of Airflow's API."""
+"""A client for the few requests that the demonstration sends to Airflow's API."""
 
 from http import HTTPStatus
 from typing import Any, Final
@@ -19,7 +19,7 @@ PAUSE_S: Final = 1.0
 
 
 class RefusedError(StackError):
-    """Airflow has answered, and the answer is no.
+    """Airflow has answered with an error.
 
     Args:
         what: As for every error.
@@ -47,7 +47,7 @@ class AirflowApi:
         self._password = password
 
     def unpause(self, dag_id: str) -> None:
-        """Let a DAG be scheduled; waits until Airflow has parsed it.
+        """Unpause a DAG; waits until Airflow has parsed it.
 
         Raises:
             StackError: Airflow did not know the DAG in time; its import errors are in the message.
@@ -65,11 +65,11 @@ class AirflowApi:
             raise self._unknown(dag_id, headers, error) from error
 
     def ask(self, method: str, path: str, **body: Any) -> Any:
-        """One question, for instance ``GET /api/v2/dags``; the answer as JSON has it.
+        """Send a request, for instance ``GET /api/v2/dags``; returns the JSON of the answer.
 
         Raises:
-            RefusedError: Airflow refuses.
-            StackError: It does not answer.
+            RefusedError: Airflow answers with an error.
+            StackError: Airflow does not answer.
         """
         return self._ask(method, path, self._headers(), **body)
 

@@ -1,4 +1,4 @@
-"""Which batches have been committed since somebody looked last."""
+"""The batches that were committed since the last call."""
 
 from typing import Final
 
@@ -12,8 +12,8 @@ _ALL: Final = 1_000_000
 class Commits:
     """Finds each batch that is committed from now on, once.
 
-    They are not committed in the order of their numbers: a replay's batches are planned all
-    together, and minute batches come in between.
+    Their order is not that of their ids: a replay's batches are planned together, and minute
+    batches are committed between them.
 
     Args:
         database: Where the ledger is.

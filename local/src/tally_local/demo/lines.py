@@ -33,28 +33,28 @@ MALFORMED: Final[tuple[bytes | None, ...]] = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """A record's value and what it is worth to the count."""
+    """A record's value, and what the count must make of it."""
 
     value: bytes | None
-    """What Kafka gets."""
+    """The record's value in Kafka."""
     minute: str | None
     """``YYYY-MM-DD HH:MM``; None for a record that cannot be understood."""
     level: str | None
-    """Its level, likewise."""
+    """Its level; None for a record that cannot be understood."""
 
 
 class LineMaker:
-    """Makes lines; the same seed makes the same ones.
+    """Makes lines; the same seed makes the same lines.
 
     Args:
-        seed: Of the random choices.
+        seed: The seed of the random choices.
     """
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)  # noqa: S311 - a demonstration, no secret
 
     def batch(self, now: datetime, count: int) -> Iterator[Line]:
-        """So many lines of about this moment; now and then a burst of errors."""
+        """``count`` lines with times around ``now``; sometimes with a burst of errors."""
         burst = self._random.random() < BURST_SHARE
         for _ in range(count * 5 if burst else count):
             yield self._line(now, burst=burst)

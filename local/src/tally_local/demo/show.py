@@ -40,29 +40,29 @@ LAST_ROWS: Final = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """Minutes in which the result is not what the producer sent; empty when all agree."""
+    """The result compared with what the producer sent, minute by minute."""
 
     expected: Mapping[str, int]
     """Lines at the pipeline's levels, per minute, that the producer wrote below the committed
     offsets."""
     differing: Mapping[str, tuple[int, int]]
-    """Sent and counted, of each minute where they differ."""
+    """Lines sent and lines counted, for each minute in which they differ."""
 
 
 def run(project: Path, *, once: bool) -> int:
     """Run the demonstration in a checkout.
 
     Args:
-        project: The checkout: ``tally.toml``, ``dags/`` and the hidden folder are in it.
+        project: The checkout, with ``tally.toml``, ``dags/`` and the folder ``.tally``.
         once: End after two committed minutes instead of staying until Ctrl-C.
 
     Returns:
         The exit code: 0, or 1 when the audit or the producer's own count disagrees.
 
     Raises:
-        StackError: A demonstration runs already, a server crashed or was stopped, or no minute was
-            committed in ten minutes.
-        KeyboardInterrupt: Ctrl-C or SIGTERM before it has shown all; the stack is down by then.
+        StackError: A demonstration runs already, a server crashed or was stopped, or no batch was
+        committed in ten minutes.
+        KeyboardInterrupt: Ctrl-C or SIGTERM before the end; the stack has been stopped.
     """
     stack = Stack(project=project, announce=_say)
     alone = held_alone(stack.layout.home / "demo.lock", "a demonstration")
@@ -97,7 +97,7 @@ def _show(stack: Stack, ctx: Context, pipeline: Pipeline, *, once: bool) -> int:
             traffic.close()
             return _conclude(ctx, pipeline, traffic, before)
         _conclude(ctx, pipeline, traffic, before)
-        _say("it goes on until Ctrl-C")
+        _say("it continues until Ctrl-C")
         try:
             for _ in commits:
                 pass
@@ -130,7 +130,7 @@ def _commits(stack: Stack, ctx: Context, *, patience_s: float) -> Iterator[Batch
 
 
 def _conclude(ctx: Context, pipeline: Pipeline, traffic: Traffic, before: Mapping[str, int]) -> int:
-    """Print the last rows, the audit's verdict and the producer's own count."""
+    """Print the last rows, the audit's conclusion and the producer's own count."""
     verdict = audit_ledger(ctx, pipeline.name)
     comparison = _compare(ctx, pipeline, traffic, before)
     _say(f"\nlast rows of {pipeline.table}:")
@@ -145,9 +145,9 @@ def _conclude(ctx: Context, pipeline: Pipeline, traffic: Traffic, before: Mappin
 def _compare(
     ctx: Context, pipeline: Pipeline, traffic: Traffic, before: Mapping[str, int]
 ) -> Comparison:
-    """Hold the result against what the producer knows it sent, on one snapshot of the ledger.
+    """Compare the result with what the producer sent, in one snapshot of the ledger.
 
-    Minutes that were in the table before are left out: another run wrote into them, too.
+    Minutes that the table had before are left out: an earlier run has counted lines in them.
     """
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         offsets = positions.current_offsets(tx, pipeline.name)
@@ -177,7 +177,7 @@ def _segments(ctx: Context, batch: BatchRecord) -> list[SegmentRecord]:
 
 
 def commit_line(batch: BatchRecord, segments: list[SegmentRecord]) -> str:
-    """One committed batch, in a line."""
+    """A committed batch in one line."""
     seconds = 0.0
     if batch.committed_at is not None and batch.claimed_at is not None:
         seconds = (batch.committed_at - batch.claimed_at).total_seconds()

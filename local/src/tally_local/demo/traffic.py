@@ -1,7 +1,7 @@
-"""Keeps writing lines to the topic, and remembers what the broker took.
+"""Writes lines to the topic until it is closed, and keeps what the broker acknowledged.
 
-What it knows comes from the lines it made and from the broker's acknowledgements: neither from the
-ledger nor from a count of anybody else's.
+What it keeps comes from the lines that it made and from the broker's acknowledgements: neither from
+the ledger nor from any other count.
 """
 
 import random
@@ -24,13 +24,13 @@ class Traffic:
     """A thread that writes about ``rate`` lines a second until it is closed.
 
     Args:
-        writer: Takes the lines.
+        writer: Sends the lines.
         topic: The topic.
-        partitions: How many it has.
+        partitions: The topic's number of partitions.
         levels: Levels whose lines are to be counted.
-        rate: Lines a second, bursts aside.
-        seed: Of the lines and of the partitions that they go to.
-        clock: What the lines' times are read from; the machine's when None.
+        rate: Lines a second, without bursts.
+        seed: The seed of the lines and of the partitions that they go to.
+        clock: Gives the lines' times; the machine's clock when None.
     """
 
     def __init__(
@@ -64,19 +64,19 @@ class Traffic:
 
     def __exit__(self, _: object, error: object, __: object) -> None:
         if isinstance(error, StackError):
-            self._stopping.set()  # a stack that has ended has no broker that answers
+            self._stopping.set()  # the stack has stopped: no broker will answer
         else:
             self.close()
 
     def close(self) -> None:
-        """Write no more; return when the broker has answered for every line."""
+        """Stop writing; returns when the broker has answered for every line."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
 
     @property
     def sent(self) -> int:
-        """Lines that the broker took."""
+        """Lines that the broker has acknowledged."""
         with self._lock:
             return self._sent
 
@@ -84,7 +84,7 @@ class Traffic:
         """Lines at the levels, per minute, among those that lie before these offsets.
 
         Raises:
-            KafkaUnavailableError: The broker refused a line, so nobody knows what it holds.
+            KafkaUnavailableError: A line was not acknowledged, so it is not known what Kafka holds.
         """
         if self._failure is not None:
             raise KafkaUnavailableError(f"a line was not delivered: {self._failure}")
@@ -100,7 +100,7 @@ class Traffic:
     def _work(self) -> None:
         try:
             self._write_until_closed()
-        except Exception as error:  # the thread's last words; lines_before raises them
+        except Exception as error:  # ends the thread; lines_before raises it
             self._failure = repr(error)
             raise
 

@@ -1,4 +1,5 @@
-"""The local stack of real servers, one module per noun; ``stack.Stack`` is the way in.
+"""The local stack of real servers, one module per noun; ``stack.Stack`` is the entry point.
 
-Nothing is imported here: set-up uses ``java`` before the other modules' dependencies are installed.
+Nothing is imported here: the set-up uses some modules before the dependencies of the others are
+installed.
 """

@@ -1,4 +1,4 @@
-"""``python -m tally_local.stack``: the stack without Tally's commands, for set-up."""
+"""``python -m tally_local.stack``: the stack without Tally's commands, for the set-up."""
 
 import argparse
 import sys
@@ -53,7 +53,7 @@ def _foreground(stack: Stack, parts: list[Part]) -> int:
 
 
 def _lock_jars(stack: Stack, parts: list[Part]) -> int:  # noqa: ARG001
-    """Print ``jars.sha256`` anew from what Ivy fetches now."""
+    """Print a new ``jars.sha256`` from what Ivy fetches now."""
     jars = Jars(stack.layout.downloads)
     for configuration in CONFIGURATIONS:
         found = folder_checksums(jars.fetch(configuration, _announce))

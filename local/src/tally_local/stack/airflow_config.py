@@ -1,4 +1,4 @@
-"""The files an Airflow of the local stack reads: its configuration, connections and password."""
+"""The files that the local stack's Airflow reads: configuration, connections and passwords."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from tally_local.stack.mysql_server import DATABASE, USER
 from tally_local.stack.ports import LOOPBACK
 
 ADMIN = "admin"
-# Each task of ours may hold a JVM; the machine is a developer's.
+# Each of Tally's tasks may start a JVM, and the machine is a developer's.
 PARALLELISM = 8
 
 
@@ -20,8 +20,8 @@ def airflow_cfg(
 ) -> str:
     """``airflow.cfg``: what differs from Airflow's defaults.
 
-    The time-outs of a crashed worker or a lost task are minutes by default; a DAG of one minute
-    would stand still for five of them.
+    By default a crashed worker or a lost task is noticed after five minutes; a DAG that runs each
+    minute would not run for that long.
     """
     url = f"http://{LOOPBACK}:{port}"
     backend = "airflow.secrets.local_filesystem.LocalFilesystemBackend"
@@ -39,7 +39,7 @@ def airflow_cfg(
             "execution_api_server_url": f"{url}/execution/",
             "min_serialized_dag_update_interval": 5,
         },
-        # Nobody serves logs (see airflow_server.SHIM) and nobody else shall be asked for them.
+        # No log server runs (see airflow_server.SHIM), so the API server must read the log files.
         "logging": {"worker_log_server_port": 1, "trigger_log_server_port": 1},
         "api": {
             "log_fetch_timeout_sec": 1,
@@ -79,7 +79,7 @@ def connections_json(ports: Mapping[str, int], credentials: Credentials) -> str:
     Airflow reads the file at each lookup, so a server that came back on another port is found.
     """
     connections: dict[str, dict[str, object]] = {
-        # As the Spark provider wants it: client mode is what a local master can do.
+        # In the format of the Spark provider; a local master supports only client mode.
         "tally_spark": {
             "conn_type": "spark",
             "host": "local[2]",

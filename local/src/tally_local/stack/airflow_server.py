@@ -29,7 +29,7 @@ HEARTBEATS = {
 }
 
 # `airflow standalone` starts its parts as `airflow PART` from PATH. The log servers would listen on
-# every address of the machine; nobody asks them, for the API server reads the log files itself.
+# every address of the machine; they are not needed, as the API server reads the log files itself.
 SHIM = """\
 #!/bin/sh
 case "$1" in
@@ -79,15 +79,15 @@ class AirflowServer:
 
     @property
     def connections(self) -> Path:
-        """The connections of the stack's servers, in Airflow's words."""
+        """The file with the connections of the stack's servers, in Airflow's format."""
         return self._folder / "connections.json"
 
     def write_connections(self, ports: Mapping[str, int]) -> None:
-        """Tell Airflow, which may be running, where the other servers are now."""
+        """Write the current addresses of the other servers, for an Airflow that may be running."""
         write_private(self.connections, connections_json(ports, self._credentials))
 
     def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:
-        """Whether the API answers and all parts have given a sign of life since the start."""
+        """Whether the API answers and all parts have sent a heartbeat since the start."""
         try:
             # This machine's own address: a proxy would not find it.
             answer = httpx.get(self.address(ports) + HEALTH, timeout=5, trust_env=False)
@@ -116,7 +116,7 @@ class AirflowServer:
             "PATH": path,
             "NO_COLOR": "1",
             "PYTHONUNBUFFERED": "1",
-            # Process titles would overwrite the environment, by which its processes are found.
+            # Process titles would overwrite the environment, which is how its processes are found.
             "SPT_NOENV": "1",
             CONFIG_VARIABLE: os.environ.get(CONFIG_VARIABLE)
             or str(self._layout.project / CONFIG_NAME),
@@ -131,7 +131,7 @@ def _heartbeats(health: Mapping[str, Mapping[str, str | None]]) -> Iterator[floa
 
 
 def _spark_environment(folder: Path) -> dict[str, str]:
-    """What ``spark-submit`` needs to run this very Python, and to listen on no other address."""
+    """What ``spark-submit`` needs to run this Python and to listen on the loopback address only."""
     variables = {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,

@@ -1,4 +1,4 @@
-"""Reading the machine's own apt sources: where Debian's archive is to be had from here."""
+"""Reading the machine's own apt sources, to find a mirror of Debian's archive."""
 
 import re
 from collections.abc import Iterator

@@ -18,7 +18,7 @@ def _fernet_key() -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Credentials:
-    """What nobody has to type: letters, digits, ``-`` and ``_`` (the Fernet key also ``=``)."""
+    """Generated secrets of letters, digits, ``-`` and ``_`` (the Fernet key also has ``=``)."""
 
     mysql_root: str = field(default_factory=_password, repr=False)
     """MySQL's root account."""
@@ -35,7 +35,7 @@ class Credentials:
 
     @classmethod
     def of(cls, path: Path) -> "Credentials":
-        """Those in ``path``; what is not there yet is made and written, for the owner only."""
+        """The credentials in ``path``; missing ones are generated and stored, for the owner only."""
         known = read_json(path)
         names = {item.name for item in fields(cls)}
         credentials = cls(**{name: str(known[name]) for name in names & known.keys()})

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as one orderly way out."""
+"""Ctrl-C, SIGTERM and SIGHUP as one exception, so that the program can clean up."""
 
 import signal
 import threading
@@ -27,8 +27,8 @@ def _ignoring() -> Iterator[None]:
 def interruptible() -> Iterator[Callable[[], AbstractContextManager[None]]]:
     """Inside, Ctrl-C, SIGTERM and SIGHUP raise KeyboardInterrupt.
 
-    Yields a function that makes a context in which they are ignored, for the cleaning up. Signals
-    belong to the main thread; in any other nothing changes.
+    Yields a function that makes a context in which they are ignored, for the clean-up. Only the
+    main thread handles signals; in any other thread nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield nullcontext

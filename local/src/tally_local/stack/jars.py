@@ -1,7 +1,7 @@
 """The jars of the stack: exact versions, fetched by Ivy, checked against committed checksums.
 
 The folder of a configuration exists only once all that is in it has been checked, so its
-existence is the proof. Its name carries a digest of the checksums: another list, another folder.
+existence proves the check. Its name has a digest of the checksums: another list, another folder.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ def check(folder: Path, expected: Mapping[str, str]) -> None:
     """Compare the files of ``folder`` with ``expected``.
 
     Raises:
-        StackError: A file is missing, is too much or differs; all of them are named.
+        StackError: A file is missing, unexpected or different; all such files are named.
     """
     found = folder_checksums(folder)
     wrong = [f"{name} is missing" for name in sorted(expected.keys() - found.keys())]
@@ -66,7 +66,7 @@ def check(folder: Path, expected: Mapping[str, str]) -> None:
     if wrong:
         raise StackError(
             f"the jars in {folder} are not the ones in jars.sha256: {'; '.join(wrong)}",
-            next_step=f"delete {folder.parent.parent} and try again; if it stays, trust none of it",
+            next_step=f"delete {folder.parent.parent} and try again; if that fails, do not use them",
         )
 
 

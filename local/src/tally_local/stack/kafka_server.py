@@ -33,7 +33,7 @@ appender.stdout.layout.pattern = [%d] %p %m (%c)%n
 
 
 class KafkaServer:
-    """A broker whose data lie in ``folder``; it listens on the loopback address only."""
+    """A broker with its data in ``folder``; it listens on the loopback address only."""
 
     part = Part.KAFKA
     ports = ("kafka", "kafka_controller")
@@ -46,7 +46,7 @@ class KafkaServer:
         self._jars = jars
 
     def prepare(self, ports: Mapping[str, int]) -> Command:
-        """Write the configuration; give an empty log folder its cluster id, once and for all."""
+        """Write the configuration; format an empty log folder with a new cluster id."""
         (self._folder / "tmp").mkdir(parents=True, exist_ok=True)
         write_private(self._folder / "log4j2.properties", LOG4J)
         if not self._data.is_dir():
@@ -60,13 +60,13 @@ class KafkaServer:
         )
 
     def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:
-        """Whether the broker has said so and listens."""
+        """Whether the broker has logged that it has started, and listens."""
         try:
             with (
                 Path(start.log).open("rb") as stream,
                 mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as log,
             ):
-                # Anywhere in it: with many partitions the broker says a lot before it has started.
+                # Anywhere in the log: with many partitions there are many lines before it.
                 started = log.find(STARTED) >= 0
         except (FileNotFoundError, ValueError):  # no log yet, or an empty one
             return False
@@ -100,7 +100,7 @@ class KafkaServer:
                 *("--cluster-id", new_cluster_id(), "--config", str(config)),
             ],
             what=f"Kafka could not format {new}",
-            next_step="see what it says",
+            next_step="read the output above",
             timeout_s=FORMAT_TIMEOUT_S,
             environment=JAVA_ENVIRONMENT,
         )
@@ -127,7 +127,7 @@ def properties(ports: Mapping[str, int], *, data: Path) -> str:
         "listeners": f"PLAINTEXT://{broker},CONTROLLER://{controller}",
         "advertised.listeners": f"PLAINTEXT://{broker}",
         "log.dirs": data,
-        # Asking for a topic must not make one.
+        # A request for a topic must not create it.
         "auto.create.topics.enable": "false",
         "delete.topic.enable": "true",
         # One node keeps one copy of everything.
@@ -140,7 +140,7 @@ def properties(ports: Mapping[str, int], *, data: Path) -> str:
         "share.coordinator.state.topic.min.isr": 1,
         "min.insync.replicas": 1,
         "group.initial.rebalance.delay.ms": 0,
-        # A killed broker may come back only when the lease of the one before has run out.
+        # A killed broker can register again only after its previous lease has expired.
         "broker.session.timeout.ms": 3000,
         "broker.heartbeat.interval.ms": 500,
     }
@@ -148,7 +148,7 @@ def properties(ports: Mapping[str, int], *, data: Path) -> str:
 
 
 def _escaped(value: str) -> str:
-    """As java.util.Properties reads it: ASCII, with the rest as UTF-16 code units."""
+    """A value for java.util.Properties: ASCII, other characters as escaped UTF-16 code units."""
     units = value.replace("\\", "\\\\").encode("utf-16-be")
     codes = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
     return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)

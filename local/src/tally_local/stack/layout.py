@@ -1,4 +1,4 @@
-"""Where everything of a local stack lies; nothing of it lies anywhere else."""
+"""The paths of all files of a local stack."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +34,7 @@ class Layout:
 
     @property
     def logs(self) -> Path:
-        """One log per part and one from its start before."""
+        """One log per part, and one of its previous start."""
         return self.home / "logs"
 
     @property
@@ -54,5 +54,5 @@ class Layout:
 
     @property
     def overlay(self) -> Path:
-        """What the settings loader lays over ``tally.toml``."""
+        """The settings of the stack's servers, which override ``tally.toml``."""
         return self.home / "stack.toml"

@@ -16,7 +16,7 @@ SERVER = "mariadbd"
 
 
 class MariaDB:
-    """MariaDB unpacked below ``downloads``; its root exists only once it is complete."""
+    """MariaDB unpacked below ``downloads``; its root folder exists only once it is complete."""
 
     def __init__(self, downloads: Path) -> None:
         self.root = downloads / "mariadb"
@@ -30,7 +30,7 @@ class MariaDB:
         """Fetch the jar and unpack the server unless it is there.
 
         Raises:
-            StackError: The jar cannot be had or holds no server.
+            StackError: The jar cannot be fetched or contains no server.
         """
         if self.is_installed():
             return

@@ -1,8 +1,8 @@
-"""A MySQL server of our own: unpacked from Debian's unstable suite into a folder, without root.
+"""A private MySQL server: unpacked from Debian's unstable suite into a folder, without root.
 
 apt runs with a configuration and folders of its own, reads the mirror's address from the machine's
 own sources and checks the archive's signature with Debian's keyring. The server starts through the
-dynamic loader that was unpacked with it, so it needs nothing of the machine's libraries.
+dynamic loader that was unpacked with it, so it needs none of the machine's libraries.
 """
 
 import re
@@ -17,7 +17,7 @@ from tally_local.stack.one_shot import run
 PACKAGE = "mysql-server-core"
 SUITE = "unstable"
 TIMEOUT_S = 900
-"""For one call of apt; a slow line needs minutes."""
+"""For one call of apt; over a slow connection it takes minutes."""
 # Needed to configure packages, not to run mysqld.
 NOT_NEEDED = re.compile(r"(perl|libperl|dpkg|debconf|tar$)")
 KEYRINGS = (
@@ -27,7 +27,7 @@ KEYRINGS = (
 
 
 class AptMySQL:
-    """MySQL unpacked below ``folder``; its root exists only once it is complete."""
+    """MySQL unpacked below ``folder``; its root folder exists only once it is complete."""
 
     def __init__(self, folder: Path, *, etc_apt: Path = Path("/etc/apt")) -> None:
         self.root = folder / "root"
@@ -115,7 +115,7 @@ def _source_line(source: Source) -> str:
 def _run(argv: list[str], *, cwd: Path) -> str:
     return run(
         argv,
-        what="MySQL could not be had from Debian",
+        what="MySQL could not be fetched from Debian",
         next_step="check that the machine's Debian mirror can be reached, or install mysqld",
         timeout_s=TIMEOUT_S,
         cwd=cwd,

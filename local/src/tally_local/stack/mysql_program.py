@@ -1,4 +1,4 @@
-"""Which MySQL server the machine has for us, and how it is called."""
+"""Finding the MySQL server to use, and the command that starts it."""
 
 import re
 import shutil
@@ -24,7 +24,7 @@ class Flavour(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MySQLProgram:
-    """A server that can be called."""
+    """An installed server."""
 
     flavour: Flavour
     """Its family."""
@@ -96,7 +96,7 @@ def system_mysqld() -> str | None:
 
 
 def mysql_version(text: str) -> tuple[int, ...] | None:
-    """The version in the answer of ``mysqld --version``; None for MariaDB and what is no answer."""
+    """The version in the output of ``mysqld --version``; None for MariaDB and any other text."""
     found = re.search(r"Ver (\d+)\.(\d+)\.(\d+)", text)
     if found is None or "mariadb" in text.lower():
         return None

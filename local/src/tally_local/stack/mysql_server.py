@@ -18,15 +18,15 @@ from tally_local.stack.server import Part
 DATABASE = "tally"
 USER = "tally"
 SOCKET = "mysql.sock"
-# Counting, and what the migrations need: those that docs/runbook.md lists.
+# The grants for counting and for the migrations, as docs/runbook.md lists them.
 GRANTS = "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES"
 INITIALISE_TIMEOUT_S = 120
 HANDSHAKE = 10
-"""Fifth byte of what a server says to a new client when it is ready for one."""
+"""Fifth byte of a server's greeting to a new client when it is ready."""
 
 
 class MySQLServer:
-    """A server whose data lie in ``folder``; it listens on the loopback address only.
+    """A server with its data in ``folder``; it listens on the loopback address only.
 
     Args:
         folder: Data and init file.
@@ -57,8 +57,8 @@ class MySQLServer:
     def prepare(self, ports: Mapping[str, int]) -> Command:
         """Initialise the data if there are none.
 
-        The server has no moment without passwords: what ``--initialize-insecure`` leaves behind
-        is not served to anybody before the init file, run at each start, has set them.
+        The server never accepts clients without passwords: the init file, which runs at each start,
+        sets them before the server listens, also after ``--initialize-insecure``.
         """
         program = self._programs.find()
         if program is None:
@@ -66,8 +66,8 @@ class MySQLServer:
         if not self._data.is_dir():
             self._initialise(program)
         self._check_flavour(program)
-        # A killed server leaves its lock; the next one refuses to start while the process id in it
-        # is anybody's, a zombie's too. The stack knows that no server of this folder runs.
+        # A killed server leaves its lock; the next one refuses to start while any process, even a
+        # zombie, has the id in it. The stack has made sure that no server of this folder runs.
         (self._data / f"{SOCKET}.lock").unlink(missing_ok=True)
         init_file = self._folder / "init.sql"
         write_private(init_file, init_sql(self._credentials))
@@ -92,7 +92,7 @@ class MySQLServer:
         )
 
     def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:  # noqa: ARG002
-        """Whether the server greets a client; before the init file has run it does not."""
+        """Whether the server greets a client; it does so only after the init file has run."""
         try:
             with socket.create_connection((LOOPBACK, ports["mysql"]), timeout=1) as connection:
                 greeting = connection.recv(5, socket.MSG_WAITALL)
@@ -126,7 +126,7 @@ class MySQLServer:
 
 
 def init_sql(credentials: Credentials) -> str:
-    """What each start says to the server, to the same effect every time."""
+    """The SQL that runs at each start; it is idempotent."""
     statements = [
         f"ALTER USER 'root'@'localhost' IDENTIFIED BY '{credentials.mysql_root}'",
         f"CREATE DATABASE IF NOT EXISTS `{DATABASE}` CHARACTER SET utf8mb4",
@@ -178,7 +178,7 @@ def _run(argv: list[str], script: str = "") -> None:
     run(
         argv,
         what="MySQL could not initialise its data",
-        next_step="see what it says",
+        next_step="read the output above",
         timeout_s=INITIALISE_TIMEOUT_S,
         script=script,
     )

@@ -1,4 +1,4 @@
-"""Programs that run to their end while we wait."""
+"""Running a program to its end."""
 
 import os
 import subprocess
@@ -24,12 +24,12 @@ def run(
 
     Args:
         argv: Program and arguments.
-        what: What did not work if it fails: the start of the error's sentence.
+        what: What has failed if it fails: the start of the error's sentence.
         next_step: The error's next step.
         timeout_s: How long it may take.
-        cwd: Where it runs; here by default.
+        cwd: Its working directory; this process's by default.
         script: Its standard input.
-        environment: Added to our own.
+        environment: Variables that are added to this process's environment.
 
     Raises:
         StackError: It cannot be started, fails or takes too long; the last lines are in the

@@ -1,4 +1,4 @@
-"""The file that tells the settings loader where the servers of a stack are."""
+"""The file with the addresses of a stack's servers, for the settings loader."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ from tally_local.stack.mysql_server import DATABASE, USER
 from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.private_files import write_private
 
-HEADER = "# Written by `tally up`: the servers of the local stack. Laid over tally.toml.\n\n"
+HEADER = "# Written by `tally up`: the servers of the local stack. Overrides tally.toml.\n\n"
 
 
 def write_overlay(

@@ -1,8 +1,8 @@
 """Free ports, chosen once and remembered.
 
-They come from below the range that the kernel hands to outgoing connections, at random, so that
-two stacks that choose at the same moment hardly ever meet; where they do, the one that cannot bind
-forgets its port and chooses again.
+They are chosen at random below the range that the kernel uses for outgoing connections, so that two
+stacks that choose at the same moment rarely take the same port. If they do, the one that cannot
+bind it forgets the port and chooses again.
 """
 
 import random
@@ -21,7 +21,7 @@ TRIES = 200
 def is_free(port: int) -> bool:
     """Whether a server could listen on ``port`` of the loopback address at this moment."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as candidate:
-        # As the servers do: connections that still linger after a restart take no port away.
+        # As the servers do: connections that linger after a restart do not block the port.
         candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             candidate.bind((LOOPBACK, port))
@@ -32,7 +32,7 @@ def is_free(port: int) -> bool:
 
 
 def is_listening(port: int) -> bool:
-    """Whether somebody accepts connections on ``port`` of the loopback address."""
+    """Whether a process accepts connections on ``port`` of the loopback address."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout=1):
             return True
@@ -45,7 +45,7 @@ class Ports:
 
     Args:
         path: The file.
-        candidates: What is chosen from.
+        candidates: The ports to choose from.
         is_free: Whether a server could listen on a port at this moment.
     """
 
@@ -68,7 +68,7 @@ class Ports:
     def choose(self, names: tuple[str, ...]) -> dict[str, int]:
         """A free port for each of ``names``: the remembered one if still free, else a new one.
 
-        Call it only for servers that do not run: their own ports would not be free.
+        Call it only for servers that are not running, as their own ports would not be free.
         """
         ports = self.remembered()
         for name in names:

@@ -11,7 +11,7 @@ from tally.errors import StackError
 
 
 def write_private(path: Path, text: str) -> None:
-    """Put ``text`` into ``path`` with mode 0600; a reader sees the old text or the new, whole.
+    """Write ``text`` to ``path`` with mode 0600; a reader sees either the old text or the new one.
 
     A file that already holds ``text`` keeps its time stamp.
     """
@@ -40,7 +40,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """The object in ``path``; empty when there is no such file.
 
     Raises:
-        StackError: The file holds something else; it was not written by us.
+        StackError: The file holds something else, so Tally has not written it.
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))

@@ -1,9 +1,9 @@
-"""Processes that outlive the command that started them, and are found again without fail.
+"""Processes that outlive the command that started them, and can always be found again.
 
-Each start has a random token. It is written down before the process is started and travels in the
-environment to the process and to all that it starts itself. So whatever is killed when, ``stop``
-finds exactly what was started: by the token, or by id, creation time and session, should a program
-overwrite its environment. An id alone proves nothing, for the system gives it out again.
+Each start has a random token. It is stored before the process is started, and the process and all
+its descendants have it in their environment. So ``stop`` finds exactly what was started, whichever
+process was killed at any moment: by the token, or, if a program overwrites its environment, by id,
+creation time and session. An id alone is not enough, as the system reuses it.
 """
 
 import os
@@ -26,7 +26,7 @@ KILL_TIMEOUT_S = 10.0
 LOG_TAIL_LINES = 20
 LOG_TAIL_BYTES = 16_384
 
-# Handles of the processes this very process started, so that they are reaped when they end.
+# Handles of the processes that this process started, so that they are reaped when they end.
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
@@ -44,7 +44,7 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """What is remembered of one start."""
+    """What is stored of one start."""
 
     name: str
     """The part."""
@@ -53,15 +53,15 @@ class Record:
     log: str
     """Where its output goes."""
     started_at: float
-    """When, in seconds since the epoch."""
+    """The time of the start, in seconds since the epoch."""
     pid: int | None = None
-    """The process; None in the moment before it is started."""
+    """The process id; None until the process is started."""
     create_time: float | None = None
-    """When the system says that the process began; with the id it names one process for good."""
+    """The process's creation time; with the id it identifies one process for ever."""
 
 
 class Spawn(Protocol):
-    """Starts a command; :func:`spawn` is the one that does."""
+    """Starts a command; :func:`spawn` is the implementation."""
 
     def __call__(self, command: Command, *, token: str, log: Path) -> subprocess.Popen[bytes]:
         """Start it with the token in its environment, and its output going to the log."""
@@ -93,8 +93,8 @@ class Processes:
     """The started processes of one stack.
 
     Args:
-        run: Holds one record of each.
-        logs: Holds one log of each.
+        run: The folder of the records.
+        logs: The folder of the logs.
         spawn: Starts a command.
     """
 
@@ -108,13 +108,13 @@ class Processes:
         return self._logs / f"{name}.log"
 
     def record(self, name: str) -> Record | None:
-        """What is known of ``name``; None if it was never started or was stopped."""
+        """The record of ``name``; None if it was never started or was stopped."""
         known = read_json(self._record_path(name))
         names = {item.name for item in fields(Record)}
         return Record(**{key: known[key] for key in names & known.keys()}) if known else None
 
     def start(self, name: str, command: Command) -> Record:
-        """Start ``command`` in a session of its own and remember it; does not wait for anything."""
+        """Start ``command`` in a session of its own and store the record; does not wait."""
         log = self.log(name)
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if log.exists():
@@ -139,7 +139,7 @@ class Processes:
         record = self.record(name)
         if record is None:
             return None
-        if record.pid is None:  # whoever started it was killed before the id was written down
+        if record.pid is None:  # the starting process was killed before it stored the id
             leaders = [member for member in _members(record) if _is_session_leader(member)]
             return leaders[0] if leaders else None
         _reap()
@@ -147,7 +147,7 @@ class Processes:
         return process if process and _is_ours(process, record) else None
 
     def members(self, name: str) -> list[psutil.Process]:
-        """Every living process of ``name``, whoever its parent is by now."""
+        """Every running process of ``name``, whatever its parent is now."""
         record = self.record(name)
         return _members(record) if record else []
 
@@ -155,10 +155,10 @@ class Processes:
         """End ``name`` and everything it started: SIGTERM, and SIGKILL after ``timeout_s``.
 
         Returns:
-            Whether anything still ran.
+            Whether a process was still running.
 
         Raises:
-            StackError: Something survives even SIGKILL; the record stays.
+            StackError: A process survives even SIGKILL; the record stays.
         """
         record = self.record(name)
         if record is None:
@@ -178,7 +178,7 @@ class Processes:
         if record is None:
             return
         deadline = time.monotonic() + KILL_TIMEOUT_S
-        while members := _members(record):  # again, for what was started in between
+        while members := _members(record):  # again, for processes that were started meanwhile
             for member in members:
                 _signal(member, kill=True)
             _wait(members, timeout_s=1.0)
@@ -209,7 +209,7 @@ class Processes:
 
 
 def _reap() -> None:
-    """Forget children that have ended, also those whose record is another start's by now."""
+    """Forget children that have ended, including those whose record a later start has replaced."""
     for pid, child in list(_children.items()):
         if child.poll() is not None:
             _children.pop(pid, None)  # another thread may have been here
@@ -243,7 +243,7 @@ def _is_ours(process: psutil.Process, record: Record) -> bool:
 def _is_alive(process: psutil.Process) -> bool:
     try:
         if process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1:
-            return False  # with threads left it may still hold its files and their locks
+            return False  # a thread that is left may still hold its files and their locks
         return process.is_running()
     except psutil.NoSuchProcess:
         return False
@@ -257,8 +257,8 @@ def _is_session_leader(process: psutil.Process) -> bool:
 
 
 def _members(record: Record) -> list[psutil.Process]:
-    """All living processes of one start."""
-    # Not process_iter: it remembers processes and takes a reused id for the old one, once.
+    """All running processes of one start."""
+    # Not process_iter: it caches processes, and can take a reused id for the old process once.
     everybody = (_process(pid) for pid in psutil.pids())
     return [process for process in everybody if process and _is_ours(process, record)]
 

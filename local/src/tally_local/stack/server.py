@@ -1,4 +1,4 @@
-"""What the stack asks of each of its parts."""
+"""The interface of the stack's parts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Part(StrEnum):
 
 
 class PartState(StrEnum):
-    """A crashed part was started, not stopped, and is gone."""
+    """The state of a part; a crashed one was started, was not stopped, and does not run."""
 
     RUNNING = "running"
     STOPPED = "stopped"
@@ -32,9 +32,9 @@ class PartStatus:
     part: Part
     """Which."""
     state: PartState
-    """How it is."""
+    """Its state."""
     address: str | None
-    """Where it listens, or would; None before its first start."""
+    """The address at which it listens when it runs; None before its first start."""
     pid: int | None
     """Its main process; None unless it runs."""
     log: Path
@@ -60,16 +60,16 @@ class Server(Protocol):
 
     @property
     def stop_timeout_s(self) -> float:
-        """How long an orderly end may take before SIGKILL."""
+        """How long a clean stop may take before SIGKILL."""
 
     def prepare(self, ports: Mapping[str, int]) -> Command:
-        """Write its configuration, initialise its data if there is none yet; say what to start.
+        """Write its configuration, and initialise its data if there is none; returns what to start.
 
         The caller has made sure that no process of an earlier start is left.
         """
 
     def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:
-        """Whether it does its work; may be asked while it starts."""
+        """Whether it is ready; may be called while it starts."""
 
     def address(self, ports: Mapping[str, int]) -> str:
-        """Where a person or a client finds it."""
+        """Its address, for people and for clients."""

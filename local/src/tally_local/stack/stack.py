@@ -31,7 +31,7 @@ PORT_TRIES = 3
 
 
 def _say_nothing(message: str) -> None:
-    """Where nobody wants to hear of the progress."""
+    """Ignore the progress."""
 
 
 class Stack:
@@ -40,7 +40,7 @@ class Stack:
     Args:
         project: The checkout. Downloads lie in its hidden folder, shared by all its stacks.
         home: Data, logs, ports and passwords of this stack; the hidden folder itself by default.
-        announce: Told what happens, a line at a time.
+        announce: Called with each line of progress.
         mysql_options: Further options of MySQL's program; for tests.
         servers: Makes the server of a part; when None the real ones, which are installed first.
     """
@@ -102,7 +102,7 @@ class Stack:
 
         Raises:
             StackError: A part crashed or was not ready in time (its last log lines are in the
-                message); parts that were started before it go on running.
+            message); parts that were started before it continue to run.
         """
         self.install()
         self._make_home()
@@ -114,9 +114,9 @@ class Stack:
         return [status for status in self.status() if status.part in parts]
 
     def down(self, parts: Sequence[Part] = ALL_PARTS) -> list[Part]:
-        """End the ``parts`` and all that they started, last first; return those that still ran.
+        """Stop the ``parts`` and all that they started, last first; return those that still ran.
 
-        Exactly what was started from this home ends, whoever started it and however that ended.
+        Stops exactly the processes that were started from this home, by any command.
         """
         if not self.layout.home.is_dir():
             return []
@@ -124,7 +124,7 @@ class Stack:
             return [part for part in reversed(ALL_PARTS) if part in parts and self._down(part)]
 
     def members(self, part: Part) -> list[psutil.Process]:
-        """Every living process of ``part``; for tests."""
+        """Every running process of ``part``; for tests."""
         return self._processes.members(part)
 
     def kill(self, part: Part) -> None:
@@ -132,11 +132,11 @@ class Stack:
         self._processes.kill(part)
 
     def status(self) -> list[PartStatus]:
-        """Each part at this moment; asks no server anything."""
+        """The status of each part; sends no request to a server."""
         return [self._status(self._server(part)) for part in ALL_PARTS]
 
     def watch(self, parts: Sequence[Part] = ALL_PARTS) -> None:
-        """Return when the ``parts`` were stopped by somebody.
+        """Return when another command has stopped one of the ``parts``.
 
         Raises:
             StackError: One crashed; its last log lines are in the message.
@@ -145,7 +145,7 @@ class Stack:
             time.sleep(WATCH_S)
 
     def stopped(self, parts: Sequence[Part] = ALL_PARTS) -> list[Part]:
-        """Those of the ``parts`` that somebody has stopped; who is about it is waited for.
+        """Those of the ``parts`` that another command has stopped; waits while it is stopping them.
 
         Raises:
             StackError: One crashed; its last log lines are in the message.
@@ -164,10 +164,10 @@ class Stack:
 
     @contextmanager
     def foreground(self, parts: Sequence[Part] = ALL_PARTS) -> Iterator[list[PartStatus]]:
-        """The ``parts`` run inside the block and are taken down after it.
+        """Run the ``parts`` inside the block and stop them after it.
 
-        Ctrl-C and SIGTERM raise KeyboardInterrupt inside the block; while the stack goes down
-        they are ignored. Parts that ran before are taken down as well.
+        Ctrl-C and SIGTERM raise KeyboardInterrupt inside the block; while the stack is stopped they
+        are ignored. Parts that ran before are stopped as well.
         """
         with interruptible() as going_down:
             try:
@@ -213,7 +213,7 @@ class Stack:
         self._announce(f"{server.part}: ready at {server.address(self._ports.remembered())}")
 
     def _start(self, server: Server) -> Record:
-        self._processes.stop(server.part, timeout_s=server.stop_timeout_s)  # what a crash left
+        self._processes.stop(server.part, timeout_s=server.stop_timeout_s)  # left by a crash
         ports = self._ports.choose(server.ports)
         self._announce(f"{server.part}: starting")
         (self.layout.home / server.part).mkdir(mode=0o700, exist_ok=True)
@@ -242,7 +242,7 @@ class Stack:
             raise self._crash(server.part, what) from None
 
     def _lost_port(self, server: Server) -> bool:
-        """Whether somebody took a port of ``server`` between our look and its bind."""
+        """Whether another process took a port of ``server`` after the check and before its bind."""
         ports = self._ports.remembered()
         return not all(is_free(ports[name]) for name in server.ports)
 
@@ -277,7 +277,7 @@ class Stack:
         )
 
     def _write_addresses(self) -> None:
-        """Tell Tally and Airflow where the servers are."""
+        """Write the servers' addresses for Tally and Airflow."""
         ports = self._ports.remembered()
         credentials = self.credentials()
         write_overlay(self.layout.overlay, ports=ports, credentials=credentials, jars=self.jars_dir)

@@ -1,4 +1,4 @@
-"""What Tally needs, checked one by one, each with what to do when it is not so."""
+"""Checks of everything that Tally needs; a check that fails says what to do."""
 
 from tally.app.doctor.diagnosis import Diagnosis, DoctorView, Health
 from tally.app.doctor.examination import doctor

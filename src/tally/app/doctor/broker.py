@@ -1,4 +1,4 @@
-"""Kafka: whether it answers, its topics, the rights, and whether they are those of the ledger."""
+"""Checks of Kafka: it answers, access rights, topics, and whether the ledger follows these."""
 
 from collections.abc import Iterator, Mapping
 
@@ -12,7 +12,7 @@ from tally.planning.blocks import identity_block
 
 
 def check_broker(ctx: Context) -> Iterator[Diagnosis]:
-    """Everything about Kafka."""
+    """All checks of Kafka."""
     settings = ctx.settings
     topics = sorted(
         {topic for pipeline in settings.pipelines.values() for topic in pipeline.topics}
@@ -58,7 +58,7 @@ def check_topic(
     if right.compacted and not pipeline.is_sparse:
         return fail(
             check,
-            "it is compacted: offsets will be missing, and each one would be taken for a loss",
+            "it is compacted: offsets will be missing, and each one would be recorded as a loss",
             f'set offsets = "sparse" in [pipelines.{pipeline.name}]',
         )
     return ok(check, f"{len(snapshot.topics[topic].partitions)} partitions, may be read")

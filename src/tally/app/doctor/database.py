@@ -1,4 +1,4 @@
-"""MySQL: version, storage engine, session and server settings, tables, grants."""
+"""Checks of MySQL: version, storage engine, session and server settings, tables, grants."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -14,7 +14,7 @@ from tally.mysql.transactions import Row, Transaction, server_facts
 from tally.mysql.versions import SERVER_NEEDED, is_supported
 from tally.pipeline.context import Context
 
-# An INSERT carries escaped bytes, twice as many at worst, and some words of its own.
+# An INSERT carries escaped bytes, at most twice as many, and its own SQL text.
 _ESCAPED: Final = 2
 _WORDS: Final = 65_536
 
@@ -24,7 +24,7 @@ _OFF: Final = frozenset({"OFF", "0", "NO"})
 
 
 def check_database(ctx: Context) -> Iterator[Diagnosis]:
-    """Everything about the server, its settings, the tables and the rights."""
+    """All checks of the server, its settings, the tables and the grants."""
     settings = ctx.settings
     try:
         facts = server_facts(ctx.database)
@@ -53,18 +53,18 @@ def check_version(version: str) -> Diagnosis:
 
 
 def check_engine(*, usable: bool) -> Diagnosis:
-    """Whether there are transactions at all."""
+    """Whether InnoDB is available: without it there are no transactions."""
     if not usable:
         return fail("mysql.innodb", "InnoDB is not available", "enable InnoDB on the server")
     return ok("mysql.innodb", "available")
 
 
 def check_session(session: Row, server: Row) -> Diagnosis:
-    """Whether a session of Tally's is what Tally asks for; a proxy in between may think otherwise.
+    """Whether a session has the settings that Tally asks for; a proxy can change them.
 
     Args:
-        session: Variables of a session of Tally's own.
-        server: The server's defaults, which do not matter to Tally and are shown for comparison.
+        session: Variables of a session that Tally opened.
+        server: The server's defaults; shown for comparison, Tally does not depend on them.
     """
     wanted = {"autocommit": "OFF", "transaction_isolation": "READ-COMMITTED", "time_zone": "+00:00"}
     wrong = [

@@ -1,4 +1,4 @@
-"""The answer of one check."""
+"""The result of one check."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from tally.errors import TallyError, UnansweredError
 
 
 class Health(StrEnum):
-    """A failed check keeps Tally from counting; a warning does not, but somebody should look."""
+    """A failed check keeps Tally from counting; a warning does not, but needs a look."""
 
     OK = "ok"
     WARN = "warn"
@@ -22,11 +22,11 @@ class Diagnosis:
     check: str
     """Stable name, ``<area>.<what>``."""
     health: Health
-    """How it is."""
+    """The outcome."""
     detail: str
     """What was found, in one sentence."""
     next_step: str | None = None
-    """What to do; null when all is well."""
+    """What to do; null when there is nothing to do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,22 +34,22 @@ class DoctorView:
     """What all checks found."""
 
     healthy: bool
-    """Whether none has failed."""
+    """Whether no check failed."""
     checks: tuple[Diagnosis, ...]
-    """In the order in which they were made."""
+    """The checks, in the order in which they were made."""
 
     def count(self, health: Health) -> int:
-        """How many checks ended so."""
+        """How many checks have this outcome."""
         return sum(check.health is health for check in self.checks)
 
 
 def ok(check: str, detail: str) -> Diagnosis:
-    """All is well."""
+    """The check passed."""
     return Diagnosis(check=check, health=Health.OK, detail=detail)
 
 
 def warn(check: str, detail: str, next_step: str) -> Diagnosis:
-    """It works, but somebody should look."""
+    """Tally works, but an operator should look at it."""
     return Diagnosis(check=check, health=Health.WARN, detail=detail, next_step=next_step)
 
 
@@ -59,16 +59,18 @@ def fail(check: str, detail: str, next_step: str) -> Diagnosis:
 
 
 def skip(check: str, detail: str) -> Diagnosis:
-    """Not asked, and why."""
+    """The check was not made, and why."""
     return Diagnosis(check=check, health=Health.SKIP, detail=detail)
 
 
 def next_step_of(error: TallyError, unexplained: str) -> str:
-    """What an error asks for; errors send people to the doctor, who needs another answer.
+    """The next step for an error.
+
+    The next step of an unexplained timeout is to run the doctor, which is no help here.
 
     Args:
-        error: What a server said, or that it said nothing.
-        unexplained: What to do when nothing is known but that it did not answer.
+        error: The error of a server, or of a server that did not answer.
+        unexplained: What to do when all that is known is that the server did not answer.
     """
     is_unexplained = isinstance(error, UnansweredError) and error.is_unexplained
     return unexplained if is_unexplained else error.next_step

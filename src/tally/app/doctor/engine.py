@@ -1,4 +1,4 @@
-"""Java, Spark and its Kafka connector; or the Spark Connect server that has them."""
+"""Checks of Java, Spark and its Kafka connector, or of a Spark Connect server."""
 
 import importlib.util
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tally.spark.java import java
 
 
 def check_engine(settings: Settings) -> Iterator[Diagnosis]:
-    """Everything that a count on this machine needs; a remote Spark has its own."""
+    """All checks of what counting needs: on this machine, or on a Spark Connect server."""
     if settings.spark.is_connect:
         yield from check_connect(settings.spark)
         return

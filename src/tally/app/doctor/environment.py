@@ -1,4 +1,4 @@
-"""Python and the environment's variables."""
+"""Checks of Python and of the environment variables."""
 
 import difflib
 import os
@@ -16,7 +16,7 @@ from tally.config.settings import Settings
 OLDEST_PYTHON: Final = (3, 11)
 PREFIX: Final = "TALLY_"
 
-# Read by Tally but not settings: where the configuration lies, and the mark of the stack's
+# Read by Tally, but not settings: the configuration's path, and the token of the local stack's
 # processes.
 OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, SECRETS_VARIABLE, "TALLY_STACK_TOKEN"})
 
@@ -30,7 +30,7 @@ def check_python() -> Diagnosis:
 
 
 def check_variables() -> Diagnosis:
-    """Whether every ``TALLY_`` variable means something: a misspelt one is ignored in silence."""
+    """Whether every ``TALLY_`` variable is known: a misspelt one would have no effect."""
     unknown = list(unknown_variables(os.environ))
     if unknown:
         return warn(
@@ -45,7 +45,7 @@ def check_variables() -> Diagnosis:
 def unknown_variables(names: Iterable[str]) -> Iterator[str]:
     """The ``TALLY_`` variables that no setting reads, in order.
 
-    Below a section that exists the configuration itself refuses what it does not know.
+    Below a section that exists, loading the configuration refuses an unknown key.
     """
     for name in sorted(names):
         if not name.upper().startswith(PREFIX) or name.upper() in OTHER_VARIABLES:

@@ -1,4 +1,4 @@
-"""The order of the checks, and which are pointless after which."""
+"""The order of the checks, and which of them are skipped after a failed one."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ def doctor(config: Path, *, on_check: Callable[[Diagnosis], None] = lambda _: No
 
     Args:
         config: The configuration file.
-        on_check: Told of each check as soon as it is made.
+        on_check: Called with each diagnosis as soon as it is made.
     """
     found: list[Diagnosis] = []
     for diagnosis in examine(config):
@@ -32,9 +32,9 @@ def doctor(config: Path, *, on_check: Callable[[Diagnosis], None] = lambda _: No
 
 
 def examine(config: Path) -> Iterator[Diagnosis]:
-    """Each answer as soon as it is there.
+    """Each diagnosis as soon as it is made.
 
-    Raises nothing that a check can say: a server that is down is a diagnosis.
+    A failure that a check covers is never raised: a server that is down is a diagnosis.
     """
     yield check_python()
     yield check_variables()

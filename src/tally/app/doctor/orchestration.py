@@ -1,4 +1,4 @@
-"""Airflow's connections, where Airflow is used."""
+"""Checks of Airflow's connections, where Airflow is used."""
 
 import importlib.util
 import json
@@ -56,7 +56,7 @@ def check_connection(name: str, conn_type: str | None) -> Diagnosis:
 
     Args:
         name: The connection's id.
-        conn_type: Its type; None when there is no such connection.
+        conn_type: Its type; None when the connection does not exist.
     """
     check = f"airflow.{name}"
     if name != "tally_spark":

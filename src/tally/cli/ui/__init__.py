@@ -1,1 +1,1 @@
-"""What the command line shows: tables, a bar, values as text. Knows no command."""
+"""What the command line shows: tables, a progress bar, values as text. Imports no command."""

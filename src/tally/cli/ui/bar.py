@@ -15,13 +15,13 @@ class _BarMeter:
         self._task: TaskID | None = None
 
     def update(self, done: int, total: int) -> None:
-        if self._task is None:  # until then others, such as a starting Spark, may write
+        if self._task is None:  # until the first update, a starting Spark may write to stderr
             self._progress.start()
             self._task = self._progress.add_task(self._what, total=total)
         self._progress.update(self._task, completed=done, total=total)
 
     def say(self, text: str) -> None:
-        """A line above the bar; written past it, it would end up in the middle of one."""
+        """Write a line above the bar; written to stderr directly, it would break the bar."""
         self._progress.console.print(Text(text), soft_wrap=True)
 
 
@@ -29,7 +29,7 @@ class _BarMeter:
 def bar(what: str, unit: str) -> Iterator[_BarMeter]:
     """A bar on stderr with counts and the time that is left.
 
-    It appears with the first update and is gone when the block ends.
+    It appears with the first update and is removed when the block ends.
     """
     progress = Progress(
         TextColumn("{task.description}"),

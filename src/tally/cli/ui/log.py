@@ -17,5 +17,5 @@ class LogFormatter(logging.Formatter):
 
 
 def is_worth_saying(record: logging.LogRecord) -> bool:
-    """Whether a record is no echo: py4j logs, through the root logger, what it raises anyway."""
+    """False for what py4j logs through the root logger: it raises the same as an error."""
     return PurePath(record.pathname).parent.name != "py4j"

@@ -16,7 +16,7 @@ import click
 from tally.app.views import View, document
 from tally.formatting import printable
 
-if TYPE_CHECKING:  # only tables and bars pay for it
+if TYPE_CHECKING:  # slow to import; only tables and bars need it
     from rich.console import Console
 
 PIPED_WIDTH: Final = 1_000_000
@@ -40,15 +40,15 @@ _LABEL_STYLES: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 class Meter(Protocol):
-    """Told how much of something is done."""
+    """Is called with how much of something is done."""
 
     def update(self, done: int, total: int) -> None:
-        """So much is done now."""
+        """Show that ``done`` of ``total`` is done."""
 
 
 def stdout_console() -> "Console":
     """Stdout: as wide as the terminal, or wide enough for everything."""
-    from rich.console import Console  # noqa: PLC0415 - see above
+    from rich.console import Console  # noqa: PLC0415 - only tables and bars need it
 
     terminal = sys.stdout.isatty()
     return Console(
@@ -66,7 +66,7 @@ class Output:
 
     Args:
         as_json: Whether stdout carries one JSON document instead of text.
-        open_console: What tables are laid out for.
+        open_console: Makes the console for which tables are laid out.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Output:
         click.echo(_safe(text))
 
     def labelled(self, label: str, text: str) -> None:
-        """A line of the result that begins with a coloured word."""
+        """A line of the result that begins with a coloured label."""
         click.echo(f"{click.style(f'{label:4}', **_LABEL_STYLES.get(label, {}))}  {_safe(text)}")
 
     def table(
@@ -104,8 +104,8 @@ class Output:
             rows: Cells, already formatted.
             numbers: Headers of the columns that are aligned to the right.
         """
-        from rich.table import Table  # noqa: PLC0415 - see above
-        from rich.text import Text  # noqa: PLC0415 - see above
+        from rich.table import Table  # noqa: PLC0415 - only tables and bars need it
+        from rich.text import Text  # noqa: PLC0415 - only tables and bars need it
 
         console = self._open_console()
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -124,22 +124,22 @@ class Output:
             click.echo(line.rstrip())  # the last column is padded
 
     def note(self, text: str) -> None:
-        """Something to know while it happens; not part of the result."""
+        """Report something to stderr while it happens; not part of the result."""
         self._say(_safe(text))
 
     def problem(self, code: str, what: str, next_step: str) -> None:
-        """An error: its code and its sentence, and on a line of its own what to do next."""
+        """Write an error to stderr: its code and sentence, and on a second line the next step."""
         click.echo(f"{click.style(code, fg='red', bold=True)}: {_safe(what)}", err=True)
         if next_step:
             click.echo(f"{click.style('next', bold=True)}: {_safe(next_step)}", err=True)
 
     @contextmanager
     def progress(self, what: str, unit: str) -> Iterator[Meter]:
-        """How far something is: a bar on a terminal, a line for each tenth elsewhere."""
+        """Show progress: a bar on a terminal, a line for each tenth elsewhere."""
         if not sys.stderr.isatty():
             yield _LineMeter(self, what, unit)
             return
-        from tally.cli.ui.bar import bar  # noqa: PLC0415 - see above
+        from tally.cli.ui.bar import bar  # noqa: PLC0415 - only tables and bars need it
 
         before = self._say
         with bar(what, unit) as meter:

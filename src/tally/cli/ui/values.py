@@ -1,4 +1,4 @@
-"""Values as a person reads them.
+"""Values as text for people.
 
 Counts have separators between thousands. Offsets have none, so that they can be pasted into the
 next command.

@@ -8,8 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tally.cli.replay_asking import Selector, read_request
 from tally.cli.replay_options import read_minute, read_range, read_time, selector_options
+from tally.cli.replay_selector import Selector, read_request
 from tally.cli.tree import cli
 from tally.errors import EXIT_USAGE, ReplayRefusedError, UsageError
 from tally.model import OffsetRange, TopicPartition

@@ -1,4 +1,4 @@
-"""What to count again, from what was said on the command line."""
+"""What to reprocess, from the options of the command line."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +19,7 @@ from tally.planning.replay_request import (
 
 _WHERE: Final = frozenset({"--topic", "--partition"})
 
-# Ways to say what to count again: the options of which one is enough, and what may stand beside.
+# Ways to select ranges: the options of which one is required, then those that may be added.
 _WAYS: Final[tuple[tuple[frozenset[str], frozenset[str]], ...]] = (
     (frozenset({"--all"}), frozenset()),
     (frozenset({"--range"}), frozenset()),
@@ -33,7 +33,7 @@ _WAYS: Final[tuple[tuple[frozenset[str], frozenset[str]], ...]] = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selector:
-    """The options that say what to count again, as they were given."""
+    """The options that select what to reprocess, as they were given."""
 
     topic: str | None = None
     """``--topic``."""
@@ -84,11 +84,11 @@ class Selector:
 
 
 def read_request(asked: Selector) -> Request:
-    """What is asked for.
+    """The request that the options make.
 
     Raises:
-        UsageError: Nothing was said, half of it, or two ways at once.
-        ReplayRefusedError: A file cannot be read, or the later time comes first.
+        UsageError: The options select nothing, are incomplete, or mix two ways to select.
+        ReplayRefusedError: A file cannot be read, or a time span ends before it begins.
     """
     _check_one_way(asked.given)
     if asked.ranges:
@@ -114,16 +114,16 @@ def read_request(asked: Selector) -> Request:
 def _check_one_way(given: list[str]) -> None:
     if not given:
         raise UsageError(
-            "what is to be counted again was not said",
+            "the options do not say what to reprocess",
             next_step="name offsets (--topic, --partition, --from, --until, or --range), times "
             "(--since and --before), a --batch, a --minute or files (--from-file, --until-file); "
-            "--all is everything that can be counted again",
+            "--all is everything that can be reprocessed",
         )
     leading, beside = next(way for way in _WAYS if way[0] & set(given))
     if others := [name for name in given if name not in leading | beside]:
         first = next(name for name in given if name in leading)
         raise UsageError(
-            f"{first} and {others[0]} are two ways to say what to count again",
+            f"{first} and {others[0]} are two ways to select what to reprocess",
             next_step="choose one",
         )
     for name, needed in (("--since", "--before"), ("--before", "--since")):
