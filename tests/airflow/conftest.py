@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CHECKOUT = Path(__file__).parents[2]
 
 # Airflow reads its environment once, when it is first imported; that is while tests are collected.
-# What the shell says about another Airflow is none of the tests' business.
+# The shell's settings of another Airflow must not reach the tests.
 for name in [name for name in os.environ if name.startswith(("AIRFLOW", "_AIRFLOW"))]:
     del os.environ[name]
 HOME = Path(tempfile.mkdtemp(prefix="tally-airflow-"))
@@ -39,7 +39,7 @@ os.environ |= {
     "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
 }
 
-# Runs are told apart by their logical dates, which mean nothing to the DAGs.
+# Airflow identifies runs by their logical dates, which the DAGs ignore.
 _MINUTES = count()
 
 CONFIG = """

@@ -37,7 +37,7 @@ class Finished:
         return max(number for task, _, number in self._instances if task == task_id)
 
     def xcom(self, task_id: str, key: str) -> Any:
-        """What a task handed on."""
+        """An XCom of a task."""
         from airflow.models.xcom import XComModel
         from airflow.utils.session import create_session
 

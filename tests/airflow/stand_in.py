@@ -1,8 +1,8 @@
-"""A stand-in for spark-submit and the job: quick, and as well-behaved or not as a test wants.
+"""A stand-in for spark-submit and the job: quick, and it can fail as a test wants.
 
 It is told by ``STAND_IN`` what to do, separated by commas: ``commit`` claims the batch and commits
-it as if every line were at another level, ``commit=BATCH`` so with another one; ``replay`` does
-so as the job does, with what was overtaken planned anew; ``report=PATH`` writes what it was given;
+it as if every line were unmatched, ``commit=BATCH`` so with another one; ``replay`` does
+so as the job does, with superseded batches replanned; ``report=PATH`` writes what it was given;
 ``say=TEXT`` prints; ``sleep`` waits to be killed; ``spark`` becomes the real spark-submit;
 ``exit=CODE`` ends.
 """
@@ -37,7 +37,7 @@ from tally.pipeline.replay import run_replay_batch
 
 
 def nothing_counted(ranges: Sequence[OffsetRange]) -> dict[TopicPartition, SegmentTotals]:
-    """What ranges hold in which every line is at another level."""
+    """The totals of ranges in which every line is unmatched."""
     return {
         r.partition: SegmentTotals(
             records=r.offsets,
@@ -68,7 +68,7 @@ def commit(settings: Settings, batch_id: int) -> None:
 
 
 class StandInReader:
-    """Reads nothing, and says that every line is at another level."""
+    """Reads nothing, and reports every line as unmatched."""
 
     @contextmanager
     def count(self, request: CountRequest) -> Iterator[Counts]:

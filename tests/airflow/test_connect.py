@@ -72,7 +72,7 @@ def test_a_driver_is_told_from_one_of_another_ledger(tmp_path: Path) -> None:
 def test_the_task_counts_on_the_server(
     world: World, connect: ConnectServer, planned: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As with spark-submit, to the last word; and the token shows nowhere."""
+    """The same outcome as with spark-submit; the token is shown nowhere."""
     run = Run(world, planned, JOB)
     seen: list[str] = []
     watcher = threading.Thread(target=watch, args=(world, planned, seen))
@@ -93,7 +93,7 @@ def test_the_task_counts_on_the_server(
 
 
 def watch(world: World, batch_id: int, seen: list[str]) -> None:
-    """What everybody on the machine, and what the owner, sees of the driver."""
+    """What other users of the machine, and what the owner, can see of the driver."""
     driver = wait_until(lambda: drivers(world.config, batch_id))[0]
     seen += [repr(driver.cmdline()), repr(driver.environ())]
 
@@ -108,7 +108,7 @@ def told(connect: ConnectServer, world: World, event: str) -> bool:
 def test_killing_the_task_ends_what_the_server_does_for_it(
     world: World, connect: ConnectServer, planned: int
 ) -> None:
-    """The driver gives its session back; the next attempt counts, each line once."""
+    """The driver closes its session; the next attempt counts each line once."""
     from airflow.sdk.exceptions import AirflowException
 
     # Spark waits for records that never come: long enough to be killed in the middle.
@@ -163,7 +163,7 @@ def test_a_refused_token_fails_for_good(
 def test_the_address_is_read_as_the_provider_reads_it(
     fields: dict[str, Any], master: str, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But the token, which is a secret; one that was meant for another server is forgotten."""
+    """Except the token, which is a secret; a token for another server is dropped."""
     from tally.airflow.connect_driver import connect_settings
     from tally.airflow.connections import require_spark_connection
 
@@ -180,7 +180,7 @@ def test_the_address_is_read_as_the_provider_reads_it(
 
 
 def test_an_address_of_no_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without telling the token."""
+    """The error does not contain the token."""
     from tally.airflow.connect_driver import connect_settings
 
     define(monkeypatch, host="spark host", password="s3cret")

@@ -17,10 +17,10 @@ def define(monkeypatch: pytest.MonkeyPatch, name: str, **fields: Any) -> None:
     monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(fields))
 
 
-def test_connections_lie_over_file_and_environment(
+def test_connections_override_file_and_environment(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a connection says wins; what it leaves out stays as configured."""
+    """A connection's values override the configuration; what it leaves out stays as configured."""
     from tally.airflow.connections import connected_settings
 
     monkeypatch.setenv("TALLY_MYSQL__HOST", "from-environment")
@@ -44,10 +44,10 @@ def test_connections_lie_over_file_and_environment(
     assert mysql.connect_timeout_s == 7
 
 
-def test_without_connections_the_configuration_stands(
+def test_without_connections_the_configuration_applies(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An undefined connection is no error: the file and the environment are asked."""
+    """An undefined connection is no error: the file and the environment apply."""
     from tally.airflow.connections import connected_settings
 
     monkeypatch.setenv("TALLY_KAFKA__BOOTSTRAP_SERVERS", "broker:1")

@@ -89,7 +89,7 @@ def test_a_batch_that_is_committed_already_starts_no_spark(
 def test_a_driver_that_fails_after_the_commit_is_a_success(
     code: int, world: World, planned: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever spark-submit ends with: what the ledger has is counted."""
+    """With any exit code of spark-submit: the ledger decides."""
     monkeypatch.setenv("STAND_IN", f"commit,exit={code}")
     run = Run(world, planned, STAND_IN)
     run.execute()
@@ -100,7 +100,7 @@ def test_a_driver_that_fails_after_the_commit_is_a_success(
 def test_an_exit_that_a_retry_cannot_change_fails_for_good(
     code: int, world: World, planned: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the job's own words, so that the task's error says what to do."""
+    """With the job's own message, so that the task's error says what to do."""
     from airflow.sdk.exceptions import AirflowFailException
 
     words = "[data-loss] batch: gone. Next: tally plan"
@@ -118,7 +118,7 @@ def test_an_exit_that_a_retry_cannot_change_fails_for_good(
 def test_an_exit_that_may_pass_is_retried(
     code: int, world: World, planned: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A killed driver, a crash, a server that did not answer, a batch that somebody took over."""
+    """A killed driver, a crash, a server that did not answer, a batch that another attempt has claimed."""
     from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
     monkeypatch.setenv("STAND_IN", f"exit={code}")
@@ -142,7 +142,7 @@ def test_a_driver_that_ends_well_without_a_commit_is_not_believed(
 def test_an_abandoned_batch_fails_for_good_without_spark(
     world: World, planned: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Its offsets are planned anew by the next run."""
+    """Its offsets are planned again by the next run."""
     from airflow.sdk.exceptions import AirflowFailException
 
     world.execute(
@@ -204,7 +204,7 @@ def test_the_driver_works_with_the_connections_of_airflow(
 def test_the_connection_decides_where_the_driver_runs_spark(
     world: World, planned: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Also inside the driver, whose own configuration may name another master."""
+    """Also inside the driver, whose configuration may name another master."""
     monkeypatch.setenv("TALLY_SPARK__MASTER", "local[7]")
     monkeypatch.setenv("STAND_IN", f"report={tmp_path / 'given'},commit")
     Run(world, planned, STAND_IN).execute()
@@ -215,7 +215,7 @@ def test_the_connection_decides_where_the_driver_runs_spark(
 def test_killing_the_task_ends_the_driver_and_takes_its_secrets_away(
     world: World, planned: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What Airflow does on a time-out, or when somebody marks the task as failed."""
+    """What Airflow does on a timeout, or when a user marks the task as failed."""
     from airflow.sdk.exceptions import AirflowException
 
     monkeypatch.setenv("STAND_IN", f"report={tmp_path / 'given'},sleep")
@@ -236,10 +236,10 @@ def test_killing_the_task_ends_the_driver_and_takes_its_secrets_away(
     assert state(world, planned) == "planned"
 
 
-def test_a_time_out_ends_the_driver_too(
+def test_a_timeout_ends_the_driver_too(
     world: World, planned: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Airflow's own time-out, as it runs a task; nothing of the driver stays behind."""
+    """Airflow's own timeout, as it runs a task; no process of the driver is left."""
     from airflow.sdk.exceptions import AirflowTaskTimeout
     from airflow.sdk.execution_time import task_runner
 

@@ -41,12 +41,12 @@ def test_the_minute_dag_plans_then_counts(dag_id: str, bag: "DagBag") -> None:
 
 @pytest.mark.parametrize("dag_id", AUDIT)
 def test_the_audit_dag_has_one_task(dag_id: str, bag: "DagBag") -> None:
-    """The audit stands alone."""
+    """The task `audit`, and no other."""
     assert [task.task_id for task in bag.dags[dag_id].tasks] == ["audit"]
 
 
 @pytest.mark.parametrize("dag_id", REPLAY)
-def test_the_replay_dag_shows_writes_down_counts_and_adds_up(dag_id: str, bag: "DagBag") -> None:
+def test_the_replay_dag_previews_requests_counts_and_reports(dag_id: str, bag: "DagBag") -> None:
     """A task for each batch, one driver at a time; the sum comes after failures, too."""
     dag = bag.dags[dag_id]
     edges = {task.task_id: set(task.downstream_task_ids) for task in dag.tasks}
@@ -65,14 +65,14 @@ def test_the_replay_dag_shows_writes_down_counts_and_adds_up(dag_id: str, bag: "
 
 @pytest.mark.parametrize("dag_id", LOSSES)
 def test_the_losses_dag_looks_asks_and_settles(dag_id: str, bag: "DagBag") -> None:
-    """What a person answers is settled by a task that may be tried again without asking again."""
+    """The operator's answer is written by a task that can be retried without asking again."""
     dag = bag.dags[dag_id]
     edges = {task.task_id: set(task.downstream_task_ids) for task in dag.tasks}
     assert edges == {"look": {"decide"}, "decide": {"settle"}, "settle": set()}
 
 
 @pytest.mark.parametrize("dag_id", BY_HAND)
-def test_what_a_person_asks_for_has_no_schedule(dag_id: str, bag: "DagBag") -> None:
+def test_manual_dags_have_no_schedule(dag_id: str, bag: "DagBag") -> None:
     """No schedule, no backfill, no run that another DAG triggers."""
     dag = bag.dags[dag_id]
     assert dag.schedule is None
@@ -81,7 +81,7 @@ def test_what_a_person_asks_for_has_no_schedule(dag_id: str, bag: "DagBag") -> N
 
 @pytest.mark.parametrize("dag_id", MINUTE)
 def test_who_looks_for_a_backfill_is_shown_the_replay(dag_id: str, bag: "DagBag") -> None:
-    """Airflow's refusal has no words of ours; the DAG's description and documentation have."""
+    """Airflow's refusal cannot name the replay; the DAG's description and documentation do."""
     dag = bag.dags[dag_id]
     assert f"{dag_id}_replay" in (dag.description or "")
     assert "_replay" in (dag.doc_md or "")
@@ -113,7 +113,7 @@ def test_runs_do_not_pile_up_and_dates_are_refused(dag_id: str, bag: "DagBag") -
 
 @pytest.mark.parametrize("dag_id", ALL)
 def test_retries_suit_a_minute(dag_id: str, bag: "DagBag") -> None:
-    """Retries come soon and at an even pace; `blocked` is final at once, and so is an answer."""
+    """Retries come soon and at an even pace; `blocked` has no retry, and neither has an answer."""
     for task in bag.dags[dag_id].tasks:
         assert task.retries == (0 if task.task_id in {"blocked", "decide"} else 3)
         assert task.retry_delay == timedelta(seconds=10)
@@ -121,7 +121,7 @@ def test_retries_suit_a_minute(dag_id: str, bag: "DagBag") -> None:
 
 
 @pytest.mark.parametrize(("dag_id", "patience_s"), [("error_log", 600), ("other", 1200)])
-def test_time_outs_follow_from_the_patience(dag_id: str, patience_s: int, bag: "DagBag") -> None:
+def test_timeouts_follow_from_the_patience(dag_id: str, patience_s: int, bag: "DagBag") -> None:
     """Lock wait < plan < count = patience < run."""
     dag = bag.dags[dag_id]
     plan = dag.get_task("plan").execution_timeout
@@ -139,8 +139,8 @@ def test_time_outs_follow_from_the_patience(dag_id: str, patience_s: int, bag: "
 
 
 @pytest.mark.parametrize("dag_id", BY_HAND)
-def test_tasks_that_a_person_asks_for_have_time_outs(dag_id: str, bag: "DagBag") -> None:
-    """No task without an end; only how long a person thinks is counted in days."""
+def test_tasks_of_manual_dags_have_timeouts(dag_id: str, bag: "DagBag") -> None:
+    """Every task has a timeout; only the wait for an operator lasts days."""
     dag = bag.dags[dag_id]
     minute = bag.dags[dag_id.removesuffix("_replay").removesuffix("_losses")]
     for task in dag.tasks:
@@ -153,8 +153,8 @@ def test_tasks_that_a_person_asks_for_have_time_outs(dag_id: str, bag: "DagBag")
 
 
 @pytest.mark.parametrize("dag_id", AUDIT)
-def test_the_audit_has_time_outs_too(dag_id: str, bag: "DagBag") -> None:
-    """No task and no run without an end."""
+def test_the_audit_has_timeouts_too(dag_id: str, bag: "DagBag") -> None:
+    """Every task and every run has a timeout."""
     dag = bag.dags[dag_id]
     timeout = dag.get_task("audit").execution_timeout
     assert timeout
@@ -187,10 +187,8 @@ def test_a_patience_too_short_for_an_answer_is_refused(
 
 
 @pytest.mark.parametrize(("configured", "task_s", "left"), [(300, 120, 60), (30, 120, 30)])
-def test_a_statement_is_given_up_before_its_task_is(
-    configured: int, task_s: int, left: int
-) -> None:
-    """Half of the task's time-out, and less where the configuration says so."""
+def test_a_statement_times_out_before_its_task(configured: int, task_s: int, left: int) -> None:
+    """Half of the task's timeout, and less where the configuration says so."""
     settings = Settings(
         mysql=MySQLSettings(statement_timeout_s=configured),
         pipelines={"p": PipelineSettings(topics=["a"])},
@@ -200,10 +198,10 @@ def test_a_statement_is_given_up_before_its_task_is(
     assert mysql.lock_wait_timeout_s < mysql.statement_timeout_s < task_s
 
 
-def test_plan_and_audit_give_a_statement_up_before_airflow_ends_them(
+def test_statements_of_plan_and_audit_time_out_before_their_tasks(
     bag: "DagBag", config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is waited for follows from the tasks' own time-outs, not from `[mysql]` alone."""
+    """The wait follows from the tasks' own timeouts, not from `[mysql]` alone."""
     with config.open("a", encoding="utf-8") as file:
         file.write("[mysql]\nstatement_timeout_s = 599\n")
     waits: list[float] = []
@@ -260,7 +258,7 @@ def test_params_have_valid_defaults(dag_id: str, bag: "DagBag") -> None:
 
 @pytest.mark.parametrize("dag_id", ALL)
 def test_a_dag_survives_serialisation(dag_id: str, bag: "DagBag") -> None:
-    """What the scheduler reads back is what was parsed: tasks, edges, time-outs, run types."""
+    """What the scheduler reads back is what was parsed: tasks, edges, timeouts, run types."""
     dag = bag.dags[dag_id]
     back = _deserialised(_serialised(dag))
     assert back.dag_id == dag.dag_id

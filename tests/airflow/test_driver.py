@@ -48,8 +48,8 @@ def hook(folder: Path, **environment: str) -> "DriverHook":
 
 
 @pytest.mark.parametrize("code", [1, 3, 4, 5, 70])
-def test_the_jobs_exit_code_and_last_words_are_known(code: int, programs: Path) -> None:
-    """Which decide whether another try makes sense, and what the operator reads."""
+def test_the_jobs_exit_code_and_error_are_known(code: int, programs: Path) -> None:
+    """They decide whether a retry makes sense, and what the operator reads."""
     from airflow.sdk.exceptions import AirflowException
 
     write_program(
@@ -64,8 +64,8 @@ def test_the_jobs_exit_code_and_last_words_are_known(code: int, programs: Path) 
     assert driver.error_line == "[data-loss] batch 7: gone. Next: look"
 
 
-def test_without_an_error_of_ours_the_last_line_stands(programs: Path) -> None:
-    """A JVM that does not start has words of its own."""
+def test_without_an_error_of_tally_the_last_line_is_shown(programs: Path) -> None:
+    """A JVM that does not start prints its own error."""
     from airflow.sdk.exceptions import AirflowException
 
     write_program(programs, "echo first; echo 'Error: no JVM'; exit 1")
@@ -78,7 +78,7 @@ def test_without_an_error_of_ours_the_last_line_stands(programs: Path) -> None:
 def test_the_driver_gets_just_the_environment_it_was_given(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing of the worker's leaks in beside it."""
+    """No other variable of the worker reaches it."""
     monkeypatch.setenv("LEAK", "s3cret")
     write_program(programs, f'env > "{tmp_path}/env"; printf "%s " "$@" > "{tmp_path}/args"')
     hook(programs, WANTED="yes").submit("job.py")
@@ -125,7 +125,7 @@ def test_killing_ends_every_process_of_the_driver(
         assert not alive(int(pid))
 
 
-def test_killing_before_and_after_the_driver_lives_does_nothing(programs: Path) -> None:
+def test_killing_before_and_after_the_driver_runs_does_nothing(programs: Path) -> None:
     """Airflow may ask at any moment."""
     write_program(programs, "exit 0")
     driver = hook(programs)

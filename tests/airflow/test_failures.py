@@ -20,7 +20,7 @@ def test_a_final_error_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_what_was_said_already_is_not_said_again(caplog: pytest.LogCaptureFixture) -> None:
-    """A task that fails for good inside keeps its own words."""
+    """A task that fails for good inside keeps its own message."""
     from airflow.sdk.exceptions import AirflowFailException
 
     with pytest.raises(AirflowFailException), final_unless_retryable():

@@ -1,4 +1,4 @@
-"""The losses DAG, run by Airflow itself, with a person who answers as the web page does."""
+"""The losses DAG, run by Airflow itself, with an operator who answers as the web page does."""
 
 import threading
 import time
@@ -132,8 +132,8 @@ def test_without_open_losses_nobody_is_asked(world: World, run_dag: RunDag) -> N
     assert run.xcom("look", "losses")["text"] == f"{world.name} has no open losses"
 
 
-def test_an_accepted_loss_lets_counting_go_on(lossy: World, run_dag: RunDag) -> None:
-    """The answer, the person, the time and the reason are in the ledger; the next run is green."""
+def test_after_an_accepted_loss_counting_continues(lossy: World, run_dag: RunDag) -> None:
+    """The answer, the operator, the time and the reason are in the ledger; the next run is green."""
     run, asked = ask(lossy, run_dag, "Accept the losses")
     assert (run.state, run.tasks) == ("success", GREEN)
     (question,) = asked
@@ -151,7 +151,7 @@ def test_an_accepted_loss_lets_counting_go_on(lossy: World, run_dag: RunDag) -> 
 
 
 def test_a_loss_that_is_kept_blocked_keeps_the_answer(lossy: World, run_dag: RunDag) -> None:
-    """Runs stay red, and whoever is asked next sees who has looked at it, and why it stays."""
+    """Runs stay red, and the next question shows who left it open, and why."""
     run, _ = ask(lossy, run_dag, "Keep them blocked", "the backup is being restored")
     assert (run.state, run.tasks) == ("success", GREEN)
     (loss,) = losses(lossy)
@@ -169,7 +169,7 @@ def test_a_loss_that_is_kept_blocked_keeps_the_answer(lossy: World, run_dag: Run
 def test_an_answer_whose_commit_was_not_answered_is_given_again(
     lossy: World, accept: bool, cut: Cut
 ) -> None:
-    """As the task's next try does: whether it was applied or not, it says the same, and holds."""
+    """As the task's retry does: whether it was applied or not, the outcome is the same."""
     mysql, shown = lossy.settings.mysql, open_losses(lossy.context(), lossy.name).losses
     give = partial(settle, pipeline=lossy.name, shown=shown, accept=accept, by="ann", reason="r")
     with CommitProxy(mysql.host, mysql.port, cut) as proxy:
@@ -186,7 +186,7 @@ def test_an_answer_whose_commit_was_not_answered_is_given_again(
 
 
 def test_an_answer_that_is_applied_while_it_is_given_again_holds_once(lossy: World) -> None:
-    """The server applies the COMMIT of the try before between this one's look and its lock."""
+    """The server applies the earlier try's COMMIT after this try has read and before it locks."""
     shown = open_losses(lossy.context(), lossy.name).losses
     give = partial(settle, pipeline=lossy.name, shown=shown, accept=True, by="ann", reason="r")
     said: list[str] = []
@@ -207,7 +207,7 @@ def test_another_answer_than_the_one_that_was_given_is_refused(
     shown = open_losses(lossy.context(), lossy.name).losses
     mine = {"accept": True, "by": "ann", "reason": "r"}
     settle(lossy.context(), lossy.name, shown, **mine)
-    with pytest.raises(UsageError, match="somebody else has decided it"):
+    with pytest.raises(UsageError, match="another operator has decided it"):
         settle(lossy.context(), lossy.name, shown, **{**mine, **other})
     (loss,) = losses(lossy)
     assert (loss["state"], loss["decided_by"], loss["reason"]) == ("accepted", "ann", "r")

@@ -89,7 +89,7 @@ def test_a_blocked_partition_makes_the_run_red_and_the_others_are_counted(
 def test_a_failed_count_makes_the_run_red(
     world: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though `blocked`, which has nothing to say, was skipped; the next run takes the batch up."""
+    """Though `blocked` was skipped; the next run resumes the batch."""
     world.produce([INFO], 0)
     monkeypatch.setenv("STAND_IN", "exit=4")
     red = run_dag(world.name)
@@ -105,8 +105,8 @@ def test_a_failed_count_makes_the_run_red(
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_a_batch_that_somebody_else_planned_is_taken_up(world: World, run_dag: RunDag) -> None:
-    """With the ranges it was planned with; what came since waits for the next run."""
+def test_a_batch_of_another_planner_is_resumed(world: World, run_dag: RunDag) -> None:
+    """With its planned ranges; later records wait for the next run."""
     world.produce([INFO] * 3, 0)
     planned = world.plan().batch
     assert planned is not None
@@ -119,7 +119,7 @@ def test_a_batch_that_somebody_else_planned_is_taken_up(world: World, run_dag: R
 
 
 def test_a_missing_topic_is_red_with_its_own_error(world: World, run_dag: RunDag) -> None:
-    """Nothing to count, and a person must act."""
+    """Nothing to count, and an operator must act."""
     world.configure(topics=["there-is-no-such-topic"])
     run = run_dag(world.name)
     assert run.state == "failed"
@@ -128,7 +128,7 @@ def test_a_missing_topic_is_red_with_its_own_error(world: World, run_dag: RunDag
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_an_audit_that_finds_something_is_red(world: World, run_dag: RunDag) -> None:
+def test_an_audit_with_a_violation_is_red(world: World, run_dag: RunDag) -> None:
     """A result that is not what was counted does not go unnoticed."""
     world.produce([INFO], 0)
     assert run_dag(world.name).state == "success"

@@ -1,4 +1,4 @@
-"""Minutes in which nobody counted, and minutes that are run once more when they are long over."""
+"""Minutes in which no run counted, and runs that are repeated long afterwards."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -50,7 +50,7 @@ def test_after_a_stop_one_run_is_scheduled_and_not_one_for_each_missed_minute(
 
 @pytest.mark.stack
 @pytest.mark.usefixtures("stand_in")
-def test_the_first_run_after_an_hour_takes_up_everything(world: World, run_dag: RunDag) -> None:
+def test_the_first_run_after_an_hour_counts_everything(world: World, run_dag: RunDag) -> None:
     """What came while the scheduler was down or the DAG paused, in old partitions and new ones."""
     world.produce([INFO] * 2)
     assert run_dag(world.name).state == "success"

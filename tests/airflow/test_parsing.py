@@ -63,7 +63,7 @@ print(sorted((heavy | ours) & set(sys.modules)))
 def test_the_checkouts_own_configuration_is_found_without_a_variable(
     load_bag: Callable[[], "DagBag"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without TALLY_CONFIG the file beside the DAG folder stands."""
+    """Without TALLY_CONFIG the file beside the DAG folder is used."""
     monkeypatch.delenv("TALLY_CONFIG")
     bag = load_bag()
     assert bag.import_errors == {}

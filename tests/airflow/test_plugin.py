@@ -1,4 +1,4 @@
-"""The status page: it loads with Airflow, asks who is there, and shows what the ledger says."""
+"""The status page: it loads with Airflow, authenticates, and shows what the ledger says."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ LINE = "2017-07-30 14:09:08 INFO all is well"
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> "Iterator[TestClient]":
-    """Airflow's API server with its plugins, loaded anew."""
+    """Airflow's API server with its plugins, newly loaded."""
     from airflow.api_fastapi.app import create_app, purge_cached_app
     from fastapi.testclient import TestClient
 
@@ -38,7 +38,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> "Iterator[TestClient]":
 
 
 def log_in(client: "TestClient", role: str | None) -> None:
-    """Let Ann be the one who asks; without a role she may do nothing."""
+    """Log Ann in; without a role she has no permission."""
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 
@@ -49,7 +49,7 @@ def log_in(client: "TestClient", role: str | None) -> None:
 
 @pytest.fixture
 def viewer(client: "TestClient") -> "TestClient":
-    """The browser of somebody who has logged in and may look at things."""
+    """The browser of a user who has logged in and may read."""
     log_in(client, "viewer")
     return client
 
@@ -81,7 +81,7 @@ def test_strangers_are_refused(credentials: dict[str, str], client: "TestClient"
 
 @pytest.mark.usefixtures("config")
 def test_a_user_without_the_permission_to_look_is_refused(client: "TestClient") -> None:
-    """To be somebody is not enough."""
+    """Being logged in is not enough."""
     log_in(client, role=None)
     assert client.get("/tally/").status_code == 403
 
@@ -119,7 +119,7 @@ def test_the_page_shows_what_the_ledger_says(world: World, viewer: "TestClient")
 def test_the_page_marks_what_was_replaced(
     world: World, run_dag: RunDag, viewer: "TestClient"
 ) -> None:
-    """What such a batch counted is no part of the result any more."""
+    """The counts of such a batch are no longer in the result."""
     world.produce([LINE] * 3, 0)
     run_dag(world.name)
     run_dag(f"{world.name}_replay", {"dry_run": False, "reason": "a test"})
@@ -168,7 +168,7 @@ def test_a_ledger_that_does_not_answer_is_said_without_a_password(
 def test_the_preview_of_a_replay_is_a_page(
     world: World, run_dag: RunDag, viewer: "TestClient"
 ) -> None:
-    """What the task has handed on, as a table; behind the task's button, for who may read XComs."""
+    """The task's XCom as a table, behind the task's button, for users who may read XComs."""
     from urllib.parse import urlencode
 
     world.produce([LINE] * 3)

@@ -49,7 +49,7 @@ def replays(world: World) -> list[dict[str, Any]]:
 
 
 def shown(run: Finished) -> dict[str, Any]:
-    """What the preview handed on."""
+    """The XCom of the preview."""
     found: dict[str, Any] = run.xcom("preview", "preview")
     return found
 
@@ -59,9 +59,9 @@ def shown(run: Finished) -> dict[str, Any]:
 def test_a_replay_with_real_spark_replaces_what_was_counted(
     world: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With another level: old counts go, new ones come; who, why and which run is in the ledger.
+    """With another level: new counts replace the old; who, why and which run is in the ledger.
 
-    Another replay was faster with one of its batches, so the driver plans that anew by itself.
+    Another replay has superseded segments of one of its batches, so the driver replans it.
     """
     monkeypatch.setenv("STAND_IN", "spark")
     world.produce([ERROR, WARN, WARN])
@@ -107,7 +107,7 @@ def stand_in_for(world: World, batch_id: int) -> None:
 
 
 def ask_for(ctx: Context, pipeline: str, asked: BoundsAsked = EVERYTHING) -> Requested:
-    """Another replay than the DAG's, by somebody who is faster."""
+    """Another replay than the DAG's, which commits first."""
     return request_replay(ctx, preview_replay(ctx, pipeline, asked), reason="faster")
 
 
@@ -121,7 +121,7 @@ def tasks_by_way_of(proxy: Proxy) -> Iterator[None]:
 
 
 def test_a_dry_run_shows_and_writes_nothing(counted: World, run_dag: RunDag) -> None:
-    """The default of the form; green, and no reason is asked for."""
+    """The default of the form; green, and no reason is required."""
     run = run_dag(f"{counted.name}_replay")
     assert run.state == "success"
     assert run.tasks == {
@@ -199,7 +199,7 @@ def test_more_batches_than_airflow_maps_are_refused(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Before a replay is written down that no run could count."""
+    """Before a replay is recorded that no run could count."""
     monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "1")
     counted.configure(max_records_per_partition=1)
     counted.produce([INFO] * 2)
@@ -211,7 +211,7 @@ def test_more_batches_than_airflow_maps_are_refused(
 
 
 def test_a_run_that_is_cleared_writes_no_second_replay(counted: World, run_dag: RunDag) -> None:
-    """All of its tasks once more: the same replay, and nothing is counted again."""
+    """All of its tasks once more: the same replay, and no batch is run again."""
     first = run_dag(f"{counted.name}_replay", REAL)
     again = run_dag(f"{counted.name}_replay", REAL, again=True)
     assert again.run_id == first.run_id
@@ -225,12 +225,12 @@ def test_a_run_that_is_cleared_writes_no_second_replay(counted: World, run_dag: 
 
 
 class DiesAfterTheRequest(Proxy):
-    """Ends the connection that comes after the one on which a replay was written down; once."""
+    """Ends the connection after the one on which a replay was recorded; once."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(host, port, self._at_statement)
         self.written = 0
-        """How often a replay was written down."""
+        """How often a replay was recorded."""
         self.cuts = 0
 
     def _at_statement(self, session: Session, packet: bytes) -> bool:
@@ -244,7 +244,7 @@ class DiesAfterTheRequest(Proxy):
 
 
 def test_a_request_whose_answer_was_lost_is_found_again(counted: World, run_dag: RunDag) -> None:
-    """Written down, then the task fails: its next try goes on with the same replay."""
+    """It is recorded, then the task fails: the retry continues with the same replay."""
     mysql = counted.settings.mysql
     proxy = DiesAfterTheRequest(mysql.host, mysql.port)
     with tasks_by_way_of(proxy):
@@ -258,7 +258,7 @@ def test_a_request_whose_answer_was_lost_is_found_again(counted: World, run_dag:
 
 
 class RivalBeforeTheRequest(Proxy):
-    """Lets another replay be counted when a task asks for the second time what its run has written.
+    """Runs another replay when a task asks a second time what its run has recorded.
 
     The preview asks first, the request second.
     """
@@ -279,7 +279,7 @@ class RivalBeforeTheRequest(Proxy):
         return True
 
 
-def test_what_is_not_what_was_shown_any_more_is_not_written_down(
+def test_a_replay_that_no_longer_matches_its_preview_is_not_recorded(
     counted: World, run_dag: RunDag, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Between preview and request another replay has replaced what was to be replaced."""
@@ -310,10 +310,10 @@ def test_a_failed_batch_leaves_the_run_red_until_it_is_cleared(
     assert [replay["state"] for replay in replays(counted)] == ["done"]
 
 
-def test_a_batch_that_was_planned_anew_by_a_driver_that_died_is_followed(
+def test_a_batch_that_was_replanned_by_a_driver_that_died_is_followed(
     counted: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The task still has the old number; what took its place is what it counts and tells."""
+    """The task still has the old id; it counts and reports the batch that replaced it."""
     monkeypatch.setenv("STAND_IN", "exit=4")
     dag = f"{counted.name}_replay"
     run_dag(dag, REAL)
@@ -330,24 +330,24 @@ def test_a_batch_that_was_planned_anew_by_a_driver_that_died_is_followed(
 
     with pytest.raises(OSError, match="the driver dies"):
         run_replay_batch(counted.context(open_reader=open_reader), ours)
-    anew = counted.batches()[-1]["batch_id"]
+    replanned = counted.batches()[-1]["batch_id"]
     assert {b["batch_id"]: b["state"] for b in counted.batches()}[ours] == "abandoned"
 
     monkeypatch.setenv("STAND_IN", "replay")
     run = run_dag(dag, REAL, again=True)
     assert (run.state, run.tasks) == ("success", GREEN)
     told = run.events()[f"tally_{counted.name}"]
-    assert (told["batch_id"], told["replanned_as"]) == (ours, [anew])
+    assert (told["batch_id"], told["replanned_as"]) == (ours, [replanned])
     assert counted.audit().holds
 
 
-def test_a_batch_that_a_person_gave_up_stays_given_up(
+def test_a_batch_that_an_operator_abandoned_stays_abandoned(
     counted: World,
     run_dag: RunDag,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Cleared or not: its task is red and says who it was and why."""
+    """Its task is red, also after clearing, and says who abandoned it and why."""
     from tally.ledger.batches import abandon
 
     monkeypatch.setenv("STAND_IN", "exit=4")
@@ -363,7 +363,7 @@ def test_a_batch_that_a_person_gave_up_stays_given_up(
 
 
 def test_backfills_over_dates_are_refused(world: World, run_dag: RunDag, stand_in: None) -> None:
-    """By Airflow, in its own words; the DAGs' descriptions say where to go."""
+    """By Airflow, with its own message; the DAGs' descriptions name the replay."""
     from datetime import UTC, datetime
 
     from airflow.exceptions import DagRunTypeNotAllowed

@@ -74,7 +74,7 @@ def filled(**fields: Any) -> dict[str, Any]:
     ],
 )
 def test_each_choice_reads_its_own_fields(fields: dict[str, Any], wanted: object) -> None:
-    """An empty field is one that is not given."""
+    """An empty field counts as not given."""
     assert read_form(filled(**fields)) == wanted
 
 
@@ -105,7 +105,7 @@ def test_a_form_that_contradicts_itself_is_refused(fields: dict[str, Any], said:
     "fields", [{"what": "all"}, {"from_offset": -1}, {"batch_id": 0}, {"reason": "x" * 1001}]
 )
 def test_airflow_refuses_what_no_field_allows(fields: dict[str, Any]) -> None:
-    """Before there is a run at all."""
+    """It does so before it creates a run."""
     from airflow.sdk.exceptions import ParamValidationError
 
     with pytest.raises(ParamValidationError):
@@ -114,7 +114,7 @@ def test_airflow_refuses_what_no_field_allows(fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("reason", [None, "", "  \n"])
 def test_no_reason_is_no_reason(reason: str | None) -> None:
-    """Blanks are none either."""
+    """Neither is a reason of blanks."""
     with pytest.raises(ReplayRefusedError, match="needs a reason"):
         read_reason(filled(reason=reason))
     assert read_reason({"reason": " why "}) == "why"

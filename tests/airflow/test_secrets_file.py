@@ -107,7 +107,7 @@ def test_it_lies_in_a_folder_of_the_users_own(
 def test_a_folder_that_others_may_have_prepared_is_refused(
     trap: str, settings: Settings, runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everybody may make a folder of that name in the temporary folder first."""
+    """Any user may have created a folder of that name in the temporary folder before."""
     from tally.airflow.secrets_file import secrets_file
 
     if trap == "link":
@@ -129,7 +129,7 @@ def test_a_folder_that_others_may_have_prepared_is_refused(
 
 
 def test_what_a_killed_task_left_is_swept_by_the_next(settings: Settings, runtime: Path) -> None:
-    """And what belongs to a living one stays, until that is gone as well."""
+    """The file of a running process stays, until that has ended as well."""
     from tally.airflow.secrets_file import secrets_file
 
     with task(runtime.parent) as alive, task(runtime.parent) as killed:
@@ -148,7 +148,7 @@ def test_what_a_killed_task_left_is_swept_by_the_next(settings: Settings, runtim
 
 
 def test_an_id_that_was_given_out_again_keeps_no_file(settings: Settings, runtime: Path) -> None:
-    """The process of that id started at another time; only what is surely dead goes."""
+    """The process of that id started at another time; only files of processes that have surely ended are deleted."""
     from tally.airflow.secrets_file import runtime_folder, secrets_file
 
     with secrets_file(settings) as own:
@@ -166,7 +166,7 @@ def test_an_id_that_was_given_out_again_keeps_no_file(settings: Settings, runtim
 
 
 def task(temporary: Path) -> "subprocess.Popen[str]":
-    """A process that has written its secrets and goes on."""
+    """A process that has written its secrets and keeps running."""
     script = (
         "import sys\n"
         "from tally.airflow.secrets_file import secrets_file\n"
@@ -191,7 +191,7 @@ def task(temporary: Path) -> "subprocess.Popen[str]":
 def test_the_drivers_environment_names_the_file_and_holds_no_secret(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Airflow's connections stay behind, and nothing of the worker's wins over the file."""
+    """Airflow's connections are left out, and no variable of the worker overrides the file."""
     from tally.airflow.driver import driver_environment
 
     for name in ("TALLY_MYSQL__PASSWORD", "tally_kafka__sasl_password", "AIRFLOW_CONN_TALLY_MYSQL"):
@@ -216,7 +216,7 @@ def test_sensitive_spark_configuration_is_not_on_the_command_line() -> None:
 
 
 def test_the_jvm_flags_yield_to_the_configuration() -> None:
-    """Small batches start quickly; whoever sets flags of their own keeps them."""
+    """Small batches start quickly; configured flags are kept."""
     from tally.airflow.driver import submit_conf
     from tally.spark.session import QUICK_START, QUICK_START_OFFSETS_MAX, driver_flags
 

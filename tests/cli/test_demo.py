@@ -15,7 +15,7 @@ pytestmark = pytest.mark.stack
 
 
 def test_every_batch_is_found_once_when_it_is_committed(world: World) -> None:
-    """A replay's batch, too, that was planned before a minute batch and is committed after it."""
+    """Also a replay's batch that was planned before a minute batch and is committed after it."""
     world.produce([LINE] * 3, 0)
     commit(world)
     commits = Commits(world.database, world.name)
@@ -35,8 +35,8 @@ def test_every_batch_is_found_once_when_it_is_committed(world: World) -> None:
     assert found() == []
 
 
-def test_a_batch_that_was_given_up_is_not_told_as_committed(world: World) -> None:
-    """It has ended, and nothing of it is in the result."""
+def test_an_abandoned_batch_is_not_shown_as_committed(world: World) -> None:
+    """It has ended, but nothing of it is in the result."""
     world.produce([LINE] * 3, 0)
     planned = world.plan().batch
     assert planned is not None

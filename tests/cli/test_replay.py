@@ -1,4 +1,4 @@
-"""`tally replay` and `tally replays`: preview, request, run, stop, go on, give up."""
+"""`tally replay` and `tally replays`: preview, request, run, stop, resume, cancel."""
 
 import os
 import signal
@@ -53,7 +53,7 @@ def test_a_dry_run_shows_everything_and_writes_nothing(tally: Call, world: World
     assert row.split("  ")[1:3] == ["[4, 5)", "[3, 6)"]
     assert row.endswith("[0, 9)")
     assert "to be replaced  1 segment" in answer.stdout
-    assert "the rules of now: level ERROR; format fixed" in answer.stdout
+    assert "the current rules: level ERROR; format fixed" in answer.stdout
     assert "1 minute of the result, 2017-07-30 14:09;" in answer.stdout
 
     shown = tally("replay", "--range", f"{world.topic}/0:4-5", "--dry-run", "--json").document
@@ -100,7 +100,7 @@ def test_a_replay_shows_asks_counts_and_says_what_has_changed(tally: Call, world
     assert tally("batches").stdout.splitlines()[1].split()[1:3] == ["replay", str(replay_id)]
 
     last = tally("status", "--json").document["last_committed_batch"]
-    assert last["batch_id"] == second  # how far the minutes are, whatever was counted again
+    assert last["batch_id"] == second  # the last minute batch, whatever was replayed
 
     (listed,) = tally("replays", "--json").document["replays"]
     assert (listed["state"], listed["committed"], listed["offsets"]) == ("done", 1, 5)
@@ -114,7 +114,7 @@ def test_a_replay_shows_asks_counts_and_says_what_has_changed(tally: Call, world
 def test_the_document_of_a_replay_has_preview_batches_and_changes(
     tally: Call, world: World
 ) -> None:
-    """Nothing has changed, and it says so; without --yes nobody could be asked."""
+    """Nothing has changed, and it says so; without --yes it cannot be confirmed."""
     world.produce([LINE] * 3, 0)
     commit(world)
     words = ("replay", "--topic", world.topic, "--partition", "0", "--from", "0", "--json")
@@ -131,10 +131,10 @@ def test_the_document_of_a_replay_has_preview_batches_and_changes(
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("lent_spark")
-def test_ctrl_c_between_batches_keeps_what_is_committed_and_is_taken_up_again(
+def test_ctrl_c_between_batches_keeps_what_is_committed_and_can_be_resumed(
     tally: Call, world: World
 ) -> None:
-    """130 and the command that goes on; a second request is told of the open one."""
+    """Exit code 130 and the command that resumes it; a second request is told of the open one."""
     count(world, 2, 2, 2)
     world.configure(max_records_per_partition=2)
     claims = []
@@ -192,7 +192,7 @@ def test_ctrl_c_while_spark_starts_ends_the_program_with_130(world: World, tally
     assert world.audit().holds
 
 
-def test_an_error_after_the_request_says_how_to_go_on(tally: Call, world: World) -> None:
+def test_an_error_after_the_request_says_how_to_resume(tally: Call, world: World) -> None:
     """The error keeps its own code and next step; the document carries the id."""
     count(world, 3)
 
@@ -249,8 +249,8 @@ def test_ranges_come_from_exported_offsets(tally: Call, world: World, tmp_path: 
     assert "cannot be read" in missing.stderr
 
 
-def test_a_replay_is_given_up_as_a_whole(tally: Call, world: World) -> None:
-    """First shown, then done, in one transaction; nothing goes on with it afterwards."""
+def test_a_replay_is_cancelled_as_a_whole(tally: Call, world: World) -> None:
+    """First shown, then done, in one transaction; it cannot be resumed afterwards."""
     count(world, 2, 2, 2)
     world.configure(max_records_per_partition=2)
     shown = preview_replay(world.context(), world.name, BoundsAsked())
@@ -272,8 +272,8 @@ def test_a_replay_is_given_up_as_a_whole(tally: Call, world: World) -> None:
     assert world.audit().holds
 
 
-def test_one_batch_of_a_replay_is_given_up(tally: Call, world: World) -> None:
-    """The words are about what stays, not about a next plan."""
+def test_one_batch_of_a_replay_is_abandoned(tally: Call, world: World) -> None:
+    """The message says what stays, and does not mention a next plan."""
     count(world, 2)
     shown = preview_replay(world.context(), world.name, BoundsAsked())
     (batch_id,) = request_replay(world.context(), shown, reason="r").batch_ids

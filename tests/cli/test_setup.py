@@ -181,7 +181,7 @@ def test_the_doctor_finds_servers_that_are_down(
 
 
 def test_the_doctor_finds_a_topic_that_was_created_again(tally: Call, world: World) -> None:
-    """The ledger follows another incarnation, and the next step is the decision."""
+    """The ledger follows another generation, and the next step is the decision."""
     world.produce([LINE], 0)
     commit(world)
     world.delete_topic()

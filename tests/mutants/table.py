@@ -52,7 +52,7 @@ TASKS: Final = "tests/minute/test_spark_tasks.py"
 FOUND: Final = "tests/properties/test_found.py"
 PLANNING: Final = "tests/unit/test_planning.py"
 PRUNE: Final = "tests/minute/test_prune.py"
-PROVING: Final = "tests/cli/test_proving.py"
+PROVING: Final = "tests/cli/test_audit.py"
 LABELS: Final = "tests/minute/test_labels.py"
 
 MUTANTS: Final = (
@@ -609,7 +609,7 @@ MUTANTS: Final = (
         after='" sql_select_limit = default,"',
         tests=(
             f"{DATABASE_FAULTS}::test_a_servers_limit_of_rows_hides_nothing_from_the_audit",
-            f"{PROVING}::test_a_servers_limit_of_rows_hides_nothing_from_counting_again",
+            f"{PROVING}::test_a_servers_limit_of_rows_hides_nothing_from_a_recount",
         ),
     ),
     Mutant(
@@ -626,7 +626,7 @@ MUTANTS: Final = (
         after="        if at < 0:\n",
         tests=(
             f"{PROVING}::test_what_does_not_add_up_is_found",
-            f"{PROVING}::test_a_hole_of_a_topics_earlier_life_is_found",
+            f"{PROVING}::test_a_hole_of_an_earlier_topic_generation_is_found",
         ),
     ),
     Mutant(
@@ -635,7 +635,7 @@ MUTANTS: Final = (
         before='        " where i.pipeline = %s"\n        " order by i.incarnation_id,',
         after="        \" where i.pipeline = %s and i.state = 'current'\"\n"
         '        " order by i.incarnation_id,',
-        tests=(f"{PROVING}::test_a_hole_of_a_topics_earlier_life_is_found",),
+        tests=(f"{PROVING}::test_a_hole_of_an_earlier_topic_generation_is_found",),
     ),
     Mutant(
         guard="the audit finds an offset that counting has not reached",

@@ -121,7 +121,7 @@ def test_a_killed_mysql_comes_back_with_its_data(running: Stack) -> None:
     assert any("ready for connections" in line for line in crashed.log_tail)
     with pytest.raises(StackError, match=r"mysql crashed(.|\n)*ready for connections"):
         running.watch(SERVERS)
-    # The process id in the lock that a killed server leaves is somebody else's by now.
+    # The process id in the lock that a killed server leaves now belongs to another process.
     (running.layout.home / "mysql" / "data" / "mysql.sock.lock").write_text(f"{os.getpid()}\n")
     running.up(SERVERS)
     with mysql(running) as connection, connection.cursor() as cursor:
@@ -131,8 +131,8 @@ def test_a_killed_mysql_comes_back_with_its_data(running: Stack) -> None:
     assert status(running, Part.KAFKA).pid == kafka
 
 
-def test_servers_that_somebody_stops_have_not_crashed(running: Stack) -> None:
-    """Whoever looks while they are going down waits, and is told that they were stopped."""
+def test_servers_that_another_command_stops_have_not_crashed(running: Stack) -> None:
+    """A caller that asks while they are stopping waits, and learns that they were stopped."""
     with ThreadPoolExecutor(1) as pool:
         stopping = pool.submit(running.down, SERVERS)
         running.watch(SERVERS)
@@ -169,7 +169,7 @@ def test_up_on_a_running_stack_changes_nothing(running: Stack) -> None:
 
 
 def test_passwords_are_in_private_files_only(running: Stack) -> None:
-    """In no command line, no environment and no log; nobody gets in without one."""
+    """In no command line, no environment and no log; no server accepts a client without one."""
     secrets = {running.credentials().mysql_root, running.credentials().mysql_tally}
     for process in processes_of(running):
         text = " ".join([*process.cmdline(), *process.environ().values()])
@@ -188,7 +188,7 @@ def test_passwords_are_in_private_files_only(running: Stack) -> None:
 
 
 def test_servers_listen_on_the_loopback_address_only(running: Stack) -> None:
-    """A developer's machine in a café."""
+    """Other machines on a public network must not reach them."""
     connections = [
         connection for process in processes_of(running) for connection in process.net_connections()
     ]
@@ -200,7 +200,7 @@ def test_servers_listen_on_the_loopback_address_only(running: Stack) -> None:
 
 
 def test_down_ends_exactly_what_was_started(stack: Stack, running: Stack) -> None:
-    """Another stack and a stranger's process go on; a second down finds nothing."""
+    """Another stack and an unrelated process keep running; a second down finds nothing."""
     stack.up([Part.MYSQL])
     ours = processes_of(stack)
     theirs = processes_of(running)
@@ -261,8 +261,8 @@ def test_two_ups_at_once_start_one_server(stack: Stack) -> None:
     assert all("mysql: ready" in text for text in said)
 
 
-def test_a_port_taken_meanwhile_is_chosen_anew(stack: Stack) -> None:
-    """And everybody who asks is told the new address."""
+def test_a_port_that_was_taken_meanwhile_is_replaced(stack: Stack) -> None:
+    """All callers get the new address."""
     stack.up([Part.MYSQL])
     before = address(stack, Part.MYSQL)
     stack.down()

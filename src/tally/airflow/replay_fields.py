@@ -80,7 +80,7 @@ def _offset_fields(pipeline: Pipeline) -> dict[str, Param]:
             type=["null", "string"],
             format="multiline",
             title="Ranges",
-            description=f"One per line. {topic}/0:300-310 is partition 0 from offset 300 until 310; "
+            description=f"One per line. {topic}/0:300-310 is partition 0, offsets 300 until 310; "
             "310 itself is not read.",
             section=CHOICES["ranges"],
         ),

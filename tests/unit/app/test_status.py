@@ -117,7 +117,7 @@ def test_a_partition_whose_records_are_gone_is_blocked(pipeline: Pipeline) -> No
 
 
 def test_an_open_loss_is_shown_though_kafka_says_nothing(pipeline: Pipeline) -> None:
-    """The ledger knows of it without asking."""
+    """The ledger has it without Kafka."""
     loss = Loss(
         cause=LossCause.EXPIRED,
         range=OffsetRange(

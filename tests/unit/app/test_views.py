@@ -86,7 +86,7 @@ def test_a_planned_batch_carries_its_ranges() -> None:
 
 
 def test_a_batch_that_would_be_planned_has_no_id() -> None:
-    """The id of a dry run means nothing, so nobody gets it."""
+    """A dry run rolls the id back, so it is not shown."""
     view = plan_view(planned(batch()), dry_run=True)
     assert document(view)["batch"]["batch_id"] is None
     assert "a batch would be planned" in view.title
@@ -104,7 +104,7 @@ def test_a_batch_carries_everything_the_ledger_says_and_null_for_what_is_not_yet
 
 
 def test_what_was_replaced_is_marked() -> None:
-    """Its numbers are no part of the result any more, or not all of them."""
+    """Its counts are no longer in the result, or only some of them."""
     committed = {"state": BatchState.COMMITTED, "segments": 2}
     assert record(**committed).standing == "committed"
     assert record(**committed, superseded=1).standing == "committed, partly replaced"
@@ -200,7 +200,7 @@ def counted(*findings: Violation, unchecked: tuple[Unchecked, ...] = ()) -> Reco
 
 
 def test_an_audit_holds_only_if_neither_part_found_anything() -> None:
-    """Findings of the ledger and of the recount are one list."""
+    """Violations in the ledger and in the recount are one list."""
     assert document(audit_view(verdict()))["holds"] is True
     assert document(audit_view(verdict(FINDING), counted()))["holds"] is False
     shape = document(audit_view(verdict(), counted(FINDING)))
@@ -215,18 +215,18 @@ def test_an_audit_never_claims_more_than_it_looked_at() -> None:
     gaps = audit_view(verdict(), counted(unchecked=(gap,)))
     assert "all that Kafka still holds" in gaps.conclusion
     assert "record for record" in audit_view(verdict(), counted()).conclusion
-    assert audit_view(verdict(FINDING), counted(FINDING)).conclusion.startswith("2 findings")
+    assert audit_view(verdict(FINDING), counted(FINDING)).conclusion.startswith("2 violations")
     partly = document(gaps)["recount"]
     assert partly["complete"] is False
     assert partly["not_checkable"][0]["cause"] == "retention"
 
 
 def planned(one: Batch | None, *, resumed: bool = False) -> Planned:
-    """What planning left behind."""
+    """The outcome of planning."""
     return Planned(pipeline="p", batch=one, resumed=resumed, blocks=())
 
 
-def test_run_all_goes_on_after_a_batch_that_was_cut_or_planned_earlier() -> None:
+def test_run_all_continues_after_a_batch_that_was_cut_or_planned_earlier() -> None:
     """It has caught up when a fresh batch took everything there was."""
     assert has_caught_up(planned(batch()), 1_000)
     assert not has_caught_up(planned(batch()), 10)

@@ -1,4 +1,4 @@
-"""Which configuration and which pipeline a command means, and whom it asks."""
+"""The configuration and the pipeline of a command, and its confirmation."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def test_without_a_terminal_nothing_is_decided_unless_said_beforehand(tmp_path: 
 
 
 @pytest.mark.parametrize(("answer", "agreed"), [("y\n", True), ("n\n", False), ("\n", False)])
-def test_on_a_terminal_only_a_yes_goes_on(
+def test_on_a_terminal_only_a_yes_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, agreed: bool
 ) -> None:
     """Anything but yes cancels."""

@@ -57,7 +57,7 @@ def test_old_servers_are_refused(version: str, health: Health) -> None:
 
 
 def test_a_server_without_innodb_is_refused() -> None:
-    """Without transactions nothing holds."""
+    """Without it there are no transactions."""
     assert sound(check_engine(usable=False)) is FAIL
     assert sound(check_engine(usable=True)) is OK
 
@@ -111,7 +111,7 @@ def test_a_commit_that_is_not_on_disk_is_worth_a_warning(
     ],
 )
 def test_a_replica_is_refused(server: dict[str, str], health: Health) -> None:
-    """MariaDB has further words for read-only."""
+    """MariaDB has further values for read-only."""
     assert sound(check_writable(server)) is health
 
 

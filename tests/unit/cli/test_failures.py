@@ -64,11 +64,11 @@ def test_a_command_that_returns_ends_with_0_and_one_that_exits_with_its_code() -
 def test_an_error_is_on_stderr_with_its_code_and_the_next_step_on_a_line_of_its_own(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A person sees what happened and what to type next; stdout stays empty."""
-    guarded(raising(errors.FencedError("somebody else", next_step="tally show 4")), Output())
+    """An operator sees what happened and what to type next; stdout stays empty."""
+    guarded(raising(errors.FencedError("another attempt", next_step="tally show 4")), Output())
     out, err = capsys.readouterr()
     assert out == ""
-    assert err == "fenced: somebody else\nnext: tally show 4\n"
+    assert err == "fenced: another attempt\nnext: tally show 4\n"
 
 
 def test_with_json_stdout_carries_the_error_as_one_document(
@@ -104,7 +104,7 @@ def test_a_result_that_was_written_stays_the_only_document(
 
 
 def test_a_bug_ends_with_70_and_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    """What nobody expected is not taken for one of the errors that have a meaning."""
+    """An unexpected exception never gets the exit code of one of Tally's errors."""
     assert guarded(raising(ZeroDivisionError("oops")), Output()) == EXIT_BUG
     err = capsys.readouterr().err
     assert "Traceback" in err
@@ -114,7 +114,7 @@ def test_a_bug_ends_with_70_and_its_traceback(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()])
 def test_ctrl_c_and_no_end_with_130(error: BaseException) -> None:
-    """Neither is done nor a failure."""
+    """Both differ from success and from every error."""
     assert guarded(raising(error), Output()) == EXIT_CANCELLED
 
 

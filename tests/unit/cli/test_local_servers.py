@@ -1,4 +1,4 @@
-"""What is next when the local stack is down."""
+"""The next step when the local stack is down."""
 
 import json
 import socket
@@ -24,7 +24,7 @@ def stack_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[File
     config.write_text('[pipelines.first]\ntopics = ["a"]\n', encoding="utf-8")
     monkeypatch.setenv("TALLY_CONFIG", str(config))
     with socket.socket() as silent:
-        silent.bind((LOOPBACK, 0))  # as it does not listen, nobody does
+        silent.bind((LOOPBACK, 0))  # bound without listen, so connections are refused
         port = silent.getsockname()[1]
         write_private_json(home / "ports.json", {"mysql": port})
         overlay = f'[mysql]\nhost = "{LOOPBACK}"\nport = {port}\n'
@@ -40,7 +40,7 @@ def said_next() -> tuple[int, str]:
 
 @pytest.mark.usefixtures("stack_down")
 def test_a_stack_that_was_taken_down_is_started_again() -> None:
-    """Nothing is to be examined: it is simply not there."""
+    """There is nothing to examine: it was stopped on purpose."""
     assert said_next() == (3, "next: tally up")
 
 
@@ -56,7 +56,7 @@ def test_a_server_that_crashed_is_examined(stack_down: Files) -> None:
 def test_another_server_than_the_stacks_is_examined(
     stack_down: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The local stack is down, and it is not what does not answer."""
+    """The local stack is down, but another server does not answer."""
     monkeypatch.setenv("TALLY_MYSQL__PORT", str(stack_down[1] + 1))
     monkeypatch.setenv("TALLY_MYSQL__HOST", "127.0.0.2")
     assert said_next() == (3, "next: tally doctor")

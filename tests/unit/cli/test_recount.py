@@ -1,4 +1,4 @@
-"""Counting again: which ranges are read together, and what a difference is."""
+"""The recount: which ranges are read together, and which differences it finds."""
 
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ def test_a_round_has_one_range_of_each_partition_and_all_are_read() -> None:
         (segment(5, 10), KafkaSnapshot(cluster_id="cluster", topics={}), "no such topic"),
     ],
 )
-def test_what_kafka_no_longer_holds_in_whole_is_not_counted_again(
+def test_what_kafka_no_longer_holds_in_whole_is_not_recounted(
     one: SegmentRecord, snapshot: KafkaSnapshot, cause: str | None
 ) -> None:
     """Each way in which the records can be out of reach has its own words."""
@@ -129,23 +129,23 @@ def test_what_kafka_no_longer_holds_in_whole_is_not_counted_again(
     assert (why is None) if cause is None else (why is not None and cause in why)
 
 
-def findings(expected: SegmentTotals, found: SegmentTotals, ledger: Rows, now: Rows) -> list[str]:
-    """The differences, in words."""
+def violations(expected: SegmentTotals, found: SegmentTotals, ledger: Rows, now: Rows) -> list[str]:
+    """The details of the violations."""
     chunk = Chunk(segments=(segment(0, 10, totals=expected),))
     return [f"{f.where}: {f.detail}" for f in compare(chunk, found, now, ledger, "")]
 
 
-def test_agreement_is_no_finding() -> None:
+def test_agreement_is_no_violation() -> None:
     """Same records, same minutes."""
     same: Rows = {("2017-07-30 14:09:00",): (3,)}
-    assert findings(totals(3, 1, 1), totals(3, 1, 1), same, dict(same)) == []
+    assert violations(totals(3, 1, 1), totals(3, 1, 1), same, dict(same)) == []
 
 
-def test_every_difference_of_a_minute_is_a_finding() -> None:
+def test_every_difference_of_a_minute_is_a_violation() -> None:
     """More, fewer, missing and surplus minutes are all named, with both numbers."""
     ledger: Rows = {("14:01",): (3,), ("14:02",): (1,), ("14:03",): (2,)}
     now: Rows = {("14:01",): (2,), ("14:02",): (1,), ("14:04",): (3,)}
-    assert findings(totals(6), totals(6), ledger, now) == [
+    assert violations(totals(6), totals(6), ledger, now) == [
         "a/0 [0, 10) 14:01: the ledger says 3, Kafka holds 2",
         "a/0 [0, 10) 14:03: the ledger says 2, Kafka holds 0",
         "a/0 [0, 10) 14:04: the ledger says 0, Kafka holds 3",
@@ -156,14 +156,14 @@ def test_rows_are_compared_by_labels_and_with_their_bytes() -> None:
     """Each label's rows by themselves; a length may differ though the lines do not."""
     ledger: Rows = {("14:01", "cart"): (3, 30), ("14:01", "shop"): (1, 9)}
     now: Rows = {("14:01", "cart"): (3, 31), ("14:01", "shop"): (1, 9)}
-    assert findings(totals(4), totals(4), ledger, now) == [
+    assert violations(totals(4), totals(4), ledger, now) == [
         "a/0 [0, 10) 14:01 cart: the ledger says 3 (30 bytes), Kafka holds 3 (31 bytes)"
     ]
 
 
-def test_other_levels_and_malformed_records_are_compared_as_well() -> None:
+def test_unmatched_and_malformed_records_are_compared_as_well() -> None:
     """A record that changed from malformed to understood is seen though no minute differs."""
-    assert findings(totals(0, 1, 2), totals(0, 2, 1), {}, {}) == [
+    assert violations(totals(0, 1, 2), totals(0, 2, 1), {}, {}) == [
         "a/0 [0, 10) unmatched: the ledger says 1 unmatched, Kafka holds 2",
         "a/0 [0, 10) malformed: the ledger says 2 malformed, Kafka holds 1",
     ]
@@ -171,7 +171,7 @@ def test_other_levels_and_malformed_records_are_compared_as_well() -> None:
 
 def test_records_that_are_gone_from_inside_a_range_are_found() -> None:
     """Kafka answers, with fewer records than were counted."""
-    assert findings(totals(0, 5), EMPTY_TOTALS, {}, {}) == [
+    assert violations(totals(0, 5), EMPTY_TOTALS, {}, {}) == [
         "a/0 [0, 10) records: the ledger says 5 records, Kafka holds 0",
         "a/0 [0, 10) unmatched: the ledger says 5 unmatched, Kafka holds 0",
     ]
@@ -196,5 +196,5 @@ def test_another_line_format_since_then_is_mentioned_beside_a_difference(
         "counted under other rules than now (line format, levels, filter, labels): "
         f"old (tally 0.9), now {now}"
     )
-    (finding,) = compare(other, totals(), {}, {("14:01",): (1,)}, explain(other, pipeline))
-    assert "counted under other rules" in finding.detail
+    (violation,) = compare(other, totals(), {}, {("14:01",): (1,)}, explain(other, pipeline))
+    assert "counted under other rules" in violation.detail

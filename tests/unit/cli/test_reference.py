@@ -20,7 +20,7 @@ def test_the_reference_has_every_command_and_the_exit_codes() -> None:
     page = render()
     for path in walk():
         assert f"### {' '.join(path)}\n" in page
-    meaning = "somebody else was first: a newer attempt owns the batch, or it has ended"
+    meaning = "another attempt was first: it owns the batch, or the batch has ended"
     assert f"| 5 | {meaning}; nothing changed |" in page
 
 

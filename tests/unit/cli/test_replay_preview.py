@@ -82,7 +82,7 @@ def shown(capsys: Captured, what: PreviewView, out: Output | None = None) -> lis
 
 
 def test_a_preview_says_what_is_read_and_what_is_replaced(capsys: Captured) -> None:
-    """Asked beside read, per partition; then the whole in a few lines."""
+    """The requested and the read ranges per partition, then the totals."""
     lines = shown(capsys, preview())
     assert lines[0] == "p: alog/3 [310, 320), alog/3 [340, 341)"
     assert " ".join(lines[1].split()) == ("PARTITION ASKED READ SEGMENTS NEVER COUNTED KAFKA HOLDS")
@@ -96,7 +96,7 @@ def test_a_preview_says_what_is_read_and_what_is_replaced(capsys: Captured) -> N
             "minutes         17 minutes of the result, 2026-11-20 14:05 to 2026-11-20 14:22; "
             "others may gain lines"
         ),
-        "counted by      the rules of now: levels ERROR, WARN; format fixed",
+        "counted by      the current rules: levels ERROR, WARN; format fixed",
         "in              2 batches, committed one by one",
         "takes           about 12 s, at the pace of earlier batches",
         "note            by Kafka's record times",
@@ -104,7 +104,7 @@ def test_a_preview_says_what_is_read_and_what_is_replaced(capsys: Captured) -> N
 
 
 def test_ranges_that_touch_are_not_told_as_more_than_was_asked_for(capsys: Captured) -> None:
-    """They are read as one; it is the same offsets."""
+    """They are read as one range of the same offsets."""
     plan = ReplayPlan(
         asked=(span(300, 310), span(310, 320)),
         batches=((Piece(range=span(300, 320), replaces=(1, 2)),),),
@@ -131,15 +131,15 @@ def test_a_preview_fits_a_terminal_of_eighty_columns(capsys: Captured) -> None:
 
 
 def test_a_first_backfill_replaces_nothing_and_says_so(capsys: Captured) -> None:
-    """The question is another one, too."""
+    """The question differs as well."""
     plan = ReplayPlan(asked=(span(0, 10),), batches=((Piece(range=span(0, 10), uncounted=10),),))
     first = preview(plan, minutes=0, first_minute=None, last_minute=None, seconds=None, notes=())
     assert shown(capsys, first)[3:] == [
         "to be read      10 offsets, 10 of them never counted",
         "to be replaced  nothing",
-        "counted by      the rules of now: levels ERROR, WARN; format fixed",
+        "counted by      the current rules: levels ERROR, WARN; format fixed",
         "in              1 batch",
-        "takes           not known: no batch was committed before",
+        "takes           not known: no batch is committed yet",
     ]
     assert question(first) == "Count 10 offsets for the first time?"
     assert question(preview()) == (
@@ -148,7 +148,7 @@ def test_a_first_backfill_replaces_nothing_and_says_so(capsys: Captured) -> None
 
 
 def test_what_is_refused_is_shown_with_cause_and_with_what_kafka_holds(capsys: Captured) -> None:
-    """And whether the rest could be done."""
+    """It also says how many other ranges could be reprocessed."""
     refused = ReplayPlan(
         asked=(span(0, 10), span(310, 320)),
         refusals=(Refusal(range=span(0, 10), cause="Kafka holds nothing before 100"),),
@@ -158,7 +158,7 @@ def test_what_is_refused_is_shown_with_cause_and_with_what_kafka_holds(capsys: C
     assert " ".join(lines[2].split()) == (
         "alog/3 [0, 10) [100, 900) Kafka holds nothing before 100"
     )
-    assert lines[3:] == ["the other 1 range could be counted again"]
+    assert lines[3:] == ["the other 1 range could be reprocessed"]
 
 
 def test_a_preview_of_very_many_ranges_stays_readable(capsys: Captured) -> None:
@@ -266,7 +266,7 @@ def ran(partitions: int = 1, *, committed: bool = True) -> RanView:
 
 
 def test_each_batch_is_told_in_one_line() -> None:
-    """However many partitions it has; also when somebody else was faster."""
+    """However many partitions it has; also when another replay was faster."""
     assert batch_line(ran(), 1, 4) == (
         "batch 57 (1 of 4) is committed: alog/0 [0, 10): 10 records, 7 matched, 1 malformed, 1.2 s"
     )
@@ -300,7 +300,7 @@ def test_the_end_says_what_has_changed() -> None:
     assert summary(replay(batches=0, offsets=0, pruned_at=AT, changes=None), []) == [
         "replay 7 of p is done",
         (
-            "what it has changed is not known any more: counts of it, or of what it replaced, "
+            "what it has changed is no longer known: counts of it, or of what it replaced, "
             "were pruned at 2026-11-20 14:00:00 UTC"
         ),
     ]

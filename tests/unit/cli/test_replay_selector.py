@@ -1,4 +1,4 @@
-"""What to count again, as people say it: one way, whole, and with readable values."""
+"""The options that select what to reprocess: one way at a time, complete, with valid values."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +28,7 @@ LATER = datetime(2026, 11, 20, 15, 5, tzinfo=UTC)
 
 
 def selector(*words: str) -> Selector:
-    """What a command line of these words says."""
+    """The request of a command line."""
 
     @click.command()
     @selector_options
@@ -89,7 +89,7 @@ def test_nothing_said_is_not_everything() -> None:
     """The error lists the ways, and what would be everything."""
     with pytest.raises(UsageError) as raised:
         read_request(selector())
-    assert "--all is everything that can be counted again" in raised.value.next_step
+    assert "--all is everything that can be reprocessed" in raised.value.next_step
 
 
 @pytest.mark.parametrize(
@@ -161,12 +161,18 @@ def test_a_minute_is_padded_so_that_it_sorts() -> None:
     ("words", "text"),
     [
         (["--all"], "usage: say why with --reason"),
-        (["--all", "--reason", "r", "--json"], "usage: --json asks nobody"),
-        (["--resume", "1", "--all"], "--resume says it all: leave --all out"),
-        (["--resume", "1", "--cancel", "2"], "--resume says it all: leave --cancel out"),
-        (["--resume", "1", "--reason", "r"], "--resume says it all: leave --reason out"),
-        (["p", "--resume", "1"], "--resume says it all: leave PIPELINE out"),
-        (["--cancel", "1", "--batch", "2", "--reason", "r"], "--cancel says it all: leave --batch"),
+        (
+            ["--all", "--reason", "r", "--json"],
+            "usage: this needs a confirmation, which --json cannot",
+        ),
+        (["--resume", "1", "--all"], "--resume takes no --all: leave it out"),
+        (["--resume", "1", "--cancel", "2"], "--resume takes no --cancel: leave it out"),
+        (["--resume", "1", "--reason", "r"], "--resume takes no --reason: leave it out"),
+        (["p", "--resume", "1"], "--resume takes no PIPELINE: leave it out"),
+        (
+            ["--cancel", "1", "--batch", "2", "--reason", "r"],
+            "--cancel takes no --batch: leave it out",
+        ),
         (["--since", "2026-11-20 14:05"], "Invalid value for '--since'"),
         (["--all", "--reason", " "], "Invalid value for '--reason'"),
     ],

@@ -76,7 +76,7 @@ def pythons_own_handler() -> Iterator[None]:
 
 @pytest.mark.usefixtures("pythons_own_handler")
 def test_ctrl_c_while_spark_starts_waits_until_it_can_be_stopped(config: Path) -> None:
-    """A JVM that nobody waits for any more would stay for good; the second Ctrl-C is obeyed."""
+    """Otherwise the JVM would never end; a second Ctrl-C is not delayed."""
     seen: list[str] = []
 
     @contextmanager
@@ -125,10 +125,10 @@ def test_whoever_sets_up_logging_himself_is_left_alone() -> None:
 def test_the_bar_shows_counts_and_appears_with_the_first_update(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While Spark starts it would be in the way."""
+    """Before that, Spark writes its own lines to stderr."""
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes the stream for a terminal
     monkeypatch.setenv("TERM", "xterm")
-    with bar("counting again", "offsets") as meter:
+    with bar("reprocessing", "offsets") as meter:
         assert capsys.readouterr().err == ""
         meter.update(1_000, 2_000)
         meter.update(2_000, 2_000)
@@ -144,7 +144,7 @@ def test_a_line_that_is_said_beside_the_bar_has_a_line_of_its_own(
     out = Output()
     # The stream is pytest's own, which is no terminal and cannot be told to be one.
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    with out.progress("counting again", "offsets") as meter:
+    with out.progress("reprocessing", "offsets") as meter:
         out.note("starting Spark")
         meter.update(1_000, 2_000)
         out.note("batch 1: [0, 10) [bold]x[/bold]")

@@ -1,4 +1,4 @@
-"""What the demonstration asks of Airflow, with a stand-in for Airflow."""
+"""The demonstration's client for Airflow, with a stand-in for Airflow."""
 
 import json
 import threading
@@ -35,7 +35,7 @@ class Handler(BaseHTTPRequestHandler):
     server: StandIn
 
     def log_message(self, *_: object) -> None:
-        """Nothing on stderr."""
+        """Write nothing to stderr."""
 
     def do_POST(self) -> None:
         """The token, to who knows the password."""
@@ -96,7 +96,7 @@ def test_a_dag_that_never_comes_is_an_error_with_its_cause(
         AirflowApi(airflow.address, "ann", "s3cret").unpause("error_log")
 
 
-def test_a_refusal_is_told_from_silence(airflow: StandIn) -> None:
+def test_a_refusal_differs_from_no_answer(airflow: StandIn) -> None:
     """With its status; no password is in the message."""
     with pytest.raises(RefusedError, match="refused POST /auth/token with 401") as caught:
         AirflowApi(airflow.address, "ann", "wr0ng").ask("GET", "/api/v2/dags")

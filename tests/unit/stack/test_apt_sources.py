@@ -1,4 +1,4 @@
-"""Where Debian is to be had is read from the machine's own sources."""
+"""The mirror of Debian is read from the machine's own sources."""
 
 from pathlib import Path
 
@@ -92,7 +92,7 @@ def test_both_formats_in_their_folders(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_a_debian_mirror_says_so(tmp_path: Path) -> None:
-    """The caller goes on with MariaDB."""
+    """The caller then uses MariaDB."""
     (tmp_path / "sources.list").write_text("deb http://other.example/ubuntu noble main\n")
     with pytest.raises(StackError):
         AptMySQL(tmp_path / "mysql", etc_apt=tmp_path).install(lambda _: None)

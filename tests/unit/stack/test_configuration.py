@@ -1,4 +1,4 @@
-"""What the servers are told."""
+"""The configuration of the servers."""
 
 import json
 import os
@@ -113,7 +113,7 @@ def test_the_overlay_is_toml_for_the_owner_alone(tmp_path: Path) -> None:
 
 
 def test_airflow_has_its_own_keys_and_listens_on_loopback(tmp_path: Path) -> None:
-    """And a dead task is noticed within a minute."""
+    """A dead task is noticed within a minute."""
     credentials = Credentials()
     parser = ConfigParser()  # with interpolation, as Airflow reads it
     parser.read_string(

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM are one way out."""
+"""Ctrl-C and SIGTERM end a program in the same way."""
 
 import signal
 
@@ -16,8 +16,8 @@ def test_a_signal_interrupts(number: signal.Signals) -> None:
     assert signal.getsignal(number) is before
 
 
-def test_impatience_does_not_stop_the_cleaning_up() -> None:
-    """A second Ctrl-C while the stack goes down is ignored."""
+def test_a_second_signal_does_not_stop_the_clean_up() -> None:
+    """A second Ctrl-C while the stack is stopped is ignored."""
     cleaned = []
 
     def work() -> None:

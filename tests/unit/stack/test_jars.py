@@ -41,7 +41,7 @@ def test_the_committed_list_names_every_jar_of_every_configuration() -> None:
 
 
 def test_the_connector_brings_nothing_that_spark_has() -> None:
-    """Two versions of one library on Spark's class path would be a lottery."""
+    """With two versions of a library on Spark's class path, either could be loaded."""
     names = committed_checksums()["spark"]
     assert not [name for name in names if name.startswith(("hadoop-", "scala-", "slf4j-"))]
 
@@ -65,7 +65,7 @@ def test_a_wrong_checksum_installs_nothing(jars: Jars, tmp_path: Path) -> None:
 
 
 def test_missing_and_surplus_jars_are_named(tmp_path: Path) -> None:
-    """A resolver that changed its mind is found out."""
+    """A resolver that resolves to other jars is noticed."""
     (tmp_path / "b-2.jar").write_bytes(CONTENT)
     with pytest.raises(StackError) as caught:
         check(tmp_path, {"a-1.jar": DIGEST})

@@ -12,7 +12,7 @@ from tally_local.stack.private_files import write_private_json
 
 
 def on_a_quiet_machine(path: Path, candidates: Sequence[int] = PORTS) -> Ports:
-    """Nobody listens anywhere, whatever other processes do meanwhile."""
+    """Every port is free, whatever other processes do meanwhile."""
     return Ports(path, candidates=candidates, is_free=lambda _: True)
 
 
@@ -23,7 +23,7 @@ def test_a_chosen_port_is_remembered(tmp_path: Path) -> None:
     assert chosen["kafka"] != chosen["mysql"]
 
 
-def test_a_port_somebody_else_took_is_chosen_anew(tmp_path: Path) -> None:
+def test_a_port_that_another_process_took_is_replaced(tmp_path: Path) -> None:
     """A stack does not insist on a port that another process listens on by now."""
     ports = Ports(tmp_path / "ports.json")
     with socket.create_server((LOOPBACK, 0)) as other:
@@ -36,7 +36,7 @@ def test_a_port_somebody_else_took_is_chosen_anew(tmp_path: Path) -> None:
 
 
 def test_a_port_on_all_addresses_is_not_free() -> None:
-    """Somebody who listens everywhere listens on the loopback address too."""
+    """A process that listens on all addresses listens on the loopback address too."""
     with socket.create_server(("0.0.0.0", 0)) as other:  # noqa: S104 - the case under test
         assert not is_free(other.getsockname()[1])
 

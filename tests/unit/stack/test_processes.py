@@ -49,7 +49,7 @@ def is_alive(pid: int) -> bool:
 
 
 def test_a_process_is_found_by_another_front(processes: Processes, tmp_path: Path) -> None:
-    """Whoever started it may be gone."""
+    """The process that started it may have ended."""
     started = processes.start("part", python(SLEEP))
     other = Processes(run=tmp_path / "run", logs=tmp_path / "logs")
     found = other.main_process("part")
@@ -63,7 +63,7 @@ def test_a_process_is_found_by_another_front(processes: Processes, tmp_path: Pat
 def test_a_reused_process_id_is_never_killed(
     processes: Processes, tmp_path: Path, stranger: subprocess.Popen[bytes]
 ) -> None:
-    """The id in the record belongs to somebody else by now."""
+    """The id in the record now belongs to another process."""
     processes.start("part", python(SLEEP))
     processes.kill("part")
     path = tmp_path / "run" / "part.json"
@@ -102,7 +102,7 @@ def test_the_record_is_there_before_the_process(processes: Processes, tmp_path: 
 
 
 def test_what_a_part_started_ends_with_it(processes: Processes) -> None:
-    """Children in sessions of their own, orphaned ones, and ones that do not care for SIGTERM."""
+    """Children in sessions of their own, orphaned ones, and ones that ignore SIGTERM."""
     stubborn = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
         " print('stubborn', flush=True); time.sleep(600)"
@@ -122,8 +122,8 @@ def test_what_a_part_started_ends_with_it(processes: Processes) -> None:
     assert not is_alive(child)
 
 
-def test_a_crash_is_seen_and_its_last_words_are_kept(processes: Processes) -> None:
-    """The record stays until somebody stops the part; the log of the start before too."""
+def test_a_crash_is_seen_and_its_log_is_kept(processes: Processes) -> None:
+    """The record stays until the part is stopped, and so does the log of the previous start."""
     processes.start("part", python("print('one')"))
     wait_for_log(processes, "one")
     processes.start("part", python("print('x\\n' * 50 + 'two'); raise SystemExit(3)"))
@@ -143,7 +143,7 @@ def test_a_program_that_is_not_there_is_an_error(processes: Processes, tmp_path:
 
 
 def test_a_record_of_another_version_can_be_read(processes: Processes, tmp_path: Path) -> None:
-    """A stack that an older or newer Tally started can still be taken down."""
+    """A stack that an older or newer Tally started can still be stopped."""
     processes.start("part", python(SLEEP))
     path = tmp_path / "run" / "part.json"
     write_private_json(path, {**read_json(path), "invented_later": 1})

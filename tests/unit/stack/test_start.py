@@ -22,7 +22,7 @@ LISTEN = (
 
 
 class StandIn:
-    """Listens on its port; somebody else is quicker ``thefts`` times, or it is never ready."""
+    """Listens on its port; another process takes it first ``thefts`` times, or it is never ready."""
 
     part = Part.MYSQL
     ports = ("mysql",)
@@ -45,7 +45,7 @@ class StandIn:
         )
 
     def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:  # noqa: ARG002
-        """Whether it is us who listen."""
+        """Whether this stand-in is the one that listens."""
         if self.never_ready:
             return False
         theirs = [stolen.getsockname()[1] for stolen in self.stolen]
@@ -71,7 +71,7 @@ def stack(tmp_path: Path, server: StandIn) -> Iterator[Stack]:
     stack.down([Part.MYSQL])
 
 
-def test_a_port_lost_to_a_quicker_process_is_chosen_anew(stack: Stack, server: StandIn) -> None:
+def test_a_port_lost_to_a_quicker_process_is_replaced(stack: Stack, server: StandIn) -> None:
     """Two stacks that chose the same port at the same moment."""
     server.thefts = 1
     status = stack.up([Part.MYSQL])[0]
@@ -81,14 +81,14 @@ def test_a_port_lost_to_a_quicker_process_is_chosen_anew(stack: Stack, server: S
 
 
 def test_a_server_that_never_gets_a_port_is_an_error(stack: Stack, server: StandIn) -> None:
-    """With what it said last."""
+    """With the last lines of its log."""
     server.thefts = PORT_TRIES
     with pytest.raises(StackError, match=r"mysql ended while it started(.|\n)*in use"):
         stack.up([Part.MYSQL])
 
 
 def test_a_server_that_is_never_ready_is_an_error(stack: Stack, server: StandIn) -> None:
-    """It goes on running, for whoever wants to look, and down ends it."""
+    """It keeps running, so that it can be examined, and down ends it."""
     server.never_ready = True
     server.start_timeout_s = 0.2
     with pytest.raises(StackError, match="mysql was not ready after"):
@@ -97,7 +97,7 @@ def test_a_server_that_is_never_ready_is_an_error(stack: Stack, server: StandIn)
 
 
 def test_a_block_in_the_foreground_takes_its_stack_down(stack: Stack) -> None:
-    """However it ends."""
+    """Also when the block ends with an error."""
 
     def work() -> None:
         with stack.foreground([Part.MYSQL]) as running:

@@ -35,7 +35,7 @@ class Credentials:
 
     @classmethod
     def of(cls, path: Path) -> "Credentials":
-        """The credentials in ``path``; missing ones are generated and stored, for the owner only."""
+        """The credentials in ``path``; missing ones are generated and stored, for its owner."""
         known = read_json(path)
         names = {item.name for item in fields(cls)}
         credentials = cls(**{name: str(known[name]) for name in names & known.keys()})

@@ -66,7 +66,7 @@ def check(folder: Path, expected: Mapping[str, str]) -> None:
     if wrong:
         raise StackError(
             f"the jars in {folder} are not the ones in jars.sha256: {'; '.join(wrong)}",
-            next_step=f"delete {folder.parent.parent} and try again; if that fails, do not use them",
+            next_step=f"delete {folder.parent.parent} and try again; never use these jars",
         )
 
 

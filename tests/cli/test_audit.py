@@ -1,4 +1,4 @@
-"""`tally audit`, with and without counting again from Kafka."""
+"""`tally audit`, with and without a recount from Kafka."""
 
 import secrets
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ GIVEN_UP = (
 )
 
 
-def test_a_sound_ledger_is_no_finding(tally: Call, world: World) -> None:
+def test_a_sound_ledger_has_no_violation(tally: Call, world: World) -> None:
     """Exit code 0, and no claim about Kafka."""
     world.produce([LINE] * 3, 0)
     commit(world)
@@ -44,10 +44,10 @@ def test_a_result_that_was_touched_is_found(tally: Call, world: World) -> None:
     world.execute(f"update `{world.name}` set log_count = 4")
     answer = tally("audit", "--json")
     assert answer.exit_code == 1
-    assert [finding["check"] for finding in answer.document["findings"]] == ["result"]
+    assert [violation["check"] for violation in answer.document["findings"]] == ["result"]
     text = tally("audit").stdout
     assert "the table says 4, segments add up to 3" in text
-    assert "1 finding" in text
+    assert "1 violation" in text
 
 
 OF_PIPELINE = (
@@ -110,12 +110,12 @@ HOLE = (
 def test_what_does_not_add_up_is_found(
     tally: Call, world: World, statement: str, check: str, said: str
 ) -> None:
-    """Exit code 1, with that one finding."""
+    """Exit code 1, with that one violation."""
     count_five(world)
     world.execute(statement.format(name=world.name))
     answer = tally("audit", "--json")
     assert answer.exit_code == 1
-    found = [(finding["check"], finding["detail"]) for finding in answer.document["findings"]]
+    found = [(f["check"], f["detail"]) for f in answer.document["findings"]]
     assert found == [(check, said)]
 
 
@@ -128,16 +128,16 @@ def count_five(world: World) -> None:
     assert world.audit().holds
 
 
-def test_a_hole_of_a_topics_earlier_life_is_found(tally: Call, world: World) -> None:
-    """What was counted once stays proven."""
+def test_a_hole_of_an_earlier_topic_generation_is_found(tally: Call, world: World) -> None:
+    """The audit also covers generations that are no longer followed."""
     count_five(world)
     world.execute(HOLE.format(name=world.name))
     world.execute(
         "update topic_incarnation set state = 'retired', retired_at = now() where pipeline = %s",
         (world.name,),
     )
-    (finding,) = tally("audit", "--json").document["findings"]
-    assert finding["detail"] == "hole: [3, 4)"
+    (violation,) = tally("audit", "--json").document["findings"]
+    assert violation["detail"] == "hole: [3, 4)"
 
 
 @pytest.mark.parametrize(
@@ -167,9 +167,9 @@ def test_states_that_contradict_each_other_are_found(
     world.execute(f"{statement} where batch.pipeline = %s", (world.name,))
     answer = tally("audit", "--json")
     assert answer.exit_code == 1
-    (finding,) = [f for f in answer.document["findings"] if f["check"] == "state"]
-    assert finding["detail"] == said.format(batch=batch)
-    assert finding["where"].endswith(f"of {world.topic}/0 [0, 3)")
+    (violation,) = [f for f in answer.document["findings"] if f["check"] == "state"]
+    assert violation["detail"] == said.format(batch=batch)
+    assert violation["where"].endswith(f"of {world.topic}/0 [0, 3)")
 
 
 @pytest.fixture
@@ -186,14 +186,14 @@ def own_database(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worl
 
 
 def test_a_topic_that_the_ledger_has_twice_is_found(tally: Call, own_database: World) -> None:
-    """One life of a topic under two keys: each alone is sound, together they count twice."""
+    """One topic generation under two keys: each alone is sound, together they count twice."""
     world = own_database
     world.produce([LINE] * 3, 0)
     commit(world)
     (segment,) = world.segments()
     assert tally("audit").exit_code == 0
     mine = (world.name,)
-    # A ledger that was restored without the key that keeps a topic's life from coming twice.
+    # A ledger that was restored without the unique key of a topic generation.
     world.execute("alter table topic_incarnation drop key one_row_for_each_life")
     world.execute(
         "insert into topic_incarnation"
@@ -246,7 +246,7 @@ def test_the_table_that_is_counted_into_is_asked_for_once(world: World) -> None:
 def again(
     world: World, spark: "SparkSession", *, meanwhile: tuple[str, ...] = ()
 ) -> tuple[Recount, list[tuple[int, int]]]:
-    """Count again; run statements after the ledger was read and before Kafka is."""
+    """Recount; run statements after the ledger was read and before Kafka is."""
     told: list[tuple[int, int]] = []
 
     def act() -> None:
@@ -269,10 +269,10 @@ def before_reading(ctx: Context, act: Callable[[], None]) -> Context:
 
 
 @pytest.mark.spark
-def test_counting_again_agrees_with_what_spark_committed(
+def test_a_recount_agrees_with_what_spark_committed(
     tally: Call, world: World, lent_spark: "SparkSession"
 ) -> None:
-    """Several batches, other levels, malformed records and nulls: all of it is proven."""
+    """Several batches, unmatched lines, malformed records and nulls are all compared."""
     world.produce([LINE, OTHER, "2017-07-30 14:10:00 INFO fine", "nonsense", None, ""], 0)
     world.produce([OTHER] * 4, 1)
     assert world.minute(lent_spark) is not None
@@ -288,14 +288,14 @@ def test_counting_again_agrees_with_what_spark_committed(
         "records": 13,
         "not_checkable": [],
     }
-    assert "counting again: 13 of 13 offsets" in answer.stderr
+    assert "recounting: 13 of 13 offsets" in answer.stderr
 
 
 @pytest.mark.spark
-def test_counting_again_finds_a_lie_that_the_ledger_tells_consistently(
+def test_a_recount_finds_a_wrong_count_on_which_the_whole_ledger_agrees(
     tally: Call, world: World, lent_spark: "SparkSession"
 ) -> None:
-    """Result, contribution and segment agree with each other; only Kafka knows better."""
+    """Result, contribution and segment agree with each other; only Kafka differs."""
     world.produce([LINE] * 3 + [OTHER] * 2, 0)
     assert world.minute(lent_spark) is not None
     world.execute(f"update `{world.name}` set log_count = 4 where minute(log_time) = 9")
@@ -318,7 +318,7 @@ def test_counting_again_finds_a_lie_that_the_ledger_tells_consistently(
 
 
 @pytest.mark.spark
-def test_a_servers_limit_of_rows_hides_nothing_from_counting_again(
+def test_a_servers_limit_of_rows_hides_nothing_from_a_recount(
     world: World, spark: "SparkSession"
 ) -> None:
     """More minutes and more segments than the server gives by itself."""
@@ -341,7 +341,7 @@ def test_a_servers_limit_of_rows_hides_nothing_from_counting_again(
 
 
 @pytest.mark.spark
-def test_a_flood_of_malformed_records_is_counted_again_like_any_other(
+def test_a_flood_of_malformed_records_is_recounted_like_any_other(
     world: World, spark: "SparkSession"
 ) -> None:
     """The limit that stops a batch is no limit for the proof of it."""
@@ -372,10 +372,10 @@ def test_what_retention_took_is_named_and_never_called_right(
 
 
 @pytest.mark.spark
-def test_records_that_go_while_they_are_counted_again_are_not_checkable(
+def test_records_that_go_while_they_are_recounted_are_not_checkable(
     world: World, spark: "SparkSession"
 ) -> None:
-    """Retention passes by between the question and the read: no error and no finding."""
+    """Retention passes by between the question and the read: no error and no violation."""
     world.produce([LINE] * 5, 0)
     world.produce([LINE] * 4, 1)
     assert world.minute(spark) is not None
@@ -414,7 +414,7 @@ def test_a_changed_line_format_is_mentioned_beside_the_difference(
     world.configure(levels=["ERROR", "WARN"])
     counted, _ = again(world, spark)
     assert counted.violations
-    assert all("counted under other rules" in finding.detail for finding in counted.violations)
+    assert all("counted under other rules" in found.detail for found in counted.violations)
 
 
 @pytest.mark.spark

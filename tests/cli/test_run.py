@@ -41,7 +41,7 @@ def test_one_batch_is_planned_and_counted_and_run_again_without_effect(
 def test_a_backlog_is_counted_batch_by_batch_until_nothing_is_left(
     tally: Call, world: World
 ) -> None:
-    """--all goes on over the cuts; without it one batch is run."""
+    """--all runs several batches of limited size; without it one batch is run."""
     world.configure(max_records_per_partition=4)
     world.produce([LINE] * 10, 0)
     assert len(tally("run", "--json").document["batches"]) == 1
@@ -67,7 +67,7 @@ def test_what_is_blocked_ends_with_4_after_the_rest_was_counted(tally: Call, wor
 
 @pytest.mark.usefixtures("lent_spark")
 def test_an_abandoned_batch_ends_with_5(tally: Call, world: World) -> None:
-    """Whoever still holds its number is fenced."""
+    """An attempt that still uses its id is fenced."""
     world.produce([LINE] * 3, 0)
     planned = world.plan().batch
     assert planned is not None

@@ -41,10 +41,10 @@ def test_an_age_is_told_by_the_clock_that_dated_the_commits(tally: Call, world: 
 @pytest.mark.spark
 @pytest.mark.usefixtures("lent_spark")
 @pytest.mark.parametrize("held", [True, False], ids=["replaced counts", "its own counts"])
-def test_what_a_pruned_replay_has_changed_is_not_known_any_more(
+def test_what_a_pruned_replay_has_changed_is_no_longer_known(
     tally: Call, world: World, held: bool
 ) -> None:
-    """What it replaced is forgotten, or what it counted is folded."""
+    """What it replaced is deleted, or what it counted is folded."""
     world.produce([LINE, LINE, "2017-07-30 14:09:08 WARN some message"])
     commit(world)
     done = tally("replay", "--all", "--reason", "r", "--yes", "--json").document
@@ -55,7 +55,7 @@ def test_what_a_pruned_replay_has_changed_is_not_known_any_more(
         world.delete_records(0, before=3)
     assert tally("prune", "--older-than", "0h").exit_code == 0
     said = tally(*resume).stdout
-    assert "what it has changed is not known any more" in said
+    assert "what it has changed is no longer known" in said
     assert "fewer" not in said
     again = tally(*resume, "--json").document
     assert again["changes"] is None
@@ -64,7 +64,7 @@ def test_what_a_pruned_replay_has_changed_is_not_known_any_more(
 
 
 def test_an_age_without_a_unit_is_refused(tally: Call, world: World) -> None:
-    """Nobody knows thirty of what."""
+    """A number alone could be days or hours."""
     assert world.name
     answer = tally("prune", "--older-than", "30")
     assert answer.exit_code == 2

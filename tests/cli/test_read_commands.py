@@ -44,7 +44,7 @@ def test_status_sets_the_ledger_beside_kafka(tally: Call, world: World) -> None:
 def test_status_shows_the_ledger_though_kafka_is_down(
     tally: Call, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half an answer is better than none, and the exit code says that it is half."""
+    """Only the ledger's side is shown, and the exit code is that of Kafka's error."""
     world.produce([LINE] * 3, 0)
     commit(world)
     monkeypatch.setenv("TALLY_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
@@ -59,7 +59,7 @@ def test_status_shows_the_ledger_though_kafka_is_down(
 
 
 def test_status_ends_with_the_very_error_of_kafka(world: World, tally: Call) -> None:
-    """Whoever explains a server that does not answer is handed the error itself."""
+    """Extensions that explain a server's error get the error itself."""
     error = KafkaUnavailableError("no answer")
 
     def refuse() -> None:
@@ -150,7 +150,7 @@ def test_a_minute_that_is_none_is_refused(tally: Call) -> None:
 
 
 def test_batches_are_listed_newest_first_and_can_be_chosen(tally: Call, world: World) -> None:
-    """By state, and so many at most."""
+    """By state, and with a limit."""
     ids = []
     for _ in range(3):
         world.produce([LINE] * 2, 0)

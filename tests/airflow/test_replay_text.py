@@ -1,4 +1,4 @@
-"""What a replay's tasks say, in words that hold whatever was asked for."""
+"""The texts of a replay's tasks, for every kind of request."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def says(what: Preview) -> str:
 
 
 def test_more_is_said_to_be_read_only_where_more_is_read() -> None:
-    """Ranges that touch are read as one; that is the same offsets."""
+    """Adjacent ranges are read as one range of the same offsets."""
     touching = preview(span(300, 310), span(310, 320), read=span(300, 320))
     assert "more is read" not in says(touching)
     wider = preview(span(300, 310), span(315, 320), read=span(300, 320))
@@ -58,10 +58,10 @@ def test_other_minutes_are_said_to_gain_lines_only() -> None:
     ) in text
 
 
-def test_the_rules_of_now_are_named() -> None:
-    """They are what a replay is for, mostly."""
+def test_the_current_rules_are_named() -> None:
+    """Most replays are made because the rules have changed."""
     text = says(preview(span(300, 320), read=span(300, 320)))
-    assert "counted by: the rules of now: levels ERROR, WARN; format fixed" in text
+    assert "counted by: the current rules: levels ERROR, WARN; format fixed" in text
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,6 @@ def test_the_rules_of_now_are_named() -> None:
     ],
 )
 def test_the_task_of_a_batch_has_a_short_name(ranges: list[OffsetRange], name: str) -> None:
-    """However many partitions it has, and whatever their topic is called."""
+    """It stays short with many partitions and with a long topic name."""
     assert task_name(23, list(map(RangeView.of, ranges))) == name
     assert len(name) < 60

@@ -27,7 +27,7 @@ def test_a_dry_run_shows_what_a_plan_then_does_and_writes_nothing(
     assert [b["batch_id"] for b in world.batches()] == [planned["batch"]["batch_id"]]
 
 
-def test_an_open_batch_is_taken_up_again_as_it_is(tally: Call, world: World) -> None:
+def test_an_open_batch_is_resumed_unchanged(tally: Call, world: World) -> None:
     """More records do not change a batch that is planned."""
     world.produce([LINE] * 3, 0)
     first = tally("plan", "--json").document

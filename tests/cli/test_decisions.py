@@ -39,7 +39,7 @@ UNDECIDED = [(0, "open", None), (1, "open", None)]
 
 
 def test_losses_are_listed_with_what_is_missing(tally: Call, world: World) -> None:
-    """The range, and that nobody has decided."""
+    """The range, and that it is open."""
     lose_records(world)
     document = tally("losses", "list", "--open", "--json").document
     assert [(x["partition"], x["from_offset"], x["until_offset"]) for x in document["losses"]] == [
@@ -60,7 +60,7 @@ def test_a_dry_run_accepts_nothing(tally: Call, world: World) -> None:
 
 
 def test_without_a_terminal_and_without_yes_nothing_is_accepted(tally: Call, world: World) -> None:
-    """A script must say that it means it."""
+    """A script must pass --yes."""
     lose_records(world)
     answer = tally("losses", "accept", *REASON)
     assert answer.exit_code == 2
@@ -68,7 +68,9 @@ def test_without_a_terminal_and_without_yes_nothing_is_accepted(tally: Call, wor
     assert losses(world) == UNDECIDED
 
 
-def test_accepted_losses_let_counting_go_on_and_the_audit_hold(tally: Call, world: World) -> None:
+def test_after_accepted_losses_counting_continues_and_the_audit_holds(
+    tally: Call, world: World
+) -> None:
     """The lost range takes its place in the tiling, with who and why."""
     lose_records(world)
     answer = tally("losses", "accept", *REASON, "--yes")
@@ -80,7 +82,7 @@ def test_accepted_losses_let_counting_go_on_and_the_audit_hold(tally: Call, worl
 
 
 def test_the_json_of_a_decision_is_what_was_decided(tally: Call, world: World) -> None:
-    """A dry run carries what would be accepted; without --yes nobody is asked."""
+    """A dry run carries what would be accepted; without --yes it is refused."""
     lose_records(world)
     refused = tally("losses", "accept", *REASON, "--json")
     assert (refused.exit_code, refused.document["error"]["code"]) == (2, "usage")
@@ -99,7 +101,7 @@ def test_one_partition_can_be_accepted_alone(tally: Call, world: World) -> None:
     assert losses(world) == [(0, "open", None), (1, "accepted", "ticket 17")]
 
 
-def test_a_loss_that_grows_while_the_person_thinks_is_not_accepted(
+def test_a_loss_that_grows_while_the_operator_decides_is_not_accepted(
     tally: Call, world: World
 ) -> None:
     """What is accepted is what was shown; both partitions stay as they were."""
@@ -153,7 +155,7 @@ def create_again(world: World) -> None:
 
 
 def topic_ids(world: World) -> list[str]:
-    """States of the topic's incarnations, oldest first."""
+    """States of the topic's generations, oldest first."""
     rows = world.rows(
         "select state from topic_incarnation where pipeline = %s order by incarnation_id",
         (world.name,),
@@ -164,7 +166,7 @@ def topic_ids(world: World) -> list[str]:
 def test_a_re_created_topic_is_counted_from_its_start_once_it_is_adopted(
     tally: Call, world: World
 ) -> None:
-    """Blocked before; afterwards old and new counts stand side by side and the audit holds."""
+    """Blocked before; afterwards the result has old and new counts, and the audit holds."""
     create_again(world)
     assert tally("plan").exit_code == 4
     words = ("topics", "adopt", world.name, world.topic, *REASON)
@@ -190,10 +192,10 @@ def test_a_re_created_topic_can_be_counted_from_now_on(tally: Call, world: World
 
 
 @pytest.mark.parametrize("topic", ["the same", "another"])
-def test_only_another_incarnation_of_a_topic_that_is_read_can_be_adopted(
+def test_only_another_generation_of_a_topic_that_is_read_can_be_adopted(
     tally: Call, world: World, topic: str
 ) -> None:
-    """The one that is followed already, and a topic of somebody else, are refused."""
+    """The generation that is followed already, and a topic that is not read, are refused."""
     world.produce([LINE], 0)
     commit(world)
     name = world.topic if topic == "the same" else topic
@@ -220,15 +222,15 @@ def test_an_abandoned_batch_gives_its_offsets_back(tally: Call, world: World) ->
 
 
 def test_what_is_counted_cannot_be_abandoned(tally: Call, world: World) -> None:
-    """Exit code 5: somebody was faster."""
+    """Exit code 5: the batch has ended."""
     world.produce([LINE] * 3, 0)
     batch_id = commit(world)
     assert tally("abandon", str(batch_id), *REASON).exit_code == 5
     assert [b["state"] for b in world.batches()] == ["committed"]
 
 
-def test_a_topic_that_is_adopted_back_goes_on_where_it_stood(tally: Call, world: World) -> None:
-    """Whatever start is asked for; the preview says so."""
+def test_a_topic_that_is_adopted_back_resumes_where_it_stopped(tally: Call, world: World) -> None:
+    """For either value of --start; the preview says so."""
     world.produce([LINE] * 3, 0)
     commit(world)
     world.execute(
@@ -250,5 +252,5 @@ def test_a_topic_that_is_adopted_back_goes_on_where_it_stood(tally: Call, world:
     words = ("topics", "adopt", world.name, world.topic, "--start", "latest", *REASON, "--yes")
     answer = tally(*words)
     assert answer.exit_code == 0
-    assert "counting goes on where it stood" in answer.stdout
+    assert "counting resumes where it stopped" in answer.stdout
     assert world.offsets()[0] == (0, 3)
