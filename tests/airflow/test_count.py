@@ -118,7 +118,7 @@ def test_an_exit_that_a_retry_cannot_change_fails_for_good(
 def test_an_exit_that_may_pass_is_retried(
     code: int, world: World, planned: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A killed driver, a crash, a server that did not answer, a batch that another attempt has claimed."""
+    """A killed driver, a crash, no answer of a server, a batch of another attempt."""
     from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
     monkeypatch.setenv("STAND_IN", f"exit={code}")

@@ -133,7 +133,7 @@ def test_without_open_losses_nobody_is_asked(world: World, run_dag: RunDag) -> N
 
 
 def test_after_an_accepted_loss_counting_continues(lossy: World, run_dag: RunDag) -> None:
-    """The answer, the operator, the time and the reason are in the ledger; the next run is green."""
+    """The ledger has the answer, operator, time and reason; the next run is green."""
     run, asked = ask(lossy, run_dag, "Accept the losses")
     assert (run.state, run.tasks) == ("success", GREEN)
     (question,) = asked

@@ -148,7 +148,7 @@ def test_what_a_killed_task_left_is_swept_by_the_next(settings: Settings, runtim
 
 
 def test_an_id_that_was_given_out_again_keeps_no_file(settings: Settings, runtime: Path) -> None:
-    """The process of that id started at another time; only files of processes that have surely ended are deleted."""
+    """Its process started at another time; files of running processes are not deleted."""
     from tally.airflow.secrets_file import runtime_folder, secrets_file
 
     with secrets_file(settings) as own:

@@ -68,9 +68,7 @@ def test_without_a_terminal_and_without_yes_nothing_is_accepted(tally: Call, wor
     assert losses(world) == UNDECIDED
 
 
-def test_after_accepted_losses_counting_continues_and_the_audit_holds(
-    tally: Call, world: World
-) -> None:
+def test_accepted_losses_let_counting_continue(tally: Call, world: World) -> None:
     """The lost range takes its place in the tiling, with who and why."""
     lose_records(world)
     answer = tally("losses", "accept", *REASON, "--yes")

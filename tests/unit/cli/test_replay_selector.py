@@ -163,7 +163,7 @@ def test_a_minute_is_padded_so_that_it_sorts() -> None:
         (["--all"], "usage: say why with --reason"),
         (
             ["--all", "--reason", "r", "--json"],
-            "usage: this needs a confirmation, which --json cannot",
+            "usage: this needs a confirmation, which --json cannot ask for",
         ),
         (["--resume", "1", "--all"], "--resume takes no --all: leave it out"),
         (["--resume", "1", "--cancel", "2"], "--resume takes no --cancel: leave it out"),

@@ -22,7 +22,7 @@ LISTEN = (
 
 
 class StandIn:
-    """Listens on its port; another process takes it first ``thefts`` times, or it is never ready."""
+    """Listens on its port, loses it to another process ``thefts`` times, or is never ready."""
 
     part = Part.MYSQL
     ports = ("mysql",)
