@@ -22,14 +22,14 @@ _UNIT: Final = (
     "tests/unit/test_planning.py",
     "tests/unit/test_replay_planning.py",
     "tests/unit/test_replay_text.py",
-    "tests/unit/cli/test_replay_asking.py",
+    "tests/unit/cli/test_replay_selector.py",
     "tests/unit/cli/test_recount.py",
 )
 _MINUTE: Final = tuple(
     f"tests/minute/test_{name}.py"
     for name in ("plan", "commit", "losses", "replay", "replay_races", "prune", "clock_jumps")
 )
-_CLI: Final = tuple(f"tests/cli/test_{name}.py" for name in ("proving", "deciding", "looking"))
+_CLI: Final = tuple(f"tests/cli/test_{name}.py" for name in ("audit", "decisions", "read_commands"))
 _FOUND: Final = "tests/properties/test_found.py"
 _RANDOM: Final = "tests/properties/test_machine.py"
 

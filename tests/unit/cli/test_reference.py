@@ -21,7 +21,7 @@ def test_the_reference_has_every_command_and_the_exit_codes() -> None:
     for path in walk():
         assert f"### {' '.join(path)}\n" in page
     meaning = "another attempt was first: it owns the batch, or the batch has ended"
-    assert f"| 5 | {meaning}; nothing changed |" in page
+    assert f"| 5 | {meaning}; nothing was changed |" in page
 
 
 def test_the_json_reference_is_what_the_views_are() -> None:

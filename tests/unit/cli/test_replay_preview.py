@@ -143,7 +143,7 @@ def test_a_first_backfill_replaces_nothing_and_says_so(capsys: Captured) -> None
     ]
     assert question(first) == "Count 10 offsets for the first time?"
     assert question(preview()) == (
-        "Count 50 offsets, and replace 3 segments of the result by that?"
+        "Count 50 offsets, and replace 3 segments of the result?"
     )
 
 
