@@ -96,7 +96,7 @@ def replay(settings: Settings, batch_id: int) -> None:
 
 
 def report(path: Path) -> None:
-    """Write down the command line, the environment, the secrets file's mode and Spark's master."""
+    """Report the command line, the environment, the secrets file's mode and Spark's master."""
     secrets = Path(os.environ["TALLY_SECRETS_FILE"])
     given = {
         "argv": sys.argv,

@@ -135,7 +135,7 @@ def test_a_driver_that_ends_well_without_a_commit_is_not_believed(
     from airflow.sdk.exceptions import AirflowException
 
     monkeypatch.setenv("STAND_IN", "exit=0")
-    with pytest.raises(AirflowException, match="does not have the batch as committed"):
+    with pytest.raises(AirflowException, match="batch is not committed in the ledger"):
         Run(world, planned, STAND_IN).execute()
 
 

@@ -24,8 +24,8 @@ def test_what_was_said_already_is_not_said_again(caplog: pytest.LogCaptureFixtur
     from airflow.sdk.exceptions import AirflowFailException
 
     with pytest.raises(AirflowFailException), final_unless_retryable():
-        raise final("batch 7: given up")
-    assert caplog.messages == ["batch 7: given up"]
+        raise final("batch 7: abandoned")
+    assert caplog.messages == ["batch 7: abandoned"]
 
 
 def test_what_may_pass_is_left_to_airflow(caplog: pytest.LogCaptureFixture) -> None:

@@ -226,7 +226,7 @@ def test_a_loss_that_grows_meanwhile_is_not_decided(
     run, _ = ask(lossy, run_dag, answer, first=grow)
     assert run.state == "failed"
     assert run.tasks == {**GREEN, "settle": "failed"}
-    assert "not what you were shown any more" in "".join(capfd.readouterr())
+    assert "no longer as they were shown" in "".join(capfd.readouterr())
     (loss,) = losses(lossy)
     assert (loss["state"], loss["until_offset"], loss["decided_by"]) == ("open", 5, None)
     assert lossy.offsets()[1] == (0, 2)

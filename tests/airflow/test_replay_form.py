@@ -90,8 +90,8 @@ def test_each_choice_reads_its_own_fields(fields: dict[str, Any], wanted: object
         ({"what": "ranges", "ranges": "alog/0:5-5"}, "ranges: line 1: 'alog/0:5-5' is empty"),
         ({"what": "times", "since": "2026-11-20T14:05:00Z"}, "before is not given"),
         ({"what": "minutes", "first_minute": "14:05"}, "'14:05' is not a minute"),
-        ({"partitions": "all"}, "partitions = 'all' are no numbers"),
-        ({"partitions": "-1"}, "partitions = '-1' are no numbers"),
+        ({"partitions": "all"}, "partitions = 'all' are not numbers"),
+        ({"partitions": "-1"}, "partitions = '-1' are not numbers"),
     ],
 )
 def test_a_form_that_contradicts_itself_is_refused(fields: dict[str, Any], said: str) -> None:

@@ -46,7 +46,7 @@ def test_more_is_said_to_be_read_only_where_more_is_read() -> None:
     assert "more is read" not in says(touching)
     wider = preview(span(300, 310), span(315, 320), read=span(300, 320))
     assert "a segment is replaced whole, so more is read than was asked for" in says(wider)
-    assert "asked for: alog/3 [300, 310), alog/3 [315, 320)" in says(wider)
+    assert "requested: alog/3 [300, 310), alog/3 [315, 320)" in says(wider)
 
 
 def test_other_minutes_are_said_to_gain_lines_only() -> None:

@@ -94,12 +94,12 @@ def listened(listen: Callable[[str], None]) -> Callable[[Settings], Context]:
     return opened
 
 
-def commit(world: World, *, letters: tuple[bytes, ...] = (), clock: Clock | None = None) -> int:
+def commit(world: World, *, malformed: tuple[bytes, ...] = (), clock: Clock | None = None) -> int:
     """Plan what is new and commit it without Spark; every record is an error line of MINUTE.
 
     Args:
         world: The test's pipeline.
-        letters: The last records of each range, as malformed ones.
+        malformed: The last records of each range, which become dead letters.
         clock: When it is planned and committed; now when None.
     """
     ctx = world.context(database=replace(world.database, clock=clock or SystemClock()))
@@ -111,28 +111,30 @@ def commit(world: World, *, letters: tuple[bytes, ...] = (), clock: Clock | None
         totals={
             r.partition: SegmentTotals(
                 records=r.offsets,
-                matched=r.offsets - len(letters),
+                matched=r.offsets - len(malformed),
                 unmatched=0,
-                malformed=len(letters),
+                malformed=len(malformed),
                 first_offset=r.from_offset,
                 last_offset=r.until_offset - 1,
             )
             for r in ranges
         },
         contributions=[
-            Contribution(partition=r.partition, log_time=MINUTE, log_count=r.offsets - len(letters))
+            Contribution(
+                partition=r.partition, log_time=MINUTE, log_count=r.offsets - len(malformed)
+            )
             for r in ranges
         ],
         dead_letters=[
             DeadLetter(
                 partition=r.partition,
-                offset=r.until_offset - len(letters) + index,
+                offset=r.until_offset - len(malformed) + index,
                 reason="layout",
                 value=value,
                 value_bytes=len(value),
             )
             for r in ranges
-            for index, value in enumerate(letters)
+            for index, value in enumerate(malformed)
         ],
         version=__version__,
         format_fingerprint="test",

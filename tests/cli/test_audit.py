@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.stack
 
 OTHER = "2017-07-30 14:10:59 ERROR another minute"
-GIVEN_UP = (
+ABANDONED = (
     "update batch set state = 'abandoned', committed_at = null, abandoned_at = now(), reason = 'x'"
 )
 
@@ -124,7 +124,7 @@ def count_five(world: World) -> None:
     world.produce([LINE] * 3, 0)
     commit(world)
     world.produce([LINE, "nonsense"], 0)
-    commit(world, letters=(b"nonsense",))
+    commit(world, malformed=(b"nonsense",))
     assert world.audit().holds
 
 
@@ -147,7 +147,7 @@ def test_a_hole_of_an_earlier_topic_generation_is_found(tally: Call, world: Worl
             "update batch set state = 'planned', committed_at = null",
             "it is live, its batch {batch} is planned",
         ),
-        (GIVEN_UP, "it is live, its batch {batch} is abandoned"),
+        (ABANDONED, "it is live, its batch {batch} is abandoned"),
         (
             "update segment join batch using (batch_id) set segment.state = 'planned'",
             "it is planned, its batch {batch} is committed",

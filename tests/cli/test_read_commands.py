@@ -243,9 +243,9 @@ def test_dead_letters_carry_their_bytes_and_cannot_reach_the_terminal(
 ) -> None:
     """Exact in JSON, escaped in text, by batch and by reason."""
     world.produce([LINE] * 5, 0)
-    first = commit(world, letters=(b"\x1b[2J\xff", b"second"))
+    first = commit(world, malformed=(b"\x1b[2J\xff", b"second"))
     world.produce([LINE] * 5, 0)
-    second = commit(world, letters=(b"third",))
+    second = commit(world, malformed=(b"third",))
 
     document = tally("dead-letters", "--batch", str(first), "--json").document
     assert [letter["offset"] for letter in document["dead_letters"]] == [3, 4]
@@ -262,9 +262,9 @@ def test_dead_letters_carry_their_bytes_and_cannot_reach_the_terminal(
 
 
 def test_dead_letters_of_what_was_replaced_are_not_listed(tally: Call, world: World) -> None:
-    """Only what is part of the result now has dead letters worth looking at."""
+    """Only dead letters of live segments are listed."""
     world.produce([LINE] * 5, 0)
-    commit(world, letters=(b"old",))
+    commit(world, malformed=(b"old",))
     assert len(tally("dead-letters", "--json").document["dead_letters"]) == 1
     world.execute(
         "update segment s join batch b using (batch_id) set s.state = 'superseded',"

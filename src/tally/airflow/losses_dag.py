@@ -29,8 +29,8 @@ PATIENCE: Final = timedelta(days=7)
 DOC: Final = """
     Asks an operator what to do about lost records: offsets that Kafka's retention has deleted, that
     were lost with a truncation, or that have no record. Until the operator decides, their partition
-    is not counted and the runs of the minute DAG are red; the other partitions are counted, each
-    line exactly once.
+    is not counted and the runs of the minute DAG are red; the other partitions are counted,
+    each line exactly once.
 
     Trigger it, open *Required Actions* of `decide`, and answer with a reason. Before accepting,
     check whether the records can be restored: accepted offsets are never counted. Without open

@@ -74,7 +74,7 @@ def record(**values: Any) -> BatchRecord:
 
 
 def test_a_planned_batch_carries_its_ranges() -> None:
-    """Half-open ranges under the ledger's words."""
+    """Half-open ranges under the ledger's names."""
     shape = document(plan_view(planned(batch())))["batch"]
     assert shape["batch_id"] == 7
     assert shape["planned_at"] == "2026-11-20T14:00:00Z"
@@ -178,10 +178,10 @@ def test_a_block_carries_its_reason_and_the_next_step() -> None:
     }
 
 
-FINDING = Violation(check="tiling", where="alog/3", detail="hole: [3, 5)")
+VIOLATION = Violation(check="tiling", where="alog/3", detail="hole: [3, 5)")
 
 
-def verdict(*findings: Violation) -> AuditReport:
+def verdict(*violations: Violation) -> AuditReport:
     """What an audit of the ledger found."""
     return AuditReport(
         pipeline="p",
@@ -190,20 +190,20 @@ def verdict(*findings: Violation) -> AuditReport:
         records=3,
         minutes=4,
         matched=5,
-        violations=findings,
+        violations=violations,
     )
 
 
-def counted(*findings: Violation, unchecked: tuple[Unchecked, ...] = ()) -> Recount:
+def counted(*violations: Violation, unchecked: tuple[Unchecked, ...] = ()) -> Recount:
     """What a recount found."""
-    return Recount(segments=1, offsets=10, records=10, violations=findings, unchecked=unchecked)
+    return Recount(segments=1, offsets=10, records=10, violations=violations, unchecked=unchecked)
 
 
 def test_an_audit_holds_only_if_neither_part_found_anything() -> None:
     """Violations in the ledger and in the recount are one list."""
     assert document(audit_view(verdict()))["holds"] is True
-    assert document(audit_view(verdict(FINDING), counted()))["holds"] is False
-    shape = document(audit_view(verdict(), counted(FINDING)))
+    assert document(audit_view(verdict(VIOLATION), counted()))["holds"] is False
+    shape = document(audit_view(verdict(), counted(VIOLATION)))
     assert shape["holds"] is False
     assert shape["findings"] == [{"check": "tiling", "where": "alog/3", "detail": "hole: [3, 5)"}]
 
@@ -215,7 +215,7 @@ def test_an_audit_never_claims_more_than_it_looked_at() -> None:
     gaps = audit_view(verdict(), counted(unchecked=(gap,)))
     assert "all that Kafka still holds" in gaps.conclusion
     assert "record for record" in audit_view(verdict(), counted()).conclusion
-    assert audit_view(verdict(FINDING), counted(FINDING)).conclusion.startswith("2 violations")
+    assert audit_view(verdict(VIOLATION), counted(VIOLATION)).conclusion.startswith("2 violations")
     partly = document(gaps)["recount"]
     assert partly["complete"] is False
     assert partly["not_checkable"][0]["cause"] == "retention"

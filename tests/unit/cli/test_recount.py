@@ -124,7 +124,7 @@ def test_a_round_has_one_range_of_each_partition_and_all_are_read() -> None:
 def test_what_kafka_no_longer_holds_in_whole_is_not_recounted(
     one: SegmentRecord, snapshot: KafkaSnapshot, cause: str | None
 ) -> None:
-    """Each way in which the records can be out of reach has its own words."""
+    """Each way in which the records can be out of reach has its own message."""
     why = why_not_held(one, snapshot)
     assert (why is None) if cause is None else (why is not None and cause in why)
 

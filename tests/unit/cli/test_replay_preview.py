@@ -1,4 +1,4 @@
-"""A preview that can be understood at a glance, and the words about a replay that runs."""
+"""The text of a preview and the messages of a running replay."""
 
 import json
 from datetime import UTC, datetime
@@ -142,9 +142,7 @@ def test_a_first_backfill_replaces_nothing_and_says_so(capsys: Captured) -> None
         "takes           not known: no batch is committed yet",
     ]
     assert question(first) == "Count 10 offsets for the first time?"
-    assert question(preview()) == (
-        "Count 50 offsets, and replace 3 segments of the result?"
-    )
+    assert question(preview()) == ("Count 50 offsets, and replace 3 segments of the result?")
 
 
 def test_what_is_refused_is_shown_with_cause_and_with_what_kafka_holds(capsys: Captured) -> None:

@@ -139,7 +139,7 @@ def test_an_empty_or_backward_range_is_refused() -> None:
 
 
 def test_a_time_without_a_zone_is_shown_with_one() -> None:
-    """Nobody guesses whose clock was meant."""
+    """The zone is never guessed."""
     with pytest.raises(click.BadParameter) as raised:
         read_time("2026-11-20 14:05")
     assert "write it as 2026-11-20T14:05:00Z for UTC, or as 2026-11-20T14:05:00+02:00" in str(

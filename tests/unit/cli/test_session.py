@@ -90,7 +90,7 @@ def test_ctrl_c_while_spark_starts_waits_until_it_can_be_stopped(config: Path) -
 
     app = App(config=config, open_spark=interrupted)
     with pytest.raises(KeyboardInterrupt), shared_session(app) as ctx, ctx.open_reader():
-        pytest.fail("it goes on")
+        pytest.fail("it continues")
     assert seen == ["started", "stopped"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -103,7 +103,7 @@ def test_ctrl_c_while_spark_starts_waits_until_it_can_be_stopped(config: Path) -
 
     app = App(config=config, open_spark=impatient)
     with pytest.raises(KeyboardInterrupt), shared_session(app) as ctx, ctx.open_reader():
-        pytest.fail("it goes on")
+        pytest.fail("it continues")
     assert seen == ["started", "stopped"]
 
 
@@ -116,7 +116,7 @@ def test_spark_logs_warnings_in_one_line_and_keeps_javas_other_options() -> None
     assert LOGGING.is_file()
 
 
-def test_whoever_sets_up_logging_himself_is_left_alone() -> None:
+def test_configured_logging_is_left_alone() -> None:
     """The configuration wins."""
     settings = SparkSettings(conf={JAVA_OPTIONS: "-Dlog4j2.configurationFile=mine.xml"})
     assert quiet(settings, settings.conf[JAVA_OPTIONS]) is settings

@@ -103,7 +103,7 @@ def _show(stack: Stack, ctx: Context, pipeline: Pipeline, *, once: bool) -> int:
                 pass
         except KeyboardInterrupt:
             return EXIT_OK
-    raise AssertionError("unreachable: commits are shown until somebody interrupts")
+    raise AssertionError("unreachable: commits are shown until an interrupt")
 
 
 def _commits(stack: Stack, ctx: Context, *, patience_s: float) -> Iterator[BatchRecord]:
