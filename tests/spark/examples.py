@@ -233,23 +233,55 @@ PATTERN_EXAMPLES: dict[str, dict[str, Outcome]] = {
         "time=1501423748 level=ERROR": UNMATCHED,
         "goroutine 1 [running]: level=ERROR": UNMATCHED,
     },
-    "json": {
-        '{"level":"ERROR","n":1,"time":"2017-07-30T14:09:08"}': COUNTED,
-        '  {"timestamp": "2017-07-30T14:09:08.123+02:00", "severity": "ERROR"}\r\n': COUNTED,
-        (
-            '{ "m" : "\\"level\\":\\"INFO\\" {", "ts": 1, "log.level": "ERROR", '
-            '"@timestamp": "2017-07-30T14:09:08Z" , "o": {}}'
-        ): COUNTED,
-        r'{"m":"\"level\":\"ERROR\"","time":"2017-07-30T14:09:08Z","level":"INFO"}': NOT_COUNTED,
-        '{"time":"2017-07-30T14:09:08Z","level":"error"}': NOT_COUNTED,
-        '{"time":"2017-07-30T14:09:08Z","level":"INFO"}\n{"level":"ERROR"}': NOT_COUNTED,
-        '{"o":{"level":"ERROR"},"time":"2017-07-30T14:09:08Z","level":"INFO"}': UNMATCHED,
-        r'{"level":"ERROR","m":"\"time\":\"2017-07-30T14:09:08Z\""}': UNMATCHED,
-        '{"time":"2017-07-30T14:09:08Z","leevl":"ERROR"}': UNMATCHED,
-        '{"time":1501423748,"level":"ERROR"}': UNMATCHED,
-        '{"level":50,"time":"2017-07-30T14:09:08Z"}': UNMATCHED,
-        '{\n  "time": "2017-07-30T14:09:08Z",\n  "level": "ERROR"\n}': UNMATCHED,
-        "ERROR": UNMATCHED,
-    },
 }
 """By format. Each has lines that are counted, that are not, and that it does not understand."""
+
+JSON_EXAMPLES: dict[str, Outcome] = {
+    '{"level":"ERROR","n":1,"time":"2017-07-30T14:09:08"}': COUNTED,
+    '  {"timestamp": "2017-07-30T14:09:08.123+02:00", "severity": "ERROR"}\r\n': COUNTED,
+    (
+        '{ "m" : "\\"level\\":\\"INFO\\" {", "ts": 1, "log.level": "ERROR", '
+        '"@timestamp": "2017-07-30T14:09:08Z" , "o": {}}'
+    ): COUNTED,
+    '{\n  "time": "2017-07-30T14:09:08Z",\n  "level": "ERROR"\n}': COUNTED,
+    '{"log":{"level":"ERROR","offset":7},"@timestamp":"2017-07-30T14:09:08.123Z"}': COUNTED,
+    '{"log":"a text","@timestamp":"2017-07-30T14:09:08.123Z","level":"ERROR"}': COUNTED,
+    '{"level":"ERROR","o":{"time":"x"},"time":"2017-07-30T14:09:08Z"}': COUNTED,
+    '{"time":"x","time":"2017-07-30T14:09:08Z","level":"INFO","level":"ERROR"}': COUNTED,
+    '{"time":"2017-07-30T14:09:08Z","level":"\\u0045RROR"}': COUNTED,
+    '{"time":"2017-07-30T14:09:08Z","level":"ERROR","m":"\\ud800"}': COUNTED,
+    '{"timestamp":null,"time":"2017-07-30T14:09:08Z","level":null,"severity":"ERROR"}': COUNTED,
+    r'{"m":"\"level\":\"ERROR\"","time":"2017-07-30T14:09:08Z","level":"INFO"}': NOT_COUNTED,
+    '{"time":"2017-07-30T14:09:08Z","level":"error"}': NOT_COUNTED,
+    '{"time":"2017-07-30T14:09:08Z","level":"INFO","severity":"ERROR"}': NOT_COUNTED,
+    '{"time":"2017-07-30T14:09:08Z","level":"ERROR","level":"INFO"}': NOT_COUNTED,
+    '{"o":{"level":"ERROR"},"time":"2017-07-30T14:09:08Z","level":"INFO"}': NOT_COUNTED,
+    '{"level":50,"time":"2017-07-30T14:09:08Z"}': NOT_COUNTED,
+    '{"level":{"name":"ERROR"},"time":"2017-07-30T14:09:08Z"}': NOT_COUNTED,
+    '{"level":"ERROR"}': NO_TIME,
+    '{"level":"ERROR","time":null}': NO_TIME,
+    '{"level":"ERROR","time":""}': NO_TIME,
+    '{"level":"ERROR","Time":"2017-07-30T14:09:08Z"}': NO_TIME,
+    r'{"level":"ERROR","m":"\"time\":\"2017-07-30T14:09:08Z\""}': NO_TIME,
+    "{}": NO_TIME,
+    '{"time":1501423748,"level":"ERROR"}': TIME_INVALID,
+    '{"time":{"at":"2017-07-30T14:09:08Z"},"level":"ERROR"}': TIME_INVALID,
+    '{"time":"2017-07-30 14:09:08","level":"ERROR"}': TIME_INVALID,
+    '{"time":"2017-07-30T14:09","level":"ERROR"}': TIME_INVALID,
+    '{"time":"2017-07-30T14:09:081","level":"ERROR"}': TIME_INVALID,
+    '{"time":" 2017-07-30T14:09:08","level":"ERROR"}': TIME_INVALID,
+    '{"time":"2016-12-31T23:59:60Z","level":"ERROR"}': TIME_INVALID,
+    '{"time":"0999-07-30T14:09:08Z","level":"ERROR"}': ("time-out-of-range", None),
+    '{"time":"2017-07-30T14:09:08Z","leevl":"ERROR"}': NO_LEVEL,
+    '{"time":"2017-07-30T14:09:08Z","level":""}': NO_LEVEL,
+    '{"time":"2017-07-30T14:09:08Z","level":"","severity":"ERROR"}': NO_LEVEL,
+    "ERROR": UNMATCHED,
+    '"ERROR"': UNMATCHED,
+    "null": UNMATCHED,
+    "17": UNMATCHED,
+    " ": UNMATCHED,
+    '[{"time":"2017-07-30T14:09:08Z","level":"ERROR"}]': UNMATCHED,
+    '{"time":"2017-07-30T14:09:08Z","level":"ERROR"}\n{"level":"ERROR"}': UNMATCHED,
+    '\ufeff{"time":"2017-07-30T14:09:08Z","level":"ERROR"}': UNMATCHED,
+}
+"""With the ready-made format: the record is one document, wherever its lines end."""

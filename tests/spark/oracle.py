@@ -2,13 +2,14 @@
 
 Independent of :mod:`tally.spark.line_columns` and :mod:`tally.lines.time_format`: the shapes of
 the times are written down again, and calendar and clock are Python's. The patterns are the
-catalogue's own, run by Python instead of Java.
+catalogue's own, run by Python instead of Java; JSON is read by :mod:`tests.spark.json_oracle`.
 """
 
 import re
 from datetime import datetime
 
 from tally.lines.format import LineFormat
+from tests.spark.json_oracle import field, read_object
 
 Outcome = tuple[str | None, str | None]
 """Reason and minute."""
@@ -41,6 +42,8 @@ def expected(value: bytes | None, line_format: LineFormat, levels: set[str]) -> 
         return "empty-value", None
     if line_format.is_fixed:
         return _fixed(value, {level.encode() for level in levels})
+    if line_format.is_json:
+        return _by_fields(value, line_format, levels)
     return _by_pattern(value, line_format, levels)
 
 
@@ -63,17 +66,34 @@ def _by_pattern(value: bytes, line_format: LineFormat, levels: set[str]) -> Outc
     if not found:
         return "no-match", None
     time, level = found["time"] or "", found["level"] or ""
+    counted = line_format.level_names.get(level, level) in levels
+    return _judged(time, rf"{_SHAPES[line_format.time_format]}\Z", level, counted=counted)
+
+
+def _by_fields(value: bytes, line_format: LineFormat, levels: set[str]) -> Outcome:
+    found = read_object(value)
+    if found is None:
+        return "no-match", None
+    places = {place.name: place.paths for place in line_format.json_fields}
+    time, level = (field(found, places.get(name, [])) or "" for name in ("time", "level"))
+    shape = rf"{_SHAPES[line_format.time_format]}(?![0-9])"
+    wanted = level if "level" in places else None
+    return _judged(time, shape, wanted, counted=not levels or level in levels)
+
+
+def _judged(time: str, shape: str, level: str | None, *, counted: bool) -> Outcome:
+    """What time and level come to; the level is None where the format has none."""
     if not time:
         return "no-time", None
-    shape = re.fullmatch(_SHAPES[line_format.time_format], time, re.ASCII)
-    if not shape:
+    found = re.match(shape, time, re.ASCII)
+    if not found:
         return "time-invalid", None
-    problem, minute = _minute(*_fields(shape.groupdict()))
+    problem, minute = _minute(*_fields(found.groupdict()))
     if problem:
         return problem, None
-    if not level:
+    if level == "":
         return "no-level", None
-    return None, minute if line_format.level_names.get(level, level) in levels else None
+    return None, minute if counted else None
 
 
 def _fields(text: dict[str, str]) -> tuple[int, int, int, int, int, int]:

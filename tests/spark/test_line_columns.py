@@ -4,15 +4,12 @@ import contextlib
 import io
 import random
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tally.lines.format import CATALOGUE, FIXED_LAYOUT, HEAD_BYTES, LineFormat, MalformedReason
@@ -26,80 +23,20 @@ from tests.spark.examples import (
     PATTERN_EXAMPLES,
     UNMATCHED,
 )
-from tests.spark.oracle import MONTHS, Outcome, expected
+from tests.spark.oracle import MONTHS, expected
+from tests.spark.outcomes import SEED, TIMES, assert_as_expected, outcomes, parsed, settings
 
 pytestmark = pytest.mark.spark
 
-SEED = 20170730
-PATTERNS = [name for name, line_format in CATALOGUE.items() if not line_format.is_fixed]
+PATTERNS = [name for name, line_format in CATALOGUE.items() if line_format.pattern]
+# JSON has a file of its own: test_json_columns.py.
+LINES = ["fixed", *PATTERNS]
 CLOCK_12 = LineFormat(
     name="custom",
     pattern=r"(?<time>\d.*?[AP]M)? ?(?<level>[A-Z]+)?:",
     time_format="dd.MM.yyyy 'at' hh:mm a",
 )
 LEVEL_OF = ERROR_OF | dict.fromkeys(("zookeeper", "log4j", "spark", "hdfs"), "INFO")
-TIMES = (
-    "2017-07-30 14:09:08",
-    "2016-02-29 00:00:00",
-    "2017-02-29 12:00:00",
-    "2000-02-29 12:00:00",
-    "1900-02-29 12:00:00",
-    "2017-02-30 12:00:00",
-    "2017-04-31 12:00:00",
-    "2017-12-31 23:59:59",
-    "2017-13-01 12:00:00",
-    "2017-00-10 12:00:00",
-    "2017-01-00 12:00:00",
-    "2017-01-32 12:00:00",
-    "2017-01-01 24:00:00",
-    "2017-01-01 23:60:00",
-    "2016-12-31 23:59:60",
-    "2016-12-31 23:59:61",
-    "0000-01-01 00:00:00",
-    "0000-02-29 00:00:00",
-    "0000-13-01 00:00:00",
-    "0001-01-01 00:00:00",
-    "0999-12-31 23:59:59",
-    "1000-01-01 00:00:00",
-    "1582-10-10 12:00:00",
-    "2026-03-29 02:30:00",
-    "2026-10-25 02:30:00",
-    "2999-07-30 14:09:08",
-    "9999-12-31 23:59:59",
-)
-
-
-def parsed(
-    spark: SparkSession, values: Sequence[bytes | None], line_format: LineFormat, levels: set[str]
-) -> DataFrame:
-    rows = [(None if value is None else bytearray(value),) for value in values]
-    lines = parse_line(F.col("value"), line_format, sorted(levels))
-    return spark.createDataFrame(rows, "value binary").select(
-        lines.malformed_reason.alias("reason"), lines.minute.alias("minute")
-    )
-
-
-def outcomes(
-    spark: SparkSession,
-    values: Sequence[bytes | None],
-    line_format: LineFormat = FIXED_LAYOUT,
-    levels: set[str] | None = None,
-) -> list[Outcome]:
-    rows = parsed(spark, values, line_format, levels or {"ERROR"}).collect()
-    return [(row.reason, row.minute) for row in rows]
-
-
-@contextmanager
-def settings(spark: SparkSession, **values: str) -> Iterator[None]:
-    names = {name: "spark.sql." + name.replace("__", ".") for name in values}
-    before = {name: spark.conf.get(full) for name, full in names.items()}
-    try:
-        for name, full in names.items():
-            spark.conf.set(full, values[name])
-        yield
-    finally:
-        for name, full in names.items():
-            spark.conf.set(full, str(before[name]))
 
 
 def odd_fixed_lines(rng: random.Random, count: int) -> list[bytes | None]:
@@ -205,27 +142,6 @@ def odd_lines(rng: random.Random, line_format: LineFormat, count: int) -> list[b
     return lines
 
 
-def assert_as_expected(
-    spark: SparkSession,
-    lines: Sequence[bytes | None],
-    line_format: LineFormat,
-    levels: set[str],
-    reasons: set[str],
-) -> None:
-    """Spark and the oracle agree, and every outcome that can happen did happen."""
-    wanted = [expected(line, line_format, levels) for line in lines]
-    found = outcomes(spark, lines, line_format, levels)
-    wrong = [
-        (line, f"expected {w}, found {f}")
-        for line, w, f in zip(lines, wanted, found, strict=True)
-        if w != f
-    ]
-    assert wrong == [], f"seed {SEED}"
-    seen = Counter(reason or ("counted" if minute else "not counted") for reason, minute in wanted)
-    assert reasons <= set(seen), seen
-    assert seen["counted"] > len(lines) / 100, seen
-
-
 def test_the_fixed_layout_reads_thousands_of_odd_lines_as_python_does(spark: SparkSession) -> None:
     """Whatever a line looks like, reason and minute are those of an independent reader."""
     lines = odd_fixed_lines(random.Random(SEED), 6000)
@@ -274,7 +190,7 @@ def test_a_custom_format_with_a_12_hour_clock_and_optional_groups(spark: SparkSe
     ) == [(None, "2017-07-30 00:00:00"), (None, "2017-07-30 12:00:00")]
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", LINES)
 def test_the_example_counts_and_an_error_in_its_message_does_not(
     spark: SparkSession, name: str
 ) -> None:
@@ -316,13 +232,11 @@ def test_pattern_formats_by_example(spark: SparkSession, name: str) -> None:
     assert read == wanted
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", LINES)
 def test_what_stands_before_a_line_makes_it_another(spark: SparkSession, name: str) -> None:
     """Blanks, an empty first line, a byte order mark: a dead letter, never a guess."""
     line_format = CATALOGUE[name]
     prefixes = [b" ", b"\t", b"\n", b"\r\n", b"\xef\xbb\xbf", b"> "]
-    if name == "json":  # blanks mean nothing there
-        prefixes = [prefix for prefix in prefixes if prefix not in {b" ", b"\t"}]
     lines = [prefix + line_format.example.encode() for prefix in prefixes]
     found = outcomes(spark, lines, line_format, {LEVEL_OF.get(name, "ERROR")})
     assert found == [NO_TIME if line_format.is_fixed else UNMATCHED] * len(lines)
@@ -384,7 +298,7 @@ def test_a_level_of_no_ascii_letters_is_compared_by_its_bytes(spark: SparkSessio
     ]
 
 
-@pytest.mark.parametrize("name", ["fixed", "log4j", "json"])
+@pytest.mark.parametrize("name", ["fixed", "log4j"])
 def test_a_line_of_ten_megabytes_is_counted(spark: SparkSession, name: str) -> None:
     """The length of the message plays no part; a pattern sees the head of the line."""
     line_format = CATALOGUE[name]
@@ -417,9 +331,9 @@ def test_what_stands_beyond_the_head_of_a_line_is_not_seen_by_a_pattern(
     spark: SparkSession,
 ) -> None:
     """The limit is a promise: it bounds what one line can cost."""
-    line = b'{"m":"%s","level":"ERROR","time":"2017-07-30T14:09:08Z"}'
+    line = b"2017-07-30 14:09:08 [%s] ERROR c.e.A - x"
     near, far = (line % (b"x" * length) for length in (HEAD_BYTES - 100, HEAD_BYTES))
-    assert outcomes(spark, [near, far], CATALOGUE["json"]) == [
+    assert outcomes(spark, [near, far], CATALOGUE["logback"]) == [
         (None, "2017-07-30 14:09:00"),
         ("no-match", None),
     ]

@@ -14,16 +14,25 @@ from tally.lines.format import (
     CATALOGUE,
     FIXED_LAYOUT,
     HEAD_BYTES,
+    JSON_LINES,
     LineFormat,
     MalformedReason,
     parse_line_format,
 )
+from tally.lines.json_fields import JsonField
 from tally.lines.pattern import parse_pattern
 from tally.lines.time_format import parse_time_format
 
 KEY = "pipelines.error_log.line_format"
 PATTERN = r"(?<time>\S+ \S+) (?<level>\w+)"
 TIME_FORMAT = "yyyy-MM-dd HH:mm:ss"
+PATTERNS = [name for name, line_format in CATALOGUE.items() if line_format.pattern]
+
+
+def json_lines(**fields: object) -> LineFormat:
+    return parse_line_format(
+        {"json": {"time": "ts", **fields}, "time_format": TIME_FORMAT}, key=KEY
+    )
 
 
 def refused(value: object) -> str:
@@ -49,9 +58,11 @@ def test_every_name_of_the_catalogue_is_a_configuration_value(name: str) -> None
     assert line_format.example
 
 
-def test_the_fixed_layout_is_the_only_one_without_a_pattern() -> None:
-    """The fixed layout takes the fast path, all others go through their pattern."""
+def test_a_format_is_the_fixed_layout_a_pattern_or_json() -> None:
+    """The fixed layout takes the fast path, JSON is parsed, all others go through their pattern."""
     assert [f.name for f in CATALOGUE.values() if f.is_fixed] == ["fixed"]
+    assert [f.name for f in CATALOGUE.values() if f.is_json] == ["json"]
+    assert ["fixed", *PATTERNS, "json"] == list(CATALOGUE)
     assert parse_line_format("fixed", key=KEY) is FIXED_LAYOUT
 
 
@@ -77,17 +88,19 @@ def test_formats_that_print_no_year_are_refused_with_a_way_out(name: str, advice
         {"pattern": PATTERN},
         {"time_format": TIME_FORMAT},
         {"pattern": PATTERN, "time_format": TIME_FORMAT, "colour": "red"},
+        {"json": {"time": "ts"}},
+        {"json": {"time": "ts"}, "pattern": PATTERN, "time_format": TIME_FORMAT},
         {},
         7,
         None,
         [PATTERN, TIME_FORMAT],
     ],
 )
-def test_a_table_has_exactly_a_pattern_and_a_time_format(value: object) -> None:
-    """Anything else is refused and told the two keys."""
+def test_a_table_has_a_time_format_and_a_pattern_or_json(value: object) -> None:
+    """Anything else is refused and told the keys."""
     message = refused(value)
     assert KEY in message
-    assert "pattern and time_format" in message
+    assert "pattern and time_format, or json and time_format" in message
 
 
 @pytest.mark.parametrize("part", ["pattern", "time_format"])
@@ -324,7 +337,7 @@ def test_the_parts_of_a_time_format_tell_where_its_fields_stand(text: str, time:
     assert all(re.fullmatch(r"\w+", piece) for part, piece in pieces if part.letters)
 
 
-@pytest.mark.parametrize("name", [name for name, f in CATALOGUE.items() if not f.is_fixed])
+@pytest.mark.parametrize("name", PATTERNS)
 def test_the_example_of_a_pattern_format_matches_it(name: str) -> None:
     """Python finds both groups in the example, and the time as wide as the time format."""
     line_format = CATALOGUE[name]
@@ -335,12 +348,91 @@ def test_the_example_of_a_pattern_format_matches_it(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "time_format"), [(PATTERN, ""), ("", TIME_FORMAT), (PATTERN, "yyyy"), ("(", "x")]
+    ("pattern", "fields", "time_format"),
+    [
+        (PATTERN, "", ""),
+        ("", "", TIME_FORMAT),
+        (PATTERN, "", "yyyy"),
+        ("(", "", "x"),
+        ("", "time", ""),
+        ("", "level", TIME_FORMAT),
+        ("", "time", "yyyy"),
+        (PATTERN, "time", TIME_FORMAT),
+    ],
 )
-def test_a_line_format_cannot_be_built_wrong(pattern: str, time_format: str) -> None:
+def test_a_line_format_cannot_be_built_wrong(pattern: str, fields: str, time_format: str) -> None:
     """Construction checks what the configuration checks."""
+    json_fields = tuple(JsonField(name=name, paths=((name,),)) for name in fields.split())
     with pytest.raises(ValueError, match=r"."):
-        LineFormat(name="custom", pattern=pattern, time_format=time_format)
+        LineFormat(name="custom", pattern=pattern, json_fields=json_fields, time_format=time_format)
+
+
+@pytest.mark.parametrize(
+    ("path", "places"),
+    [
+        ("level", (("level",),)),
+        ("log.level", (("log.level",), ("log", "level"))),
+        ("a.b.c", (("a.b.c",), ("a", "b", "c"))),
+        (".a", ((".a",),)),
+        ("a..b", (("a..b",),)),
+        (["log.level"], (("log.level",),)),
+        (["a", "b/c", "it's"], (("a", "b/c", "it's"),)),
+    ],
+)
+def test_a_path_is_a_key_as_it_is_written_or_leads_into_objects(
+    path: object, places: tuple[tuple[str, ...], ...]
+) -> None:
+    """The key itself first; a list names exactly the nested keys."""
+    line_format = json_lines(level=path)
+    assert line_format.paths_of("level") == places
+    assert line_format.paths_of("time") == (("ts",),)
+    assert not line_format.is_fixed
+    assert not line_format.pattern
+
+
+@pytest.mark.parametrize("path", ["", [], [""], ["a", ""], 7, None, ["a", 7], {"a": "b"}, "'\""])
+def test_what_is_no_path_is_refused(path: object) -> None:
+    """Under the field's own name."""
+    with pytest.raises(ConfigError) as raised:
+        json_lines(level=path)
+    assert f"{KEY}.json.level = {path!r}: a " in str(raised.value)
+
+
+@pytest.mark.parametrize("fields", [{}, {"level": "level"}, "time", None, ["time"]])
+def test_json_fields_are_a_table_with_a_time(fields: object) -> None:
+    """Without one no line would have a minute."""
+    message = refused({"json": fields, "time_format": TIME_FORMAT})
+    assert f"{KEY}.json = {fields!r}" in message
+    assert "time among them" in message
+
+
+@pytest.mark.parametrize("time_format", ["", 7, "HH:mm"])
+def test_json_fields_need_a_time_format(time_format: object) -> None:
+    """It is checked as that of a pattern is."""
+    message = refused({"json": {"time": "ts"}, "time_format": time_format})
+    assert f"{KEY}.time_format = {time_format!r}" in message
+
+
+def test_json_lines_have_a_field_for_any_path() -> None:
+    """A declared field is found where it was declared, any other where its name leads."""
+    line_format = json_lines(level="lvl", service=["kubernetes", "labels", "app"])
+    assert line_format.fields == ("level", "service")
+    assert line_format.paths_of("service") == (("kubernetes", "labels", "app"),)
+    assert line_format.paths_of("host.name") == (("host.name",), ("host", "name"))
+    assert line_format.has_field("host.name")
+    assert not line_format.has_field("time")
+    for other in (FIXED_LAYOUT, CATALOGUE["log4j"]):
+        assert other.has_field("level")
+        assert not other.has_field("host.name")
+
+
+def test_json_lines_without_a_level_count_at_any_level_only() -> None:
+    """With levels they would silently count nothing."""
+    line_format = json_lines()
+    assert not line_format.has_level
+    assert line_format.printed_levels([]) == ()
+    with pytest.raises(ValueError, match=r"JSON fields lack level.*levels = \[\]"):
+        line_format.printed_levels(["ERROR"])
 
 
 def test_the_fingerprint_identifies_what_is_counted() -> None:
@@ -356,7 +448,16 @@ def test_the_fingerprint_identifies_what_is_counted() -> None:
         FIXED_LAYOUT,
     ]
     assert base.fingerprint() == same.fingerprint()
+    others += [
+        json_lines(),
+        json_lines(level="log.level"),
+        json_lines(level=["log.level"]),
+        json_lines(lvl="log.level"),
+        LineFormat(name="a", json_fields=json_lines().json_fields, time_format="yyyy/MM/dd HH:mm"),
+    ]
     assert len({f.fingerprint() for f in [base, *others]}) == 1 + len(others)
+    one, other = json_lines(a="a", b="b"), json_lines(b="b", a="a")
+    assert one.fingerprint() == other.fingerprint()
 
 
 def test_the_fingerprint_is_the_same_in_every_release() -> None:
@@ -385,7 +486,7 @@ def test_the_fingerprint_is_the_same_in_every_release() -> None:
         "serilog": "pattern:1:08357e52b0c4c795",
         "rfc5424": "pattern:1:0461ec1da70da04e",
         "logfmt": "pattern:1:4c76089a005ec71d",
-        "json": "pattern:1:c7bdc5a937951d40",
+        "json": "json:1:de451b2f800ef3a2",
     }
 
 
@@ -461,7 +562,6 @@ def test_levels_of_an_applications_own_are_allowed_where_there_can_be_any(name: 
         ("log4j", "ERROR:"),
         ("logback", "[ERROR]"),
         ("logfmt", "level=ERROR"),
-        ("json", 'ERR"OR'),
     ],
 )
 def test_a_level_that_cannot_stand_in_the_line_is_refused(name: str, level: str) -> None:
@@ -471,9 +571,9 @@ def test_a_level_that_cannot_stand_in_the_line_is_refused(name: str, level: str)
 
 
 def test_any_level_is_allowed_where_nothing_is_known_of_the_lines() -> None:
-    """The fixed layout takes every word, and a pattern of one's own has no example."""
+    """The fixed layout and JSON take every word, and a pattern of one's own has no example."""
     custom = LineFormat(name="custom", pattern=PATTERN, time_format=TIME_FORMAT)
-    for line_format in (FIXED_LAYOUT, custom):
+    for line_format in (FIXED_LAYOUT, JSON_LINES, custom):
         assert line_format.printed_levels(["[error]:"]) == ("[error]:",)
 
 
@@ -507,9 +607,10 @@ def test_the_documentation_lists_every_format_and_every_reason() -> None:
 def test_the_configuration_in_the_documentation_is_valid() -> None:
     """Copied from the page, it works."""
     page = (Path(__file__).parents[2] / "docs" / "line-formats.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    pipelines = tomllib.loads(example)["pipelines"]
-    log4j, custom = (parse_line_format(p["line_format"], key=KEY) for p in pipelines.values())
+    examples = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    pipelines = [p for text in examples for p in tomllib.loads(text)["pipelines"].values()]
+    log4j, custom, own = (parse_line_format(p["line_format"], key=KEY) for p in pipelines)
+    assert own.paths_of("service")[0][-1] == "app.kubernetes.io/name"
     assert log4j is CATALOGUE["log4j"]
     found = custom.parsed_pattern.python.match("|30.07.2017 14:09:08|SEVERE| no such item")
     assert found is not None

@@ -15,6 +15,7 @@ from tally.config.settings import Settings
 from tally.errors import ConfigError, UnknownPipelineError
 
 MINIMAL = '[pipelines.error_log]\ntopics = ["alog"]\n'
+JSON = MINIMAL + 'line_format = { json = { time = "ts" }, time_format = "yyyy-MM-dd HH:mm" }\n'
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +50,31 @@ def test_the_rules_are_told_in_words() -> None:
     assert more.pipeline("error_log").rules == (
         "any level; text timeout; by topic; bytes besides lines; format fixed"
     )
+
+
+def test_the_fields_of_json_lines_are_a_table_in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or JSON in the environment; a path is a text or a list of keys."""
+    table = '{ time = "ts", level = "log.level", service = ["k8s", "app/name"] }'
+    text = f'{MINIMAL}line_format = {{ json = {table}, time_format = "yyyy-MM-dd HH:mm" }}\n'
+    pipeline = load(text).pipeline("error_log")
+    assert pipeline.format.fields == ("level", "service")
+    assert pipeline.format.paths_of("service") == (("k8s", "app/name"),)
+    assert pipeline.rules == "level ERROR; format custom"
+    value = '{"json": {"time": "ts"}, "time_format": "yyyy-MM-dd HH:mm"}'
+    monkeypatch.setenv("TALLY_PIPELINES__ERROR_LOG__LINE_FORMAT", value)
+    monkeypatch.setenv("TALLY_PIPELINES__ERROR_LOG__LEVELS", "[]")
+    assert load().pipeline("error_log").format.paths_of("time") == (("ts",),)
+
+
+def test_json_lines_are_labelled_and_filtered_by_any_path() -> None:
+    """Declared or not; the rule's fingerprint knows which."""
+    keys = (
+        'labels = ["service", "host.name", "level", "key"]\nfilter = { "http.status" = ["5*"] }\n'
+    )
+    pipeline = load(MINIMAL + 'line_format = "json"\n' + keys).pipeline("error_log")
+    other = load(MINIMAL + 'line_format = "json"\n' + keys.replace("host.name", "host.id"))
+    assert pipeline.labels == ["service", "host.name", "level", "key"]
+    assert fingerprint(pipeline) != fingerprint(other.pipeline("error_log"))
 
 
 def test_reader_options_override_key_by_key() -> None:
@@ -151,6 +177,16 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
             MINIMAL + 'line_format = "python"\nlevels = ["error"]\n',
             "error_log.levels = ['error']",
             "cannot stand where python has its level",
+        ),
+        (JSON, "levels = ['ERROR']", "the JSON fields lack level"),
+        (JSON + "levels = []\nlabels = ['time']\n", "labels: time", "or any other path"),
+        (JSON.replace("ts", ""), "line_format.json.time = ''", "a key must not be empty"),
+        (JSON.replace('"ts"', "7"), "line_format.json.time = 7", "a path is a text, or a list"),
+        (JSON.replace("time =", "at ="), "line_format.json = {'at'", "time among them"),
+        (
+            JSON.replace("ts", 'ts", key = "cache.key') + "levels = []\n",
+            "line_format.json: key",
+            "topic, partition, key, text are not the line's fields",
         ),
         (MINIMAL + 'result_table = "segment"\n', "result_table", "Tally's own tables"),
         (MINIMAL + 'result_table = "a-b"\n', "result_table", "lower-case letters"),

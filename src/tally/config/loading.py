@@ -79,18 +79,31 @@ def _check_line_format(name: str, pipeline: PipelineSettings) -> None:
             f"pipelines.{name}.levels = {pipeline.levels!r}: {error}",
             next_step="name levels of this line format (docs/line-formats.md lists them)",
         ) from None
+    _check_names(name, line_format)
     _check_fields(name, "labels", pipeline.labels, line_format)
     _check_fields(name, "filter", [key for key in pipeline.filter if key != TEXT], line_format)
+
+
+def _check_names(name: str, line_format: LineFormat) -> None:
+    """A field of JSON lines under another one's name could never be asked for."""
+    taken = (*RECORD_FIELDS, TEXT)
+    if line_format.is_json and (hidden := [f for f in line_format.fields if f in taken]):
+        raise ConfigError(
+            f"pipelines.{name}.line_format.json: {', '.join(hidden)}: {', '.join(taken)} are not "
+            "the line's fields but the record's",
+            next_step="give the field another name",
+        )
 
 
 def _check_fields(name: str, key: str, fields: Sequence[str], line_format: LineFormat) -> None:
     """Labels and filters must name fields of the lines, or their values would silently be empty."""
     known = (*line_format.fields, *RECORD_FIELDS)
-    if unknown := [field for field in fields if field not in known]:
+    if unknown := [f for f in fields if f not in RECORD_FIELDS and not line_format.has_field(f)]:
+        others = ", or any other path" if line_format.is_json else ""
         raise ConfigError(
             f"pipelines.{name}.{key}: {', '.join(unknown)}: lines of the format "
-            f"{line_format.name} have no such field; there are {', '.join(known)}",
-            next_step="name one of these, or use a pattern with a group of that name",
+            f"{line_format.name} have no such field; there are {', '.join(known)}{others}",
+            next_step="name one of these, or use a line format that has such a field",
         )
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -109,15 +109,15 @@ class PipelineSettings(Section):
     )
     """Where counting begins in a topic that the pipeline has not read before: `earliest`, `latest`
     or a time with its zone (the first record at or after it). Later changes move nothing."""
-    line_format: str | dict[str, str] = "fixed"
-    """Name of a ready-made format or a table with `pattern` and `time_format`; see
+    line_format: str | dict[str, Any] = "fixed"
+    """Name of a ready-made format, or a table with `time_format` and `pattern` or `json`; see
     docs/line-formats.md."""
     levels: list[Level] = ["ERROR"]
     """Levels that are counted, as they stand in the line. Empty: lines at any level, and lines
     without one."""
     filter: dict[FilterKey, Annotated[list[str], Field(min_length=1)]] = {}
     """Count only lines that have one of these values, by field: `level`, a group of the pattern, a
-    field of JSON lines, `topic`, `partition` or `key`. `*` stands for any characters:
+    field or a path of JSON lines, `topic`, `partition` or `key`. `*` stands for any characters:
     `{ status = ["5*"] }`. Under `text` a value must occur somewhere in the record. Several fields
     must all agree."""
     labels: Annotated[list[Label], AfterValidator(check_labels)] = []

@@ -132,7 +132,7 @@ def _kind(annotation: Any) -> str:
     if origin is list:
         return f"list of {_kind(arguments[0])}"
     if origin is dict:
-        return f"table of {_kind(arguments[1])}"
+        return "table" if arguments[1] is Any else f"table of {_kind(arguments[1])}"
     return _WORDS[annotation]
 
 

@@ -20,16 +20,6 @@ _LEVEL: Final = r"(?<level>[A-Za-z]+)"
 _SPACED: Final = "yyyy-MM-dd HH:mm:ss"
 _ISO: Final = "yyyy-MM-dd'T'HH:mm:ss"
 
-# A JSON string, and a member whose value is no object and no array. Possessive throughout.
-_STRING: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_MEMBER: Final = rf'{_STRING}\s*+:\s*+(?:{_STRING}|[^"{{}}\[\],\s]++)\s*+,\s*+'
-
-
-def _json_member(keys: str, value: str) -> str:
-    """A lookahead for the first of ``keys``, past plain members only."""
-    key = rf'"(?>{keys})"\s*+:'
-    return rf'(?=(?:(?!{key}){_MEMBER})*+{key}\s*+"{value}")'
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CatalogueEntry:
@@ -203,15 +193,6 @@ ENTRIES: Final[Mapping[str, CatalogueEntry]] = MappingProxyType(
             pattern=rf'(?:time|ts)="?{_TIME_T}{_ZONE}"? level="?{_LEVEL}"?(?: |$)',
             time_format=_ISO,
         ),
-        "json": CatalogueEntry(
-            description="one JSON object per line: time, timestamp or @timestamp in ISO 8601; "
-            "level, severity or log.level; both before the first nested object or array",
-            example='{"time":"2017-07-30T14:09:08.123Z","level":"ERROR","message":"no such item"}',
-            pattern=r"\s*+\{\s*+"
-            + _json_member(r"@timestamp|timestamp|time", rf"{_TIME_T}{_ZONE}")
-            + _json_member(r"level|severity|log\.level", r'(?<level>[^"\\]++)'),
-            time_format=_ISO,
-        ),
     }
 )
 """Pattern formats by name."""
@@ -221,8 +202,8 @@ REFUSED: Final[Mapping[str, str]] = MappingProxyType(
     {
         "syslog": f"syslog by RFC 3164 (Jul 30 14:09:08) {_NO_YEAR}: have the daemon write "
         "RFC 5424 and take rfc5424 (rsyslog: RSYSLOG_SyslogProtocol23Format)",
-        "klog": f"Kubernetes' klog (E0730 14:09:08.123456) {_NO_YEAR}: switch the component to "
-        "--logging-format=json and take a pattern, or have the shipper add the time",
+        "klog": f"Kubernetes' klog (E0730 14:09:08.123456) {_NO_YEAR}: have the shipper add the "
+        "time as text and take json (klog's own --logging-format=json prints a number instead)",
     }
 )
 """Why a format that people ask for is not offered, and what to do instead."""

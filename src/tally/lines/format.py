@@ -1,9 +1,9 @@
 """Line formats: how a log line says when it was written and at which level.
 
-A line format is the fixed layout ``YYYY-MM-DD HH:MM:SS LEVEL message``, found by byte positions,
-or a pattern with the groups ``time`` and ``level`` and a time format. :data:`CATALOGUE` holds
-ready-made ones. What counts as malformed is defined in ``docs/line-formats.md``;
-:mod:`tally.spark.line_columns` computes it.
+A line format is one of three: the fixed layout ``YYYY-MM-DD HH:MM:SS LEVEL message``, found by byte
+positions; a pattern with the groups ``time`` and ``level``; or JSON with fields by their paths. The
+last two have a time format. :data:`CATALOGUE` holds ready-made ones. What counts as malformed is
+defined in ``docs/line-formats.md``; :mod:`tally.spark.line_columns` computes it.
 
 Pure: imports neither Spark, Kafka, MySQL nor Airflow.
 """
@@ -18,17 +18,27 @@ from typing import Final
 
 from tally.errors import ConfigError
 from tally.lines.catalogue import ENTRIES, REFUSED
+from tally.lines.json_fields import (
+    COMMON_FIELDS,
+    JsonField,
+    JsonPath,
+    parse_json_fields,
+    parse_path,
+)
 from tally.lines.pattern import LEVEL, TIME, LinePattern, parse_pattern
 from tally.lines.time_format import TimeFormat, parse_time_format
 
 FIXED: Final = "fixed"
+JSON: Final = "json"
 CUSTOM: Final = "custom"
 
 HEAD_BYTES: Final = 4096
 """A pattern sees this much of a line, so that a 10 MB line costs no more than another."""
 
 _MEANING_VERSION: Final = 1
-_TABLE_KEYS: Final = frozenset({"pattern", "time_format"})
+_PATTERN_KEYS: Final = frozenset({"pattern", "time_format"})
+_JSON_KEYS: Final = frozenset({"json", "time_format"})
+_TABLES: Final = "a table with exactly the keys pattern and time_format, or json and time_format"
 
 
 class MalformedReason(StrEnum):
@@ -39,12 +49,13 @@ class MalformedReason(StrEnum):
     EMPTY_VALUE = "empty-value"
     """The value has no bytes."""
     NO_MATCH = "no-match"
-    """The pattern found neither time nor level. Not for the fixed layout."""
+    """The pattern found neither time nor level, or the record is not one JSON object. Not for the
+    fixed layout."""
     NO_TIME = "no-time"
     """There is nothing that looks like a time where the time should be."""
     TIME_INVALID = "time-invalid"
-    """No calendar or clock has this time (month 13, 30 February, second 60), or, for a pattern, it
-    is not written in the time format."""
+    """No calendar or clock has this time (month 13, 30 February, second 60), or, for a pattern or
+    JSON, it is not written in the time format."""
     TIME_OUT_OF_RANGE = "time-out-of-range"
     """The year is below 1000: MySQL's DATETIME does not hold it."""
     NO_LEVEL = "no-level"
@@ -56,7 +67,8 @@ class LineFormat:
     """How to find time and level in a line.
 
     Raises:
-        ValueError: ``pattern`` or ``time_format`` is invalid, or only one of the two is given.
+        ValueError: ``pattern`` or ``time_format`` is invalid, ``json_fields`` have no time, or
+            these three do not make one of the three kinds.
     """
 
     name: str
@@ -67,29 +79,42 @@ class LineFormat:
     """A line that the format understands; empty for a custom one."""
     pattern: str = ""
     """Regular expression with the group ``time``, mostly also ``level``, and any others that labels
-    or a filter name; empty for the fixed layout."""
+    or a filter name; empty for the other kinds."""
+    json_fields: tuple[JsonField, ...] = ()
+    """Fields of JSON lines: ``time``, mostly also ``level``, and any others; empty for the other
+    kinds."""
     time_format: str = ""
-    """Format of the group ``time``; empty for the fixed layout."""
+    """Format of the time; empty for the fixed layout."""
     level_names: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Level by what the line prints, where the two differ (RFC 5424); else empty."""
     levels: tuple[str, ...] = ()
     """All levels that the producer prints, where it alone decides; empty where any may stand."""
 
     def __post_init__(self) -> None:
-        if bool(self.pattern) != bool(self.time_format):
-            raise ValueError("a line format has a pattern and a time format, or neither")
-        if not self.is_fixed:
+        if bool(self.pattern) + self.is_json != bool(self.time_format):
+            raise ValueError(
+                "a line format has a pattern or JSON fields, and a time format; or none of them"
+            )
+        if self.pattern:
             parse_pattern(self.pattern)
+        if self.is_json and TIME not in self._names:
+            raise ValueError(f"the JSON fields lack {TIME}")
+        if not self.is_fixed:
             parse_time_format(self.time_format)
 
     @property
     def is_fixed(self) -> bool:
         """Whether this is the fixed layout, which is read by byte positions."""
-        return not self.pattern
+        return not self.time_format
+
+    @property
+    def is_json(self) -> bool:
+        """Whether each record is one JSON document."""
+        return bool(self.json_fields)
 
     @property
     def parsed_pattern(self) -> LinePattern:
-        """The pattern in Java's and Python's spelling. Not for the fixed layout."""
+        """The pattern in Java's and Python's spelling. Not for the other kinds."""
         return parse_pattern(self.pattern)
 
     @property
@@ -100,9 +125,28 @@ class LineFormat:
     @property
     def fields(self) -> tuple[str, ...]:
         """What a line of this format has besides its time: fields for labels and filters."""
+        return tuple(name for name in self._names if name != TIME)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
         if self.is_fixed:
-            return (LEVEL,)
-        return tuple(name for name in self.parsed_pattern.groups if name != TIME)
+            return (TIME, LEVEL)
+        if self.is_json:
+            return tuple(field.name for field in self.json_fields)
+        return self.parsed_pattern.groups
+
+    def has_field(self, name: str) -> bool:
+        """Whether a label or a filter may name it. JSON lines have a field for any path."""
+        return name != TIME if self.is_json else name in self.fields
+
+    def paths_of(self, name: str) -> tuple[JsonPath, ...]:
+        """Where JSON lines have a field: as it is declared, else where its name leads as a path.
+
+        Raises:
+            ValueError: It is not declared, and its name is no path.
+        """
+        declared = {field.name: field.paths for field in self.json_fields}
+        return declared[name] if name in declared else parse_path(name)
 
     @property
     def has_level(self) -> bool:
@@ -118,9 +162,9 @@ class LineFormat:
         """
         wanted = set(levels)
         if wanted and not self.has_level:
+            lacks = "JSON fields lack level" if self.is_json else "pattern has no group (?<level>…)"
             raise ValueError(
-                "the pattern has no group (?<level>…): add one, or set levels = [] to count lines "
-                "whatever their level"
+                f"the {lacks}: add one, or set levels = [] to count lines whatever their level"
             )
         known = self.levels or tuple(dict.fromkeys(self.level_names.values()))
         if known and (unknown := sorted(wanted - set(known))):
@@ -139,9 +183,10 @@ class LineFormat:
     def _has_room_for(self, level: str) -> bool:
         """Whether the example would still be understood if it were at ``level``.
 
-        Nothing is known of a format without an example, and any word fits into the fixed layout.
+        Nothing is known of a format without an example, and any word fits into the fixed layout and
+        into JSON.
         """
-        if self.is_fixed or not self.example:
+        if not (self.pattern and self.example):
             return True
         pattern = self.parsed_pattern.python
         found = pattern.match(self.example)
@@ -160,15 +205,30 @@ class LineFormat:
         """
         if self.is_fixed:
             return f"fixed:{_MEANING_VERSION}"
-        meaning = (self.parsed_pattern.java, self.time_format, sorted(self.level_names.items()))
-        digest = hashlib.sha256(json.dumps(meaning).encode()).hexdigest()
-        return f"pattern:{_MEANING_VERSION}:{digest[:16]}"
+        if self.is_json:
+            places = sorted((field.name, field.paths) for field in self.json_fields)
+            return f"json:{_MEANING_VERSION}:{_digest(places, self.time_format)}"
+        java, levels = self.parsed_pattern.java, sorted(self.level_names.items())
+        return f"pattern:{_MEANING_VERSION}:{_digest(java, self.time_format, levels)}"
+
+
+def _digest(*meaning: object) -> str:
+    return hashlib.sha256(json.dumps(meaning).encode()).hexdigest()[:16]
 
 
 FIXED_LAYOUT: Final = LineFormat(
     name=FIXED,
     description="the fixed layout, read by byte positions: the fastest",
     example="2017-07-30 14:09:08 ERROR some message",
+)
+
+JSON_LINES: Final = LineFormat(
+    name=JSON,
+    description="one JSON object per record: time from @timestamp, timestamp or time in ISO 8601; "
+    "level from level, severity or log.level",
+    example='{"time":"2017-07-30T14:09:08.123Z","level":"ERROR","message":"no such item"}',
+    json_fields=COMMON_FIELDS,
+    time_format="yyyy-MM-dd'T'HH:mm:ss",
 )
 
 CATALOGUE: Final[Mapping[str, LineFormat]] = MappingProxyType(
@@ -185,6 +245,7 @@ CATALOGUE: Final[Mapping[str, LineFormat]] = MappingProxyType(
         )
         for name, entry in ENTRIES.items()
     }
+    | {JSON: JSON_LINES}
 )
 """The ready-made line formats by name, the fixed layout first."""
 
@@ -193,8 +254,8 @@ def parse_line_format(value: object, *, key: str) -> LineFormat:
     """The line format that a configuration value means.
 
     Args:
-        value: A name in :data:`CATALOGUE`, or a table ``{pattern = …, time_format = …}``; whatever
-            the configuration file holds.
+        value: A name in :data:`CATALOGUE`, or a table ``{pattern = …, time_format = …}`` or
+            ``{json = {time = …, …}, time_format = …}``; whatever the configuration file holds.
         key: Where the value stands, for errors: ``pipelines.error_log.line_format``.
 
     Raises:
@@ -203,12 +264,15 @@ def parse_line_format(value: object, *, key: str) -> LineFormat:
     """
     if isinstance(value, str):
         return _named(value, key)
-    if not isinstance(value, Mapping) or set(value) != _TABLE_KEYS:
+    if not isinstance(value, Mapping) or set(value) not in (_PATTERN_KEYS, _JSON_KEYS):
         raise ConfigError(
-            f"{key} = {value!r}: a line format is a name ({', '.join(CATALOGUE)}) or a table with "
-            "exactly the keys pattern and time_format"
+            f"{key} = {value!r}: a line format is a name ({', '.join(CATALOGUE)}) or {_TABLES}"
         )
-    return _custom(value, key)
+    if "json" in value:
+        return _json(value, key)
+    pattern = _checked(value, "pattern", parse_pattern, key)
+    time_format = _checked(value, "time_format", parse_time_format, key)
+    return LineFormat(name=CUSTOM, pattern=pattern, time_format=time_format)
 
 
 def _named(name: str, key: str) -> LineFormat:
@@ -216,16 +280,22 @@ def _named(name: str, key: str) -> LineFormat:
         raise ConfigError(f"{key} = {name!r} is not supported: {REFUSED[name]}")
     if name not in CATALOGUE:
         raise ConfigError(
-            f"{key} = {name!r}: no such line format; allowed are {', '.join(CATALOGUE)}, or a "
-            "table with pattern and time_format"
+            f"{key} = {name!r}: no such line format; allowed are {', '.join(CATALOGUE)}, or "
+            f"{_TABLES}"
         )
     return CATALOGUE[name]
 
 
-def _custom(table: Mapping[object, object], key: str) -> LineFormat:
-    pattern = _checked(table, "pattern", parse_pattern, key)
+def _json(table: Mapping[object, object], key: str) -> LineFormat:
+    fields = table["json"]
+    if not isinstance(fields, Mapping) or TIME not in fields:
+        raise ConfigError(f"{key}.json = {fields!r}: must be a table of fields, {TIME} among them")
     time_format = _checked(table, "time_format", parse_time_format, key)
-    return LineFormat(name=CUSTOM, pattern=pattern, time_format=time_format)
+    try:
+        parsed = parse_json_fields(fields)
+    except ValueError as error:
+        raise ConfigError(f"{key}.json.{error}") from error
+    return LineFormat(name=CUSTOM, json_fields=parsed, time_format=time_format)
 
 
 def _checked(

@@ -42,6 +42,10 @@ SESSION_DEFAULTS: Final[Mapping[str, str]] = {
     # joins them up to this size.
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "2m",
+    # JSON lines: the last of duplicate keys wins, and half a surrogate pair is no error. Otherwise
+    # such a record would be malformed.
+    "spark.sql.variant.allowDuplicateKeys": "true",
+    "spark.sql.variant.validateUnicodeInJsonParsing": "false",
     "spark.sql.redaction.options.regex": "(?i)url|jaas|password|secret",
     # Idle consumers keep their buffers, and a batch job needs each consumer once.
     "spark.kafka.consumer.cache.timeout": "30s",

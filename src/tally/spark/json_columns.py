@@ -1,0 +1,79 @@
+"""JSON lines as Spark expressions: each record is parsed once, then its fields are looked up.
+
+``from_json`` is not used: it reads no further than the end of the first document, keeps an object
+that a later duplicate of another type should replace, and prints numbers as 64-bit floats.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
+
+from tally.config.labels import LEVEL
+from tally.lines.format import LineFormat
+from tally.lines.json_fields import JsonPath
+from tally.lines.pattern import TIME
+from tally.spark.expressions import all_of, binary
+from tally.spark.parsed_line import ParsedLine, is_out_of_range, why_malformed
+from tally.spark.time_columns import is_normalised, literal_checks, normalised
+
+# Spark stops reading where the outermost value ends. So this number follows the record, in an array
+# with it: it comes second only where all of the record is one value. No escapes can write a number,
+# so a record without these digits cannot put it there itself; one that has them is malformed.
+_END: Final = "80736512904417265938215507746309"
+
+
+def json_line(value: Column, line_format: LineFormat) -> ParsedLine:
+    """Take the records in ``value`` apart.
+
+    Args:
+        value: Binary column with the record's bytes.
+        line_format: With JSON fields.
+    """
+    text = F.make_valid_utf8(value.cast("string"))
+    parsed = F.try_parse_json(F.concat(F.lit("["), text, F.lit(f",{_END}]")))
+    is_whole = all_of(
+        [F.try_variant_get(parsed, "$[1]", "string") == _END, ~F.contains(text, F.lit(_END))]
+    )
+    is_object = F.try_variant_get(parsed, "$[0]", "map<string,variant>").isNotNull()
+
+    def find(name: str) -> Column:
+        return F.coalesce(*[_at(parsed, path) for path in line_format.paths_of(name)])
+
+    time_format, time_text = line_format.parsed_time_format, find(TIME).cast("binary")
+    time = normalised(time_text, time_format)
+    after = F.substring(time_text, time_format.width + 1, 1)
+    has_time = all_of(
+        [
+            *literal_checks(time_text, time_format),
+            (after < binary(b"0")) | (after > binary(b"9")),
+            is_normalised(time),
+        ]
+    )
+    has_level = [F.length(find(LEVEL)) > 0] if line_format.has_level else []
+    well_formed = all_of([is_whole, has_time, ~is_out_of_range(time), *has_level])
+
+    def is_at(levels: Sequence[str]) -> Column:
+        return find(LEVEL).isin(*levels)
+
+    return ParsedLine(
+        reason=why_malformed(
+            value,
+            well_formed=well_formed,
+            no_match=~F.coalesce(is_whole & is_object, F.lit(False)),
+            no_time=F.length(F.coalesce(time_text, binary(b""))) == 0,
+            has_time=has_time,
+            time=time,
+        ),
+        well_formed=well_formed,
+        time=time,
+        is_at=is_at,
+        fields=find,
+    )
+
+
+def _at(parsed: Column, path: JsonPath) -> Column:
+    """The value at a path of the record's object as a string; null when there is none."""
+    keys = "".join(f'["{key}"]' if "'" in key else f"['{key}']" for key in path)
+    return F.try_variant_get(parsed, f"$[0]{keys}", "string")

@@ -1,0 +1,62 @@
+"""A record taken apart: what each kind of line format makes of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
+
+from tally.lines.format import MalformedReason
+from tally.spark.expressions import binary
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParsedLine:
+    """A record taken apart."""
+
+    reason: Column
+    """Why it is malformed; null when it is not."""
+    well_formed: Column
+    """Whether it is understood."""
+    time: Column
+    """Binary, starts with the normalised time."""
+    is_at: Callable[[Sequence[str]], Column]
+    """Whether the line is at one of some levels, as printed."""
+    fields: Callable[[str], Column]
+    """A field of the line as a string; '' or null when it has none."""
+
+
+def why_malformed(
+    value: Column,
+    *,
+    well_formed: Column,
+    no_match: Column,
+    no_time: Column,
+    has_time: Column,
+    time: Column,
+) -> Column:
+    """The first reason that applies; null when the record is well-formed.
+
+    Args:
+        value: The record.
+        well_formed: Whether it is understood.
+        no_match: Whether nothing of it is.
+        no_time: Whether there is no text where the time should be.
+        has_time: Whether that text is a time in the time format.
+        time: Binary, starts with the normalised time.
+    """
+    return (
+        F.when(well_formed, F.lit(None))
+        .when(value.isNull(), MalformedReason.NULL_VALUE.value)
+        .when(F.length(value) == 0, MalformedReason.EMPTY_VALUE.value)
+        .when(no_match, MalformedReason.NO_MATCH.value)
+        .when(no_time, MalformedReason.NO_TIME.value)
+        .when(~F.coalesce(has_time, F.lit(False)), MalformedReason.TIME_INVALID.value)
+        .when(is_out_of_range(time), MalformedReason.TIME_OUT_OF_RANGE.value)
+        .otherwise(MalformedReason.NO_LEVEL.value)
+    )
+
+
+def is_out_of_range(time: Column) -> Column:
+    """Whether a normalised time lies in a year below 1000."""
+    return time < binary(b"1")

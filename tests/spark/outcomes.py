@@ -1,0 +1,97 @@
+"""What Spark makes of records, beside what the oracle makes of them."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from tally.lines.format import FIXED_LAYOUT, LineFormat
+from tally.spark.line_columns import parse_line
+from tests.spark.oracle import Outcome, expected
+
+SEED = 20170730
+TIMES = (
+    "2017-07-30 14:09:08",
+    "2016-02-29 00:00:00",
+    "2017-02-29 12:00:00",
+    "2000-02-29 12:00:00",
+    "1900-02-29 12:00:00",
+    "2017-02-30 12:00:00",
+    "2017-04-31 12:00:00",
+    "2017-12-31 23:59:59",
+    "2017-13-01 12:00:00",
+    "2017-00-10 12:00:00",
+    "2017-01-00 12:00:00",
+    "2017-01-32 12:00:00",
+    "2017-01-01 24:00:00",
+    "2017-01-01 23:60:00",
+    "2016-12-31 23:59:60",
+    "2016-12-31 23:59:61",
+    "0000-01-01 00:00:00",
+    "0000-02-29 00:00:00",
+    "0000-13-01 00:00:00",
+    "0001-01-01 00:00:00",
+    "0999-12-31 23:59:59",
+    "1000-01-01 00:00:00",
+    "1582-10-10 12:00:00",
+    "2026-03-29 02:30:00",
+    "2026-10-25 02:30:00",
+    "2999-07-30 14:09:08",
+    "9999-12-31 23:59:59",
+)
+
+
+def parsed(
+    spark: SparkSession, values: Sequence[bytes | None], line_format: LineFormat, levels: set[str]
+) -> DataFrame:
+    rows = [(None if value is None else bytearray(value),) for value in values]
+    lines = parse_line(F.col("value"), line_format, sorted(levels))
+    return spark.createDataFrame(rows, "value binary").select(
+        lines.malformed_reason.alias("reason"), lines.minute.alias("minute")
+    )
+
+
+def outcomes(
+    spark: SparkSession,
+    values: Sequence[bytes | None],
+    line_format: LineFormat = FIXED_LAYOUT,
+    levels: set[str] | None = None,
+) -> list[Outcome]:
+    rows = parsed(spark, values, line_format, levels or {"ERROR"}).collect()
+    return [(row.reason, row.minute) for row in rows]
+
+
+@contextmanager
+def settings(spark: SparkSession, **values: str) -> Iterator[None]:
+    names = {name: "spark.sql." + name.replace("__", ".") for name in values}
+    before = {name: spark.conf.get(full) for name, full in names.items()}
+    try:
+        for name, full in names.items():
+            spark.conf.set(full, values[name])
+        yield
+    finally:
+        for name, full in names.items():
+            spark.conf.set(full, str(before[name]))
+
+
+def assert_as_expected(
+    spark: SparkSession,
+    lines: Sequence[bytes | None],
+    line_format: LineFormat,
+    levels: set[str],
+    reasons: set[str],
+) -> None:
+    """Spark and the oracle agree, and every outcome that can happen did happen."""
+    wanted = [expected(line, line_format, levels) for line in lines]
+    found = outcomes(spark, lines, line_format, levels)
+    wrong = [
+        (line, f"expected {w}, found {f}")
+        for line, w, f in zip(lines, wanted, found, strict=True)
+        if w != f
+    ]
+    assert wrong == [], f"seed {SEED}"
+    seen = Counter(reason or ("counted" if minute else "not counted") for reason, minute in wanted)
+    assert reasons <= set(seen), seen
+    assert seen["counted"] > len(lines) / 100, seen
