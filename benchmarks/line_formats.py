@@ -8,6 +8,7 @@ smaller. Each figure is the best of several passes, in nanoseconds per record an
 """
 
 import argparse
+import json
 import time
 
 from pyspark.sql import DataFrame, SparkSession
@@ -64,8 +65,11 @@ def _arguments() -> argparse.Namespace:
 
 def _records(session: SparkSession, line_format: LineFormat, records: int, cores: int) -> DataFrame:
     """The format's example with a running number at its end, in memory."""
+    start, end = line_format.example, ""
+    if line_format.is_json:
+        start, end = line_format.example.removesuffix('"}'), '"}'
     number = F.format_string(" %08d", F.col("id"))
-    value = F.concat(F.lit(line_format.example), number).cast("binary")
+    value = F.concat(F.lit(start), number, F.lit(end)).cast("binary")
     frame = session.range(0, records, 1, cores).select(value.alias("value")).cache()
     frame.count()
     return frame
@@ -91,6 +95,8 @@ def _measure(records: DataFrame, line_format: LineFormat, passes: int) -> tuple[
 def _level_of_example(line_format: LineFormat) -> str:
     if line_format.is_fixed:
         return line_format.example.split()[2]
+    if line_format.is_json:
+        return str(json.loads(line_format.example)["level"])
     found = line_format.parsed_pattern.python.match(line_format.example)
     if found is None:
         raise SystemExit(f"{line_format.name}: the pattern does not match the example")
