@@ -386,8 +386,8 @@ def test_a_path_is_a_key_as_it_is_written_or_leads_into_objects(
     line_format = json_lines(level=path)
     assert line_format.paths_of("level") == places
     assert line_format.paths_of("time") == (("ts",),)
+    assert line_format.is_json
     assert not line_format.is_fixed
-    assert not line_format.pattern
 
 
 @pytest.mark.parametrize("path", ["", [], [""], ["a", ""], 7, None, ["a", 7], {"a": "b"}, "'\""])

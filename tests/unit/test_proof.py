@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tests.chaos import checker, production
 from tests.chaos.production import Production
+from tests.minute import json_shop
 
 from tally.config.servers import KafkaSettings
 from tally.kafka.client import Kafka
@@ -20,6 +21,11 @@ def test_the_checker_asks_neither_kafka_nor_the_ledger() -> None:
         "tally.config.servers",
     }
     assert Kafka.__name__ not in vars(production)
+
+
+def test_the_checker_of_json_lines_knows_nothing_of_tally() -> None:
+    """What it expects comes from the lines that were made."""
+    assert imports(json_shop.__file__) == set()
 
 
 def imports(path: str) -> set[str]:
