@@ -14,6 +14,8 @@ import psutil
 from tally.config.servers import SparkSettings
 from tests.spark_submit import SPARK_HOME, spark_environment
 
+START_S = 600
+"""The longest start, beside other work on a busy machine."""
 READY = re.compile(r"Spark Connect server started at: .*:(\d+)")
 CONF = {
     "spark.ui.enabled": "false",
@@ -95,7 +97,7 @@ def connect_server(
 
 
 def _port(process: "subprocess.Popen[bytes]", log: Path) -> int:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + START_S
     while not (ready := READY.search(text := log.read_text(encoding="utf-8", errors="replace"))):
         assert process.poll() is None, text[-3000:]
         assert time.monotonic() < deadline, text[-3000:]

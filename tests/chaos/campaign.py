@@ -444,8 +444,10 @@ def _end_lanes(system: System, report: Report) -> None:
         if lane.is_alive():
             report.problems.append(f"a tally {name} has not ended after {CALM_S} s")
         report.exits[name] = {str(code): n for code, n in sorted(lane.exits.items())}
-        if unexpected := sorted(lane.exits.keys() - EXITS):
-            report.problems.append(f"tally {name} has ended with {unexpected}")
+        report.problems += [
+            f"a command has ended with {code}: {lane.last_output[code]}"
+            for code in sorted(lane.exits.keys() - EXITS)
+        ]
     for row in system.rows("select replay_id from replay where state = 'open'"):
         ended = system.command("replay", "--resume", str(row["replay_id"]))
         if ended.returncode:

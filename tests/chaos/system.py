@@ -27,6 +27,7 @@ from tally.airflow.policies import REPLAY_SUFFIX
 from tally.app.migrate import migrate
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
+from tally.errors import EXIT_RETRYABLE
 from tally.kafka.client import Kafka
 from tally.mysql.transactions import Database
 from tally_local.demo.airflow_api import AirflowApi
@@ -42,6 +43,10 @@ TOPIC = "alog"
 FIRST_PARTITIONS = 2
 PAUSE_S = 0.5
 """Seconds between two commands of a lane."""
+RETRY_PAUSE_S = 3
+"""Seconds after a retryable failure, so that commands do not starve the server that starts."""
+OUTPUT_CHARS = 3000
+"""How much of a command's output is kept."""
 COMMAND_S = 1800
 """Seconds after which a command counts as hung; a recount of hours of lines takes minutes."""
 
@@ -104,25 +109,39 @@ class Lane(Companion):
         self._command, self._environment, self._log = command, environment, log
         self.process: subprocess.Popen[bytes] | None = None
         self.exits: Counter[int] = Counter()
+        self.last_output: dict[int, str] = {}
+        """By exit code: the end of what the last such command has written."""
 
     def run(self) -> None:
         """Until told to stop."""
-        while not self._stopping.wait(PAUSE_S):
+        pause_s: float = PAUSE_S
+        while not self._stopping.wait(pause_s):
             command = self._command()
             if command is None:
                 continue
-            with self._log.open("ab") as output:
-                output.write(f"--- {' '.join(command)}\n".encode())
-                output.flush()
-                self.process = subprocess.Popen(
-                    [str(TALLY), *command],
-                    cwd=PROJECT,
-                    env=self._environment(),
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-                self.exits[self.process.wait()] += 1
+            code = self._call(command)
+            pause_s = RETRY_PAUSE_S if code == EXIT_RETRYABLE else PAUSE_S
+
+    def _call(self, command: Sequence[str]) -> int:
+        """Run one command to its end; returns its exit code."""
+        with self._log.open("a+b") as output:
+            output.write(f"--- {' '.join(command)}\n".encode())
+            output.flush()
+            begin = output.tell()
+            self.process = subprocess.Popen(
+                [str(TALLY), *command],
+                cwd=PROJECT,
+                env=self._environment(),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            code = self.process.wait()
+            output.seek(begin)
+            written = output.read().decode(errors="replace")[-OUTPUT_CHARS:]
+        self.exits[code] += 1
+        self.last_output[code] = f"{' '.join(command)}\n{written}"
+        return code
 
 
 class Connect:
