@@ -54,6 +54,7 @@ PLANNING: Final = "tests/unit/test_planning.py"
 PRUNE: Final = "tests/minute/test_prune.py"
 PROVING: Final = "tests/cli/test_audit.py"
 LABELS: Final = "tests/minute/test_labels.py"
+JSON_COLUMNS: Final = "tests/spark/test_json_columns.py"
 
 MUTANTS: Final = (
     # --- planning
@@ -281,6 +282,45 @@ MUTANTS: Final = (
         before="    if malformed > pipeline.max_malformed_per_batch:",
         after="    if malformed > pipeline.max_malformed_per_batch + 1_000_000:",
         tests=(f"{MINUTE}::test_a_flood_of_malformed_lines_stops_and_asks",),
+    ),
+    # --- JSON lines
+    Mutant(
+        guard="a JSON record is read to its end",
+        where="tally.spark.json_columns:json_line",
+        before="all_of([second == RECORD_END, ~F.contains(text, F.lit(RECORD_END))])",
+        after="parsed.isNotNull()",
+        tests=(f"{JSON_COLUMNS}::test_no_record_writes_the_number_that_ends_it",),
+    ),
+    Mutant(
+        guard="the digits that end a JSON record come from Tally",
+        where="tally.spark.json_columns:json_line",
+        before="all_of([second == RECORD_END, ~F.contains(text, F.lit(RECORD_END))])",
+        after="second == RECORD_END",
+        tests=(f"{JSON_COLUMNS}::test_no_record_writes_the_number_that_ends_it",),
+    ),
+    Mutant(
+        guard="what ends a JSON record is a number, not a string",
+        where="tally.spark.json_columns:json_line",
+        before='F.to_json(F.try_variant_get(parsed, "$[1]", "variant"))',
+        after='F.try_variant_get(parsed, "$[1]", "string")',
+        tests=(f"{JSON_COLUMNS}::test_no_record_writes_the_number_that_ends_it",),
+    ),
+    Mutant(
+        guard="the last of duplicate keys is taken, in a driver and on a server",
+        where="tally.spark.session:SESSION_DEFAULTS",
+        before='    "spark.sql.variant.allowDuplicateKeys": "true",\n',
+        after="",
+        tests=(
+            f"{JSON_COLUMNS}::test_a_value_is_what_the_definition_says",
+            "tests/spark/test_connect.py::test_a_server_reads_json_as_a_driver_does",
+        ),
+    ),
+    Mutant(
+        guard="half a surrogate pair does not make a JSON record malformed",
+        where="tally.spark.session:SESSION_DEFAULTS",
+        before='    "spark.sql.variant.validateUnicodeInJsonParsing": "false",\n',
+        after="",
+        tests=(f"{JSON_COLUMNS}::test_a_value_is_what_the_definition_says",),
     ),
     # --- committing
     Mutant(

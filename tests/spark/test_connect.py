@@ -14,6 +14,7 @@ from tally.aggregates.counts import CountRequest
 from tally.app.context import open_context
 from tally.app.doctor.diagnosis import Health
 from tally.app.doctor.engine import check_connect, check_engine
+from tally.app.migrate import migrate
 from tally.config.servers import KafkaSettings, SparkSettings
 from tally.errors import (
     AccessDeniedError,
@@ -29,6 +30,8 @@ from tally.spark.connect import ConnectPatience, connect_session
 from tally.spark.counting import SparkReader
 from tally.spark.session import reader_options, session_options, spark_session
 from tests.connect_server import ConnectServer, connect_server
+from tests.spark.json_documents import Documents
+from tests.spark.outcomes import TIMES
 from tests.waiting import wait_until
 from tests.world import Value, World
 
@@ -101,6 +104,24 @@ def test_a_server_counts_what_a_driver_counts(
     run_batch(remote_context(world, connect), batch.batch_id)
     assert world.counts()["2017-07-30 14:09"] >= 8
     assert world.audit().holds
+
+
+def test_a_server_reads_json_as_a_driver_does(
+    world: World, connect: ConnectServer, spark: "SparkSession"
+) -> None:
+    """What decides about duplicate keys and odd characters is set in each session."""
+    world.configure(line_format="json", levels=[], labels=["level", "service", "log", "a.b", "n"])
+    migrate(world.database, world.settings)
+    documents = Documents("connect")
+    world.produce([documents.record(TIMES) for _ in range(2000)])
+    batch = world.plan().batch
+    assert batch is not None
+    here = everything(world, spark, batch.batch_id)
+    with spark_session(connect.settings, "test") as remote:
+        assert repr(everything(world, remote, batch.batch_id)) == repr(here)
+    _, contributions, dead_letters = here
+    assert len(contributions) > 100
+    assert len(dead_letters) > 100
 
 
 def test_a_server_does_not_hide_that_records_are_gone(world: World, connect: ConnectServer) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tally.lines.format import CATALOGUE, LineFormat, parse_line_format
+from tally.spark.json_columns import RECORD_END
 from tally.spark.line_columns import Rules, parse_line
 from tests.spark import json_oracle
 from tests.spark.examples import COUNTED, JSON_EXAMPLES, UNMATCHED
@@ -96,6 +97,28 @@ def test_the_values_of_odd_documents_are_those_that_python_finds(spark: SparkSes
     assert wrong == [], f"seed {SEED}"
     for column in range(2, 2 + len(PATHS)):
         assert len({row[column] for row in rows}) >= 3
+
+
+ESCAPED_END = f"\\u{ord(RECORD_END[0]):04x}{RECORD_END[1:]}"
+ESCAPED_INSIDE = f"{RECORD_END[0]}\\u{ord(RECORD_END[1]):04x}{RECORD_END[2:]}"
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        *(RECORD_END, f'"{RECORD_END}"', f'"{ESCAPED_END}"', f'"{ESCAPED_INSIDE}"'),
+        *(f"{RECORD_END}.0", f"{RECORD_END[:-1]}.{RECORD_END[-1]}e1", f"{RECORD_END}e0"),
+        *(f'{{"x":{RECORD_END}}}', f"[{RECORD_END}]", f'["{ESCAPED_INSIDE}"]', "null", "1"),
+    ],
+)
+@pytest.mark.parametrize("after", ["", "]", "],[", "] x"])
+def test_no_record_writes_the_number_that_ends_it(
+    spark: SparkSession, second: str, after: str
+) -> None:
+    """A record with anything after its object is malformed, whatever it is."""
+    record = LINE + b"," + (second + after).encode()
+    assert json_oracle.read_object(record) is None
+    assert [row[0] for row in read(spark, [record], [])] == ["no-match"]
 
 
 @pytest.mark.parametrize(

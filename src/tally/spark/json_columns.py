@@ -18,10 +18,13 @@ from tally.spark.expressions import all_of, binary
 from tally.spark.parsed_line import ParsedLine, is_out_of_range, why_malformed
 from tally.spark.time_columns import is_normalised, literal_checks, normalised
 
-# Spark stops reading where the outermost value ends. So this number follows the record, in an array
-# with it: it comes second only where all of the record is one value. No escapes can write a number,
-# so a record without these digits cannot put it there itself; one that has them is malformed.
-_END: Final = "80736512904417265938215507746309"
+RECORD_END: Final = "80736512904417265938215507746309"
+"""The digits of a number that follows each record, in an array with it.
+
+Spark stops reading where the outermost value ends. This number is the second element only where all
+of the record is one value. A number can be written in one way only (a string could be escaped), so
+a record without these digits cannot put the number there itself; one that has them is malformed.
+"""
 
 
 def json_line(value: Column, line_format: LineFormat) -> ParsedLine:
@@ -32,10 +35,10 @@ def json_line(value: Column, line_format: LineFormat) -> ParsedLine:
         line_format: With JSON fields.
     """
     text = F.make_valid_utf8(value.cast("string"))
-    parsed = F.try_parse_json(F.concat(F.lit("["), text, F.lit(f",{_END}]")))
-    is_whole = all_of(
-        [F.try_variant_get(parsed, "$[1]", "string") == _END, ~F.contains(text, F.lit(_END))]
-    )
+    parsed = F.try_parse_json(F.concat(F.lit("["), text, F.lit(f",{RECORD_END}]")))
+    # As JSON a string has its quotes: only the number itself is equal.
+    second = F.to_json(F.try_variant_get(parsed, "$[1]", "variant"))
+    is_whole = all_of([second == RECORD_END, ~F.contains(text, F.lit(RECORD_END))])
     is_object = F.try_variant_get(parsed, "$[0]", "map<string,variant>").isNotNull()
 
     def find(name: str) -> Column:
