@@ -17,9 +17,9 @@ import time
 from tempfile import TemporaryDirectory
 
 from benchmarks.servers import PARTITIONS, Bench, bench, say
-from tally.kafka.writer import LineWriter
 from tally.model import TopicPartition
 from tally.spark.session import QUICK_START
+from tally_local.demo.writer import LineWriter
 
 PIPELINE = "start"
 LINES = 1_000

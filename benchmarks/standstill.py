@@ -12,7 +12,6 @@ import sys
 import time
 
 from benchmarks.servers import PARTITIONS, bench, say
-from tally.kafka.writer import LineWriter
 from tally.ledger import positions
 from tally.ledger.results import lines_by_minute
 from tally.ledger.tables import Tables
@@ -22,6 +21,7 @@ from tally.pipeline.plan import plan_batch
 from tally.pipeline.run import run_batch
 from tally.spark.session import spark_session
 from tally_local.demo.traffic import Traffic
+from tally_local.demo.writer import LineWriter
 
 LINES_PER_SECOND = 2_000
 PIPELINE = "standstill"

@@ -314,7 +314,11 @@ class StackError(OperatorError):
 
 
 class FencedError(TallyError):
-    """A newer attempt owns the batch, or it was abandoned; this one changed nothing."""
+    """The batch can no longer be changed by this attempt; it changed nothing.
+
+    A newer attempt owns the batch, it was committed or abandoned, or the committed offset is not
+    where the batch begins.
+    """
 
     code = "fenced"
     exit_code = EXIT_FENCED

@@ -9,9 +9,9 @@ from types import FrameType
 import click
 
 from tally.app.context import open_context
+from tally.app.run import RanView, RunRequest, run
 from tally.config.loading import load_settings
 from tally.errors import TallyError
-from tally.pipeline.replay import run_replay_batch
 from tally.spark.session import spark_session
 
 log = logging.getLogger("tally.job")
@@ -36,14 +36,16 @@ def main(batch_id: int) -> None:
         if settings.spark.is_connect:
             signal.signal(signal.SIGTERM, _leave)
         session = partial(spark_session, settings.spark, f"tally {batch_id}")
-        done = run_replay_batch(open_context(settings, open_session=session), batch_id)
+        context = open_context(settings, open_session=session)
+        run(context, RunRequest(batch_id=batch_id), on_batch=_say)
     except TallyError as error:
         click.echo(str(error), err=True)
         sys.exit(error.exit_code)
-    for ran in done:
-        records = sum(totals.records for totals in ran.totals.values())
-        outcome = f"committed {records} records" if ran.committed else "was committed before"
-        click.echo(f"batch {ran.batch.batch_id} {outcome}")
+
+
+def _say(ran: RanView) -> None:
+    outcome = "was committed before" if ran.committed_before else f"committed {ran.records} records"
+    click.echo(f"batch {ran.batch_id} {outcome}")
 
 
 def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001

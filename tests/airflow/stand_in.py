@@ -33,7 +33,7 @@ from tally.model import (
 )
 from tally.mysql.transactions import Database
 from tally.pipeline.context import Context, Reader
-from tally.pipeline.replay import run_replay_batch
+from tally.pipeline.replay import run_or_replan
 
 
 def nothing_counted(ranges: Sequence[OffsetRange]) -> dict[TopicPartition, SegmentTotals]:
@@ -92,7 +92,7 @@ def context(settings: Settings) -> Context:
 
 def replay(settings: Settings, batch_id: int) -> None:
     """Run the batch as the job does, without Spark."""
-    run_replay_batch(context(settings), batch_id)
+    run_or_replan(context(settings), batch_id)
 
 
 def report(path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tally.pipeline.context import Context, Reader
-from tally.pipeline.replay import Requested, request_replay, run_replay_batch
+from tally.pipeline.replay import Requested, request_replay, run_or_replan
 from tally.pipeline.replay_plan import preview_replay
 from tally.planning.replay_request import BoundsAsked
 from tests.airflow import stand_in as program
@@ -329,7 +329,7 @@ def test_a_batch_that_was_replanned_by_a_driver_that_died_is_followed(
         raise OSError("the driver dies")
 
     with pytest.raises(OSError, match="the driver dies"):
-        run_replay_batch(counted.context(open_reader=open_reader), ours)
+        run_or_replan(counted.context(open_reader=open_reader), ours)
     replanned = counted.batches()[-1]["batch_id"]
     assert {b["batch_id"]: b["state"] for b in counted.batches()}[ours] == "abandoned"
 

@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 
 from tally.config.servers import KafkaSettings
-from tally.kafka.writer import LineWriter, Writer
 from tally.model import TopicPartition
+from tally_local.demo.writer import LineWriter, Writer
 
 TICK_S = 0.1
 FIRST_YEAR = 2100

@@ -20,7 +20,7 @@ from tally.ledger.batches import abandon
 from tally.model import OffsetRange
 from tally.mysql.errors import CommitUnansweredError
 from tally.pipeline.context import Patience
-from tally.pipeline.replay import replan_batch, request_replay, run_replay, run_replay_batch
+from tally.pipeline.replay import replan_batch, request_replay, run_or_replan, run_replay
 from tally.pipeline.replay_plan import Preview, preview_replay
 from tally.pipeline.run import Ran
 from tally.planning.replay_request import (
@@ -445,7 +445,7 @@ def test_a_batch_that_was_replanned_and_abandoned_in_part_is_not_done(
     with world.database.transaction() as tx:
         abandon(tx, second, by="an operator", reason="gone")
     with pytest.raises(FencedError, match="replanned"):
-        run_replay_batch(world.context(spark), batch_id)
+        run_or_replan(world.context(spark), batch_id)
     assert [ran.batch.batch_id for ran in run(world, replay_id, spark)] == [first]
     assert replay_state(world, replay_id) == "cancelled"
 

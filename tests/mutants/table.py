@@ -250,7 +250,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="records from outside of a range are refused",
-        where="tally.aggregates.counts:check_totals",
+        where="tally.aggregates.checks:check_totals",
         before="    wrong = [r for r in ranges if not _lies_inside(r, totals[r.partition])]",
         after="    wrong: list[OffsetRange] = []",
         tests=("tests/unit/test_counting.py",),
@@ -264,7 +264,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a dense range must be read whole",
-        where="tally.aggregates.counts:check_totals",
+        where="tally.aggregates.checks:check_totals",
         before="        and totals[r.partition].records != r.offsets\n",
         after="        and totals[r.partition].records > r.offsets\n",
         tests=(f"{MINUTE}::test_a_hole_in_the_range_is_data_loss",),
@@ -278,7 +278,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a flood of malformed lines stops and asks",
-        where="tally.aggregates.counts:check_totals",
+        where="tally.aggregates.checks:check_totals",
         before="    if malformed > pipeline.max_malformed_per_batch:",
         after="    if malformed > pipeline.max_malformed_per_batch + 1_000_000:",
         tests=(f"{MINUTE}::test_a_flood_of_malformed_lines_stops_and_asks",),
@@ -743,7 +743,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a flood of label values stops before anything is written",
-        where="tally.aggregates.counts:SeriesLimit.check",
+        where="tally.aggregates.checks:SeriesLimit.check",
         before="        if self._rows > limit:",
         after="        if self._rows < 0:",
         tests=(f"{LABELS}::test_a_flood_of_values_stops_before_anything_is_written",),

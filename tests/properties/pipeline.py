@@ -15,7 +15,7 @@ from typing import Any, Final
 import pymysql
 
 from tally.aggregates.counts import CountRequest, Counts
-from tally.aggregates.rules import fingerprint
+from tally.aggregates.fingerprint import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
 from tally.deliveries.contract import Result
@@ -40,7 +40,7 @@ from tally.pipeline.commit import commit_once
 from tally.pipeline.context import Context, Patience, Reader
 from tally.pipeline.plan import plan_batch
 from tally.pipeline.prune import prune
-from tally.pipeline.replay import replan_batch, request_replay, run_replay, run_replay_batch
+from tally.pipeline.replay import replan_batch, request_replay, run_or_replan, run_replay
 from tally.pipeline.replay_plan import preview_replay
 from tally.pipeline.run import run_batch
 from tally.planning.ingest import first_offsets
@@ -516,7 +516,7 @@ class PipelineUnderTest:
     def _do_run_replay_batch(self, what: op.RunReplayBatch) -> None:
         batch = self._choose_batch(what.batch, kind="replay")
         if batch is not None:
-            for ran in run_replay_batch(self.ctx, batch["batch_id"]):
+            for ran in run_or_replan(self.ctx, batch["batch_id"]):
                 self._must_be_so(_IS_COMMITTED, ran.batch.batch_id)
 
     def _do_replan(self, what: op.Replan) -> None:
@@ -576,7 +576,7 @@ class PipelineUnderTest:
                 return
             batch_id = left[0]["batch_id"]
             try:
-                run_replay_batch(self.ctx, batch_id)
+                run_or_replan(self.ctx, batch_id)
             except OvertakenError as error:
                 raise Unexpected(
                     f"batch {batch_id} was overtaken without another replay: {error}"

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from tally.aggregates.counts import CountRequest, Counts, check_totals
+from tally.aggregates.checks import check_totals
+from tally.aggregates.counts import CountRequest, Counts
 from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tally.lines.format import CATALOGUE, LineFormat, parse_line_format
 from tally.spark.json_columns import RECORD_END
-from tally.spark.line_columns import Rules, parse_line
+from tally.spark.line_columns import Selection, parse_line
 from tests.spark import json_oracle
 from tests.spark.examples import COUNTED, JSON_EXAMPLES, UNMATCHED
 from tests.spark.json_documents import Documents
@@ -52,7 +52,9 @@ def read(
     line_format: LineFormat = JSON,
 ) -> list[tuple[Any, ...]]:
     """Reason, minute and labels of each record, at any level."""
-    line = parse_line(F.col("value"), line_format, [], rules=Rules(labels=labels, label_chars=2000))
+    line = parse_line(
+        F.col("value"), line_format, [], selection=Selection(labels=labels, label_chars=2000)
+    )
     columns = [line.malformed_reason, line.minute, *line.labels]
     frame = spark.createDataFrame([(bytearray(value),) for value in values], "value binary")
     rows = frame.select(*[column.alias(f"c{n}") for n, column in enumerate(columns)]).collect()
@@ -283,7 +285,7 @@ def test_filters_and_kafkas_fields_serve_json_lines(spark: SparkSession) -> None
         F.col("value"),
         JSON,
         ["ERROR"],
-        rules=Rules(
+        selection=Selection(
             filters={"service.name": ["ca*"], "status": ["5*"], "text": ['"name"']},
             labels=["key", "service.name"],
         ),
@@ -333,10 +335,10 @@ def test_a_session_without_our_settings_makes_dead_letters_and_no_other_counts(
 
 def test_a_record_is_parsed_once(spark: SparkSession) -> None:
     """Spark shares the document between all columns; too long a method is never compiled."""
-    rules = Rules(labels=["service", "level"], filters={"a.b": ["x*"]})
+    selection = Selection(labels=["service", "level"], filters={"a.b": ["x*"]})
     with settings(spark, adaptive__enabled="false"):
         values = spark.range(1).select(F.col("id").cast("string").cast("binary").alias("value"))
-        line = parse_line(F.col("value"), JSON, ["ERROR"], rules=rules)
+        line = parse_line(F.col("value"), JSON, ["ERROR"], selection=selection)
         labels = [column.alias(f"label_{n}") for n, column in enumerate(line.labels)]
         counted = (
             values.select(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tally.aggregates.counts import check_totals
+from tally.aggregates.checks import check_totals
 from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError, MalformedFloodError, RecordsMissingError
 from tally.model import OffsetRange, SegmentTotals, TopicPartition

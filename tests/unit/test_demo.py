@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from tests.memory_writer import MemoryWriter
 
 from tally.ledger.reading import BatchRecord
 from tally.model import BatchKind, BatchState
 from tally.testing.clock import ManualClock
-from tally.testing.writer import MemoryWriter
 from tally_local.demo.show import commit_line
 from tally_local.demo.traffic import Traffic
 

@@ -5,18 +5,18 @@ from pathlib import Path
 
 from tests.chaos import checker, production
 from tests.chaos.production import Production
+from tests.memory_writer import MemoryWriter
 from tests.minute import json_shop
 
 from tally.config.servers import KafkaSettings
 from tally.kafka.client import Kafka
-from tally.testing.writer import MemoryWriter
 
 
 def test_the_checker_asks_neither_kafka_nor_the_ledger() -> None:
     """Its expectations come from the produced lines; it imports no client."""
     assert imports(checker.__file__) == {"tests.chaos.production"}
     assert imports(production.__file__) == {
-        "tally.kafka.writer",
+        "tally_local.demo.writer",
         "tally.model",
         "tally.config.servers",
     }
@@ -35,7 +35,7 @@ def imports(path: str) -> set[str]:
     found |= {
         name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
     }
-    return {module for module in found if module.split(".")[0] in {"tally", "tests"}}
+    return {module for module in found if module.split(".")[0] in {"tally", "tally_local", "tests"}}
 
 
 def test_a_seed_gives_the_same_lines_again() -> None:

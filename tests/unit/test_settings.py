@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, Field, SecretStr, ValidationError
 
-from tally.aggregates.rules import fingerprint
+from tally.aggregates.fingerprint import fingerprint
 from tally.config.complaints import complaints
 from tally.config.loading import load_settings
 from tally.config.pipeline import READER_DEFAULTS

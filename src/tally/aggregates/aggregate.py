@@ -1,7 +1,8 @@
 """The aggregate: what a pipeline counts. Columns and statements are derived from it.
 
-Window, labels and measure decide the columns of the result, of the contributions and of the folded
-sums; which lines are counted (levels, filter) is part of the rules (:mod:`tally.aggregates.rules`).
+The window is the minute for every pipeline; labels and measure are configured. They decide how
+Spark groups and what it adds up, and the columns of the result, of the contributions and of the
+folded sums. Which lines are counted (levels, filter) is covered by :mod:`tally.aggregates.fingerprint`.
 """
 
 from dataclasses import dataclass

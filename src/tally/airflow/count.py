@@ -62,9 +62,10 @@ class TallyCountOperator(SparkSubmitOperator):
         """Run the batch unless it is committed; write its counts to the result's asset and XCom.
 
         Raises:
-            AirflowFailException: An operator must decide, or a newer attempt owns the batch.
+            AirflowFailException: An operator must decide.
             RetryableError: Kafka or MySQL did not answer.
-            AirflowException: The driver failed in a way that may pass.
+            AirflowException: The driver failed in a way that may pass, or a newer attempt owns the
+                batch; the retry asks the ledger again.
         """
         from tally.airflow import work  # DAG parsing must not import Kafka and MySQL
         from tally.app.outcomes import batch_outcome

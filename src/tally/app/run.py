@@ -8,7 +8,8 @@ from tally.app.views import CountedRangeView
 from tally.errors import UsageError
 from tally.pipeline.context import Context
 from tally.pipeline.plan import Planned, plan_batch
-from tally.pipeline.run import Ran, run_batch
+from tally.pipeline.replay import run_or_replan
+from tally.pipeline.run import Ran
 from tally.planning.blocks import Block, blocked_error
 
 
@@ -117,6 +118,9 @@ def run(
 ) -> RunView:
     """Count a planned batch, or the next batches of a pipeline, and commit each.
 
+    A replay's batch whose segments another replay has superseded is replanned first; the batches
+    that replace it are run.
+
     Args:
         ctx: What is needed from outside; a reader is opened only when there is something to read.
         request: What to count.
@@ -124,14 +128,15 @@ def run(
         on_abandoned: Called with the reason when an open batch had to be abandoned.
 
     Raises:
-        TallyError: As :func:`tally.pipeline.run.run_batch` and
+        TallyError: As :func:`tally.pipeline.replay.run_or_replan` and
             :func:`tally.pipeline.plan.plan_batch`; what was committed before stays.
     """
     done: list[RanView] = []
 
     def run_one(batch_id: int) -> None:
-        done.append(RanView.of(run_batch(ctx, batch_id)))
-        on_batch(done[-1])
+        for ran in run_or_replan(ctx, batch_id):
+            done.append(RanView.of(ran))
+            on_batch(done[-1])
 
     blocks: tuple[Block, ...] = ()
     if request.batch_id is not None:

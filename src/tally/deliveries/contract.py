@@ -21,13 +21,13 @@ class Result:
     totals: Mapping[TopicPartition, SegmentTotals]
     """For each planned partition."""
     contributions: Iterable[Contribution]
-    """In any order; each partition and minute once."""
+    """In any order; one for each partition, minute and combination of label values."""
     dead_letters: Iterable[DeadLetter]
     """In any order."""
     version: str
     """Version of the code that counted."""
     format_fingerprint: str
-    """Of the rules by which it counted (:func:`tally.aggregates.rules.fingerprint`)."""
+    """Of the rules by which it counted (:func:`tally.aggregates.fingerprint.fingerprint`)."""
 
 
 class Delivery(Protocol):

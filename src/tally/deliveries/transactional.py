@@ -1,4 +1,4 @@
-"""Transactional batches: the driver commits results and offsets in one transaction."""
+"""Transactional batches: one MySQL transaction commits the results and the offsets."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from tally.aggregates.aggregate import Aggregate
 from tally.config.pipeline import Pipeline
 from tally.deliveries.contract import Result
-from tally.ledger.batches import settle_replay
 from tally.ledger.commit import (
     check_written,
     lock_attempt,
@@ -22,6 +21,7 @@ from tally.ledger.contributions import (
 )
 from tally.ledger.dead_letters import replace_dead_letters
 from tally.ledger.invariants import RESULT_CHECKS, Violation
+from tally.ledger.replay_state import settle_replay
 from tally.ledger.supersede import supersede
 from tally.ledger.tables import Tables, check_tables, tables_of
 from tally.model import Batch, BatchKind

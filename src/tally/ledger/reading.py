@@ -71,7 +71,7 @@ class BatchRecord:
     committed_version: str | None
     """Version of the code that counted it."""
     format_fingerprint: str | None
-    """Of the rules by which it was counted (:func:`tally.aggregates.rules.fingerprint`)."""
+    """Of the rules by which it was counted (:func:`tally.aggregates.fingerprint.fingerprint`)."""
     abandoned_at: datetime | None
     """When it was abandoned."""
     abandoned_by: str | None
@@ -125,7 +125,7 @@ class SegmentRecord:
     totals: SegmentTotals | None
     """What was found in it; None until it was counted."""
     format_fingerprint: str | None
-    """Of the rules by which it was counted (:func:`tally.aggregates.rules.fingerprint`)."""
+    """Of the rules by which it was counted (:func:`tally.aggregates.fingerprint.fingerprint`)."""
     committed_version: str | None
     """Version of the code that counted it."""
 

@@ -51,7 +51,10 @@ def supersede(tx: Transaction, batch: Batch) -> None:
 
 
 def _check_alone(tx: Transaction, batch: Batch, segment_id: int) -> None:
-    """Raise if another live segment overlaps the range; only the last before its end can."""
+    """Raise if another live segment overlaps the range.
+
+    Live segments do not overlap each other, so the last that starts before the range ends suffices.
+    """
     row = tx.row(
         "select o.segment_id, o.from_offset, o.until_offset from segment n join segment o"
         " on o.incarnation_id = n.incarnation_id and o.partition_id = n.partition_id"

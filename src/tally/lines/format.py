@@ -157,8 +157,8 @@ class LineFormat:
         """What a line prints when it is at one of ``levels``, sorted.
 
         Raises:
-            ValueError: One of ``levels`` is none that the producer prints, or none that can stand
-                in its lines: it would silently count nothing.
+            ValueError: One of ``levels`` is not a level that the producer prints, or cannot stand
+                in its lines, so it would silently count nothing.
         """
         wanted = set(levels)
         if wanted and not self.has_level:

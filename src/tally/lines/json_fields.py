@@ -33,7 +33,7 @@ def parse_json_fields(table: Mapping[str, object]) -> tuple[JsonField, ...]:
     """The fields that a table ``{name = path}`` declares, in its order.
 
     Raises:
-        ValueError: A path is none. The message is a clause that names the field.
+        ValueError: A path is invalid. The message is a clause that names the field.
     """
     fields = []
     for name, path in table.items():

@@ -118,7 +118,7 @@ _TRANSLATIONS: Final[Sequence[tuple[frozenset[int], type[TallyError], str]]] = (
 class CommitUnansweredError(OutcomeUnknownError):
     """The connection broke at COMMIT, so it may have been applied or not.
 
-    The commit of a batch asks the ledger which; after a decision, the operator looks it up.
+    A batch commit asks the ledger; for an operator's decision, the operator must check.
     """
 
 

@@ -1,4 +1,6 @@
 """The steps of a pipeline: plan, run, replay, prune, audit, recount.
 
-May import every room below: planning, the drivers, the ledger and deliveries. Never the edges.
+A step does one thing with Kafka, Spark and the ledger, and returns what it did; :mod:`tally.app`
+composes steps and queries into the answer to one question. May import planning, the client packages
+(kafka, mysql, spark), the ledger and deliveries; never ``app`` or an edge.
 """

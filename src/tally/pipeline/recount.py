@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.counts import CountRequest
-from tally.aggregates.rules import fingerprint
+from tally.aggregates.fingerprint import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError
 from tally.ledger.contributions import rows_of

@@ -133,14 +133,14 @@ def run_replay(ctx: Context, replay_id: int) -> Iterator[Ran]:
             left = replays.planned_batches(tx, replay_id)
         if not left:
             return
-        yield from run_replay_batch(ctx, left[0])
+        yield from run_or_replan(ctx, left[0])
 
 
-def run_replay_batch(ctx: Context, batch_id: int) -> list[Ran]:
-    """Run one batch of a replay, and replan it when another replay came first.
+def run_or_replan(ctx: Context, batch_id: int) -> list[Ran]:
+    """Run a batch of either kind; a replay's batch is replanned when another replay came first.
 
-    Any batch id may be given. For one that was replanned before, its replacements are run; an
-    ingest batch is run as it is.
+    For a batch that was replanned before, its replacements are run. An ingest batch is never
+    replanned.
 
     Returns:
         The outcome of each batch that was run: several when it was replanned as several.

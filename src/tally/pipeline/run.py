@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tally.aggregates.counts import CountRequest
-from tally.aggregates.rules import fingerprint
+from tally.aggregates.fingerprint import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.deliveries.contract import Result
 from tally.errors import DataLossError, RecordsMissingError, TallyError

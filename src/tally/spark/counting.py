@@ -12,13 +12,16 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from tally.aggregates.counts import CountRequest, Counts, PartitionTally, SeriesLimit, check_totals
+from tally.aggregates.aggregate import Aggregate
+from tally.aggregates.checks import SeriesLimit, check_totals
+from tally.aggregates.counts import CountRequest, Counts
+from tally.aggregates.partition_tally import PartitionTally
 from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError
 from tally.model import Contribution, DeadLetter, OffsetRange, TopicPartition
-from tally.spark.line_columns import Rules, parse_line
+from tally.spark.line_columns import Selection, parse_line
 from tally.spark.reading import collect, read_ranges
 
 # The driver's JVM holds the dead letters of one Spark task at a time: about so many bytes, were
@@ -53,15 +56,17 @@ class SparkReader:
             RecordsMissingError: Offsets of a dense range hold no record.
             DataLossError: What was read is not what was asked for.
             MalformedFloodError: More records are malformed than the pipeline allows.
+            SeriesFloodError: The labels have more values than the pipeline allows.
         """
         pipeline, ranges = request.pipeline, request.ranges
+        aggregate = Aggregate.of(pipeline)
         with Spool[Contribution]() as contributions, Spool[DeadLetter]() as dead_letters:
             tallies = {r.partition: PartitionTally(r) for r in ranges}
             records = read_ranges(self.session, self.kafka, pipeline, ranges)
             lines, series = _parsed(records, pipeline, _topics(ranges)), SeriesLimit(pipeline)
-            labels = _label_names(pipeline)
+            labels = _label_names(aggregate)
             with _divided(self.session, sum(r.offsets for r in ranges)):
-                for row in self.fetch(_counted(lines, pipeline), ranges):
+                for row in self.fetch(_counted(lines, aggregate), ranges):
                     partition = TopicPartition(topic=row.topic, partition=row.partition)
                     tallies[partition].add(row)
                     if row.minute is not None:
@@ -72,7 +77,7 @@ class SparkReader:
                                 log_time=row.minute,
                                 log_count=row.records,
                                 labels=tuple(row[name] for name in labels),
-                                log_bytes=row.bytes if pipeline.measure == "bytes" else 0,
+                                log_bytes=row.bytes if aggregate.has_bytes else 0,
                             )
                         )
             totals = {partition: tally.totals() for partition, tally in tallies.items()}
@@ -127,13 +132,13 @@ class SparkReader:
 
 
 def _tasks(bytes_max: int) -> int:
-    """Spark tasks among which so many bytes of dead letters are shared out."""
+    """Number of Spark tasks over which to spread ``bytes_max`` bytes of dead letters."""
     return -(-bytes_max // _DEAD_LETTER_BYTES_PER_TASK)
 
 
 @contextmanager
 def _divided(spark: SparkSession, offsets: int) -> Iterator[None]:
-    """Let the groups come in parts that the driver can hold, though each line had its own minute.
+    """Let the groups come in parts that the driver can hold, even if no two lines share a minute.
 
     Spark joins small parts again, up to the size that :data:`tally.spark.session.SESSION_DEFAULTS`
     says, so the usual batch of few minutes comes in one. The session is left as it was.
@@ -154,15 +159,16 @@ def _topics(ranges: Sequence[OffsetRange]) -> list[str]:
 
 def _parsed(records: DataFrame, pipeline: Pipeline, topics: list[str]) -> DataFrame:
     # With one topic its name needs no place in the grouping.
+    aggregate = Aggregate.of(pipeline)
     topic = F.lit(topics[0]) if len(topics) == 1 else F.col("topic")
     line = parse_line(
         F.col("value"),
         pipeline.format,
         pipeline.levels,
-        rules=Rules(
+        selection=Selection(
             filters=pipeline.filter,
-            labels=pipeline.labels,
-            label_chars=pipeline.label_max_chars,
+            labels=aggregate.labels,
+            label_chars=aggregate.label_chars,
         ),
         record={
             "topic": topic,
@@ -170,8 +176,8 @@ def _parsed(records: DataFrame, pipeline: Pipeline, topics: list[str]) -> DataFr
             "key": F.col("key").cast("string"),
         },
     )
-    more = [c.alias(name) for c, name in zip(line.labels, _label_names(pipeline), strict=True)]
-    more += [F.col("timestamp")] if pipeline.labels else []
+    more = [c.alias(name) for c, name in zip(line.labels, _label_names(aggregate), strict=True)]
+    more += [F.col("timestamp")] if aggregate.labels else []
     return records.select(
         topic.alias("topic"),
         "partition",
@@ -183,23 +189,23 @@ def _parsed(records: DataFrame, pipeline: Pipeline, topics: list[str]) -> DataFr
     )
 
 
-def _label_names(pipeline: Pipeline) -> list[str]:
+def _label_names(aggregate: Aggregate) -> list[str]:
     """Columns of the labels here; their own names might be those of Kafka's columns."""
-    return [f"label_{number}" for number, _ in enumerate(pipeline.labels)]
+    return [f"label_{number}" for number, _ in enumerate(aggregate.labels)]
 
 
-def _counted(lines: DataFrame, pipeline: Pipeline) -> DataFrame:
+def _counted(lines: DataFrame, aggregate: Aggregate) -> DataFrame:
     malformed = F.col("reason").isNotNull()
     offset_of_malformed: Column = F.when(malformed, F.col("offset"))
     more = []
-    if pipeline.measure == "bytes":
+    if aggregate.has_bytes:
         more.append(F.sum(F.coalesce(F.octet_length("value"), F.lit(0))).alias("bytes"))
-    if pipeline.labels:
+    if aggregate.labels:
         more += [
             F.min("timestamp").cast("long").alias("first_s"),
             F.max("timestamp").cast("long").alias("last_s"),
         ]
-    return lines.groupBy("topic", "partition", "minute", *_label_names(pipeline)).agg(
+    return lines.groupBy("topic", "partition", "minute", *_label_names(aggregate)).agg(
         F.count("*").alias("records"),
         F.count("reason").alias("malformed"),
         F.min("offset").alias("first_offset"),

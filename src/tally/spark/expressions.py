@@ -1,4 +1,4 @@
-"""What the columns of line formats are put together from."""
+"""Shared helpers for the columns of line formats."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce

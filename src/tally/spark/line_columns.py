@@ -22,7 +22,7 @@ from tally.spark.pattern_columns import pattern_line
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LineColumns:
-    """What a record says, as columns of which the first two are never both not null.
+    """What a record says, as columns; ``malformed_reason`` or ``minute`` is null, or both are.
 
     Compute all in one ``select`` and aggregate their results, not the expressions: Spark shares
     the work between columns of one projection, but not between a grouping key and an aggregate.
@@ -39,13 +39,13 @@ class LineColumns:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rules:
-    """Which lines at the levels are counted, and by what."""
+class Selection:
+    """Filters and grouping labels, applied after the level check."""
 
     filters: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Values by field, of which a counted line has one; see docs/configuration.md."""
     labels: Sequence[str] = ()
-    """Fields by which is counted besides the minute."""
+    """Fields to group by besides the minute."""
     label_chars: int = 64
     """Code points that are kept of a label's value."""
 
@@ -55,7 +55,7 @@ def parse_line(
     line_format: LineFormat,
     levels: Sequence[str],
     *,
-    rules: Rules | None = None,
+    selection: Selection | None = None,
     record: Mapping[str, Column] | None = None,
 ) -> LineColumns:
     """Build the columns for the records in ``value``.
@@ -64,7 +64,7 @@ def parse_line(
         value: Binary column with the record's bytes.
         line_format: How to find time, level and other fields.
         levels: The levels that are counted, as the configuration names them; empty for any.
-        rules: Filters and labels besides; none when None.
+        selection: Additional filters and labels; None means none.
         record: Strings with what Kafka knows of the record, for labels and filters:
             ``topic``, ``partition``, ``key``.
 
@@ -73,8 +73,8 @@ def parse_line(
     """
     if any(not level or any(map(str.isspace, level)) for level in levels):
         raise ValueError(f"levels {list(levels)!r}: each without blanks")
-    rules, record = rules or Rules(), record or {}
-    line = _taken_apart(value, line_format, rules)
+    selection, record = selection or Selection(), record or {}
+    line = _taken_apart(value, line_format, selection)
 
     def find(name: str) -> Column:
         return record[name] if name in record else line.fields(name)
@@ -82,23 +82,24 @@ def parse_line(
     counted = [line.well_formed]
     if levels:
         counted.append(line.is_at(line_format.printed_levels(levels)))
-    counted += [_has_one(value, name, of, find) for name, of in rules.filters.items()]
+    counted += [_has_one(value, name, of, find) for name, of in selection.filters.items()]
     is_counted = all_of(counted)
     return LineColumns(
         malformed_reason=line.reason,
         minute=_minute_if(is_counted, line.time),
         labels=tuple(
-            F.when(is_counted, _label(find(name), rules.label_chars)) for name in rules.labels
+            F.when(is_counted, _label(find(name), selection.label_chars))
+            for name in selection.labels
         ),
     )
 
 
-def _taken_apart(value: Column, line_format: LineFormat, rules: Rules) -> ParsedLine:
+def _taken_apart(value: Column, line_format: LineFormat, selection: Selection) -> ParsedLine:
     if line_format.is_fixed:
         return fixed_line(value)
     if line_format.is_json:
         return json_line(value, line_format)
-    return pattern_line(value, line_format, as_text=bool(rules.labels or rules.filters))
+    return pattern_line(value, line_format, as_text=bool(selection.labels or selection.filters))
 
 
 def _has_one(

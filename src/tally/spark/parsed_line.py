@@ -40,7 +40,7 @@ def why_malformed(
     Args:
         value: The record.
         well_formed: Whether it is understood.
-        no_match: Whether nothing of it is.
+        no_match: Whether the line format does not match at all.
         no_time: Whether there is no text where the time should be.
         has_time: Whether that text is a time in the time format.
         time: Binary, starts with the normalised time.

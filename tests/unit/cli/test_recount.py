@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tally.aggregates.rules import fingerprint
+from tally.aggregates.fingerprint import fingerprint
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
 from tally.ledger.reading import SegmentRecord

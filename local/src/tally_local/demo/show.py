@@ -14,7 +14,6 @@ from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
 from tally.errors import EXIT_FINDINGS, EXIT_OK, StackError
 from tally.kafka.client import Kafka
-from tally.kafka.writer import LineWriter
 from tally.ledger import positions, reading
 from tally.ledger.reading import BatchRecord, SegmentRecord
 from tally.ledger.results import lines_by_minute
@@ -25,6 +24,7 @@ from tally.pipeline.context import Context
 from tally_local.demo.airflow_api import AirflowApi
 from tally_local.demo.commits import Commits
 from tally_local.demo.traffic import Traffic
+from tally_local.demo.writer import LineWriter
 from tally_local.stack.lock import held_alone
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack

@@ -13,9 +13,9 @@ from typing import Self
 
 from tally.clock import Clock, SystemClock
 from tally.errors import KafkaUnavailableError, StackError
-from tally.kafka.writer import Writer
 from tally.model import TopicPartition
 from tally_local.demo.lines import Line, LineMaker
+from tally_local.demo.writer import Writer
 
 TICK_S = 0.1
 

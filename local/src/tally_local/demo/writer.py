@@ -1,4 +1,4 @@
-"""Writing records to Kafka, for the demonstration and the benchmarks; Tally writes none."""
+"""Writing records to Kafka, for the demonstration, the campaign and the benchmarks."""
 
 from collections.abc import Callable
 from typing import Final, Protocol

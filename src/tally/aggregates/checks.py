@@ -1,0 +1,115 @@
+"""The checks of what was read, before anything is written."""
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from tally.config.pipeline import Pipeline
+from tally.errors import (
+    DataLossError,
+    MalformedFloodError,
+    RecordsMissingError,
+    SeriesFloodError,
+)
+from tally.model import OffsetRange, SegmentTotals, TopicPartition
+
+_MINUTE_S: Final = 60
+
+
+def check_totals(
+    pipeline: Pipeline,
+    ranges: Sequence[OffsetRange],
+    totals: dict[TopicPartition, SegmentTotals],
+    *,
+    may_miss: Collection[TopicPartition] = (),
+) -> None:
+    """Raise unless what was read is what was planned.
+
+    Raises:
+        RecordsMissingError: With every dense range that is short, and what was found.
+        DataLossError: Records came from outside of a range, or too many.
+        MalformedFloodError: More records are malformed than the pipeline allows.
+    """
+    wrong = [r for r in ranges if not _lies_inside(r, totals[r.partition])]
+    if wrong:
+        raise DataLossError(
+            f"pipeline {pipeline.name}: what was read is not what was planned: "
+            + "; ".join(_found(r, totals[r.partition]) for r in wrong),
+            next_step=f"tally plan {pipeline.name} looks at what Kafka still holds",
+        )
+    short = [
+        r
+        for r in ranges
+        if pipeline.offsets == "dense"
+        and r.partition not in may_miss
+        and totals[r.partition].records != r.offsets
+    ]
+    if short:
+        raise RecordsMissingError(
+            f"pipeline {pipeline.name}: offsets without a record: "
+            + "; ".join(_found(r, totals[r.partition]) for r in short)
+            + '; producers with transactions or a compacted topic need offsets = "sparse"',
+            ranges=short,
+            next_step=f"tally losses list {pipeline.name} --open",
+        )
+    malformed = sum(t.malformed for t in totals.values())
+    if malformed > pipeline.max_malformed_per_batch:
+        records = sum(t.records for t in totals.values())
+        raise MalformedFloodError(
+            f"pipeline {pipeline.name}: {malformed} of {records} records are malformed, more than "
+            f"max_malformed_per_batch = {pipeline.max_malformed_per_batch}",
+            next_step="correct line_format, or raise max_malformed_per_batch, and run it again",
+        )
+
+
+def _lies_inside(r: OffsetRange, found: SegmentTotals) -> bool:
+    seen = [o for o in (found.first_offset, found.last_offset) if o is not None]
+    return all(r.from_offset <= o < r.until_offset for o in seen) and found.records <= r.offsets
+
+
+def _found(r: OffsetRange, found: SegmentTotals) -> str:
+    seen = f"offsets {found.first_offset} to {found.last_offset}" if found.records else "none"
+    return f"{r}: {found.records} records of {r.offsets}, {seen}"
+
+
+class SeriesLimit:
+    """Stops a label with too many values before anything is written.
+
+    The records of one minute, by Kafka's timestamps, may give ``max_series_per_batch`` rows. A
+    batch whose records span more may have as many for each minute batch that would have read them,
+    so a batch that catches up is not refused where minute batches would have passed.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._rows = 0
+        self._first_s, self._last_s = math.inf, -math.inf
+
+    def add(self, row: Any) -> None:
+        """Add one row of counted lines.
+
+        Args:
+            row: ``first_s`` and ``last_s`` are the Unix times of its first and last record.
+        """
+        if self._pipeline.labels:
+            self._rows += 1
+            self._first_s = min(self._first_s, row.first_s)
+            self._last_s = max(self._last_s, row.last_s)
+
+    def check(self) -> None:
+        """Raise when there are too many rows.
+
+        Raises:
+            SeriesFloodError: With the number of rows and the limit.
+        """
+        span_s = int(self._last_s - self._first_s) if self._rows else 0
+        batches = 1 if span_s <= _MINUTE_S else span_s // _MINUTE_S + 2
+        limit = self._pipeline.max_series_per_batch * batches
+        if self._rows > limit:
+            raise SeriesFloodError(
+                f"pipeline {self._pipeline.name}: the labels {', '.join(self._pipeline.labels)} "
+                f"give {self._rows} rows, more than max_series_per_batch = "
+                f"{self._pipeline.max_series_per_batch} allows for records of {span_s} s",
+                next_step="take out the label with too many values, or raise "
+                "max_series_per_batch; the same batch is then run again",
+            )
