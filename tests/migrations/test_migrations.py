@@ -99,6 +99,18 @@ def test_migrating_twice_changes_nothing(empty: Settings) -> None:
     check_migrated(database(empty), empty)
 
 
+def test_a_result_table_has_no_labels_of_another(empty: Settings) -> None:
+    """The first one may have some when the next is made."""
+    migrate(database(empty), empty)
+    with database(empty).transaction() as tx:
+        tx.execute("alter table error_log add column service varchar(64) not null default ''")
+    second = empty.model_copy(update={"pipelines": {"second": empty.pipelines["first"]}})
+    assert migrate(database(empty), second) == ["table second"]
+    made = tables(empty)
+    assert made["second"] == made["first"].replace("first", "second")
+    assert "service" not in made["second"]
+
+
 def test_four_at_once_migrate_once(empty: Settings) -> None:
     """Of several migrators one works, the others wait and find nothing to do."""
     barrier = threading.Barrier(4)

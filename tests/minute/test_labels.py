@@ -24,6 +24,7 @@ PATTERN = {
     "time_format": "yyyy-MM-dd HH:mm:ss",
 }
 AT = "2017-07-30 14:09"
+ISO = AT.replace(" ", "T")
 
 Rows = Counter[tuple[str, ...]]
 
@@ -39,6 +40,13 @@ def labelled(world: World, **keys: object) -> None:
     settings = {"line_format": PATTERN, "labels": ["service", "level"], **keys}
     world.configure(**settings)
     migrate(world.database, world.settings)
+
+
+def replayed(world: World, spark: "SparkSession") -> None:
+    """Replay all that Kafka holds."""
+    ctx = world.context(spark)
+    shown = preview_replay(ctx, world.name, BoundsAsked())
+    list(run_replay(ctx, request_replay(ctx, shown, reason="a test").replay_id))
 
 
 def rows(world: World, *labels: str) -> Rows:
@@ -100,9 +108,7 @@ def test_a_label_that_is_added_later_is_filled_by_a_replay(
     world.minute(spark)
     assert rows(world, "service", "level") == {("", ""): 3, ("shop", "ERROR"): 1}
     assert world.audit().holds
-    ctx = world.context(spark)
-    shown = preview_replay(ctx, world.name, BoundsAsked())
-    list(run_replay(ctx, request_replay(ctx, shown, reason="a test").replay_id))
+    replayed(world, spark)
     assert rows(world, "service", "level") == {("cart", "ERROR"): 2, ("shop", "ERROR"): 2}
     assert world.audit().holds
 
@@ -190,12 +196,79 @@ def test_bytes_are_added_up_beside_lines(world: World, spark: "SparkSession") ->
     assert row == {"topic": world.topic, "log_count": 3, "log_bytes": sum(map(len, lines))}
     assert world.audit().holds
     world.configure(levels=["INFO"])
-    ctx = world.context(spark)
-    shown = preview_replay(ctx, world.name, BoundsAsked())
-    list(run_replay(ctx, request_replay(ctx, shown, reason="a test").replay_id))
+    replayed(world, spark)
     (row,) = world.rows(f"select topic, log_count, log_bytes from `{world.name}`")
     assert row == {"topic": world.topic, "log_count": 1, "log_bytes": len(lines[1])}
     assert world.audit().holds
+
+
+def test_a_replay_may_count_more_lines_of_fewer_bytes(world: World, spark: "SparkSession") -> None:
+    """Every row may gain lines and lose bytes, whether it was there before or is new."""
+    labelled(world, labels=["topic"], measure="bytes")
+    long, short = line("x" * 1000), [line("a", "WARN"), line("b", "WARN")]
+    world.produce([long, *short, f"{AT[:-1]}8:00 WARN [c] new".encode()])
+    world.minute(spark)
+    world.configure(levels=["WARN"])
+    replayed(world, spark)
+    found = world.rows(f"select log_count, log_bytes from `{world.name}` order by log_time")
+    assert found[1] == {"log_count": 2, "log_bytes": sum(map(len, short))}
+    assert len(found) == 2
+    assert world.audit().holds
+
+
+def test_one_label_makes_room_for_another(world: World, spark: "SparkSession") -> None:
+    """It is taken out, then the other one is added; also when it was the only one."""
+    labelled(world, labels=["service"])
+    world.produce([line("cart")])
+    world.minute(spark)
+    labelled(world, labels=[])
+    world.produce([line("shop")])
+    world.minute(spark)
+    labelled(world, labels=["level"])
+    world.produce([line("shop")])
+    world.minute(spark)
+    assert rows(world, "service", "level") == {("cart", ""): 1, ("", ""): 1, ("", "ERROR"): 1}
+    assert world.audit().holds
+    assert migrate(world.database, world.settings) == []
+
+
+def test_a_label_may_be_called_like_a_column_of_the_ledger(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Plan, commit, audit, replay, recount and prune tell them apart."""
+    names = ["said", "summed", "incarnation_id", "batch_id", "state", "kind", "records", "rows"]
+    world.configure(line_format="json", levels=[], labels=names, measure="bytes")
+    migrate(world.database, world.settings)
+    fields = ", ".join(f'"{name}": "{name[0]}"' for name in names)
+    world.produce([f'{{"time": "{ISO}:00", {fields}}}', f'{{"time": "{ISO}:00"}}'])
+    world.minute(spark)
+    expected = {tuple(name[0] for name in names): 1, ("",) * len(names): 1}
+    assert rows(world, *names) == expected
+    replayed(world, spark)
+    assert rows(world, *names) == expected
+    assert world.audit().holds
+    found = recount(world.context(spark), world.name, lambda *_: None)
+    assert (found.violations, found.unchecked) == ((), ())
+    world.execute(f"update `{world.name}` set log_count = 2 where said = ''")
+    assert [v.check for v in world.audit().violations] == ["result"]
+
+
+def test_a_recount_needs_the_columns_of_all_labels(world: World, spark: "SparkSession") -> None:
+    """Without them several rows of Kafka would be one of the ledger."""
+    world.configure(line_format=PATTERN)
+    world.produce([line("cart"), line("shop")])
+    world.minute(spark)
+    world.configure(labels=["service"])
+    with pytest.raises(SchemaError, match="service"):
+        recount(world.context(spark), world.name, lambda *_: None)
+
+
+def test_bytes_need_tables_of_their_own_first(world: World) -> None:
+    """A new pipeline that was not migrated since says so."""
+    world.configure(measure="bytes")
+    with pytest.raises(SchemaError, match="no tables for its measure yet") as raised:
+        world.plan()
+    assert raised.value.next_step == "tally migrate"
 
 
 def test_folded_rows_keep_their_labels(world: World, spark: "SparkSession") -> None:

@@ -54,6 +54,8 @@ def _fixed(value: bytes, levels: set[bytes]) -> Outcome:
     problem, minute = _minute(*map(int, re.findall(rb"\d+", time)))
     if problem:
         return problem, None
+    if not levels:
+        return None, minute
     level = re.match(rb" ([^\x00-\x20][^ \t\r\n]*)", rest)
     if not level:
         return "no-level", None
@@ -66,8 +68,9 @@ def _by_pattern(value: bytes, line_format: LineFormat, levels: set[str]) -> Outc
     if not found:
         return "no-match", None
     time, level = found["time"] or "", found["level"] or ""
-    counted = line_format.level_names.get(level, level) in levels
-    return _judged(time, rf"{_SHAPES[line_format.time_format]}\Z", level, counted=counted)
+    counted = not levels or line_format.level_names.get(level, level) in levels
+    wanted = level if levels else None
+    return _judged(time, rf"{_SHAPES[line_format.time_format]}\Z", wanted, counted=counted)
 
 
 def _by_fields(value: bytes, line_format: LineFormat, levels: set[str]) -> Outcome:
@@ -77,12 +80,12 @@ def _by_fields(value: bytes, line_format: LineFormat, levels: set[str]) -> Outco
     places = {place.name: place.paths for place in line_format.json_fields}
     time, level = (field(found, places.get(name, [])) or "" for name in ("time", "level"))
     shape = rf"{_SHAPES[line_format.time_format]}(?![0-9])"
-    wanted = level if "level" in places else None
+    wanted = level if levels else None
     return _judged(time, shape, wanted, counted=not levels or level in levels)
 
 
 def _judged(time: str, shape: str, level: str | None, *, counted: bool) -> Outcome:
-    """What time and level come to; the level is None where the format has none."""
+    """What time and level come to; the level is None where no level is needed."""
     if not time:
         return "no-time", None
     found = re.match(shape, time, re.ASCII)

@@ -59,7 +59,7 @@ def outcomes(
     line_format: LineFormat = FIXED_LAYOUT,
     levels: set[str] | None = None,
 ) -> list[Outcome]:
-    rows = parsed(spark, values, line_format, levels or {"ERROR"}).collect()
+    rows = parsed(spark, values, line_format, {"ERROR"} if levels is None else levels).collect()
     return [(row.reason, row.minute) for row in rows]
 
 

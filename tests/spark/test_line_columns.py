@@ -12,12 +12,20 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tally.lines.format import CATALOGUE, FIXED_LAYOUT, HEAD_BYTES, LineFormat, MalformedReason
-from tally.spark.line_columns import parse_line
+from tally.lines.format import (
+    CATALOGUE,
+    FIXED_LAYOUT,
+    HEAD_BYTES,
+    LineFormat,
+    MalformedReason,
+    parse_line_format,
+)
+from tally.spark.line_columns import Selection, parse_line
 from tests.spark.examples import (
     COUNTED,
     ERROR_OF,
     FIXED_EXAMPLES,
+    NO_LEVEL,
     NO_TIME,
     NOT_COUNTED,
     PATTERN_EXAMPLES,
@@ -147,6 +155,58 @@ def test_the_fixed_layout_reads_thousands_of_odd_lines_as_python_does(spark: Spa
     lines = odd_fixed_lines(random.Random(SEED), 6000)
     reasons = {str(r) for r in MalformedReason} - {"no-match"} | {"counted", "not counted"}
     assert_as_expected(spark, lines, FIXED_LAYOUT, {"ERROR", "FATAL"}, reasons)
+
+
+def test_lines_without_a_level_are_counted_where_no_level_is_asked_for(
+    spark: SparkSession,
+) -> None:
+    """In the fixed layout, in a pattern that finds none, in JSON; the label `level` is then ''."""
+    lines = odd_fixed_lines(random.Random(f"{SEED} no level"), 3000)
+    reasons = {"null-value", "empty-value", "no-time", "time-invalid", "time-out-of-range"}
+    assert_as_expected(spark, lines, FIXED_LAYOUT, set(), {*reasons, "counted"})
+    time_format = "yyyy-MM-dd HH:mm:ss"
+    pattern = r"(?<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?: (?<level>[A-Z]+))?"
+    formats: dict[str, object] = {
+        "2017-07-30 14:09:08": "fixed",
+        "2017-07-30 14:09:08 x": {"pattern": pattern, "time_format": time_format},
+        '{"time": "2017-07-30T14:09:08"}': "json",
+        '{"time": "2017-07-30T14:09:08", "level": null}': "json",
+    }
+    for text, value in formats.items():
+        line_format = parse_line_format(value, key="line_format")
+        columns = parse_line(F.col("value"), line_format, [], selection=Selection(labels=["level"]))
+        frame = spark.createDataFrame([(bytearray(text.encode()),)], "value binary")
+        (row,) = frame.select(columns.malformed_reason, columns.minute, *columns.labels).collect()
+        assert tuple(row) == (None, "2017-07-30 14:09:00", "")
+        assert outcomes(spark, [text.encode()], line_format) == [NO_LEVEL]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "counted"), [("*", "abcd"), ("?*", ""), ("x*", "ab"), ("", "cd"), ("x", "a")]
+)
+def test_a_field_without_a_value_is_filtered_as_an_empty_one(
+    spark: SparkSession, wanted: str, counted: str
+) -> None:
+    """Whether a group took no part, a key is missing or null, or the value is ''."""
+    time = "2017-07-30 14:09:08"
+    pattern = r"(?<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?<x>x\w*)?"
+    table = {"pattern": pattern, "time_format": "yyyy-MM-dd HH:mm:ss"}
+    of_pattern = {"a": f"{time} x", "b": f"{time} xy", "c": f"{time} ", "d": f"{time} -"}
+    at = time.replace(" ", "T")
+    of_json = {
+        "a": f'{{"time": "{at}", "x": "x"}}',
+        "b": f'{{"time": "{at}", "x": "xy"}}',
+        "c": f'{{"time": "{at}", "x": null}}',
+        "d": f'{{"time": "{at}", "x": ""}}',
+    }
+    for lines, value in ((of_pattern, table), (of_json, "json")):
+        line_format = parse_line_format(value, key="line_format")
+        selection = Selection(filters={"x": [wanted]})
+        columns = parse_line(F.col("value"), line_format, [], selection=selection)
+        values = [(bytearray(line.encode()),) for line in lines.values()]
+        rows = spark.createDataFrame(values, "value binary").select(columns.minute).collect()
+        found = [name for name, row in zip(lines, rows, strict=True) if row[0] is not None]
+        assert "".join(found) == counted
 
 
 def test_no_byte_can_stand_in_for_another_in_the_fixed_layout(spark: SparkSession) -> None:

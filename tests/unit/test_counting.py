@@ -1,10 +1,17 @@
 """The checks that a read has found what was planned."""
 
+from dataclasses import dataclass
+
 import pytest
 
-from tally.aggregates.checks import check_totals
+from tally.aggregates.checks import SeriesLimit, check_totals
 from tally.config.pipeline import Pipeline
-from tally.errors import DataLossError, MalformedFloodError, RecordsMissingError
+from tally.errors import (
+    DataLossError,
+    MalformedFloodError,
+    RecordsMissingError,
+    SeriesFloodError,
+)
 from tally.model import OffsetRange, SegmentTotals, TopicPartition
 
 PARTITION = TopicPartition(topic="alog", partition=0)
@@ -76,3 +83,46 @@ def test_too_many_malformed_records_stop_and_ask() -> None:
     check(read(10, 10, 19, malformed=4), max_malformed_per_batch=4)
     with pytest.raises(MalformedFloodError, match="5 of 10 records are malformed"):
         check(read(10, 10, 19, malformed=5), max_malformed_per_batch=4)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of counted lines, with the Unix times of its first and last record."""
+
+    first_s: int
+    last_s: int
+
+
+def check_series(rows: list[Row]) -> None:
+    """Check rows against a limit of ten for the records of one minute."""
+    keys = {"topics": ["alog"], "labels": ["topic"], "max_series_per_batch": 10}
+    limit = SeriesLimit(Pipeline.model_validate({"name": "error_log", **keys}))
+    for row in rows:
+        limit.add(row)
+    limit.check()
+
+
+NOW_S = 1_501_423_748
+
+
+def test_the_records_of_one_minute_may_give_so_many_rows() -> None:
+    """Not one more."""
+    check_series([Row(NOW_S, NOW_S + 60)] * 10)
+    with pytest.raises(SeriesFloodError, match="11 rows"):
+        check_series([Row(NOW_S, NOW_S + 60)] * 11)
+
+
+@pytest.mark.parametrize("phase_s", range(0, 60, 7))
+def test_a_catch_up_may_give_as_many_as_its_minute_batches(phase_s: int) -> None:
+    """Whenever in the minute these would have begun."""
+    begins = [NOW_S + phase_s + 60 * minute for minute in range(9)]
+    check_series([Row(at + (n * 6) % 60, at + 59) for at in begins for n in range(10)])
+    late = [Row(at, begins[-1] + 59) for at in begins for _ in range(10)]
+    check_series(late)
+
+
+@pytest.mark.parametrize("wrong_s", [-1, 0, 253_402_300_799])
+def test_a_record_with_a_wrong_timestamp_does_not_lift_the_limit(wrong_s: int) -> None:
+    """It may stand for one minute more."""
+    with pytest.raises(SeriesFloodError, match="42 rows"):
+        check_series([Row(NOW_S, NOW_S + 30)] * 41 + [Row(wrong_s, wrong_s)])

@@ -77,6 +77,37 @@ def test_json_lines_are_labelled_and_filtered_by_any_path() -> None:
     assert fingerprint(pipeline) != fingerprint(other.pipeline("error_log"))
 
 
+@pytest.mark.parametrize("keys", ['labels = ["key"]', 'filter.text = ["x"]'])
+def test_a_group_that_the_record_hides_is_refused_where_it_is_asked_for(keys: str) -> None:
+    """Otherwise all lines would silently be counted by the record's own key."""
+    pattern = r"(?<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?<key>\w+) (?<text>\w+)"
+    table = f"{{ pattern = '{pattern}', time_format = 'yyyy-MM-dd HH:mm:ss' }}"
+    text = f"{MINIMAL}levels = []\nline_format = {table}\n"
+    assert load(text).pipeline("error_log").format.fields == ("key", "text")
+    with pytest.raises(ConfigError, match=r"pattern: \w+: topic, partition, key, text are not"):
+        load(text + keys + "\n")
+
+
+def test_tables_of_labels_are_no_result_tables() -> None:
+    """Two pipelines never share a table, nor has one a name that MySQL does not hold."""
+    other = '[pipelines.error_log__folded]\ntopics = ["b"]\n'
+    load(MINIMAL + other)
+    with pytest.raises(
+        ConfigError, match=r"error_log and error_log__folded have the same table error_log__folded"
+    ):
+        load(f'{MINIMAL}labels = ["topic"]\n{other}')
+    name = "a" * 60
+    load(f'{MINIMAL}result_table = "{name}"\n')
+    with pytest.raises(ConfigError, match="more than 54 characters"):
+        load(f'{MINIMAL}result_table = "{name}"\nlabels = ["topic"]\n')
+
+
+def test_what_decides_how_json_is_read_is_not_configured() -> None:
+    """Other values would count the same records differently, under the same rule."""
+    with pytest.raises(ConfigError, match="allowDuplicateKeys itself"):
+        load(MINIMAL + '[spark.conf]\n"spark.sql.variant.allowDuplicateKeys" = "false"\n')
+
+
 def test_reader_options_override_key_by_key() -> None:
     """One key changed leaves the other defaults as they are; numbers become text."""
     pipeline = load(MINIMAL + 'reader = { "kafka.max.poll.records" = 5 }').pipeline("error_log")
@@ -247,7 +278,7 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
         (
             MINIMAL + '[pipelines.b]\ntopics = ["b"]\nresult_table = "error_log"\n',
             "error_log and b",
-            "same result_table",
+            "another result_table",
         ),
     ],
 )

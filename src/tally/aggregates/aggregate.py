@@ -2,7 +2,7 @@
 
 The window is the minute for every pipeline; labels and measure are configured. They decide how
 Spark groups and what it adds up, and the columns of the result, of the contributions and of the
-folded sums. Which lines are counted (levels, filter) is covered by :mod:`tally.aggregates.fingerprint`.
+folded sums. Which lines are counted (levels, filter) is in :mod:`tally.aggregates.fingerprint`.
 """
 
 from dataclasses import dataclass

@@ -77,13 +77,17 @@ class SeriesLimit:
 
     The records of one minute, by Kafka's timestamps, may give ``max_series_per_batch`` rows. A
     batch whose records span more may have as many for each minute batch that would have read them,
-    so a batch that catches up is not refused where minute batches would have passed.
+    so a batch that catches up is not refused where minute batches would have passed: each row
+    belongs to the batch of its first record, and minute batches that begin anywhere in the minute
+    are at most two for each minute of the clock. A record with a wrong timestamp is one minute
+    more, however far away.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._rows = 0
         self._first_s, self._last_s = math.inf, -math.inf
+        self._first_minutes: set[int] = set()
 
     def add(self, row: Any) -> None:
         """Add one row of counted lines.
@@ -95,6 +99,7 @@ class SeriesLimit:
             self._rows += 1
             self._first_s = min(self._first_s, row.first_s)
             self._last_s = max(self._last_s, row.last_s)
+            self._first_minutes.add(row.first_s // _MINUTE_S)
 
     def check(self) -> None:
         """Raise when there are too many rows.
@@ -103,7 +108,8 @@ class SeriesLimit:
             SeriesFloodError: With the number of rows and the limit.
         """
         span_s = int(self._last_s - self._first_s) if self._rows else 0
-        batches = 1 if span_s <= _MINUTE_S else span_s // _MINUTE_S + 2
+        longest = 1 if span_s <= _MINUTE_S else span_s // _MINUTE_S + 2
+        batches = min(longest, 2 * len(self._first_minutes))
         limit = self._pipeline.max_series_per_batch * batches
         if self._rows > limit:
             raise SeriesFloodError(

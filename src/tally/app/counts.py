@@ -98,7 +98,7 @@ def counts(ctx: Context, request: CountsRequest) -> CountsView:
         found = result_rows(tx, tables, last=request.last, since=request.since, until=request.until)
     return CountsView(
         pipeline=pipeline.name,
-        table=pipeline.table,
+        table=tables.result,
         columns=Columns.of(tables),
         levels=tuple(pipeline.levels),
         rules=pipeline.rules,

@@ -79,17 +79,20 @@ def _check_line_format(name: str, pipeline: PipelineSettings) -> None:
             f"pipelines.{name}.levels = {pipeline.levels!r}: {error}",
             next_step="name levels of this line format (docs/line-formats.md lists them)",
         ) from None
-    _check_names(name, line_format)
+    _check_names(name, pipeline, line_format)
     _check_fields(name, "labels", pipeline.labels, line_format)
     _check_fields(name, "filter", [key for key in pipeline.filter if key != TEXT], line_format)
 
 
-def _check_names(name: str, line_format: LineFormat) -> None:
-    """A field of JSON lines under another one's name could never be asked for."""
+def _check_names(name: str, pipeline: PipelineSettings, line_format: LineFormat) -> None:
+    """A field of the line with the name of one of the record's would be unreachable."""
     taken = (*RECORD_FIELDS, TEXT)
-    if line_format.is_json and (hidden := [f for f in line_format.fields if f in taken]):
+    kind, asked = "json", set(taken)
+    if line_format.pattern:  # a group may have any name, as long as nothing is asked of it
+        kind, asked = "pattern", {*pipeline.labels, *pipeline.filter}
+    if hidden := [f for f in line_format.fields if f in taken and f in asked]:
         raise ConfigError(
-            f"pipelines.{name}.line_format.json: {', '.join(hidden)}: {', '.join(taken)} are not "
+            f"pipelines.{name}.line_format.{kind}: {', '.join(hidden)}: {', '.join(taken)} are not "
             "the line's fields but the record's",
             next_step="give the field another name",
         )

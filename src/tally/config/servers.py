@@ -102,6 +102,21 @@ def _secret_text(value: Any) -> Any:
     return value if isinstance(value, SecretStr) else str(value)
 
 
+# Set by Tally: with other values the same records would be counted differently.
+CONF_FORBIDDEN = frozenset(
+    {
+        "spark.sql.variant.allowDuplicateKeys",
+        "spark.sql.variant.validateUnicodeInJsonParsing",
+    }
+)
+
+
+def _check_conf(conf: dict[str, str]) -> dict[str, str]:
+    if taken := sorted(CONF_FORBIDDEN & conf.keys()):
+        raise ValueError(f"Tally sets {', '.join(taken)} itself: they decide how JSON is read")
+    return conf
+
+
 class SparkSettings(Section):
     """How `tally run` starts Spark; under Airflow the connection `tally_spark` decides that."""
 
@@ -114,9 +129,10 @@ class SparkSettings(Section):
     jars_dir: Path | None = None
     """Folder with Spark's Kafka connector and its dependencies; if not set, the jars must already
     be on Spark's class path."""
-    conf: dict[str, Option] = {}
-    """Any further Spark configuration. Over Spark Connect only what may be set on a session, such
-    as `spark.sql.shuffle.partitions`, is sent; the rest is the server's own."""
+    conf: Annotated[dict[str, Option], AfterValidator(_check_conf)] = {}
+    """Any further Spark configuration, except what decides how JSON is read. Over Spark Connect
+    only what may be set on a session, such as `spark.sql.shuffle.partitions`, is sent; the rest is
+    the server's own."""
 
     @model_validator(mode="before")
     @classmethod

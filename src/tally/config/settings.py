@@ -12,7 +12,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from tally.config.names import check_pipeline_name, check_result_table
+from tally.config.names import check_pipeline_name, check_result_table, tables_beside
 from tally.config.pipeline import Pipeline, PipelineSettings
 from tally.config.servers import KafkaSettings, MySQLSettings, SparkSettings
 from tally.errors import UnknownPipelineError
@@ -60,13 +60,18 @@ class Settings(BaseSettings):
     def _tables_are_distinct(self) -> "Settings":
         owners: dict[str, str] = {}
         for name in self.pipelines:
-            table = self.pipeline(name).table
-            check_result_table(table)
-            if table in owners:
-                raise ValueError(
-                    f"pipelines {owners[table]} and {name} have the same result_table {table}"
-                )
-            owners[table] = name
+            pipeline = self.pipeline(name)
+            check_result_table(pipeline.table)
+            tables = [pipeline.table]
+            if pipeline.has_own_tables:
+                tables += tables_beside(pipeline.table)
+            for table in tables:
+                if table in owners:
+                    raise ValueError(
+                        f"pipelines {owners[table]} and {name} have the same table {table}; one "
+                        "needs another result_table"
+                    )
+                owners[table] = name
         return self
 
     def pipeline(self, name: str) -> Pipeline:

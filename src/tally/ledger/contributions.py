@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from tally.aggregates.aggregate import LINES, Aggregate
+from tally.aggregates.aggregate import BYTES, LINES, Aggregate
 from tally.errors import DataLossError
 from tally.ledger.tables import Tables, listed, summed
 from tally.model import Contribution, TopicPartition
@@ -57,11 +57,14 @@ def add_to_result(tx: Transaction, tables: Tables, batch_id: int) -> None:
     """Add what a batch counts, less what it replaces, to the rows that gain lines."""
     changes = f"({_changes(tables, _OF_BATCH)} having {_sum(LINES)} > 0) as `_added`"
     added = ", ".join(f"`{s}` = `{tables.result}`.`{s}` + `_added`.`{s}`" for s in tables.sums)
+    # A row may gain lines and lose bytes. The server checks the row to insert before it finds the
+    # one to update, so no negative value may stand there; it is never stored.
+    new = [f"greatest(`_added`.`{s}`, 0)" if s == BYTES else f"`_added`.`{s}`" for s in tables.sums]
     # In order of keys, so that two batches wait for each other and do not deadlock. The alias
     # begins with an underscore, which no result table's name does.
     tx.execute(
         f"insert into `{tables.result}` ({listed(tables.columns)})"
-        f" select {listed(tables.columns, '`_added`')} from {changes}"
+        f" select {listed(tables.keys, '`_added`')}, {', '.join(new)} from {changes}"
         f" order by {listed(tables.keys, '`_added`')}"
         f" on duplicate key update {added}",
         (batch_id, batch_id),
@@ -161,14 +164,15 @@ def wrong_rows(tx: Transaction, tables: Tables, pipeline: str) -> Iterator[Row]:
     """Rows in which the result and the sum of all live and folded contributions differ.
 
     Yields:
-        The keys; ``_said``, the sums of the result, and ``_summed``, those of the contributions, as
-        text, None where there is no row.
+        The keys; ``said$``, the sums of the result, and ``summed$``, those of the contributions, as
+        text, None where there is no row. No label's column has a dollar sign in its name.
     """
     keys, columns = listed(tables.keys), listed(tables.columns)
     added_up = (
         f"select {keys}, {summed(tables.sums)} from ("
         f"  select {listed(tables.columns, 'c')} from `{tables.contributions}` c"
-        "   join segment s using (segment_id) join topic_incarnation i using (incarnation_id)"
+        "   join segment s on s.segment_id = c.segment_id"
+        "   join topic_incarnation i on i.incarnation_id = s.incarnation_id"
         "   where i.pipeline = %s and s.state = 'live'"
         "   union all"
         f"  select {columns} from `{tables.folded}` where pipeline = %s"
@@ -176,12 +180,12 @@ def wrong_rows(tx: Transaction, tables: Tables, pipeline: str) -> Iterator[Row]:
     )
     told = f"concat_ws(' + ', {listed(tables.sums)})"
     return tx.stream(
-        f"select {keys}, max(said) as _said, max(summed) as _summed from ("
-        f"  select {keys}, {told} as said, null as summed from `{tables.result}`"
+        f"select {keys}, max(`result$`) as `said$`, max(`sums$`) as `summed$` from ("
+        f"  select {keys}, {told} as `result$`, null as `sums$` from `{tables.result}`"
         "   union all"
         f"  select {keys}, null, {told} from ({added_up}) as s"
         f" ) as both_sides group by {keys}"
-        f" having _said is null or _summed is null or _said <> _summed order by {keys}",
+        f" having `said$` is null or `summed$` is null or `said$` <> `summed$` order by {keys}",
         (pipeline, pipeline),
     )
 
@@ -211,7 +215,7 @@ def _changes(tables: Tables, chosen: str) -> str:
     return (
         f"select {listed(tables.keys)}, {summed(tables.sums, '`_both`')} from ("
         f"  select {listed(tables.columns, 'c')} from `{tables.contributions}` c"
-        f"   join segment s using (segment_id) where {chosen}"
+        f"   join segment s on s.segment_id = c.segment_id where {chosen}"
         "   union all"
         f"  select {listed(tables.keys, 'c')}, {minus} from `{tables.contributions}` c"
         "   join replacement r on r.replaced_id = c.segment_id"

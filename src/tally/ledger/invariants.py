@@ -83,7 +83,7 @@ def _check_result(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Vi
         yield Violation(
             check="result",
             where=f"{tables.result} {where}",
-            detail=f"the table says {row['_said']}, segments add up to {row['_summed']}",
+            detail=f"the table says {row['said$']}, segments add up to {row['summed$']}",
         )
 
 

@@ -29,7 +29,16 @@ from tally.ledger.tables import (
 from tally.mysql.transactions import Database, Transaction, table_names
 
 FIRST_RESULT: Final = "error_log"
-"""The result table that the migrations create; others are copies of its definition."""
+"""The result table that the migrations create."""
+
+_RESULT: Final = """
+    create table if not exists `{table}` (
+        log_time datetime not null,
+        log_count int not null default 0,
+        primary key (log_time),
+        check (log_count >= 0)
+    ) engine = InnoDB default character set utf8mb4
+"""
 
 
 def result_tables(settings: Settings) -> set[str]:
@@ -42,17 +51,16 @@ def create_result_tables(database: Database, settings: Settings) -> list[str]:
     missing = sorted(result_tables(settings) - table_names(database))
     for table in missing:
         with database.transaction() as tx:
-            _create(tx, table, FIRST_RESULT)
+            _create_result(tx, table)
     return [f"table {table}" for table in missing]
 
 
 def missing_tables(database: Database, pipeline: Pipeline) -> list[str]:
     """What :func:`prepare_tables` would do for a pipeline, as texts; empty when nothing."""
-    if not pipeline.has_own_tables:
-        return []
     with database.transaction(read_only=True) as tx:
         tables = find_tables(tx, pipeline.name)
-    if tables is not None and _wanted(tables, pipeline) == tables:
+    has_own = pipeline.has_own_tables or (tables is not None and tables.has_own)
+    if not has_own or (tables is not None and _wanted(tables, pipeline) == tables):
         return []
     columns = ", ".join(Aggregate.of(pipeline).columns)
     return [f"columns of {pipeline.table}" + (f" for {columns}" if columns else "")]
@@ -80,9 +88,12 @@ def prepare_tables(database: Database, pipeline: Pipeline) -> list[str]:
         _check_idle(tx, pipeline)
     with database.transaction() as tx:
         collation = _exact_collation(tx)
-        _widen(tx, wanted.result, FIRST_RESULT, (), wanted, collation)
-        _widen(tx, wanted.contributions, SHARED_CONTRIBUTIONS, ("segment_id",), wanted, collation)
-        _widen(tx, wanted.folded, SHARED_FOLDED, ("pipeline",), wanted, collation)
+        _create_result(tx, wanted.result)
+        _create_like(tx, wanted.contributions, SHARED_CONTRIBUTIONS)
+        _create_like(tx, wanted.folded, SHARED_FOLDED)
+        _widen(tx, wanted.result, (), wanted, collation)
+        _widen(tx, wanted.contributions, ("segment_id",), wanted, collation)
+        _widen(tx, wanted.folded, ("pipeline",), wanted, collation)
         _refer_to_segments(tx, wanted.contributions)
     database.run(lambda tx: _switch(tx, pipeline, wanted))
     return done
@@ -160,21 +171,20 @@ def _exact_collation(tx: Transaction) -> str:
     return "utf8mb4_nopad_bin" if "mariadb" in row["version"].lower() else "utf8mb4_0900_bin"
 
 
-def _create(tx: Transaction, table: str, template: str) -> None:
+def _create_result(tx: Transaction, table: str) -> None:
+    # Not LIKE the first result table: that one may have labels. The name was validated.
+    tx.execute(_RESULT.format(table=table))
+
+
+def _create_like(tx: Transaction, table: str, shared: str) -> None:
     # LIKE keeps one definition; the names were validated with the configuration.
-    tx.execute(f"create table if not exists `{table}` like `{template}`")
+    tx.execute(f"create table if not exists `{table}` like `{shared}`")
 
 
 def _widen(
-    tx: Transaction,
-    table: str,
-    template: str,
-    key: tuple[str, ...],
-    wanted: Tables,
-    collation: str,
+    tx: Transaction, table: str, key: tuple[str, ...], wanted: Tables, collation: str
 ) -> None:
-    """Create the table if it is missing, and add missing columns to it and to its key."""
-    _create(tx, table, template)
+    """Add missing columns to a table and to its key."""
     rows = tx.rows(
         "select column_name as name, character_maximum_length as chars"
         " from information_schema.columns where table_schema = database() and table_name = %s",
@@ -216,17 +226,17 @@ def _switch(tx: Transaction, pipeline: Pipeline, wanted: Tables) -> None:
     """Record the new columns in the ledger, and move the pipeline's rows out of shared tables."""
     tx.execute(
         "insert ignore into pipeline (pipeline, result_table, created_at) values (%s, %s, %s)",
-        (pipeline.name, recorded_name(pipeline), tx.now()),
+        (pipeline.name, recorded_name(wanted), tx.now()),
     )
     tx.row("select pipeline from pipeline where pipeline = %s for update", (pipeline.name,))
     _check_idle(tx, pipeline)
     before = find_tables(tx, pipeline.name)
-    if before is not None and before.contributions == SHARED_CONTRIBUTIONS:
+    if before is not None and not before.has_own:
         copy_shared(tx, before, wanted, pipeline.name)
     tx.execute(
         "update pipeline set result_table = %s, labels = %s, measure = %s where pipeline = %s",
         (
-            recorded_name(pipeline),
+            recorded_name(wanted),
             recorded_labels(wanted.labels),
             pipeline.measure,
             pipeline.name,

@@ -53,6 +53,11 @@ class Tables:
     """Whether there is a column of bytes."""
 
     @property
+    def has_own(self) -> bool:
+        """Whether its contributions are in tables of its own."""
+        return self.contributions != SHARED_CONTRIBUTIONS
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """Columns of a row's key: the minute, then the labels."""
         return (TIME, *(label.column for label in self.labels))
@@ -119,8 +124,13 @@ def check_tables(tables: Tables, pipeline: Pipeline) -> None:
         ConfigError: The pipeline has counted into another table, or by another measure.
         SchemaError: A label has no column yet, or one that is too narrow.
     """
-    check_target(tables, pipeline)
+    check_result_table(tables.result, pipeline.name, pipeline.table)
     aggregate = Aggregate.of(pipeline)
+    if aggregate.has_bytes and not tables.has_own:
+        raise SchemaError(
+            f"pipeline {pipeline.name} has no tables for its measure yet", next_step="tally migrate"
+        )
+    check_target(tables, pipeline)
     chars = {label.column: label.chars for label in tables.labels}
     lacking = [c for c in aggregate.columns if chars.get(c, 0) < aggregate.label_chars]
     if lacking:
@@ -160,9 +170,9 @@ def check_result_table(recorded: str, pipeline: str, configured: str) -> None:
         )
 
 
-def recorded_name(pipeline: Pipeline) -> str:
+def recorded_name(tables: Tables) -> str:
     """The result table's name as the ledger records it, with its suffix."""
-    return pipeline.table + (OWN_TABLES if pipeline.has_own_tables else "")
+    return tables.result + (OWN_TABLES if tables.has_own else "")
 
 
 def recorded_labels(labels: Sequence[LabelColumn]) -> str:

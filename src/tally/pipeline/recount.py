@@ -21,7 +21,7 @@ from tally.ledger.reading import (
     live_segments,
     still_live,
 )
-from tally.ledger.tables import Tables, tables_to_read
+from tally.ledger.tables import Tables, check_tables, tables_to_read
 from tally.model import KafkaSnapshot, OffsetRange, SegmentTotals, TopicPartition
 from tally.pipeline.chunks import Chunk, join_segments, rounds, why_not_held
 from tally.pipeline.context import Context, KafkaPort, Reader
@@ -78,6 +78,8 @@ def recount(ctx: Context, name: str, progress: Progress) -> Recount:
         progress: Called with the number of offsets done and of all.
 
     Raises:
+        SchemaError: A label has no column yet.
+        ConfigError: The pipeline has counted into another table.
         RetryableError: Kafka, MySQL or Spark did not answer.
         DataLossError: Spark could not read what Kafka says it holds.
     """
@@ -86,6 +88,8 @@ def recount(ctx: Context, name: str, progress: Progress) -> Recount:
         segments = live_segments(tx, name)
         folded = folded_ranges(tx, name)
         tables = tables_to_read(tx, pipeline)
+        if segments:
+            check_tables(tables, pipeline)
     tally = _Tally(unchecked=[Unchecked(range=r, cause="pruned") for r in folded])
     held = _keep_held(segments, _snapshot(ctx.kafka, pipeline, segments), tally)
     total = sum(segment.range.offsets for segment in held)

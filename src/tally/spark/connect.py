@@ -17,7 +17,7 @@ from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession as RemoteSession
 
-from tally.config.servers import SparkSettings
+from tally.config.servers import CONF_FORBIDDEN, SparkSettings
 from tally.errors import (
     AccessDeniedError,
     ConfigError,
@@ -104,6 +104,12 @@ def _configure(settings: SparkSettings, session: RemoteSession, options: Mapping
         try:
             if session.conf.isModifiable(key):
                 session.conf.set(key, value)
+            elif key in CONF_FORBIDDEN:
+                raise SparkUnavailableError(
+                    f"the Spark Connect server {settings.master} does not know {key}, which "
+                    "decides how JSON is read",
+                    next_step="run a server of the version that requirements/ names",
+                )
         except SparkConnectGrpcException as error:
             if error.getGrpcStatusCode() in _AWAY | _REFUSED:
                 raise _ours(settings, error) from error

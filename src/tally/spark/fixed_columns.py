@@ -15,11 +15,17 @@ _LEVEL: Final = r"\A[^ \t\r\n]*+"
 _LEVEL_ENDS: Final = (b" ", b"\t", b"\r", b"\n", b"")
 
 
-def fixed_line(value: Column) -> ParsedLine:
-    """Take the records in ``value`` apart."""
+def fixed_line(value: Column, *, needs_level: bool) -> ParsedLine:
+    """Take the records in ``value`` apart.
+
+    Args:
+        value: Binary column with the record's bytes.
+        needs_level: Whether a line without a level is malformed.
+    """
     before_level = F.substring(value, 20, 2)
     has_level = all_of([before_level > binary(b"  "), before_level < binary(b"!")])
-    well_formed = all_of([*time_checks(value), has_level, value >= binary(b"1")])
+    level_checks = [has_level] if needs_level else []
+    well_formed = all_of([*time_checks(value), *level_checks, value >= binary(b"1")])
     shaped = F.substring(value, 1, 19).cast("string").rlike(_SHAPE)
     reason = (
         F.when(well_formed, F.lit(None))
@@ -36,8 +42,9 @@ def fixed_line(value: Column) -> ParsedLine:
         time=value,
         is_at=lambda levels: any_of(_is_level(value, 20, level) for level in levels),
         # No label is longer than some hundred characters, so the level is not looked for further.
-        fields=lambda _: F.regexp_extract(
-            F.substring(value, 21, HEAD_BYTES).cast("string"), _LEVEL, 0
+        fields=lambda _: F.when(
+            has_level,
+            F.regexp_extract(F.substring(value, 21, HEAD_BYTES).cast("string"), _LEVEL, 0),
         ),
     )
 

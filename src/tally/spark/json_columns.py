@@ -27,12 +27,13 @@ a record without these digits cannot put the number there itself; one that has t
 """
 
 
-def json_line(value: Column, line_format: LineFormat) -> ParsedLine:
+def json_line(value: Column, line_format: LineFormat, *, needs_level: bool) -> ParsedLine:
     """Take the records in ``value`` apart.
 
     Args:
         value: Binary column with the record's bytes.
         line_format: With JSON fields.
+        needs_level: Whether a line without a level is malformed.
     """
     text = F.make_valid_utf8(value.cast("string"))
     parsed = F.try_parse_json(F.concat(F.lit("["), text, F.lit(f",{RECORD_END}]")))
@@ -54,7 +55,7 @@ def json_line(value: Column, line_format: LineFormat) -> ParsedLine:
             is_normalised(time),
         ]
     )
-    has_level = [F.length(find(LEVEL)) > 0] if line_format.has_level else []
+    has_level = [F.length(find(LEVEL)) > 0] if needs_level else []
     well_formed = all_of([is_whole, has_time, ~is_out_of_range(time), *has_level])
 
     def is_at(levels: Sequence[str]) -> Column:

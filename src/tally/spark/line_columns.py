@@ -74,7 +74,7 @@ def parse_line(
     if any(not level or any(map(str.isspace, level)) for level in levels):
         raise ValueError(f"levels {list(levels)!r}: each without blanks")
     selection, record = selection or Selection(), record or {}
-    line = _taken_apart(value, line_format, selection)
+    line = _taken_apart(value, line_format, selection, needs_level=bool(levels))
 
     def find(name: str) -> Column:
         return record[name] if name in record else line.fields(name)
@@ -94,12 +94,15 @@ def parse_line(
     )
 
 
-def _taken_apart(value: Column, line_format: LineFormat, selection: Selection) -> ParsedLine:
+def _taken_apart(
+    value: Column, line_format: LineFormat, selection: Selection, *, needs_level: bool
+) -> ParsedLine:
     if line_format.is_fixed:
-        return fixed_line(value)
+        return fixed_line(value, needs_level=needs_level)
     if line_format.is_json:
-        return json_line(value, line_format)
-    return pattern_line(value, line_format, as_text=bool(selection.labels or selection.filters))
+        return json_line(value, line_format, needs_level=needs_level)
+    as_text = bool(selection.labels or selection.filters)
+    return pattern_line(value, line_format, as_text=as_text, needs_level=needs_level)
 
 
 def _has_one(
@@ -110,8 +113,8 @@ def _has_one(
         return F.coalesce(
             any_of(F.contains(value, binary(v.encode())) for v in values), F.lit(False)
         )
-    text = F.make_valid_utf8(find(name))
-    return F.coalesce(any_of(text.like(_like(v)) for v in values), F.lit(False))
+    text = F.coalesce(F.make_valid_utf8(find(name)), F.lit(""))
+    return any_of(text.like(_like(v)) for v in values)
 
 
 def _like(value: str) -> str:

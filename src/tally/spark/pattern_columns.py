@@ -17,13 +17,16 @@ _MARK: Final = "\n"
 _TO_THE_END: Final = 2**31 - 1
 
 
-def pattern_line(value: Column, line_format: LineFormat, *, as_text: bool) -> ParsedLine:
+def pattern_line(
+    value: Column, line_format: LineFormat, *, as_text: bool, needs_level: bool
+) -> ParsedLine:
     """Take the records in ``value`` apart.
 
     Args:
         value: Binary column with the record's bytes.
         line_format: With a pattern.
         as_text: Whether fields of the line will be asked for, which are valid UTF-8.
+        needs_level: Whether a line without a level is malformed.
     """
     time_format, pattern = line_format.parsed_time_format, line_format.parsed_pattern
     # The level first: of the groups it alone has its place in every line.
@@ -35,7 +38,7 @@ def pattern_line(value: Column, line_format: LineFormat, *, as_text: bool) -> Pa
     rest = F.substring(found, time_format.width + 3, _TO_THE_END)
     first = rest if len(names) == 1 else F.split(rest.cast("string"), _MARK)[0].cast("binary")
     has_time = all_of([*_place_checks(found, time_format, names), *time_checks(time)])
-    has_level = [F.length(first) > 0] if line_format.has_level else []
+    has_level = [F.length(first) > 0] if needs_level else []
     well_formed = all_of([has_time, ~is_out_of_range(time), *has_level])
 
     def field_of(name: str) -> Column:
@@ -49,7 +52,7 @@ def pattern_line(value: Column, line_format: LineFormat, *, as_text: bool) -> Pa
             value,
             well_formed=well_formed,
             no_match=~_is_mark(found, 1),
-            no_time=_is_mark(found, 2),
+            no_time=_is_mark(found, 2) if names else F.length(found) == 1,
             has_time=has_time,
             time=time,
         ),
