@@ -57,7 +57,7 @@ _PRIORITY_NAMES: Final = MappingProxyType(
     {str(priority): _SEVERITIES[priority % 8] for priority in range(192)}
 )
 
-ENTRIES: Final[Mapping[str, CatalogueEntry]] = MappingProxyType(
+PATTERNS: Final[Mapping[str, CatalogueEntry]] = MappingProxyType(
     {
         "log4j": CatalogueEntry(
             description="Log4j with the level after the time (%d %p …): Hadoop, Spring Boot 2",

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tally.errors import ConfigError
-from tally.lines.catalogue import ENTRIES, REFUSED
+from tally.lines.catalogue import PATTERNS, REFUSED
 from tally.lines.json_fields import (
     COMMON_FIELDS,
     JsonField,
@@ -243,7 +243,7 @@ CATALOGUE: Final[Mapping[str, LineFormat]] = MappingProxyType(
             level_names=entry.level_names,
             levels=entry.levels,
         )
-        for name, entry in ENTRIES.items()
+        for name, entry in PATTERNS.items()
     }
     | {JSON: JSON_LINES}
 )
