@@ -38,6 +38,9 @@ def main() -> int:
         metavar=("SHORTEST", "LONGEST"),
         help="time between two kills",
     )
+    parser.add_argument(
+        "--by-level", action="store_true", help="the first campaign counts by level and in bytes"
+    )
     parser.add_argument("--without-airflow", action="store_true", help="only the command line")
     parser.add_argument("--json", type=Path, help="where the reports are written, too")
     options = parser.parse_args()
@@ -70,7 +73,9 @@ def _break_statements(
     options: argparse.Namespace, duration_s: float, problems: list[str]
 ) -> CommitPathReport:
     try:
-        report = commit_path.run(options.faults, duration_s, options.seed, _say)
+        report = commit_path.run(
+            options.faults, duration_s, options.seed, _say, by_level=options.by_level
+        )
     except CampaignError as error:
         problems.append(str(error))
         report = error.report

@@ -9,6 +9,7 @@ and the audit checks the ledger. Kafka is a model, MySQL is real.
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
@@ -312,6 +313,8 @@ def run(
     duration_s: float | None,
     seed: int,
     say: Callable[[str], None],
+    *,
+    by_level: bool = False,
 ) -> CommitPathReport:
     """A campaign on a MySQL of its own, started for it.
 
@@ -320,14 +323,15 @@ def run(
         duration_s: The time after which it ends, once the current pipeline is finished.
         seed: An equal seed plays the same faults again.
         say: Called with progress messages.
+        by_level: Whether the pipelines count by level and in bytes, in tables of their own.
 
     Raises:
         CampaignError: The oracle did not agree, or nothing moved; it has the report.
     """
     with free_home() as home, TemporaryDirectory() as folder:
         stack = Stack(project=PROJECT, home=home, announce=say)
-        with (
-            stack.foreground([Part.MYSQL]),
-            pipelines(settings_for(stack, Path(folder)), stack, is_own=True) as new,
-        ):
+        with ExitStack() as ends:
+            ends.enter_context(stack.foreground([Part.MYSQL]))
+            counting = settings_for(stack, Path(folder), by_level=by_level, in_bytes=by_level)
+            new = ends.enter_context(pipelines(counting, stack, is_own=True))
             return Campaign(new, seed, say).walk(faults, duration_s)

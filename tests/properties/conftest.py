@@ -19,7 +19,14 @@ def empty_settings(migrated: Stack, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture
 def new_labelled(migrated: Stack, tmp_path: Path) -> Iterator[NewPipeline]:
     """As ``new_pipeline``, with counts by level."""
-    with pipelines(settings_for(migrated, tmp_path, labels=["level"]), migrated) as new:
+    with pipelines(settings_for(migrated, tmp_path, by_level=True), migrated) as new:
+        yield new
+
+
+@pytest.fixture
+def new_measured(migrated: Stack, tmp_path: Path) -> Iterator[NewPipeline]:
+    """As ``new_pipeline``, with the lengths of the lines beside their number."""
+    with pipelines(settings_for(migrated, tmp_path, in_bytes=True), migrated) as new:
         yield new
 
 

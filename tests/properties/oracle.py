@@ -20,7 +20,7 @@ Partition = tuple[str, str, int]
 """Cluster, topic id and number: a partition of one generation of the topic."""
 
 Rows = Counter[tuple[str, ...]]
-"""Lines by minute, and by level where that is a label."""
+"""Lines, or their bytes, by minute, and by level where that is a label."""
 
 
 @dataclass(slots=True)
@@ -70,6 +70,7 @@ class Oracle:
         log = self.pipeline.kafka.log(s["cluster_id"], s["topic_id"], s["partition_id"])
         found: dict[int, Record] = {}
         minutes: Rows = Counter()
+        lengths: Rows = Counter()
         malformed = []
         for offset in range(s["from_offset"], s["until_offset"]):
             record = log.at(offset, read.tick)
@@ -80,13 +81,16 @@ class Oracle:
             if level is None:
                 malformed.append(offset)
             elif level in read.levels:
-                minutes[record.log_time, *([level] if read.by_level else [])] += 1
-        return Expected(records=frozenset(found), minutes=minutes, malformed=tuple(malformed))
+                key = (record.log_time, *([level] if read.by_level else []))
+                minutes[key] += 1
+                lengths[key] += record.length if read.has_bytes else 0
+        return Expected(frozenset(found), minutes, lengths, tuple(malformed))
 
     def _fold(self, s: Row) -> "Expected":
         """The expected counts of the segments that a folded one has replaced."""
         records: frozenset[int] = frozenset()
         minutes: Rows = Counter()
+        lengths: Rows = Counter()
         malformed: tuple[int, ...] = ()
         for old in self._live.values():
             here = [old[key] == s[key] for key in ("incarnation_id", "partition_id")]
@@ -94,29 +98,33 @@ class Oracle:
                 found = self.counted(old)
                 records |= found.records
                 minutes += found.minutes
+                lengths += found.lengths
                 malformed += found.malformed
-        return Expected(records=records, minutes=minutes, malformed=malformed)
+        return Expected(records, minutes, lengths, malformed)
 
     def _check_result(self, live: list[Row]) -> None:
         """The result table is the expected sum, row by row, without other rows."""
-        expected: Rows = Counter()
+        minutes: Rows = Counter()
+        lengths: Rows = Counter()
         for segment in live:
-            expected += self.counted(segment).minutes
+            minutes += self.counted(segment).minutes
+            lengths += self.counted(segment).lengths
         rows = self.pipeline.rows(f"select * from `{self.pipeline.name}`")
-        table = {_key(row): row["log_count"] for row in rows}
-        assert table == dict(expected), f"the table says {table}, the records say {dict(expected)}"
+        table = {_key(row): _sums(row) for row in rows}
+        expected = {key: (lines, lengths[key]) for key, lines in minutes.items()}
+        assert table == expected, f"the table says {table}, the records say {expected}"
 
     def _check_contributions(self, live: list[Row]) -> None:
         """Each segment's totals and contributions are the expected ones."""
-        said: dict[int, dict[tuple[str, ...], int]] = defaultdict(dict)
+        said: dict[int, dict[tuple[str, ...], tuple[int, int]]] = defaultdict(dict)
         own = self.pipeline.pipeline.has_own_tables
         table = f"{self.pipeline.name}__segments" if own else "segment_count"
         for row in self.pipeline.rows(_CONTRIBUTIONS.format(table), (self.pipeline.name,)):
-            said[row["segment_id"]][_key(row)] = row["log_count"]
+            said[row["segment_id"]][_key(row)] = _sums(row)
         for s in live:
             expected = self.counted(s)
             if s["state"] == "live":
-                assert said[s["segment_id"]] == dict(expected.minutes), s
+                assert said[s["segment_id"]] == expected.rows, s
             totals = (s["records"], s["matched"], s["malformed"])
             matched = sum(expected.minutes.values())
             assert totals == (len(expected.records), matched, len(expected.malformed)), s
@@ -234,11 +242,22 @@ class Expected:
     records: frozenset[int]
     """Offsets that held a record."""
     minutes: Rows
+    lengths: Rows
+    """Bytes of the lines; nothing where they are not measured."""
     malformed: tuple[int, ...]
+
+    @property
+    def rows(self) -> dict[tuple[str, ...], tuple[int, int]]:
+        """Lines and bytes of each row."""
+        return {key: (lines, self.lengths[key]) for key, lines in self.minutes.items()}
 
 
 def _key(row: Row) -> tuple[str, ...]:
     return (str(row["log_time"]), *([row["level"]] if "level" in row else []))
+
+
+def _sums(row: Row) -> tuple[int, int]:
+    return row["log_count"], row.get("log_bytes", 0)
 
 
 def _check_tiling(tiles: list[tuple[int, int]], start: int, now: int) -> None:

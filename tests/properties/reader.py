@@ -36,6 +36,8 @@ class Read:
     line_format: str
     by_level: bool = False
     """Whether it was counted by level as well."""
+    has_bytes: bool = False
+    """Whether the lengths of the lines were added up."""
 
 
 Reads = dict[tuple[int, int], Read]
@@ -62,6 +64,7 @@ class ModelReader:
             levels=frozenset(pipeline.levels),
             line_format=str(pipeline.line_format),
             by_level=bool(pipeline.labels),
+            has_bytes=pipeline.measure == "bytes",
         )
         with Spool[Contribution]() as contributions, Spool[DeadLetter]() as dead_letters:
             totals = {}
@@ -147,15 +150,23 @@ def _contributions(
     partition: TopicPartition, held: Mapping[int, Record], pipeline: Pipeline
 ) -> list[Contribution]:
     by_level = bool(pipeline.labels)
-    levels = ((r, r.level(str(pipeline.line_format))) for r in held.values())
-    counts = Counter(
-        (r.log_time, *([level] if by_level else []))
-        for r, level in levels
-        if level is not None and level in pipeline.levels
-    )
+    counts: Counter[tuple[str, ...]] = Counter()
+    lengths: Counter[tuple[str, ...]] = Counter()
+    for r in held.values():
+        level = r.level(str(pipeline.line_format))
+        if level is not None and level in pipeline.levels:
+            key = (r.log_time, *([level] if by_level else []))
+            counts[key] += 1
+            lengths[key] += r.length
     return [
-        Contribution(partition=partition, log_time=log_time, labels=tuple(labels), log_count=count)
-        for (log_time, *labels), count in counts.items()
+        Contribution(
+            partition=partition,
+            log_time=key[0],
+            labels=key[1:],
+            log_count=count,
+            log_bytes=lengths[key] if pipeline.measure == "bytes" else 0,
+        )
+        for key, count in counts.items()
     ]
 
 

@@ -26,6 +26,7 @@ from tests.world import make_settings
 
 NAME = "anything"
 LABELLED = "anything_labelled"
+MEASURED = "anything_measured"
 
 NewPipeline = Callable[[], PipelineUnderTest]
 
@@ -50,16 +51,23 @@ _SESSION: Sequence[str] = (
 )
 
 
-def settings_for(stack: Stack, folder: Path, *, labels: Sequence[str] = ()) -> Settings:
+def settings_for(
+    stack: Stack, folder: Path, *, by_level: bool = False, in_bytes: bool = False
+) -> Settings:
     """The configuration of the pipeline, with its tables.
 
     Args:
         stack: Whose servers it has.
         folder: Where the file is written.
-        labels: What it counts by besides the minute: nothing, or the level.
+        by_level: Whether it counts by level as well.
+        in_bytes: Whether it adds up the lengths of the lines.
     """
-    name = LABELLED if labels else NAME
-    keys = {"topics": [TOPIC], "labels": list(labels)}
+    name = LABELLED if by_level else MEASURED if in_bytes else NAME
+    keys = {
+        "topics": [TOPIC],
+        "labels": ["level"] if by_level else [],
+        "measure": "bytes" if in_bytes else "count",
+    }
     settings = make_settings(stack, folder / "tally.toml", {name: keys})
     migrate(Database(settings=settings.mysql), settings)
     # The proxy reads the statements, so the connection is not encrypted.
