@@ -283,6 +283,13 @@ MUTANTS: Final = (
         after="    if malformed > pipeline.max_malformed_per_batch + 1_000_000:",
         tests=(f"{MINUTE}::test_a_flood_of_malformed_lines_stops_and_asks",),
     ),
+    Mutant(
+        guard="a server that dies in a read is a failure that may pass",
+        where="tally.spark.counting:SparkReader.count",
+        before="            with read_errors(request.ranges):\n",
+        after="            if request:\n",
+        tests=("tests/spark/test_connect.py::test_a_server_that_dies_is_a_failure_that_may_pass",),
+    ),
     # --- JSON lines
     Mutant(
         guard="a JSON record is read to its end",

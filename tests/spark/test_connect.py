@@ -1,7 +1,7 @@
 """Counting on a Spark Connect server: a real one, and what it looks like when it is not well."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -21,13 +21,16 @@ from tally.errors import (
     ConfigError,
     DataLossError,
     JarsMissingError,
+    ReadError,
     SparkUnavailableError,
 )
 from tally.ledger.batches import find_batch
+from tally.model import OffsetRange
 from tally.pipeline.context import Context
 from tally.pipeline.run import run_batch
 from tally.spark.connect import ConnectPatience, connect_session
 from tally.spark.counting import SparkReader
+from tally.spark.reading import collect
 from tally.spark.session import reader_options, session_options, spark_session
 from tests.connect_server import ConnectServer, connect_server
 from tests.spark.json_documents import Documents
@@ -36,7 +39,7 @@ from tests.waiting import wait_until
 from tests.world import Value, World
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 pytestmark = [
     pytest.mark.spark,
@@ -122,6 +125,36 @@ def test_a_server_reads_json_as_a_driver_does(
     _, contributions, dead_letters = here
     assert len(contributions) > 100
     assert len(dead_letters) > 100
+
+
+@pytest.mark.parametrize("moment", ["before the read", "in the read"])
+def test_a_server_that_dies_is_a_failure_that_may_pass(
+    world: World, tmp_path: Path, moment: str
+) -> None:
+    """Whatever is asked of it next: a setting, or more rows."""
+    world.produce(LINES)
+    batch = world.plan().batch
+    assert batch is not None
+    ranges = [segment.range for segment in batch.segments]
+    request = CountRequest(pipeline=world.settings.pipeline(world.name), ranges=ranges)
+    patience = ConnectPatience(tries=0, close_s=1.0)
+    jars = world.settings.spark.jars_dir
+    with (
+        connect_server(tmp_path, jars) as server,
+        connected(server.settings, patience) as session,
+    ):
+
+        def fetch(rows: "DataFrame", ranges: Sequence[OffsetRange]) -> "Iterator[Row]":
+            yield from collect(rows, ranges)
+            server.process.kill()
+            server.process.wait()
+
+        if moment == "before the read":
+            server.process.kill()
+            server.process.wait()
+        reader = SparkReader(session=session, kafka=world.settings.kafka, fetch=fetch)
+        with pytest.raises(ReadError, match="refused"), reader.count(request):
+            pytest.fail("it was read")
 
 
 def test_a_server_does_not_hide_that_records_are_gone(world: World, connect: ConnectServer) -> None:

@@ -22,7 +22,7 @@ from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError
 from tally.model import Contribution, DeadLetter, OffsetRange, TopicPartition
 from tally.spark.line_columns import Selection, parse_line
-from tally.spark.reading import collect, read_ranges
+from tally.spark.reading import collect, read_errors, read_ranges
 
 # The driver's JVM holds the dead letters of one Spark task at a time: about so many bytes, were
 # they spread evenly over the offsets.
@@ -58,37 +58,48 @@ class SparkReader:
             MalformedFloodError: More records are malformed than the pipeline allows.
             SeriesFloodError: The labels have more values than the pipeline allows.
         """
+        with Spool[Contribution]() as contributions, Spool[DeadLetter]() as dead_letters:
+            with read_errors(request.ranges):
+                counts = self._read(request, contributions, dead_letters)
+            yield counts
+
+    def _read(
+        self,
+        request: CountRequest,
+        contributions: Spool[Contribution],
+        dead_letters: Spool[DeadLetter],
+    ) -> Counts:
+        """Read, count and check; the spools are filled."""
         pipeline, ranges = request.pipeline, request.ranges
         aggregate = Aggregate.of(pipeline)
-        with Spool[Contribution]() as contributions, Spool[DeadLetter]() as dead_letters:
-            tallies = {r.partition: PartitionTally(r) for r in ranges}
-            records = read_ranges(self.session, self.kafka, pipeline, ranges)
-            lines, series = _parsed(records, pipeline, _topics(ranges)), SeriesLimit(pipeline)
-            labels = _label_names(aggregate)
-            with _divided(self.session, sum(r.offsets for r in ranges)):
-                for row in self.fetch(_counted(lines, aggregate), ranges):
-                    partition = TopicPartition(topic=row.topic, partition=row.partition)
-                    tallies[partition].add(row)
-                    if row.minute is not None:
-                        series.add(row)
-                        contributions.append(
-                            Contribution(
-                                partition=partition,
-                                log_time=row.minute,
-                                log_count=row.records,
-                                labels=tuple(row[name] for name in labels),
-                                log_bytes=row.bytes if aggregate.has_bytes else 0,
-                            )
+        tallies = {r.partition: PartitionTally(r) for r in ranges}
+        records = read_ranges(self.session, self.kafka, pipeline, ranges)
+        lines, series = _parsed(records, pipeline, _topics(ranges)), SeriesLimit(pipeline)
+        labels = _label_names(aggregate)
+        with _divided(self.session, sum(r.offsets for r in ranges)):
+            for row in self.fetch(_counted(lines, aggregate), ranges):
+                partition = TopicPartition(topic=row.topic, partition=row.partition)
+                tallies[partition].add(row)
+                if row.minute is not None:
+                    series.add(row)
+                    contributions.append(
+                        Contribution(
+                            partition=partition,
+                            log_time=row.minute,
+                            log_count=row.records,
+                            labels=tuple(row[name] for name in labels),
+                            log_bytes=row.bytes if aggregate.has_bytes else 0,
                         )
-            totals = {partition: tally.totals() for partition, tally in tallies.items()}
-            counts = Counts(totals=totals, contributions=contributions, dead_letters=dead_letters)
-            if request.check:
-                series.check()
-                check_totals(pipeline, ranges, totals, may_miss=request.may_miss)
-                malformed = [r for t in tallies.values() if (r := t.malformed_range()) is not None]
-                if malformed:
-                    self._collect_dead_letters(pipeline, malformed, counts)
-            yield counts
+                    )
+        totals = {partition: tally.totals() for partition, tally in tallies.items()}
+        counts = Counts(totals=totals, contributions=contributions, dead_letters=dead_letters)
+        if request.check:
+            series.check()
+            check_totals(pipeline, ranges, totals, may_miss=request.may_miss)
+            malformed = [r for t in tallies.values() if (r := t.malformed_range()) is not None]
+            if malformed:
+                self._collect_dead_letters(pipeline, malformed, counts)
+        return counts
 
     def _collect_dead_letters(
         self, pipeline: Pipeline, ranges: Sequence[OffsetRange], counts: Counts

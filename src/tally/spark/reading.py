@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -57,8 +58,20 @@ def read_ranges(
 
 def collect(rows: DataFrame, ranges: Sequence[OffsetRange]) -> Iterator[Row]:
     """The rows, with one Spark partition in memory at a time; Spark's errors become Tally's."""
-    try:
+    with read_errors(ranges):
         yield from rows.toLocalIterator()
+
+
+@contextmanager
+def read_errors(ranges: Sequence[OffsetRange]) -> Iterator[None]:
+    """Raise Spark's errors as Tally's: every call to Spark may fail, also one that reads nothing.
+
+    Raises:
+        DataLossError: Kafka cannot serve an offset.
+        ReadError: Any other error; the same call may succeed later.
+    """
+    try:
+        yield
     except spark_errors() as error:
         message = _message(error)
         cause = _first_cause(message)
