@@ -1,6 +1,8 @@
 """Counts by labels, filtered counts and bytes, on real Kafka, MySQL and Spark."""
 
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,6 +42,12 @@ def labelled(world: World, **keys: object) -> None:
     settings = {"line_format": PATTERN, "labels": ["service", "level"], **keys}
     world.configure(**settings)
     migrate(world.database, world.settings)
+
+
+def migrated_and_planned(world: World) -> None:
+    """Give labels their columns, and plan."""
+    migrate(world.database, world.settings)
+    world.plan()
 
 
 def replayed(world: World, spark: "SparkSession") -> None:
@@ -269,6 +277,53 @@ def test_bytes_need_tables_of_their_own_first(world: World) -> None:
     with pytest.raises(SchemaError, match="no tables for its measure yet") as raised:
         world.plan()
     assert raised.value.next_step == "tally migrate"
+
+
+@pytest.mark.parametrize("after", [[], ["service"]], ids=["plain", "labelled"])
+@pytest.mark.parametrize("before", [[], ["level"]], ids=["plain", "labelled"])
+def test_a_table_holds_the_counts_of_one_pipeline(
+    world: World, spark: "SparkSession", tmp_path: Path, before: list[str], after: list[str]
+) -> None:
+    """Also when that pipeline is no longer configured, with labels or without."""
+    labelled(world, labels=before)
+    world.produce([line("cart"), line("shop")])
+    world.minute(spark)
+    columns = world.rows(f"show columns from `{world.name}`")
+    other = replace(world, config=tmp_path / "other.toml", name=f"{world.name}_b", keys={})
+    other.configure(line_format=PATTERN, labels=after, result_table=world.name)
+    with pytest.raises(ConfigError, match=f"holds the counts of pipeline {world.name}\\b"):
+        migrated_and_planned(other)
+    assert world.rows(f"show columns from `{world.name}`") == columns
+    assert world.rows("select * from pipeline where pipeline = %s", (other.name,)) == []
+    assert world.audit().holds
+
+
+def test_the_audit_adds_up_rows_of_columns_that_it_does_not_know(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Someone has widened the result table: another value of the new column is another row."""
+    world.configure(line_format=PATTERN)
+    world.produce([line("cart"), line("shop")])
+    world.minute(spark)
+    world.execute(
+        f"alter table `{world.name}` add column x varchar(9) not null default '',"
+        " drop primary key, add primary key (log_time, x)"
+    )
+    assert world.audit().holds
+    world.execute(f"insert into `{world.name}` values ('{AT}:00', 1, 'more')")
+    assert [v.check for v in world.audit().violations] == ["result"]
+
+
+def test_a_replay_may_give_as_many_rows_as_it_replaces(world: World, spark: "SparkSession") -> None:
+    """Batches within a minute had the limit each."""
+    labelled(world, labels=["service"], max_series_per_batch=2)
+    for first in range(0, 8, 2):
+        world.produce([line(f"s{first}"), line(f"s{first + 1}")])
+        world.minute(spark)
+    for _ in range(2):
+        replayed(world, spark)
+        assert len(rows(world, "service")) == 8
+    assert world.audit().holds
 
 
 def test_folded_rows_keep_their_labels(world: World, spark: "SparkSession") -> None:

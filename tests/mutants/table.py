@@ -784,6 +784,27 @@ MUTANTS: Final = (
         tests=(f"{LABELS}::test_one_label_makes_room_for_another",),
     ),
     Mutant(
+        guard="a table with labels is not taken by another pipeline",
+        where="tally.ledger.positions:lock_pipeline",
+        before="        check_owner(tx, pipeline, result_table, lock=True)\n",
+        after="",
+        tests=(f"{LABELS}::test_a_table_holds_the_counts_of_one_pipeline",),
+    ),
+    Mutant(
+        guard="no column is added to another pipeline's table",
+        where="tally.ledger.table_changes:prepare_tables",
+        before="        check_owner(tx, pipeline.name, pipeline.table)\n",
+        after="",
+        tests=(f"{LABELS}::test_a_table_holds_the_counts_of_one_pipeline",),
+    ),
+    Mutant(
+        guard="the audit adds up rows of columns that it does not know",
+        where="tally.ledger.contributions:wrong_rows",
+        before='from ({result}) as r"',
+        after='from `{tables.result}`"',
+        tests=(f"{LABELS}::test_the_audit_adds_up_rows_of_columns_that_it_does_not_know",),
+    ),
+    Mutant(
         guard="label values that look alike stay apart",
         where="tally.ledger.table_changes:_exact_collation",
         before="utf8mb4_0900_bin",

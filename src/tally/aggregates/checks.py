@@ -80,11 +80,16 @@ class SeriesLimit:
     so a batch that catches up is not refused where minute batches would have passed: each row
     belongs to the batch of its first record, and minute batches that begin anywhere in the minute
     are at most two for each minute of the clock. A record with a wrong timestamp is one minute
-    more, however far away.
+    more, however far away. A replay may always give as many rows as it replaces.
+
+    Args:
+        pipeline: With the limit.
+        rows_before: Rows that are to be replaced.
     """
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: Pipeline, rows_before: int = 0) -> None:
         self._pipeline = pipeline
+        self._rows_before = rows_before
         self._rows = 0
         self._first_s, self._last_s = math.inf, -math.inf
         self._first_minutes: set[int] = set()
@@ -110,7 +115,7 @@ class SeriesLimit:
         span_s = int(self._last_s - self._first_s) if self._rows else 0
         longest = 1 if span_s <= _MINUTE_S else span_s // _MINUTE_S + 2
         batches = min(longest, 2 * len(self._first_minutes))
-        limit = self._pipeline.max_series_per_batch * batches
+        limit = max(self._pipeline.max_series_per_batch * batches, self._rows_before)
         if self._rows > limit:
             raise SeriesFloodError(
                 f"pipeline {self._pipeline.name}: the labels {', '.join(self._pipeline.labels)} "

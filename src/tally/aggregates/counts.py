@@ -25,6 +25,8 @@ class CountRequest:
     """At most one for each partition."""
     batch: Batch | None = None
     """The batch for which it is read, as it was claimed; None when nothing is to be committed."""
+    rows_before: int = 0
+    """Rows that it is to replace; as many are never too many."""
     check: bool = True
     """Whether to raise when what was read is not what was asked for, and to keep dead letters. A
     recount only compares counts and needs neither."""

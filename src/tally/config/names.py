@@ -72,6 +72,7 @@ def check_result_table(name: str) -> str:
     """The name; ValueError unless it may be a result table's."""
     if not MYSQL_NAME.fullmatch(name):
         raise ValueError("a table's name is lower-case letters, digits and underscores, at most 63")
-    if name in RESERVED_TABLES or name.startswith(("_yoyo", "yoyo")):
-        raise ValueError("one of Tally's own tables has this name")
+    own = name.startswith(("_yoyo", "yoyo")) or name.endswith((CONTRIBUTIONS_SUFFIX, FOLDED_SUFFIX))
+    if name in RESERVED_TABLES or own:
+        raise ValueError("one of Tally's own tables has this name, or may have it")
     return name

@@ -62,16 +62,14 @@ class Settings(BaseSettings):
         for name in self.pipelines:
             pipeline = self.pipeline(name)
             check_result_table(pipeline.table)
-            tables = [pipeline.table]
             if pipeline.has_own_tables:
-                tables += tables_beside(pipeline.table)
-            for table in tables:
-                if table in owners:
-                    raise ValueError(
-                        f"pipelines {owners[table]} and {name} have the same table {table}; one "
-                        "needs another result_table"
-                    )
-                owners[table] = name
+                tables_beside(pipeline.table)
+            if pipeline.table in owners:
+                raise ValueError(
+                    f"pipelines {owners[pipeline.table]} and {name} have the same result_table "
+                    f"{pipeline.table}"
+                )
+            owners[pipeline.table] = name
         return self
 
     def pipeline(self, name: str) -> Pipeline:

@@ -100,6 +100,17 @@ def take_from_result(tx: Transaction, tables: Tables, batch_id: int) -> None:
     )
 
 
+def rows_replaced(tx: Transaction, tables: Tables, batch_id: int) -> int:
+    """How many contributions the segments have that a replay's batch is to replace."""
+    row = tx.row(
+        f"select count(*) as n from `{tables.contributions}` c"
+        " join replacement r on r.replaced_id = c.segment_id"
+        " join segment s on s.segment_id = r.segment_id where s.batch_id = %s",
+        (batch_id,),
+    )
+    return int(row["n"]) if row else 0
+
+
 def fold(tx: Transaction, tables: Tables, pipeline: str, segment_ids: Sequence[int]) -> int:
     """Add the contributions of segments to the folded sums, and delete them.
 
@@ -178,10 +189,12 @@ def wrong_rows(tx: Transaction, tables: Tables, pipeline: str) -> Iterator[Row]:
         f"  select {columns} from `{tables.folded}` where pipeline = %s"
         f") as contributions group by {keys}"
     )
+    # Grouped as well: a column that the ledger does not know may make several rows of one.
+    result = f"select {keys}, {summed(tables.sums)} from `{tables.result}` group by {keys}"
     told = f"concat_ws(' + ', {listed(tables.sums)})"
     return tx.stream(
         f"select {keys}, max(`result$`) as `said$`, max(`sums$`) as `summed$` from ("
-        f"  select {keys}, {told} as `result$`, null as `sums$` from `{tables.result}`"
+        f"  select {keys}, {told} as `result$`, null as `sums$` from ({result}) as r"
         "   union all"
         f"  select {keys}, null, {told} from ({added_up}) as s"
         f" ) as both_sides group by {keys}"

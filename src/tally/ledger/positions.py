@@ -48,16 +48,34 @@ def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
             "insert ignore into pipeline (pipeline, result_table, created_at) values (%s, %s, %s)",
             (pipeline, result_table, tx.now()),
         )
+        # With locks: of two first planners of one table, under either spelling, one sees the other.
+        check_owner(tx, pipeline, result_table, lock=True)
         owned = _locked_table(tx, pipeline)
     if owned is None:
-        names = (result_table, result_table + OWN_TABLES)
-        owner = tx.row("select pipeline from pipeline where result_table in (%s, %s)", names)
         raise ConfigError(
-            f"pipelines.{pipeline}.result_table = {result_table!r}: the ledger says that it holds "
-            f"the counts of pipeline {owner['pipeline'] if owner else '?'}",
+            f"pipelines.{pipeline}.result_table = {result_table!r}: another pipeline has taken it",
             next_step="choose another table",
         )
     check_result_table(owned, pipeline, result_table)
+
+
+def check_owner(tx: Transaction, pipeline: str, result_table: str, *, lock: bool = False) -> None:
+    """Raise if a table holds the counts of another pipeline, configured or not.
+
+    Raises:
+        ConfigError: With the name of that pipeline.
+    """
+    owner = tx.row(
+        "select pipeline from pipeline where result_table in (%s, %s) and pipeline <> %s"
+        + (" for update" if lock else ""),
+        (result_table, result_table + OWN_TABLES, pipeline),
+    )
+    if owner is not None:
+        raise ConfigError(
+            f"pipelines.{pipeline}.result_table = {result_table!r}: the ledger says that it holds "
+            f"the counts of pipeline {owner['pipeline']}",
+            next_step="choose another table",
+        )
 
 
 def _locked_table(tx: Transaction, pipeline: str) -> str | None:

@@ -15,6 +15,7 @@ from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
 from tally.errors import ConfigError, SchemaError
 from tally.ledger.contributions import copy_shared
+from tally.ledger.positions import check_owner, lock_pipeline
 from tally.ledger.tables import (
     SHARED_CONTRIBUTIONS,
     SHARED_FOLDED,
@@ -76,7 +77,8 @@ def prepare_tables(database: Database, pipeline: Pipeline) -> list[str]:
         What was done, as texts; empty when nothing was missing.
 
     Raises:
-        ConfigError: A label was renamed, or the measure has changed. Nothing is changed.
+        ConfigError: A label was renamed, the measure has changed, or the result table holds the
+            counts of another pipeline. Nothing is changed.
         SchemaError: A batch is open. Nothing is changed.
     """
     done = missing_tables(database, pipeline)
@@ -85,6 +87,7 @@ def prepare_tables(database: Database, pipeline: Pipeline) -> list[str]:
     with database.transaction() as tx:
         before = find_tables(tx, pipeline.name)
         wanted = _wanted(before, pipeline)
+        check_owner(tx, pipeline.name, pipeline.table)
         _check_idle(tx, pipeline)
     with database.transaction() as tx:
         collation = _exact_collation(tx)
@@ -224,11 +227,7 @@ def _refer_to_segments(tx: Transaction, contributions: str) -> None:
 
 def _switch(tx: Transaction, pipeline: Pipeline, wanted: Tables) -> None:
     """Record the new columns in the ledger, and move the pipeline's rows out of shared tables."""
-    tx.execute(
-        "insert ignore into pipeline (pipeline, result_table, created_at) values (%s, %s, %s)",
-        (pipeline.name, recorded_name(wanted), tx.now()),
-    )
-    tx.row("select pipeline from pipeline where pipeline = %s for update", (pipeline.name,))
+    lock_pipeline(tx, pipeline.name, pipeline.table)
     _check_idle(tx, pipeline)
     before = find_tables(tx, pipeline.name)
     if before is not None and not before.has_own:

@@ -13,6 +13,8 @@ from tally.config.pipeline import Pipeline
 from tally.deliveries.contract import Result
 from tally.errors import DataLossError, RecordsMissingError, TallyError
 from tally.ledger import batches, positions
+from tally.ledger.contributions import rows_replaced
+from tally.ledger.tables import tables_of
 from tally.model import (
     Batch,
     BatchKind,
@@ -114,7 +116,9 @@ def _block_missing(
 
 def _count_and_commit(ctx: Context, batch: Batch, pipeline: Pipeline, begun: float) -> Ran:
     ranges = [segment.range for segment in batch.segments]
-    request = CountRequest(pipeline=pipeline, ranges=ranges, batch=batch)
+    request = CountRequest(
+        pipeline=pipeline, ranges=ranges, batch=batch, rows_before=_rows_before(ctx, batch)
+    )
     with ctx.open_reader() as reader, reader.count(request) as counts:
         check_still_served(ctx, pipeline, batch)
         _check_no_record_lost(batch, counts.totals)
@@ -131,6 +135,13 @@ def _count_and_commit(ctx: Context, batch: Batch, pipeline: Pipeline, begun: flo
     if batch.kind is BatchKind.INGEST:
         mirror_offsets(ctx, pipeline.name, ranges)
     return Ran(batch=batch, committed=committed, totals=totals, seconds=seconds)
+
+
+def _rows_before(ctx: Context, batch: Batch) -> int:
+    if batch.kind is not BatchKind.REPLAY:
+        return 0
+    with ctx.database.transaction(read_only=True) as tx:
+        return rows_replaced(tx, tables_of(tx, batch.pipeline), batch.batch_id)
 
 
 def _release(ctx: Context, batch: Batch) -> None:

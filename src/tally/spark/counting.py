@@ -74,7 +74,8 @@ class SparkReader:
         aggregate = Aggregate.of(pipeline)
         tallies = {r.partition: PartitionTally(r) for r in ranges}
         records = read_ranges(self.session, self.kafka, pipeline, ranges)
-        lines, series = _parsed(records, pipeline, _topics(ranges)), SeriesLimit(pipeline)
+        lines = _parsed(records, pipeline, _topics(ranges))
+        series = SeriesLimit(pipeline, request.rows_before)
         labels = _label_names(aggregate)
         with _divided(self.session, sum(r.offsets for r in ranges)):
             for row in self.fetch(_counted(lines, aggregate), ranges):
