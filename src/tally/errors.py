@@ -31,6 +31,7 @@
     │   │   └── RecordsMissingError
     │   ├── MalformedFloodError
     │   ├── SeriesFloodError
+    │   ├── RecordTimestampError
     │   ├── JarsMissingError
     │   ├── PackageMissingError
     │   ├── SparkConnectionError
@@ -287,6 +288,12 @@ class SeriesFloodError(OperatorError):
     """The labels give more rows than the pipeline allows in one batch."""
 
     code = "series-flood"
+
+
+class RecordTimestampError(OperatorError):
+    """Kafka's timestamp of a record is so large that Spark cannot read the record."""
+
+    code = "record-timestamp"
 
 
 class JarsMissingError(OperatorError):

@@ -16,6 +16,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+import pyspark
+
 from tally.aggregates.counts import CountRequest, Counts
 from tally.aggregates.spool import Spool
 from tally.app.context import open_context
@@ -124,8 +126,10 @@ def main() -> None:
             case "say":
                 print(value, flush=True)  # noqa: T201 - it plays a program
             case "spark":
-                real = Path(sys.executable).with_name("spark-submit")
-                os.execv(real, sys.argv)  # noqa: S606 - the arguments are those it was given
+                # Tally names Spark's home only to this Python's spark-submit, which this is not.
+                home = Path(pyspark.__file__).parent
+                environment = {**os.environ, "SPARK_HOME": str(home)}
+                os.execve(home / "bin" / "spark-submit", sys.argv, environment)  # noqa: S606
             case "sleep":
                 time.sleep(300)
             case "exit":

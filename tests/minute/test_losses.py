@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tally.errors import RecordsMissingError, StartInFutureError, UsageError
+from tally.app.abandon import AbandonRequest, abandon
+from tally.errors import (
+    RecordsMissingError,
+    RecordTimestampError,
+    StartInFutureError,
+    UsageError,
+)
 from tally.ledger.decisions import accept_losses, find_losses
 from tally.ledger.positions import lock_pipeline
 from tally.pipeline.context import Reader
@@ -314,3 +320,30 @@ def test_a_start_in_the_future_alone_has_an_error_of_its_own(world: World) -> No
     assert planned.batch is None
     assert isinstance(blocked_error(world.name, planned.blocks), StartInFutureError)
     assert world.offsets() == {}
+
+
+def test_a_timestamp_that_spark_cannot_hold_is_named_with_a_way_out(
+    world: World, spark: "SparkSession"
+) -> None:
+    """The runbook's steps: count up to the record, delete it, accept the loss of one offset."""
+    world.delete_topic()
+    world.create_topic(1, **{"message.timestamp.after.max.ms": str(2**63 - 1)})
+    world.produce([ERROR, ERROR])
+    producer = world.producer()
+    producer.produce(world.topic, value=ERROR.encode(), partition=0, timestamp=2**63 // 1000 + 1)
+    assert producer.flush(60) == 0
+    world.produce([ERROR])
+    batch_id = planned_id(world.plan())
+    with pytest.raises(RecordTimestampError, match=r"partition 0 offset 2 .*9223372036854776"):
+        world.run(batch_id, spark)
+    assert world.counts() == {}
+    abandon(world.context(), AbandonRequest(batch_id=batch_id, reason="a test"))
+    world.configure(max_records_per_partition=2)
+    world.minute(spark)
+    world.delete_records(0, before=3)
+    assert reasons(world.plan()) == [(0, BlockReason.RECORDS_LOST)]
+    assert [(start, until) for _, start, until, *_ in losses(world)] == [(2, 3)]
+    accept(world)
+    world.minute(spark)
+    assert world.counts() == {"2017-07-30 14:09": 3}
+    assert world.audit().holds

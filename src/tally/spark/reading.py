@@ -1,6 +1,7 @@
 """Reading exactly the planned ranges from Kafka with Spark, and its errors as Tally's."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -9,13 +10,15 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings
-from tally.errors import DataLossError, ReadError
+from tally.errors import DataLossError, ReadError, RecordTimestampError
 from tally.model import OffsetRange, describe_ranges
 from tally.spark.errors import sentence_of, spark_errors
 from tally.spark.session import reader_options
 
 # Texts in the connector's errors when it cannot serve an offset; it has no error class for that.
 _LOSS_TEXTS: Final = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "data may have been lost")
+# And when a record's timestamp does not fit into its type; the sentence names the record.
+_TIMESTAMP_TEXT: Final = re.compile(r"Record at topic .*timestamp value .*overflows[^\n]*")
 
 
 def read_ranges(
@@ -68,6 +71,7 @@ def read_errors(ranges: Sequence[OffsetRange]) -> Iterator[None]:
 
     Raises:
         DataLossError: Kafka cannot serve an offset.
+        RecordTimestampError: Spark cannot read a record, however often it tries.
         ReadError: Any other error; the same call may succeed later.
     """
     try:
@@ -79,6 +83,11 @@ def read_errors(ranges: Sequence[OffsetRange]) -> Iterator[None]:
             raise DataLossError(
                 f"Kafka no longer serves all of {describe_ranges(ranges)}: {cause}",
                 next_step="tally plan looks at what Kafka still holds",
+            ) from error
+        if sentence := _TIMESTAMP_TEXT.search(message):
+            raise RecordTimestampError(
+                f"Spark cannot read {describe_ranges(ranges)}: {sentence[0]}",
+                next_step="docs/runbook.md, record-timestamp, says how to go on without the record",
             ) from error
         raise ReadError(
             f"Spark could not read {describe_ranges(ranges)}: {cause}", next_step="run it again"

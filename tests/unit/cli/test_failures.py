@@ -28,6 +28,7 @@ EXIT_CODES = {
     "TransactionRetryError": 3,
     "OutcomeUnknownError": 3,
     "ReadError": 3,
+    "RecordTimestampError": 4,
     "OperatorError": 4,
     "AccessDeniedError": 4,
     "SchemaError": 4,
