@@ -4,6 +4,7 @@ The package pyspark-client has no ``SparkContext`` and no Py4J: neither is impor
 needed.
 """
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,8 +15,11 @@ from pyspark.sql import SparkSession
 
 from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings, SparkSettings
-from tally.errors import JarsMissingError
+from tally.errors import JarsMissingError, SparkUnavailableError
+from tally.spark.errors import sentence_of, spark_errors
 from tally.spark.packages import check_packages
+
+log = logging.getLogger(__name__)
 
 CONNECTOR_JAR: Final = "spark-sql-kafka-0-10_2.13-*.jar"
 KAFKA_SOURCE: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
@@ -97,8 +101,8 @@ def spark_session(settings: SparkSettings, name: str) -> Iterator[SparkSession]:
     Raises:
         PackageMissingError: A Python package that Spark needs is not installed.
         JarsMissingError: Spark's Kafka connector cannot be found.
-        SparkUnavailableError: The Spark Connect server does not answer.
-        AccessDeniedError: It refuses the token.
+        SparkUnavailableError: The Spark Connect server does not answer, or Spark does not start.
+        AccessDeniedError: The server refuses the token.
     """
     if (submitted := _submitted_master()) is not None:
         settings = settings.model_copy(update={"master": submitted})
@@ -112,12 +116,30 @@ def spark_session(settings: SparkSettings, name: str) -> Iterator[SparkSession]:
     builder = SparkSession.builder.appName(name).master(settings.master)
     for key, value in session_options(settings).items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    session = _started(builder, settings.master)
     try:
         check_connector(session)
         yield session
     finally:
+        _stop(session)
+
+
+def _started(builder: SparkSession.Builder, master: str) -> SparkSession:
+    try:
+        return builder.getOrCreate()
+    except spark_errors() as error:
+        raise SparkUnavailableError(
+            f"Spark did not start on {master}: {sentence_of(str(error))}",
+            next_step="tally doctor; Spark's own messages above may say more",
+        ) from error
+
+
+def _stop(session: SparkSession) -> None:
+    """End the session; where its JVM has died there is nothing to end."""
+    try:
         session.stop()
+    except spark_errors() as error:
+        log.warning("spark_not_stopped", extra={"cause": sentence_of(str(error))})
 
 
 def driver_flags(offsets: int) -> str:
