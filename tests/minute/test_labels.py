@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tally.app.batches import BatchRequest, batch
 from tally.app.migrate import migrate
 from tally.errors import ConfigError, SchemaError, SeriesFloodError
+from tally.mysql.transactions import table_names
 from tally.pipeline.prune import prune
 from tally.pipeline.recount import recount
 from tally.pipeline.replay import request_replay, run_replay
 from tally.pipeline.replay_plan import preview_replay
 from tally.planning.replay_request import BoundsAsked
-from tests.world import World
+from tests.world import World, make_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,16 +72,20 @@ def test_lines_are_counted_by_labels(world: World, spark: "SparkSession") -> Non
     labelled(world, levels=["ERROR", "WARN"])
     world.produce([line("cart"), line("cart", "WARN"), line("shop"), line("cart", "INFO")], 0)
     world.produce([line("cart"), line("", "WARN"), b"nothing that is understood"], 1)
-    world.minute(spark)
+    ran = world.minute(spark)
     assert rows(world, "service", "level") == {
         ("cart", "ERROR"): 2,
         ("cart", "WARN"): 1,
         ("shop", "ERROR"): 1,
         ("", "WARN"): 1,
     }
-    assert world.audit().holds
+    report = world.audit()
+    assert (report.holds, report.minutes, report.matched) == (True, 1, 5)
     found = recount(world.context(spark), world.name, lambda *_: None)
     assert (found.violations, found.unchecked) == ((), ())
+    assert ran is not None
+    shown = batch(world.context(), BatchRequest(batch_id=ran.batch.batch_id, rows=3))
+    assert (shown.minutes_touched, shown.rows_touched, len(shown.minutes)) == (1, 4, 3)
 
 
 def test_values_that_look_alike_stay_apart(world: World, spark: "SparkSession") -> None:
@@ -163,6 +169,18 @@ def test_a_renamed_label_is_refused(world: World) -> None:
     world.configure(labels=["level"])
     with pytest.raises(ConfigError, match="service went and level came"):
         migrate(world.database, world.settings)
+
+
+def test_a_refused_migration_changes_no_table_of_any_pipeline(world: World) -> None:
+    """One that is refused does not leave half of another one's."""
+    labelled(world, labels=["service"])
+    world.keys["labels"] = ["level"]
+    other = f"{world.name}_b"
+    new = {"topics": [world.topic], "labels": ["topic"]}
+    settings = make_settings(world.stack, world.config, {other: new, world.name: world.keys})
+    with pytest.raises(ConfigError, match="service went and level came"):
+        migrate(world.database, settings)
+    assert not [name for name in table_names(world.database) if name.startswith(other)]
 
 
 def test_a_flood_of_values_stops_before_anything_is_written(

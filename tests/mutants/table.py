@@ -792,7 +792,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="no column is added to another pipeline's table",
-        where="tally.ledger.table_changes:prepare_tables",
+        where="tally.ledger.table_changes:check_tables_can_be_prepared",
         before="        check_owner(tx, pipeline.name, pipeline.table)\n",
         after="",
         tests=(f"{LABELS}::test_a_table_holds_the_counts_of_one_pipeline",),

@@ -86,7 +86,7 @@ class AuditView:
     records: int
     """Records that these segments hold."""
     minutes: int
-    """Rows of the result."""
+    """Minutes of the result."""
     matched: int
     """Sum of the counts in the result."""
     findings: tuple[Violation, ...]

@@ -10,7 +10,7 @@ from tally.ledger.reading import (
     BatchRecord,
     SegmentRecord,
     batch_record,
-    count_minutes,
+    count_touched,
     list_batches,
     segments_of,
     top_rows,
@@ -52,7 +52,7 @@ class BatchRequest:
 
     batch_id: int
     """The ledger's key."""
-    minutes: int = 10
+    rows: int = 10
     """The largest number of result rows that are shown."""
 
 
@@ -96,6 +96,8 @@ class BatchView(BatchRecord):
     """Which columns the rows have."""
     minutes_touched: int
     """How many minutes it has counted lines for."""
+    rows_touched: int
+    """How many rows of minutes and label values; without labels as many as minutes."""
     minutes: tuple[RowView, ...]
     """The rows to which it adds most lines, with what it adds; most lines first."""
 
@@ -134,13 +136,15 @@ def batch(ctx: Context, request: BatchRequest) -> BatchView:
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         record, tables = batch_record(tx, number), tables_of_batch(tx, number)
         replaced, successors = replaced_by(tx, number), successors_of(tx, number)
+        minutes_touched, rows_touched = count_touched(tx, tables, number)
         return BatchView(
             **values_of(record),
             replay=None if record.replay_id is None else find_replay(tx, record.replay_id),
             ranges=tuple(_segment(s, replaced, successors) for s in segments_of(tx, number)),
             columns=Columns.of(tables),
-            minutes_touched=count_minutes(tx, tables, number),
-            minutes=tuple(map(RowView.of, top_rows(tx, tables, number, request.minutes))),
+            minutes_touched=minutes_touched,
+            rows_touched=rows_touched,
+            minutes=tuple(map(RowView.of, top_rows(tx, tables, number, request.rows))),
         )
 
 

@@ -4,6 +4,7 @@ from tally.config.settings import Settings
 from tally.errors import SchemaError
 from tally.ledger.table_changes import (
     FIRST_RESULT,
+    check_tables_can_be_prepared,
     create_result_tables,
     missing_tables,
     prepare_tables,
@@ -23,12 +24,17 @@ def migrate(database: Database, settings: Settings) -> list[str]:
 
     Raises:
         StatementError: A statement was refused; correct the cause and migrate again.
-        ConfigError: A label was renamed, or a measure has changed.
-        SchemaError: A pipeline that needs a column has an open batch.
+        ConfigError: A label was renamed, a measure has changed, or a result table holds the counts
+            of another pipeline. No table of any pipeline is changed.
+        SchemaError: A pipeline that needs a column has an open batch. No table of any pipeline is
+            changed.
         MySQLUnavailableError: The server did not answer, or another migrator did not end in time.
     """
     with migrations.one_at_a_time(database):
-        done = migrations.apply(database) + create_result_tables(database, settings)
+        done = migrations.apply(database)
+        for name in settings.pipelines:
+            check_tables_can_be_prepared(database, settings.pipeline(name))
+        done += create_result_tables(database, settings)
         for name in sorted(settings.pipelines):
             done += prepare_tables(database, settings.pipeline(name))
         return done

@@ -106,7 +106,8 @@ class App:
         names = sorted(self.settings.pipelines)
         if len(names) > 1:
             raise UsageError(
-                f"several pipelines are configured: {', '.join(names)}", next_step="name one"
+                f"several pipelines are configured: {', '.join(names)}",
+                next_step="name one after the command; tally run takes --pipeline NAME",
             )
         return names[0]
 

@@ -22,18 +22,20 @@ REPLACES: Final[Mapping[BatchState, str]] = {
 }
 
 
-@click.command(cls=Command, examples=["tally show 42", "tally show 42 --minutes 100 --json"])
+@click.command(cls=Command, examples=["tally show 42", "tally show 42 --rows 100 --json"])
 @batch_argument
 @click.option(
+    "--rows",
     "--minutes",
+    "rows",
     type=click.IntRange(min=0, max=1_000_000),
     default=10,
     show_default=True,
-    help="The largest number of minutes, those with most lines first.",
+    help="The largest number of rows (minutes and labels), those with most lines first.",
 )
 @json_option
 @pass_app
-def show(app: App, batch_id: int, minutes: int) -> None:
+def show(app: App, batch_id: int, rows: int) -> None:
     """Show one batch with its ranges and counts.
 
     Shows who planned, claimed, committed or abandoned it and when, with which version and rules (a
@@ -41,7 +43,7 @@ def show(app: App, batch_id: int, minutes: int) -> None:
     it added most lines; and what superseded it. For a batch of a replay also the request, and how
     many segments each range replaces.
     """
-    view = use_case.batch(app.context, BatchRequest(batch_id=batch_id, minutes=minutes))
+    view = use_case.batch(app.context, BatchRequest(batch_id=batch_id, rows=rows))
     if app.out.as_json:
         app.out.view(view)
         return
@@ -50,8 +52,8 @@ def show(app: App, batch_id: int, minutes: int) -> None:
     if view.minutes_touched:
         app.out.line()
         show_rows(app.out, view.columns, view.minutes)
-        shown = len({row.log_time for row in view.minutes})
-        app.out.line(f"{shown:,} of {plural(view.minutes_touched, 'minute')} shown")
+        what = "row" if view.columns.labels else "minute"
+        app.out.line(f"{len(view.minutes):,} of {plural(view.rows_touched, what)} shown")
 
 
 def _show_batch(app: App, batch: BatchView) -> None:

@@ -77,7 +77,9 @@ def _check_line_format(name: str, pipeline: PipelineSettings) -> None:
     except ValueError as error:
         raise ConfigError(
             f"pipelines.{name}.levels = {pipeline.levels!r}: {error}",
-            next_step="name levels of this line format (docs/line-formats.md lists them)",
+            next_step="name levels of this line format (docs/line-formats.md lists them)"
+            if line_format.has_level
+            else "say where the level is, or set levels = [] to count lines at any level",
         ) from None
     _check_names(name, pipeline, line_format)
     _check_fields(name, "labels", pipeline.labels, line_format)

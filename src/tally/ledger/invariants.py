@@ -157,8 +157,8 @@ def extent(tx: Transaction, pipeline: str, tables: Tables) -> dict[str, int]:
 
     Returns:
         ``partitions`` whose tiling was checked, of retired generations too; ``segments`` in the
-        result, folded ones included, and the ``records`` that they counted; ``minutes``, rows of
-        the result, and ``matched``, the sum of their lines.
+        result, folded ones included, and the ``records`` that they counted; ``minutes`` of
+        the result, and ``matched``, the sum of its lines.
     """
     row = tx.row(
         "select * from"
@@ -167,7 +167,8 @@ def extent(tx: Transaction, pipeline: str, tables: Tables) -> dict[str, int]:
         " cross join (select count(*) as segments, coalesce(sum(s.records), 0) as records"
         "   from segment s join topic_incarnation i using (incarnation_id)"
         "   where i.pipeline = %s and s.state in ('live', 'folded')) as s"
-        f" cross join (select count(*) as minutes, coalesce(sum(`{LINES}`), 0) as matched"
+        f" cross join (select count(distinct `{TIME}`) as minutes,"
+        f"   coalesce(sum(`{LINES}`), 0) as matched"
         f"   from `{tables.result}`) as r",
         (pipeline, pipeline),
     )

@@ -205,21 +205,24 @@ def folded_ranges(tx: Transaction, pipeline: str) -> list[OffsetRange]:
     return [range_of(row) for row in rows]
 
 
-def count_minutes(tx: Transaction, tables: Tables, batch_id: int) -> int:
-    """How many minutes the batch's segments touch."""
+def count_touched(tx: Transaction, tables: Tables, batch_id: int) -> tuple[int, int]:
+    """How many minutes, and how many rows of minutes and labels, the batch's segments touch."""
     row = tx.row(
-        f"select count(distinct c.`{TIME}`) as minutes from `{tables.contributions}` c"
-        " join segment s using (segment_id) where s.batch_id = %s",
+        f"select count(distinct c.`{TIME}`) as minutes,"
+        f" count(distinct {listed(tables.keys, 'c')}) as rows_touched"
+        f" from `{tables.contributions}` c join segment s on s.segment_id = c.segment_id"
+        " where s.batch_id = %s",
         (batch_id,),
     )
-    return int(row["minutes"]) if row else 0
+    return (int(row["minutes"]), int(row["rows_touched"])) if row else (0, 0)
 
 
 def top_rows(tx: Transaction, tables: Tables, batch_id: int, limit: int) -> list[ResultRow]:
     """The rows to which the batch contributed most lines, with its part of them, most first."""
     rows = tx.rows(
         f"select {listed(tables.keys, 'c')}, {summed(tables.sums, 'c')}"
-        f" from `{tables.contributions}` c join segment s using (segment_id) where s.batch_id = %s"
+        f" from `{tables.contributions}` c join segment s on s.segment_id = c.segment_id"
+        " where s.batch_id = %s"
         f" group by {listed(tables.keys, 'c')}"
         f" order by sum(c.`{LINES}`) desc, {listed(tables.keys, 'c')} limit %s",
         (batch_id, limit),

@@ -84,11 +84,7 @@ def prepare_tables(database: Database, pipeline: Pipeline) -> list[str]:
     done = missing_tables(database, pipeline)
     if not done:
         return []
-    with database.transaction() as tx:
-        before = find_tables(tx, pipeline.name)
-        wanted = _wanted(before, pipeline)
-        check_owner(tx, pipeline.name, pipeline.table)
-        _check_idle(tx, pipeline)
+    wanted = check_tables_can_be_prepared(database, pipeline)
     with database.transaction() as tx:
         collation = _exact_collation(tx)
         _create_result(tx, wanted.result)
@@ -100,6 +96,24 @@ def prepare_tables(database: Database, pipeline: Pipeline) -> list[str]:
         _refer_to_segments(tx, wanted.contributions)
     database.run(lambda tx: _switch(tx, pipeline, wanted))
     return done
+
+
+def check_tables_can_be_prepared(database: Database, pipeline: Pipeline) -> Tables:
+    """The tables that the configuration asks for.
+
+    Raises:
+        ConfigError, SchemaError: As :func:`prepare_tables`.
+    """
+    with database.transaction(read_only=True) as tx:
+        before = find_tables(tx, pipeline.name)
+        check_owner(tx, pipeline.name, pipeline.table)
+        has_own = pipeline.has_own_tables or (before is not None and before.has_own)
+        if not has_own:
+            return before or Tables(result=pipeline.table)
+        wanted = _wanted(before, pipeline)
+        if wanted != before:
+            _check_idle(tx, pipeline)
+        return wanted
 
 
 def _wanted(before: Tables | None, pipeline: Pipeline) -> Tables:
@@ -161,10 +175,10 @@ def _check_idle(tx: Transaction, pipeline: Pipeline) -> None:
     )
     if row is not None:
         raise SchemaError(
-            f"pipeline {pipeline.name}: batch {row['batch_id']} is open; columns are added between "
-            "batches",
+            f"pipeline {pipeline.name}: batch {row['batch_id']} is open; labels and measure "
+            "change between batches",
             next_step=f"tally run {row['batch_id']} under the old configuration, or tally abandon "
-            f"{row['batch_id']}",
+            f"{row['batch_id']} --reason '…'",
         )
 
 

@@ -197,7 +197,7 @@ def replan_batch(ctx: Context, batch_id: int) -> list[int]:
         if causes:
             raise ReplayRefusedError(
                 f"batch {batch_id} cannot be replanned: {causes[0]}",
-                next_step=f"tally abandon {batch_id}: what was counted stays",
+                next_step=f"tally abandon {batch_id} --reason '…': what was counted stays",
             )
         ids = replays.insert_batches(
             tx, pipeline.name, replay_id, plan, incarnation_ids(known), requester

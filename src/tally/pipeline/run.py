@@ -79,7 +79,7 @@ def run_batch(ctx: Context, batch_id: int) -> Ran:
         raise RecordsMissingError(
             error.what,
             ranges=error.ranges,
-            next_step=f"tally abandon {batch_id}: what was counted stays",
+            next_step=f"tally abandon {batch_id} --reason '…': what was counted stays",
         ) from error
     except BaseException:
         _release(ctx, batch)
@@ -177,7 +177,7 @@ def check_still_served(ctx: Context, pipeline: Pipeline, batch: Batch) -> None:
         f"batch {batch.batch_id}: Kafka no longer holds what was planned: {'; '.join(causes)}",
         next_step=f"tally plan {pipeline.name} abandons the batch and plans what is left"
         if batch.kind is BatchKind.INGEST
-        else f"tally abandon {batch.batch_id}: what was counted stays",
+        else f"tally abandon {batch.batch_id} --reason '…': what was counted stays",
     )
 
 
@@ -199,7 +199,7 @@ def _check_no_record_lost(batch: Batch, totals: Mapping[TopicPartition, SegmentT
         raise DataLossError(
             f"batch {batch.batch_id}: Kafka holds less than what it would replace: "
             + "; ".join(fewer),
-            next_step=f"tally abandon {batch.batch_id}: what was counted stays",
+            next_step=f"tally abandon {batch.batch_id} --reason '…': what was counted stays",
         )
 
 

@@ -355,6 +355,7 @@ def batch_of(*segments: SegmentView) -> BatchView:
         ranges=segments,
         columns=Columns(labels=(), has_bytes=False),
         minutes_touched=0,
+        rows_touched=0,
         minutes=(),
     )
 
