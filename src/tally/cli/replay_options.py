@@ -60,7 +60,7 @@ def _by_offset() -> Iterator[Callable[..., Any]]:
         type=read_range,
         metavar="TOPIC/PARTITION:FROM-UNTIL",
         multiple=True,
-        help="This range of offsets. May be repeated.",
+        help="This range of offsets; also as it is printed, 'alog/0 [300, 310)'. May be repeated.",
     )
 
 
