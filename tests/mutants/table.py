@@ -778,8 +778,8 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a label makes room for another",
-        where="tally.ledger.table_changes:missing_tables",
-        before="pipeline.has_own_tables or (tables is not None and tables.has_own)",
+        where="tally.ledger.table_changes:_changed",
+        before="(pipeline.has_own_tables or (before is not None and before.has_own))",
         after="pipeline.has_own_tables",
         tests=(f"{LABELS}::test_one_label_makes_room_for_another",),
     ),
@@ -792,7 +792,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="no column is added to another pipeline's table",
-        where="tally.ledger.table_changes:check_tables_can_be_prepared",
+        where="tally.ledger.table_changes:check_preparation",
         before="        check_owner(tx, pipeline.name, pipeline.table)\n",
         after="",
         tests=(f"{LABELS}::test_a_table_holds_the_counts_of_one_pipeline",),

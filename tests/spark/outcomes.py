@@ -1,8 +1,10 @@
 """What Spark makes of records, beside what the oracle makes of them."""
 
+import io
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -74,6 +76,17 @@ def settings(spark: SparkSession, **values: str) -> Iterator[None]:
     finally:
         for name, full in names.items():
             spark.conf.set(full, str(before[name]))
+
+
+def compiled_code(frame: DataFrame) -> str:
+    """The code that Spark generates; no method of it is too long to be compiled."""
+    with redirect_stdout(io.StringIO()) as explained:
+        frame.explain("codegen")
+    code = explained.getvalue()
+    sizes = [int(size) for size in re.findall(r"maxMethodCodeSize:(\d+)", code)]
+    assert sizes
+    assert max(sizes) < 8000
+    return code
 
 
 def assert_as_expected(

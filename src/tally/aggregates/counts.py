@@ -26,7 +26,7 @@ class CountRequest:
     batch: Batch | None = None
     """The batch for which it is read, as it was claimed; None when nothing is to be committed."""
     rows_before: int = 0
-    """Rows that it is to replace; as many are never too many."""
+    """Rows that it is to replace, where labels limit them; as many are never too many."""
     check: bool = True
     """Whether to raise when what was read is not what was asked for, and to keep dead letters. A
     recount only compares counts and needs neither."""

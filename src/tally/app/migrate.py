@@ -4,7 +4,7 @@ from tally.config.settings import Settings
 from tally.errors import SchemaError
 from tally.ledger.table_changes import (
     FIRST_RESULT,
-    check_tables_can_be_prepared,
+    check_preparation,
     create_result_tables,
     missing_tables,
     prepare_tables,
@@ -33,7 +33,7 @@ def migrate(database: Database, settings: Settings) -> list[str]:
     with migrations.one_at_a_time(database):
         done = migrations.apply(database)
         for name in settings.pipelines:
-            check_tables_can_be_prepared(database, settings.pipeline(name))
+            check_preparation(database, settings.pipeline(name))
         done += create_result_tables(database, settings)
         for name in sorted(settings.pipelines):
             done += prepare_tables(database, settings.pipeline(name))

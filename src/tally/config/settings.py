@@ -61,15 +61,15 @@ class Settings(BaseSettings):
         owners: dict[str, str] = {}
         for name in self.pipelines:
             pipeline = self.pipeline(name)
-            check_result_table(pipeline.table)
+            table = pipeline.table
+            check_result_table(table)
             if pipeline.has_own_tables:
-                tables_beside(pipeline.table)
-            if pipeline.table in owners:
+                tables_beside(table)  # whose names must not be too long
+            if table in owners:
                 raise ValueError(
-                    f"pipelines {owners[pipeline.table]} and {name} have the same result_table "
-                    f"{pipeline.table}"
+                    f"pipelines {owners[table]} and {name} have the same result_table {table}"
                 )
-            owners[pipeline.table] = name
+            owners[table] = name
         return self
 
     def pipeline(self, name: str) -> Pipeline:

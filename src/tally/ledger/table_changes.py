@@ -59,12 +59,7 @@ def create_result_tables(database: Database, settings: Settings) -> list[str]:
 def missing_tables(database: Database, pipeline: Pipeline) -> list[str]:
     """What :func:`prepare_tables` would do for a pipeline, as texts; empty when nothing."""
     with database.transaction(read_only=True) as tx:
-        tables = find_tables(tx, pipeline.name)
-    has_own = pipeline.has_own_tables or (tables is not None and tables.has_own)
-    if not has_own or (tables is not None and _wanted(tables, pipeline) == tables):
-        return []
-    columns = ", ".join(Aggregate.of(pipeline).columns)
-    return [f"columns of {pipeline.table}" + (f" for {columns}" if columns else "")]
+        return [] if _changed(tx, pipeline) is None else [_described(pipeline)]
 
 
 def prepare_tables(database: Database, pipeline: Pipeline) -> list[str]:
@@ -81,10 +76,9 @@ def prepare_tables(database: Database, pipeline: Pipeline) -> list[str]:
             counts of another pipeline. Nothing is changed.
         SchemaError: A batch is open. Nothing is changed.
     """
-    done = missing_tables(database, pipeline)
-    if not done:
+    wanted = check_preparation(database, pipeline)
+    if wanted is None:
         return []
-    wanted = check_tables_can_be_prepared(database, pipeline)
     with database.transaction() as tx:
         collation = _exact_collation(tx)
         _create_result(tx, wanted.result)
@@ -95,25 +89,35 @@ def prepare_tables(database: Database, pipeline: Pipeline) -> list[str]:
         _widen(tx, wanted.folded, ("pipeline",), wanted, collation)
         _refer_to_segments(tx, wanted.contributions)
     database.run(lambda tx: _switch(tx, pipeline, wanted))
-    return done
+    return [_described(pipeline)]
 
 
-def check_tables_can_be_prepared(database: Database, pipeline: Pipeline) -> Tables:
-    """The tables that the configuration asks for.
+def check_preparation(database: Database, pipeline: Pipeline) -> Tables | None:
+    """What :func:`prepare_tables` would make of the tables; None when nothing is missing.
 
     Raises:
         ConfigError, SchemaError: As :func:`prepare_tables`.
     """
     with database.transaction(read_only=True) as tx:
-        before = find_tables(tx, pipeline.name)
         check_owner(tx, pipeline.name, pipeline.table)
-        has_own = pipeline.has_own_tables or (before is not None and before.has_own)
-        if not has_own:
-            return before or Tables(result=pipeline.table)
-        wanted = _wanted(before, pipeline)
-        if wanted != before:
+        wanted = _changed(tx, pipeline)
+        if wanted is not None:
             _check_idle(tx, pipeline)
         return wanted
+
+
+def _changed(tx: Transaction, pipeline: Pipeline) -> Tables | None:
+    """The tables that the configuration asks for; None when they are those of the ledger."""
+    before = find_tables(tx, pipeline.name)
+    if not (pipeline.has_own_tables or (before is not None and before.has_own)):
+        return None
+    wanted = _wanted(before, pipeline)
+    return None if wanted == before else wanted
+
+
+def _described(pipeline: Pipeline) -> str:
+    columns = ", ".join(Aggregate.of(pipeline).columns)
+    return f"columns of {pipeline.table}" + (f" for {columns}" if columns else "")
 
 
 def _wanted(before: Tables | None, pipeline: Pipeline) -> Tables:

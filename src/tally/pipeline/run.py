@@ -116,9 +116,8 @@ def _block_missing(
 
 def _count_and_commit(ctx: Context, batch: Batch, pipeline: Pipeline, begun: float) -> Ran:
     ranges = [segment.range for segment in batch.segments]
-    request = CountRequest(
-        pipeline=pipeline, ranges=ranges, batch=batch, rows_before=_rows_before(ctx, batch)
-    )
+    rows_before = _rows_before(ctx, batch, pipeline)
+    request = CountRequest(pipeline=pipeline, ranges=ranges, batch=batch, rows_before=rows_before)
     with ctx.open_reader() as reader, reader.count(request) as counts:
         check_still_served(ctx, pipeline, batch)
         _check_no_record_lost(batch, counts.totals)
@@ -137,8 +136,8 @@ def _count_and_commit(ctx: Context, batch: Batch, pipeline: Pipeline, begun: flo
     return Ran(batch=batch, committed=committed, totals=totals, seconds=seconds)
 
 
-def _rows_before(ctx: Context, batch: Batch) -> int:
-    if batch.kind is not BatchKind.REPLAY:
+def _rows_before(ctx: Context, batch: Batch, pipeline: Pipeline) -> int:
+    if batch.kind is not BatchKind.REPLAY or not pipeline.labels:  # only labels have a limit
         return 0
     with ctx.database.transaction(read_only=True) as tx:
         return rows_replaced(tx, tables_of(tx, batch.pipeline), batch.batch_id)

@@ -170,8 +170,8 @@ def _topics(ranges: Sequence[OffsetRange]) -> list[str]:
 
 
 def _parsed(records: DataFrame, pipeline: Pipeline, topics: list[str]) -> DataFrame:
-    # With one topic its name needs no place in the grouping.
     aggregate = Aggregate.of(pipeline)
+    # With one topic its name needs no place in the grouping.
     topic = F.lit(topics[0]) if len(topics) == 1 else F.col("topic")
     line = parse_line(
         F.col("value"),
