@@ -316,6 +316,21 @@ def test_a_table_holds_the_counts_of_one_pipeline(
     assert world.audit().holds
 
 
+@pytest.mark.parametrize("before", [[], ["level"]], ids=["plain", "labelled"])
+def test_a_plan_alone_takes_no_table_of_another_pipeline(
+    world: World, spark: "SparkSession", tmp_path: Path, before: list[str]
+) -> None:
+    """Nobody has run `tally migrate` for the other pipeline."""
+    labelled(world, labels=before)
+    world.produce([line("cart")])
+    world.minute(spark)
+    other = replace(world, config=tmp_path / "other.toml", name=f"{world.name}_b", keys={})
+    other.configure(line_format=PATTERN, result_table=world.name)
+    with pytest.raises(ConfigError, match=f"holds the counts of pipeline {world.name}\\b"):
+        other.plan()
+    assert world.rows("select * from pipeline where pipeline = %s", (other.name,)) == []
+
+
 def test_the_audit_adds_up_rows_of_columns_that_it_does_not_know(
     world: World, spark: "SparkSession"
 ) -> None:

@@ -788,7 +788,7 @@ MUTANTS: Final = (
         where="tally.ledger.positions:lock_pipeline",
         before="        check_owner(tx, pipeline, result_table, lock=True)\n",
         after="",
-        tests=(f"{LABELS}::test_a_table_holds_the_counts_of_one_pipeline",),
+        tests=(f"{LABELS}::test_a_plan_alone_takes_no_table_of_another_pipeline",),
     ),
     Mutant(
         guard="no column is added to another pipeline's table",
