@@ -24,6 +24,7 @@ CONF = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": "0",
+    "spark.task.maxDirectResultSize": "64m",
     "spark.eventLog.compress": "false",
     "spark.eventLog.rolling.enabled": "false",
 }

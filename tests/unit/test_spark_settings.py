@@ -8,7 +8,8 @@ import pytest
 from tally.config.loading import load_settings
 from tally.config.servers import SparkSettings
 from tally.errors import ConfigError
-from tally.spark.session import reader_options
+from tally.spark.counting import DEAD_LETTER_BYTES_PER_TASK
+from tally.spark.session import SESSION_DEFAULTS, reader_options
 
 MINIMAL = '[pipelines.error_log]\ntopics = ["alog"]\n'
 
@@ -93,3 +94,9 @@ def test_a_wrong_address_is_refused_without_telling_a_token(wrong: dict[str, str
     with pytest.raises(ConfigError, match="spark") as caught:
         load(**wrong)
     assert "s3cret" not in str(caught.value)
+
+
+def test_a_task_sends_its_dead_letters_straight_to_the_driver() -> None:
+    """By way of the block manager they can get lost on a busy machine, and with them the batch."""
+    size = SESSION_DEFAULTS["spark.task.maxDirectResultSize"]
+    assert int(size.removesuffix("m")) * 1024 * 1024 >= 2 * DEAD_LETTER_BYTES_PER_TASK

@@ -26,7 +26,7 @@ from tally.spark.reading import collect, read_errors, read_ranges
 
 # The driver's JVM holds the dead letters of one Spark task at a time: about so many bytes, were
 # they spread evenly over the offsets.
-_DEAD_LETTER_BYTES_PER_TASK: Final = 32 * 1024 * 1024
+DEAD_LETTER_BYTES_PER_TASK: Final = 32 * 1024 * 1024
 
 # And the groups of one Spark task: so many at most.
 _GROUPS_PER_TASK: Final = 100_000
@@ -145,7 +145,7 @@ class SparkReader:
 
 def _tasks(bytes_max: int) -> int:
     """Number of Spark tasks over which to spread ``bytes_max`` bytes of dead letters."""
-    return -(-bytes_max // _DEAD_LETTER_BYTES_PER_TASK)
+    return -(-bytes_max // DEAD_LETTER_BYTES_PER_TASK)
 
 
 @contextmanager

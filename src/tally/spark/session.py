@@ -46,6 +46,10 @@ SESSION_DEFAULTS: Final[Mapping[str, str]] = {
     # joins them up to this size.
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "2m",
+    # A task's result goes straight to the driver: tally.spark.counting keeps it below half of this.
+    # Spark's default of 1 MB sends a larger one by way of the block manager, where it can get lost
+    # on a busy machine (TaskResultLost), which fails the batch.
+    "spark.task.maxDirectResultSize": "64m",
     # JSON lines: the last of duplicate keys wins, and half a surrogate pair is no error. Otherwise
     # such a record would be malformed.
     "spark.sql.variant.allowDuplicateKeys": "true",
