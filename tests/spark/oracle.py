@@ -6,9 +6,11 @@ catalogue's own, run by Python instead of Java; JSON is read by :mod:`tests.spar
 """
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from tally.lines.format import LineFormat
+from tally.lines.time_rule import WALL_CLOCK, TimeRule
 from tests.spark.json_oracle import field, read_object
 
 Outcome = tuple[str | None, str | None]
@@ -31,27 +33,47 @@ _SHAPES = {
     r"(?P<Y>\d{4})",
     "dd.MM.yyyy 'at' hh:mm a": r"(?P<d>\d\d)\.(?P<m>\d\d)\.(?P<Y>\d{4}) at (?P<I>\d\d):(?P<M>\d\d) "
     r"(?P<p>[AP]M|[ap]m)",
+    "yyyy-MM-dd-HH.mm.ss": rf"{_DATE}-(?P<H>\d\d)\.(?P<M>\d\d)\.(?P<S>\d\d)",
+    "yyyyMMdd-H:m:s": r"(?P<Y>\d{4})(?P<m>\d\d)(?P<d>\d\d)-(?P<H>\d\d?):(?P<M>\d\d?):(?P<S>\d\d?)",
+    "d.M.yy h:m a": r"(?P<d>\d\d?)\.(?P<m>\d\d?)\.(?P<y>\d\d) (?P<I>\d\d?):(?P<M>\d\d?) "
+    r"(?P<p>[AP]M|[ap]m)",
+    "MMM ppd HH:mm:ss": rf"{_NAMED} (?P<d>\d\d| \d) {_CLOCK}",
+    "MMM d HH:mm:ss": rf"{_NAMED} (?P<d>\d\d?) {_CLOCK}",
+    "MMdd HH:mm:ss": rf"(?P<m>\d\d)(?P<d>\d\d) {_CLOCK}",
+    "MM-dd HH:mm:ss": rf"(?P<m>\d\d)-(?P<d>\d\d) {_CLOCK}",
+    "MM.dd HH:mm:ss": rf"(?P<m>\d\d)\.(?P<d>\d\d) {_CLOCK}",
 }
+_UNITS = {"epoch_seconds": 1, "epoch_milliseconds": 10**3, "epoch_microseconds": 10**6}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def expected(value: bytes | None, line_format: LineFormat, levels: set[str]) -> Outcome:
-    """Reason and minute of one record."""
+def expected(
+    value: bytes | None,
+    line_format: LineFormat,
+    levels: set[str],
+    rule: TimeRule = WALL_CLOCK,
+    micros: int = -1,
+) -> Outcome:
+    """Reason and minute of one record; ``micros`` is its timestamp."""
     if value is None:
         return "null-value", None
     if value == b"":
         return "empty-value", None
     if line_format.is_fixed:
-        return _fixed(value, {level.encode() for level in levels})
+        return _fixed(value, {level.encode() for level in levels}, rule, micros)
     if line_format.is_json:
-        return _by_fields(value, line_format, levels)
-    return _by_pattern(value, line_format, levels)
+        return _by_fields(value, line_format, levels, rule, micros)
+    return _by_pattern(value, line_format, levels, rule, micros)
 
 
-def _fixed(value: bytes, levels: set[bytes]) -> Outcome:
+def _fixed(value: bytes, levels: set[bytes], rule: TimeRule, micros: int) -> Outcome:
     time, rest = value[:19], value[19:]
-    if not re.fullmatch(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", time):
+    if rule.from_record:
+        problem, minute = _of_record(rule, micros)
+    elif not re.fullmatch(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", time):
         return "no-time", None
-    problem, minute = _minute(*map(int, re.findall(rb"\d+", time)))
+    else:
+        problem, minute = _minute(*map(int, re.findall(rb"\d+", time)))
     if problem:
         return problem, None
     if not levels:
@@ -62,41 +84,96 @@ def _fixed(value: bytes, levels: set[bytes]) -> Outcome:
     return None, minute if level[1] in levels else None
 
 
-def _by_pattern(value: bytes, line_format: LineFormat, levels: set[str]) -> Outcome:
+def _by_pattern(
+    value: bytes, line_format: LineFormat, levels: set[str], rule: TimeRule, micros: int
+) -> Outcome:
     line = re.split("[\r\n]", value[:4096].decode(errors="replace"), maxsplit=1)[0]
     found = line_format.parsed_pattern.python.match(line)
     if not found:
         return "no-match", None
-    time, level = found["time"] or "", found["level"] or ""
+    groups = found.groupdict(default="")
+    time, level = _time(groups), groups.get("level", "")
     counted = not levels or line_format.level_names.get(level, level) in levels
-    wanted = level if levels else None
-    return _judged(time, rf"{_SHAPES[line_format.time_format]}\Z", wanted, counted=counted)
+    problem, minute = _when(time, line_format.time_format, r"\Z", rule, micros)
+    return _judged(problem, minute, level if levels else None, counted=counted)
 
 
-def _by_fields(value: bytes, line_format: LineFormat, levels: set[str]) -> Outcome:
+def _by_fields(
+    value: bytes, line_format: LineFormat, levels: set[str], rule: TimeRule, micros: int
+) -> Outcome:
     found = read_object(value)
     if found is None:
         return "no-match", None
     places = {place.name: place.paths for place in line_format.json_fields}
-    time, level = (field(found, places.get(name, [])) or "" for name in ("time", "level"))
-    shape = rf"{_SHAPES[line_format.time_format]}(?![0-9])"
-    wanted = level if levels else None
-    return _judged(time, shape, wanted, counted=not levels or level in levels)
+    texts = {name: field(found, paths) or "" for name, paths in places.items()}
+    level = texts.get("level", "")
+    problem, minute = _when(_time(texts), line_format.time_format, "(?![0-9])", rule, micros)
+    counted = not levels or level in levels
+    return _judged(problem, minute, level if levels else None, counted=counted)
 
 
-def _judged(time: str, shape: str, level: str | None, *, counted: bool) -> Outcome:
+def _time(texts: dict[str, str]) -> str:
+    if "time" in texts:
+        return texts["time"]
+    pair = (texts.get("date", ""), texts.get("clock", ""))
+    return " ".join(pair) if any(pair) else ""
+
+
+def _judged(problem: str | None, minute: str, level: str | None, *, counted: bool) -> Outcome:
     """What time and level come to; the level is None where no level is needed."""
-    if not time:
-        return "no-time", None
-    found = re.match(shape, time, re.ASCII)
-    if not found:
-        return "time-invalid", None
-    problem, minute = _minute(*_fields(found.groupdict()))
     if problem:
         return problem, None
     if level == "":
         return "no-level", None
     return None, minute if counted else None
+
+
+def _when(  # noqa: PLR0911
+    time: str, time_format: str, end: str, rule: TimeRule, micros: int
+) -> tuple[str | None, str]:
+    """Problem and minute of a time's text, or of the record."""
+    if rule.from_record:
+        return _of_record(rule, micros)
+    if not time:
+        return "no-time", ""
+    if time_format in _UNITS:
+        number = re.fullmatch(r"([0-9]{1,18})(\.[0-9]+)?", time)
+        if not number:
+            return "time-invalid", ""
+        return _of_instant(int(number[1]) // _UNITS[time_format], rule)
+    if rule.assume_year == "from_record" and micros < 0:
+        return "no-time", ""
+    found = re.match(_SHAPES[time_format] + end, time, re.ASCII)
+    if not found:
+        return "time-invalid", ""
+    return _of_clock(found.groupdict(), rule, micros)
+
+
+def _of_clock(texts: dict[str, str], rule: TimeRule, micros: int) -> tuple[str | None, str]:
+    """Problem and minute of a wall clock, whose year may be known from elsewhere."""
+    if rule.assume_year is None:
+        return _minute(*_fields(texts))
+    if isinstance(rule.assume_year, int):
+        return _minute(*_fields({**texts, "Y": str(rule.assume_year)}))
+    week = timedelta(days=7)
+    latest = datetime(9999, 12, 30, 23, 59, 59, tzinfo=UTC) - week
+    limit = min(latest, _EPOCH + timedelta(microseconds=micros)) + week
+    fields = _fields({**texts, "Y": str(limit.year)})
+    problem, minute = _minute(*fields)
+    if not problem and datetime(*fields, tzinfo=UTC) <= limit:
+        return None, minute
+    return _minute(*_fields({**texts, "Y": str(limit.year - 1)}))
+
+
+def _of_record(rule: TimeRule, micros: int) -> tuple[str | None, str]:
+    return ("no-time", "") if micros < 0 else _of_instant(micros // 10**6, rule)
+
+
+def _of_instant(seconds: int, rule: TimeRule) -> tuple[str | None, str]:
+    if seconds >= (datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH).total_seconds():
+        return "time-out-of-range", ""
+    shown = (_EPOCH + timedelta(seconds=seconds)).astimezone(ZoneInfo(rule.zone or "UTC"))
+    return None, f"{shown:%Y-%m-%d %H:%M}:00"
 
 
 def _fields(text: dict[str, str]) -> tuple[int, int, int, int, int, int]:

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tally.lines.format import FIXED_LAYOUT, LineFormat
+from tally.lines.time_rule import WALL_CLOCK, TimeRule
 from tally.spark.line_columns import parse_line
 from tests.spark.oracle import Outcome, expected
 
@@ -46,13 +47,33 @@ TIMES = (
 
 
 def parsed(
-    spark: SparkSession, values: Sequence[bytes | None], line_format: LineFormat, levels: set[str]
+    spark: SparkSession,
+    values: Sequence[bytes | None],
+    line_format: LineFormat,
+    levels: set[str],
+    rule: TimeRule = WALL_CLOCK,
+    micros: Sequence[int] = (),
 ) -> DataFrame:
-    rows = [(None if value is None else bytearray(value),) for value in values]
-    lines = parse_line(F.col("value"), line_format, sorted(levels))
-    return spark.createDataFrame(rows, "value binary").select(
-        lines.malformed_reason.alias("reason"), lines.minute.alias("minute")
+    rows = [
+        (None if value is None else bytearray(value), at)
+        for value, at in zip(values, micros or [-1] * len(values), strict=True)
+    ]
+    records = spark.createDataFrame(rows, "value binary, micros long")
+    return parsed_columns(records, line_format, levels, rule)
+
+
+def parsed_columns(
+    records: DataFrame, line_format: LineFormat, levels: set[str], rule: TimeRule = WALL_CLOCK
+) -> DataFrame:
+    """Reason and minute of records with the columns ``value`` and ``micros``."""
+    lines = parse_line(
+        F.col("value"),
+        line_format,
+        sorted(levels),
+        rule=rule,
+        record_time=F.timestamp_micros(F.col("micros")),
     )
+    return records.select(lines.malformed_reason.alias("reason"), lines.minute.alias("minute"))
 
 
 def outcomes(
@@ -60,8 +81,11 @@ def outcomes(
     values: Sequence[bytes | None],
     line_format: LineFormat = FIXED_LAYOUT,
     levels: set[str] | None = None,
+    rule: TimeRule = WALL_CLOCK,
+    micros: Sequence[int] = (),
 ) -> list[Outcome]:
-    rows = parsed(spark, values, line_format, {"ERROR"} if levels is None else levels).collect()
+    wanted = {"ERROR"} if levels is None else levels
+    rows = parsed(spark, values, line_format, wanted, rule, micros).collect()
     return [(row.reason, row.minute) for row in rows]
 
 
@@ -95,16 +119,22 @@ def assert_as_expected(
     line_format: LineFormat,
     levels: set[str],
     reasons: set[str],
+    rule: TimeRule = WALL_CLOCK,
+    micros: Sequence[int] = (),
 ) -> None:
     """Spark and the oracle agree, and every outcome that can happen did happen."""
-    wanted = [expected(line, line_format, levels) for line in lines]
-    found = outcomes(spark, lines, line_format, levels)
+    stamps = micros or [-1] * len(lines)
+    wanted = [
+        expected(line, line_format, levels, rule, at)
+        for line, at in zip(lines, stamps, strict=True)
+    ]
+    found = outcomes(spark, lines, line_format, levels, rule, stamps)
     wrong = [
         (line, f"expected {w}, found {f}")
         for line, w, f in zip(lines, wanted, found, strict=True)
         if w != f
     ]
-    assert wrong == [], f"seed {SEED}"
+    assert wrong == [], f"seed {SEED}: {wrong[:5]}"
     seen = Counter(reason or ("counted" if minute else "not counted") for reason, minute in wanted)
     assert reasons <= set(seen), seen
     assert seen["counted"] > len(lines) / 100, seen

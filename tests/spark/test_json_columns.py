@@ -11,7 +11,8 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tally.lines.format import CATALOGUE, LineFormat, parse_line_format
+from tally.lines.format import CATALOGUE, LineFormat
+from tally.lines.parsing import parse_line_format
 from tally.spark.json_columns import RECORD_END
 from tally.spark.line_columns import Selection, parse_line
 from tests.spark import json_oracle

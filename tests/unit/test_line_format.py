@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tally.config.pipeline import PipelineSettings
 from tally.errors import ConfigError
-from tally.lines.catalogue import REFUSED
 from tally.lines.format import (
     CATALOGUE,
     FIXED_LAYOUT,
@@ -17,11 +17,12 @@ from tally.lines.format import (
     JSON_LINES,
     LineFormat,
     MalformedReason,
-    parse_line_format,
 )
 from tally.lines.json_fields import JsonField
+from tally.lines.parsing import parse_line_format
 from tally.lines.pattern import parse_pattern
 from tally.lines.time_format import parse_time_format
+from tally.lines.time_rule import check_time_rule
 
 KEY = "pipelines.error_log.line_format"
 PATTERN = r"(?<time>\S+ \S+) (?<level>\w+)"
@@ -74,21 +75,11 @@ def test_an_unknown_name_is_told_which_names_there_are() -> None:
     assert all(name in message for name in CATALOGUE)
 
 
-@pytest.mark.parametrize(("name", "advice"), [("syslog", "rfc5424"), ("klog", "json")])
-def test_formats_that_print_no_year_are_refused_with_a_way_out(name: str, advice: str) -> None:
-    """A year cannot be guessed; the error says so and what to do instead."""
-    message = refused(name)
-    assert "no year" in message
-    assert advice in message
-
-
 @pytest.mark.parametrize(
     "value",
     [
-        {"pattern": PATTERN},
         {"time_format": TIME_FORMAT},
         {"pattern": PATTERN, "time_format": TIME_FORMAT, "colour": "red"},
-        {"json": {"time": "ts"}},
         {"json": {"time": "ts"}, "pattern": PATTERN, "time_format": TIME_FORMAT},
         {},
         7,
@@ -96,11 +87,47 @@ def test_formats_that_print_no_year_are_refused_with_a_way_out(name: str, advice
         [PATTERN, TIME_FORMAT],
     ],
 )
-def test_a_table_has_a_time_format_and_a_pattern_or_json(value: object) -> None:
+def test_a_table_has_a_pattern_or_json(value: object) -> None:
     """Anything else is refused and told the keys."""
     message = refused(value)
     assert KEY in message
-    assert "pattern and time_format, or json and time_format" in message
+    assert "pattern or json, and time_format" in message
+
+
+@pytest.mark.parametrize(
+    ("table", "names"),
+    [
+        ({"pattern": PATTERN}, "time"),
+        ({"json": {"time": "ts"}}, "time"),
+        ({"pattern": r"(?<date>\S+) (?<clock>\S+)"}, "date and clock"),
+        ({"json": {"clock": "c", "date": "d"}}, "date and clock"),
+    ],
+)
+def test_a_time_needs_its_format(table: dict[str, object], names: str) -> None:
+    """The error names what has the time."""
+    assert f"{KEY}.time_format is missing: say how the text of {names} is" in refused(table)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [{"pattern": r"(?<level>\w+)"}, {"json": {"level": "level"}}, {"pattern": "(?<date>x)"}],
+)
+def test_lines_may_have_no_time(table: dict[str, object]) -> None:
+    """Their minute is then that of their record; half a time is a field like any other."""
+    line_format = parse_line_format(table, key=KEY)
+    assert (line_format.has_time, line_format.time_names) == (False, ())
+    assert len(line_format.fields) == 1
+
+
+def test_date_and_clock_may_stand_apart() -> None:
+    """The time format describes both; beside a group for the whole time they are plain fields."""
+    apart = parse_line_format(
+        {"pattern": r"(?<clock>\S+) (?<level>\w+) (?<date>\S+)", "time_format": TIME_FORMAT},
+        key=KEY,
+    )
+    assert (apart.time_names, apart.fields) == (("date", "clock"), ("level",))
+    beside = json_lines(date="d", clock="c")
+    assert (beside.time_names, beside.fields) == (("time",), ("date", "clock"))
 
 
 @pytest.mark.parametrize("part", ["pattern", "time_format"])
@@ -266,14 +293,39 @@ def test_what_differs_in_spelling_only_is_translated_for_java() -> None:
     assert java == PATTERN + r"(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))[$.]\z"
 
 
-@pytest.mark.parametrize("time_format", ["MMM dd HH:mm:ss", "MM-dd HH:mm:ss", "HH:mm:ss,SSS"])
-def test_a_time_format_without_a_year_is_refused_with_the_reason(time_format: str) -> None:
-    """It says that the year would be a guess, and what to have the program print instead."""
-    message = refused_time_format(time_format)
-    assert f"{KEY}.time_format = {time_format!r}" in message
-    assert "no year" in message
-    assert "guess" in message
-    assert "RFC 5424" in message
+@pytest.mark.parametrize(
+    ("text", "has_year", "is_epoch", "by_position"),
+    [
+        ("yyyy-MM-dd HH:mm", True, False, True),
+        ("yy-MM-dd HH:mm", True, False, True),
+        ("MMM dd HH:mm:ss", False, False, False),
+        ("yyyy-M-d H:m", True, False, False),
+        ("MMM ppd HH:mm:ss yyyy", True, False, False),
+        ("epoch_seconds", True, True, False),
+    ],
+)
+def test_what_a_time_format_knows(
+    text: str, *, has_year: bool, is_epoch: bool, by_position: bool
+) -> None:
+    """Whether it needs a year from elsewhere, states an instant, and can be read by position."""
+    parsed = parse_time_format(text)
+    assert (parsed.has_year, parsed.is_epoch) == (has_year, is_epoch)
+    assert parsed.is_read_by_position == by_position
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("EEE MMM ppd HH:mm:ss.SSS yyyy", ("MMM", "dd", "HH", "mm", "ss", "yyyy")),
+        ("d.M.yy h:m a", ("dd", "MM", "yy", "hh", "mm", "a")),
+        ("'('MM')'dd H:mm", ("MM", "dd", "HH", "mm")),
+    ],
+)
+def test_the_shape_has_a_group_for_each_field(text: str, fields: tuple[str, ...]) -> None:
+    """In order; literals, fractions and weekdays are no groups."""
+    parsed = parse_time_format(text)
+    assert parsed.fields == fields
+    assert re.compile(parsed.shape).groups == len(fields)
 
 
 @pytest.mark.parametrize(
@@ -292,8 +344,15 @@ def test_a_time_format_without_a_year_is_refused_with_the_reason(time_format: st
         ("yyyy-MM-dd HH:mm:ss.S SSS", "twice"),
         ("YYYY-MM-dd HH:mm", "week"),
         ("yyyy-MM-DD HH:mm", "day of the year"),
-        ("yyyy-M-dd HH:mm", "MM"),
-        ("yyyy-MM-dd H:mm", "HH"),
+        ("yyyy-MM-dd H:m a", "mixes"),
+        ("yyyy-MM-d d HH:mm", "twice"),
+        ("yyyy-MM-ppd dd HH:mm", "twice"),
+        ("yyyy-MM-dd Hmm", "Write HH if it has two digits"),
+        ("yyyyMdd HH:mm", "Write MM if it has two digits"),
+        ("yyyy-M'1'-dd HH:mm", "right before '1'"),
+        ("yyyy-MM-ppdd HH:mm", "allowed are"),
+        ("epoch", "allowed are"),
+        ("epoch_minutes", "allowed are"),
         ("yyyy-MMMM-dd HH:mm", "allowed are"),
         ("yyyy-MM-ddTHH:mm", "allowed are"),
         ("yyyy-MM-dd HH:mm:ssXXX", "wall clock"),
@@ -339,12 +398,16 @@ def test_the_parts_of_a_time_format_tell_where_its_fields_stand(text: str, time:
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_the_example_of_a_pattern_format_matches_it(name: str) -> None:
-    """Python finds both groups in the example, and the time as wide as the time format."""
+    """Python finds each group in the example, and a time that has the shape of the time format."""
     line_format = CATALOGUE[name]
     found = line_format.parsed_pattern.python.match(line_format.example)
     assert found is not None
-    assert len(found["time"]) == line_format.parsed_time_format.width
-    assert found["level"]
+    assert all(found.groupdict().values())
+    for group in line_format.time_names:
+        time_format = line_format.parsed_time_format
+        shape = time_format.shape or "[0-9]+"
+        assert re.fullmatch(shape, found[group])
+        assert len(found[group]) == time_format.width or not time_format.is_read_by_position
 
 
 @pytest.mark.parametrize(
@@ -356,6 +419,7 @@ def test_the_example_of_a_pattern_format_matches_it(name: str) -> None:
         ("(", "", "x"),
         ("", "time", ""),
         ("", "level", TIME_FORMAT),
+        ("", "date", TIME_FORMAT),
         ("", "time", "yyyy"),
         (PATTERN, "time", TIME_FORMAT),
     ],
@@ -400,7 +464,7 @@ def test_what_is_no_path_is_refused(path: object) -> None:
 
 @pytest.mark.parametrize("fields", [{}, {"level": "level"}, "time", None, ["time"]])
 def test_json_fields_are_a_table_with_a_time(fields: object) -> None:
-    """Without one no line would have a minute."""
+    """With a time format they need what it describes."""
     message = refused({"json": fields, "time_format": TIME_FORMAT})
     assert f"{KEY}.json = {fields!r}" in message
     assert "time among them" in message
@@ -486,6 +550,18 @@ def test_the_fingerprint_is_the_same_in_every_release() -> None:
         "serilog": "pattern:1:08357e52b0c4c795",
         "rfc5424": "pattern:1:0461ec1da70da04e",
         "logfmt": "pattern:1:4c76089a005ec71d",
+        "rfc3164": "pattern:1:46f91892b48041df",
+        "syslog": "pattern:1:d6824cb833dbf128",
+        "klog": "pattern:1:3a6b517e76eb7bd0",
+        "android": "pattern:1:5f684a7880d27c3b",
+        "openstack": "pattern:1:cc6f411492774b74",
+        "windows-cbs": "pattern:1:31a1ff2558e882f2",
+        "bgl": "pattern:1:4bc67902f4054d36",
+        "thunderbird": "pattern:1:637046ceb684ddba",
+        "hpc": "pattern:1:4faae1d7cf3dbb26",
+        "healthapp": "pattern:1:31d22f4b74b6d279",
+        "proxifier": "pattern:1:22da4a666c471a8c",
+        "text": "pattern:1:9be691ae203a26f6",
         "json": "json:1:de451b2f800ef3a2",
     }
 
@@ -594,13 +670,13 @@ def test_the_documentation_lists_every_format_and_every_reason() -> None:
     """The page and the code say the same."""
     page = (Path(__file__).parents[2] / "docs" / "line-formats.md").read_text(encoding="utf-8")
     for line_format in CATALOGUE.values():
-        levels = ", ".join(f"`{level}`" for level in line_format.levels) or "any"
+        levels = ", ".join(f"`{level}`" for level in line_format.levels)
+        levels = levels or ("any" if line_format.has_level else "none")
         about = f"| `{line_format.name}` | {line_format.description} | {levels}"
         assert f"{about} | `{line_format.example}` |" in page
     _, _, malformed = page.partition("## Malformed records")
     documented = re.findall(r"^\| `([a-z-]+)` \|", malformed.partition("## ")[0], re.MULTILINE)
     assert documented == [str(reason) for reason in MalformedReason]
-    assert all(f"`{name}`" in page for name in REFUSED)
     assert f"first {HEAD_BYTES:,} bytes" in page
 
 
@@ -609,7 +685,12 @@ def test_the_configuration_in_the_documentation_is_valid() -> None:
     page = (Path(__file__).parents[2] / "docs" / "line-formats.md").read_text(encoding="utf-8")
     examples = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     pipelines = [p for text in examples for p in tomllib.loads(text)["pipelines"].values()]
-    log4j, custom, own = (parse_line_format(p["line_format"], key=KEY) for p in pipelines)
+    for pipeline in pipelines:
+        settings = PipelineSettings(**pipeline)
+        check_time_rule(settings.format, settings.time_rule)
+        settings.format.printed_levels(settings.levels)
+    log4j, custom, own, *others = (parse_line_format(p["line_format"], key=KEY) for p in pipelines)
+    assert len(others) == 3
     assert own.paths_of("service")[0][-1] == "app.kubernetes.io/name"
     assert log4j is CATALOGUE["log4j"]
     found = custom.parsed_pattern.python.match("|30.07.2017 14:09:08|SEVERE| no such item")

@@ -9,10 +9,12 @@ from tally.config.pipeline import Pipeline
 def fingerprint(pipeline: Pipeline) -> str:
     """What a pipeline counts, as a short stable string.
 
-    It covers line format and levels, and filter, labels and measure where they are set. Counts from
-    before these settings existed therefore keep their fingerprint.
+    It covers line format and levels, and time rule, filter, labels and measure where they are set.
+    Counts from before these settings existed therefore keep their fingerprint.
     """
     counted = f"{pipeline.format.fingerprint()} {sorted(set(pipeline.levels))}"
+    if rule := pipeline.time_rule.fingerprint():
+        counted += f" {rule}"
     if pipeline.filter:
         wanted = {key: sorted(set(values)) for key, values in pipeline.filter.items()}
         counted += f" filter {json.dumps(wanted, sort_keys=True)}"

@@ -26,7 +26,9 @@ from tally.config.labels import RECORD_FIELDS, TEXT
 from tally.config.pipeline import PipelineSettings
 from tally.config.settings import Settings, files_of_this_load
 from tally.errors import ConfigError
-from tally.lines.format import LineFormat, parse_line_format
+from tally.lines.format import LineFormat
+from tally.lines.parsing import parse_line_format
+from tally.lines.time_rule import check_time_rule
 
 CONFIG_VARIABLE = "TALLY_CONFIG"
 SECRETS_VARIABLE = "TALLY_SECRETS_FILE"
@@ -72,6 +74,13 @@ def load_settings(
 
 def _check_line_format(name: str, pipeline: PipelineSettings) -> None:
     line_format = parse_line_format(pipeline.line_format, key=f"pipelines.{name}.line_format")
+    try:
+        check_time_rule(line_format, pipeline.time_rule)
+    except ValueError as error:
+        raise ConfigError(
+            f"pipelines.{name}.line_format: {line_format.name} {error}",
+            next_step="docs/line-formats.md, The minute of a line, lists what there is",
+        ) from None
     try:
         line_format.printed_levels(pipeline.levels)
     except ValueError as error:

@@ -10,7 +10,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from tally.config.labels import TEXT, check_label, check_label_chars, check_labels
 from tally.config.names import check_result_table
 from tally.config.section import Option, Section
-from tally.lines.format import LineFormat, parse_line_format
+from tally.lines.format import LineFormat
+from tally.lines.parsing import parse_line_format
+from tally.lines.time_rule import TimeRule, check_zone
 
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -110,8 +112,17 @@ class PipelineSettings(Section):
     """Where counting begins in a topic that the pipeline has not read before: `earliest`, `latest`
     or a time with its zone (the first record at or after it). Later changes move nothing."""
     line_format: str | dict[str, Any] = "fixed"
-    """Name of a ready-made format, or a table with `time_format` and `pattern` or `json`; see
-    docs/line-formats.md."""
+    """Name of a ready-made format, or a table with `pattern` or `json`, and `time_format` where the
+    lines have a time; see docs/line-formats.md."""
+    time: Literal["line", "record"] = "line"
+    """What puts a line into a minute: the time that it states, or Kafka's timestamp of its
+    `record`."""
+    time_zone: Annotated[str, AfterValidator(check_zone)] | None = None
+    """Time zone in which numbers since 1970 and Kafka's timestamps are shown, such as
+    `Europe/Berlin`; UTC when not set. A time that a line writes out is never shifted."""
+    assume_year: Annotated[int, Field(ge=1000, le=9999)] | Literal["from_record"] | None = None
+    """Year of lines that print none: a number, or `from_record`: the latest year in which the line
+    is at most 7 days ahead of its record's timestamp."""
     levels: list[Level] = ["ERROR"]
     """Levels that are counted, as they stand in the line. Empty: lines at any level, and lines
     without one."""
@@ -170,6 +181,13 @@ class PipelineSettings(Section):
         return parse_line_format(self.line_format, key="line_format")
 
     @property
+    def time_rule(self) -> TimeRule:
+        """How the minute follows from a line and its record."""
+        return TimeRule(
+            from_record=self.time == "record", assume_year=self.assume_year, zone=self.time_zone
+        )
+
+    @property
     def rules(self) -> str:
         """Which lines are counted, in words: ``levels ERROR, WARN; format fixed``."""
         noun = "level" if len(self.levels) == 1 else "levels"
@@ -177,7 +195,8 @@ class PipelineSettings(Section):
         parts += [f"{key} {' or '.join(values)}" for key, values in self.filter.items()]
         parts += [f"by {', '.join(self.labels)}"] if self.labels else []
         parts += ["bytes besides lines"] if self.measure == "bytes" else []
-        return "; ".join([*parts, f"format {self.format.name}"])
+        rule = self.time_rule.fingerprint()
+        return "; ".join([*parts, f"format {self.format.name}", *filter(None, [rule])])
 
     @property
     def reader_options(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-r"""Ready-made line formats for the logs people have, and those that cannot be counted.
+r"""Ready-made line formats for the logs people have.
 
 Plain data; :data:`tally.lines.format.CATALOGUE` is built from it. A fraction of a second and a zone
 are matched outside of the group ``time``: a minute needs neither, and ``log_time`` is the wall
@@ -30,9 +30,9 @@ class CatalogueEntry:
     example: str
     """A line that the format understands."""
     pattern: str
-    """With the groups ``time`` and ``level``."""
-    time_format: str
-    """Of the group ``time``."""
+    """With the groups ``time`` and ``level`` where the lines have them."""
+    time_format: str = ""
+    """Of the time; empty where the lines have none."""
     level_names: Mapping[str, str] = field(default_factory=dict)
     """Level by what the line prints, where the two differ."""
     levels: tuple[str, ...] = ()
@@ -56,6 +56,13 @@ _SEVERITIES: Final = ("emerg", "alert", "crit", "err", "warning", "notice", "inf
 _PRIORITY_NAMES: Final = MappingProxyType(
     {str(priority): _SEVERITIES[priority % 8] for priority in range(192)}
 )
+
+# What an RFC 3164 line has behind its priority. A day below 10 is padded with a blank.
+_RFC_3164: Final = (
+    rf"(?<time>[A-Z][a-z]{{2}} [ \d]\d {_CLOCK}) (?<host>\S++)(?: (?<program>[^\s:\[]++))?"
+)
+_RFC_3164_TIME: Final = "MMM ppd HH:mm:ss"
+_KLOG: Final = MappingProxyType({"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL"})
 
 PATTERNS: Final[Mapping[str, CatalogueEntry]] = MappingProxyType(
     {
@@ -193,17 +200,90 @@ PATTERNS: Final[Mapping[str, CatalogueEntry]] = MappingProxyType(
             pattern=rf'(?:time|ts)="?{_TIME_T}{_ZONE}"? level="?{_LEVEL}"?(?: |$)',
             time_format=_ISO,
         ),
+        "rfc3164": CatalogueEntry(
+            description="syslog by RFC 3164 with its priority, as sent over the network; no year",
+            example="<11>Jul 30 14:09:08 combo sshd[19939]: no such user",
+            pattern=rf"<(?<level>\d{{1,3}})>{_RFC_3164}",
+            time_format=_RFC_3164_TIME,
+            level_names=_PRIORITY_NAMES,
+            levels=_SEVERITIES,
+        ),
+        "syslog": CatalogueEntry(
+            description="syslog files of Linux, OpenSSH and macOS (RFC 3164); no year",
+            example="Jul  3 14:09:08 combo sshd(pam_unix)[19939]: authentication failure",
+            pattern=_RFC_3164,
+            time_format=_RFC_3164_TIME,
+        ),
+        "klog": CatalogueEntry(
+            description="Kubernetes' klog and glog; no year",
+            example="E0730 14:09:08.123456    1234 reflector.go:138] no such item",
+            pattern=rf"(?<level>[IWEF])(?<time>\d{{4}} {_CLOCK})\.\d{{6}} ",
+            time_format="MMdd HH:mm:ss",
+            level_names=_KLOG,
+            levels=tuple(_KLOG.values()),
+        ),
+        "android": CatalogueEntry(
+            description="Android's logcat -v threadtime; no year",
+            example="07-30 14:09:08.123  1702  2395 E WindowManager: no such window",
+            pattern=rf"(?<time>\d\d-\d\d {_CLOCK}){_FRACTION} ++\d++ ++\d++ (?<level>[A-Z]) "
+            r"(?<tag>[^\s:]*+)",
+            time_format="MM-dd HH:mm:ss",
+            levels=("V", "D", "I", "W", "E", "F", "S"),
+        ),
+        "openstack": CatalogueEntry(
+            description="OpenStack's services, with or without the file's name in front",
+            example="nova-api.log 2017-07-30 14:09:08.123 25746 ERROR nova.compute.manager [-] x",
+            pattern=rf"(?:\S++ )?{_TIME} \d++ (?<level>[A-Z]+) (?<logger>\S++)",
+            time_format=_SPACED,
+        ),
+        "windows-cbs": CatalogueEntry(
+            description="Windows component servicing (CBS.log)",
+            example="2017-07-30 14:09:08, Error                 CBS    Failed to start",
+            pattern=rf"{_TIME}, {_LEVEL} ++(?<component>\S++)",
+            time_format=_SPACED,
+        ),
+        "bgl": CatalogueEntry(
+            description="Blue Gene/L's RAS log",
+            example="- 1117838570 2005.06.03 R02-M1-N0-C:J12-U11 2005-06-03-15.42.50.675872 "
+            "R02-M1-N0-C:J12-U11 RAS KERNEL INFO instruction cache parity error corrected",
+            pattern=r"(?<alert>\S++) \d++ \S++ (?<node>\S++) "
+            r"(?<time>\d{4}-\d\d-\d\d-\d\d\.\d\d\.\d\d)\.\d++ \S++ \S++ "
+            r"(?<component>\S++) (?<level>[A-Z]+)",
+            time_format="yyyy-MM-dd-HH.mm.ss",
+        ),
+        "thunderbird": CatalogueEntry(
+            description="Thunderbird's collected syslog, by the collector's seconds since 1970",
+            example="- 1131566461 2005.11.09 dn228 Nov 9 12:01:01 dn228/dn228 crond(pam_unix)"
+            "[2915]: session closed for user root",
+            pattern=rf"(?<alert>\S++) (?<time>\d++) \S++ (?<node>\S++) [A-Z][a-z]{{2}} ++\d++ "
+            rf"{_CLOCK} \S++(?: (?<program>[^\s:\[]++))?",
+            time_format="epoch_seconds",
+        ),
+        "hpc": CatalogueEntry(
+            description="Los Alamos' cluster events, by seconds since 1970",
+            example="134681 node-246 unix.hw state_change.unavailable 1077804742 1 Component State "
+            "Change: Component is in the unavailable state",
+            pattern=r"\d++ (?<node>\S++) (?<component>\S++) (?<state>\S++) (?<time>\d++) "
+            r"(?<flag>\S++)",
+            time_format="epoch_seconds",
+        ),
+        "healthapp": CatalogueEntry(
+            description="HealthApp on Android, with fields that are not padded",
+            example="20171223-22:5:9:606|Step_LSC|30002312|onStandStepChanged 3579",
+            pattern=r"(?<time>\d{8}-\d{1,2}:\d{1,2}:\d{1,2}):\d{1,3}\|(?<component>[^|]*+)\|",
+            time_format="yyyyMMdd-H:m:s",
+        ),
+        "proxifier": CatalogueEntry(
+            description="Proxifier's connections; no year",
+            example="[07.30 14:09:08] chrome.exe - proxy.example.com:5070 open through proxy",
+            pattern=rf"\[(?<time>\d\d\.\d\d {_CLOCK})\] (?<program>\S++)",
+            time_format="MM.dd HH:mm:ss",
+        ),
+        "text": CatalogueEntry(
+            description='any line as it is, by Kafka\'s timestamp (time = "record")',
+            example="no such item",
+            pattern="^",
+        ),
     }
 )
 """Pattern formats by name."""
-
-_NO_YEAR: Final = "prints no year, so which year's minute a line belongs to would be a guess"
-REFUSED: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "syslog": f"syslog by RFC 3164 (Jul 30 14:09:08) {_NO_YEAR}: have the daemon write "
-        "RFC 5424 and take rfc5424 (rsyslog: RSYSLOG_SyslogProtocol23Format)",
-        "klog": f"Kubernetes' klog (E0730 14:09:08.123456) {_NO_YEAR}: have the shipper add the "
-        "time as text and take json (klog's own --logging-format=json prints a number instead)",
-    }
-)
-"""Why a format that people ask for is not offered, and what to do instead."""

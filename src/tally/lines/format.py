@@ -1,44 +1,38 @@
 """Line formats: how a log line says when it was written and at which level.
 
 A line format is one of three: the fixed layout ``YYYY-MM-DD HH:MM:SS LEVEL message``, found by byte
-positions; a pattern with the groups ``time`` and ``level``; or JSON with fields by their paths. The
-last two have a time format. :data:`CATALOGUE` holds ready-made ones. What counts as malformed is
-defined in ``docs/line-formats.md``; :mod:`tally.spark.line_columns` computes it.
+positions; a pattern with named groups; or JSON with fields by their paths. The last two have a time
+format, unless their lines have no time. :data:`CATALOGUE` holds ready-made ones. What counts as
+malformed is defined in ``docs/line-formats.md``; :mod:`tally.spark.line_columns` computes it.
 
 Pure: imports neither Spark, Kafka, MySQL nor Airflow.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from tally.errors import ConfigError
-from tally.lines.catalogue import PATTERNS, REFUSED
+from tally.lines.catalogue import PATTERNS
 from tally.lines.json_fields import (
     COMMON_FIELDS,
     JsonField,
     JsonPath,
-    parse_json_fields,
     parse_path,
 )
-from tally.lines.pattern import LEVEL, TIME, LinePattern, parse_pattern
+from tally.lines.pattern import CLOCK, DATE, LEVEL, TIME, LinePattern, parse_pattern
 from tally.lines.time_format import TimeFormat, parse_time_format
 
 FIXED: Final = "fixed"
 JSON: Final = "json"
-CUSTOM: Final = "custom"
 
 HEAD_BYTES: Final = 4096
 """A pattern sees this much of a line, so that a 10 MB line costs no more than another."""
 
 _MEANING_VERSION: Final = 1
-_PATTERN_KEYS: Final = frozenset({"pattern", "time_format"})
-_JSON_KEYS: Final = frozenset({"json", "time_format"})
-_TABLES: Final = "a table with exactly the keys pattern and time_format, or json and time_format"
 
 
 class MalformedReason(StrEnum):
@@ -52,12 +46,13 @@ class MalformedReason(StrEnum):
     """The pattern found neither time nor level, or the record is not one JSON object. Not for the
     fixed layout."""
     NO_TIME = "no-time"
-    """There is nothing that looks like a time where the time should be."""
+    """There is nothing that looks like a time where the time should be, or the record has no
+    timestamp where the time or the year is taken from it."""
     TIME_INVALID = "time-invalid"
     """No calendar or clock has this time (month 13, 30 February, second 60), or, for a pattern or
     JSON, it is not written in the time format."""
     TIME_OUT_OF_RANGE = "time-out-of-range"
-    """The year is below 1000: MySQL's DATETIME does not hold it."""
+    """The year is below 1000 or above 9999: MySQL's DATETIME does not hold it."""
     NO_LEVEL = "no-level"
     """There is no level where it should be."""
 
@@ -67,8 +62,8 @@ class LineFormat:
     """How to find time and level in a line.
 
     Raises:
-        ValueError: ``pattern`` or ``time_format`` is invalid, ``json_fields`` have no time, or
-            these three do not make one of the three kinds.
+        ValueError: ``pattern`` or ``time_format`` is invalid, there is a time without a format or
+            the other way round, or these three do not make one of the three kinds.
     """
 
     name: str
@@ -78,34 +73,50 @@ class LineFormat:
     example: str = ""
     """A line that the format understands; empty for a custom one."""
     pattern: str = ""
-    """Regular expression with the group ``time``, mostly also ``level``, and any others that labels
-    or a filter name; empty for the other kinds."""
+    """Regular expression with the groups ``time`` (or ``date`` and ``clock``) and ``level`` where
+    the lines have them, and any others that labels or a filter name; empty for the other kinds."""
     json_fields: tuple[JsonField, ...] = ()
-    """Fields of JSON lines: ``time``, mostly also ``level``, and any others; empty for the other
-    kinds."""
+    """Fields of JSON lines, named as the groups of a pattern; empty for the other kinds."""
     time_format: str = ""
-    """Format of the time; empty for the fixed layout."""
+    """Format of the time; empty for the fixed layout and for lines without a time."""
     level_names: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Level by what the line prints, where the two differ (RFC 5424); else empty."""
     levels: tuple[str, ...] = ()
     """All levels that the producer prints, where it alone decides; empty where any may stand."""
 
     def __post_init__(self) -> None:
-        if bool(self.pattern) + self.is_json != bool(self.time_format):
+        if (self.pattern and self.is_json) or (self.is_fixed and self.time_format):
             raise ValueError(
-                "a line format has a pattern or JSON fields, and a time format; or none of them"
+                "a line format has a pattern or JSON fields, or it is the fixed layout"
             )
         if self.pattern:
             parse_pattern(self.pattern)
-        if self.is_json and TIME not in self._names:
-            raise ValueError(f"the JSON fields lack {TIME}")
-        if not self.is_fixed:
+        if self.time_format:
             parse_time_format(self.time_format)
+            if not self.time_names:
+                raise ValueError("a line format with a time format lacks its time")
+        elif not self.is_fixed and self.time_names:
+            raise ValueError("a line format with a time lacks its time format")
 
     @property
     def is_fixed(self) -> bool:
         """Whether this is the fixed layout, which is read by byte positions."""
-        return not self.time_format
+        return not self.pattern and not self.is_json
+
+    @property
+    def has_time(self) -> bool:
+        """Whether its lines have a time."""
+        return self.is_fixed or bool(self.time_format)
+
+    @property
+    def time_names(self) -> tuple[str, ...]:
+        """The groups or fields that make the time: ``time``, or ``date`` and ``clock``."""
+        return time_names(self._names)
+
+    @property
+    def absent_time(self) -> str:
+        """The text of the time where a line has none: nothing, or what joins date and clock."""
+        return " ".join("" for _ in self.time_names)
 
     @property
     def is_json(self) -> bool:
@@ -119,13 +130,13 @@ class LineFormat:
 
     @property
     def parsed_time_format(self) -> TimeFormat:
-        """The time format, taken apart. Not for the fixed layout."""
+        """The time format, taken apart. Not for the fixed layout and lines without a time."""
         return parse_time_format(self.time_format)
 
     @property
     def fields(self) -> tuple[str, ...]:
         """What a line of this format has besides its time: fields for labels and filters."""
-        return tuple(name for name in self._names if name != TIME)
+        return tuple(name for name in self._names if name not in self.time_names)
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -137,7 +148,7 @@ class LineFormat:
 
     def has_field(self, name: str) -> bool:
         """Whether a label or a filter may name it. JSON lines have a field for any path."""
-        return name != TIME if self.is_json else name in self.fields
+        return name not in self.time_names if self.is_json else name in self.fields
 
     def paths_of(self, name: str) -> tuple[JsonPath, ...]:
         """Where JSON lines have a field: as it is declared, else where its name leads as a path.
@@ -212,6 +223,14 @@ class LineFormat:
         return f"pattern:{_MEANING_VERSION}:{_digest(java, self.time_format, levels)}"
 
 
+def time_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Those of the groups or fields that make the time, in order; empty when there are none."""
+    for wanted in ((TIME,), (DATE, CLOCK)):
+        if set(wanted) <= set(names):
+            return wanted
+    return ()
+
+
 def _digest(*meaning: object) -> str:
     return hashlib.sha256(json.dumps(meaning).encode()).hexdigest()[:16]
 
@@ -248,64 +267,3 @@ CATALOGUE: Final[Mapping[str, LineFormat]] = MappingProxyType(
     | {JSON: JSON_LINES}
 )
 """The ready-made line formats by name, the fixed layout first."""
-
-
-def parse_line_format(value: object, *, key: str) -> LineFormat:
-    """The line format that a configuration value means.
-
-    Args:
-        value: A name in :data:`CATALOGUE`, or a table ``{pattern = …, time_format = …}`` or
-            ``{json = {time = …, …}, time_format = …}``; whatever the configuration file holds.
-        key: Where the value stands, for errors: ``pipelines.error_log.line_format``.
-
-    Raises:
-        ConfigError: The name is unknown or refused, or the table is not a valid line format. The
-            error names the key, the value and what is allowed.
-    """
-    if isinstance(value, str):
-        return _named(value, key)
-    if not isinstance(value, Mapping) or set(value) not in (_PATTERN_KEYS, _JSON_KEYS):
-        raise ConfigError(
-            f"{key} = {value!r}: a line format is a name ({', '.join(CATALOGUE)}) or {_TABLES}"
-        )
-    if "json" in value:
-        return _json(value, key)
-    pattern = _checked(value, "pattern", parse_pattern, key)
-    time_format = _checked(value, "time_format", parse_time_format, key)
-    return LineFormat(name=CUSTOM, pattern=pattern, time_format=time_format)
-
-
-def _named(name: str, key: str) -> LineFormat:
-    if name in REFUSED:
-        raise ConfigError(f"{key} = {name!r} is not supported: {REFUSED[name]}")
-    if name not in CATALOGUE:
-        raise ConfigError(
-            f"{key} = {name!r}: no such line format; allowed are {', '.join(CATALOGUE)}, or "
-            f"{_TABLES}"
-        )
-    return CATALOGUE[name]
-
-
-def _json(table: Mapping[object, object], key: str) -> LineFormat:
-    fields = table["json"]
-    if not isinstance(fields, Mapping) or TIME not in fields:
-        raise ConfigError(f"{key}.json = {fields!r}: must be a table of fields, {TIME} among them")
-    time_format = _checked(table, "time_format", parse_time_format, key)
-    try:
-        parsed = parse_json_fields(fields)
-    except ValueError as error:
-        raise ConfigError(f"{key}.json.{error}") from error
-    return LineFormat(name=CUSTOM, json_fields=parsed, time_format=time_format)
-
-
-def _checked(
-    table: Mapping[object, object], part: str, check: Callable[[str], object], key: str
-) -> str:
-    text = table[part]
-    if not isinstance(text, str) or not text:
-        raise ConfigError(f"{key}.{part} = {text!r}: must be a text that is not empty")
-    try:
-        check(text)
-    except ValueError as error:
-        raise ConfigError(f"{key}.{part} = {text!r} {error}") from error
-    return text

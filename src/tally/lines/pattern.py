@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 TIME: Final = "time"
-"""The named group that every pattern has."""
+"""The named group that holds the time; a pattern for lines without one does without."""
+DATE: Final = "date"
+CLOCK: Final = "clock"
+"""Two groups in place of :data:`TIME`: the time is their texts with a blank between them."""
 LEVEL: Final = "level"
 """The named group that holds the level; a pattern for lines without one does without."""
 
@@ -237,14 +240,12 @@ def parse_pattern(text: str) -> LinePattern:
     """Check a pattern and write it down for Java and for Python.
 
     Raises:
-        ValueError: The pattern is no regular expression, lacks a group, uses what Java and Python
-            read differently, or could run without end. The message is a clause that follows the
+        ValueError: The pattern is no regular expression, uses what Java and Python read
+            differently, or could run without end. The message is a clause that follows the
             pattern's name.
     """
     scanner = _Scanner(text)
     scanner.scan()
-    if TIME not in scanner.names:
-        raise ValueError(f"lacks the named group (?<{TIME}>…)")
     if any(scanner.captures_ahead) or (scanner.captures_ahead and scanner.chooses):
         raise ValueError(
             "has a lookahead with a named group inside of a group or a choice; Java "

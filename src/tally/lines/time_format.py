@@ -1,9 +1,11 @@
 """Time formats: where the fields of a line's time stand.
 
-A small part of Java's ``DateTimeFormatter`` vocabulary, chosen so that every field has a fixed
-width: a time can then be taken apart by position, without a parser and without a time zone.
+A small part of Java's ``DateTimeFormatter`` vocabulary. Where every field has a fixed width a time
+is taken apart by position; else a regular expression finds its fields. Besides, a time may be the
+seconds, milliseconds or microseconds since 1970.
 """
 
+import itertools
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -21,7 +23,17 @@ FIELD_WIDTHS: Final = {
     "ss": 2,
     "EEE": 3,
 }
-"""Every field but the fraction of a second, ``S`` to ``SSSSSSSSS``, and its width in bytes."""
+"""Every field of a fixed width and its width in bytes, but for fractions of a second, ``S`` to
+``SSSSSSSSS``."""
+
+UNPADDED: Final = ("M", "d", "H", "h", "m", "s")
+"""Fields of one or two digits."""
+
+BLANK_PADDED: Final = ("ppM", "ppd", "ppH", "pph")
+"""Fields of two digits, or of a blank and a digit."""
+
+EPOCHS: Final = {"epoch_seconds": 1, "epoch_milliseconds": 1_000, "epoch_microseconds": 1_000_000}
+"""Time formats that are numbers: how many units a second has. A decimal fraction may follow."""
 
 MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 """``MMM``: English, in this spelling."""
@@ -29,11 +41,9 @@ MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", 
 WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 """``EEE``: English, in this spelling; not compared with the date."""
 
-_ALLOWED = "allowed are yyyy yy MM MMM dd HH hh+a mm ss S… EEE and quoted or punctuation literals"
-_NO_YEAR = (
-    "has no year (yyyy or yy): which year's minute a line belongs to would be a guess, and a wrong "
-    "one around New Year. Have the program or the log shipper print the year, for example as "
-    "yyyy-MM-dd HH:mm:ss or by syslog's RFC 5424"
+_ALLOWED = (
+    "allowed are yyyy yy MM MMM M dd d HH H hh+a h+a mm m ss s S… EEE, ppd and the like for fields "
+    f"padded with a blank, quoted or punctuation literals, or {', '.join(EPOCHS)}"
 )
 _HINTS: Final = {
     "Y": "Y is the year of the week calendar: write yyyy",
@@ -61,9 +71,37 @@ class TimePart:
     literal: str
     """The literal's text; empty for a field."""
     position: int
-    """Where the part starts, from 1 as in SQL's ``substring``."""
+    """Where the part starts, from 1 as in SQL's ``substring``; 0 behind a part without a width."""
     width: int
-    """How many bytes it takes."""
+    """How many bytes it takes; 0 when that depends on the time."""
+
+    @property
+    def kind(self) -> str:
+        """The letters of the padded field that says the same: ``dd`` for ``d`` and ``ppd``."""
+        letters = self.letters.removeprefix("pp")
+        return letters * 2 if letters in UNPADDED else letters
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the minute follows from it; weekday and fraction are only checked."""
+        return bool(self.letters) and self.letters[0] not in "ES"
+
+    @property
+    def shape(self) -> str:
+        """A regular expression of Java and Python; a field that is read is a group."""
+        if self.literal:
+            return "".join(c if c.isalnum() else rf"\{c}" for c in self.literal)
+        if self.letters[0] == "S":
+            return f"[0-9]{{{self.width}}}"
+        if self.letters in BLANK_PADDED:
+            return "( [0-9]|[0-9]{2})"
+        named = {
+            "EEE": "(?:" + "|".join(WEEKDAYS) + ")",
+            "MMM": "([A-Z][a-z]{2})",
+            "a": "([AP]M|[ap]m)",
+        }
+        digits = f"{{{self.width}}}" if self.width else "{1,2}"
+        return named.get(self.letters) or f"([0-9]{digits})"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,23 +113,60 @@ class TimeFormat:
     parts: tuple[TimePart, ...]
     """Its fields and literals, from left to right, without gaps."""
     width: int
-    """How many bytes a time in this format takes."""
+    """How many bytes a time in this format takes; 0 when that depends on the time."""
+    per_second: int = 0
+    """For a number since 1970: how many of its units a second has; 0 for a written time."""
+
+    @property
+    def is_epoch(self) -> bool:
+        """Whether it is a number since 1970, which states an instant; else it is a wall clock."""
+        return self.per_second > 0
+
+    @property
+    def has_year(self) -> bool:
+        """Whether the year is known without asking anybody else."""
+        return self.is_epoch or bool({"yyyy", "yy"} & set(self.letters))
+
+    @property
+    def is_read_by_position(self) -> bool:
+        """Whether every field has its place and its year."""
+        return self.width > 0 and self.has_year and not set(self.letters) & set(BLANK_PADDED)
+
+    @property
+    def letters(self) -> tuple[str, ...]:
+        """The letters of all fields, as they are written."""
+        return tuple(part.letters for part in self.parts if part.letters)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Kinds of the fields that are groups of the shape, in order: ``dd`` for ``ppd``."""
+        return tuple(part.kind for part in self.parts if part.is_read)
+
+    @property
+    def shape(self) -> str:
+        """A regular expression of Java and Python for a whole written time."""
+        return "".join(part.shape for part in self.parts)
 
 
 def parse_time_format(text: str) -> TimeFormat:
     """Take a time format apart.
 
+    A format without a year is one: see :mod:`tally.lines.time_rule`.
+
     Raises:
-        ValueError: The format uses letters outside the vocabulary, names a field twice, or does
-            not fix the minute. The message is a clause that follows the format's name.
+        ValueError: The format uses letters outside the vocabulary, names a field twice, does not
+            fix the minute, or has a field whose end cannot be told. The message is a clause that
+            follows the format's name.
     """
+    if text in EPOCHS:
+        return TimeFormat(text=text, parts=(), width=0, per_second=EPOCHS[text])
     parts: list[TimePart] = []
     position = 1
     for letters, literal in _tokens(text):
         width = len(literal) or _field_width(letters)
         parts.append(TimePart(letters=letters, literal=literal, position=position, width=width))
-        position += width
-    time_format = TimeFormat(text=text, parts=tuple(parts), width=position - 1)
+        position = position + width if position and width else 0
+    time_format = TimeFormat(text=text, parts=tuple(parts), width=max(position - 1, 0))
     _check_fields(time_format)
     return time_format
 
@@ -104,7 +179,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
         if not " " <= rest[0] <= "~":
             raise ValueError(f"holds {rest[0]!r}; only printable ASCII characters are allowed")
         if rest[0].isalpha():
-            letters = rest[: len(rest) - len(rest.lstrip(rest[0]))]
+            letters = _letters(rest)
             tokens.append((letters, ""))
             rest = rest[len(letters) :]
         elif rest[0] == "'":
@@ -116,6 +191,13 @@ def _tokens(text: str) -> list[tuple[str, str]]:
             tokens.append(("", rest[0]))
             rest = rest[1:]
     return tokens
+
+
+def _letters(text: str) -> str:
+    """The letters of the field that starts a text; ``pp`` stands before what it pads."""
+    start = 2 if text.startswith("pp") and text[2:3].isalpha() else 0
+    rest = text[start:]
+    return text[: len(text) - len(rest.lstrip(rest[0]))]
 
 
 def _quoted(text: str) -> tuple[str, str]:
@@ -134,35 +216,47 @@ def _quoted(text: str) -> tuple[str, str]:
 def _field_width(letters: str) -> int:
     if letters[0] == "S" and len(letters) <= 9:
         return len(letters)
+    if letters in UNPADDED:
+        return 0
+    if letters in BLANK_PADDED:
+        return 2
     if letters not in FIELD_WIDTHS:
-        hint = _HINTS.get(letters[0]) or (
-            f"write {letters * 2}: fields have a fixed width"
-            if letters * 2 in FIELD_WIDTHS
-            else _ALLOWED
-        )
+        hint = _HINTS.get(letters[0]) or _ALLOWED
         raise ValueError(f"holds {letters!r}, which is not supported; {hint}")
     return FIELD_WIDTHS[letters]
 
 
 def _check_fields(time_format: TimeFormat) -> None:
-    written = [part.letters for part in time_format.parts if part.letters]
-    if not {"yyyy", "yy"} & set(written):
-        raise ValueError(_NO_YEAR)
+    kinds = [part.kind for part in time_format.parts if part.letters]
     for noun, names in (("month", ("MM", "MMM")), ("day", ("dd",)), ("minute", ("mm",))):
-        if not set(names) & set(written):
+        if not set(names) & set(kinds):
             raise ValueError(f"has no {noun} ({' or '.join(names)}), so it fixes no minute")
-    _check_hour(written)
-    kinds = ["S" if letters[0] == "S" else _KIND.get(letters, letters) for letters in written]
-    twice = sorted({kind for kind in kinds if kinds.count(kind) > 1})
-    if twice:
+    _check_hour(kinds)
+    _check_borders(time_format)
+    same = ["S" if kind[0] == "S" else _KIND.get(kind, kind) for kind in kinds]
+    if twice := sorted({kind for kind in same if same.count(kind) > 1}):
         raise ValueError(f"names a field twice: {', '.join(twice)}")
 
 
-def _check_hour(written: list[str]) -> None:
-    twelve, marker = "hh" in written, "a" in written
-    if "HH" not in written and not twelve:
+def _check_borders(time_format: TimeFormat) -> None:
+    """A field without a width must end where no digit follows."""
+    for part, behind in itertools.pairwise(time_format.parts):
+        runs_on = behind.literal[:1].isdigit() or (
+            behind.letters and behind.letters not in {"MMM", "EEE", "a"}
+        )
+        if not part.width and runs_on:
+            raise ValueError(
+                f"has {part.letters}, which has one or two digits, right before "
+                f"{behind.letters or behind.literal!r}: where one ends and the other begins would "
+                f"be a guess. Write {part.letters * 2} if it has two digits"
+            )
+
+
+def _check_hour(kinds: list[str]) -> None:
+    twelve, marker = "hh" in kinds, "a" in kinds
+    if "HH" not in kinds and not twelve:
         raise ValueError("has no hour (HH, or hh with a), so it fixes no minute")
-    if "HH" in written and (twelve or marker):
+    if "HH" in kinds and (twelve or marker):
         raise ValueError("mixes HH with hh or a: write HH alone, or hh with a")
     if twelve and not marker:
         raise ValueError(

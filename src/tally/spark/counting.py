@@ -177,6 +177,7 @@ def _parsed(records: DataFrame, pipeline: Pipeline, topics: list[str]) -> DataFr
         F.col("value"),
         pipeline.format,
         pipeline.levels,
+        rule=pipeline.time_rule,
         selection=Selection(
             filters=pipeline.filter,
             labels=aggregate.labels,
@@ -187,6 +188,7 @@ def _parsed(records: DataFrame, pipeline: Pipeline, topics: list[str]) -> DataFr
             "partition": F.col("partition").cast("string"),
             "key": F.col("key").cast("string"),
         },
+        record_time=F.col("timestamp"),
     )
     more = [c.alias(name) for c, name in zip(line.labels, _label_names(aggregate), strict=True)]
     more += [F.col("timestamp")] if aggregate.labels else []

@@ -5,47 +5,54 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
-from tally.lines.format import HEAD_BYTES, MalformedReason
+from tally.lines.format import HEAD_BYTES
 from tally.spark.expressions import all_of, any_of, binary
-from tally.spark.parsed_line import ParsedLine, is_out_of_range
-from tally.spark.time_columns import time_checks, timestamp
+from tally.spark.parsed_line import ParsedLine, why_malformed
+from tally.spark.time_columns import TimeColumns, TimeReader, time_checks, timestamp
 
 _SHAPE: Final = r"\A[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\z"
 _LEVEL: Final = r"\A[^ \t\r\n]*+"
 _LEVEL_ENDS: Final = (b" ", b"\t", b"\r", b"\n", b"")
 
 
-def fixed_line(value: Column, *, needs_level: bool) -> ParsedLine:
+def fixed_line(value: Column, times: TimeReader, *, needs_level: bool) -> ParsedLine:
     """Take the records in ``value`` apart.
 
     Args:
         value: Binary column with the record's bytes.
+        times: How the minute follows.
         needs_level: Whether a line without a level is malformed.
     """
     before_level = F.substring(value, 20, 2)
     has_level = all_of([before_level > binary(b"  "), before_level < binary(b"!")])
     level_checks = [has_level] if needs_level else []
-    well_formed = all_of([*time_checks(value), *level_checks, value >= binary(b"1")])
-    shaped = F.substring(value, 1, 19).cast("string").rlike(_SHAPE)
-    reason = (
-        F.when(well_formed, F.lit(None))
-        .when(value.isNull(), MalformedReason.NULL_VALUE.value)
-        .when(F.length(value) == 0, MalformedReason.EMPTY_VALUE.value)
-        .when(~shaped, MalformedReason.NO_TIME.value)
-        .when(timestamp(value).isNull(), MalformedReason.TIME_INVALID.value)
-        .when(is_out_of_range(value), MalformedReason.TIME_OUT_OF_RANGE.value)
-        .otherwise(MalformedReason.NO_LEVEL.value)
-    )
+    if times.rule.from_record:
+        time = times.of_record()
+        time_is_good = [F.length(value) > 0, time.exists, time.in_range]
+    else:
+        time = _stated(value)
+        time_is_good = [*time_checks(value), time.in_range]
+    well_formed = all_of([*time_is_good, *level_checks])
     return ParsedLine(
-        reason=reason,
+        reason=why_malformed(value, well_formed=well_formed, no_match=F.lit(False), time=time),
         well_formed=well_formed,
-        time=value,
+        time=time.normal,
         is_at=lambda levels: any_of(_is_level(value, 20, level) for level in levels),
         # No label is longer than some hundred characters, so the level is not looked for further.
         fields=lambda _: F.when(
             has_level,
             F.regexp_extract(F.substring(value, 21, HEAD_BYTES).cast("string"), _LEVEL, 0),
         ),
+    )
+
+
+def _stated(value: Column) -> TimeColumns:
+    shaped = F.substring(value, 1, 19).cast("string").rlike(_SHAPE)
+    return TimeColumns(
+        is_missing=~shaped,
+        exists=timestamp(value).isNotNull(),
+        in_range=value >= binary(b"1"),
+        normal=value,
     )
 
 

@@ -13,10 +13,16 @@ from pyspark.sql import functions as F  # noqa: N812  (what every PySpark progra
 from tally.config.labels import LEVEL
 from tally.lines.format import LineFormat
 from tally.lines.json_fields import JsonPath
-from tally.lines.pattern import TIME
 from tally.spark.expressions import all_of, binary
-from tally.spark.parsed_line import ParsedLine, is_out_of_range, why_malformed
-from tally.spark.time_columns import is_normalised, literal_checks, normalised
+from tally.spark.parsed_line import ParsedLine, why_malformed
+from tally.spark.time_columns import (
+    TimeColumns,
+    TimeReader,
+    is_normalised,
+    is_out_of_range,
+    literal_checks,
+    normalised,
+)
 
 RECORD_END: Final = "80736512904417265938215507746309"
 """The digits of a number that follows each record, in an array with it.
@@ -27,12 +33,15 @@ a record without these digits cannot put the number there itself; one that has t
 """
 
 
-def json_line(value: Column, line_format: LineFormat, *, needs_level: bool) -> ParsedLine:
+def json_line(
+    value: Column, line_format: LineFormat, times: TimeReader, *, needs_level: bool
+) -> ParsedLine:
     """Take the records in ``value`` apart.
 
     Args:
         value: Binary column with the record's bytes.
         line_format: With JSON fields.
+        times: How the minute follows.
         needs_level: Whether a line without a level is malformed.
     """
     text = F.make_valid_utf8(value.cast("string"))
@@ -45,18 +54,14 @@ def json_line(value: Column, line_format: LineFormat, *, needs_level: bool) -> P
     def find(name: str) -> Column:
         return F.coalesce(*[_at(parsed, path) for path in line_format.paths_of(name)])
 
-    time_format, time_text = line_format.parsed_time_format, find(TIME).cast("binary")
-    time = normalised(time_text, time_format)
-    after = F.substring(time_text, time_format.width + 1, 1)
-    has_time = all_of(
-        [
-            *literal_checks(time_text, time_format),
-            (after < binary(b"0")) | (after > binary(b"9")),
-            is_normalised(time),
-        ]
-    )
+    if times.rule.from_record:
+        time = times.of_record()
+    else:
+        time = _time([find(name) for name in line_format.time_names], line_format, times)
     has_level = [F.length(find(LEVEL)) > 0] if needs_level else []
-    well_formed = all_of([is_whole, has_time, ~is_out_of_range(time), *has_level])
+    # An object before all else: any path of another document has no value.
+    is_read = [is_whole, is_object] if times.rule.from_record else [is_whole]
+    well_formed = all_of([*is_read, time.exists, time.in_range, *has_level])
 
     def is_at(levels: Sequence[str]) -> Column:
         return find(LEVEL).isin(*levels)
@@ -66,14 +71,31 @@ def json_line(value: Column, line_format: LineFormat, *, needs_level: bool) -> P
             value,
             well_formed=well_formed,
             no_match=~F.coalesce(is_whole & is_object, F.lit(False)),
-            no_time=F.length(F.coalesce(time_text, binary(b""))) == 0,
-            has_time=has_time,
             time=time,
         ),
         well_formed=well_formed,
-        time=time,
+        time=time.normal,
         is_at=is_at,
         fields=find,
+    )
+
+
+def _time(texts: Sequence[Column], line_format: LineFormat, times: TimeReader) -> TimeColumns:
+    """The time that a text starts with, or a date and a clock with a blank between them."""
+    time_format, text = line_format.parsed_time_format, texts[0]
+    if len(texts) > 1:
+        text = F.array_join(F.array(*texts), " ", "")
+    if not time_format.is_read_by_position:
+        return times.of_text(text, line_format, whole=False)
+    stated = text.cast("binary")
+    normal = normalised(stated, time_format)
+    after = F.substring(stated, time_format.width + 1, 1)
+    no_digit = (after < binary(b"0")) | (after > binary(b"9"))
+    return TimeColumns(
+        is_missing=F.coalesce(text, F.lit("")) == line_format.absent_time,
+        exists=all_of([*literal_checks(stated, time_format), no_digit, is_normalised(normal)]),
+        in_range=~is_out_of_range(normal),
+        normal=normal,
     )
 
 

@@ -1,8 +1,8 @@
 r"""Line formats as Spark expressions: built-in ones only, no Python in the executors.
 
-Everything is computed on bytes and texts. No expression asks for a time zone, a locale or the
-time parser policy, and none raises under ANSI mode, so the result depends on the record and the
-line format alone. JSON needs two settings of :data:`tally.spark.session.SESSION_DEFAULTS`.
+No expression asks for the session's time zone, a locale or the time parser policy, and none raises
+under ANSI mode, so the result depends on the record and the configuration alone. JSON needs two
+settings of :data:`tally.spark.session.SESSION_DEFAULTS`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,11 +13,13 @@ from pyspark.sql import functions as F  # noqa: N812  (what every PySpark progra
 
 from tally.config.labels import TEXT
 from tally.lines.format import LineFormat
+from tally.lines.time_rule import WALL_CLOCK, TimeRule
 from tally.spark.expressions import all_of, any_of, binary
 from tally.spark.fixed_columns import fixed_line
 from tally.spark.json_columns import json_line
 from tally.spark.parsed_line import ParsedLine
 from tally.spark.pattern_columns import pattern_line
+from tally.spark.time_columns import TimeReader
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,8 +33,8 @@ class LineColumns:
     malformed_reason: Column
     """String: a :class:`~tally.lines.format.MalformedReason`; null for a well-formed record."""
     minute: Column
-    """String ``YYYY-MM-DD HH:MM:00``, the wall clock of a well-formed line that is counted; null
-    for any other record."""
+    """String ``YYYY-MM-DD HH:MM:00``, the minute of a well-formed line that is counted; null for
+    any other record."""
     labels: tuple[Column, ...] = ()
     """Strings, valid UTF-8: a value for each label where ``minute`` is not null, '' when the line
     has none; null for any other record."""
@@ -55,8 +57,10 @@ def parse_line(
     line_format: LineFormat,
     levels: Sequence[str],
     *,
+    rule: TimeRule = WALL_CLOCK,
     selection: Selection | None = None,
     record: Mapping[str, Column] | None = None,
+    record_time: Column | None = None,
 ) -> LineColumns:
     """Build the columns for the records in ``value``.
 
@@ -64,9 +68,11 @@ def parse_line(
         value: Binary column with the record's bytes.
         line_format: How to find time, level and other fields.
         levels: The levels that are counted, as the configuration names them; empty for any.
+        rule: How the minute follows from the line and the record.
         selection: Additional filters and labels; None means none.
         record: Strings with what Kafka knows of the record, for labels and filters:
             ``topic``, ``partition``, ``key``.
+        record_time: The record's timestamp, for the rule; None when there is none.
 
     Raises:
         ValueError: One of the levels cannot stand in this line format.
@@ -74,7 +80,8 @@ def parse_line(
     if any(not level or any(map(str.isspace, level)) for level in levels):
         raise ValueError(f"levels {list(levels)!r}: each without blanks")
     selection, record = selection or Selection(), record or {}
-    line = _taken_apart(value, line_format, selection, needs_level=bool(levels))
+    times = TimeReader(rule=rule, record_micros=_micros(record_time))
+    line = _taken_apart(value, line_format, times, selection, needs_level=bool(levels))
 
     def find(name: str) -> Column:
         return record[name] if name in record else line.fields(name)
@@ -95,14 +102,23 @@ def parse_line(
 
 
 def _taken_apart(
-    value: Column, line_format: LineFormat, selection: Selection, *, needs_level: bool
+    value: Column,
+    line_format: LineFormat,
+    times: TimeReader,
+    selection: Selection,
+    *,
+    needs_level: bool,
 ) -> ParsedLine:
     if line_format.is_fixed:
-        return fixed_line(value, needs_level=needs_level)
+        return fixed_line(value, times, needs_level=needs_level)
     if line_format.is_json:
-        return json_line(value, line_format, needs_level=needs_level)
+        return json_line(value, line_format, times, needs_level=needs_level)
     as_text = bool(selection.labels or selection.filters)
-    return pattern_line(value, line_format, as_text=as_text, needs_level=needs_level)
+    return pattern_line(value, line_format, times, as_text=as_text, needs_level=needs_level)
+
+
+def _micros(timestamp: Column | None) -> Column:
+    return F.lit(-1) if timestamp is None else F.unix_micros(timestamp)
 
 
 def _has_one(

@@ -7,7 +7,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
 from tally.lines.format import MalformedReason
-from tally.spark.expressions import binary
+from tally.spark.time_columns import TimeColumns
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,13 +27,7 @@ class ParsedLine:
 
 
 def why_malformed(
-    value: Column,
-    *,
-    well_formed: Column,
-    no_match: Column,
-    no_time: Column,
-    has_time: Column,
-    time: Column,
+    value: Column, *, well_formed: Column, no_match: Column, time: TimeColumns
 ) -> Column:
     """The first reason that applies; null when the record is well-formed.
 
@@ -41,22 +35,15 @@ def why_malformed(
         value: The record.
         well_formed: Whether it is understood.
         no_match: Whether the line format does not match at all.
-        no_time: Whether there is no text where the time should be.
-        has_time: Whether that text is a time in the time format.
-        time: Binary, starts with the normalised time.
+        time: When it was written.
     """
     return (
         F.when(well_formed, F.lit(None))
         .when(value.isNull(), MalformedReason.NULL_VALUE.value)
         .when(F.length(value) == 0, MalformedReason.EMPTY_VALUE.value)
         .when(no_match, MalformedReason.NO_MATCH.value)
-        .when(no_time, MalformedReason.NO_TIME.value)
-        .when(~F.coalesce(has_time, F.lit(False)), MalformedReason.TIME_INVALID.value)
-        .when(is_out_of_range(time), MalformedReason.TIME_OUT_OF_RANGE.value)
+        .when(time.is_missing, MalformedReason.NO_TIME.value)
+        .when(~F.coalesce(time.exists, F.lit(False)), MalformedReason.TIME_INVALID.value)
+        .when(~time.in_range, MalformedReason.TIME_OUT_OF_RANGE.value)
         .otherwise(MalformedReason.NO_LEVEL.value)
     )
-
-
-def is_out_of_range(time: Column) -> Column:
-    """Whether a normalised time lies in a year below 1000."""
-    return time < binary(b"1")

@@ -10,36 +10,43 @@ from tally.config.labels import LEVEL
 from tally.lines.format import HEAD_BYTES, LineFormat
 from tally.lines.time_format import TimeFormat
 from tally.spark.expressions import all_of, binary, looked_up
-from tally.spark.parsed_line import ParsedLine, is_out_of_range, why_malformed
-from tally.spark.time_columns import literal_checks, normalised, time_checks
+from tally.spark.parsed_line import ParsedLine, why_malformed
+from tally.spark.time_columns import (
+    TimeColumns,
+    TimeReader,
+    is_out_of_range,
+    literal_checks,
+    normalised,
+    time_checks,
+)
 
 _MARK: Final = "\n"
 _TO_THE_END: Final = 2**31 - 1
 
 
 def pattern_line(
-    value: Column, line_format: LineFormat, *, as_text: bool, needs_level: bool
+    value: Column, line_format: LineFormat, times: TimeReader, *, as_text: bool, needs_level: bool
 ) -> ParsedLine:
     """Take the records in ``value`` apart.
 
     Args:
         value: Binary column with the record's bytes.
         line_format: With a pattern.
+        times: How the minute follows.
         as_text: Whether fields of the line will be asked for, which are valid UTF-8.
         needs_level: Whether a line without a level is malformed.
     """
-    time_format, pattern = line_format.parsed_time_format, line_format.parsed_pattern
     # The level first: of the groups it alone has its place in every line.
     names = [LEVEL] * line_format.has_level
     names += [name for name in line_format.fields if name != LEVEL]
+    time_names = () if times.rule.from_record else line_format.time_names
     line = F.make_valid_utf8(_first_line(value)) if as_text else _first_line(value)
-    found = _groups(line, pattern.java, names).cast("binary")
-    time = normalised(found, time_format, skip=1)
-    rest = F.substring(found, time_format.width + 3, _TO_THE_END)
+    found = _groups(line, line_format.parsed_pattern.java, time_names, names).cast("binary")
+    time, rest = _time_and_rest(found, line_format, times, has_more=bool(names))
     first = rest if len(names) == 1 else F.split(rest.cast("string"), _MARK)[0].cast("binary")
-    has_time = all_of([*_place_checks(found, time_format, names), *time_checks(time)])
     has_level = [F.length(first) > 0] if needs_level else []
-    well_formed = all_of([has_time, ~is_out_of_range(time), *has_level])
+    matches = [F.length(value) > 0, _is_mark(found, 1)] if times.rule.from_record else []
+    well_formed = all_of([*matches, time.exists, time.in_range, *has_level])
 
     def field_of(name: str) -> Column:
         text = F.get(F.split(rest.cast("string"), _MARK), F.lit(names.index(name)))
@@ -49,15 +56,10 @@ def pattern_line(
 
     return ParsedLine(
         reason=why_malformed(
-            value,
-            well_formed=well_formed,
-            no_match=~_is_mark(found, 1),
-            no_time=_is_mark(found, 2) if names else F.length(found) == 1,
-            has_time=has_time,
-            time=time,
+            value, well_formed=well_formed, no_match=~_is_mark(found, 1), time=time
         ),
         well_formed=well_formed,
-        time=time,
+        time=time.normal,
         is_at=lambda levels: first.isin(*[binary(word.encode()) for word in levels]),
         fields=field_of,
     )
@@ -69,22 +71,58 @@ def _first_line(value: Column) -> Column:
     return F.substring_index(F.substring_index(head, "\n", 1), "\r", 1)
 
 
-def _groups(line: Column, java_pattern: str, names: Sequence[str]) -> Column:
-    r"""``\n``, the group ``time``, then for each name ``\n`` and its group, in one run.
+def _groups(
+    line: Column, java_pattern: str, time_names: Sequence[str], names: Sequence[str]
+) -> Column:
+    r"""``\n``, the groups of the time, then for each name ``\n`` and its group, in one run.
 
     A line in which the pattern finds nothing stays as it is and thus has no ``\n``, so no line can
     pass itself off as a result. A group that took no part is empty.
     """
     whole_line = rf"(?d)\A(?:{java_pattern})[^\n]*+"
-    found = "".join(f"{_MARK}${{{name}}}" for name in ("time", *names))
-    return F.regexp_replace(line, whole_line, found)
+    time = " ".join(f"${{{name}}}" for name in time_names)
+    return F.regexp_replace(
+        line, whole_line, f"{_MARK}{time}" + "".join(f"{_MARK}${{{name}}}" for name in names)
+    )
 
 
-def _place_checks(found: Column, time_format: TimeFormat, names: Sequence[str]) -> list[Column]:
+def _time_and_rest(
+    found: Column, line_format: LineFormat, times: TimeReader, *, has_more: bool
+) -> tuple[TimeColumns, Column]:
+    """The time, and the binary text behind it and its mark."""
+    if times.rule.from_record:
+        return times.of_record(), F.substring(found, 3, _TO_THE_END)
+    time_format = line_format.parsed_time_format
+    if time_format.is_read_by_position:
+        rest = F.substring(found, time_format.width + 3, _TO_THE_END)
+        return _by_position(found, line_format, has_more=has_more), rest
+    pieces = F.split(found.cast("string"), _MARK, 3)
+    text = F.get(pieces, F.lit(1))
+    return (
+        times.of_text(text, line_format, whole=True),
+        F.get(pieces, F.lit(2)).cast("binary"),
+    )
+
+
+def _by_position(found: Column, line_format: LineFormat, *, has_more: bool) -> TimeColumns:
+    time_format = line_format.parsed_time_format
+    normal = normalised(found, time_format, skip=1)
+    places = _place_checks(found, time_format, has_more=has_more)
+    absent = f"{_MARK}{line_format.absent_time}{_MARK if has_more else ''}".encode()
+    is_missing = F.substring(found, 1, len(absent)) == binary(absent)
+    return TimeColumns(
+        is_missing=is_missing if has_more else found == binary(absent),
+        exists=all_of([*places, *time_checks(normal)]),
+        in_range=~is_out_of_range(normal),
+        normal=normal,
+    )
+
+
+def _place_checks(found: Column, time_format: TimeFormat, *, has_more: bool) -> list[Column]:
     """That the time has the width of its format, and its literals are where they should be."""
     end = (
         _is_mark(found, time_format.width + 2)
-        if names
+        if has_more
         else F.length(found) == time_format.width + 1
     )
     return [_is_mark(found, 1), end, *literal_checks(found, time_format, skip=1)]

@@ -1,16 +1,153 @@
-r"""The time of a line as Spark expressions: normalised, and whether it exists.
+r"""The time of a record as Spark expressions: normalised, and whether it exists.
 
-The time is checked by casting nineteen bytes to TIMESTAMP_NTZ. The cast alone is too lenient
-(``2017-7-3``, a ``T``, a trailing blank, a zone). But when ``-`` stands fifth, a blank eleventh,
-``:`` seventeenth and a digit last, every field that it accepts has its full width; the tests
-compare this with an independent implementation.
+A time whose fields have fixed widths and a year is read by position (:func:`normalised`), any other
+by :class:`TimeReader`.
+
+A time that is read by position is checked by casting nineteen bytes to TIMESTAMP_NTZ. The cast
+alone is too lenient (``2017-7-3``, a ``T``, a trailing blank, a zone). But when ``-`` stands fifth,
+a blank eleventh, ``:`` seventeenth and a digit last, every field that it accepts has its full
+width; the tests compare this with an independent implementation.
 """
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
-from tally.lines.time_format import MONTHS, WEEKDAYS, TimeFormat, TimePart
+from tally.lines.format import LineFormat
+from tally.lines.time_format import (
+    BLANK_PADDED,
+    MONTHS,
+    UNPADDED,
+    WEEKDAYS,
+    TimeFormat,
+    TimePart,
+)
+from tally.lines.time_rule import AHEAD_MAX, FROM_RECORD, UTC, TimeRule
 from tally.spark.expressions import binary, looked_up
+
+_MICROS: Final = 1_000_000
+# 9999-12-30 23:59:59 in UTC: the last second that is in year 9999 in every time zone.
+_LAST_SECOND: Final = 253_402_214_399
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimeColumns:
+    """When a record was written, and what may be wrong with that."""
+
+    is_missing: Column
+    """Boolean: there is no text where the time should be, or no timestamp of the record."""
+    exists: Column
+    """Boolean: the text is in the time format, and calendar and clock have this time."""
+    in_range: Column
+    """Boolean: MySQL's DATETIME holds its year."""
+    normal: Column
+    """Binary, starts with ``YYYY-MM-DD HH:MM:SS`` where the three above allow it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimeReader:
+    """Reads times that are not read by position."""
+
+    rule: TimeRule
+    """How the minute follows."""
+    record_micros: Column
+    """Long: microseconds from 1970 to Kafka's timestamp of the record; below 0 for none."""
+
+    def of_record(self) -> TimeColumns:
+        """The record's own timestamp, in the rule's time zone."""
+        is_missing = self.record_micros < 0
+        seconds = F.when(~is_missing, _divided(self.record_micros, _MICROS))
+        return self._of_instant(seconds, is_missing)
+
+    def of_text(self, text: Column, line_format: LineFormat, *, whole: bool) -> TimeColumns:
+        r"""The time that a text states.
+
+        Args:
+            text: String with the time.
+            line_format: How the time is written, and what the text is when there is none.
+            whole: Whether the text must end with the time; else a fraction or a zone may follow a
+                written time, though no digit.
+        """
+        time_format = line_format.parsed_time_format
+        is_missing = F.coalesce(text, F.lit("")) == line_format.absent_time
+        if time_format.is_epoch:
+            digits = F.regexp_extract(text, r"\A([0-9]{1,18})(?:\.[0-9]+)?\z", 1)
+            units = digits.try_cast("bigint")
+            return self._of_instant(_divided(units, time_format.per_second), is_missing)
+        fields = _found_fields(text, time_format, whole=whole)
+        if self.rule.assume_year == FROM_RECORD:
+            is_missing |= self.record_micros < 0
+            normal = F.when(self.record_micros >= 0, self._in_latest_year(fields))
+        elif self.rule.assume_year is not None:
+            normal = _assembled(fields, F.lit(f"{self.rule.assume_year:04d}"))
+        else:
+            normal = _assembled(fields, _year(fields))
+        return TimeColumns(
+            is_missing=is_missing,
+            exists=is_normalised(normal),
+            in_range=~is_out_of_range(normal),
+            normal=normal,
+        )
+
+    def _of_instant(self, seconds: Column, is_missing: Column) -> TimeColumns:
+        shown = _since_1970(F.least(seconds, F.lit(_LAST_SECOND)))
+        if self.rule.zone_name != UTC:
+            shown = F.convert_timezone(F.lit(UTC), F.lit(self.rule.zone_name), shown)
+        return TimeColumns(
+            is_missing=is_missing,
+            exists=seconds.isNotNull(),
+            in_range=seconds <= _LAST_SECOND,
+            normal=shown.cast("string").cast("binary"),
+        )
+
+    def _in_latest_year(self, fields: Mapping[str, Column]) -> Column:
+        """The time in the latest year in which it is not too far ahead of the record.
+
+        It may be the year before, no earlier: a line is not kept for longer.
+        """
+        ahead_s = int(AHEAD_MAX.total_seconds())
+        seconds = _divided(self.record_micros, _MICROS) + ahead_s
+        limit = _since_1970(F.least(seconds, F.lit(_LAST_SECOND))).cast("string").cast("binary")
+        year = F.substring(limit, 1, 4).cast("string")
+        this = _assembled(fields, year)
+        before = _assembled(fields, (year.cast("int") - 1).cast("string"))
+        return F.when(is_normalised(this) & (this <= limit), this).otherwise(before)
+
+
+def is_out_of_range(time: Column) -> Column:
+    """Whether a normalised time lies in a year below 1000."""
+    return time < binary(b"1")
+
+
+def _divided(number: Column, divisor: int) -> Column:
+    """The integer quotient of a number that is not negative."""
+    return number if divisor == 1 else F.call_function("div", number, F.lit(divisor))
+
+
+def _since_1970(seconds: Column) -> Column:
+    return F.timestamp_add("SECOND", seconds, F.lit("1970-01-01 00:00:00").cast("timestamp_ntz"))
+
+
+def _found_fields(text: Column, time_format: TimeFormat, *, whole: bool) -> dict[str, Column]:
+    r"""The fields of a time by kind, each with its full width; null where the shape does not match.
+
+    The text has no ``\n`` of its own here, so none can pass itself off as a result.
+    """
+    end = r"\z" if whole else "(?![0-9]).*+"
+    groups = "".join(f"\n${number}" for number, _ in enumerate(time_format.fields, start=1))
+    one_line = F.translate(text, "\n", " ")
+    found = F.split(F.regexp_replace(one_line, rf"(?s)\A{time_format.shape}{end}", groups), "\n")
+    fields = {}
+    read = [part for part in time_format.parts if part.is_read]
+    for number, part in enumerate(read, start=1):
+        piece = F.get(found, F.lit(number))
+        if part.letters in (*UNPADDED, *BLANK_PADDED):
+            piece = F.lpad(F.trim(piece), 2, "0")
+        fields[part.kind] = piece
+    return fields
 
 
 def time_checks(line: Column) -> list[Column]:
@@ -69,9 +206,15 @@ def normalised(text: Column, time_format: TimeFormat, *, skip: int = 0) -> Colum
         skip: Bytes that stand before it.
     """
     fields = {part.letters: _piece(text, part, skip) for part in time_format.parts if part.letters}
-    year = fields.get("yyyy")
-    if year is None:
-        year = F.concat(F.lit("20"), fields["yy"])
+    return _assembled(fields, _year(fields))
+
+
+def _year(fields: Mapping[str, Column]) -> Column:
+    return fields["yyyy"] if "yyyy" in fields else F.concat(F.lit("20"), fields["yy"])
+
+
+def _assembled(fields: Mapping[str, Column], year: Column) -> Column:
+    """The normalised time of fields by kind."""
     month = _month_number(fields["MMM"]) if "MMM" in fields else fields["MM"]
     hour = _hour_of_day(fields["hh"], fields["a"]) if "hh" in fields else fields["HH"]
     second = fields.get("ss", F.lit("00"))

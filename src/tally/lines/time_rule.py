@@ -1,0 +1,92 @@
+"""How the minute of a record follows from its line, or from Kafka's timestamp.
+
+A line may state a wall clock, a wall clock without a year, an instant (a number since 1970) or no
+time at all. A wall clock is taken as printed. An instant has a minute only in some time zone.
+:mod:`tally.spark.time_columns` computes it.
+"""
+
+import zoneinfo
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Literal
+
+from tally.lines.format import LineFormat
+
+UTC: Final = "UTC"
+
+FROM_RECORD: Final = "from_record"
+
+AHEAD_MAX: Final = timedelta(days=7)
+"""How far a line's clock may be ahead of its record's timestamp when the year follows from it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimeRule:
+    """How the minute is found. The default: a line's wall clock, which has a year."""
+
+    from_record: bool = False
+    """The time is the record's own timestamp, whatever its line says."""
+    assume_year: int | Literal["from_record"] | None = None
+    """The year of lines without one: a fixed one, or the latest in which the line's clock is at
+    most :data:`AHEAD_MAX` ahead of the record's timestamp in UTC."""
+    zone: str | None = None
+    """IANA name of the time zone in which an instant is shown; None for UTC."""
+
+    @property
+    def zone_name(self) -> str:
+        """The time zone in which an instant is shown."""
+        return self.zone or UTC
+
+    def fingerprint(self) -> str:
+        """Identifies the rule; empty for the default, as before there were others."""
+        parts = [
+            "time record" if self.from_record else "",
+            f"zone {self.zone}" if self.zone_name != UTC else "",
+            f"year {self.assume_year}" if self.assume_year is not None else "",
+        ]
+        return ", ".join(filter(None, parts))
+
+
+WALL_CLOCK: Final = TimeRule()
+
+
+def check_zone(name: str) -> str:
+    """Raise ValueError unless ``name`` is a time zone; returns it.
+
+    Only UTC and names of an area and a place (``Europe/Berlin``) are: Java and Python disagree
+    about the abbreviations.
+    """
+    if name != UTC and ("/" not in name or name not in zoneinfo.available_timezones()):
+        raise ValueError("UTC, or a time zone by area and place such as Europe/Berlin")
+    return name
+
+
+def check_time_rule(line_format: LineFormat, rule: TimeRule) -> None:
+    """Raise ValueError unless each line of the format has one minute by the rule.
+
+    The message says what to set instead; it follows the format's name.
+    """
+    if rule.from_record:
+        if rule.assume_year is not None:
+            raise ValueError('needs no assume_year with time = "record": leave one of them out')
+        return
+    if not line_format.has_time:
+        raise ValueError(
+            'has no time in its lines: set time = "record" to count by Kafka\'s timestamp, or say '
+            "where the time stands"
+        )
+    time_format = None if line_format.is_fixed else line_format.parsed_time_format
+    if time_format is not None and not time_format.has_year:
+        if rule.assume_year is None:
+            raise ValueError(
+                "prints no year, so which year's minute a line belongs to would be a guess: set "
+                'assume_year = "from_record" to take it from Kafka\'s timestamp, or a number such '
+                "as assume_year = 2005, or have the program print the year"
+            )
+    elif rule.assume_year is not None:
+        raise ValueError("states the year itself: leave assume_year out")
+    if rule.zone is not None and (time_format is None or not time_format.is_epoch):
+        raise ValueError(
+            "prints a wall clock, which is never shifted: leave time_zone out. It serves numbers "
+            'since 1970 and time = "record"'
+        )
