@@ -13,14 +13,13 @@ from tally.errors import ConfigError
 from tally.lines.format import (
     CATALOGUE,
     FIXED_LAYOUT,
-    HEAD_BYTES,
     JSON_LINES,
     LineFormat,
     MalformedReason,
 )
 from tally.lines.json_fields import JsonField
 from tally.lines.parsing import parse_line_format
-from tally.lines.pattern import parse_pattern
+from tally.lines.pattern import HEAD_BYTES, parse_pattern
 from tally.lines.time_format import parse_time_format
 from tally.lines.time_rule import check_time_rule
 
@@ -231,13 +230,41 @@ def test_what_java_and_python_read_differently_is_refused(construct: str) -> Non
         r"(?:ab){0,101}",
         r"(?:ab){101}",
         r"(?:(?:ab){9}c){9}",
-        r".*.*.*",
     ],
 )
 def test_a_repeat_that_one_odd_line_could_keep_busy_is_refused(construct: str) -> None:
     """Backtracking without end would stop the batch, and every batch after it."""
     message = refused_pattern(rf"(?<time>\S+) (?<level>\w+) {construct}")
     assert "repeats" in message
+    assert "possessive" in message
+
+
+@pytest.mark.parametrize(
+    ("construct", "parts"),
+    [
+        (r".*.*x", ".*"),
+        (r".*a.*c", ".*"),
+        (r"\w*\w*\w*\w*\w*\w* x", r"\w*"),
+        (r"[^c]*[^d]*c", "[^c]* and [^d]*"),
+        (r"\s+x?\s+y", r"\s+"),
+        (r"[a-z]*[0-9]*[a-z]*_", "[a-z]*"),
+        (r"(?:\w+ ?)?(?:\w+ ?)?x", r"\w+"),
+        (r"\S+@\S+ ", r"\S+"),
+        (".*?\\d*+x", r".*? and \d*+"),
+        (r".*(?=.*x)y", ".*"),
+        (r"(?>\w*\w*x)y", r"\w*"),
+        (r"(?:0(?=\w*x))*+y", r"\w*"),
+        ("a?" * 30 + "b", "a?"),
+        ("(?:a|ab)" * 30 + "c", "(?:a|ab)"),
+        (r"(?:ab){0,99}(?:ab){0,99}(?:ab){0,99}(?:ab){0,99}c", "(?:ab){0,99}"),
+        ("é*[а-я]*é*x", "é*"),  # noqa: RUF001 - Cyrillic on purpose
+        (r"(?i:a*)A*b", "a* and A*"),
+    ],
+)
+def test_parts_that_can_share_a_text_in_many_ways_are_refused(construct: str, parts: str) -> None:
+    """The error names the parts and what keeps them apart."""
+    message = refused_pattern(rf"(?<time>\S+ \S+)! {construct}")
+    assert f"share a text in many ways ({parts})" in message
     assert "possessive" in message
 
 
@@ -264,6 +291,11 @@ def test_a_group_in_a_lookahead_that_may_be_given_up_is_refused(pattern: str) ->
         r"(?:a|b)?",
         r"(?>a|b){0,9}",
         r".*?x.*",
+        r"\w* \w* \w* \w* x",
+        r"(?>.*?x).*?y",
+        r"[a-z]*[0-9]*[-_]*x",
+        r"\S{1,128}@\S{1,128}:",
+        r"(?:[^,]*,){0,20}+x",
         r"(?:[^\]]*\])?",
         r"\x41\u0042\-\.\[\]\{",
         r"[^\]\[\-a-f\d ]",

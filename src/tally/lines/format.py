@@ -29,9 +29,6 @@ from tally.lines.time_format import TimeFormat, parse_time_format
 FIXED: Final = "fixed"
 JSON: Final = "json"
 
-HEAD_BYTES: Final = 4096
-"""A pattern sees this much of a line, so that a 10 MB line costs no more than another."""
-
 _MEANING_VERSION: Final = 1
 
 

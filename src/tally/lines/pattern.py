@@ -4,13 +4,24 @@ Spark counts with Java's regular expressions, the configuration is checked with 
 construct that the two read differently is refused, one that differs only in spelling is translated
 (``(?P<time>…)`` and ``(?<time>…)``, ``$``, ``\b``). So what passes here means the same there.
 
-Some repeats are refused too, since one odd line could keep a backtracking matcher busy for hours
-or overflow Java's stack: see :meth:`_Scanner._check_repeat`.
+Some repeats are refused too, since one odd line could keep a backtracking matcher busy for hours or
+overflow Java's stack: see :meth:`_Scanner._check_repeat` and :mod:`tally.lines.backtracking`.
 """
 
+import functools
 import re
 from dataclasses import dataclass, field
 from typing import Final
+
+from tally.lines.backtracking import (
+    UNBOUNDED,
+    WAYS_MAX,
+    Group,
+    Repeated,
+    Taken,
+    characters_of,
+    worst,
+)
 
 TIME: Final = "time"
 """The named group that holds the time; a pattern for lines without one does without."""
@@ -20,7 +31,9 @@ CLOCK: Final = "clock"
 LEVEL: Final = "level"
 """The named group that holds the level; a pattern for lines without one does without."""
 
-_DOT_REPEATS_MAX: Final = 2
+HEAD_BYTES: Final = 4096
+"""A pattern sees this much of a line, so that a 10 MB line costs no more than another."""
+
 _GROUP_REPEATS_MAX: Final = 100
 _CLASS_ESCAPES: Final = "dDsSwWt"
 _JAVA_WORD_BOUNDARY: Final = r"(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))"
@@ -29,7 +42,6 @@ _PLAIN_GROUP: Final = re.compile(r"\(\?(?::|=|!|<=|<!|>|i:)|\((?!\?)")
 _LOOKAROUNDS: Final = frozenset({"(?=", "(?!", "(?<=", "(?<!"})
 _QUANTIFIER: Final = re.compile(r"(?:([*+?])|\{(\d+)(?:(,)(\d*))?\})([?+]?)")
 _ESCAPE: Final = re.compile(r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[ -/:-@\[-`{-~])")
-_UNBOUNDED: Final = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +64,6 @@ class _Atom:
     """What a quantifier may follow, and what a group adds up to."""
 
     is_group: bool = False
-    is_dot: bool = False
     backtracks: bool = False
     """Holds a repeat that gives back what it took."""
 
@@ -60,6 +71,9 @@ class _Atom:
 @dataclass(slots=True)
 class _Group:
     opener: str
+    start: int
+    """Where it opens in the pattern."""
+    parts: Group
     backtracks: bool = False
     captures: bool = False
     """Holds a named group."""
@@ -75,8 +89,8 @@ class _Scanner:
     python: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     groups: list[_Group] = field(default_factory=list)
+    whole: Group = field(default_factory=Group)
     atom: _Atom | None = None
-    dot_repeats: int = 0
     chooses: bool = False
     """There is a ``|`` outside of all groups."""
     captures_ahead: list[bool] = field(default_factory=list)
@@ -101,11 +115,24 @@ class _Scanner:
                     self._backtrack_if(backtracks=True)
                     self.chooses |= not self.groups
                     self._take(1)
+                    self._inside.branches.append([])
                 case "$":
                     self._take(1, java=r"\z", python=r"\Z")
-                case character:
-                    self._take(1)
-                    self.atom = _Atom(is_dot=character == ".")
+                    self._inside.branches[-1].append(Taken(text="$", chars=frozenset()))
+                case _:
+                    self._take_character(1)
+
+    @property
+    def _inside(self) -> Group:
+        """The innermost open group, or the whole pattern."""
+        return self.groups[-1].parts if self.groups else self.whole
+
+    def _take_character(self, width: int) -> None:
+        """Move on over what takes one character of a line."""
+        text = self.text[self.at : self.at + width]
+        self._take(width)
+        self._inside.branches[-1].append(Taken(text=text, chars=characters_of(text, self.text)))
+        self.atom = _Atom()
 
     def _take(self, width: int, *, java: str | None = None, python: str | None = None) -> None:
         """Move on by ``width``, writing the same text to both languages unless told otherwise."""
@@ -122,15 +149,13 @@ class _Scanner:
             self._take(2, java=_JAVA_WORD_BOUNDARY)
             return
         _check_escape(escape)
-        self._take(len(escape))
-        self.atom = _Atom()
+        self._take_character(len(escape))
 
     def _character_class(self) -> None:
         start = end = self.at + 1 + (self.text[self.at + 1 : self.at + 2] == "^")
         while self.text[end : end + 1] != "]" or end == start:
             end = self._class_member(end)
-        self._take(end + 1 - self.at)
-        self.atom = _Atom()
+        self._take_character(end + 1 - self.at)
 
     def _class_member(self, at: int) -> int:
         """Check the member of a character class at ``at``; where the next one starts."""
@@ -157,16 +182,21 @@ class _Scanner:
         elif named := _NAMED_GROUP.match(self.text, self.at):
             name = named[1]
             self.names.append(name)
+            self._open_group("(?<", captures=True)
             self._take(len(named.group()), java=f"(?<{name}>", python=f"(?P<{name}>")
-            self.groups.append(_Group(opener="(?<", captures=True))
         elif plain := _PLAIN_GROUP.match(self.text, self.at):
+            self._open_group(plain.group())
             self._take(len(plain.group()))
-            self.groups.append(_Group(opener=plain.group()))
         else:
             raise ValueError(
                 f"holds {self.text[self.at : self.at + 4]!r}; groups may be (…), (?:…), (?<name>…) "
                 "with a name of letters and digits, (?=…), (?!…), (?<=…), (?<!…), (?>…), (?i:…)"
             )
+
+    def _open_group(self, opener: str, *, captures: bool = False) -> None:
+        parts = Group(is_atomic=opener == "(?>", is_ahead=opener in _LOOKAROUNDS)
+        self._inside.branches[-1].append(parts)
+        self.groups.append(_Group(opener=opener, start=self.at, parts=parts, captures=captures))
 
     def _close(self) -> None:
         if not self.groups:
@@ -180,6 +210,7 @@ class _Scanner:
             self.captures_ahead.append(bool(self.groups))
         self._backtrack_if(backtracks=backtracks)
         self._take(1)
+        group.parts.text = self.text[group.start : self.at]
         self.atom = _Atom(is_group=True, backtracks=backtracks)
 
     def _quantifier(self) -> None:
@@ -192,6 +223,17 @@ class _Scanner:
             raise ValueError(f"holds {found.group()!r} with nothing before it to repeat")
         self._check_repeat(self.atom, found)
         self._take(len(found.group()))
+        least, most = _bounds(found)
+        repeated = (branch := self._inside.branches[-1]).pop()
+        branch.append(
+            Repeated(
+                text=repeated.text + found.group(),
+                part=repeated,
+                least=least,
+                most=most,
+                is_possessive=found[5] == "+",
+            )
+        )
 
     def _check_repeat(self, atom: _Atom, found: re.Match[str]) -> None:
         """Refuse repeats that can backtrack without end or overflow Java's stack.
@@ -199,8 +241,7 @@ class _Scanner:
         A possessive repeat (``*+``) never gives back what it took and is always allowed. Else a
         group may be repeated only some hundred times (Java recurses once per repetition, and a
         stack that overflows ends Spark's whole JVM), and only when nothing in it backtracks (else
-        the ways to split a line multiply); and an unbounded repeat of the dot may stand twice at
-        most.
+        the ways to split a line multiply).
         """
         least, most = _bounds(found)
         possessive = found[5] == "+"
@@ -218,24 +259,14 @@ class _Scanner:
                 "line could keep it busy for hours. Write the inner repeat possessive, for "
                 "example *+, or the choice atomic, (?>…)"
             )
-        if most == _UNBOUNDED:
-            self._count_unbounded(atom)
         self._backtrack_if(backtracks=least != most or atom.is_group)
-
-    def _count_unbounded(self, atom: _Atom) -> None:
-        self.dot_repeats += atom.is_dot
-        if self.dot_repeats > _DOT_REPEATS_MAX:
-            raise ValueError(
-                f"repeats the dot without end more than {_DOT_REPEATS_MAX} times: one odd line "
-                "could keep it busy for minutes. Say what may stand there, for example [^\\]]*, or "
-                "write a repeat possessive, .*+"
-            )
 
     def _backtrack_if(self, *, backtracks: bool) -> None:
         if backtracks and self.groups:
             self.groups[-1].backtracks = True
 
 
+@functools.cache
 def parse_pattern(text: str) -> LinePattern:
     """Check a pattern and write it down for Java and for Python.
 
@@ -255,17 +286,29 @@ def parse_pattern(text: str) -> LinePattern:
         python = re.compile("".join(scanner.python), re.ASCII)
     except re.error as error:
         raise ValueError(f"is no regular expression: {error}") from error
+    _check_ways(scanner.whole)
     return LinePattern(java="".join(scanner.java), python=python, groups=tuple(scanner.names))
+
+
+def _check_ways(pattern: Group) -> None:
+    ways, parts = worst(pattern, HEAD_BYTES)
+    if ways > WAYS_MAX:
+        repeats = " and ".join(dict.fromkeys(part.text for part in parts))
+        raise ValueError(
+            f"has parts that can share a text in many ways ({repeats}): one odd line could keep it "
+            "busy for minutes. Put between them what neither takes, say which characters may stand "
+            "there, for example [^\\]]*, or keep what an earlier one took by a possessive *+ or ++"
+        )
 
 
 def _bounds(found: re.Match[str]) -> tuple[int, int]:
     """Least and most repetitions of a quantifier."""
     sign, least, comma, most, _ = found.groups()
     if sign:
-        return (1 if sign == "+" else 0), (1 if sign == "?" else _UNBOUNDED)
+        return (1 if sign == "+" else 0), (1 if sign == "?" else UNBOUNDED)
     if not comma:
         return int(least), int(least)
-    return int(least), int(most) if most else _UNBOUNDED
+    return int(least), int(most) if most else UNBOUNDED
 
 
 def _check_escape(escape: str) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
-from tally.lines.format import HEAD_BYTES
+from tally.lines.pattern import HEAD_BYTES
 from tally.spark.expressions import all_of, any_of, binary
 from tally.spark.parsed_line import ParsedLine, why_malformed
 from tally.spark.time_columns import TimeColumns, TimeReader, time_checks, timestamp

@@ -7,7 +7,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
 from tally.config.labels import LEVEL
-from tally.lines.format import HEAD_BYTES, LineFormat
+from tally.lines.format import LineFormat
+from tally.lines.pattern import HEAD_BYTES
 from tally.lines.time_format import TimeFormat
 from tally.spark.expressions import all_of, binary, looked_up
 from tally.spark.parsed_line import ParsedLine, why_malformed
