@@ -23,7 +23,8 @@ import os
 from pathlib import Path
 
 from tally.airflow.factory import pipeline_dags
-from tally.config.loading import CONFIG_NAME, CONFIG_VARIABLE
+from tally.config.loading import CONFIG_NAME
+from tally.config.variables import CONFIG_VARIABLE
 
 CHECKOUT = Path(__file__).parents[1]
 

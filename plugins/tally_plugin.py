@@ -6,7 +6,8 @@ from pathlib import Path
 from airflow.plugins_manager import AirflowPlugin
 
 from tally.airflow.plugin import external_views, fastapi_apps
-from tally.config.loading import CONFIG_NAME, CONFIG_VARIABLE
+from tally.config.loading import CONFIG_NAME
+from tally.config.variables import CONFIG_VARIABLE
 
 CONFIG = Path(os.environ.get(CONFIG_VARIABLE) or Path(__file__).parents[1] / CONFIG_NAME).absolute()
 

@@ -11,8 +11,8 @@ import pytest
 from filelock import FileLock, Timeout
 
 from tally.app.migrate import migrate
-from tally.config.loading import CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.config.settings import Settings
+from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.mysql.transactions import Database
 from tally.spark.session import QUICK_START, spark_session
 from tally_local.stack.server import Part

@@ -176,7 +176,7 @@ def test_a_patience_too_short_for_an_answer_is_refused(
     """A task must not be killed while a server would still have told it what is wrong."""
     settings = Settings(
         kafka=KafkaSettings(**wait if section == "kafka" else {}),
-        mysql=MySQLSettings(**wait if section == "mysql" else {}),
+        mysql=MySQLSettings(statement_timeout_s=60, **wait if section == "mysql" else {}),
         pipelines={"p": PipelineSettings(topics=["a"], patience_s=250)},
     )
     short = settings.pipeline("p")

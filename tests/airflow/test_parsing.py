@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -70,34 +71,70 @@ def test_the_checkouts_own_configuration_is_found_without_a_variable(
     assert {"error_log", "error_log_audit"} <= set(bag.dags)
 
 
+GOOD = '[pipelines.good]\ntopics = ["a"]\n'
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ('patience_s = "soon"\n', "pipelines.p.patience_s = 'soon'"),
+        ('schedule = "often"\n', "pipelines.p.schedule = 'often'"),
         (
-            '[pipelines.p]\ntopics = ["a"]\npatience_s = "soon"\n',
-            "pipelines.p.patience_s = 'soon'",
+            "patience_s = 100\n",
+            "patience_s = 100 must be more than mysql.statement_timeout_s = 200",
         ),
-        ('[pipelines.p]\ntopics = ["a"]\nschedule = "often"\n', "pipelines.p.schedule = 'often'"),
-        (
-            '[pipelines.p]\ntopics = ["a"]\npatience_s = 60\n',
-            "pipelines.p.patience_s = 60 must be more than mysql.statement_timeout_s = 300",
-        ),
-        (
-            '[pipelines.p]\ntopics = ["a"]\npatience_s = 150\n[mysql]\nstatement_timeout_s = 60\n',
-            "pipelines.p.patience_s = 150: a tenth of it",
-        ),
-        (
-            '[pipelines.p]\ntopics = ["a"]\n[pipelines.p_audit]\ntopics = ["a"]\n',
-            "pipelines.p_audit: the DAG id",
-        ),
-        (
-            '[pipelines.p]\ntopics = ["a"]\n[pipelines.p_replay]\ntopics = ["a"]\n',
-            "pipelines.p_replay: the DAG id",
-        ),
+        ("patience_s = 250\n", "pipelines.p.patience_s = 250: a tenth of it"),
+        ('level = ["ERROR"]\n', "pipelines.p.level: is no known key; did you mean levels?"),
+    ],
+)
+def test_a_wrong_pipeline_has_one_dag_that_says_so_and_the_others_have_theirs(
+    text: str, said: str, config: Path, load_bag: Callable[[], "DagBag"]
+) -> None:
+    """The reason is the DAG's description; a misspelt key takes no other pipeline away."""
+    servers = "[mysql]\nstatement_timeout_s = 200\nlock_wait_timeout_s = 26\n"
+    config.write_text(f'{GOOD}[pipelines.p]\ntopics = ["a"]\n{text}{servers}', encoding="utf-8")
+    bag = load_bag()
+    assert bag.import_errors == {}
+    assert set(bag.dags) == {"p", "good", "good_replay", "good_losses", "good_audit"}
+    disabled = bag.dags["p"]
+    assert said in str(disabled.description)
+    assert "disabled" in disabled.tags
+    assert [task.task_id for task in disabled.tasks] == ["plan"]
+
+
+def test_the_runs_of_a_wrong_pipeline_are_red_with_the_reason(
+    config: Path, load_bag: Callable[[], "DagBag"]
+) -> None:
+    """Its only task fails before it asks any server."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    config.write_text(f'{GOOD}[pipelines.p]\ntopics = ["a"]\ncolour = 3\n', encoding="utf-8")
+    (task,) = load_bag().dags["p"].tasks
+    with pytest.raises(AirflowFailException, match=r"pipelines\.p\.colour: is no known key"):
+        task.choose_branch({"ti": SimpleNamespace(dag_id="p", run_id="r")})
+
+
+@pytest.mark.parametrize("name", ["p_audit", "p_replay"])
+def test_a_pipeline_with_the_name_of_another_ones_dag_takes_nothing_away(
+    name: str, config: Path, load_bag: Callable[[], "DagBag"]
+) -> None:
+    """The DAG of that name stays what it was."""
+    text = '[pipelines.p]\ntopics = ["a"]\n'
+    config.write_text(f'{text}[pipelines.{name}]\ntopics = ["b"]\n', encoding="utf-8")
+    bag = load_bag()
+    assert set(bag.dags) == {"p", "p_replay", "p_losses", "p_audit"}
+    assert all("disabled" not in dag.tags for dag in bag.dags.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"{GOOD}[mysql]\nport = 0\n", "mysql.port = 0"),
+        ("[pipelines]\n", "pipelines: at least one is needed"),
         ("[pipelines", "is no valid TOML"),
     ],
 )
-def test_a_wrong_configuration_is_an_import_error_that_names_key_and_value(
+def test_what_is_wrong_for_all_pipelines_is_an_import_error(
     text: str, said: str, config: Path, load_bag: Callable[[], "DagBag"]
 ) -> None:
     """Airflow shows what is wrong where it shows a broken DAG file."""

@@ -29,7 +29,7 @@ from tests.world import make_settings
 pytestmark = pytest.mark.stack
 
 SNAPSHOT = Path(__file__).parents[2] / "sql" / "schema" / "schema.sql"
-UPDATE = "TALLY_UPDATE_SCHEMA_SNAPSHOT"
+UPDATE = "TALLY_TEST_UPDATE_SCHEMA"
 APPLIED = [*(path.stem for path in sorted(SNAPSHOT.parents[1].glob("*.sql"))), "table first"]
 
 

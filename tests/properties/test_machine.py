@@ -2,11 +2,11 @@
 
 The usual run plays the same sequences each time. A longer one plays new ones:
 
-    TALLY_PROPERTY_EXAMPLES=5000 TALLY_PROPERTY_SEED=7 pytest tests/properties -s
+    TALLY_TEST_EXAMPLES=5000 TALLY_TEST_SEED=7 pytest tests/properties -s
 
 Hypothesis prints a failing sequence as code, step by step; with the same seed and number of
 examples it comes again, and ``play`` of :mod:`tests.properties.test_found` takes the operations as
-they were printed. ``TALLY_PROPERTY_STEPS`` makes sequences longer, ``TALLY_PROPERTY_SHRINK=0``
+they were printed. ``TALLY_TEST_STEPS`` makes sequences longer, ``TALLY_TEST_SHRINK=0``
 prints the first failing one as it is.
 """
 
@@ -25,10 +25,10 @@ from tests.properties.setup import NewPipeline
 
 pytestmark = [pytest.mark.stack]
 
-EXAMPLES = int(os.environ.get("TALLY_PROPERTY_EXAMPLES", "60"))
-STEPS = int(os.environ.get("TALLY_PROPERTY_STEPS", "30"))
-SEED = int(os.environ.get("TALLY_PROPERTY_SEED", "20170730"))
-SHRINK = os.environ.get("TALLY_PROPERTY_SHRINK", "1") == "1"
+EXAMPLES = int(os.environ.get("TALLY_TEST_EXAMPLES", "60"))
+STEPS = int(os.environ.get("TALLY_TEST_STEPS", "30"))
+SEED = int(os.environ.get("TALLY_TEST_SEED", "20170730"))
+SHRINK = os.environ.get("TALLY_TEST_SHRINK", "1") == "1"
 
 # A run proves little unless each of these has happened.
 OFTEN = [

@@ -12,6 +12,7 @@ from tally.config.complaints import complaints
 from tally.config.loading import load_settings
 from tally.config.pipeline import READER_DEFAULTS
 from tally.config.settings import Settings
+from tally.config.variables import unknown_variables
 from tally.errors import ConfigError, UnknownPipelineError
 
 MINIMAL = '[pipelines.error_log]\ntopics = ["alog"]\n'
@@ -175,7 +176,7 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
     ("text", "key", "allowed"),
     [
         ("", "pipelines", "is required"),
-        ("[pipelines]\n", "pipelines", "at least 1 item"),
+        ("[pipelines]\n", "pipelines", "at least one"),
         ("[pipelines.error_log]\n", "pipelines.error_log.topics", "is required"),
         ("[pipelines.error_log]\ntopics = []\n", "pipelines.error_log.topics", "at least 1 item"),
         ('[pipelines.error_log]\ntopics = ["a b"]\n', "topics.0", "letters, digits, dots"),
@@ -231,7 +232,15 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
         (MINIMAL + 'reader = { "assign" = "x" }\n', "reader", "from the plan"),
         (MINIMAL + 'reader = { "failOnDataLoss" = "false" }\n', "reader", "from the plan"),
         (MINIMAL + 'reader = { "kafka.sasl.jaas.config" = "x" }\n', "reader", "into [kafka]"),
-        (MINIMAL + 'schedule = ""\n', "schedule", "at least 1 character"),
+        (MINIMAL + 'schedule = ""\n', "schedule", "five fields"),
+        (MINIMAL + 'schedule = "every minute"\n', "schedule", "five fields"),
+        (MINIMAL + 'schedule = "* * * * * *"\n', "schedule", "five fields"),
+        (MINIMAL + 'schedule = "61 * * * *"\n', "schedule", "@hourly"),
+        (MINIMAL + 'time_zone = "CET"\n', "time_zone", "such as Europe/Berlin"),
+        (MINIMAL + 'time_zone = "Europe/Berlin"\n', "line_format: fixed", "leave time_zone out"),
+        (MINIMAL + "assume_year = 2005\n", "line_format: fixed", "leave assume_year out"),
+        (MINIMAL + "assume_year = 99\n", "assume_year", "greater than or equal to 1000"),
+        (MINIMAL + 'time = "kafka"\n', "time = 'kafka'", "'line' or 'record'"),
         (MINIMAL + "patience_s = 5\n", "patience_s", "greater"),
         (MINIMAL + 'owner = ""\n', "owner", "at least 1 character"),
         (MINIMAL + 'tags = "x"\n', "tags", "list"),
@@ -272,11 +281,6 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
         ),
         (MINIMAL + "[spark]\nmaster = ''\n", "spark.master", "at least 1 character"),
         (MINIMAL + "[spark]\nconf = 3\n", "spark.conf", "dict"),
-        (
-            MINIMAL + '[pipelines.b]\ntopics = ["b"]\nresult_table = "error_log"\n',
-            "error_log and b",
-            "same result_table",
-        ),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_allowed(text: str, key: str, allowed: str) -> None:
@@ -375,8 +379,110 @@ def test_a_servers_address_in_place_of_its_table_is_not_shown() -> None:
 
 def test_an_unknown_pipeline_is_named_with_the_known_ones() -> None:
     """A typing error costs one look."""
-    with pytest.raises(UnknownPipelineError, match=r"'eror_log'.*error_log"):
+    with pytest.raises(
+        UnknownPipelineError, match=r"'eror_log'.*error_log; did you mean error_log"
+    ):
         load().pipeline("eror_log")
+
+
+def test_an_unknown_key_is_told_the_one_that_is_meant() -> None:
+    """In a pipeline and in a server's table."""
+    with pytest.raises(
+        ConfigError, match=r"error_log\.level: is no known key; did you mean levels\?"
+    ):
+        load(MINIMAL + 'level = ["ERROR"]\n')
+    with pytest.raises(ConfigError, match=r"mysql\.pasword: .*; did you mean password\?"):
+        load(MINIMAL + '[mysql]\npasword = "x"\n')
+
+
+def test_a_wrong_pipeline_is_disabled_by_itself() -> None:
+    """The others are there; whoever asks for it is told all of its mistakes."""
+    text = (
+        MINIMAL + '[pipelines.b]\ntopics = ["b", "b"]\nlevel = 3\n[pipelines.c]\ntopics = ["c"]\n'
+    )
+    settings = load(text + 'line_format = "nginx"\npatience_s = 100\n')
+    assert list(settings.pipelines) == ["error_log"]
+    assert settings.names == ["b", "c", "error_log"]
+    assert settings.pipeline("error_log").topics == ["alog"]
+    with pytest.raises(ConfigError, match=r"(?s)b\.topics.*each topic once.*b\.level: is no known"):
+        settings.pipeline("b")
+    with pytest.raises(ConfigError, match=r"(?s)c\.levels = .*not a level of nginx.*c\.patience_s"):
+        settings.check("c")
+
+
+def test_all_mistakes_are_named_at_once_where_nothing_can_work() -> None:
+    """Those of the servers' tables and of every pipeline."""
+    wrong = "[pipelines.a]\ntopics = []\n[pipelines.b]\n[mysql]\nport = 0\n"
+    for text in (wrong, MINIMAL + wrong):
+        with pytest.raises(ConfigError) as raised:
+            load(text)
+        named = ("mysql.port = 0", "pipelines.a.topics", "pipelines.b.topics: is required")
+        assert all(name in raised.value.what for name in named)
+
+
+def test_no_pipeline_at_all_may_be_right_for_those_who_show_why() -> None:
+    """Airflow draws a red DAG for each, and doctor lists them."""
+    Path("tally.toml").write_text("[pipelines.a]\n", encoding="utf-8")
+    settings = load_settings(none_valid=True)
+    assert dict(settings.disabled) == {"a": ("pipelines.a.topics: is required",)}
+    Path("tally.toml").write_text("[pipelines]\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="at least one"):
+        load_settings(none_valid=True)
+
+
+def test_of_two_pipelines_with_one_table_the_later_one_is_disabled() -> None:
+    """The earlier one goes on; the ledger would refuse the other's first plan, too."""
+    settings = load(MINIMAL + '[pipelines.b]\ntopics = ["b"]\nresult_table = "error_log"\n')
+    assert list(settings.pipelines) == ["error_log"]
+    with pytest.raises(ConfigError, match="error_log and b have the same result_table"):
+        settings.check("b")
+
+
+@pytest.mark.parametrize("name", ["a_replay", "a_losses", "a_audit"])
+def test_a_pipeline_has_no_name_of_another_ones_dag(name: str) -> None:
+    """Whichever stands first in the file, the one with the longer name is disabled."""
+    one, other = ('[pipelines.a]\ntopics = ["a"]\n', f'[pipelines.{name}]\ntopics = ["b"]\n')
+    for text in (one + other, other + one):
+        settings = load(text)
+        assert list(settings.pipelines) == ["a"]
+        with pytest.raises(ConfigError, match=f"{name}: Airflow's DAG of this name"):
+            settings.check(name)
+
+
+@pytest.mark.parametrize(
+    "expression", ["* * * * *", "*/5 8-18 * * 1-5", "17 3 1,15 * *", "@hourly"]
+)
+def test_a_schedule_is_a_cron_expression(expression: str) -> None:
+    """Of five fields, or one of Airflow's names."""
+    text = f'{MINIMAL}schedule = "{expression}"\n'
+    assert load(text).pipeline("error_log").schedule == expression
+
+
+def test_a_variable_that_means_nothing_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One underscore instead of two would be ignored in silence."""
+    monkeypatch.setenv("TALLY_MYSQL_PASSWORD", "x")
+    with pytest.raises(ConfigError, match="TALLY_MYSQL_PASSWORD") as raised:
+        load()
+    assert "did you mean TALLY_MYSQL__PASSWORD?" in raised.value.next_step
+
+
+def test_variables_that_mean_something_are_not_complained_of() -> None:
+    """Settings of every section, pipelines of any name, and Tally's own other variables."""
+    known = [
+        "TALLY_CONFIG",
+        "TALLY_SECRETS_FILE",
+        "TALLY_KAFKA__BOOTSTRAP_SERVERS",
+        "tally_mysql__port",
+        "TALLY_PIPELINES__ANY__LEVELS",
+        "TALLY_STACK_TOKEN",
+        "TALLY_TEST_HOME",
+        "PATH",
+    ]
+    assert list(unknown_variables(known)) == []
+    assert list(unknown_variables(["TALLY_KAFKAA__X", "TALLY_HOME"])) == [
+        "TALLY_HOME",
+        "TALLY_KAFKAA__X",
+    ]
 
 
 def test_rules_without_labels_keep_the_fingerprint_that_they_had() -> None:

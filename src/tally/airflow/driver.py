@@ -15,8 +15,8 @@ from typing import Any, Final
 import psutil
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
-from tally.config.loading import CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.config.servers import SparkSettings
+from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.errors import SparkConnectionError
 
 # At its own level, INFO, Spark writes some thousand lines a minute to the task's log;

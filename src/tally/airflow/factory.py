@@ -1,12 +1,13 @@
 """The DAGs of each pipeline, made from the configuration; reads files, contacts no server."""
 
-from collections.abc import Iterator
+import logging
 from inspect import cleandoc
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from airflow.sdk import DAG, CronTriggerTimetable
-from airflow.sdk.exceptions import AirflowTimetableInvalid
+from airflow.sdk.exceptions import AirflowException, AirflowTimetableInvalid
+from airflow.utils.helpers import validate_key
 
 from tally.airflow.assets import result_asset, topic_assets
 from tally.airflow.count import TallyCountOperator
@@ -25,17 +26,21 @@ from tally.airflow.policies import (
     AUDIT_SUFFIX,
     LOSSES_SUFFIX,
     REPLAY_SUFFIX,
+    SCHEDULED,
+    TAG,
     documented,
     shared,
 )
 from tally.airflow.replay_dag import replay_dag
-from tally.airflow.timeouts import AUDIT_TIMEOUT, Timeouts
+from tally.airflow.timeouts import AUDIT_TIMEOUT, SHORT_TASK, Timeouts
 from tally.config.loading import load_settings
-from tally.config.pipeline import Pipeline
+from tally.config.pipeline import Pipeline, PipelineSettings
 from tally.config.settings import Settings
 from tally.errors import ConfigError
 
 # Daily, at a minute that few others choose.
+log = logging.getLogger(__name__)
+
 AUDIT_SCHEDULE: Final = "17 3 * * *"
 
 
@@ -47,29 +52,71 @@ def pipeline_dags(*, config: Path, job: Path, doc_md: str) -> dict[str, DAG]:
         job: The Spark entry point, ``jobs/count_errors.py``.
         doc_md: What Airflow shows as the DAGs' documentation.
 
+    A pipeline that is configured wrong has one DAG, whose runs are red and name the mistakes.
+
     Raises:
-        ConfigError: The configuration is not valid; Airflow shows it as the file's import error.
+        ConfigError: The configuration of the servers is not valid; Airflow shows it as the file's
+            import error.
     """
-    settings = load_settings(config)
+    settings = load_settings(config, none_valid=True)
     dags: dict[str, DAG] = {}
-    for dag in _all_dags(settings, config, job, cleandoc(doc_md)):
-        if dag.dag_id in dags:
-            raise ConfigError(
-                f"pipelines.{dag.dag_id}: the DAG id is already that of another pipeline's DAG",
-                next_step="give one of the two pipelines another name",
-            )
-        dags[dag.dag_id] = dag
+    for name in settings.names:
+        try:
+            found = _dags_of(settings, name, config, job, cleandoc(doc_md))
+        except ConfigError as error:
+            log.error("pipeline %s is disabled: %s", name, error.what)  # noqa: TRY400 - no bug
+            # Another pipeline's DAG may have its name: Airflow registers each DAG that is made.
+            has_dag = is_dag_id(name) and name not in dags
+            found = [disabled_dag(name, error.what, config=config)] if has_dag else []
+        dags |= {dag.dag_id: dag for dag in found}
     return dags
 
 
-def _all_dags(settings: Settings, config: Path, job: Path, doc_md: str) -> Iterator[DAG]:
-    for name in sorted(settings.pipelines):
-        pipeline = settings.pipeline(name)
-        timeouts = Timeouts.of(pipeline, settings)
-        yield minute_dag(pipeline, timeouts, config=config, job=job, doc_md=doc_md)
-        yield replay_dag(pipeline, timeouts, config=config, job=job)
-        yield losses_dag(pipeline, timeouts, config=config)
-        yield audit_dag(pipeline, config=config, doc_md=doc_md)
+def _dags_of(settings: Settings, name: str, config: Path, job: Path, doc_md: str) -> list[DAG]:
+    """The DAGs of a pipeline.
+
+    Raises:
+        ConfigError: It is configured wrong.
+    """
+    pipeline = settings.pipeline(name)
+    timeouts = Timeouts.of(pipeline, settings)
+    return [
+        minute_dag(pipeline, timeouts, config=config, job=job, doc_md=doc_md),
+        replay_dag(pipeline, timeouts, config=config, job=job),
+        losses_dag(pipeline, timeouts, config=config),
+        audit_dag(pipeline, config=config, doc_md=doc_md),
+    ]
+
+
+def is_dag_id(name: str) -> bool:
+    """Whether Airflow takes a name as a DAG's."""
+    try:
+        validate_key(name)
+    except AirflowException:
+        return False
+    return True
+
+
+def disabled_dag(name: str, wrong: str, *, config: Path) -> DAG:
+    """In place of a pipeline's DAGs: one whose runs are red until its configuration is right."""
+    options: dict[str, Any] = {
+        "description": f"Disabled, as it is configured wrong: {wrong}",
+        "catchup": False,
+        "max_active_runs": 1,
+        "allowed_run_types": list(SCHEDULED),
+        "tags": [TAG, "disabled"],
+        "doc_md": f"This pipeline is configured wrong and counts nothing: {wrong}",
+    }
+    schedule = _timetable(PipelineSettings.model_fields["schedule"].default, "schedule")
+    with DAG(name, schedule=schedule, **options) as dag:
+        TallyPlanOperator(
+            task_id=PLAN,
+            pipeline=name,
+            config=str(config),
+            execution_timeout=SHORT_TASK,
+            **documented(TallyPlanOperator),
+        )
+    return dag
 
 
 def minute_dag(

@@ -5,13 +5,12 @@ from inspect import cleandoc
 from typing import Any, Final
 
 from tally.airflow.timeouts import RETRIES, RETRY_DELAY
+from tally.config.names import DAG_SUFFIXES
 from tally.config.pipeline import Pipeline
 
 TAG: Final = "tally"
 
-AUDIT_SUFFIX: Final = "_audit"
-REPLAY_SUFFIX: Final = "_replay"
-LOSSES_SUFFIX: Final = "_losses"
+REPLAY_SUFFIX, LOSSES_SUFFIX, AUDIT_SUFFIX = DAG_SUFFIXES
 
 # A pipeline ignores dates: the ledger says what is counted next. A backfill over dates would only
 # start the same batch many times.

@@ -20,6 +20,9 @@ RETRY_DELAY: Final = timedelta(seconds=10)
 
 AUDIT_TIMEOUT: Final = timedelta(hours=1)
 
+# Of a task that only says what is wrong.
+SHORT_TASK: Final = timedelta(minutes=2)
+
 # Parts of the patience. Planning asks Kafka and writes a few rows; a run holds one plan, one count
 # and what Airflow needs between them.
 _PLAN: Final = 0.2

@@ -80,7 +80,10 @@ class App:
         """The configuration, read when it is first needed."""
         from tally.config.loading import load_settings  # noqa: PLC0415 - --help does without
 
-        return load_settings(self.config_path)
+        settings = load_settings(self.config_path)
+        for name, wrong in settings.disabled.items():
+            self.out.note(f"pipeline {name} is disabled: {'; '.join(wrong)}")
+        return settings
 
     @cached_property
     def context(self) -> "Context":
@@ -102,8 +105,9 @@ class App:
             UsageError: No name is given and several pipelines are configured.
         """
         if name is not None:
-            return self.settings.pipeline(name).name
-        names = sorted(self.settings.pipelines)
+            self.settings.check(name)
+            return name
+        names = self.settings.names
         if len(names) > 1:
             raise UsageError(
                 f"several pipelines are configured: {', '.join(names)}",

@@ -4,32 +4,46 @@ A value is left out where the model has a secret, whatever the key's name: a pas
 written under the wrong key.
 """
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_settings import SettingsError
 
 
-def complaints(error: ValidationError | SettingsError, model: type[BaseModel]) -> list[str]:
+def complaints(
+    error: ValidationError | SettingsError, model: type[BaseModel], prefix: str = ""
+) -> list[str]:
     """A sentence per wrong key, each once, without secrets.
 
     Args:
         error: The error of the validation.
         model: The validated model, which says which values are secret.
+        prefix: Where the model stands in the file; empty for all of it.
     """
     if isinstance(error, SettingsError):
         return [str(error)]
-    return list(dict.fromkeys(_complaint(item, model) for item in error.errors()))
+    return list(dict.fromkeys(_complaint(item, model, prefix) for item in error.errors()))
 
 
-def _complaint(item: Any, model: type[BaseModel]) -> str:
+def close_to(name: str, known: Iterable[str]) -> str:
+    """``; did you mean …?`` where one of the known names is close, else nothing."""
+    found = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def _complaint(item: Any, model: type[BaseModel], prefix: str) -> str:
     # Pydantic puts names of union members into the location; the user knows only the file's keys.
     parts = [str(part) for part in item["loc"] if "[" not in str(part) and part != "datetime"]
-    key = ".".join(parts) or "the whole file"
+    key = ".".join(filter(None, [prefix, *parts])) or "the whole file"
     message = item["msg"].removeprefix("Value error, ")
-    if item["type"] in {"missing", "extra_forbidden"}:
-        return f"{key}: {'is required' if item['type'] == 'missing' else 'is no known key'}"
+    if item["type"] == "missing":
+        return f"{key}: is required"
+    if item["type"] == "extra_forbidden":
+        section = _at(model, item["loc"][:-1])
+        known = section.model_fields if _is_model(section) else ()
+        return f"{key}: is no known key{close_to(str(item['loc'][-1]), known)}"
     if isinstance(item["input"], dict | BaseModel) or _holds_secret(_at(model, item["loc"])):
         return f"{key}: {message}"
     return f"{key} = {item['input']!r}: {message}"

@@ -14,7 +14,7 @@ The first of these sources that has a value wins:
 import os
 import stat
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,10 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from tally.config.complaints import complaints
-from tally.config.labels import RECORD_FIELDS, TEXT
-from tally.config.pipeline import PipelineSettings
-from tally.config.settings import Settings, files_of_this_load
+from tally.config.settings import InvalidSettingsError, Settings, files_of_this_load
+from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE, check_variables
 from tally.errors import ConfigError
-from tally.lines.format import LineFormat
-from tally.lines.parsing import parse_line_format
-from tally.lines.time_rule import check_time_rule
 
-CONFIG_VARIABLE = "TALLY_CONFIG"
-SECRETS_VARIABLE = "TALLY_SECRETS_FILE"
 CONFIG_NAME = "tally.toml"
 STACK_OVERLAY = Path(".tally") / "stack.toml"
 
@@ -42,19 +36,26 @@ def config_path() -> Path:
 
 
 def load_settings(
-    path: Path | None = None, *, overrides: Mapping[str, Any] | None = None
+    path: Path | None = None,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    none_valid: bool = False,
 ) -> Settings:
     """Read and validate the configuration.
 
     Args:
         path: The file; :func:`config_path` when None.
         overrides: Values of the same shape, which override all other sources.
+        none_valid: Whether all pipelines may be wrong. One that is wrong among others is told to
+            those who ask for it: see :meth:`tally.config.settings.Settings.check`.
 
     Raises:
-        ConfigError: A file is missing or not TOML, or a value is not allowed; every wrong key is
-        named with its value (unless secret) and what is allowed.
+        ConfigError: A file is missing or not TOML, a value is not allowed, or a variable
+            ``TALLY_…`` means nothing; every wrong key is named with its value (unless secret) and
+            what is allowed.
     """
     base = path or config_path()
+    check_variables(os.environ)
     files = _existing_files(base)
     for file in files:
         _check_toml(file)
@@ -62,79 +63,16 @@ def load_settings(
     token = files_of_this_load.set(files)
     try:
         settings = Settings(**(overrides or {}))
-        for name, pipeline in settings.pipelines.items():
-            _check_line_format(name, pipeline)
-            _check_patience(name, pipeline, settings)
     except (ValidationError, SettingsError) as error:
-        raise _config_error(error, base) from None
+        raise _config_error("; ".join(complaints(error, Settings)), base) from None
+    except InvalidSettingsError as error:
+        raise _config_error(str(error), base) from None
     finally:
         files_of_this_load.reset(token)
+    wrong = [sentence for sentences in settings.disabled.values() for sentence in sentences]
+    if not settings.pipelines and not (none_valid and wrong):
+        raise _config_error("; ".join(wrong) or "pipelines: at least one is needed", base)
     return settings
-
-
-def _check_line_format(name: str, pipeline: PipelineSettings) -> None:
-    line_format = parse_line_format(pipeline.line_format, key=f"pipelines.{name}.line_format")
-    try:
-        check_time_rule(line_format, pipeline.time_rule)
-    except ValueError as error:
-        raise ConfigError(
-            f"pipelines.{name}.line_format: {line_format.name} {error}",
-            next_step="docs/line-formats.md, The minute of a line, lists what there is",
-        ) from None
-    try:
-        line_format.printed_levels(pipeline.levels)
-    except ValueError as error:
-        raise ConfigError(
-            f"pipelines.{name}.levels = {pipeline.levels!r}: {error}",
-            next_step="name levels of this line format (docs/line-formats.md lists them)"
-            if line_format.has_level
-            else "say where the level is, or set levels = [] to count lines at any level",
-        ) from None
-    _check_names(name, pipeline, line_format)
-    _check_fields(name, "labels", pipeline.labels, line_format)
-    _check_fields(name, "filter", [key for key in pipeline.filter if key != TEXT], line_format)
-
-
-def _check_names(name: str, pipeline: PipelineSettings, line_format: LineFormat) -> None:
-    """A field of the line with the name of one of the record's would be unreachable."""
-    taken = (*RECORD_FIELDS, TEXT)
-    kind, asked = "json", set(taken)
-    if line_format.pattern:  # a group may have any name, as long as nothing is asked of it
-        kind, asked = "pattern", {*pipeline.labels, *pipeline.filter}
-    if hidden := [f for f in line_format.fields if f in taken and f in asked]:
-        raise ConfigError(
-            f"pipelines.{name}.line_format.{kind}: {', '.join(hidden)}: {', '.join(taken)} are not "
-            "the line's fields but the record's",
-            next_step="give the field another name",
-        )
-
-
-def _check_fields(name: str, key: str, fields: Sequence[str], line_format: LineFormat) -> None:
-    """Labels and filters must name fields of the lines, or their values would silently be empty."""
-    known = (*line_format.fields, *RECORD_FIELDS)
-    if unknown := [f for f in fields if f not in RECORD_FIELDS and not line_format.has_field(f)]:
-        others = ", or any other path" if line_format.is_json else ""
-        raise ConfigError(
-            f"pipelines.{name}.{key}: {', '.join(unknown)}: lines of the format "
-            f"{line_format.name} have no such field; there are {', '.join(known)}{others}",
-            next_step="name one of these, or use a line format that has such a field",
-        )
-
-
-def _check_patience(name: str, pipeline: PipelineSettings, settings: Settings) -> None:
-    """The wait for a server's answer must be shorter than the batch's own timeout."""
-    waits = {
-        "mysql.statement_timeout_s": settings.mysql.statement_timeout_s,
-        "mysql.connect_timeout_s": settings.mysql.connect_timeout_s,
-        "kafka.request_timeout_s": settings.kafka.request_timeout_s,
-    }
-    for key, seconds in waits.items():
-        if seconds >= pipeline.patience_s:
-            raise ConfigError(
-                f"pipelines.{name}.patience_s = {pipeline.patience_s} must be more than "
-                f"{key} = {seconds:g}: a batch would be killed while it waits for an answer",
-                next_step=f"raise patience_s or lower {key}",
-            )
 
 
 def _existing_files(base: Path) -> tuple[Path, ...]:
@@ -175,9 +113,9 @@ def _check_toml(path: Path) -> None:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _config_error(error: ValidationError | SettingsError, base: Path) -> ConfigError:
+def _config_error(sentences: str, base: Path) -> ConfigError:
     """One error that names each wrong key, its value and what is allowed, without secrets."""
     return ConfigError(
-        f"{base} with its overrides is not valid: " + "; ".join(complaints(error, Settings)),
+        f"{base} with its overrides is not valid: {sentences}",
         next_step="correct the keys named (docs/configuration.md lists them all)",
     )

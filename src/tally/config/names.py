@@ -1,6 +1,7 @@
 """Names that are used in MySQL: of the database, pipelines and their result tables."""
 
 import re
+from typing import Final
 
 MYSQL_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
@@ -33,6 +34,10 @@ RESERVED_TABLES = frozenset(
 CONTRIBUTIONS_SUFFIX = "__segments"
 FOLDED_SUFFIX = "__folded"
 _OWN_TABLE_MAX = 64 - len(CONTRIBUTIONS_SUFFIX)
+
+
+DAG_SUFFIXES: Final = {"_replay": "replayed", "_losses": "asked about losses", "_audit": "audited"}
+"""What stands behind a pipeline's name in the names of its further DAGs, and what they do."""
 
 
 def check_database_name(name: str) -> str:

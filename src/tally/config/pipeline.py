@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
+from cronsim import CronSim, CronSimError
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from tally.config.labels import TEXT, check_label, check_label_chars, check_labels
@@ -13,6 +14,9 @@ from tally.config.section import Option, Section
 from tally.lines.format import LineFormat
 from tally.lines.parsing import parse_line_format
 from tally.lines.time_rule import TimeRule, check_zone
+
+# Names of Airflow's for some cron expressions.
+SCHEDULE_NAMES = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
 
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -59,6 +63,12 @@ def _check_topic(name: str) -> str:
     return name
 
 
+def _check_distinct(topics: list[str]) -> list[str]:
+    if twice := sorted({topic for topic in topics if topics.count(topic) > 1}):
+        raise ValueError(f"{', '.join(twice)}: each topic once")
+    return topics
+
+
 def _check_level(level: str) -> str:
     if not level or any(character.isspace() for character in level):
         raise ValueError("a level is one word, as it stands in the line")
@@ -74,6 +84,19 @@ def _check_reader_options(options: dict[str, str]) -> dict[str, str]:
             f"{', '.join(secret)}: secrets belong into [kafka], where nothing shows them"
         )
     return options
+
+
+def _check_schedule(expression: str) -> str:
+    if expression in SCHEDULE_NAMES:
+        return expression
+    allowed = f'five fields such as "*/5 * * * *", or one of {", ".join(SCHEDULE_NAMES)}'
+    if len(expression.split()) != 5:
+        raise ValueError(f"a cron expression has {allowed}")
+    try:
+        CronSim(expression, datetime(2000, 1, 1, tzinfo=UTC))
+    except CronSimError as error:
+        raise ValueError(f"{error}: a cron expression has {allowed}") from None
+    return expression
 
 
 def _parse_start(value: object) -> object:
@@ -104,7 +127,7 @@ Level = Annotated[str, AfterValidator(_check_level)]
 class PipelineSettings(Section):
     """One pipeline: topics, line format, levels, result table."""
 
-    topics: Annotated[list[Topic], Field(min_length=1)]
+    topics: Annotated[list[Topic], Field(min_length=1), AfterValidator(_check_distinct)]
     """Topics whose lines are counted together."""
     start: Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_parse_start)] = (
         "earliest"
@@ -160,8 +183,9 @@ class PipelineSettings(Section):
     producers with transactions and for compacted topics, offsets may be missing inside a range."""
     reader: Annotated[dict[str, Option], AfterValidator(_check_reader_options)] = {}
     """Options of Spark's Kafka reader, over Tally's own defaults."""
-    schedule: Annotated[str, Field(min_length=1)] = "* * * * *"
-    """When Airflow starts a batch: a cron expression, in UTC."""
+    schedule: Annotated[str, AfterValidator(_check_schedule)] = "* * * * *"
+    """When Airflow starts a batch: a cron expression of five fields, or one such as `@hourly`; in
+    UTC."""
     patience_s: Annotated[int, Field(ge=30, le=86_400)] = 600
     """Seconds the count of one batch may take; more than `mysql.statement_timeout_s`. The other
     time-outs of a run follow from it."""

@@ -1,10 +1,15 @@
-"""The whole configuration."""
+"""The whole configuration.
 
+A pipeline whose keys are wrong is disabled by itself: the others are there, and whoever asks for it
+is told its mistakes.
+"""
+
+from collections.abc import Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import ModelWrapValidatorHandler, PrivateAttr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -12,13 +17,27 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from tally.config.names import check_pipeline_name, check_result_table, tables_beside
+from tally.config.checks import mistakes
+from tally.config.complaints import close_to, complaints
+from tally.config.names import (
+    DAG_SUFFIXES,
+    check_pipeline_name,
+    check_result_table,
+    tables_beside,
+)
 from tally.config.pipeline import Pipeline, PipelineSettings
 from tally.config.servers import KafkaSettings, MySQLSettings, SparkSettings
-from tally.errors import UnknownPipelineError
+from tally.errors import ConfigError, UnknownPipelineError
 
 # pydantic-settings calls a class method for the sources, so a load passes its files in a variable.
 files_of_this_load: ContextVar[tuple[Path, ...]] = ContextVar("files_of_this_load", default=())
+
+
+class InvalidSettingsError(Exception):
+    """Keys outside of the pipelines are wrong; a sentence per mistake, pipelines' included."""
+
+    def __init__(self, sentences: list[str]) -> None:
+        super().__init__("; ".join(sentences))
 
 
 class Settings(BaseSettings):
@@ -35,11 +54,10 @@ class Settings(BaseSettings):
     kafka: KafkaSettings = KafkaSettings()
     mysql: MySQLSettings = MySQLSettings()
     spark: SparkSettings = SparkSettings()
-    pipelines: Annotated[
-        dict[Annotated[str, AfterValidator(check_pipeline_name)], PipelineSettings],
-        Field(min_length=1),
-    ]
+    pipelines: dict[str, PipelineSettings]
     """The pipelines, by name."""
+
+    _disabled: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def settings_customise_sources(
@@ -56,38 +74,101 @@ class Settings(BaseSettings):
         )
         return init_settings, env_settings, files
 
-    @model_validator(mode="after")
-    def _tables_are_distinct(self) -> "Settings":
-        owners: dict[str, str] = {}
-        for name in self.pipelines:
-            pipeline = self.pipeline(name)
-            table = pipeline.table
-            check_result_table(table)
-            if pipeline.has_own_tables:
-                tables_beside(table)  # whose names must not be too long
-            if table in owners:
-                raise ValueError(
-                    f"pipelines {owners[table]} and {name} have the same result_table {table}"
-                )
-            owners[table] = name
-        return self
+    @model_validator(mode="wrap")
+    @classmethod
+    def _each_pipeline_by_itself(
+        cls, values: Any, handler: ModelWrapValidatorHandler["Settings"]
+    ) -> "Settings":
+        given = values.get("pipelines") if isinstance(values, dict) else None
+        if not isinstance(given, Mapping):
+            return handler(values)
+        valid: dict[str, PipelineSettings] = {}
+        disabled: dict[str, tuple[str, ...]] = {}
+        for name, keys in given.items():
+            try:
+                valid[name] = PipelineSettings.model_validate(keys)
+            except ValidationError as error:
+                disabled[name] = tuple(complaints(error, PipelineSettings, f"pipelines.{name}"))
+        try:
+            settings = handler({**values, "pipelines": valid})
+        except ValidationError as error:
+            wrong = [sentence for sentences in disabled.values() for sentence in sentences]
+            raise InvalidSettingsError([*complaints(error, cls), *wrong]) from None
+        for name, pipeline in valid.items():
+            wrong = [
+                *_mistaken_names(name, pipeline, settings.pipelines),
+                *mistakes(name, pipeline, settings.mysql, settings.kafka),
+            ]
+            if wrong:
+                disabled[name] = tuple(wrong)
+                del settings.pipelines[name]
+        settings._disabled = disabled  # noqa: SLF001 - its own
+        return settings
+
+    @property
+    def disabled(self) -> Mapping[str, tuple[str, ...]]:
+        """Pipelines that are wrong, by name: a sentence per mistake."""
+        return self._disabled
+
+    @property
+    def names(self) -> list[str]:
+        """All configured pipelines, sorted; the wrong ones too."""
+        return sorted({*self.pipelines, *self._disabled})
+
+    def check(self, name: str) -> None:
+        """Raise unless a pipeline of that name is configured, and right.
+
+        Raises:
+            UnknownPipelineError: No pipeline of that name is configured.
+            ConfigError: It is, but wrong; each mistake is named.
+        """
+        if name in self._disabled:
+            raise ConfigError(
+                "; ".join(self._disabled[name]),
+                next_step="correct the keys named (docs/configuration.md lists them all)",
+            )
+        if name not in self.pipelines:
+            raise UnknownPipelineError(
+                f"no pipeline {name!r} is configured; there are: {', '.join(self.names)}"
+                f"{close_to(name, self.names)}",
+                next_step="name one of these, or add it to tally.toml",
+            )
 
     def pipeline(self, name: str) -> Pipeline:
         """The pipeline of that name.
 
         Raises:
-            UnknownPipelineError: No pipeline of that name is configured.
+            UnknownPipelineError, ConfigError: As :meth:`Settings.check`.
         """
-        try:
-            settings = self.pipelines[name]
-        except KeyError:
-            known = ", ".join(sorted(self.pipelines))
-            raise UnknownPipelineError(
-                f"no pipeline {name!r} is configured; there are: {known}",
-                next_step="name one of these, or add it to tally.toml",
-            ) from None
-        return Pipeline(name=name, **{key: getattr(settings, key) for key in _pipeline_fields()})
+        self.check(name)
+        return _named(name, self.pipelines[name])
 
 
-def _pipeline_fields() -> list[str]:
-    return list(PipelineSettings.model_fields)
+def _named(name: str, settings: PipelineSettings) -> Pipeline:
+    keys = {key: getattr(settings, key) for key in PipelineSettings.model_fields}
+    return Pipeline(name=name, **keys)
+
+
+def _mistaken_names(
+    name: str, settings: PipelineSettings, pipelines: Mapping[str, PipelineSettings]
+) -> list[str]:
+    """What is wrong with the names of a pipeline and of its table, beside those before it."""
+    pipeline = _named(name, settings)
+    try:
+        check_pipeline_name(name)
+        check_result_table(pipeline.table)
+        if pipeline.has_own_tables:
+            tables_beside(pipeline.table)  # whose names must not be too long
+    except ValueError as error:
+        return [f"pipelines.{name}: {error}"]
+    for suffix, done in DAG_SUFFIXES.items():
+        if name.removesuffix(suffix) in {*pipelines} - {name}:
+            other = name.removesuffix(suffix)
+            taken = f"Airflow's DAG of this name is the one in which {other} is {done}"
+            return [f"pipelines.{name}: {taken}: give the pipeline another name"]
+    for other, keys in pipelines.items():
+        if other == name:
+            break
+        if _named(other, keys).table == pipeline.table:
+            return [f"pipelines {other} and {name} have the same result_table {pipeline.table}"]
+    return []

@@ -21,7 +21,6 @@ from tally.app.doctor.engine import (
     compare_connector,
     compare_server,
 )
-from tally.app.doctor.environment import check_variables, unknown_variables
 from tally.app.doctor.examination import examine
 from tally.app.doctor.orchestration import check_airflow, check_connection
 from tally.config.loading import load_settings
@@ -120,33 +119,6 @@ def test_dead_letters_must_fit_into_a_packet() -> None:
     assert sound(check_packet(64 * 1024 * 1024, 1024 * 1024)) is OK
     assert sound(check_packet(16 * 1024 * 1024, 16 * 1024 * 1024)) is WARN
     assert sound(check_packet(1024 * 1024, 0)) is WARN
-
-
-def test_a_misspelt_variable_is_found_and_the_right_name_is_offered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """One underscore instead of two is ignored by the configuration, in silence."""
-    monkeypatch.setenv("TALLY_MYSQL_PASSWORD", "x")
-    diagnosis = check_variables()
-    assert sound(diagnosis) is WARN
-    assert "TALLY_MYSQL__PASSWORD" in diagnosis.next_step
-
-
-def test_variables_that_mean_something_are_not_complained_of() -> None:
-    """Settings of every section, pipelines of any name, and Tally's own other variables."""
-    known = [
-        "TALLY_CONFIG",
-        "TALLY_SECRETS_FILE",
-        "TALLY_KAFKA__BOOTSTRAP_SERVERS",
-        "tally_mysql__port",
-        "TALLY_PIPELINES__ANY__LEVELS",
-        "PATH",
-    ]
-    assert list(unknown_variables(known)) == []
-    assert list(unknown_variables(["TALLY_KAFKAA__X", "TALLY_HOME"])) == [
-        "TALLY_HOME",
-        "TALLY_KAFKAA__X",
-    ]
 
 
 @pytest.fixture
@@ -268,7 +240,7 @@ def test_airflow_is_not_asked_where_it_is_not_configured(
 def test_a_broken_configuration_is_a_diagnosis_and_the_rest_is_not_asked(tmp_path: Path) -> None:
     """The doctor works where nothing else does."""
     path = tmp_path / "tally.toml"
-    path.write_text("[pipelines.first]\ntopics = []\n", encoding="utf-8")
+    path.write_text("[pipelines.first]\ntopics = []\n[mysql]\nport = 0\n", encoding="utf-8")
     found: dict[str, Any] = {d.check: sound(d) for d in examine(path)}
     assert found["config.valid"] is FAIL
     assert not any(check.startswith(("mysql.", "kafka.")) for check in found)

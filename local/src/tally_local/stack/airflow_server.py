@@ -10,7 +10,8 @@ from pathlib import Path
 
 import httpx
 
-from tally.config.loading import CONFIG_NAME, CONFIG_VARIABLE, SECRETS_VARIABLE
+from tally.config.loading import CONFIG_NAME
+from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.errors import StackError
 from tally.spark.java import JAVA_ENVIRONMENT
 from tally_local.stack.airflow_config import airflow_cfg, connections_json, passwords_json

@@ -40,7 +40,7 @@ def check_database(ctx: Context) -> Iterator[Diagnosis]:
     yield check_writable(facts["server"])
     yield check_packet(
         int(facts["session"]["max_allowed_packet"]),
-        max(pipeline.dead_letter_max_bytes for pipeline in settings.pipelines.values()),
+        max((p.dead_letter_max_bytes for p in settings.pipelines.values()), default=0),
     )
     yield from _check_tables(ctx)
 

@@ -8,12 +8,13 @@ from tally.app.doctor.broker import check_broker
 from tally.app.doctor.database import check_database
 from tally.app.doctor.diagnosis import Diagnosis, DoctorView, Health, fail, ok, skip
 from tally.app.doctor.engine import check_engine
-from tally.app.doctor.environment import check_python, check_variables
+from tally.app.doctor.environment import check_python
 from tally.app.doctor.orchestration import check_airflow
 from tally.config.loading import load_settings
 from tally.errors import ConfigError
 
 CONFIG = "config.valid"
+CORRECT = "correct the keys named (docs/configuration.md lists them all)"
 
 
 def doctor(config: Path, *, on_check: Callable[[Diagnosis], None] = lambda _: None) -> DoctorView:
@@ -37,14 +38,16 @@ def examine(config: Path) -> Iterator[Diagnosis]:
     A failure that a check covers is never raised: a server that is down is a diagnosis.
     """
     yield check_python()
-    yield check_variables()
     try:
-        settings = load_settings(config)
+        settings = load_settings(config, none_valid=True)
     except ConfigError as error:
         yield fail(CONFIG, error.what, error.next_step)
         yield skip("mysql, kafka, spark", "the configuration does not say where they are")
         return
-    yield ok(CONFIG, f"{config}, pipelines {', '.join(sorted(settings.pipelines))}")
+    for name, wrong in settings.disabled.items():
+        yield fail(CONFIG, f"pipeline {name} is disabled: {'; '.join(wrong)}", CORRECT)
+    if settings.pipelines:
+        yield ok(CONFIG, f"{config}, pipelines {', '.join(sorted(settings.pipelines))}")
     ctx = open_context(settings)
     yield from check_database(ctx)
     yield from check_broker(ctx)

@@ -1,0 +1,88 @@
+"""What must hold between the keys of a pipeline, and between them and those of the servers."""
+
+from collections.abc import Iterator, Sequence
+
+from tally.config.labels import RECORD_FIELDS, TEXT
+from tally.config.pipeline import PipelineSettings
+from tally.config.servers import KafkaSettings, MySQLSettings
+from tally.errors import ConfigError
+from tally.lines.format import LineFormat
+from tally.lines.parsing import parse_line_format
+from tally.lines.time_rule import check_time_rule
+
+
+def mistakes(
+    name: str, pipeline: PipelineSettings, mysql: MySQLSettings, kafka: KafkaSettings
+) -> Iterator[str]:
+    """A sentence for each combination of keys that cannot be meant.
+
+    Args:
+        name: The pipeline's.
+        pipeline: Its keys, each valid by itself.
+        mysql: Time-outs of the ledger's server.
+        kafka: Time-outs of the brokers.
+    """
+    key = f"pipelines.{name}"
+    try:
+        line_format = parse_line_format(pipeline.line_format, key=f"{key}.line_format")
+    except ConfigError as error:
+        yield error.what
+    else:
+        yield from _about_lines(key, pipeline, line_format)
+    yield from _about_patience(key, pipeline, mysql, kafka)
+
+
+def _about_lines(key: str, pipeline: PipelineSettings, line_format: LineFormat) -> Iterator[str]:
+    try:
+        check_time_rule(line_format, pipeline.time_rule)
+    except ValueError as error:
+        yield f"{key}.line_format: {line_format.name} {error}"
+    try:
+        line_format.printed_levels(pipeline.levels)
+    except ValueError as error:
+        yield f"{key}.levels = {pipeline.levels!r}: {error}"
+    yield from _hidden_fields(key, pipeline, line_format)
+    filters = [field for field in pipeline.filter if field != TEXT]
+    yield from _unknown_fields(f"{key}.labels", pipeline.labels, line_format)
+    yield from _unknown_fields(f"{key}.filter", filters, line_format)
+
+
+def _hidden_fields(key: str, pipeline: PipelineSettings, line_format: LineFormat) -> Iterator[str]:
+    """A field of the line with the name of one of the record's would be unreachable."""
+    taken = (*RECORD_FIELDS, TEXT)
+    kind, asked = "json", set(taken)
+    if line_format.pattern:  # a group may have any name, as long as nothing is asked of it
+        kind, asked = "pattern", {*pipeline.labels, *pipeline.filter}
+    if hidden := [f for f in line_format.fields if f in taken and f in asked]:
+        yield (
+            f"{key}.line_format.{kind}: {', '.join(hidden)}: {', '.join(taken)} are not the line's "
+            "fields but the record's: give the field another name"
+        )
+
+
+def _unknown_fields(key: str, fields: Sequence[str], line_format: LineFormat) -> Iterator[str]:
+    """Labels and filters must name fields of the lines, or their values would silently be empty."""
+    known = (*line_format.fields, *RECORD_FIELDS)
+    if unknown := [f for f in fields if f not in RECORD_FIELDS and not line_format.has_field(f)]:
+        others = ", or any other path" if line_format.is_json else ""
+        yield (
+            f"{key}: {', '.join(unknown)}: lines of the format {line_format.name} have no such "
+            f"field; there are {', '.join(known)}{others}"
+        )
+
+
+def _about_patience(
+    key: str, pipeline: PipelineSettings, mysql: MySQLSettings, kafka: KafkaSettings
+) -> Iterator[str]:
+    """The wait for a server's answer must be shorter than the batch's own timeout."""
+    waits = {
+        "mysql.statement_timeout_s": mysql.statement_timeout_s,
+        "mysql.connect_timeout_s": mysql.connect_timeout_s,
+        "kafka.request_timeout_s": kafka.request_timeout_s,
+    }
+    for wait, seconds in waits.items():
+        if seconds >= pipeline.patience_s:
+            yield (
+                f"{key}.patience_s = {pipeline.patience_s} must be more than {wait} = "
+                f"{seconds:g}: a batch would be killed while it waits for an answer"
+            )
