@@ -34,6 +34,7 @@
     │   ├── RecordTimestampError
     │   ├── JarsMissingError
     │   ├── PackageMissingError
+    │   ├── UnwritableError
     │   ├── SparkConnectionError
     │   └── StackError
     └── FencedError             exit 5: another process was first; this attempt must stop
@@ -306,6 +307,12 @@ class PackageMissingError(OperatorError):
     """A Python package that Spark needs is not installed."""
 
     code = "package-missing"
+
+
+class UnwritableError(OperatorError):
+    """A temporary file or the output cannot be written; nothing was committed of this batch."""
+
+    code = "unwritable"
 
 
 class SparkConnectionError(OperatorError):

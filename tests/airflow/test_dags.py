@@ -206,13 +206,13 @@ def test_statements_of_plan_and_audit_time_out_before_their_tasks(
         file.write("[mysql]\nstatement_timeout_s = 599\n")
     waits: list[float] = []
 
-    def connect(*, read_timeout: float, write_timeout: float, **_: Any) -> Any:
+    def connect(_: Any, *, read_timeout: float, write_timeout: float, **__: Any) -> Any:
         assert write_timeout == read_timeout
         waits.append(read_timeout)
         raise pymysql.err.OperationalError(2003, "there is no server")
 
     # The audit's is half an hour: what the driver is told is all that can be seen of it.
-    monkeypatch.setattr(pymysql, "connect", connect)
+    monkeypatch.setattr(pymysql.Connection, "__init__", connect)
     context: Any = {"ti": SimpleNamespace(dag_id="error_log", run_id="r")}
     tasks: dict[str, Any] = {
         "plan": bag.dags["error_log"].get_task("plan"),

@@ -165,7 +165,10 @@ def test_ctrl_c_between_batches_keeps_what_is_committed_and_can_be_resumed(
 
 
 @pytest.mark.spark
-def test_ctrl_c_while_spark_starts_ends_the_program_with_130(world: World, tally: Call) -> None:
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_spark_starts_ends_the_program_and_says_how_to_resume(
+    world: World, tally: Call, number: signal.Signals, exit_code: int
+) -> None:
     """A real signal to a real program, right after the request was written."""
     count(world, 3)
     program = subprocess.Popen(
@@ -179,10 +182,10 @@ def test_ctrl_c_while_spark_starts_ends_the_program_with_130(world: World, tally
         lines = iter(program.stderr.readline, "")
         assert any("starting Spark" in line for line in lines)
         wait_until(psutil.Process(program.pid).children)
-        program.send_signal(signal.SIGINT)
+        program.send_signal(number)
         # At its end, which is also that of the JVM: both hold the stream.
         rest = program.stderr.read()
-        assert program.wait(120) == 130
+        assert program.wait(120) == exit_code
     ((replay_id, state),) = replays(world)
     assert state == "open"
     assert f"tally replay --resume {replay_id}" in rest

@@ -1,5 +1,6 @@
 """Options of a connection, and the translation of MySQL's errors."""
 
+import socket
 import ssl
 
 import pymysql
@@ -15,7 +16,7 @@ from tally.errors import (
     TallyError,
     TransactionRetryError,
 )
-from tally.mysql.connection import _tls_options
+from tally.mysql.connection import _tls_options, connect
 from tally.mysql.errors import translate
 
 
@@ -56,3 +57,16 @@ def test_each_error_of_mysql_is_of_one_class(error: Exception, ours: type[TallyE
     assert type(translated) is ours
     assert "me@there" in translated.what
     assert str(error.args[-1]) in translated.what
+
+
+def test_a_server_that_accepts_and_stays_silent_is_not_waited_for() -> None:
+    """A dead load balancer: the time-out of the connection covers the handshake, too."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        settings = MySQLSettings(
+            host="127.0.0.1",
+            port=silent.getsockname()[1],
+            connect_timeout_s=1,
+            statement_timeout_s=86_400,
+        )
+        with pytest.raises(MySQLUnavailableError, match="timed out"):
+            connect(settings)

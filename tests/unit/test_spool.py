@@ -1,10 +1,16 @@
 """The spool: any number of rows in bounded memory."""
 
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
 
 from tally.aggregates.spool import Spool
+from tally.errors import UnwritableError
 from tally.model import Contribution, TopicPartition
 
 PARTITION = TopicPartition(topic="alog", partition=0)
@@ -53,3 +59,35 @@ def test_a_spool_can_be_walked_again() -> None:
             rows.append(row)
         assert list(rows) == list(rows) == list(contributions(3))
         assert len(rows) == 3
+
+
+def test_a_folder_that_is_missing_is_named_with_the_setting(tmp_path: Path) -> None:
+    """Nothing was committed, and the setting chooses another folder."""
+    with (
+        Spool[str](memory_bytes=10, folder=tmp_path / "nowhere") as spool,
+        pytest.raises(UnwritableError, match=r"nowhere.*No such file") as raised,
+    ):
+        spool.append("more than ten bytes")
+    assert "spark.spool_dir" in raised.value.next_step
+
+
+def test_a_full_disk_is_named_with_what_is_free(tmp_path: Path) -> None:
+    """The system refuses to let the file grow; closing it afterwards raises nothing else."""
+    program = f"""
+import resource
+from pathlib import Path
+from tally.aggregates.spool import Spool
+from tally.errors import UnwritableError
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    with Spool(memory_bytes=1000, folder=Path({str(tmp_path)!r})) as spool:
+        for number in range(1_000_000):
+            spool.append(number)
+except UnwritableError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert f"[unwritable] the counts of the batch do not fit into {tmp_path}" in done.stdout
+    assert "MiB free" in done.stdout

@@ -5,9 +5,13 @@ rows that are committed, also when the transaction is run again.
 """
 
 import pickle
+import shutil
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final, Generic, Self, TypeVar
+
+from tally.errors import UnwritableError
 
 T = TypeVar("T")
 
@@ -19,22 +23,40 @@ class Spool(Generic[T]):
 
     Args:
         memory_bytes: How much of it is kept in memory; the rest goes to a file.
+        folder: Where the file is; the system's temporary folder when None.
     """
 
-    def __init__(self, memory_bytes: int = MEMORY_BYTES) -> None:
+    def __init__(self, memory_bytes: int = MEMORY_BYTES, *, folder: Path | None = None) -> None:
+        self._folder = folder
         self._file = tempfile.SpooledTemporaryFile(  # noqa: SIM115 - closed by close()
-            max_size=memory_bytes, prefix="tally-spool-"
+            max_size=memory_bytes,
+            prefix="tally-spool-",
+            dir=None if folder is None else str(folder),
         )
         self._length = 0
 
     def append(self, item: T) -> None:
-        """Add an item at the end."""
-        pickle.dump(item, self._file, protocol=pickle.HIGHEST_PROTOCOL)
+        """Add an item at the end.
+
+        Raises:
+            UnwritableError: The folder is full, missing or not writable.
+        """
+        try:
+            pickle.dump(item, self._file, protocol=pickle.HIGHEST_PROTOCOL)
+        except OSError as error:
+            raise self._unwritable(error) from error
         self._length += 1
 
     def __iter__(self) -> Iterator[T]:
-        """Iterate from the first item; one iteration at a time."""
-        self._file.seek(0)
+        """Iterate from the first item; one iteration at a time.
+
+        Raises:
+            UnwritableError: As :meth:`Spool.append`; the last items may be in a buffer.
+        """
+        try:
+            self._file.seek(0)
+        except OSError as error:
+            raise self._unwritable(error) from error
         for _ in range(self._length):
             yield pickle.load(self._file)  # noqa: S301 - our own temporary file
 
@@ -43,10 +65,29 @@ class Spool(Generic[T]):
 
     def close(self) -> None:
         """Release the memory or the file."""
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError:
+            # What could not be written is not needed any more.
+            return
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _unwritable(self, error: OSError) -> UnwritableError:
+        folder = self._folder or Path(tempfile.gettempdir())
+        return UnwritableError(
+            f"the counts of the batch do not fit into {folder} after {self._length:,} rows: "
+            f"{error.strerror}, {_free(folder)}; nothing was committed",
+            next_step=f"free space in {folder}, or set spark.spool_dir to a folder that has more",
+        )
+
+
+def _free(folder: Path) -> str:
+    try:
+        return f"{shutil.disk_usage(folder).free / 1024 / 1024:,.0f} MiB free"
+    except OSError as error:
+        return str(error.strerror)

@@ -55,7 +55,9 @@ def spark_reader(settings: Settings, open_session: OpenSession) -> OpenReader:
         from tally.spark.counting import SparkReader  # noqa: PLC0415 - Spark is heavy
 
         with open_session() as session:
-            yield SparkReader(session=session, kafka=settings.kafka)
+            yield SparkReader(
+                session=session, kafka=settings.kafka, spool_dir=settings.spark.spool_dir
+            )
 
     return opened
 

@@ -12,25 +12,47 @@ code  meaning
 70    a bug in Tally; the traceback is on stderr
 130   Ctrl-C, or a question was answered with no
 141   the reader of stdout has closed it, as head does
+143   SIGTERM
 ====  =============================================================================
 """
 
+import errno
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import click
 
 from tally.app.views import ErrorView, document
+from tally.cli.stopping import is_termination
 from tally.cli.ui.output import Output
-from tally.errors import EXIT_BUG, EXIT_OK, TallyError
+from tally.errors import EXIT_BUG, EXIT_OK, TallyError, UnwritableError
 
 EXIT_CANCELLED: Final = 130
 EXIT_PIPE_CLOSED: Final = 141
+EXIT_TERMINATED: Final = 143
 
 BUG_ADVICE: Final = "this is a bug in Tally; please report it with the lines above"
+
+
+class SystemCallError(Exception):
+    """Carries an OSError past click, which would end a closed pipe with exit code 1."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@contextmanager
+def past_click() -> Iterator[None]:
+    """Raise an OSError as :class:`SystemCallError`."""
+    try:
+        yield
+    except OSError as error:
+        raise SystemCallError(error) from error
 
 
 def guarded(work: Callable[[], Any], output: Output) -> int:
@@ -45,19 +67,39 @@ def guarded(work: Callable[[], Any], output: Output) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        output.note("cancelled")
-        return EXIT_CANCELLED
-    except BrokenPipeError:
-        _forget_stdout()
-        return EXIT_PIPE_CLOSED
+    except (click.Abort, KeyboardInterrupt) as error:
+        terminated = is_termination(error)
+        output.note("terminated" if terminated else "cancelled")
+        return EXIT_TERMINATED if terminated else EXIT_CANCELLED
+    except (SystemCallError, OSError) as error:
+        return _unwritten(error.error if isinstance(error, SystemCallError) else error, output)
     except TallyError as error:
         return _failed(error, output)
-    except Exception:  # noqa: BLE001 - the last place that can turn a bug into an exit code
-        traceback.print_exc()
-        output.note(BUG_ADVICE)
-        return EXIT_BUG
+    except Exception as error:  # noqa: BLE001 - the last place that can turn a bug into an exit code
+        return _bug(error, output)
     return code if isinstance(code, int) else EXIT_OK
+
+
+def _unwritten(error: OSError, output: Output) -> int:
+    """An error of the operating system that nobody has translated."""
+    if isinstance(error, BrokenPipeError):
+        _forget_stdout()
+        return EXIT_PIPE_CLOSED
+    if error.errno in {errno.ENOSPC, errno.EDQUOT} and error.filename is None:
+        _forget_stdout()
+        full = UnwritableError(
+            f"the command's output cannot be written: {error.strerror}",
+            next_step="free space where stdout is redirected to; what was committed stays",
+        )
+        output.problem(full.code, full.what, full.next_step)
+        return full.exit_code
+    return _bug(error, output)
+
+
+def _bug(error: Exception, output: Output) -> int:
+    traceback.print_exception(error)
+    output.note(BUG_ADVICE)
+    return EXIT_BUG
 
 
 def _failed(error: TallyError, output: Output) -> int:

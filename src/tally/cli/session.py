@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tally.config.servers import SparkSettings
 from tally.spark.packages import check_packages
@@ -73,7 +73,7 @@ class _Session:
 
 @contextmanager
 def _interrupts_wait(out: "Output") -> Iterator[None]:
-    """Delay Ctrl-C until Spark has started and can be stopped; a second Ctrl-C is not delayed.
+    """Delay Ctrl-C and SIGTERM until Spark can be stopped; a second signal is not delayed.
 
     A JVM never ends by itself when PySpark stops waiting for its start. Afterwards the previous
     handler is restored: PySpark's own handler calls Java from inside a call to Java, which fails,
@@ -82,21 +82,29 @@ def _interrupts_wait(out: "Output") -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGINT)
-    is_waiting = False
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    waiting: list[int] = []
 
-    def wait(_: int, __: FrameType | None) -> None:
-        nonlocal is_waiting
-        if is_waiting:
-            raise KeyboardInterrupt
-        is_waiting = True
+    def wait(number: int, frame: FrameType | None) -> None:
+        if waiting:
+            _raise(before[signal.Signals(number)], number, frame)
+        waiting.append(number)
         out.note("stopping as soon as Spark has started")
 
-    if before is signal.default_int_handler:
-        signal.signal(signal.SIGINT, wait)
+    for number, handler in before.items():
+        if callable(handler):  # not of a process that ignores it
+            signal.signal(number, wait)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-    if is_waiting:
-        raise KeyboardInterrupt
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for waited in waiting:
+        _raise(before[signal.Signals(waited)], waited, None)
+
+
+def _raise(handler: Any, number: int, frame: FrameType | None) -> None:
+    """What the signal would have done, or Ctrl-C."""
+    if callable(handler):
+        handler(number, frame)
+    raise KeyboardInterrupt

@@ -13,7 +13,8 @@ from tally import __version__
 from tally.cli.app import App
 from tally.cli.command import write_examples
 from tally.cli.extensions import Sections, extensions
-from tally.cli.failures import guarded
+from tally.cli.failures import guarded, past_click
+from tally.cli.stopping import terminable
 from tally.cli.ui.log import LogFormatter, is_worth_saying
 from tally.errors import KafkaUnavailableError, MySQLUnavailableError
 
@@ -98,6 +99,22 @@ class TallyGroup(click.Group):
         write_examples(formatter, EXAMPLES)
         super().format_epilog(ctx, formatter)
 
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Parse the command line; ``--help`` writes here."""
+        with past_click():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        with past_click():
+            return super().invoke(ctx)
+
     def main(  # type: ignore[override]  # narrower than click's overloads
         self,
         args: Sequence[str] | None = None,
@@ -113,7 +130,10 @@ class TallyGroup(click.Group):
 
         def work() -> Any:
             try:
-                return super(TallyGroup, self).main(args, prog_name, standalone_mode=False, **extra)
+                with terminable():
+                    return super(TallyGroup, self).main(
+                        args, prog_name, standalone_mode=False, **extra
+                    )
             except (KafkaUnavailableError, MySQLUnavailableError) as error:
                 for extension in extensions():
                     _load(extension.unanswered)(app, error)
@@ -132,7 +152,7 @@ def _load(reference: str) -> Callable[..., Any]:
     cls=TallyGroup,
     context_settings=CONTEXT,
     epilog="Exit codes: 0 done, 1 a check found something, 2 usage, 3 try again, 4 an operator "
-    "must decide, 5 another attempt was first, 70 a bug in Tally, 130 cancelled.",
+    "must decide, 5 another attempt was first, 70 a bug in Tally, 130 cancelled, 143 terminated.",
 )
 @click.option(
     "--config",

@@ -65,7 +65,8 @@ class MySQLSettings(Section):
     `-` at the beginning. In SQL a name with a dash needs backticks."""
     tls: Literal["preferred", "disabled", "verified"] = "preferred"
     """Whether the connection is encrypted: if the server offers it, never, or always and with the
-    server's certificate and name checked."""
+    server's certificate and name checked. Only `verified` makes sure whose server it is. Client
+    certificates are not supported."""
     ssl_ca: Path | None = None
     """PEM file with the authority to trust under `tls = "verified"`; the system's when not set."""
     connect_timeout_s: Annotated[int, Field(ge=1, le=300)] = 10
@@ -126,6 +127,9 @@ class SparkSettings(Section):
     connect_token: Annotated[SecretStr, BeforeValidator(_secret_text)] = SecretStr("")
     """Token for the Spark Connect server, when it asks for one. Where the server is not the host
     `localhost`, a token is sent over TLS only."""
+    spool_dir: Path | None = None
+    """Folder for counts and dead letters of a batch that do not fit into memory; the system's
+    temporary folder when not set."""
     jars_dir: Path | None = None
     """Folder with Spark's Kafka connector and its dependencies; if not set, the jars must already
     be on Spark's class path."""

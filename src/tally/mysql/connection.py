@@ -55,7 +55,25 @@ def connect(settings: MySQLSettings, **options: Any) -> "pymysql.Connection[Any]
         **options,
     }
     with our_errors(where=f"{settings.user}@{settings.host}:{settings.port}"):
-        return pymysql.connect(**arguments)
+        return _Connection(**arguments)
+
+
+class _Connection(pymysql.Connection):
+    """A connection for which the time-out covers the handshake, too.
+
+    PyMySQL bounds only the TCP connection by ``connect_timeout``. A dead load balancer accepts that
+    and stays silent.
+    """
+
+    _read_timeout: float | None
+    _write_timeout: float | None
+
+    def connect(self, sock: Any = None) -> None:
+        """Connect and log in."""
+        answer = self._read_timeout, self._write_timeout
+        self._read_timeout = self._write_timeout = self.connect_timeout
+        super().connect(sock)
+        self._read_timeout, self._write_timeout = answer
 
 
 def _tls_options(settings: MySQLSettings) -> dict[str, Any]:

@@ -7,6 +7,7 @@ are any. Built-in DataFrame expressions only: no line passes through Python.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -41,6 +42,8 @@ class SparkReader:
     """A session with the Kafka connector."""
     kafka: KafkaSettings
     """How the executors reach Kafka."""
+    spool_dir: Path | None = None
+    """Folder for rows that do not fit into memory; the system's temporary folder when None."""
     fetch: Callable[[DataFrame, Sequence[OffsetRange]], Iterator[Row]] = collect
     """Brings rows to the driver as they arrive, with Spark's errors as ours."""
 
@@ -57,8 +60,12 @@ class SparkReader:
             DataLossError: What was read is not what was asked for.
             MalformedFloodError: More records are malformed than the pipeline allows.
             SeriesFloodError: The labels have more values than the pipeline allows.
+            UnwritableError: The folder for temporary files is full.
         """
-        with Spool[Contribution]() as contributions, Spool[DeadLetter]() as dead_letters:
+        with (
+            Spool[Contribution](folder=self.spool_dir) as contributions,
+            Spool[DeadLetter](folder=self.spool_dir) as dead_letters,
+        ):
             with read_errors(request.ranges):
                 counts = self._read(request, contributions, dead_letters)
             yield counts

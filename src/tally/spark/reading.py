@@ -10,7 +10,13 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings
-from tally.errors import DataLossError, ReadError, RecordTimestampError
+from tally.errors import (
+    ConfigError,
+    DataLossError,
+    ReadError,
+    RecordTimestampError,
+    UnwritableError,
+)
 from tally.model import OffsetRange, describe_ranges
 from tally.spark.errors import sentence_of, spark_errors
 from tally.spark.session import reader_options
@@ -18,6 +24,8 @@ from tally.spark.session import reader_options
 # Texts in the connector's errors when it cannot serve an offset; it has no error class for that.
 _LOSS_TEXTS: Final = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "data may have been lost")
 # And when a record's timestamp does not fit into its type; the sentence names the record.
+_DISK_FULL_TEXT: Final = "No space left on device"
+_ZONE_TEXT: Final = "INVALID_TIMEZONE"
 _TIMESTAMP_TEXT: Final = re.compile(r"Record at topic .*timestamp value .*overflows[^\n]*")
 
 
@@ -72,6 +80,8 @@ def read_errors(ranges: Sequence[OffsetRange]) -> Iterator[None]:
     Raises:
         DataLossError: Kafka cannot serve an offset.
         RecordTimestampError: Spark cannot read a record, however often it tries.
+        UnwritableError: Spark's folder for temporary files is full.
+        ConfigError: Spark's Java does not know the pipeline's time zone.
         ReadError: Any other error; the same call may succeed later.
     """
     try:
@@ -88,6 +98,17 @@ def read_errors(ranges: Sequence[OffsetRange]) -> Iterator[None]:
             raise RecordTimestampError(
                 f"Spark cannot read {describe_ranges(ranges)}: {sentence[0]}",
                 next_step="docs/runbook.md, record-timestamp, says how to go on without the record",
+            ) from error
+        if _DISK_FULL_TEXT in message:
+            raise UnwritableError(
+                f"Spark cannot write temporary files while it reads {describe_ranges(ranges)}: "
+                f"{cause}",
+                next_step="free space there, or set spark.local.dir in spark.conf",
+            ) from error
+        if _ZONE_TEXT in message:
+            raise ConfigError(
+                f"pipeline's time_zone: Spark's Java does not know it: {cause}",
+                next_step="update Java's time zones, or name another zone of the same clock",
             ) from error
         raise ReadError(
             f"Spark could not read {describe_ranges(ranges)}: {cause}", next_step="run it again"

@@ -2,19 +2,23 @@
 
 import inspect
 import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
 from tally import errors
 from tally.cli import failures
-from tally.cli.failures import EXIT_CANCELLED, EXIT_PIPE_CLOSED, guarded
+from tally.cli.failures import EXIT_CANCELLED, EXIT_PIPE_CLOSED, EXIT_TERMINATED, guarded
+from tally.cli.stopping import TerminatedError
 from tally.cli.ui.output import Output
-from tally.errors import EXIT_BUG, EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, TallyError
+from tally.errors import EXIT_BUG, EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, TallyError, UnwritableError
 
 # Written out here and not taken from the classes: other programs rely on these numbers.
 EXIT_CODES = {
@@ -36,6 +40,7 @@ EXIT_CODES = {
     "MissingTopicError": 4,
     "DataLossError": 4,
     "MalformedFloodError": 4,
+    "UnwritableError": 4,
     "FencedError": 5,
 }
 
@@ -119,6 +124,15 @@ def test_ctrl_c_and_no_end_with_130(error: BaseException) -> None:
     assert guarded(raising(error), Output()) == EXIT_CANCELLED
 
 
+def test_sigterm_ends_with_143(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where click has made Ctrl-C of it."""
+    assert guarded(raising(TerminatedError()), Output()) == EXIT_TERMINATED
+    aborted = click.Abort()
+    aborted.__cause__ = TerminatedError()
+    assert guarded(raising(aborted), Output()) == EXIT_TERMINATED
+    assert capsys.readouterr().err == "terminated\nterminated\n"
+
+
 def test_clicks_own_errors_end_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     """A wrong option is a wrong request."""
     assert guarded(raising(click.UsageError("no such option")), Output()) == EXIT_USAGE
@@ -146,12 +160,40 @@ def test_a_reader_that_goes_away_is_no_bug() -> None:
     process.stderr.close()
 
 
+def tally(*arguments: str, stdout: Any) -> subprocess.Popen[bytes]:
+    """The real program."""
+    program = "from tally.cli import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *arguments], stdout=stdout, stderr=subprocess.PIPE
+    )
+
+
+def test_a_command_whose_reader_has_gone_ends_with_141() -> None:
+    """Whether click or a command writes."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as closed, tally("--help", stdout=closed) as process:  # noqa: PTH123
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == EXIT_PIPE_CLOSED
+
+
+def test_an_output_that_is_full_is_no_bug() -> None:
+    """`tally counts > file` on a full disk says so."""
+    with Path("/dev/full").open("wb") as full, tally("--help", stdout=full) as process:
+        assert process.stderr is not None
+        assert b"unwritable: the command's output cannot be written: No space" in (
+            process.stderr.read()
+        )
+    assert process.returncode == UnwritableError.exit_code
+
+
 def test_the_documented_exit_codes_are_the_ones_in_use() -> None:
     """The table in the module, which the reference repeats, lists every code and no other."""
     table = inspect.getdoc(failures) or ""
     documented = {int(code) for code in re.findall(r"^(\d+) ", table, re.MULTILINE)}
     classes = {error.exit_code for error in subclasses(TallyError)}
-    own = {EXIT_OK, EXIT_FINDINGS, EXIT_BUG, EXIT_CANCELLED, EXIT_PIPE_CLOSED}
+    own = {EXIT_OK, EXIT_FINDINGS, EXIT_BUG, EXIT_CANCELLED, EXIT_PIPE_CLOSED, EXIT_TERMINATED}
     assert documented == classes | own
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tally.cli.app import App
 from tally.cli.session import JAVA_OPTIONS, LOGGING, quiet, shared_session
+from tally.cli.stopping import terminable
 from tally.cli.ui.bar import bar
 from tally.cli.ui.output import Output
 from tally.config.servers import SparkSettings
@@ -67,21 +68,26 @@ def test_ctrl_c_still_is_pythons_own_while_spark_works(app: App) -> None:
 
 
 @pytest.fixture
-def pythons_own_handler() -> Iterator[None]:
-    """The handler that a command starts with; other tests' Spark sessions leave theirs behind."""
+def a_commands_handlers() -> Iterator[None]:
+    """The handlers that a command starts with; other tests' Spark sessions leave theirs behind."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
+    with terminable():
+        yield
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("pythons_own_handler")
-def test_ctrl_c_while_spark_starts_waits_until_it_can_be_stopped(config: Path) -> None:
-    """Otherwise the JVM would never end; a second Ctrl-C is not delayed."""
+@pytest.mark.usefixtures("a_commands_handlers")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_spark_starts_waits_until_it_can_be_stopped(
+    config: Path, number: signal.Signals
+) -> None:
+    """Otherwise the JVM would never end; a second signal is not delayed."""
     seen: list[str] = []
+    before = signal.getsignal(number)
 
     @contextmanager
     def interrupted(_: SparkSettings) -> Iterator[Any]:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
         seen.append("started")
         try:
             yield "session"
@@ -92,12 +98,12 @@ def test_ctrl_c_while_spark_starts_waits_until_it_can_be_stopped(config: Path) -
     with pytest.raises(KeyboardInterrupt), shared_session(app) as ctx, ctx.open_reader():
         pytest.fail("it continues")
     assert seen == ["started", "stopped"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(number) is before
 
     @contextmanager
     def impatient(_: SparkSettings) -> Iterator[Any]:
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
+        signal.raise_signal(number)
         seen.append("the second was not obeyed")
         yield "never"
 
