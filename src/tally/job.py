@@ -44,7 +44,7 @@ def main(batch_id: int) -> None:
 
 
 def _say(ran: RanView) -> None:
-    outcome = "was committed before" if ran.committed_before else f"committed {ran.records} records"
+    outcome = ran.before if ran.committed_before else f"committed {ran.records} records"
     click.echo(f"batch {ran.batch_id} {outcome}")
 
 

@@ -187,6 +187,8 @@ class Batch:
     """In order of topic, partition and offset."""
     replay_id: int | None = None
     """The replay that it is part of; None for an ingest batch."""
+    claimed_by: str | None = None
+    """Who began the newest attempt; None when none has begun."""
 
     @property
     def offsets(self) -> int:

@@ -128,6 +128,8 @@ def audit(
 def audit_view(report: AuditReport, counted: Recount | None = None) -> AuditView:
     """The view of an audit; violations in the ledger and in the recount are one list."""
     findings = (*report.violations, *(counted.violations if counted else ()))
+    if counted is not None and counted.unchecked and not counted.segments:
+        findings = (*findings, _nothing_recounted(report.pipeline, counted))
     return AuditView(
         pipeline=report.pipeline,
         holds=not findings,
@@ -138,4 +140,14 @@ def audit_view(report: AuditReport, counted: Recount | None = None) -> AuditView
         matched=report.matched,
         findings=findings,
         recount=RecountView.of(counted) if counted else None,
+    )
+
+
+def _nothing_recounted(pipeline: str, counted: Recount) -> Violation:
+    """A recount that could compare nothing proves nothing, whatever the ledger says."""
+    causes = ", ".join(sorted({unchecked.cause for unchecked in counted.unchecked}))
+    return Violation(
+        check="recount",
+        where=pipeline,
+        detail=f"nothing could be compared with Kafka: {causes}",
     )

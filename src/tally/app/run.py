@@ -45,8 +45,10 @@ class RanView:
     """The pipeline."""
     attempt: int
     """The attempt that counted it."""
+    claimed_by: str | None
+    """Who began that attempt."""
     committed_before: bool
-    """Whether it was committed before this call; then the ranges have no counts."""
+    """Whether another call has committed it; then the ranges have no counts."""
     seconds: float
     """Seconds from the claim to the commit."""
     ranges: tuple[CountedRangeView, ...]
@@ -59,6 +61,7 @@ class RanView:
             batch_id=ran.batch.batch_id,
             pipeline=ran.batch.pipeline,
             attempt=ran.batch.attempt,
+            claimed_by=ran.batch.claimed_by,
             committed_before=not ran.committed,
             seconds=round(ran.seconds, 3),
             ranges=tuple(
@@ -66,6 +69,11 @@ class RanView:
                 for s in ran.batch.segments
             ),
         )
+
+    @property
+    def before(self) -> str:
+        """That it was committed before, and by whom."""
+        return f"was committed before, by attempt {self.attempt} of {self.claimed_by}"
 
     @property
     def offsets(self) -> int:

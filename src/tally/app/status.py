@@ -12,10 +12,17 @@ from tally.ledger.batches import find_open_ingest
 from tally.ledger.decisions import find_losses
 from tally.ledger.positions import known_topics
 from tally.ledger.reading import BatchRecord, batch_record, last_committed
-from tally.model import Batch, KafkaSnapshot, KnownTopic, TopicPartition
+from tally.model import (
+    Batch,
+    KafkaSnapshot,
+    KnownTopic,
+    PartitionSnapshot,
+    Position,
+    TopicPartition,
+)
 from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context
-from tally.planning.blocks import Block, BlockReason
+from tally.planning.blocks import OTHER_RECORDS, Block, BlockReason
 from tally.planning.ingest import plan_ingest
 
 
@@ -50,7 +57,8 @@ class PartitionStatus:
     kafka_end: int | None
     """The first offset that cannot be read yet; null when Kafka did not say."""
     lag_offsets: int | None
-    """Offsets between the committed offset and Kafka's end; null when one of them is not known."""
+    """Offsets that Kafka holds and that are not counted; null when that is not known: Kafka did not
+    answer, the topic is of another generation or cluster, or the start follows from a time."""
     open_loss: RangeView | None
     """The lost range that waits for a decision; null when there is none."""
     blocked: BlockReason | None
@@ -194,7 +202,7 @@ def compose(
         kafka_error=error,
         cluster_id=kafka.cluster_id if kafka else None,
         partitions=tuple(
-            _partition(where, ledger, kafka, blocks)
+            _partition(pipeline, where, ledger, kafka, blocks)
             for where in _partitions(pipeline, ledger.known, kafka)
         ),
         blocks=blocks,
@@ -230,7 +238,11 @@ def _partitions(
 
 
 def _partition(
-    where: TopicPartition, ledger: LedgerState, kafka: KafkaSnapshot | None, blocks: Sequence[Block]
+    pipeline: Pipeline,
+    where: TopicPartition,
+    ledger: LedgerState,
+    kafka: KafkaSnapshot | None,
+    blocks: Sequence[Block],
 ) -> PartitionStatus:
     topic = ledger.known.get(where.topic)
     position = topic.positions.get(where.partition) if topic else None
@@ -248,7 +260,22 @@ def _partition(
         planned_until=ledger.planned_until(where),
         kafka_earliest=held.earliest if held else None,
         kafka_end=held.end if held else None,
-        lag_offsets=max(0, held.end - position.next_offset) if held and position else None,
+        lag_offsets=_lag(pipeline, position, held, covers),
         open_loss=RangeView.of(loss.range) if loss else None,
         blocked=covers[0].reason if covers else None,
     )
+
+
+def _lag(
+    pipeline: Pipeline,
+    position: Position | None,
+    held: PartitionSnapshot | None,
+    blocks: Sequence[Block],
+) -> int | None:
+    """Offsets that can be read and are not counted; None when that is not known."""
+    if held is None or any(block.reason in OTHER_RECORDS for block in blocks):
+        return None
+    if position is not None:
+        return max(0, held.end - max(position.next_offset, held.earliest))
+    # A partition that the pipeline has not read yet begins at its start.
+    return {"earliest": held.end - held.earliest, "latest": 0}.get(str(pipeline.start))

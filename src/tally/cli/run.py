@@ -58,7 +58,7 @@ def run(app: App, batch_id: int | None, pipeline: str | None, run_all: bool) -> 
 
 def _show(app: App, ran: RanView) -> None:
     if ran.committed_before:
-        app.out.line(f"batch {ran.batch_id} of {ran.pipeline} was committed before")
+        app.out.line(f"batch {ran.batch_id} of {ran.pipeline} {ran.before}")
         return
     app.out.line(
         f"batch {ran.batch_id} of {ran.pipeline} is committed: {plural(ran.records, 'record')}, "

@@ -18,7 +18,8 @@ from tally.model import (
 from tally.mysql.transactions import Row, Transaction
 
 _BATCH = (
-    "select batch_id, pipeline, kind, state, attempt, planned_at, claimed_at, replay_id from batch "
+    "select batch_id, pipeline, kind, state, attempt, planned_at, claimed_at, claimed_by, replay_id"
+    " from batch "
 )
 
 _SEGMENTS = """
@@ -214,6 +215,7 @@ def _batch(tx: Transaction, row: Row) -> Batch:
         attempt=row["attempt"],
         planned_at=row["planned_at"].replace(tzinfo=UTC),
         claimed_at=row["claimed_at"] and row["claimed_at"].replace(tzinfo=UTC),
+        claimed_by=row["claimed_by"],
         replay_id=row["replay_id"],
         segments=tuple(_segment(item) for item in tx.rows(_SEGMENTS, (row["batch_id"],))),
     )

@@ -39,7 +39,7 @@ class Ran:
     """The outcome of a batch."""
 
     batch: Batch
-    """The batch as it was claimed."""
+    """The batch as it was claimed; as the ledger has it when it was committed before."""
     committed: bool
     """Whether this call committed it; False when it was committed before."""
     totals: dict[TopicPartition, SegmentTotals]
@@ -131,9 +131,13 @@ def _count_and_commit(ctx: Context, batch: Batch, pipeline: Pipeline, begun: flo
         committed = commit_once(ctx, batch, pipeline, result)
         seconds = ctx.clock.monotonic() - begun
         totals = counts.totals
+    if not committed:  # by the attempt that overtook this one
+        with ctx.database.transaction(read_only=True) as tx:
+            ledgers = batches.find_batch(tx, batch.batch_id)
+        return Ran(batch=ledgers, committed=False, totals={}, seconds=seconds)
     if batch.kind is BatchKind.INGEST:
         mirror_offsets(ctx, pipeline.name, ranges)
-    return Ran(batch=batch, committed=committed, totals=totals, seconds=seconds)
+    return Ran(batch=batch, committed=True, totals=totals, seconds=seconds)
 
 
 def _rows_before(ctx: Context, batch: Batch, pipeline: Pipeline) -> int:

@@ -33,6 +33,9 @@ DOUBTFUL_REASONS = frozenset(
     }
 )
 
+OTHER_RECORDS = frozenset({BlockReason.TOPIC_CHANGED, BlockReason.CLUSTER_CHANGED})
+"""Kafka's offsets are then those of other records than the ledger's."""
+
 _ERRORS: dict[BlockReason, type[OperatorError]] = {
     BlockReason.TOPIC_MISSING: MissingTopicError,
     BlockReason.START_IN_FUTURE: StartInFutureError,

@@ -1,5 +1,6 @@
 """What `tally status` says of a partition, from the ledger and from Kafka."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -86,7 +87,38 @@ def test_a_partition_that_only_kafka_knows_is_new(pipeline: Pipeline) -> None:
     assert [s.condition for s in partitions] == ["ok", "new"]
     new = partitions[1]
     assert (new.start_offset, new.next_offset, new.kafka_end) == (None, None, 7)
-    assert new.lag_offsets is None
+    assert new.lag_offsets == 7
+
+
+@pytest.mark.parametrize(
+    ("start", "lag"), [("earliest", 4), ("latest", 0), (datetime(2026, 1, 1, tzinfo=UTC), None)]
+)
+def test_the_lag_of_a_new_topic_follows_from_its_start(
+    pipeline: Pipeline, start: str | datetime, lag: int | None
+) -> None:
+    """What the first batch would count; where a time decides, Kafka would have to be asked."""
+    asked = pipeline.model_copy(update={"start": start})
+    partitions, _ = stand(asked, {}, kafka((3, 7)))
+    assert only(partitions).lag_offsets == lag
+
+
+def test_the_lag_counts_only_what_kafka_still_holds(pipeline: Pipeline) -> None:
+    """Records that are gone are a loss, not a lag."""
+    partitions, _ = stand(pipeline, known(Position(start_offset=0, next_offset=1)), kafka((4, 9)))
+    assert only(partitions).lag_offsets == 5
+
+
+def test_the_offsets_of_other_records_are_no_lag(pipeline: Pipeline) -> None:
+    """Of another cluster's topic, or of one that was created again."""
+    counted = known(Position(start_offset=0, next_offset=1))
+    held = kafka((0, 9))
+    elsewhere = replace(held, cluster_id="another")
+    again = replace(held, topics={"a": replace(held.topics["a"], topic_id="another")})
+    for answer in (elsewhere, again):
+        partitions, blocks = stand(pipeline, counted, answer)
+        assert only(partitions).lag_offsets is None
+        assert only(partitions).kafka_end == 9
+        assert len(blocks) == 1
 
 
 def test_a_topic_that_is_new_to_the_pipeline_is_shown_without_a_start(pipeline: Pipeline) -> None:

@@ -221,6 +221,17 @@ def test_an_audit_never_claims_more_than_it_looked_at() -> None:
     assert partly["not_checkable"][0]["cause"] == "retention"
 
 
+def test_a_recount_that_compared_nothing_is_a_finding() -> None:
+    """Of another cluster, say; a pipeline that has counted nothing has nothing to prove."""
+    gap = Unchecked(range=RANGE, cause="another cluster")
+    none = Recount(segments=0, offsets=0, records=0, violations=(), unchecked=(gap,))
+    view = audit_view(verdict(), none)
+    assert not view.holds
+    assert [(f.check, f.where) for f in view.findings] == [("recount", "p")]
+    assert "another cluster" in view.findings[0].detail
+    assert audit_view(verdict(), replace(none, unchecked=())).holds
+
+
 def planned(one: Batch | None, *, resumed: bool = False) -> Planned:
     """The outcome of planning."""
     return Planned(pipeline="p", batch=one, resumed=resumed, blocks=())

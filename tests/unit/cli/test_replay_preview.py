@@ -247,6 +247,7 @@ def ran(partitions: int = 1, *, committed: bool = True) -> RanView:
         attempt=1,
         planned_at=AT,
         claimed_at=AT,
+        claimed_by="ann",
         replay_id=7,
         segments=tuple(
             Segment(segment_id=n, topic_id="t", cluster_id="c", range=r, state=SegmentState.PLANNED)
@@ -269,7 +270,9 @@ def test_each_batch_is_told_in_one_line() -> None:
         "batch 57 (1 of 4) is committed: alog/0 [0, 10): 10 records, 7 matched, 1 malformed, 1.2 s"
     )
     assert "alog/2 [0, 10) and 5 more: 80 records" in batch_line(ran(8), 1, 4)
-    assert batch_line(ran(committed=False), 5, 4) == "batch 57 (5 of 5) was committed before"
+    assert batch_line(ran(committed=False), 5, 4) == (
+        "batch 57 (5 of 5) was committed before, by attempt 1 of ann"
+    )
 
 
 def test_the_end_says_what_has_changed() -> None:
