@@ -77,7 +77,7 @@ COMPILE = UV_CUSTOM_COMPILE_COMMAND='make lock' $(VENV)/uv pip compile --quiet -
 
 lock: setup
 	$(COMPILE) --all-extras --group test --group lint --group build \
-		--no-emit-package tally pyproject.toml local/pyproject.toml requirements/bootstrap.in \
+		--no-emit-package kafka-tally pyproject.toml local/pyproject.toml requirements/bootstrap.in \
 		--output-file requirements/locked.txt
 	$(COMPILE) --constraints requirements/locked.txt \
 		requirements/bootstrap.in --output-file requirements/bootstrap.txt

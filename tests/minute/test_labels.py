@@ -331,6 +331,49 @@ def test_a_plan_alone_takes_no_table_of_another_pipeline(
     assert world.rows("select * from pipeline where pipeline = %s", (other.name,)) == []
 
 
+@pytest.mark.parametrize("labels", [[], ["level"]], ids=["plain", "labelled"])
+@pytest.mark.parametrize(
+    ("columns", "wrong"),
+    [
+        ("id int primary key, name text", "it has the columns id, name"),
+        ("log_time varchar(20) primary key, log_count int", "no table of counts"),
+        ("log_time datetime, log_count int", "no table of counts"),
+        ("log_time datetime primary key, log_count text", "no table of counts"),
+        ("log_time datetime primary key, log_count int, host int not null", "no table of counts"),
+    ],
+)
+def test_an_unrelated_table_is_not_taken(
+    world: World, columns: str, wrong: str, labels: list[str]
+) -> None:
+    """Neither by a migration nor by a plan; the ledger does not know the pipeline afterwards."""
+    table = f"{world.name}_t"
+    world.execute(f"create table `{table}` ({columns})")
+    before = world.rows(f"show create table `{table}`")
+    world.configure(line_format=PATTERN, labels=labels, result_table=table)
+    world.produce([line("cart")])
+    for take in (lambda: migrate(world.database, world.settings), world.plan):
+        with pytest.raises((ConfigError, SchemaError)) as raised:
+            take()
+        assert wrong in raised.value.what or (labels and isinstance(raised.value, SchemaError))
+    assert world.rows(f"show create table `{table}`") == before
+    assert world.rows("select * from pipeline where pipeline = %s", (world.name,)) == []
+    world.execute(f"drop table `{table}`")
+
+
+def test_a_table_with_rows_of_its_own_is_not_taken(world: World) -> None:
+    """The ledger could not say where they come from; an empty one of the right shape is taken."""
+    table = f"{world.name}_t"
+    world.execute(f"create table `{table}` (log_time datetime primary key, log_count bigint)")
+    world.execute(f"insert into `{table}` values ('{AT}:00', 1)")
+    world.configure(result_table=table)
+    world.produce([line("cart")])
+    with pytest.raises(ConfigError, match="has rows that the ledger knows nothing of"):
+        migrated_and_planned(world)
+    world.execute(f"delete from `{table}`")
+    migrated_and_planned(world)
+    assert world.rows("select result_table from pipeline where pipeline = %s", (world.name,))
+
+
 def test_the_audit_adds_up_rows_of_columns_that_it_does_not_know(
     world: World, spark: "SparkSession"
 ) -> None:

@@ -227,4 +227,4 @@ def test_what_the_local_stack_needs_is_locked() -> None:
     project = tomllib.loads((CHECKOUT / "local" / "pyproject.toml").read_text(encoding="utf-8"))
     locked = (REQUIREMENTS / "locked.txt").read_text(encoding="utf-8")
     needed = {re.split(r"[>=]", name)[0] for name in project["project"]["dependencies"]}
-    assert needed - set(re.findall(r"^([\w-]+)==", locked, re.MULTILINE)) == {"tally"}
+    assert needed - set(re.findall(r"^([\w-]+)==", locked, re.MULTILINE)) == {"kafka-tally"}

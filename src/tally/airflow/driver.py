@@ -70,7 +70,7 @@ class DriverHook(SparkSubmitHook):
         if shutil.which(binary, path=self._environment.get("PATH")) is None:
             raise SparkConnectionError(
                 f"{binary} is not on the worker's PATH",
-                next_step="install the extra tally[spark] where Airflow runs its tasks",
+                next_step="install the extra kafka-tally[spark] where Airflow runs its tasks",
             )
         try:
             return super().submit(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from tally.errors import ConfigError
 from tally.ledger.batches import Requester, insert_batch
 from tally.ledger.rows import partition_of, range_of
-from tally.ledger.tables import OWN_TABLES, check_result_table
+from tally.ledger.tables import OWN_TABLES, check_result_table, check_unowned
 from tally.model import (
     BatchKind,
     KnownTopic,
@@ -37,8 +37,8 @@ def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
     The first planner inserts the row that later ones lock.
 
     Raises:
-        ConfigError: The pipeline has counted into another table before, or the table belongs to
-            another pipeline.
+        ConfigError: The pipeline has counted into another table before, the table belongs to
+            another pipeline, or it is no table of counts.
     """
     owned = _locked_table(tx, pipeline)
     if owned is None:
@@ -50,6 +50,7 @@ def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
         )
         # With locks: of two first planners of one table, under either spelling, one sees the other.
         check_owner(tx, pipeline, result_table, lock=True)
+        check_unowned(tx, pipeline, result_table)
         owned = _locked_table(tx, pipeline)
     if owned is None:
         raise ConfigError(

@@ -22,6 +22,7 @@ from tally.ledger.tables import (
     LabelColumn,
     Tables,
     check_target,
+    check_unowned,
     find_tables,
     listed,
     recorded_labels,
@@ -100,6 +101,8 @@ def check_preparation(database: Database, pipeline: Pipeline) -> Tables | None:
     """
     with database.transaction(read_only=True) as tx:
         check_owner(tx, pipeline.name, pipeline.table)
+        if find_tables(tx, pipeline.name) is None:
+            check_unowned(tx, pipeline.name, pipeline.table)
         wanted = _changed(tx, pipeline)
         if wanted is not None:
             _check_idle(tx, pipeline)

@@ -170,6 +170,41 @@ def check_result_table(recorded: str, pipeline: str, configured: str) -> None:
         )
 
 
+def check_unowned(tx: Transaction, pipeline: str, table: str) -> None:
+    """Raise unless a table that the ledger does not know may become a pipeline's result table.
+
+    It may not exist yet. One that exists has the columns of a result, and no rows: the ledger could
+    not account for them.
+
+    Raises:
+        ConfigError: It is another table, or has rows.
+    """
+    columns = tx.rows(
+        "select column_name as name, lower(data_type) as type, column_key as kind,"
+        " is_nullable = 'YES' or column_default is not null as is_optional"
+        " from information_schema.columns where table_schema = database() and table_name = %s",
+        (table,),
+    )
+    if not columns:
+        return
+    there = {row["name"]: row for row in columns}
+    fits = (
+        there.get(TIME, {}).get("type") == "datetime"
+        and there[TIME]["kind"] == "PRI"
+        and there.get(LINES, {}).get("type") in _INTEGERS
+        and all(row["is_optional"] for name, row in there.items() if name not in {TIME, LINES})
+    )
+    wrong = "" if fits else f"is no table of counts: it has the columns {', '.join(there)}"
+    # The name was validated with the configuration.
+    if fits and tx.row(f"select 1 from `{table}` limit 1") is not None:
+        wrong = "has rows that the ledger knows nothing of"
+    if wrong:
+        raise ConfigError(
+            f"pipelines.{pipeline}.result_table = {table!r}: this table exists and {wrong}",
+            next_step="name a table that does not exist yet; tally migrate creates it",
+        )
+
+
 def recorded_name(tables: Tables) -> str:
     """The result table's name as the ledger records it, with its suffix."""
     return tables.result + (OWN_TABLES if tables.has_own else "")
@@ -179,6 +214,8 @@ def recorded_labels(labels: Sequence[LabelColumn]) -> str:
     """Label columns as the ledger records them, in JSON."""
     return json.dumps([[label.column, label.chars, label.is_used] for label in labels])
 
+
+_INTEGERS: Final = frozenset({"int", "bigint"})
 
 _SELECT: Final = "select p.result_table, p.labels, p.measure from pipeline p"
 

@@ -21,5 +21,5 @@ def check_packages(settings: SparkSettings) -> None:
     if missing:
         raise PackageMissingError(
             f"spark.master is {settings.master}, and this Python has no {', '.join(missing)}",
-            next_step=f"pip install 'tally[{extra}]'",
+            next_step=f"pip install 'kafka-tally[{extra}]'",
         )

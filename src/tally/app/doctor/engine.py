@@ -20,7 +20,7 @@ def check_engine(settings: Settings) -> Iterator[Diagnosis]:
     yield _check_java()
     pyspark, client = _installed("pyspark"), _installed("pyspark-client")
     if pyspark is None or importlib.util.find_spec("pyspark") is None:
-        yield fail("spark.pyspark", "PySpark is not installed", "pip install 'tally[spark]'")
+        yield fail("spark.pyspark", "PySpark is not installed", "pip install 'kafka-tally[spark]'")
         return
     yield check_pyspark(pyspark, client)
     yield check_connector(settings.spark, pyspark)
@@ -75,7 +75,7 @@ def check_connect(spark: SparkSettings) -> Iterator[Diagnosis]:
     client = _installed("pyspark-client") or _installed("pyspark")
     if client is None or importlib.util.find_spec("grpc") is None:
         yield fail(
-            "spark.client", "pyspark-client is not installed", "pip install 'tally[connect]'"
+            "spark.client", "pyspark-client is not installed", "pip install 'kafka-tally[connect]'"
         )
         return
     from tally.spark.session import spark_session  # noqa: PLC0415 - Spark is heavy

@@ -1,0 +1,37 @@
+"""``airflow``: let an Airflow of one's own find Tally."""
+
+from pathlib import Path
+
+import click
+
+from tally.app.airflow_files import write_airflow_files
+from tally.cli.app import App
+from tally.cli.command import Command
+from tally.cli.options import pass_app
+
+
+@click.group()
+def airflow() -> None:
+    """Let an Airflow of your own find Tally."""
+
+
+@airflow.command(
+    cls=Command, examples=["tally airflow init .", "tally airflow init /opt/airflow --replace"]
+)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--replace", is_flag=True, help="Replace files that have another content.")
+@pass_app
+def init(app: App, folder: Path, replace: bool) -> None:
+    """Write the DAG file, the plugin and the Spark entry point into DIR.
+
+    They are short and import what is installed, so they seldom change with a new version of Tally.
+    The configuration is DIR/tally.toml, or the file that TALLY_CONFIG names.
+    """
+    view = write_airflow_files(folder.absolute(), replace=replace)
+    for file in view.files:
+        app.out.line(f"{file.state}  {file.path}")
+    app.out.line()
+    app.out.line("Airflow finds them with")
+    app.out.line(f"  AIRFLOW__CORE__DAGS_FOLDER={view.folder}/dags")
+    app.out.line(f"  AIRFLOW__CORE__PLUGINS_FOLDER={view.folder}/plugins")
+    app.out.line(f"or link {view.folder}/dags and {view.folder}/plugins into the folders it has.")

@@ -1,0 +1,34 @@
+"""The files for an Airflow of one's own."""
+
+from pathlib import Path
+
+import pytest
+from tests.conftest import PROJECT
+
+from tally.app.airflow_files import FILES, FileState, packaged, write_airflow_files
+from tally.errors import UsageError
+
+
+def test_the_files_are_those_of_the_checkout(tmp_path: Path) -> None:
+    """In folders of the same names; a second call changes nothing."""
+    folder = tmp_path / "new"
+    view = write_airflow_files(folder)
+    assert [f.path for f in view.files] == [str(folder / name) for name in FILES]
+    assert {f.state for f in view.files} == {FileState.WRITTEN}
+    for name in FILES:
+        assert (folder / name).read_bytes() == (PROJECT / name).read_bytes()
+    assert {f.state for f in write_airflow_files(folder).files} == {FileState.UNCHANGED}
+
+
+def test_a_file_that_someone_has_changed_is_kept(tmp_path: Path) -> None:
+    """Nothing is written beside it, until its replacement is asked for."""
+    mine = tmp_path / FILES[1]
+    mine.parent.mkdir()
+    mine.write_text("mine", encoding="utf-8")
+    with pytest.raises(UsageError, match=f"{FILES[1]}: there already") as raised:
+        write_airflow_files(tmp_path)
+    assert "--replace" in raised.value.next_step
+    assert not (tmp_path / FILES[0]).exists()
+    assert mine.read_text(encoding="utf-8") == "mine"
+    write_airflow_files(tmp_path, replace=True)
+    assert mine.read_bytes() == packaged(FILES[1]).read_bytes()
