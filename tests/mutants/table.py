@@ -55,6 +55,8 @@ PRUNE: Final = "tests/minute/test_prune.py"
 PROVING: Final = "tests/cli/test_audit.py"
 LABELS: Final = "tests/minute/test_labels.py"
 JSON_COLUMNS: Final = "tests/spark/test_json_columns.py"
+LINE_FORMAT: Final = "tests/unit/test_line_format.py"
+TIME_RULES: Final = "tests/spark/test_time_rules.py"
 
 MUTANTS: Final = (
     # --- planning
@@ -328,6 +330,86 @@ MUTANTS: Final = (
         before='    "spark.sql.variant.validateUnicodeInJsonParsing": "false",\n',
         after="",
         tests=(f"{JSON_COLUMNS}::test_a_value_is_what_the_definition_says",),
+    ),
+    # --- the minute of a line
+    Mutant(
+        guard="without a timestamp of the record no year follows from it",
+        where="tally.spark.time_columns:TimeReader.of_text",
+        before="F.when(self.record_micros >= 0, self._in_latest_year(fields))",
+        after="self._in_latest_year(fields)",
+        tests=(f"{TIME_RULES}::test_odd_lines_are_read_as_python_reads_them",),
+    ),
+    Mutant(
+        guard="a record without a timestamp has no time",
+        where="tally.spark.time_columns:TimeReader.of_record",
+        before="F.when(~is_missing, _divided(self.record_micros, _MICROS))",
+        after="_divided(self.record_micros, _MICROS)",
+        tests=(f"{TIME_RULES}::test_the_records_own_time_counts_where_it_is_asked_for",),
+    ),
+    Mutant(
+        guard="a line of last December is not one of the next",
+        where="tally.spark.time_columns:TimeReader._in_latest_year",
+        before="is_normalised(this) & (this <= limit)",
+        after="is_normalised(this)",
+        tests=(f"{TIME_RULES}::test_the_year_is_the_latest_that_is_not_in_the_future",),
+    ),
+    Mutant(
+        guard="29 February is looked for in the year before",
+        where="tally.spark.time_columns:TimeReader._in_latest_year",
+        before="is_normalised(this) & (this <= limit)",
+        after="this <= limit",
+        tests=(f"{TIME_RULES}::test_the_year_is_the_latest_that_is_not_in_the_future",),
+    ),
+    Mutant(
+        guard="an instant is shown in the configured time zone",
+        where="tally.spark.time_columns:TimeReader._of_instant",
+        before="if self.rule.zone_name != UTC:",
+        after="if False:",
+        tests=(f"{TIME_RULES}::test_the_hour_that_summer_time_repeats_is_one",),
+    ),
+    Mutant(
+        guard="no line feed of a record is taken for a mark of ours",
+        where="tally.spark.time_columns:_found_fields",
+        before='F.translate(text, "\\n", " ")',
+        after="text",
+        tests=(f"{TIME_RULES}::test_a_line_cannot_pass_itself_off_as_a_time_that_was_found",),
+    ),
+    Mutant(
+        guard="a number beyond the year 9999 is out of range",
+        where="tally.spark.time_columns:TimeReader._of_instant",
+        before="in_range=seconds <= _LAST_SECOND,",
+        after="in_range=F.lit(True),",
+        tests=(f"{TIME_RULES}::test_a_number_since_1970",),
+    ),
+    Mutant(
+        guard="counts by another time rule are counts under another rule",
+        where="tally.aggregates.fingerprint:fingerprint",
+        before='        counted += f" {rule}"\n',
+        after="        pass\n",
+        tests=(
+            "tests/unit/test_settings.py::test_what_changes_the_counts_changes_the_fingerprint",
+        ),
+    ),
+    Mutant(
+        guard="no accepted pattern can be kept busy by one line",
+        where="tally.lines.pattern:parse_pattern",
+        before="    _check_ways(scanner.whole)\n",
+        after="",
+        tests=(f"{LINE_FORMAT}::test_parts_that_can_share_a_text_in_many_ways_are_refused",),
+    ),
+    Mutant(
+        guard="a plan takes no table that the ledger does not know",
+        where="tally.ledger.positions:lock_pipeline",
+        before="        check_unowned(tx, pipeline, result_table)\n",
+        after="",
+        tests=(f"{LABELS}::test_an_unrelated_table_is_not_taken",),
+    ),
+    Mutant(
+        guard="a migration takes no table that the ledger does not know",
+        where="tally.ledger.table_changes:check_preparation",
+        before="            check_unowned(tx, pipeline.name, pipeline.table)\n",
+        after="            pass\n",
+        tests=(f"{LABELS}::test_an_unrelated_table_is_not_taken",),
     ),
     # --- committing
     Mutant(

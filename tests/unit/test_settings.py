@@ -500,6 +500,8 @@ def test_rules_without_labels_keep_the_fingerprint_that_they_had() -> None:
         'filter = { level = ["ERR*"] }',
         'measure = "bytes"',
         "levels = []",
+        'time = "record"',
+        'time = "record"\ntime_zone = "Asia/Tokyo"',
     ],
 )
 def test_what_changes_the_counts_changes_the_fingerprint(keys: str) -> None:
