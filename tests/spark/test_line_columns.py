@@ -54,7 +54,7 @@ PATTERNS = [
 LINES = ["fixed", *PATTERNS]
 CLOCK_12 = LineFormat(
     name="custom",
-    pattern=r"(?<time>\d.*?[AP]M)? ?(?<level>[A-Z]+)?:",
+    pattern=r"(?<time>\d[^M]*M)? ?(?<level>[A-Z]+)?:",
     time_format="dd.MM.yyyy 'at' hh:mm a",
 )
 LEVEL_OF = ERROR_OF | dict.fromkeys(("zookeeper", "log4j", "spark", "hdfs"), "INFO")
