@@ -61,6 +61,7 @@ ERROR_OF = {
     "apache-2.2": "error",
     "apache-2.4": "error",
     "nginx": "error",
+    "windows-cbs": "Error",
 }
 """What the formats call an error that do not print ``ERROR``."""
 
@@ -232,6 +233,27 @@ PATTERN_EXAMPLES: dict[str, dict[str, Outcome]] = {
         "level=ERROR time=2017-07-30T14:09:08Z": UNMATCHED,
         "time=1501423748 level=ERROR": UNMATCHED,
         "goroutine 1 [running]: level=ERROR": UNMATCHED,
+    },
+    "openstack": {
+        "2017-07-30 14:09:08.123 2931 ERROR nova.compute.manager [-] x": COUNTED,
+        "nova.log.1 2017-07-30 14:09:08.123 2931 ERROR nova [-] x\nTraceback (most": COUNTED,
+        "2017-07-30 14:09:08.123 2931 INFO nova.x [-] ERROR": NOT_COUNTED,
+        "two words 2017-07-30 14:09:08.123 2931 ERROR nova [-] x": UNMATCHED,
+        "Traceback (most recent call last):": UNMATCHED,
+        "2017-07-30 14:60:08.123 2931 ERROR nova [-] x": TIME_INVALID,
+    },
+    "windows-cbs": {
+        "2017-07-30 14:09:08, Error                 CBS    Failed to start": COUNTED,
+        "2017-07-30 14:09:08, Error                 CSI    00000009 (F) x\r\n": COUNTED,
+        "2017-07-30 14:09:08, Info                  CBS    x - Error": NOT_COUNTED,
+        "2017-07-30 14:09:08 Error CBS x": UNMATCHED,
+        "2017-02-30 14:09:08, Error                 CBS    x": TIME_INVALID,
+    },
+    "bgl": {
+        "- 1501423748 2017.07.30 NULL 2017-07-30-14.09.08.5 NULL RAS MMCS ERROR x": COUNTED,
+        "APPSEV 1 2017.07.30 R1 2017-07-30-14.09.08.1 R1 RAS APP FATAL ERROR": NOT_COUNTED,
+        "- 1 2017.07.30 R1 2017-07-30 14:09:08 R1 RAS APP ERROR x": UNMATCHED,
+        "- 1 2017.07.30 R1 2017-02-30-14.09.08.1 R1 RAS APP ERROR x": TIME_INVALID,
     },
 }
 """By format. Each has lines that are counted, that are not, and that it does not understand."""

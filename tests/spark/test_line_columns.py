@@ -57,7 +57,7 @@ CLOCK_12 = LineFormat(
     pattern=r"(?<time>\d[^M]*M)? ?(?<level>[A-Z]+)?:",
     time_format="dd.MM.yyyy 'at' hh:mm a",
 )
-LEVEL_OF = ERROR_OF | dict.fromkeys(("zookeeper", "log4j", "spark", "hdfs"), "INFO")
+LEVEL_OF = ERROR_OF | dict.fromkeys(("zookeeper", "log4j", "spark", "hdfs", "bgl"), "INFO")
 
 
 def odd_fixed_lines(rng: random.Random, count: int) -> list[bytes | None]:

@@ -233,7 +233,7 @@ PATTERNS: Final[Mapping[str, CatalogueEntry]] = MappingProxyType(
         "openstack": CatalogueEntry(
             description="OpenStack's services, with or without the file's name in front",
             example="nova-api.log 2017-07-30 14:09:08.123 25746 ERROR nova.compute.manager [-] x",
-            pattern=rf"(?:\S++ )?{_TIME} \d++ (?<level>[A-Z]+) (?<logger>\S++)",
+            pattern=rf"(?:[\w.:-]++ )?{_TIME} \d++ (?<level>[A-Z]+) (?<logger>\S++)",
             time_format=_SPACED,
         ),
         "windows-cbs": CatalogueEntry(
@@ -246,7 +246,7 @@ PATTERNS: Final[Mapping[str, CatalogueEntry]] = MappingProxyType(
             description="Blue Gene/L's RAS log",
             example="- 1117838570 2005.06.03 R02-M1-N0-C:J12-U11 2005-06-03-15.42.50.675872 "
             "R02-M1-N0-C:J12-U11 RAS KERNEL INFO instruction cache parity error corrected",
-            pattern=r"(?<alert>\S++) \d++ \S++ (?<node>\S++) "
+            pattern=r"(?<alert>[\w-]++) \d++ \S++ (?<node>\S++) "
             r"(?<time>\d{4}-\d\d-\d\d-\d\d\.\d\d\.\d\d)\.\d++ \S++ \S++ "
             r"(?<component>\S++) (?<level>[A-Z]+)",
             time_format="yyyy-MM-dd-HH.mm.ss",
@@ -255,7 +255,7 @@ PATTERNS: Final[Mapping[str, CatalogueEntry]] = MappingProxyType(
             description="Thunderbird's collected syslog, by the collector's seconds since 1970",
             example="- 1131566461 2005.11.09 dn228 Nov 9 12:01:01 dn228/dn228 crond(pam_unix)"
             "[2915]: session closed for user root",
-            pattern=rf"(?<alert>\S++) (?<time>\d++) \S++ (?<node>\S++) [A-Z][a-z]{{2}} ++\d++ "
+            pattern=rf"(?<alert>[\w-]++) (?<time>\d++) \S++ (?<node>\S++) [A-Z][a-z]{{2}} ++\d++ "
             rf"{_CLOCK} \S++(?: (?<program>[^\s:\[]++))?",
             time_format="epoch_seconds",
         ),
