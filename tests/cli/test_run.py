@@ -128,7 +128,7 @@ def test_without_sparks_packages_it_says_what_to_install(
     assert done.returncode == 4, done.stderr
     assert "package-missing" in done.stderr
     assert f"has no {absent}" in done.stderr
-    assert f"pip install 'tally[{extra}]'" in done.stderr
+    assert f"pip install 'kafka-tally[{extra}]'" in done.stderr
     assert world.batches() == []
 
 
