@@ -58,7 +58,7 @@ class AirflowServer:
         if importlib.util.find_spec("airflow") is None:
             raise StackError(
                 "Airflow is not installed in this Python",
-                next_step="make setup, or install the extra: pip install 'tally[airflow]'",
+                next_step="make setup, or install the extra: pip install 'kafka-tally[airflow]'",
             )
         config = airflow_cfg(
             project=self._layout.project,

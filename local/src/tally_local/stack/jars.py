@@ -167,5 +167,5 @@ def ivy_jar() -> Path:
             return found[-1]
     raise StackError(
         "PySpark, whose Ivy fetches the jars, is not installed in this Python",
-        next_step="make setup, or install the extra: pip install 'tally[spark]'",
+        next_step="make setup, or install the extra: pip install 'kafka-tally[spark]'",
     )
