@@ -38,9 +38,9 @@ from tally.config.pipeline import Pipeline, PipelineSettings
 from tally.config.settings import Settings
 from tally.errors import ConfigError
 
-# Daily, at a minute that few others choose.
 log = logging.getLogger(__name__)
 
+# Daily, at a minute that few others choose.
 AUDIT_SCHEDULE: Final = "17 3 * * *"
 
 

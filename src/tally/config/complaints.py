@@ -6,10 +6,13 @@ written under the wrong key.
 
 import difflib
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Final, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_settings import SettingsError
+
+CORRECT_THEM: Final = "correct the keys named (docs/configuration.md lists them all)"
+"""The next step after any complaint."""
 
 
 def complaints(
@@ -29,8 +32,13 @@ def complaints(
 
 def close_to(name: str, known: Iterable[str]) -> str:
     """``; did you mean …?`` where one of the known names is close, else nothing."""
-    found = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-    return f"; did you mean {found[0]}?" if found else ""
+    found = closest(name, known)
+    return f"; did you mean {found}?" if found else ""
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is probably meant; None when none is close."""
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.75)), None)
 
 
 def _complaint(item: Any, model: type[BaseModel], prefix: str) -> str:

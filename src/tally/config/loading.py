@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from tally.config.complaints import complaints
+from tally.config.complaints import CORRECT_THEM, complaints
 from tally.config.settings import InvalidSettingsError, Settings, files_of_this_load
 from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE, check_variables
 from tally.errors import ConfigError
@@ -117,5 +117,5 @@ def _config_error(sentences: str, base: Path) -> ConfigError:
     """One error that names each wrong key, its value and what is allowed, without secrets."""
     return ConfigError(
         f"{base} with its overrides is not valid: {sentences}",
-        next_step="correct the keys named (docs/configuration.md lists them all)",
+        next_step=CORRECT_THEM,
     )

@@ -18,7 +18,7 @@ from pydantic_settings import (
 )
 
 from tally.config.checks import mistakes
-from tally.config.complaints import close_to, complaints
+from tally.config.complaints import CORRECT_THEM, close_to, complaints
 from tally.config.names import (
     DAG_SUFFIXES,
     check_pipeline_name,
@@ -125,7 +125,7 @@ class Settings(BaseSettings):
         if name in self._disabled:
             raise ConfigError(
                 "; ".join(self._disabled[name]),
-                next_step="correct the keys named (docs/configuration.md lists them all)",
+                next_step=CORRECT_THEM,
             )
         if name not in self.pipelines:
             raise UnknownPipelineError(

@@ -1,11 +1,11 @@
 """Environment variables ``TALLY_…``: which there are, and what is said of any other."""
 
-import difflib
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from pydantic import BaseModel
 
+from tally.config.complaints import closest
 from tally.config.settings import Settings
 from tally.errors import ConfigError
 
@@ -50,8 +50,8 @@ def unknown_variables(names: Iterable[str]) -> Iterator[str]:
 
 
 def _advice(name: str) -> str:
-    close = difflib.get_close_matches(name.upper(), _known_variables(), n=1, cutoff=0.75)
-    return f"{name}: did you mean {close[0]}?" if close else f"unset {name}"
+    meant = closest(name.upper(), _known_variables())
+    return f"{name}: did you mean {meant}?" if meant else f"unset {name}"
 
 
 def _known_variables() -> list[str]:

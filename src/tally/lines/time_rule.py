@@ -5,6 +5,7 @@ time at all. A wall clock is taken as printed. An instant has a minute only in s
 :mod:`tally.spark.time_columns` computes it.
 """
 
+import functools
 import zoneinfo
 from dataclasses import dataclass
 from datetime import timedelta
@@ -56,9 +57,15 @@ def check_zone(name: str) -> str:
     Only UTC and names of an area and a place (``Europe/Berlin``) are: Java and Python disagree
     about the abbreviations.
     """
-    if name != UTC and ("/" not in name or name not in zoneinfo.available_timezones()):
+    if name != UTC and ("/" not in name or name not in _time_zones()):
         raise ValueError("UTC, or a time zone by area and place such as Europe/Berlin")
     return name
+
+
+@functools.cache
+def _time_zones() -> set[str]:
+    """All there are; the folders of the database are searched once."""
+    return zoneinfo.available_timezones()
 
 
 def check_time_rule(line_format: LineFormat, rule: TimeRule) -> None:

@@ -10,11 +10,11 @@ from tally.app.doctor.diagnosis import Diagnosis, DoctorView, Health, fail, ok, 
 from tally.app.doctor.engine import check_engine
 from tally.app.doctor.environment import check_python
 from tally.app.doctor.orchestration import check_airflow
+from tally.config.complaints import CORRECT_THEM
 from tally.config.loading import load_settings
 from tally.errors import ConfigError
 
 CONFIG = "config.valid"
-CORRECT = "correct the keys named (docs/configuration.md lists them all)"
 
 
 def doctor(config: Path, *, on_check: Callable[[Diagnosis], None] = lambda _: None) -> DoctorView:
@@ -45,7 +45,7 @@ def examine(config: Path) -> Iterator[Diagnosis]:
         yield skip("mysql, kafka, spark", "the configuration does not say where they are")
         return
     for name, wrong in settings.disabled.items():
-        yield fail(CONFIG, f"pipeline {name} is disabled: {'; '.join(wrong)}", CORRECT)
+        yield fail(CONFIG, f"pipeline {name} is disabled: {'; '.join(wrong)}", CORRECT_THEM)
     if settings.pipelines:
         yield ok(CONFIG, f"{config}, pipelines {', '.join(sorted(settings.pipelines))}")
     ctx = open_context(settings)
