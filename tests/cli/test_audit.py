@@ -186,11 +186,15 @@ def own_database(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worl
 
 
 def test_a_topic_that_the_ledger_has_twice_is_found(tally: Call, own_database: World) -> None:
-    """One topic generation under two keys: each alone is sound, together they count twice."""
+    """One topic generation under two keys: each alone is sound, together they count twice.
+
+    The segments before and after the one that counts twice only touch it.
+    """
     world = own_database
-    world.produce([LINE] * 3, 0)
-    commit(world)
-    (segment,) = world.segments()
+    for lines in (1, 2, 3):
+        world.produce([LINE] * lines, 0)
+        commit(world)
+    _, segment, _ = world.segments()
     assert tally("audit").exit_code == 0
     mine = (world.name,)
     # A ledger that was restored without the unique key of a topic generation.
