@@ -174,6 +174,10 @@ class PipelineSettings(Section):
     max_malformed_per_batch: Annotated[int, Field(ge=0)] = 100_000
     """Malformed records that one batch may hold; with more it stops and asks, as the line format
     is probably wrong."""
+    max_malformed_ratio: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Share of malformed records, 0 to 1. The first batches under new rules stop and ask when a
+    larger share of 1,000 records or more is malformed; later it is a warning of the pipeline's
+    health."""
     dead_letter_max_bytes: Annotated[int, Field(ge=0, le=16_777_215)] = 16_384
     """Bytes of a malformed record that are kept; its whole length is always recorded."""
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"

@@ -29,6 +29,7 @@ from tally.model import (
 from tally.mysql.transactions import Transaction
 from tally.pipeline.commit import commit_once
 from tally.pipeline.context import Context
+from tally.pipeline.understanding import check_understood
 from tally.planning.ingest import overtaken, unreadable
 
 log = logging.getLogger(__name__)
@@ -121,6 +122,7 @@ def _count_and_commit(ctx: Context, batch: Batch, pipeline: Pipeline, begun: flo
     with ctx.open_reader() as reader, reader.count(request) as counts:
         check_still_served(ctx, pipeline, batch)
         _check_no_record_lost(batch, counts.totals)
+        check_understood(ctx, pipeline, batch, counts.totals)
         result = Result(
             totals=counts.totals,
             contributions=counts.contributions,

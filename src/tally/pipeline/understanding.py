@@ -1,0 +1,52 @@
+"""The check that a rule understands the lines, before the first batches under it are committed."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tally.aggregates.fingerprint import fingerprint
+from tally.config.pipeline import Pipeline
+from tally.errors import MalformedFloodError
+from tally.ledger.rules import records_in_sound_batches, replaces_only
+from tally.model import Batch, BatchKind, SegmentTotals, TopicPartition
+from tally.mysql.transactions import Transaction
+from tally.pipeline.context import Context
+
+ENOUGH_RECORDS: Final = 1_000
+"""A share of fewer records says little: no batch is stopped for it, and no rule is trusted."""
+
+
+def check_understood(
+    ctx: Context, pipeline: Pipeline, batch: Batch, totals: Mapping[TopicPartition, SegmentTotals]
+) -> None:
+    """Raise if most of a batch is malformed and its rule has not yet proven itself.
+
+    A rule has proven itself when batches under it that were within ``max_malformed_ratio`` have
+    read a thousand records; from then on a larger share is a warning of the pipeline's health, as
+    the lines have changed and not the rule. A replay of what was counted under the same rule finds
+    what was found before, so it is never stopped.
+
+    Raises:
+        MalformedFloodError: With the share; nothing is committed.
+    """
+    records = sum(total.records for total in totals.values())
+    malformed = sum(total.malformed for total in totals.values())
+    if records < ENOUGH_RECORDS or malformed <= records * pipeline.max_malformed_ratio:
+        return
+    with ctx.database.transaction(read_only=True) as tx:
+        if _is_trusted(tx, pipeline, batch):
+            return
+    raise MalformedFloodError(
+        f"pipeline {pipeline.name}: {malformed} of {records} records are malformed, a larger share "
+        f"than max_malformed_ratio = {pipeline.max_malformed_ratio:g}; these rules have not yet "
+        f"read {ENOUGH_RECORDS} records within it: {pipeline.rules}",
+        next_step=f"correct line_format, or raise max_malformed_ratio, then tally run "
+        f"{batch.batch_id}",
+    )
+
+
+def _is_trusted(tx: Transaction, pipeline: Pipeline, batch: Batch) -> bool:
+    rule = fingerprint(pipeline)
+    if batch.kind is BatchKind.REPLAY and replaces_only(tx, batch.batch_id, rule):
+        return True
+    sound = records_in_sound_batches(tx, pipeline.name, rule, pipeline.max_malformed_ratio)
+    return sound >= ENOUGH_RECORDS

@@ -1,0 +1,102 @@
+"""The share of malformed records that stops the first batches under new rules."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tally.errors import MalformedFloodError
+from tally.pipeline.replay import request_replay, run_replay
+from tally.pipeline.replay_plan import preview_replay
+from tally.planning.replay_request import BoundsAsked
+from tests.world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.stack, pytest.mark.spark]
+
+ERROR = "2017-07-30 14:09:00 ERROR a line"
+NONSENSE = "what is this"
+
+
+def planned(world: World) -> int:
+    """The batch that is planned next."""
+    batch = world.plan().batch
+    assert batch is not None
+    return batch.batch_id
+
+
+def replay_all(world: World) -> int:
+    """Request a replay of everything."""
+    shown = preview_replay(world.context(), world.name, BoundsAsked())
+    return request_replay(world.context(), shown, reason="a test").replay_id
+
+
+def test_the_first_batches_under_new_rules_stop_at_the_share(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Half is enough, more stops with nothing written; a larger limit lets the same batch go on."""
+    world.produce([ERROR] * 499 + [NONSENSE] * 501, 0)
+    batch_id = planned(world)
+    with pytest.raises(MalformedFloodError, match=r"501 of 1000 records .* = 0\.5; ") as stopped:
+        world.run(batch_id, spark)
+    assert stopped.value.next_step.endswith(f"tally run {batch_id}")
+    assert world.offsets()[0] == (0, 0)
+    assert world.dead_letters() == []
+    world.configure(max_malformed_ratio=0.501)
+    assert world.run(batch_id, spark).committed
+    assert world.counts() == {"2017-07-30 14:09": 499}
+
+
+def test_half_of_a_thousand_and_most_of_fewer_are_committed(
+    world: World, spark: "SparkSession"
+) -> None:
+    """The limit itself is allowed; a share of fewer than 1,000 records says little."""
+    world.produce([ERROR] * 500 + [NONSENSE] * 500, 0)
+    assert world.run(planned(world), spark).committed
+    world.configure(levels=["WARN"])  # new rules
+    world.produce([NONSENSE] * 999, 0)
+    assert world.run(planned(world), spark).committed
+
+
+def test_rules_that_have_understood_a_thousand_records_are_trusted(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Nonsense afterwards is counted as malformed; under other rules it stops again.
+
+    Batches that were mostly malformed do not make rules trusted, however many there are.
+    """
+    for _ in range(2):
+        world.produce([NONSENSE] * 999, 0)
+        assert world.run(planned(world), spark).committed
+    world.produce([ERROR] * 999 + [NONSENSE] * 1000, 0)
+    batch_id = planned(world)
+    with pytest.raises(MalformedFloodError, match="1000 of 1999 records"):
+        world.run(batch_id, spark)
+    world.configure(max_malformed_ratio=0.6)  # this batch is within it
+    assert world.run(batch_id, spark).committed
+    world.produce([NONSENSE] * 1001, 0)
+    batch_id = planned(world)
+    world.configure(max_malformed_ratio=0.5)  # and is not within this
+    with pytest.raises(MalformedFloodError):
+        world.run(batch_id, spark)
+    world.configure(max_malformed_ratio=0.6)
+    assert world.run(batch_id, spark).committed
+    world.configure(levels=["WARN"], max_malformed_ratio=0.6)
+    world.produce([NONSENSE] * 1001, 0)
+    with pytest.raises(MalformedFloodError):
+        world.run(planned(world), spark)
+
+
+def test_a_replay_stops_under_new_rules_alone(world: World, spark: "SparkSession") -> None:
+    """What was counted under the same rules is replaced by what it was."""
+    world.configure(max_malformed_ratio=1.0)
+    world.produce([NONSENSE] * 1000, 0)
+    assert world.run(planned(world), spark).committed
+    world.configure(max_malformed_ratio=0.5)
+    assert [ran.committed for ran in run_replay(world.context(spark), replay_all(world))] == [True]
+    world.configure(max_malformed_ratio=0.5, levels=["WARN"])
+    replay_id = replay_all(world)
+    with pytest.raises(MalformedFloodError, match="1000 of 1000"):
+        list(run_replay(world.context(spark), replay_id))
+    assert world.audit().holds
