@@ -109,7 +109,9 @@ def test_the_page_shows_what_the_ledger_says(world: World, viewer: "TestClient")
     assert answer.status_code == 200, answer.text
     assert world.name in answer.text
     assert f'<td>{world.topic}/0</td><td class="n">0</td>' in answer.text
-    assert f"<td>{world.topic}/1 [7, 9)</td>" in answer.text
+    assert f"{world.topic}/1 [7, 9) was lost" in answer.text
+    assert f'<a href="../dags/{world.name}_losses" target="_top">' in answer.text
+    assert '<strong class="fail">fail</strong>' in answer.text
     assert f'<td class="n">{batch.batch_id}</td><td>ingest</td><td>planned</td>' in answer.text
     assert "default-src 'none'" in answer.headers["content-security-policy"]
 
@@ -127,6 +129,28 @@ def test_the_page_marks_what_was_replaced(
     text = viewer.get("/tally/").text
     assert f'<td class="n">{old}</td><td>ingest</td><td>committed, replaced</td>' in text
     assert f'<td class="n">{new}</td><td>replay</td><td>committed</td>' in text
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("config")
+def test_the_page_says_that_a_dag_is_paused(world: World, viewer: "TestClient") -> None:
+    """Airflow knows it where the page is made; it is a warning."""
+    from airflow.models import DagModel
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.session import create_session
+
+    world.plan()
+    bundle = f"b_{world.name}"
+    with create_session() as session:
+        session.add(DagBundleModel(name=bundle))
+        session.flush()
+        session.add(DagModel(dag_id=world.name, bundle_name=bundle, is_paused=True))
+    assert f"the DAG {world.name} is paused in Airflow" in viewer.get("/tally/").text
+    with create_session() as session:
+        session.query(DagModel).filter_by(dag_id=world.name).update({"is_paused": False})
+    text = viewer.get("/tally/").text
+    assert "is paused in Airflow" not in text
+    assert '<strong class="ok">ok</strong>' in text
 
 
 @pytest.mark.stack

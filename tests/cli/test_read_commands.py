@@ -37,8 +37,11 @@ def test_status_sets_the_ledger_beside_kafka(tally: Call, world: World) -> None:
     assert document["kafka_answered"] is True
 
     lines = tally("status").stdout.splitlines()
-    assert lines[1].split()[:5] == [f"{world.topic}/0", "0", "3", "8", "5"]
+    assert lines[1].split()[:4] == [f"{world.topic}/0", "3", "8", "5"]
     assert any(f"open batch: {opened.batch_id}" in line for line in lines)
+    wide = tally("status", "--wide").stdout.splitlines()
+    assert wide[1].split()[:5] == [f"{world.topic}/0", "0", "3", "8", "5"]
+    assert wide[1].split()[-1] == first["topic_id"]
 
 
 def test_status_shows_the_ledger_though_kafka_is_down(

@@ -189,7 +189,7 @@ def test_the_doctor_finds_a_topic_that_was_created_again(tally: Call, world: Wor
     answer = tally("doctor", "--json")
     assert answer.exit_code == 1
     (check,) = [c for c in answer.document["checks"] if c["health"] == "fail"]
-    assert check["check"] == f"kafka.ledger.{world.name}"
+    assert check["check"] == f"pipeline.{world.name}"
     assert "tally topics adopt" in check["next_step"]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tally.aggregates.counts import CountRequest
 from tally.app.context import open_context
-from tally.app.doctor.diagnosis import Health
+from tally.app.doctor import Health
 from tally.app.doctor.engine import check_connect, check_engine
 from tally.app.migrate import migrate
 from tally.config.servers import KafkaSettings, SparkSettings

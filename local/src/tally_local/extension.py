@@ -16,4 +16,5 @@ EXTENSION: Final = Extension(
         },
     },
     unanswered="tally_local.hints:say_what_starts_them",
+    airflow="tally_local.hints:airflow_environment",
 )

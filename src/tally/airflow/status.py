@@ -1,9 +1,10 @@
 """The data of the status page, by pipeline. Imports MySQL."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tally.app.batches import BatchesRequest, batches
+from tally.app.health import Surroundings
 from tally.app.status import StatusRequest, StatusView, status
 from tally.ledger.reading import BatchRecord
 from tally.pipeline.context import Context
@@ -21,8 +22,12 @@ class PipelinePage:
     """Its latest batches, newest first."""
 
 
-def read_page(ctx: Context, names: Sequence[str]) -> list[PipelinePage]:
-    """The named pipelines; Kafka is not asked.
+def read_page(ctx: Context, paused: Mapping[str, bool]) -> list[PipelinePage]:
+    """Pipelines as the ledger has them; Kafka is not asked.
+
+    Args:
+        ctx: What is needed from outside.
+        paused: The pipelines to read, each with whether Airflow has paused its DAG.
 
     Raises:
         MySQLUnavailableError: The server did not answer.
@@ -30,8 +35,15 @@ def read_page(ctx: Context, names: Sequence[str]) -> list[PipelinePage]:
     """
     return [
         PipelinePage(
-            status=status(ctx, StatusRequest(pipeline=name, ask_kafka=False)),
+            status=status(
+                ctx,
+                StatusRequest(
+                    pipeline=name,
+                    ask_kafka=False,
+                    surroundings=Surroundings(paused=is_paused),
+                ),
+            ),
             batches=batches(ctx, BatchesRequest(pipeline=name, limit=BATCHES_SHOWN)).batches,
         )
-        for name in names
+        for name, is_paused in paused.items()
     ]

@@ -19,6 +19,7 @@ from airflow.api_fastapi.core_api.security import (
     requires_access_dag,
     requires_access_view,
 )
+from airflow.models import DagModel
 from fastapi import Depends, FastAPI, status
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -55,7 +56,10 @@ def create_status_app(config: Path) -> FastAPI:
         try:
             settings = connected_settings(config)
             names = [name for name in sorted(settings.pipelines) if _may_see(name, user)]
-            html = render(read_page(open_context(settings), names))
+            paused = DagModel.get_paused_dag_ids(names)
+            html = render(
+                read_page(open_context(settings), {name: name in paused for name in names})
+            )
         except TallyError as error:
             return HTMLResponse(
                 render([], str(error)), status.HTTP_503_SERVICE_UNAVAILABLE, _HEADERS

@@ -1,11 +1,11 @@
 """The audit: compares the result with the ledger, and with what Kafka holds."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from tally.app.views import RangeView
+from tally.app.views import ErrorView, RangeView
 from tally.formatting import plural
 from tally.ledger.invariants import Violation
 from tally.pipeline import recount as step
@@ -104,6 +104,18 @@ class AuditView:
         if not self.recount.complete:
             return "the ledger is consistent and agrees with all that Kafka still holds"
         return "the ledger is consistent and agrees with Kafka, record for record"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditsView:
+    """The audits of several pipelines."""
+
+    holds: bool
+    """Whether each pipeline was audited, and none has a violation."""
+    audits: tuple[AuditView, ...]
+    """The audit of each pipeline that could be audited, by name."""
+    errors: Mapping[str, ErrorView]
+    """Why another pipeline could not be audited, by its name."""
 
 
 def audit(

@@ -6,6 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
+from tally.app.views import ErrorView
 from tally.ledger.results import ResultRow, result_rows
 from tally.ledger.tables import Tables, tables_to_read
 from tally.pipeline.context import Context
@@ -83,6 +84,16 @@ class CountsView:
     """Oldest minute first, then by labels; a minute without lines has no row."""
     total: int
     """Lines of all these minutes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CountsListView:
+    """The results of several pipelines."""
+
+    counts: tuple[CountsView, ...]
+    """The result of each pipeline that could be read, by name."""
+    errors: Mapping[str, ErrorView]
+    """Why another pipeline's could not, by its name."""
 
 
 def counts(ctx: Context, request: CountsRequest) -> CountsView:

@@ -1,10 +1,10 @@
 """Counting a batch, or batch after batch until a pipeline has caught up."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from tally.app.views import CountedRangeView
+from tally.app.views import CountedRangeView, ErrorView
 from tally.errors import UsageError
 from tally.pipeline.context import Context
 from tally.pipeline.plan import Planned, plan_batch
@@ -115,6 +115,16 @@ class RunView:
         """
         if self.pipeline is not None and self.blocks:
             raise blocked_error(self.pipeline, self.blocks)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunsView:
+    """What runs of several pipelines have counted."""
+
+    runs: tuple[RunView, ...]
+    """The run of each pipeline that could be counted, by name."""
+    errors: Mapping[str, ErrorView]
+    """Why another pipeline could not be counted, or what of one is blocked, by name."""
 
 
 def run(

@@ -2,8 +2,19 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Self
 
+from tally.aggregates.fingerprint import fingerprint
+from tally.app.health import (
+    UNKNOWN,
+    Findings,
+    Health,
+    Problem,
+    Surroundings,
+    health_of,
+    problems_of,
+)
 from tally.app.losses import LossView
 from tally.app.views import ErrorView, RangeView
 from tally.config.pipeline import Pipeline
@@ -12,6 +23,7 @@ from tally.ledger.batches import find_open_ingest
 from tally.ledger.decisions import find_losses
 from tally.ledger.positions import known_topics
 from tally.ledger.reading import BatchRecord, batch_record, last_committed
+from tally.ledger.rules import NOTHING_READ, Understood, recently_understood
 from tally.model import (
     Batch,
     KafkaSnapshot,
@@ -34,6 +46,10 @@ class StatusRequest:
     """The pipeline."""
     ask_kafka: bool = True
     """Whether Kafka is asked as well; if not, only the ledger's side is filled in."""
+    kafka_error: ErrorView | None = None
+    """Why Kafka does not answer, when that is known already: then it is not asked."""
+    surroundings: Surroundings = UNKNOWN
+    """What is known of Airflow and of the engine."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,6 +112,15 @@ class StatusView:
     """The pipeline."""
     result_table: str
     """The table it counts into."""
+    health: Health
+    """Its health: ``ok``, or that of the worst problem."""
+    problems: tuple[Problem, ...]
+    """What is wrong, failures first; empty when nothing is."""
+    lag_offsets: int | None
+    """Offsets of all partitions that can be read and are not counted; null when Kafka did not
+    answer."""
+    understood: Understood
+    """What the latest batches under today's rules have read, and how much of it was malformed."""
     kafka_answered: bool
     """Whether Kafka has answered."""
     kafka_error: ErrorView | None
@@ -128,10 +153,13 @@ class LedgerState:
     """The minute batch that was committed last."""
     losses: tuple[LossView, ...] = ()
     """Lost ranges that wait for a decision."""
+    understood: Understood = NOTHING_READ
+    """What the latest batches under today's rules have read."""
 
     @classmethod
-    def read(cls, tx: Transaction, pipeline: str) -> Self:
+    def read(cls, tx: Transaction, of: Pipeline) -> Self:
         """The state now."""
+        pipeline = of.name
         batch = find_open_ingest(tx, pipeline)
         return cls(
             known=known_topics(tx, pipeline),
@@ -139,6 +167,7 @@ class LedgerState:
             open_record=batch_record(tx, batch.batch_id) if batch else None,
             last=last_committed(tx, pipeline),
             losses=tuple(map(LossView.loss, find_losses(tx, pipeline, only_open=True))),
+            understood=recently_understood(tx, pipeline, fingerprint(of)),
         )
 
     def planned_until(self, where: TopicPartition) -> int | None:
@@ -169,15 +198,17 @@ def status(
     """
     pipeline = ctx.settings.pipeline(request.pipeline)
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
-        ledger = LedgerState.read(tx, pipeline.name)
-    kafka, error = None, None
-    if request.ask_kafka:
+        ledger = LedgerState.read(tx, pipeline)
+    kafka, error = None, request.kafka_error
+    if request.ask_kafka and error is None:
         try:
             kafka = ctx.kafka.snapshot(pipeline.topics, read_committed=pipeline.reads_committed)
         except KafkaUnavailableError as unanswered:
             error = ErrorView.of(unanswered)
             on_unanswered(unanswered)
-    return compose(pipeline, ledger, kafka, error)
+    return compose(
+        pipeline, ledger, kafka, error, now=ctx.clock.now(), surroundings=request.surroundings
+    )
 
 
 def compose(
@@ -185,6 +216,9 @@ def compose(
     ledger: LedgerState,
     kafka: KafkaSnapshot | None,
     error: ErrorView | None = None,
+    *,
+    now: datetime,
+    surroundings: Surroundings,
 ) -> StatusView:
     """The status of a pipeline, from the state of the ledger and of Kafka.
 
@@ -193,18 +227,38 @@ def compose(
         ledger: The state of the ledger.
         kafka: The state of Kafka; None when it was not asked or did not answer.
         error: Why Kafka did not answer.
+        now: The time, with its zone.
+        surroundings: What is known of Airflow and of the engine.
     """
     blocks = _blocks(pipeline, ledger.known, kafka)
+    partitions = tuple(
+        _partition(pipeline, where, ledger, kafka, blocks)
+        for where in _partitions(pipeline, ledger.known, kafka)
+    )
+    lag = sum(p.lag_offsets or 0 for p in partitions) if kafka else None
+    found = Findings(
+        now=now,
+        kafka_error=error,
+        blocks=blocks,
+        open_losses=ledger.losses,
+        lag_offsets=lag,
+        open_batch=ledger.open_record,
+        last_committed=ledger.last,
+        understood=ledger.understood,
+        surroundings=surroundings,
+    )
+    problems = tuple(problems_of(pipeline, found))
     return StatusView(
         pipeline=pipeline.name,
         result_table=pipeline.table,
+        health=health_of(problems),
+        problems=problems,
+        lag_offsets=lag,
+        understood=ledger.understood,
         kafka_answered=kafka is not None,
         kafka_error=error,
         cluster_id=kafka.cluster_id if kafka else None,
-        partitions=tuple(
-            _partition(pipeline, where, ledger, kafka, blocks)
-            for where in _partitions(pipeline, ledger.known, kafka)
-        ),
+        partitions=partitions,
         blocks=blocks,
         open_losses=ledger.losses,
         open_batch=ledger.open_record,

@@ -97,6 +97,14 @@ class App:
 
         return self.config.absolute() if self.config else config_path()
 
+    def chosen(self, name: str | None) -> list[str]:
+        """The pipeline of that name; all of them, sorted, when none is named.
+
+        Raises:
+            UnknownPipelineError: No pipeline of that name is configured.
+        """
+        return self.settings.names if name is None else [self.pipeline(name)]
+
     def pipeline(self, name: str | None) -> str:
         """The pipeline of that name; the only one when none is named.
 
@@ -111,7 +119,7 @@ class App:
         if len(names) > 1:
             raise UsageError(
                 f"several pipelines are configured: {', '.join(names)}",
-                next_step="name one after the command; tally run takes --pipeline NAME",
+                next_step="name one after the command",
             )
         return names[0]
 

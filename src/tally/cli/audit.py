@@ -1,9 +1,13 @@
 """``audit``: prove that the result is what Kafka held."""
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
 import click
 
 from tally.app import audit as use_case
-from tally.app.audit import AuditRequest, AuditView
+from tally.app.audit import AuditRequest, AuditsView, AuditView
+from tally.app.each import for_each
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import json_option, pipeline_argument
@@ -11,6 +15,7 @@ from tally.cli.session import shared_session
 from tally.cli.ui.values import number
 from tally.errors import EXIT_FINDINGS
 from tally.formatting import plural
+from tally.pipeline.context import Context
 
 VIOLATIONS_SHOWN = 50
 
@@ -41,11 +46,14 @@ def audit(context: click.Context, pipeline: str | None, from_kafka: bool) -> Non
     every live segment that Kafka still holds is read again and compared per partition and minute;
     what Kafka no longer holds is listed as not checkable.
 
-    Exit code 1 when there is a violation.
+    Without PIPELINE, audits all pipelines. Exit code 1 when there is a violation.
     """
     app = context.ensure_object(App)
-    request = AuditRequest(pipeline=app.pipeline(pipeline), recount=from_kafka)
-    view = _audit(app, request)
+    names = app.chosen(pipeline)
+    if len(names) > 1:
+        context.exit(_audit_all(app, names, recount=from_kafka))
+    with _opened(app, from_kafka) as ctx:
+        view = _audit(app, ctx, AuditRequest(pipeline=app.pipeline(names[0]), recount=from_kafka))
     if app.out.as_json:
         app.out.view(view)
     else:
@@ -53,10 +61,32 @@ def audit(context: click.Context, pipeline: str | None, from_kafka: bool) -> Non
     context.exit(0 if view.holds else EXIT_FINDINGS)
 
 
-def _audit(app: App, request: AuditRequest) -> AuditView:
+def _audit_all(app: App, names: Sequence[str], *, recount: bool) -> int:
+    """Audit several pipelines; returns the exit code."""
+    with _opened(app, recount) as ctx:
+        each = for_each(
+            names, lambda name: _audit(app, ctx, AuditRequest(pipeline=name, recount=recount))
+        )
+    holds = all(view.holds for view in each.done)
+    if app.out.as_json:
+        app.out.view(
+            AuditsView(holds=holds and not each.errors, audits=tuple(each.done), errors=each.views)
+        )
+    else:
+        for view in each.done:
+            _show(app, view)
+    app.out.problems(each.errors)
+    return each.exit_code or (0 if holds else EXIT_FINDINGS)
+
+
+def _opened(app: App, recount: bool) -> AbstractContextManager[Context]:
+    return shared_session(app) if recount else nullcontext(app.context)
+
+
+def _audit(app: App, ctx: Context, request: AuditRequest) -> AuditView:
     if not request.recount:
-        return use_case.audit(app.context, request)
-    with shared_session(app) as ctx, app.out.progress("recounting", "offsets") as meter:
+        return use_case.audit(ctx, request)
+    with app.out.progress(f"recounting {request.pipeline}", "offsets") as meter:
         return use_case.audit(ctx, request, progress=meter.update)
 
 
@@ -80,4 +110,4 @@ def _show(app: App, view: AuditView) -> None:
         )
     if len(view.findings) > VIOLATIONS_SHOWN:
         app.out.line(f"and {len(view.findings) - VIOLATIONS_SHOWN:,} more: --json has all of them")
-    app.out.line(view.conclusion)
+    app.out.line(f"{view.pipeline}: {view.conclusion}")

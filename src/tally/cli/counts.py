@@ -1,19 +1,21 @@
 """``counts``: reading the result table."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import click
 
 from tally.app import counts as use_case
-from tally.app.counts import Columns, CountsRequest, RowView
+from tally.app.counts import Columns, CountsListView, CountsRequest, CountsView, RowView
+from tally.app.each import for_each
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.options import json_option, pass_app, pipeline_argument
+from tally.cli.options import json_option, pipeline_argument
 from tally.cli.replay_options import read_minute
 from tally.cli.ui.output import Output
 from tally.cli.ui.values import number, shortened
-from tally.formatting import plural, printable
+from tally.formatting import ABSENT, plural, printable
 
 LAST: Final = 10
 LABEL_WIDTH: Final = 40
@@ -52,18 +54,28 @@ def _minute(_: click.Context, __: click.Parameter, value: str | None) -> str | N
     help="Up to and including this minute.",
 )
 @json_option
-@pass_app
+@click.pass_context
 def counts(
-    app: App, pipeline: str | None, last: int | None, since: str | None, until: str | None
+    context: click.Context,
+    pipeline: str | None,
+    last: int | None,
+    since: str | None,
+    until: str | None,
 ) -> None:
     """Show the result: lines per minute.
 
-    A minute without counted lines has no row. The last line names the rules that are configured
+    A minute without counted lines has no row. Without PIPELINE and with several pipelines, shows a
+    line for each. The last line names the rules that are configured
     now; a minute that was counted under other rules keeps its count until it is replayed.
     """
+    app = context.ensure_object(App)
     if last is None and since is None and until is None:
         last = LAST
-    request = CountsRequest(pipeline=app.pipeline(pipeline), last=last, since=since, until=until)
+    names = app.chosen(pipeline)
+    request = CountsRequest(pipeline=names[0], last=last, since=since, until=until)
+    if len(names) > 1:
+        context.exit(_show_all(app, names, request))
+    app.settings.check(names[0])
     view = use_case.counts(app.context, request)
     if app.out.as_json:
         app.out.view(view)
@@ -72,6 +84,28 @@ def counts(
     minutes = len({row.log_time for row in view.minutes})
     app.out.line(f"{plural(minutes, 'minute')} shown, {plural(view.total, 'line')}")
     app.out.line(f"counted now: {view.rules}")
+
+
+def _show_all(app: App, names: Sequence[str], request: CountsRequest) -> int:
+    """Show a line for each of several pipelines; returns the exit code."""
+    each = for_each(
+        names, lambda name: use_case.counts(app.context, replace(request, pipeline=name))
+    )
+    if app.out.as_json:
+        app.out.view(CountsListView(counts=tuple(each.done), errors=each.views))
+    else:
+        app.out.table(
+            ["PIPELINE", "FIRST MINUTE", "LAST MINUTE", "LINES"],
+            [_summary(view) for view in each.done],
+            numbers=["LINES"],
+        )
+    app.out.problems(each.errors)
+    return each.exit_code
+
+
+def _summary(view: CountsView) -> list[str]:
+    minutes = [row.log_time[:-3] for row in view.minutes] or [ABSENT]
+    return [view.pipeline, minutes[0], minutes[-1], number(view.total)]
 
 
 def show_rows(out: Output, columns: Columns, rows: Sequence[RowView]) -> None:

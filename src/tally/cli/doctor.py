@@ -8,11 +8,12 @@ from tally.app import doctor as use_case
 from tally.app.doctor import Diagnosis, DoctorView, Health
 from tally.cli.app import App
 from tally.cli.command import Command
+from tally.cli.extensions import extensions, load
 from tally.cli.options import json_option
+from tally.cli.ui.values import HEALTH_LABELS
 from tally.errors import EXIT_FINDINGS
 from tally.formatting import plural
 
-_LABELS = {Health.OK: "ok", Health.WARN: "warn", Health.FAIL: "FAIL", Health.SKIP: "skip"}
 _INDENT = 32
 
 
@@ -26,13 +27,14 @@ def doctor(context: click.Context) -> None:
     """Check everything Tally needs and say what to do.
 
     Checks the configuration and the environment, MySQL (version, storage engine, session and
-    server settings, grants, tables), Kafka (whether it answers, topics, access rights, and whether
-    cluster and topics are those of the ledger), Java and Spark with its Kafka connector, and
-    Airflow's connections. Changes nothing; statements that try a grant are rolled back. Exit code 1
-    when a check fails.
+    server settings, grants, tables), Kafka (whether it answers, topics, access rights), Java and
+    Spark with its Kafka connector, Airflow (connections, scheduler, DAGs), and the health of each
+    pipeline. Changes nothing; statements that try a grant are rolled back. Exit code 1 when a check
+    fails.
     """
     app = context.ensure_object(App)
-    view = use_case.doctor(app.config_path, on_check=partial(_show, app))
+    found = {k: v for e in extensions() for k, v in load(e.airflow)(app).items()}
+    view = use_case.doctor(app.config_path, airflow=found, on_check=partial(_show, app))
     if app.out.as_json:
         app.out.view(view)
     else:
@@ -43,7 +45,7 @@ def doctor(context: click.Context) -> None:
 def _show(app: App, diagnosis: Diagnosis) -> None:
     if app.out.as_json:
         return
-    app.out.labelled(_LABELS[diagnosis.health], f"{diagnosis.check:24}  {diagnosis.detail}")
+    app.out.labelled(HEALTH_LABELS[diagnosis.health], f"{diagnosis.check:24}  {diagnosis.detail}")
     if diagnosis.next_step:
         app.out.line(f"{'':{_INDENT}}next: {diagnosis.next_step}")
 

@@ -4,11 +4,12 @@ A package announces an :class:`Extension` under the entry point group ``tally.cl
 imports no such package: a production install has none.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Final
+from typing import Any, Final
 
 GROUP: Final = "tally.cli"
 
@@ -25,6 +26,9 @@ class Extension:
     unanswered: str
     """``module:function`` that is called when a server does not answer, and may give the error a
     better next step. Called with :class:`tally.cli.app.App` and the error."""
+    airflow: str
+    """``module:function`` that returns environment variables which say where the package's own
+    Airflow is, none if it has none. Called with :class:`tally.cli.app.App`."""
 
 
 @cache
@@ -32,3 +36,10 @@ def extensions() -> tuple[Extension, ...]:
     """All installed extensions, in order of their names."""
     found = sorted(entry_points(group=GROUP), key=lambda point: point.name)
     return tuple(point.load() for point in found)
+
+
+def load(reference: str) -> Callable[..., Any]:
+    """The function that ``module:function`` names."""
+    module, _, name = reference.partition(":")
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return function

@@ -17,16 +17,17 @@ from types import NoneType, UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from tally.app.abandon import AbandonedView
-from tally.app.audit import AuditView
+from tally.app.audit import AuditsView, AuditView
 from tally.app.batches import BatchesView, BatchView
-from tally.app.counts import CountsView
+from tally.app.counts import CountsListView, CountsView
 from tally.app.dead_letters import DeadLettersView
 from tally.app.doctor import DoctorView
 from tally.app.losses import LossesView
+from tally.app.overview import PipelinesView
 from tally.app.plan import PlanView
 from tally.app.prune import PruneView
 from tally.app.replays import ReplaysView
-from tally.app.run import RunView
+from tally.app.run import RunsView, RunView
 from tally.app.status import StatusView
 from tally.app.topics import AdoptionView
 from tally.app.views import ErrorView
@@ -53,6 +54,7 @@ DOCUMENTS: Final[Mapping[str, type]] = {
     "doctor": DoctorView,
     "losses accept": LossesView,
     "losses list": LossesView,
+    "pipelines": PipelinesView,
     "plan": PlanView,
     "prune": PruneView,
     "replay": ReplayDocument,
@@ -63,6 +65,14 @@ DOCUMENTS: Final[Mapping[str, type]] = {
     "topics adopt": AdoptionView,
 }
 """The view that each command writes."""
+
+OF_SEVERAL: Final[Mapping[str, type]] = {
+    "audit": AuditsView,
+    "counts": CountsListView,
+    "run": RunsView,
+    "status": PipelinesView,
+}
+"""The view that a command writes instead when it shows several pipelines."""
 
 _PLAIN: Final[Mapping[Any, str]] = {
     str: "text",
@@ -77,8 +87,11 @@ _PLAIN: Final[Mapping[Any, str]] = {
 def render() -> str:
     """The whole page."""
     lines = [HEADER, "| command | document |", "|---|---|"]
-    lines += [f"| `tally {command}` | {_link(view)} |" for command, view in DOCUMENTS.items()]
-    for view in _reachable([*DOCUMENTS.values(), ErrorView]):
+    for command, view in DOCUMENTS.items():
+        several = OF_SEVERAL.get(command)
+        more = f", or {_link(several)} of several pipelines" if several else ""
+        lines.append(f"| `tally {command}` | {_link(view)}{more} |")
+    for view in _reachable([*DOCUMENTS.values(), *OF_SEVERAL.values(), ErrorView]):
         lines += ["", *_section(view)]
     return "\n".join(lines) + "\n"
 

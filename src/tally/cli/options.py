@@ -18,6 +18,10 @@ pipeline_argument = click.argument("pipeline", required=False)
 
 batch_argument = click.argument("batch_id", metavar="BATCH", type=click.IntRange(min=1))
 
+check_option = click.option(
+    "--check", is_flag=True, help="Exit with 1 unless the health is ok: neither FAIL nor warn."
+)
+
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Show what would be done; change nothing."
 )

@@ -1,16 +1,21 @@
 """``run``: count one batch, or one after another, and commit each."""
 
+from collections.abc import Sequence
+
 import click
 
 from tally.app import run as use_case
-from tally.app.run import RanView, RunRequest
+from tally.app.each import for_each
+from tally.app.run import RanView, RunRequest, RunsView, RunView
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.options import json_option, pass_app
+from tally.cli.options import json_option
 from tally.cli.session import shared_session
 from tally.cli.ui.values import number
 from tally.errors import UsageError
 from tally.formatting import plural
+from tally.pipeline.context import Context
+from tally.planning.blocks import blocked_error
 
 
 @click.command(
@@ -18,42 +23,71 @@ from tally.formatting import plural
 )
 @click.argument("batch_id", metavar="[BATCH]", type=click.IntRange(min=1), required=False)
 @click.option(
-    "--pipeline", metavar="NAME", help="Run the next batch of this pipeline, without BATCH."
+    "--pipeline",
+    metavar="NAME",
+    help="Run the next batch of this pipeline alone, without BATCH.",
 )
 @click.option(
     "--all", "run_all", is_flag=True, help="Run batches until it has caught up, without BATCH."
 )
 @json_option
-@pass_app
-def run(app: App, batch_id: int | None, pipeline: str | None, run_all: bool) -> None:
+@click.pass_context
+def run(context: click.Context, batch_id: int | None, pipeline: str | None, run_all: bool) -> None:
     """Count a batch and commit it.
 
     With BATCH, runs that batch; if it is committed already, says so and changes nothing. Without
-    BATCH, plans the pipeline's next batch, or resumes the open one, and runs it; with --all one
-    after another, until everything is counted that Kafka held at the last plan. Spark runs in this
-    process. Running a batch is idempotent: it is safe at any time, as often as you like.
+    BATCH, plans the next batch of each pipeline, or resumes the open one, and runs it; with --all
+    one after another, until everything is counted that Kafka held at the last plan. An error of one
+    pipeline keeps no other from its turn. Spark runs in this process. Running a batch is
+    idempotent: it is safe at any time, as often as you like.
 
     Exit code 4 when partitions are blocked; the others were counted.
     """
+    app = context.ensure_object(App)
     if batch_id is not None and (pipeline or run_all):
         raise UsageError("BATCH takes neither --pipeline nor --all: leave them out")
+    names = app.chosen(pipeline) if batch_id is None else []
+    if len(names) > 1:
+        context.exit(_run_all(app, names, until_caught_up=run_all))
     request = RunRequest(
         batch_id=batch_id,
-        pipeline=None if batch_id is not None else app.pipeline(pipeline),
+        pipeline=app.pipeline(names[0]) if names else None,
         until_caught_up=run_all,
     )
     with shared_session(app) as ctx:
-        view = use_case.run(
-            ctx,
-            request,
-            on_batch=lambda ran: None if app.out.as_json else _show(app, ran),
-            on_abandoned=lambda why: app.out.note(f"the open batch is abandoned: {why}"),
-        )
+        view = _run(app, ctx, request)
     if app.out.as_json:
         app.out.view(view)
     elif not view.batches:
         app.out.line("nothing to run" if view.blocks else "nothing new")
     view.check_unblocked()
+
+
+def _run_all(app: App, names: Sequence[str], *, until_caught_up: bool) -> int:
+    """Run several pipelines; returns the exit code."""
+    with shared_session(app) as ctx:
+        each = for_each(
+            names,
+            lambda name: _run(app, ctx, RunRequest(pipeline=name, until_caught_up=until_caught_up)),
+        )
+    for view in each.done:
+        if view.pipeline is not None and view.blocks:
+            each.errors[view.pipeline] = blocked_error(view.pipeline, view.blocks)
+        elif not view.batches and not app.out.as_json:
+            app.out.line(f"{view.pipeline}: nothing new")
+    if app.out.as_json:
+        app.out.view(RunsView(runs=tuple(each.done), errors=each.views))
+    app.out.problems(each.errors)
+    return each.exit_code
+
+
+def _run(app: App, ctx: Context, request: RunRequest) -> RunView:
+    return use_case.run(
+        ctx,
+        request,
+        on_batch=lambda ran: None if app.out.as_json else _show(app, ran),
+        on_abandoned=lambda why: app.out.note(f"the open batch is abandoned: {why}"),
+    )
 
 
 def _show(app: App, ran: RanView) -> None:

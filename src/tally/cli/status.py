@@ -3,12 +3,15 @@
 import click
 
 from tally.app import status as use_case
+from tally.app.engine import engine_error
+from tally.app.health import Health, Surroundings
 from tally.app.status import PartitionStatus, StatusRequest, StatusView
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.options import json_option, pass_app, pipeline_argument
-from tally.cli.ui.values import moment, number
-from tally.errors import KafkaUnavailableError
+from tally.cli.options import check_option, json_option, pipeline_argument
+from tally.cli.pipelines import show_all, show_problems
+from tally.cli.ui.values import HEALTH_LABELS, moment, number
+from tally.errors import EXIT_FINDINGS, KafkaUnavailableError
 from tally.formatting import ABSENT, plural
 
 
@@ -16,35 +19,50 @@ from tally.formatting import ABSENT, plural
     cls=Command,
     examples=[
         "tally status",
+        "tally status error_log --check",
         "tally status error_log --json | jq '[.partitions[].lag_offsets] | add'",
     ],
 )
 @pipeline_argument
+@click.option("--wide", is_flag=True, help="Show the start offset and the topic's id as well.")
+@check_option
 @json_option
-@pass_app
-def status(app: App, pipeline: str | None) -> None:
-    """Show the status of each partition.
+@click.pass_context
+def status(context: click.Context, pipeline: str | None, wide: bool, check: bool) -> None:
+    """Show the health of a pipeline and the status of each partition.
 
-    Shows the start and the committed offset, Kafka's end, the lag in offsets, and what is blocked
-    or lost; then the open batch and the last committed one. When Kafka does not answer, only the
-    ledger's side is shown, with exit code 3.
+    Shows the committed offset, Kafka's end and the lag in offsets; the open batch and the last
+    committed one; and what is wrong, with what to do about it. When Kafka does not answer, only the
+    ledger's side is shown, with exit code 3. Without PIPELINE and with several pipelines, shows a
+    line for each, as tally pipelines does.
+
+    With --check, exit code 1 unless the health is ok.
     """
+    app = context.ensure_object(App)
+    if pipeline is None and len(app.settings.names) > 1:
+        show_all(context, check=check)
+        return
     unanswered: list[KafkaUnavailableError] = []
-    request = StatusRequest(pipeline=app.pipeline(pipeline))
+    request = StatusRequest(
+        pipeline=app.pipeline(pipeline),
+        surroundings=Surroundings(engine_error=engine_error(app.settings.spark)),
+    )
     view = use_case.status(app.context, request, on_unanswered=unanswered.append)
     if app.out.as_json:
         app.out.view(view)
     else:
-        _show(app, view)
-    if unanswered:
-        raise unanswered[0]
+        _show(app, view, wide=wide)
+    for error in unanswered:
+        raise error
+    context.exit(EXIT_FINDINGS if check and view.health is not Health.OK else 0)
 
 
-def _show(app: App, view: StatusView) -> None:
+def _show(app: App, view: StatusView, *, wide: bool) -> None:
     if view.partitions:
+        offsets = ["START"] if wide else []
         app.out.table(
-            ["PARTITION", "START", "NEXT", "END", "LAG", "TOPIC ID", "STATE"],
-            [_row(partition) for partition in view.partitions],
+            ["PARTITION", *offsets, "NEXT", "END", "LAG", "STATE", *(["TOPIC ID"] if wide else [])],
+            [_row(partition, wide=wide) for partition in view.partitions],
             numbers=["START", "NEXT", "END", "LAG"],
         )
         app.out.line()
@@ -59,25 +77,24 @@ def _show(app: App, view: StatusView) -> None:
     if (last := view.last_committed_batch) is not None:
         app.out.line(
             f"last committed: {last.batch_id} at {moment(last.committed_at)}, "
-            f"{plural(last.records or 0, 'record')}, {number(last.matched)} matched"
+            f"{plural(last.records or 0, 'record')}, {number(last.matched)} matched, "
+            f"{number(last.malformed)} malformed"
         )
     else:
         app.out.line("last committed: none")
-    for block in view.blocks:
-        where = block.topic if block.partition is None else f"{block.topic}/{block.partition}"
-        app.out.line(f"blocked: {where}: {block.detail}")
-        app.out.line(f"    next: {block.next_step}")
+    app.out.line(f"health: {HEALTH_LABELS[view.health]}")
+    show_problems(app.out, view.problems)
 
 
-def _row(partition: PartitionStatus) -> list[str]:
+def _row(partition: PartitionStatus, *, wide: bool) -> list[str]:
     return [
         partition.place,
-        _offset(partition.start_offset),
+        *([_offset(partition.start_offset)] if wide else []),
         _offset(partition.next_offset),
         _offset(partition.kafka_end),
         number(partition.lag_offsets),
-        partition.topic_id or ABSENT,
         partition.condition,
+        *([partition.topic_id or ABSENT] if wide else []),
     ]
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +12,7 @@ import click
 from tally import __version__
 from tally.cli.app import App
 from tally.cli.command import write_examples
-from tally.cli.extensions import Sections, extensions
+from tally.cli.extensions import Sections, extensions, load
 from tally.cli.failures import guarded, past_click
 from tally.cli.stopping import terminable
 from tally.cli.ui.log import LogFormatter, is_worth_saying
@@ -33,7 +33,14 @@ SECTIONS: Final[Sections] = {
         "replay": ("tally.cli.replay", "Reprocess ranges of offsets and replace their counts."),
     },
     "Looking": {
-        "status": ("tally.cli.status", "Show the status of each partition."),
+        "status": (
+            "tally.cli.status",
+            "Show the health of a pipeline and the status of each partition.",
+        ),
+        "pipelines": (
+            "tally.cli.pipelines",
+            "List all pipelines with health, lag and last commit.",
+        ),
         "counts": ("tally.cli.counts", "Show the result: lines per minute."),
         "batches": ("tally.cli.batches", "List batches, newest first."),
         "show": ("tally.cli.show", "Show one batch with its ranges and counts."),
@@ -137,16 +144,10 @@ class TallyGroup(click.Group):
                     )
             except (KafkaUnavailableError, MySQLUnavailableError) as error:
                 for extension in extensions():
-                    _load(extension.unanswered)(app, error)
+                    load(extension.unanswered)(app, error)
                 raise
 
         sys.exit(guarded(work, app.out))
-
-
-def _load(reference: str) -> Callable[..., Any]:
-    module, _, name = reference.partition(":")
-    function: Callable[..., Any] = getattr(import_module(module), name)
-    return function
 
 
 @click.group(

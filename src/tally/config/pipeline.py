@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 from cronsim import CronSim, CronSimError
@@ -16,7 +17,13 @@ from tally.lines.parsing import parse_line_format
 from tally.lines.time_rule import TimeRule, check_zone
 
 # Names of Airflow's for some cron expressions.
-SCHEDULE_NAMES = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
+SCHEDULE_NAMES: Mapping[str, str] = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+}
 
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -193,6 +200,9 @@ class PipelineSettings(Section):
     patience_s: Annotated[int, Field(ge=30, le=86_400)] = 600
     """Seconds the count of one batch may take; more than `mysql.statement_timeout_s`. The other
     time-outs of a run follow from it."""
+    max_lag_offsets: Annotated[int, Field(ge=0)] | None = None
+    """Offsets that may wait to be counted; more are a warning of the pipeline's health. No limit
+    when not set."""
     owner: Annotated[str, Field(min_length=1)] = "tally"
     """Owner of the DAGs."""
     tags: list[str] = []
@@ -242,6 +252,11 @@ class Pipeline(PipelineSettings):
     def table(self) -> str:
         """The result table."""
         return self.result_table or self.name
+
+    def overdue_at(self, since: datetime) -> datetime:
+        """When work that waits since then is late: after two starts and the patience of one."""
+        starts = CronSim(SCHEDULE_NAMES.get(self.schedule, self.schedule), since)
+        return next(islice(starts, 1, None)) + timedelta(seconds=self.patience_s)
 
     @property
     def has_own_tables(self) -> bool:

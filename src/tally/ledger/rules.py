@@ -24,6 +24,9 @@ class Understood:
         return self.malformed / self.records if self.records else 0.0
 
 
+NOTHING_READ: Final = Understood()
+
+
 def recently_understood(tx: Transaction, pipeline: str, fingerprint: str) -> Understood:
     """What the latest twenty committed batches have read, as far as they follow a rule.
 
@@ -40,8 +43,10 @@ def recently_understood(tx: Transaction, pipeline: str, fingerprint: str) -> Und
         " where b.format_fingerprint = %s",
         (pipeline, fingerprint),
     )
-    return Understood(records=int(row["records"]), malformed=int(row["malformed"])) if row else (
-        Understood()
+    return (
+        Understood(records=int(row["records"]), malformed=int(row["malformed"]))
+        if row
+        else (Understood())
     )
 
 

@@ -57,10 +57,14 @@ class Block:
     next_step: str
     """The command that resolves it."""
 
+    @property
+    def place(self) -> str:
+        """``alog``, or ``alog/0``."""
+        return self.topic if self.partition is None else f"{self.topic}/{self.partition}"
+
     def __str__(self) -> str:
         """One line for logs and errors."""
-        where = self.topic if self.partition is None else f"{self.topic}/{self.partition}"
-        return f"{where}: {self.reason}: {self.detail} ({self.next_step})"
+        return f"{self.place}: {self.reason}: {self.detail} ({self.next_step})"
 
 
 def blocked_error(pipeline: str, blocks: Sequence[Block]) -> OperatorError:

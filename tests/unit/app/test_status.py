@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tally.app.health import UNKNOWN
 from tally.app.status import LedgerState, PartitionStatus, StatusView, compose
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
@@ -26,6 +27,8 @@ from tally.model import (
     TopicSnapshot,
 )
 from tally.planning.blocks import Block, BlockReason
+
+NOW = datetime(2026, 11, 20, 14, 0, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -59,7 +62,9 @@ def stand(
     pipeline: Pipeline, known: dict[str, KnownTopic], said: KafkaSnapshot | None
 ) -> tuple[tuple[PartitionStatus, ...], tuple[Block, ...]]:
     """The partitions and the blocks of a status."""
-    view: StatusView = compose(pipeline, LedgerState(known=known), said)
+    view: StatusView = compose(
+        pipeline, LedgerState(known=known), said, now=NOW, surroundings=UNKNOWN
+    )
     return view.partitions, view.blocks
 
 
@@ -203,6 +208,12 @@ def test_what_is_planned_is_shown_beside_what_is_counted(pipeline: Pipeline) -> 
         segments=(segment,),
     )
     both = known(Position(start_offset=0, next_offset=3), Position(start_offset=0, next_offset=9))
-    view = compose(pipeline, LedgerState(known=both, open_batch=batch), None)
+    view = compose(
+        pipeline,
+        LedgerState(known=both, open_batch=batch),
+        None,
+        now=NOW,
+        surroundings=UNKNOWN,
+    )
     assert [p.planned_until for p in view.partitions] == [8, None]
     assert [p.planned_offsets for p in view.partitions] == [5, 0]

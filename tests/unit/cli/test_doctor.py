@@ -1,11 +1,13 @@
 """Each check of `tally doctor`: when it is well, and when it is not."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tally.app.doctor.broker import check_topic, compare_identity
+from tally.app.doctor import Diagnosis, Health
+from tally.app.doctor.broker import check_topic
 from tally.app.doctor.database import (
     check_durability,
     check_engine,
@@ -14,7 +16,6 @@ from tally.app.doctor.database import (
     check_version,
     check_writable,
 )
-from tally.app.doctor.diagnosis import Diagnosis, Health
 from tally.app.doctor.engine import (
     check_connector,
     check_pyspark,
@@ -22,11 +23,23 @@ from tally.app.doctor.engine import (
     compare_server,
 )
 from tally.app.doctor.examination import examine
-from tally.app.doctor.orchestration import check_airflow, check_connection
+from tally.app.doctor.orchestration import (
+    Orchestration,
+    check_airflow,
+    check_connection,
+    is_configured,
+    no_airflow,
+)
+from tally.app.doctor.pipelines import diagnosis_of
+from tally.app.health import UNKNOWN
+from tally.app.status import LedgerState, compose
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
 from tally.config.servers import SparkSettings
 from tally.model import KafkaSnapshot, KnownTopic, PartitionSnapshot, TopicRights, TopicSnapshot
+
+NOW = datetime(2026, 11, 20, 14, 0, tzinfo=UTC)
+SPARK_ONLY = {"tally_spark": "spark", "tally_mysql": None, "tally_kafka": None}
 
 OK, WARN, FAIL, SKIP = Health.OK, Health.WARN, Health.FAIL, Health.SKIP
 
@@ -173,11 +186,32 @@ def test_another_cluster_and_a_re_created_topic_are_found(
     pipeline: Pipeline, cluster_id: str, topic_id: str, health: Health
 ) -> None:
     """The ledger's offsets belong to one topic of one cluster."""
-    known = {
-        "a": KnownTopic(incarnation_id=1, topic_id=topic_id, cluster_id=cluster_id, positions={})
-    }
-    assert sound(compare_identity("check", pipeline, known, SNAPSHOT)) is health
-    assert sound(compare_identity("check", pipeline, {}, SNAPSHOT)) is OK
+    topic = KnownTopic(incarnation_id=1, topic_id=topic_id, cluster_id=cluster_id, positions={})
+    for known in ({"a": topic}, {}):
+        view = compose(pipeline, LedgerState(known=known), SNAPSHOT, now=NOW, surroundings=UNKNOWN)
+        assert sound(diagnosis_of(view)) is (health if known else OK)
+
+
+@pytest.mark.parametrize(
+    ("answer", "healths"),
+    [
+        (None, {"airflow.connections": WARN}),
+        (
+            Orchestration(types=SPARK_ONLY, paused={"first": True}, scheduler_alive=True),
+            {"airflow.tally_spark": OK, "airflow.scheduler": OK, "airflow.dags": OK},
+        ),
+        (
+            Orchestration(types={}, paused={}, scheduler_alive=False),
+            {"airflow.tally_spark": FAIL, "airflow.scheduler": WARN, "airflow.dags": WARN},
+        ),
+    ],
+)
+def test_airflow_needs_a_scheduler_a_connection_and_the_dags(
+    answer: Orchestration | None, healths: dict[str, Health]
+) -> None:
+    """Each is named by itself; an Airflow that does not answer is one warning."""
+    found = {d.check: sound(d) for d in check_airflow(answer, ["first"])}
+    assert {check: found.get(check) for check in healths} == healths
 
 
 def test_spark_and_its_client_must_be_one_version() -> None:
@@ -233,7 +267,8 @@ def test_airflow_is_not_asked_where_it_is_not_configured(
     """Importing Airflow would create its home; a machine without one is left alone."""
     monkeypatch.delenv("AIRFLOW_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert [sound(d) for d in check_airflow()] == [SKIP]
+    assert not is_configured({})
+    assert sound(no_airflow()) is SKIP
     assert list(tmp_path.iterdir()) == []
 
 
@@ -241,6 +276,6 @@ def test_a_broken_configuration_is_a_diagnosis_and_the_rest_is_not_asked(tmp_pat
     """The doctor works where nothing else does."""
     path = tmp_path / "tally.toml"
     path.write_text("[pipelines.first]\ntopics = []\n[mysql]\nport = 0\n", encoding="utf-8")
-    found: dict[str, Any] = {d.check: sound(d) for d in examine(path)}
+    found: dict[str, Any] = {d.check: sound(d) for d in examine(path, {})}
     assert found["config.valid"] is FAIL
     assert not any(check.startswith(("mysql.", "kafka.")) for check in found)

@@ -50,7 +50,7 @@ class AirflowServer:
 
     def __init__(self, *, layout: Layout, credentials: Credentials) -> None:
         self._layout = layout
-        self._folder = layout.home / Part.AIRFLOW
+        self._folder = layout.airflow
         self._credentials = credentials
 
     def prepare(self, ports: Mapping[str, int]) -> Command:

@@ -28,6 +28,11 @@ class Layout:
         return self.project / FOLDER / "downloads"
 
     @property
+    def airflow(self) -> Path:
+        """Airflow's own folder, ``AIRFLOW_HOME``."""
+        return self.home / "airflow"
+
+    @property
     def run(self) -> Path:
         """One record per started part."""
         return self.home / "run"

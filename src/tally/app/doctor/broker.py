@@ -1,14 +1,12 @@
-"""Checks of Kafka: it answers, access rights, topics, and whether the ledger follows these."""
+"""Checks of Kafka: it answers, access rights, and topics."""
 
 from collections.abc import Iterator, Mapping
 
-from tally.app.doctor.diagnosis import Diagnosis, fail, next_step_of, ok, skip
+from tally.app.doctor.diagnosis import Diagnosis, fail, next_step_of, ok
 from tally.config.pipeline import Pipeline
 from tally.errors import TallyError
-from tally.ledger.positions import known_topics
-from tally.model import KafkaSnapshot, KnownTopic, TopicRights
+from tally.model import KafkaSnapshot, TopicRights
 from tally.pipeline.context import Context
-from tally.planning.blocks import identity_block
 
 
 def check_broker(ctx: Context) -> Iterator[Diagnosis]:
@@ -36,7 +34,6 @@ def check_broker(ctx: Context) -> Iterator[Diagnosis]:
         pipeline = settings.pipeline(name)
         for topic in pipeline.topics:
             yield check_topic(pipeline, topic, snapshot, rights)
-        yield _check_identity(ctx, pipeline, snapshot)
 
 
 def check_topic(
@@ -62,39 +59,3 @@ def check_topic(
             f'set offsets = "sparse" in [pipelines.{pipeline.name}]',
         )
     return ok(check, f"{len(snapshot.topics[topic].partitions)} partitions, may be read")
-
-
-def _check_identity(ctx: Context, pipeline: Pipeline, snapshot: KafkaSnapshot) -> Diagnosis:
-    check = f"kafka.ledger.{pipeline.name}"
-    try:
-        with ctx.database.transaction(read_only=True) as tx:
-            known = known_topics(tx, pipeline.name)
-    except TallyError:
-        return skip(check, "the ledger could not be asked")
-    return compare_identity(check, pipeline, known, snapshot)
-
-
-def compare_identity(
-    check: str, pipeline: Pipeline, known: Mapping[str, KnownTopic], snapshot: KafkaSnapshot
-) -> Diagnosis:
-    """Whether these are the cluster and the topics whose offsets the ledger holds."""
-    blocks = [
-        block
-        for topic in pipeline.topics
-        if topic in known and topic in snapshot.topics
-        for block in [
-            identity_block(
-                pipeline.name,
-                topic,
-                known[topic],
-                snapshot.cluster_id,
-                snapshot.topics[topic].topic_id,
-            )
-        ]
-        if block is not None
-    ]
-    if blocks:
-        return fail(check, "; ".join(f"{b.topic}: {b.detail}" for b in blocks), blocks[0].next_step)
-    if not known:
-        return ok(check, "nothing counted yet")
-    return ok(check, "the cluster and the topics are those that the ledger follows")

@@ -1,18 +1,9 @@
 """The result of one check."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from tally.app.health import Health
 from tally.errors import TallyError, UnansweredError
-
-
-class Health(StrEnum):
-    """A failed check keeps Tally from counting; a warning does not, but needs a look."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-    SKIP = "skip"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

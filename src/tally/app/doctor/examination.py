@@ -1,38 +1,49 @@
 """The order of the checks, and which of them are skipped after a failed one."""
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tally.app.context import open_context
 from tally.app.doctor.broker import check_broker
 from tally.app.doctor.database import check_database
-from tally.app.doctor.diagnosis import Diagnosis, DoctorView, Health, fail, ok, skip
+from tally.app.doctor.diagnosis import Diagnosis, DoctorView, fail, ok, skip
 from tally.app.doctor.engine import check_engine
 from tally.app.doctor.environment import check_python
-from tally.app.doctor.orchestration import check_airflow
+from tally.app.doctor.orchestration import ask_airflow, check_airflow, is_configured, no_airflow
+from tally.app.doctor.pipelines import check_pipelines
+from tally.app.health import Health
+from tally.app.views import ErrorView
 from tally.config.complaints import CORRECT_THEM
 from tally.config.loading import load_settings
-from tally.errors import ConfigError
+from tally.config.settings import Settings
+from tally.errors import EXIT_OPERATOR, ConfigError
 
 CONFIG = "config.valid"
 
 
-def doctor(config: Path, *, on_check: Callable[[Diagnosis], None] = lambda _: None) -> DoctorView:
+def doctor(
+    config: Path,
+    *,
+    airflow: Mapping[str, str] | None = None,
+    on_check: Callable[[Diagnosis], None] = lambda _: None,
+) -> DoctorView:
     """Check everything, most fundamental first.
 
     Args:
         config: The configuration file.
+        airflow: Environment variables that say which Airflow to ask, besides this process's.
         on_check: Called with each diagnosis as soon as it is made.
     """
     found: list[Diagnosis] = []
-    for diagnosis in examine(config):
+    for diagnosis in examine(config, airflow or {}):
         found.append(diagnosis)
         on_check(diagnosis)
     failed = any(diagnosis.health is Health.FAIL for diagnosis in found)
     return DoctorView(healthy=not failed, checks=tuple(found))
 
 
-def examine(config: Path) -> Iterator[Diagnosis]:
+def examine(config: Path, airflow: Mapping[str, str]) -> Iterator[Diagnosis]:
     """Each diagnosis as soon as it is made.
 
     A failure that a check covers is never raised: a server that is down is a diagnosis.
@@ -48,8 +59,41 @@ def examine(config: Path) -> Iterator[Diagnosis]:
         yield fail(CONFIG, f"pipeline {name} is disabled: {'; '.join(wrong)}", CORRECT_THEM)
     if settings.pipelines:
         yield ok(CONFIG, f"{config}, pipelines {', '.join(sorted(settings.pipelines))}")
-    ctx = open_context(settings)
-    yield from check_database(ctx)
-    yield from check_broker(ctx)
-    yield from check_engine(settings)
-    yield from check_airflow()
+    yield from _examine_all(settings, airflow)
+
+
+def _examine_all(settings: Settings, airflow: Mapping[str, str]) -> Iterator[Diagnosis]:
+    ctx, pipelines = open_context(settings), sorted(settings.pipelines)
+    failed: list[Diagnosis] = []
+
+    def noted(checks: Iterator[Diagnosis]) -> Iterator[Diagnosis]:
+        for diagnosis in checks:
+            if diagnosis.health is Health.FAIL:
+                failed.append(diagnosis)
+            yield diagnosis
+
+    yield from noted(check_database(ctx))
+    yield from noted(check_broker(ctx))
+    has_servers = not failed
+    failed.clear()
+    yield from noted(check_engine(settings))
+    engine_error = _as_error(failed[0]) if failed else None
+    answer = None
+    if is_configured({**os.environ, **airflow}):
+        answer = ask_airflow(airflow, pipelines)
+        yield from check_airflow(answer, pipelines)
+    else:
+        yield no_airflow()
+    if has_servers:
+        yield from check_pipelines(ctx, answer.paused if answer else {}, engine_error)
+    else:
+        yield skip("pipeline.*", "first what has failed above")
+
+
+def _as_error(failed: Diagnosis) -> ErrorView:
+    return ErrorView(
+        code=failed.check,
+        exit_code=EXIT_OPERATOR,
+        what=f"{failed.check}: {failed.detail}",
+        next_step=failed.next_step,
+    )

@@ -1,11 +1,12 @@
-"""Checks of Airflow's connections, where Airflow is used."""
+"""Checks of Airflow, where Airflow is used: its connections, its scheduler and Tally's DAGs."""
 
 import importlib.util
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -20,27 +21,79 @@ PATIENCE_S: Final = 60
 _ASK: Final = """
 import json, sys
 from airflow.exceptions import AirflowNotFoundException
-from airflow.models import Connection
+from airflow.jobs.job import most_recent_job
+from airflow.models import Connection, DagModel
+from airflow.utils.session import create_session
+count = int(sys.argv[1])
 types = {}
-for name in sys.argv[1:]:
+for name in sys.argv[2 : 2 + count]:
     try:
         types[name] = Connection.get_connection_from_secrets(name).conn_type
     except AirflowNotFoundException:
         types[name] = None
-print("\\n" + json.dumps(types))
+with create_session() as session:
+    dags = session.query(DagModel.dag_id, DagModel.is_paused).filter(
+        DagModel.dag_id.in_(sys.argv[2 + count :]), ~DagModel.is_stale
+    )
+    paused = {dag_id: is_paused for dag_id, is_paused in dags}
+    job = most_recent_job("SchedulerJob", session=session)
+    alive = job is not None and job.is_alive()
+print("\\n" + json.dumps({"types": types, "paused": paused, "scheduler_alive": alive}))
 """
 
 
-def check_airflow() -> Iterator[Diagnosis]:
-    """Whether the DAGs would find their connections."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Orchestration:
+    """What Airflow has answered."""
+
+    types: Mapping[str, str | None]
+    """The type of each connection; None for one that does not exist."""
+    paused: Mapping[str, bool]
+    """Whether a DAG is paused, by id, of those that Airflow knows."""
+    scheduler_alive: bool
+    """Whether a scheduler has sent a heartbeat lately."""
+
+
+def is_configured(environ: Mapping[str, str]) -> bool:
+    """Whether an Airflow is installed and configured here."""
     if importlib.util.find_spec("airflow") is None:
-        yield skip("airflow.connections", "Airflow is not installed here")
-        return
-    if not _is_configured(os.environ):
-        yield skip("airflow.connections", "no AIRFLOW_HOME: Airflow is not configured here")
-        return
-    types = _connection_types()
-    if types is None:
+        return False
+    if any(name.startswith("AIRFLOW_CONN_TALLY_") for name in environ):
+        return True
+    home = environ.get("AIRFLOW_HOME")
+    return bool(home) or (Path.home() / "airflow" / "airflow.cfg").is_file()
+
+
+def ask_airflow(environ: Mapping[str, str], pipelines: Sequence[str]) -> Orchestration | None:
+    """Ask the Airflow that is configured here; None when it does not answer.
+
+    Args:
+        environ: Environment variables that say which Airflow it is, besides this process's.
+        pipelines: The pipelines; the DAG of each has its name.
+    """
+    asked = [str(len(CONNECTIONS)), *CONNECTIONS, *pipelines]
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-c", _ASK, *asked],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=True,
+            env={**os.environ, **environ},
+        )
+        return Orchestration(**json.loads(answer.stdout.splitlines()[-1]))
+    except (subprocess.SubprocessError, OSError, ValueError, IndexError):
+        return None
+
+
+def check_airflow(answer: Orchestration | None, pipelines: Sequence[str]) -> Iterator[Diagnosis]:
+    """Whether the DAGs are there, find their connections, and are started.
+
+    Args:
+        answer: What Airflow has answered; None when it did not.
+        pipelines: The pipelines.
+    """
+    if answer is None:
         yield warn(
             "airflow.connections",
             "Airflow could not be asked for its connections",
@@ -48,7 +101,28 @@ def check_airflow() -> Iterator[Diagnosis]:
         )
         return
     for name in CONNECTIONS:
-        yield check_connection(name, types.get(name))
+        yield check_connection(name, answer.types.get(name))
+    if answer.scheduler_alive:
+        yield ok("airflow.scheduler", "it has sent a heartbeat lately")
+    else:
+        yield warn(
+            "airflow.scheduler",
+            "none has sent a heartbeat lately: no DAG is started",
+            "airflow scheduler (locally: tally up)",
+        )
+    if unknown := [name for name in pipelines if name not in answer.paused]:
+        yield warn(
+            "airflow.dags",
+            f"Airflow knows no DAG {', '.join(unknown)}",
+            "airflow dags list-import-errors; tally airflow init writes the DAGs' file",
+        )
+    else:
+        yield ok("airflow.dags", f"it knows {', '.join(pipelines)}")
+
+
+def no_airflow() -> Diagnosis:
+    """Airflow was not asked."""
+    return skip("airflow.connections", "no Airflow is configured here (AIRFLOW_HOME)")
 
 
 def check_connection(name: str, conn_type: str | None) -> Diagnosis:
@@ -72,25 +146,3 @@ def check_connection(name: str, conn_type: str | None) -> Diagnosis:
     if conn_type not in SPARK_TYPES:
         return fail(check, f"of type {conn_type}", f"make its type {' or '.join(SPARK_TYPES)}")
     return ok(check, f"of type {conn_type}")
-
-
-def _is_configured(environ: Mapping[str, str]) -> bool:
-    if any(name.startswith("AIRFLOW_CONN_TALLY_") for name in environ):
-        return True
-    home = environ.get("AIRFLOW_HOME")
-    return bool(home) or (Path.home() / "airflow" / "airflow.cfg").is_file()
-
-
-def _connection_types() -> dict[str, str | None] | None:
-    try:
-        asked = subprocess.run(
-            [sys.executable, "-c", _ASK, *CONNECTIONS],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=True,
-        )
-        types: dict[str, str | None] = json.loads(asked.stdout.splitlines()[-1])
-    except (subprocess.SubprocessError, OSError, ValueError, IndexError):
-        return None
-    return types

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import click
 
 from tally.app.views import View, document
+from tally.errors import TallyError
 from tally.formatting import printable
 
 if TYPE_CHECKING:  # slow to import; only tables and bars need it
@@ -30,6 +31,9 @@ STYLES: Final[Mapping[str, str]] = {
     "open": "bold red",
     "done": "green",
     "cancelled": "dim",
+    "ok": "green",
+    "warn": "yellow",
+    "FAIL": "bold red",
 }
 
 _LABEL_STYLES: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -132,6 +136,12 @@ class Output:
         click.echo(f"{click.style(code, fg='red', bold=True)}: {_safe(what)}", err=True)
         if next_step:
             click.echo(f"{click.style('next', bold=True)}: {_safe(next_step)}", err=True)
+
+    def problems(self, errors: Mapping[str, TallyError]) -> None:
+        """Write the error of each of several pipelines to stderr."""
+        for name, error in errors.items():
+            what = error.what if name in error.what else f"pipeline {name}: {error.what}"
+            self.problem(error.code, what, error.next_step)
 
     @contextmanager
     def progress(self, what: str, unit: str) -> Iterator[Meter]:

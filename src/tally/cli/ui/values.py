@@ -4,9 +4,19 @@ Counts have separators between thousands. Offsets have none, so that they can be
 next command.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Final
 
+from tally.app.health import Health
 from tally.formatting import ABSENT
+
+HEALTH_LABELS: Final[Mapping[Health, str]] = {
+    Health.OK: "ok",
+    Health.WARN: "warn",
+    Health.FAIL: "FAIL",
+    Health.SKIP: "skip",
+}
 
 
 def number(value: int | None) -> str:

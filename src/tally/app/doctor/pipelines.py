@@ -1,0 +1,55 @@
+"""Checks of the pipelines: their health, with what the doctor knows of Airflow and the engine."""
+
+from collections.abc import Iterator, Mapping
+
+from tally.app.doctor.diagnosis import Diagnosis, ok, skip
+from tally.app.health import Health, Surroundings
+from tally.app.status import StatusRequest, StatusView, status
+from tally.app.views import ErrorView
+from tally.errors import KafkaUnavailableError, TallyError
+from tally.pipeline.context import Context
+
+
+def check_pipelines(
+    ctx: Context, paused: Mapping[str, bool], engine_error: ErrorView | None
+) -> Iterator[Diagnosis]:
+    """The health of each pipeline.
+
+    Args:
+        ctx: What is needed from outside.
+        paused: Whether Airflow has paused its DAG, by pipeline, as far as Airflow was asked.
+        engine_error: Why nothing can be counted; None when the engine is sound.
+    """
+    unanswered: list[KafkaUnavailableError] = []
+    for name in sorted(ctx.settings.pipelines):
+        request = StatusRequest(
+            pipeline=name,
+            kafka_error=ErrorView.of(unanswered[0]) if unanswered else None,
+            surroundings=Surroundings(paused=paused.get(name), engine_error=engine_error),
+        )
+        try:
+            view = status(ctx, request, on_unanswered=unanswered.append)
+        except TallyError:
+            yield skip(f"pipeline.{name}", "the ledger could not be asked")
+        else:
+            yield diagnosis_of(view)
+
+
+def diagnosis_of(view: StatusView) -> Diagnosis:
+    """A pipeline's health as one diagnosis."""
+    check = f"pipeline.{view.pipeline}"
+    if view.health is Health.OK:
+        return ok(check, _sound(view))
+    return Diagnosis(
+        check=check,
+        health=view.health,
+        detail="; ".join(problem.detail for problem in view.problems),
+        next_step=next((p.next_step for p in view.problems if p.next_step), None),
+    )
+
+
+def _sound(view: StatusView) -> str:
+    if view.last_committed_batch is None:
+        return "nothing counted yet"
+    read = view.understood
+    return f"lag {view.lag_offsets:,}, {read.malformed:,} of the last {read.records:,} malformed"

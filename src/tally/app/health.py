@@ -1,0 +1,190 @@
+"""The health of a pipeline: one notion, for the command line, the doctor, Airflow and JSON.
+
+A pipeline has problems, each of them a failure or a warning, and is as healthy as the worst of
+them. What cannot be known where the question is asked (whether Kafka answers, whether a DAG is
+paused) raises no problem there.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from tally.app.losses import LossView
+from tally.app.views import ErrorView
+from tally.config.pipeline import Pipeline
+from tally.formatting import plural
+from tally.ledger.reading import BatchRecord
+from tally.ledger.rules import Understood
+from tally.planning.blocks import Block
+
+
+class Health(StrEnum):
+    """A failure keeps Tally from counting something; a warning does not, but needs a look."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class ProblemReason(StrEnum):
+    """What is wrong with a pipeline."""
+
+    DISABLED = "disabled"
+    BLOCKED = "blocked"
+    OPEN_LOSS = "open-loss"
+    KAFKA_UNANSWERED = "kafka-unanswered"
+    ENGINE_UNANSWERED = "engine-unanswered"
+    LATE = "late"
+    LAG = "lag"
+    MALFORMED = "malformed"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """Something that is wrong with a pipeline."""
+
+    reason: ProblemReason
+    """What it is; stable."""
+    health: Health
+    """Whether it is a failure or a warning."""
+    detail: str
+    """What was found, in one sentence."""
+    next_step: str | None
+    """What to do; null when nothing in particular can be done."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """What is known of a pipeline's surroundings besides the ledger and Kafka."""
+
+    paused: bool | None = None
+    """Whether Airflow has paused its DAG; None where Airflow was not asked."""
+    engine_error: ErrorView | None = None
+    """Why the engine cannot count; None when it can, or was not asked."""
+
+
+UNKNOWN: Final = Surroundings()
+"""Neither Airflow nor the engine was asked."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Findings:
+    """What is known of a pipeline."""
+
+    now: datetime
+    """The time, with its zone."""
+    kafka_error: ErrorView | None
+    """Why Kafka has not answered; None when it has, or was not asked."""
+    blocks: Sequence[Block]
+    """What is not read."""
+    open_losses: Sequence[LossView]
+    """Lost ranges that wait for a decision."""
+    lag_offsets: int | None
+    """Offsets that can be read and are not counted; None when Kafka was not asked."""
+    open_batch: BatchRecord | None
+    """The minute batch that is planned and not committed."""
+    last_committed: BatchRecord | None
+    """The minute batch that was committed last."""
+    understood: Understood
+    """What the latest batches under today's rules have read."""
+    surroundings: Surroundings
+    """What else is known."""
+
+
+def health_of(problems: Sequence[Problem]) -> Health:
+    """The health of something with these problems."""
+    found = {problem.health for problem in problems}
+    return next((h for h in (Health.FAIL, Health.WARN) if h in found), Health.OK)
+
+
+def problems_of(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
+    """What is wrong with a pipeline, failures first."""
+    yield from _unanswered(found)
+    yield from _waiting_for_a_decision(pipeline, found)
+    yield from _late(pipeline, found)
+    yield from _warnings(pipeline, found)
+
+
+def _unanswered(found: Findings) -> Iterator[Problem]:
+    for reason, error in (
+        (ProblemReason.KAFKA_UNANSWERED, found.kafka_error),
+        (ProblemReason.ENGINE_UNANSWERED, found.surroundings.engine_error),
+    ):
+        if error is not None:
+            yield Problem(
+                reason=reason, health=Health.FAIL, detail=error.what, next_step=error.next_step
+            )
+
+
+def _waiting_for_a_decision(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
+    for block in found.blocks:
+        yield Problem(
+            reason=ProblemReason.BLOCKED,
+            health=Health.FAIL,
+            detail=f"{block.place} is not read: {block.detail}",
+            next_step=block.next_step,
+        )
+    # A loss blocks its partition, but the blocks are known only when Kafka was asked.
+    blocked = {block.place for block in found.blocks}
+    for loss in found.open_losses:
+        if not blocked & {loss.place, loss.topic}:
+            yield Problem(
+                reason=ProblemReason.OPEN_LOSS,
+                health=Health.FAIL,
+                detail=f"{loss} was lost, which nobody has decided about",
+                next_step=f"tally losses accept {pipeline.name} --reason …",
+            )
+
+
+def _late(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
+    """Something has waited longer than two starts of the schedule and the patience of a batch."""
+    batch, last = found.open_batch, found.last_committed
+    if batch is not None:
+        since, waits = batch.planned_at, f"batch {batch.batch_id} waits to be committed"
+    elif last is not None and last.committed_at is not None and found.lag_offsets:
+        since, waits = last.committed_at, f"{plural(found.lag_offsets, 'offset')} wait, and nothing"
+        waits += " was committed"
+    else:
+        return
+    due = pipeline.overdue_at(since)
+    if found.now > due:
+        yield Problem(
+            reason=ProblemReason.LATE,
+            health=Health.FAIL,
+            detail=f"{waits} since {since:%Y-%m-%d %H:%M:%S} UTC; it was due by {due:%H:%M:%S}",
+            next_step=f"see why the DAG {pipeline.name} does not count, or: "
+            f"tally run --pipeline {pipeline.name} --all",
+        )
+
+
+def _warnings(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
+    read = found.understood
+    if read.ratio > pipeline.max_malformed_ratio:
+        yield Problem(
+            reason=ProblemReason.MALFORMED,
+            health=Health.WARN,
+            detail=f"{read.malformed:,} of the {read.records:,} records that were read last are "
+            f"malformed, a larger share than max_malformed_ratio = "
+            f"{pipeline.max_malformed_ratio:g}",
+            next_step=f"tally dead-letters {pipeline.name}",
+        )
+    limit = pipeline.max_lag_offsets
+    if limit is not None and found.lag_offsets is not None and found.lag_offsets > limit:
+        yield Problem(
+            reason=ProblemReason.LAG,
+            health=Health.WARN,
+            detail=f"{plural(found.lag_offsets, 'offset')} wait, more than max_lag_offsets = "
+            f"{limit}",
+            next_step=f"tally run --pipeline {pipeline.name} --all",
+        )
+    if found.surroundings.paused:
+        yield Problem(
+            reason=ProblemReason.PAUSED,
+            health=Health.WARN,
+            detail=f"the DAG {pipeline.name} is paused in Airflow",
+            next_step=f"airflow dags unpause {pipeline.name}",
+        )

@@ -1,0 +1,114 @@
+"""All pipelines of the configuration, a line each."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Self
+
+from tally.app.health import UNKNOWN, Health, Problem, ProblemReason, Surroundings, health_of
+from tally.app.status import StatusRequest, StatusView, status
+from tally.app.views import ErrorView
+from tally.config.complaints import CORRECT_THEM
+from tally.errors import KafkaUnavailableError
+from tally.pipeline.context import Context
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PipelineSummary:
+    """A pipeline in one line."""
+
+    pipeline: str
+    """Its name."""
+    topics: tuple[str, ...]
+    """The topics that it reads; empty when it is disabled."""
+    result_table: str | None
+    """The table it counts into; null when it is disabled."""
+    health: Health
+    """Its health: ``ok``, or that of the worst problem."""
+    problems: tuple[Problem, ...]
+    """What is wrong, failures first; empty when nothing is."""
+    lag_offsets: int | None
+    """Offsets that can be read and are not counted; null when that is not known."""
+    last_committed_at: datetime | None
+    """When its last minute batch was committed; null before the first one."""
+
+    @classmethod
+    def of(cls, view: StatusView, topics: Sequence[str]) -> Self:
+        """The summary of a status."""
+        last = view.last_committed_batch
+        return cls(
+            pipeline=view.pipeline,
+            topics=tuple(topics),
+            result_table=view.result_table,
+            health=view.health,
+            problems=view.problems,
+            lag_offsets=view.lag_offsets,
+            last_committed_at=last.committed_at if last else None,
+        )
+
+    @classmethod
+    def disabled(cls, name: str, mistakes: Sequence[str]) -> Self:
+        """The summary of a pipeline that is configured wrong."""
+        problem = Problem(
+            reason=ProblemReason.DISABLED,
+            health=Health.FAIL,
+            detail=f"it is disabled: {'; '.join(mistakes)}",
+            next_step=CORRECT_THEM,
+        )
+        return cls(
+            pipeline=name,
+            topics=(),
+            result_table=None,
+            health=Health.FAIL,
+            problems=(problem,),
+            lag_offsets=None,
+            last_committed_at=None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PipelinesView:
+    """All configured pipelines."""
+
+    health: Health
+    """The worst health of them."""
+    pipelines: tuple[PipelineSummary, ...]
+    """The pipelines, by name."""
+
+
+def overview(
+    ctx: Context,
+    *,
+    surroundings: Surroundings = UNKNOWN,
+    on_unanswered: Callable[[KafkaUnavailableError], None] = lambda _: None,
+) -> PipelinesView:
+    """Every pipeline of the configuration, the disabled ones too.
+
+    Args:
+        ctx: What is needed from outside.
+        surroundings: What is known of Airflow and of the engine.
+        on_unanswered: Called with the error when Kafka did not answer; it is asked only once then.
+
+    Raises:
+        MySQLUnavailableError: The server did not answer.
+        OperatorError: The ledger is not migrated or access is denied.
+    """
+    unanswered: list[KafkaUnavailableError] = []
+    found: list[PipelineSummary] = []
+    for name in ctx.settings.names:
+        if name in ctx.settings.disabled:
+            found.append(PipelineSummary.disabled(name, ctx.settings.disabled[name]))
+            continue
+        request = StatusRequest(
+            pipeline=name,
+            kafka_error=ErrorView.of(unanswered[0]) if unanswered else None,
+            surroundings=surroundings,
+        )
+        view = status(ctx, request, on_unanswered=unanswered.append)
+        found.append(PipelineSummary.of(view, ctx.settings.pipeline(name).topics))
+    if unanswered:
+        on_unanswered(unanswered[0])
+    return PipelinesView(
+        health=health_of([p for summary in found for p in summary.problems]),
+        pipelines=tuple(found),
+    )

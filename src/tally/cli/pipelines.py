@@ -1,0 +1,87 @@
+"""``pipelines``: all configured pipelines, a line each."""
+
+from collections.abc import Sequence
+
+import click
+
+from tally.app.engine import engine_error
+from tally.app.health import Health, Problem, Surroundings
+from tally.app.overview import PipelineSummary, PipelinesView, overview
+from tally.cli.app import App
+from tally.cli.command import Command
+from tally.cli.options import check_option, json_option
+from tally.cli.ui.output import Output
+from tally.cli.ui.values import HEALTH_LABELS, moment, number
+from tally.errors import EXIT_FINDINGS, KafkaUnavailableError
+
+
+@click.command(
+    cls=Command,
+    examples=["tally pipelines", "tally pipelines --json | jq '.pipelines[] | {pipeline, health}'"],
+)
+@check_option
+@json_option
+@click.pass_context
+def pipelines(context: click.Context, check: bool) -> None:
+    """List all pipelines with health, lag and last commit.
+
+    A line for each pipeline of the configuration, and below them what is wrong with which. A
+    pipeline that is configured wrong is listed as well; it does not keep the others from counting.
+    """
+    show_all(context, check=check)
+
+
+def show_all(context: click.Context, *, check: bool) -> None:
+    """Show all pipelines; exit as the command does.
+
+    Raises:
+        KafkaUnavailableError: Kafka did not answer; the ledger's side was shown.
+    """
+    app = context.ensure_object(App)
+    unanswered: list[KafkaUnavailableError] = []
+    view = overview(
+        app.context,
+        surroundings=Surroundings(engine_error=engine_error(app.settings.spark)),
+        on_unanswered=unanswered.append,
+    )
+    if app.out.as_json:
+        app.out.view(view)
+    else:
+        _show(app, view)
+    for error in unanswered:
+        raise error
+    context.exit(EXIT_FINDINGS if check and view.health is not Health.OK else 0)
+
+
+def _show(app: App, view: PipelinesView) -> None:
+    app.out.table(
+        ["PIPELINE", "HEALTH", "LAG", "LAST COMMIT", "TABLE"],
+        [_row(summary) for summary in view.pipelines],
+        numbers=["LAG"],
+    )
+    for summary in view.pipelines:
+        show_problems(app.out, summary.problems, of=f"{summary.pipeline}: ")
+
+
+def show_problems(out: Output, problems: Sequence[Problem], *, of: str = "") -> None:
+    """Show each problem and what to do about it.
+
+    Args:
+        out: Where to write.
+        problems: What is wrong.
+        of: Written before each.
+    """
+    for problem in problems:
+        out.labelled(HEALTH_LABELS[problem.health], f"{of}{problem.reason}: {problem.detail}")
+        if problem.next_step:
+            out.line(f"      next: {problem.next_step}")
+
+
+def _row(summary: PipelineSummary) -> list[str]:
+    return [
+        summary.pipeline,
+        HEALTH_LABELS[summary.health],
+        number(summary.lag_offsets),
+        moment(summary.last_committed_at),
+        summary.result_table or "",
+    ]

@@ -1,0 +1,193 @@
+"""The health of a pipeline, from what is known of it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tally.app.health import (
+    UNKNOWN,
+    Findings,
+    Health,
+    ProblemReason,
+    Surroundings,
+    health_of,
+    problems_of,
+)
+from tally.app.losses import LossView
+from tally.app.views import ErrorView
+from tally.config.pipeline import Pipeline
+from tally.errors import KafkaUnavailableError
+from tally.ledger.reading import BatchRecord
+from tally.ledger.rules import Understood
+from tally.model import BatchKind, BatchState, LossCause
+from tally.planning.blocks import Block, BlockReason
+
+NOW = datetime(2026, 11, 20, 14, 0, 30, tzinfo=UTC)
+ERROR = ErrorView.of(KafkaUnavailableError("no answer", next_step="start it"))
+SOUND = Findings(
+    now=NOW,
+    kafka_error=None,
+    blocks=(),
+    open_losses=(),
+    lag_offsets=0,
+    open_batch=None,
+    last_committed=None,
+    understood=Understood(records=10, malformed=5),
+    surroundings=UNKNOWN,
+)
+BLOCK = Block(
+    topic="a",
+    partition=0,
+    reason=BlockReason.RECORDS_LOST,
+    detail="[3, 6) is gone",
+    next_step="tally losses accept first --reason …",
+)
+
+
+def pipeline(**keys: Any) -> Pipeline:
+    """A pipeline that starts each minute and has the default patience of ten."""
+    return Pipeline.model_validate({"name": "first", "topics": ["a"], **keys})
+
+
+def loss(partition: int) -> LossView:
+    """An open loss."""
+    return LossView(
+        topic="a",
+        partition=partition,
+        from_offset=3,
+        until_offset=6,
+        lost_range_id=1,
+        cause=LossCause.EXPIRED,
+        topic_id="id",
+        state="open",
+        detected_at=NOW,
+        decided_at=None,
+        decided_by=None,
+        reason=None,
+    )
+
+
+def batch(**times: datetime) -> BatchRecord:
+    """A batch that was planned or committed at a time."""
+    absent = dict.fromkeys(
+        (
+            "replay_id",
+            "run_id",
+            "claimed_at",
+            "claimed_by",
+            "committed_at",
+            "committed_version",
+            "format_fingerprint",
+            "abandoned_at",
+            "abandoned_by",
+            "reason",
+            "records",
+            "matched",
+            "unmatched",
+            "malformed",
+        )
+    )
+    known: dict[str, Any] = {
+        "batch_id": 7,
+        "pipeline": "first",
+        "kind": BatchKind.INGEST,
+        "state": BatchState.PLANNED,
+        "attempt": 1,
+        "planned_at": NOW,
+        "planned_version": "1",
+        "requested_by": "someone",
+        "segments": 1,
+        "superseded": 0,
+        "offsets": 3,
+    }
+    return BatchRecord(**{**absent, **known, **times})
+
+
+def reasons(found: Findings, **keys: Any) -> list[ProblemReason]:
+    """What is wrong; each problem says what to do."""
+    problems = list(problems_of(pipeline(**keys), found))
+    assert all(problem.detail and problem.next_step for problem in problems)
+    assert health_of(problems) is (problems[0].health if problems else Health.OK)
+    return [problem.reason for problem in problems]
+
+
+def test_a_pipeline_without_problems_is_well() -> None:
+    """Half of its records malformed is still within the default."""
+    assert reasons(SOUND) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "health"),
+    [
+        ({"kafka_error": ERROR}, ProblemReason.KAFKA_UNANSWERED, Health.FAIL),
+        (
+            {"surroundings": Surroundings(engine_error=ERROR)},
+            ProblemReason.ENGINE_UNANSWERED,
+            Health.FAIL,
+        ),
+        ({"blocks": (BLOCK,)}, ProblemReason.BLOCKED, Health.FAIL),
+        ({"open_losses": (loss(0),)}, ProblemReason.OPEN_LOSS, Health.FAIL),
+        (
+            {"understood": Understood(records=10, malformed=6)},
+            ProblemReason.MALFORMED,
+            Health.WARN,
+        ),
+        ({"lag_offsets": 101}, ProblemReason.LAG, Health.WARN),
+        ({"surroundings": Surroundings(paused=True)}, ProblemReason.PAUSED, Health.WARN),
+    ],
+)
+def test_each_problem_is_named(
+    change: dict[str, Any], reason: ProblemReason, health: Health
+) -> None:
+    """Failures keep something from being counted, warnings do not."""
+    found = replace(SOUND, **change)
+    assert reasons(found, max_lag_offsets=100) == [reason]
+    assert health_of(list(problems_of(pipeline(max_lag_offsets=100), found))) is health
+
+
+def test_failures_come_before_warnings() -> None:
+    """The health is that of the first problem."""
+    found = replace(SOUND, lag_offsets=9, blocks=(BLOCK,), surroundings=Surroundings(paused=True))
+    wanted = [ProblemReason.BLOCKED, ProblemReason.LAG, ProblemReason.PAUSED]
+    assert reasons(found, max_lag_offsets=8) == wanted
+
+
+def test_a_loss_is_named_once() -> None:
+    """Where Kafka was asked, its partition is blocked, or all of its topic."""
+    of_topic = replace(BLOCK, partition=None)
+    for blocks in ((BLOCK,), (of_topic,)):
+        assert reasons(replace(SOUND, blocks=blocks, open_losses=(loss(0),))) == [
+            ProblemReason.BLOCKED
+        ]
+    other = replace(SOUND, blocks=(BLOCK,), open_losses=(loss(0), loss(1)))
+    assert reasons(other) == [ProblemReason.BLOCKED, ProblemReason.OPEN_LOSS]
+
+
+DUE = timedelta(minutes=11, seconds=30)
+"""After 14:00:30 the second start is at 14:02; ten minutes of patience end at 14:12."""
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        lambda: {"open_batch": batch(planned_at=NOW)},
+        lambda: {"last_committed": batch(committed_at=NOW), "lag_offsets": 1},
+    ],
+    ids=["planned", "not planned"],
+)
+def test_what_waits_too_long_is_late(waiting: Callable[[], dict[str, Any]]) -> None:
+    """Longer than two starts of the schedule and the patience of one batch."""
+    found = replace(SOUND, **waiting())
+    assert reasons(replace(found, now=NOW + DUE)) == []
+    assert reasons(replace(found, now=NOW + DUE + timedelta(seconds=1))) == [ProblemReason.LATE]
+    assert reasons(replace(found, now=NOW + timedelta(hours=30)), schedule="@daily") == []
+
+
+def test_a_pipeline_with_nothing_to_count_is_never_late() -> None:
+    """However old its last commit is; and one whose lag is not known is not judged."""
+    old = replace(SOUND, last_committed=batch(committed_at=NOW), now=NOW + timedelta(days=9))
+    assert reasons(old) == []
+    assert reasons(replace(old, lag_offsets=None)) == []
