@@ -19,6 +19,7 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 from tally.app.abandon import AbandonedView
 from tally.app.audit import AuditsView, AuditView
 from tally.app.batches import BatchesView, BatchView
+from tally.app.configuration import ConfigView
 from tally.app.counts import CountsListView, CountsView
 from tally.app.dead_letters import DeadLettersView
 from tally.app.doctor import DoctorView
@@ -49,6 +50,7 @@ DOCUMENTS: Final[Mapping[str, type]] = {
     "abandon": AbandonedView,
     "audit": AuditView,
     "batches": BatchesView,
+    "config show": ConfigView,
     "counts": CountsView,
     "dead-letters": DeadLettersView,
     "doctor": DoctorView,

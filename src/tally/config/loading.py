@@ -56,7 +56,7 @@ def load_settings(
     """
     base = path or config_path()
     check_variables(os.environ)
-    files = _existing_files(base)
+    files = existing_files(base)
     for file in files:
         _check_toml(file)
 
@@ -75,7 +75,12 @@ def load_settings(
     return settings
 
 
-def _existing_files(base: Path) -> tuple[Path, ...]:
+def existing_files(base: Path) -> tuple[Path, ...]:
+    """The files of a configuration, the one that overrides the others last.
+
+    Raises:
+        ConfigError: There is no such configuration, or its secrets are missing or not private.
+    """
     if not base.is_file():
         raise ConfigError(
             f"there is no configuration file {base}",

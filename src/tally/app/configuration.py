@@ -1,0 +1,123 @@
+"""The effective configuration: each key with its value and where the value comes from."""
+
+import json
+import os
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import SecretStr
+from pydantic_settings import EnvSettingsSource
+
+from tally.config.loading import existing_files
+from tally.config.pipeline import PipelineSettings
+from tally.config.settings import Settings
+from tally.config.variables import PREFIX
+
+HIDDEN: Final = "(hidden)"
+DEFAULT: Final = "default"
+
+_Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SettingView:
+    """One key of the configuration."""
+
+    key: str
+    """Its path, ``mysql.port``."""
+    value: str | None
+    """Its value as TOML writes it; ``(hidden)`` for a secret that is set, null when not set."""
+    source: str
+    """The environment variable or the file that it comes from, or ``default``."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConfigView:
+    """The effective configuration."""
+
+    files: tuple[str, ...]
+    """The files that were read, the one that overrides the others last."""
+    settings: tuple[SettingView, ...]
+    """Every key, in the order of docs/configuration.md."""
+    disabled: Mapping[str, tuple[str, ...]]
+    """What is wrong with each pipeline that is disabled, by its name."""
+
+
+def effective(settings: Settings, config: Path, pipelines: Sequence[str]) -> ConfigView:
+    """The configuration as it applies to a command; in Airflow its connections override it.
+
+    Args:
+        settings: The configuration.
+        config: Its file.
+        pipelines: The pipelines to show.
+    """
+    files = existing_files(config)
+    sources: list[tuple[str, Any]] = [("", EnvSettingsSource(Settings)())]
+    sources += [
+        (str(file), tomllib.loads(file.read_text(encoding="utf-8"))) for file in reversed(files)
+    ]
+    return ConfigView(
+        files=tuple(map(str, files)),
+        settings=tuple(
+            SettingView(key=".".join(path), value=_shown(value), source=_source(path, sources))
+            for path, value in _leaves(settings, pipelines)
+        ),
+        disabled={n: wrong for n, wrong in settings.disabled.items() if n in pipelines},
+    )
+
+
+def _leaves(settings: Settings, pipelines: Sequence[str]) -> Iterator[tuple[_Path, Any]]:
+    for name in ("kafka", "mysql", "spark"):
+        section = getattr(settings, name)
+        for key in type(section).model_fields:
+            yield (name, key), getattr(section, key)
+    for name in pipelines:
+        if name in settings.pipelines:
+            for key in PipelineSettings.model_fields:
+                yield ("pipelines", name, key), getattr(settings.pipelines[name], key)
+
+
+def _source(path: _Path, sources: Sequence[tuple[str, Any]]) -> str:
+    """The first source that has the key, or a part of its table."""
+    for name, values in sources:
+        if _has(values, path):
+            return name or _variable(path)
+    return DEFAULT
+
+
+def _has(values: Any, path: _Path) -> bool:
+    for key in path:
+        if not isinstance(values, Mapping) or key not in values:
+            return False
+        values = values[key]
+    return True
+
+
+def _variable(path: _Path) -> str:
+    """The variable that has the key: its own, that of a table it is in, or of a key below it."""
+    own = PREFIX + "__".join(path).upper()
+    tables = [PREFIX + "__".join(path[:length]).upper() for length in range(len(path), 0, -1)]
+    names = sorted(os.environ)
+    below = [name for name in names if name.upper().startswith(f"{own}__")]
+    found = [name for table in tables for name in names if name.upper() == table]
+    return next(iter([*found, *below]), own)
+
+
+def _shown(value: Any) -> str | None:
+    if isinstance(value, SecretStr):
+        return HIDDEN if value.get_secret_value() else None
+    return None if value is None else _toml(value)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{json.dumps(key)} = {_toml(of)}" for key, of in value.items())
+        return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(value, bool | int | float | str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(str(value), ensure_ascii=False)

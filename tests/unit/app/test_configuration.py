@@ -1,0 +1,76 @@
+"""The effective configuration and the sources of its values."""
+
+from pathlib import Path
+
+import pytest
+
+from tally.app.configuration import HIDDEN, effective
+from tally.config.loading import load_settings
+
+HUSH = "not for the screen"
+
+
+def shown(config: Path, *pipelines: str) -> dict[str, tuple[str | None, str]]:
+    """Value and source by key."""
+    settings = load_settings(config)
+    view = effective(settings, config, pipelines)
+    return {s.key: (s.value, s.source.rpartition("/")[2]) for s in view.settings}
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two files of two pipelines; a third one is wrong."""
+    path = tmp_path / "tally.toml"
+    path.write_text(
+        '[kafka]\nsasl_username = "ann"\nsasl_mechanism = "PLAIN"\nsecurity_protocol = "SASL_SSL"\n'
+        '[mysql]\nport = 3307\nhost = "db"\n'
+        '[pipelines.first]\ntopics = ["a"]\nfilter = { text = ["5*"] }\n'
+        '[pipelines.second]\ntopics = ["b"]\n[pipelines.third]\ntopics = []\n',
+        encoding="utf-8",
+    )
+    secrets = tmp_path / "secrets.toml"
+    secrets.touch(mode=0o600)
+    secrets.write_text(f'[kafka]\nsasl_password = "{HUSH}"\n', encoding="utf-8")
+    monkeypatch.setenv("TALLY_SECRETS_FILE", str(secrets))
+    return path
+
+
+def test_each_value_has_its_source(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable before the secrets, these before the file, and the default last."""
+    monkeypatch.setenv("TALLY_MYSQL__PORT", "3308")
+    monkeypatch.setenv("TALLY_MYSQL__PASSWORD", HUSH)
+    monkeypatch.setenv("TALLY_SPARK__CONF__SPARK.UI.PORT", "4050")
+    monkeypatch.setenv("tally_pipelines__first__levels", '["WARN"]')
+    found = shown(config, "first")
+    assert found["mysql.port"] == ("3308", "TALLY_MYSQL__PORT")
+    assert found["mysql.host"] == ('"db"', "tally.toml")
+    assert found["mysql.user"][1] == "default"
+    assert found["mysql.password"] == (HIDDEN, "TALLY_MYSQL__PASSWORD")
+    assert found["kafka.sasl_password"] == (HIDDEN, "secrets.toml")
+    assert found["spark.connect_token"] == (None, "default")
+    assert found["spark.conf"] == (
+        '{ "spark.ui.port" = "4050" }',
+        "TALLY_SPARK__CONF__SPARK.UI.PORT",
+    )
+    assert found["pipelines.first.levels"] == ('["WARN"]', "tally_pipelines__first__levels")
+    assert found["pipelines.first.filter"] == ('{ "text" = ["5*"] }', "tally.toml")
+    assert found["pipelines.first.max_lag_offsets"] == (None, "default")
+    assert HUSH not in str(found)
+
+
+def test_only_the_pipelines_that_are_asked_for_are_shown(config: Path) -> None:
+    """And what is wrong with one that is disabled."""
+    keys = {key.split(".")[1] for key in shown(config, "second") if key.startswith("pipelines.")}
+    assert keys == {"second"}
+    view = effective(load_settings(config), config, ["second", "third"])
+    assert list(view.disabled) == ["third"]
+
+
+def test_a_table_in_one_variable_is_the_source_of_its_keys(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written as JSON."""
+    monkeypatch.setenv("TALLY_PIPELINES__SECOND", '{"levels": ["WARN"]}')
+    found = shown(config, "second")
+    assert found["pipelines.second.levels"] == ('["WARN"]', "TALLY_PIPELINES__SECOND")
+    assert found["pipelines.second.topics"] == ('["b"]', "tally.toml")
