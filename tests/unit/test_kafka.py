@@ -1,14 +1,19 @@
 """Calls of the Kafka client end in time, with a stand-in for librdkafka's client."""
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from tests.conftest import PROJECT
 
 from tally.config.servers import KafkaSettings
 from tally.errors import KafkaUnavailableError
@@ -63,9 +68,11 @@ class SlowClient:
             answer = KafkaException(KafkaError(self.failure))
         return {partition: self._later(answer, options) for partition in wanted}
 
-    def describe_cluster(self, **options: Any) -> "Future[Any]":
-        """The cluster's id."""
-        return self._later(SimpleNamespace(cluster_id="cluster"), options)
+    def list_topics(self, topic: str | None, *, timeout: float) -> Any:
+        """The cluster's id; waits for it by itself."""
+        assert topic == "alog"
+        answer = self._later(SimpleNamespace(cluster_id="cluster"), {"request_timeout": timeout})
+        return answer.result(timeout)
 
     def _later(self, answer: Any, options: dict[str, Any]) -> "Future[Any]":
         left_s = options["request_timeout"]
@@ -104,6 +111,42 @@ def test_a_snapshot_gives_each_request_what_the_others_left() -> None:
     assert client.given[0] <= TIMEOUT_S
     for earlier, later in zip(client.given, client.given[1:], strict=False):
         assert later == pytest.approx(earlier - client.takes_s)
+
+
+def test_a_broker_that_knows_no_brokers_yet_is_asked_again(tmp_path: Path) -> None:
+    """It has just started. librdkafka must answer with an error, and not abort the process."""
+    script = tmp_path / "ask.py"
+    script.write_text(
+        """
+import sys
+from tally.config.servers import KafkaSettings
+from tally.errors import KafkaUnavailableError
+from tally.kafka.client import Kafka
+from tests.starting_broker import StartingBroker
+
+with StartingBroker() as broker:
+    kafka = Kafka(KafkaSettings(bootstrap_servers=broker.address, request_timeout_s=5))
+    print(kafka.snapshot([]).cluster_id)
+    broker.knows_brokers = False
+    try:
+        kafka.snapshot([])
+    except KafkaUnavailableError as error:
+        print(error.code, "Partial response" in error.what)
+    broker.knows_brokers = True
+    print(kafka.snapshot([]).cluster_id)
+""",
+        encoding="utf-8",
+    )
+    # In a process of its own, which librdkafka may abort.
+    ended = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT), *sys.path])},
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.splitlines() == ["cluster", "kafka-unavailable True", "cluster"]
 
 
 def test_a_snapshot_of_slow_answers_ends_at_the_timeout() -> None:

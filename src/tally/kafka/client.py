@@ -138,13 +138,8 @@ class Kafka:
         ends = self._offsets(
             {p: OffsetSpec.latest() for p in partitions}, deadline, read_committed=read_committed
         )
-        cluster = self._answer(
-            "describe the cluster",
-            deadline,
-            lambda left_s: [self._client.describe_cluster(request_timeout=left_s)],
-        )[0]
         return KafkaSnapshot(
-            cluster_id=str(cluster.cluster_id),
+            cluster_id=self._cluster_id(next(iter(described), None), deadline),
             topics={
                 name: TopicSnapshot(
                     topic_id=str(description.topic_id),
@@ -161,6 +156,23 @@ class Kafka:
                 if description.partitions
             },
         )
+
+    def _cluster_id(self, topic: str | None, deadline: float) -> str:
+        """The id of the cluster that answers now.
+
+        Not from describe_cluster: librdkafka aborts the process when a broker that has just started
+        answers that with a list of no brokers, as it knows none yet.
+
+        Args:
+            topic: A topic that exists, to keep the answer small; None asks for all topics.
+            deadline: When an answer must be there.
+        """
+        metadata = self._start(
+            "describe the cluster",
+            deadline,
+            lambda left_s: self._client.list_topics(topic, timeout=left_s),
+        )
+        return str(metadata.cluster_id)
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], moment: datetime
