@@ -1,10 +1,14 @@
 """`tally status`, `counts`, `batches`, `show` and `dead-letters` on real servers."""
 
 import base64
+import shlex
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tally.aggregates.fingerprint import fingerprint
 from tally.app.status import StatusRequest, status
 from tally.errors import KafkaUnavailableError
 from tally.pipeline.replay import request_replay
@@ -14,6 +18,9 @@ from tally.testing.kafka import DisturbedKafka
 from tests.airflow import stand_in
 from tests.cli.conftest import LINE, MINUTE, Call, commit
 from tests.world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.stack
 
@@ -133,7 +140,16 @@ def test_the_result_is_shown_minute_by_minute(tally: Call, world: World) -> None
         "columns": {"labels": [], "has_bytes": False},
         "levels": ["ERROR", "WARN"],
         "rules": "levels ERROR, WARN; format fixed",
-        "minutes": [{"log_time": "2017-07-30 14:11:00", "log_count": 1_011}],
+        "fingerprint": fingerprint(world.pipeline),
+        "outdated": None,
+        "minutes": [
+            {
+                "log_time": "2017-07-30 14:11:00",
+                "log_count": 1_011,
+                "rule": "today",
+                "other_fingerprints": [],
+            }
+        ],
         "total": 1_011,
     }
     assert tally("counts", world.name, "--last", "2").stdout.splitlines() == [
@@ -143,6 +159,78 @@ def test_the_result_is_shown_minute_by_minute(tally: Call, world: World) -> None
         "2 minutes shown, 2,021 lines",
         "counted now: levels ERROR, WARN; format fixed",
     ]
+
+
+def test_minutes_under_other_rules_are_marked_and_their_replay_is_named(
+    tally: Call, world: World, spark: "SparkSession"
+) -> None:
+    """As far as Kafka holds them; the replay that is named brings them up to date."""
+    for minute in (1, 2, 3):
+        world.produce([f"2017-07-30 14:0{minute}:00 ERROR x", "2017-07-30 14:09:00 ERROR x"], 0)
+        assert world.minute(spark) is not None
+    before = fingerprint(world.pipeline)
+    assert "RULES" not in tally("counts").stdout
+    world.configure(levels=["ERROR", "WARN"])
+    world.produce(["2017-07-30 14:04:00 WARN x", "2017-07-30 14:09:00 ERROR x"], 0)
+    assert world.minute(spark) is not None
+    world.delete_records(0, before=1)  # the first segment is no longer whole
+    document = tally("counts", "--json").document
+    rules = {row["log_time"][-5:-3]: row["rule"] for row in document["minutes"]}
+    assert rules == {"01": "other", "02": "other", "03": "other", "04": "today", "09": "other"}
+    assert document["minutes"][0]["other_fingerprints"] == [before]
+    assert document["outdated"] == {
+        "minutes": 4,
+        "first_minute": "2017-07-30 14:01",
+        "last_minute": "2017-07-30 14:09",
+        "gone": 2,
+        "replay": f"tally replay {world.name} --minute '2017-07-30 14:02'"
+        " --to-minute '2017-07-30 14:03'",
+    }
+    text = tally("counts").stdout.splitlines()
+    assert text[0].split() == ["MINUTE", "LINES", "RULES"]
+    assert text[1].split() == ["2017-07-30", "14:01", "1", "other"]
+    assert text[-1] == (
+        "4 minutes counted under other rules, 2017-07-30 14:01 to 2017-07-30 14:09; Kafka no longer"
+        f" holds 2 of them; up to date with: {document['outdated']['replay']}"
+    )
+    words = shlex.split(document["outdated"]["replay"])[1:]
+    assert (
+        tally(
+            *words, "--reason", "a test", "--yes", open_spark=lambda _: nullcontext(spark)
+        ).exit_code
+        == 0
+    )
+    after = tally("counts", "--json").document
+    rules = {row["log_time"][-5:-3]: row["rule"] for row in after["minutes"]}
+    assert rules == {"01": "other", "02": "today", "03": "today", "04": "today", "09": "other"}
+    assert after["outdated"]["replay"] is None
+    assert "Kafka no longer holds any of them" in tally("counts").stdout
+
+
+def test_rules_of_minutes_are_told_though_kafka_is_down(
+    tally: Call, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it still holds the records is not known then."""
+    world.produce([LINE] * 3, 0)
+    commit(world)  # under the rule "test"
+    monkeypatch.setenv("TALLY_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    monkeypatch.setenv("TALLY_KAFKA__REQUEST_TIMEOUT_S", "1")
+    answer = tally("counts", "--json")
+    assert answer.exit_code == 0
+    assert answer.document["outdated"]["gone"] is None
+    assert answer.document["minutes"][0]["other_fingerprints"] == ["test"]
+
+
+def test_the_rules_of_folded_lines_are_unknown(tally: Call, world: World) -> None:
+    """Their segments are forgotten."""
+    world.produce([LINE] * 3, 0)
+    commit(world)
+    world.delete_records(0, before=3)
+    assert tally("prune", world.name, "--older-than", "0h").exit_code == 0
+    document = tally("counts", "--json").document
+    assert [row["rule"] for row in document["minutes"]] == ["unknown"]
+    assert document["outdated"] is None
+    assert "unknown: some lines of the minute are folded" in tally("counts").stdout
 
 
 def test_a_minute_that_is_none_is_refused(tally: Call) -> None:

@@ -242,6 +242,22 @@ def test_a_replay_may_count_more_lines_of_fewer_bytes(world: World, spark: "Spar
     assert world.audit().holds
 
 
+def test_a_replay_may_count_as_many_lines_of_other_bytes(
+    world: World, spark: "SparkSession"
+) -> None:
+    """The difference of bytes is added once, in either direction."""
+    labelled(world, labels=["topic"], measure="bytes")
+    lines = {level: line("cart and more" * len(level), level) for level in ("ERROR", "WARN")}
+    world.produce(list(lines.values()), 0)
+    world.minute(spark)
+    for level in ("WARN", "ERROR"):
+        labelled(world, labels=["topic"], measure="bytes", levels=[level])
+        replayed(world, spark)
+        (row,) = world.rows(f"select log_count, log_bytes from `{world.name}`")
+        assert row == {"log_count": 1, "log_bytes": len(lines[level])}
+        assert world.audit().holds
+
+
 def test_one_label_makes_room_for_another(world: World, spark: "SparkSession") -> None:
     """It is taken out, then the other one is added; also when it was the only one."""
     labelled(world, labels=["service"])

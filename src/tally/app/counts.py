@@ -6,7 +6,8 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from tally.app.views import ErrorView
+from tally.app.minute_rules import MinuteRules, Outdated, Rule
+from tally.app.views import ErrorView, values_of
 from tally.ledger.results import ResultRow, result_rows
 from tally.ledger.tables import Tables, tables_to_read
 from tally.pipeline.context import Context
@@ -51,6 +52,16 @@ class RowView:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CountedRowView(RowView):
+    """A row of the result, and by which rules its minute was counted."""
+
+    rule: Rule
+    """Today's rules, others, or unknown ones, as some of its lines are of folded segments."""
+    other_fingerprints: tuple[str, ...]
+    """Fingerprints of the other rules; empty under today's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Columns:
     """The columns of a result besides the minute and its lines."""
 
@@ -80,7 +91,11 @@ class CountsView:
     """The levels that are counted now; empty for any."""
     rules: str
     """The rules that lines are counted by now, as text."""
-    minutes: tuple[RowView, ...]
+    fingerprint: str
+    """Of these rules."""
+    outdated: Outdated | None
+    """The minutes that were counted under other rules; null when there is none."""
+    minutes: tuple[CountedRowView, ...]
     """Oldest minute first, then by labels; a minute without lines has no row."""
     total: int
     """Lines of all these minutes."""
@@ -107,12 +122,23 @@ def counts(ctx: Context, request: CountsRequest) -> CountsView:
     with ctx.database.transaction(read_only=True) as tx:
         tables = tables_to_read(tx, pipeline)
         found = result_rows(tx, tables, last=request.last, since=request.since, until=request.until)
+        rules = MinuteRules.read(tx, tables, pipeline, [row.log_time for row in found])
     return CountsView(
         pipeline=pipeline.name,
         table=tables.result,
         columns=Columns.of(tables),
         levels=tuple(pipeline.levels),
         rules=pipeline.rules,
-        minutes=tuple(map(RowView.of, found)),
+        fingerprint=rules.fingerprint,
+        outdated=rules.outdated(ctx, pipeline),
+        minutes=tuple(_counted(row, rules) for row in found),
         total=sum(row.log_count for row in found),
+    )
+
+
+def _counted(row: ResultRow, rules: MinuteRules) -> CountedRowView:
+    return CountedRowView(
+        **values_of(RowView.of(row)),
+        rule=rules.rule_of(row.log_time),
+        other_fingerprints=rules.fingerprints_of(row.log_time),
     )

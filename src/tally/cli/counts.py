@@ -1,6 +1,6 @@
 """``counts``: reading the result table."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -9,6 +9,7 @@ import click
 from tally.app import counts as use_case
 from tally.app.counts import Columns, CountsListView, CountsRequest, CountsView, RowView
 from tally.app.each import for_each
+from tally.app.minute_rules import Rule
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import json_option, pipeline_argument
@@ -20,6 +21,12 @@ from tally.formatting import ABSENT, plural, printable
 LAST: Final = 10
 LABEL_WIDTH: Final = 40
 """Characters that are shown of a label's value; --json has all of it."""
+RULES: Final[Mapping[Rule, str]] = {
+    Rule.TODAY: "",
+    Rule.OTHER: "other",
+    Rule.UNKNOWN: "unknown",
+}
+NOTHING_MORE: Final[Mapping[str, Sequence[str]]] = {}
 
 
 def _minute(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
@@ -64,9 +71,10 @@ def counts(
 ) -> None:
     """Show the result: lines per minute.
 
-    A minute without counted lines has no row. Without PIPELINE and with several pipelines, shows a
-    line for each. The last line names the rules that are configured
-    now; a minute that was counted under other rules keeps its count until it is replayed.
+    A minute without counted lines has no row. The last lines name the rules that are configured
+    now. A minute with lines that were counted under other rules is marked, and the replay is named
+    that brings these minutes up to date, as far as Kafka still holds their records; of folded lines
+    the rules are not known. Without PIPELINE and with several pipelines, shows a line for each.
     """
     app = context.ensure_object(App)
     if last is None and since is None and until is None:
@@ -80,10 +88,15 @@ def counts(
     if app.out.as_json:
         app.out.view(view)
         return
-    show_rows(app.out, view.columns, view.minutes)
+    rules = [RULES[row.rule] for row in view.minutes]
+    show_rows(app.out, view.columns, view.minutes, {"RULES": rules} if any(rules) else {})
     minutes = len({row.log_time for row in view.minutes})
     app.out.line(f"{plural(minutes, 'minute')} shown, {plural(view.total, 'line')}")
     app.out.line(f"counted now: {view.rules}")
+    if view.outdated is not None:
+        app.out.line(str(view.outdated))
+    if Rule.UNKNOWN in {row.rule for row in view.minutes}:
+        app.out.line("unknown: some lines of the minute are folded, and their rules forgotten")
 
 
 def _show_all(app: App, names: Sequence[str], request: CountsRequest) -> int:
@@ -108,19 +121,32 @@ def _summary(view: CountsView) -> list[str]:
     return [view.pipeline, minutes[0], minutes[-1], number(view.total)]
 
 
-def show_rows(out: Output, columns: Columns, rows: Sequence[RowView]) -> None:
-    """Rows of the result, or of what a batch adds to it, as a table."""
+def show_rows(
+    out: Output,
+    columns: Columns,
+    rows: Sequence[RowView],
+    more: Mapping[str, Sequence[str]] = NOTHING_MORE,
+) -> None:
+    """Rows of the result, or of what a batch adds to it, as a table.
+
+    Args:
+        out: Where to write.
+        columns: The columns that the rows have.
+        rows: The rows.
+        more: Further columns, by header: a cell for each row.
+    """
     measured = ["BYTES"] if columns.has_bytes else []
     out.table(
-        ["MINUTE", *(label.upper() for label in columns.labels), "LINES", *measured],
+        ["MINUTE", *(label.upper() for label in columns.labels), "LINES", *measured, *more],
         [
             [
                 row.log_time[:-3],
                 *(shortened(printable(row.labels[x]), LABEL_WIDTH) for x in columns.labels),
                 number(row.log_count),
                 *([number(row.log_bytes)] if measured else []),
+                *(cells[index] for cells in more.values()),
             ]
-            for row in rows
+            for index, row in enumerate(rows)
         ],
         numbers=["LINES", *measured],
     )

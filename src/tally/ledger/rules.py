@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
+from tally.ledger.rows import partition_of
+from tally.ledger.tables import Tables
+from tally.model import TopicPartition
 from tally.mysql.transactions import Transaction
 
 # Recent enough to describe the pipeline as it is now, and many enough for a quiet pipeline.
@@ -82,3 +85,79 @@ def replaces_only(tx: Transaction, batch_id: int, fingerprint: str) -> bool:
         (fingerprint, batch_id),
     )
     return row is not None and 0 < row["segments"] == row["same"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OtherRule:
+    """Lines of a minute that one partition contributed under another rule than today's."""
+
+    log_time: str
+    """The minute, ``YYYY-MM-DD HH:MM:00``."""
+    fingerprint: str
+    """Of that rule."""
+    partition: TopicPartition
+    """Where its records are."""
+    is_current: bool
+    """Whether the topic's generation is the current one, which a replay can read."""
+    from_offset: int
+    """The first offset of the earliest segment with such lines."""
+
+
+def other_rules(
+    tx: Transaction, tables: Tables, pipeline: str, fingerprint: str, first: str, last: str
+) -> list[OtherRule]:
+    """What is in the result under other rules than one, in order of minutes.
+
+    A segment that was counted under another rule and has no line of a minute is not found: that
+    the other rule would have counted some cannot be known.
+
+    Args:
+        tx: An open transaction.
+        tables: The pipeline's tables.
+        pipeline: The pipeline.
+        fingerprint: Of today's rule.
+        first: The first minute, ``YYYY-MM-DD HH:MM:00``.
+        last: The last one, itself included.
+    """
+    rows = tx.rows(
+        "select c.log_time, b.format_fingerprint, i.topic, s.partition_id,"
+        " i.state = 'current' as is_current, min(s.from_offset) as from_offset"
+        " from batch b join segment s using (batch_id)"
+        f" join `{tables.contributions}` c using (segment_id)"
+        " join topic_incarnation i using (incarnation_id)"
+        " where b.pipeline = %s and b.state = 'committed' and b.format_fingerprint <> %s"
+        " and s.state = 'live' and c.log_time between %s and %s"
+        " group by c.log_time, b.format_fingerprint, i.incarnation_id, s.partition_id"
+        " order by c.log_time, b.format_fingerprint, i.topic, s.partition_id",
+        (pipeline, fingerprint, first, last),
+    )
+    return [
+        OtherRule(
+            log_time=str(row["log_time"]),
+            fingerprint=row["format_fingerprint"],
+            partition=partition_of(row),
+            is_current=bool(row["is_current"]),
+            from_offset=row["from_offset"],
+        )
+        for row in rows
+    ]
+
+
+def folded_minutes(
+    tx: Transaction, tables: Tables, pipeline: str, first: str, last: str
+) -> set[str]:
+    """The minutes with lines of folded segments, whose rules are no longer known.
+
+    Args:
+        tx: An open transaction.
+        tables: The pipeline's tables.
+        pipeline: The pipeline.
+        first: The first minute, ``YYYY-MM-DD HH:MM:00``.
+        last: The last one, itself included.
+    """
+    rows = tx.rows(
+        f"select distinct log_time from `{tables.folded}`"
+        " where pipeline = %s and log_time between %s and %s",
+        (pipeline, first, last),
+    )
+    return {str(row["log_time"]) for row in rows}
