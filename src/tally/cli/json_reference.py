@@ -23,6 +23,7 @@ from tally.app.configuration import ConfigView
 from tally.app.counts import CountsListView, CountsView
 from tally.app.dead_letters import DeadLettersView
 from tally.app.doctor import DoctorView
+from tally.app.format_trial import TrialView
 from tally.app.losses import LossesView
 from tally.app.overview import PipelinesView
 from tally.app.plan import PlanView
@@ -54,6 +55,7 @@ DOCUMENTS: Final[Mapping[str, type]] = {
     "counts": CountsView,
     "dead-letters": DeadLettersView,
     "doctor": DoctorView,
+    "format try": TrialView,
     "losses accept": LossesView,
     "losses list": LossesView,
     "pipelines": PipelinesView,

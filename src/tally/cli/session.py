@@ -16,6 +16,7 @@ from tally.spark.packages import check_packages
 if TYPE_CHECKING:  # heavy, and most commands do without
     from pyspark.sql import SparkSession
 
+    from tally.app.context import OpenSession
     from tally.cli.app import App
     from tally.cli.ui.output import Output
     from tally.pipeline.context import Context
@@ -37,6 +38,18 @@ def shared_session(app: "App") -> Iterator["Context"]:
     with ExitStack() as cleanup:
         session = _Session(app, cleanup)
         yield dataclasses.replace(app.context, open_reader=spark_reader(app.settings, session.lend))
+
+
+@contextmanager
+def lazy_session(app: "App") -> Iterator["OpenSession"]:
+    """A function that opens one Spark session; it is stopped at the end.
+
+    Raises:
+        PackageMissingError: Spark is not installed.
+    """
+    check_packages(app.settings.spark)
+    with ExitStack() as cleanup:
+        yield _Session(app, cleanup).lend
 
 
 def quiet(settings: SparkSettings, options: str) -> SparkSettings:

@@ -24,6 +24,7 @@ SECTIONS: Final[Sections] = {
     "Set-up": {
         "migrate": ("tally.cli.migrate", "Create or update Tally's tables in MySQL."),
         "config": ("tally.cli.config", "Show the configuration that applies."),
+        "format": ("tally.cli.format", "Try line formats before they are configured."),
         "doctor": ("tally.cli.doctor", "Check everything Tally needs and say what to do."),
         "airflow": ("tally.cli.airflow", "Let an Airflow of your own find Tally."),
         "prune": ("tally.cli.prune", "Fold old contributions that Kafka can no longer serve."),

@@ -15,7 +15,7 @@ COMMANDS = {path: c for path, c in walk().items() if not isinstance(c, click.Gro
 TABLE = {name: line for section in sections().values() for name, (_, line) in section.items()}
 READING = {
     *("doctor", "plan", "run", "replay", "status", "batches", "show", "replays", "dead-letters"),
-    *("counts", "audit", "prune", "list", "pipelines"),
+    *("counts", "audit", "prune", "list", "pipelines", "try"),
 }
 DECIDING = {"accept", "adopt", "abandon", "replay"}
 

@@ -1,0 +1,270 @@
+"""Trying line formats on a sample of a topic or a file, before one is configured."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tally.app.context import OpenSession
+from tally.errors import ConfigError, UsageError
+from tally.formatting import printable_bytes
+from tally.lines.format import CATALOGUE, LineFormat
+from tally.lines.parsing import parse_line_format
+from tally.lines.pattern import LEVEL
+from tally.lines.time_rule import FROM_RECORD, WALL_CLOCK, TimeRule, check_time_rule
+from tally.model import OffsetRange, TopicPartition
+from tally.pipeline.context import Context
+
+if TYPE_CHECKING:  # Spark is heavy; the command's help does without
+    from pyspark.sql import SparkSession
+
+    from tally.spark.trial import ReadLine, SampleLine
+
+EXAMPLES: Final = 3
+LEVELS_SHOWN: Final = 20
+LINE_CHARS: Final = 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialRequest:
+    """What to sample, and which format to try."""
+
+    topic: str | None = None
+    """A topic of Kafka."""
+    file: Path | None = None
+    """A file whose lines are taken for records."""
+    line_format: str | Mapping[str, str] | None = None
+    """As in the configuration; None tries every ready-made format."""
+    time_rule: TimeRule = WALL_CLOCK
+    """How the minute follows; a year that the format lacks is taken from the record."""
+    limit: int = 1_000
+    """Lines at most; of a topic the newest ones."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TriedLine:
+    """A line of the sample, and what is read in it."""
+
+    line: str
+    """Its text; unprintable characters are escaped, and a long line is cut."""
+    reason: str | None
+    """Why it is malformed; null when it is not."""
+    minute: str | None
+    """Its minute, ``YYYY-MM-DD HH:MM:00``; null when it is malformed."""
+    fields: Mapping[str, str]
+    """Its level and other fields, by name; empty when it is malformed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FormatTrial:
+    """What one format makes of the sample."""
+
+    line_format: str
+    """The format's name; ``custom`` for a pattern of one's own."""
+    understood: int
+    """Lines that it understands."""
+    malformed: Mapping[str, int]
+    """The other lines, by the reason."""
+    levels: Mapping[str, int]
+    """Lines by level, as the configuration names it; the most frequent first."""
+    examples: tuple[TriedLine, ...]
+    """Some lines that it understands."""
+    failures: tuple[TriedLine, ...]
+    """Some lines that are malformed, of each reason the first."""
+    toml: str
+    """The keys of a pipeline with this format, to paste into the configuration."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialView:
+    """What the formats make of the sample."""
+
+    source: str
+    """The topic or the file."""
+    lines: int
+    """Lines in the sample."""
+    trials: tuple[FormatTrial, ...]
+    """The formats that were tried and understand a line, the best first; the one that was asked for
+    in any case."""
+
+
+def try_formats(ctx: Context, open_session: OpenSession, request: TrialRequest) -> TrialView:
+    """Try a format, or all ready-made ones, on a sample.
+
+    Args:
+        ctx: What is needed from outside; Kafka is asked for a topic.
+        open_session: Opens a Spark session; called when the request is known to be sound.
+        request: What to try, and on what.
+
+    Raises:
+        UsageError: There is nothing to sample.
+        ConfigError: The format, or how it would be configured, is not valid.
+        TallyError: Kafka did not answer, or Spark could not read.
+    """
+    rules = dict(_candidates(request))
+    ranges = () if request.topic is None else _newest(ctx, request.topic, request.limit)
+    with open_session() as session:
+        lines = _sampled(ctx, session, request, ranges)
+        trials = [
+            _tried(session, request, lines, line_format, rule)
+            for line_format, rule in rules.items()
+            if request.line_format is not None or _may_understand(line_format, lines)
+        ]
+    if request.line_format is None:
+        trials = [trial for trial in trials if trial.understood]
+    return TrialView(
+        source=request.topic or str(request.file),
+        lines=len(lines),
+        trials=tuple(sorted(trials, key=lambda trial: -trial.understood)),
+    )
+
+
+def _candidates(request: TrialRequest) -> Iterator[tuple[LineFormat, TimeRule]]:
+    if request.line_format is not None:
+        found = parse_line_format(request.line_format, key="line_format")
+        rule = _with_year(found, request.time_rule)
+        try:
+            check_time_rule(found, rule)
+        except ValueError as error:
+            raise ConfigError(f"line_format: {found.name} {error}") from error
+        yield found, rule
+        return
+    for found in CATALOGUE.values():
+        rule = _with_year(found, request.time_rule)
+        try:
+            check_time_rule(found, rule)
+        except ValueError:
+            continue  # not with this time rule
+        yield found, rule
+
+
+def _with_year(line_format: LineFormat, rule: TimeRule) -> TimeRule:
+    """The rule, with the record's year for a format that prints none."""
+    if rule.from_record or rule.assume_year is not None or line_format.is_fixed:
+        return rule
+    if not line_format.has_time or line_format.parsed_time_format.has_year:
+        return rule
+    return replace(rule, assume_year=FROM_RECORD)
+
+
+def _sampled(
+    ctx: Context,
+    session: "SparkSession",
+    request: TrialRequest,
+    ranges: Sequence[OffsetRange],
+) -> list["SampleLine"]:
+    from tally.spark.trial import SampleLine, sample  # noqa: PLC0415 - Spark is heavy
+
+    found: list[SampleLine] = []
+    if request.file is not None:
+        now = ctx.clock.now()
+        with request.file.open("rb") as file:
+            found = [
+                SampleLine(value=line.rstrip(b"\r\n"), timestamp=now)
+                for line in islice(file, request.limit)
+            ]
+    elif request.topic is not None and ranges:
+        found = sample(session, ctx.settings.kafka, request.topic, ranges)
+    if not found:
+        raise UsageError(
+            f"{request.topic or request.file} has no lines to try a format on",
+            next_step="name a topic or a file that has some",
+        )
+    return found
+
+
+def _newest(ctx: Context, topic: str, limit: int) -> list[OffsetRange]:
+    """The last offsets of each partition, as many in each."""
+    held = ctx.kafka.snapshot([topic]).topics.get(topic)
+    if held is None:
+        raise UsageError(
+            f"Kafka has no topic {topic}, and there is no file of that name",
+            next_step="name a topic or a file that exists",
+        )
+    filled = {n: p for n, p in held.partitions.items() if p.end > p.earliest}
+    share = -(-limit // max(1, len(filled)))
+    return [
+        OffsetRange(
+            partition=TopicPartition(topic=topic, partition=number),
+            from_offset=max(p.earliest, p.end - share),
+            until_offset=p.end,
+        )
+        for number, p in sorted(filled.items())
+    ]
+
+
+def _may_understand(line_format: LineFormat, lines: Sequence["SampleLine"]) -> bool:
+    """Whether trying is worth it; Spark decides, but needs a moment for each format."""
+    if not line_format.pattern:
+        return True
+    pattern = line_format.parsed_pattern.python
+    texts = (line.value.decode("utf-8", "replace") for line in lines if line.value)
+    return any(pattern.match(text) for text in texts)
+
+
+def _tried(
+    session: "SparkSession",
+    request: TrialRequest,
+    lines: Sequence["SampleLine"],
+    line_format: LineFormat,
+    rule: TimeRule,
+) -> FormatTrial:
+    from tally.spark.trial import try_format  # noqa: PLC0415 - Spark is heavy
+
+    read = try_format(session, lines, line_format, rule)
+    names = line_format.fields
+    tried = [_line(line, found, names) for line, found in zip(lines, read, strict=True)]
+    sound = [line for line in tried if line.reason is None]
+    failed = {line.reason: line for line in reversed(tried) if line.reason is not None}
+    levels = Counter(
+        line_format.level_names.get(line.fields[LEVEL], line.fields[LEVEL])
+        for line in sound
+        if LEVEL in line.fields
+    )
+    return FormatTrial(
+        line_format=line_format.name,
+        understood=len(sound),
+        malformed=dict(Counter(line.reason for line in tried if line.reason).most_common()),
+        levels=dict(levels.most_common(LEVELS_SHOWN)),
+        examples=tuple(sound[:EXAMPLES]),
+        failures=tuple(failed.values()),
+        toml=_toml(request, line_format, rule, levels),
+    )
+
+
+def _line(line: "SampleLine", found: "ReadLine", names: Sequence[str]) -> TriedLine:
+    return TriedLine(
+        line=printable_bytes(line.value)[:LINE_CHARS],
+        reason=found.reason,
+        minute=found.minute,
+        fields=dict(zip(names, found.fields, strict=True)) if found.reason is None else {},
+    )
+
+
+def _toml(
+    request: TrialRequest, line_format: LineFormat, rule: TimeRule, levels: Mapping[str, int]
+) -> str:
+    """The keys that differ from the defaults."""
+    keys: dict[str, Any] = {"topics": [request.topic or "TOPIC"]}
+    text = request.line_format or line_format.name
+    keys["line_format"] = text
+    keys |= {"time": "record"} if rule.from_record else {}
+    keys |= {"assume_year": rule.assume_year} if rule.assume_year is not None else {}
+    keys |= {"time_zone": rule.zone} if rule.zone is not None else {}
+    if not line_format.has_level:
+        keys["levels"] = []
+    elif levels and "ERROR" not in levels:
+        keys["levels"] = list(levels)
+    rows = [f"{key} = {_value(value)}" for key, value in keys.items()]
+    return "\n".join(["[pipelines.NAME]", *rows])
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{key} = {_value(of)}' for key, of in value.items())} }}"
+    if isinstance(value, str) and "\\" in value and "'" not in value:
+        return f"'{value}'"
+    return json.dumps(value, ensure_ascii=False)

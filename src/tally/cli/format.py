@@ -1,0 +1,159 @@
+"""``format``: line formats, tried before they are trusted."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from tally.app.format_trial import FormatTrial, TrialRequest, TrialView, TriedLine, try_formats
+from tally.cli.app import App
+from tally.cli.command import Command
+from tally.cli.options import json_option, pass_app
+from tally.cli.session import lazy_session
+from tally.cli.ui.values import shortened
+from tally.errors import UsageError
+from tally.formatting import plural
+from tally.lines.time_rule import FROM_RECORD, TimeRule, check_zone
+
+LINES: Final = 1_000
+WIDTH: Final = 70
+SHOWN: Final = 5
+
+
+@click.group()
+def format() -> None:  # noqa: A001 - the command's name
+    """Try line formats before they are configured."""
+
+
+def _zone(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    try:
+        return None if value is None else check_zone(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _year(_: click.Context, __: click.Parameter, value: str | None) -> int | str | None:
+    if value is None or value == FROM_RECORD:
+        return value
+    if not (value.isdecimal() and 1000 <= int(value) <= 9999):
+        raise click.BadParameter(f"a year of four digits, or {FROM_RECORD}")
+    return int(value)
+
+
+@format.command(
+    "try",
+    cls=Command,
+    examples=[
+        "tally format try alog",
+        "tally format try /var/log/syslog --format syslog",
+        "tally format try x --pattern '(?<time>\\d+) (?<level>\\w+)' --time-format epoch_seconds",
+    ],
+)
+@click.argument("source", metavar="TOPIC|FILE")
+@click.option("--format", "name", metavar="NAME", help="This ready-made format; all by default.")
+@click.option("--pattern", metavar="REGEX", help="This pattern, with named groups.")
+@click.option("--time-format", metavar="FORMAT", help="How the pattern's time is written.")
+@click.option("--time", type=click.Choice(["line", "record"]), help="As in the configuration.")
+@click.option("--assume-year", metavar="YEAR", callback=_year, help="As in the configuration.")
+@click.option("--time-zone", metavar="ZONE", callback=_zone, help="As in the configuration.")
+@click.option(
+    "--lines",
+    type=click.IntRange(min=1, max=100_000),
+    default=LINES,
+    show_default=True,
+    help="Lines of the sample: the newest of a topic, the first of a file.",
+)
+@json_option
+@pass_app
+def try_(
+    app: App,
+    /,
+    source: str,
+    name: str | None,
+    pattern: str | None,
+    time_format: str | None,
+    lines: int,
+    **rule: Any,
+) -> None:
+    """Show what formats make of a sample of a topic or of a file.
+
+    Shows what is read as time, level and other fields, how many lines are malformed and why, and
+    the keys to paste into tally.toml. Without --format and --pattern every ready-made format is
+    tried, and those that understand a line are listed, the best first. A year that a format does
+    not print is taken from the record. Nothing is written.
+    """
+    if (name and pattern) or (time_format and not pattern):
+        raise UsageError("--format, or --pattern with its --time-format: not both")
+    file = Path(source)
+    is_file = file.is_file()
+    request = TrialRequest(
+        topic=None if is_file else source,
+        file=file if is_file else None,
+        line_format=name or _table(pattern, time_format),
+        time_rule=TimeRule(
+            from_record=rule["time"] == "record",
+            assume_year=rule["assume_year"],
+            zone=rule["time_zone"],
+        ),
+        limit=lines,
+    )
+    with lazy_session(app) as open_session:
+        view = try_formats(app.context, open_session, request)
+    if app.out.as_json:
+        app.out.view(view)
+    else:
+        _show(app, view)
+
+
+def _table(pattern: str | None, time_format: str | None) -> dict[str, str] | None:
+    given = {"pattern": pattern, "time_format": time_format}
+    return {key: text for key, text in given.items() if text} or None
+
+
+def _show(app: App, view: TrialView) -> None:
+    app.out.line(f"{view.source}: {plural(view.lines, 'line')}")
+    if not view.trials:
+        app.out.line("no ready-made format understands any of them: try a --pattern of your own")
+        return
+    if len(view.trials) > 1:
+        app.out.line()
+        app.out.table(
+            ["FORMAT", "UNDERSTOOD", "MALFORMED", "LEVELS"],
+            [_row(trial, view.lines) for trial in view.trials],
+            numbers=["UNDERSTOOD", "MALFORMED"],
+        )
+    _show_best(app, view.trials[0], view.lines)
+
+
+def _row(trial: FormatTrial, lines: int) -> list[str]:
+    levels = ", ".join(f"{level} {count:,}" for level, count in trial.levels.items())
+    malformed = lines - trial.understood
+    return [
+        trial.line_format,
+        f"{trial.understood:,}",
+        f"{malformed:,} ({malformed / lines:.0%})",
+        shortened(levels, WIDTH),
+    ]
+
+
+def _show_best(app: App, trial: FormatTrial, lines: int) -> None:
+    app.out.line()
+    app.out.line(f"{trial.line_format}: {trial.understood:,} of {lines:,} understood")
+    for example in trial.examples:
+        app.out.line(f"  {shortened(example.line, WIDTH)}")
+        app.out.line(f"      {_said(example)}")
+    for reason, count in trial.malformed.items():
+        app.out.line(f"malformed, {reason}: {plural(count, 'line')}, such as")
+        app.out.line(
+            f"  {shortened(next(f.line for f in trial.failures if f.reason == reason), WIDTH)}"
+        )
+    app.out.line()
+    app.out.line("for tally.toml:")
+    app.out.line()
+    for row in trial.toml.splitlines():
+        app.out.line(f"  {row}")
+
+
+def _said(example: TriedLine) -> str:
+    fields = [f"{key}={shortened(text, 20)}" for key, text in example.fields.items()][:SHOWN]
+    return "  ".join([(example.minute or "")[:-3], *fields])

@@ -1,0 +1,91 @@
+"""`tally format try`: what formats make of a topic or a file, before one is configured."""
+
+import tomllib
+from typing import Any
+
+import pytest
+
+from tally.config.pipeline import Pipeline
+from tally.config.settings import Settings
+from tests.cli.conftest import LINE, Call
+from tests.conftest import PROJECT
+from tests.world import World
+
+pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.usefixtures("lent_spark")]
+
+LOGS = PROJECT / "tests" / "logs"
+
+
+def configured(toml: str) -> Pipeline:
+    """The pipeline that the keys to paste make."""
+    keys: dict[str, Any] = tomllib.loads(toml)["pipelines"]["NAME"]
+    settings = Settings(pipelines={"name": keys})
+    return settings.pipeline("name")
+
+
+@pytest.mark.parametrize(
+    ("log", "name"),
+    [("linux", "syslog"), ("spark", "spark"), ("openstack", "openstack"), ("zookeeper", "zookeeper")],
+)
+def test_the_ready_made_format_of_a_file_is_found(tally: Call, log: str, name: str) -> None:
+    """The best first; its keys can be pasted, and are a pipeline that is right."""
+    answer = tally("format", "try", str(LOGS / f"{log}.log"), "--json")
+    assert answer.exit_code == 0, answer.stderr
+    best = answer.document["trials"][0]
+    assert best["line_format"] == name
+    assert best["understood"] + sum(best["malformed"].values()) == answer.document["lines"] == 10
+    assert best["examples"][0]["minute"].endswith("-07-30 14:09:00")
+    assert {line["reason"] for line in best["failures"]} == set(best["malformed"])
+    assert configured(best["toml"]).format.name == name
+
+
+def test_the_newest_records_of_a_topic_are_tried(tally: Call, world: World) -> None:
+    """With a pattern of one's own; what it does not understand is shown with the reason."""
+    world.produce(["older"] * 5, 0)
+    world.produce([LINE, "2017-07-30 14:10:00 WARN [cart] late", "nothing", None], 0)
+    pattern = r"(?<time>\S+ \S+) (?<level>[A-Z]+)(?: \[(?<service>\w+)\])?"
+    options = ("--pattern", pattern, "--time-format", "yyyy-MM-dd HH:mm:ss", "--lines", "4")
+    (trial,) = tally("format", "try", world.topic, *options, "--json").document["trials"]
+    assert (trial["line_format"], trial["understood"]) == ("custom", 2)
+    assert trial["malformed"] == {"no-match": 1, "null-value": 1}
+    assert trial["levels"] == {"ERROR": 1, "WARN": 1}
+    assert trial["examples"][1]["fields"] == {"level": "WARN", "service": "cart"}
+    assert configured(trial["toml"]).format.pattern == pattern
+    text = tally("format", "try", world.topic, *options).stdout
+    assert "custom: 2 of 4 understood" in text
+    assert "      2017-07-30 14:10  level=WARN  service=cart" in text
+    assert "malformed, no-match: 1 line, such as\n  nothing" in text
+
+
+def test_a_format_that_understands_nothing_says_why(tally: Call, world: World) -> None:
+    """It was asked for, so it is shown; without a name there is none to show."""
+    world.produce(["nothing"], 0)
+    text = tally("format", "try", world.topic, "--format", "log4j").stdout
+    assert "log4j: 0 of 1 understood" in text
+    text = tally("format", "try", world.topic).stdout
+    assert "no ready-made format understands any of them" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("no_such_topic",), "there is no file of that name"),
+        (("x", "--format", "nope"), "no such line format"),
+        (("x", "--format", "log4j", "--pattern", "y"), "not both"),
+        (("x", "--format", "log4j", "--time-zone", "Europe/Berlin"), "never shifted"),
+        (("x", "--assume-year", "95"), "a year of four digits"),
+        (("x", "--pattern", r"\w*\w*x"), "pattern"),
+    ],
+)
+def test_what_cannot_be_tried_is_refused(tally: Call, words: tuple[str, ...], said: str) -> None:
+    """Before Spark is started."""
+    answer = tally("format", "try", *words, open_spark=None)
+    assert answer.exit_code == 2
+    assert said in answer.stderr
+
+
+def test_an_empty_topic_has_nothing_to_try(tally: Call, world: World) -> None:
+    """Named, with what to do."""
+    answer = tally("format", "try", world.topic)
+    assert answer.exit_code == 2
+    assert f"{world.topic} has no lines" in answer.stderr
