@@ -25,7 +25,12 @@ def configured(toml: str) -> Pipeline:
 
 @pytest.mark.parametrize(
     ("log", "name"),
-    [("linux", "syslog"), ("spark", "spark"), ("openstack", "openstack"), ("zookeeper", "zookeeper")],
+    [
+        ("linux", "syslog"),
+        ("spark", "spark"),
+        ("openstack", "openstack"),
+        ("zookeeper", "zookeeper"),
+    ],
 )
 def test_the_ready_made_format_of_a_file_is_found(tally: Call, log: str, name: str) -> None:
     """The best first; its keys can be pasted, and are a pipeline that is right."""
