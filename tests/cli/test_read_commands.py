@@ -11,6 +11,7 @@ import pytest
 from tally.aggregates.fingerprint import fingerprint
 from tally.app.status import StatusRequest, status
 from tally.errors import KafkaUnavailableError
+from tally.ledger.reading import list_batches
 from tally.pipeline.replay import request_replay
 from tally.pipeline.replay_plan import preview_replay
 from tally.planning.replay_request import BoundsAsked
@@ -231,6 +232,18 @@ def test_the_rules_of_folded_lines_are_unknown(tally: Call, world: World) -> Non
     assert [row["rule"] for row in document["minutes"]] == ["unknown"]
     assert document["outdated"] is None
     assert "unknown: some lines of the minute are folded" in tally("counts").stdout
+
+
+def test_batches_after_another_leave_that_one_out(world: World) -> None:
+    """So that someone who waits for new ones is told of each once."""
+    world.produce([LINE], 0)
+    first = commit(world)
+    world.produce([LINE], 0)
+    second = commit(world)
+    with world.database.transaction(read_only=True) as tx:
+        for after, found in ((first, [second]), (second, [])):
+            batches = list_batches(tx, world.name, after=after, limit=9)
+            assert [batch.batch_id for batch in batches] == found
 
 
 def test_a_minute_that_is_none_is_refused(tally: Call) -> None:

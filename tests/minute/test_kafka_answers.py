@@ -188,6 +188,26 @@ def test_record_times_out_of_order_give_a_replay_one_range_that_has_all_between(
     assert "nothing that was counted is as late" in nothing.notes[0]
 
 
+def test_times_without_a_counted_record_between_them_give_no_range(world: World) -> None:
+    """The next record is after both times, or it is the first that is not counted yet."""
+    produce_at(world, [0, 30, 60], 0)
+    batch = world.plan().batch
+    assert batch is not None
+    batch = claimed(world, batch)
+    assert commit(world, batch, result(batch))
+    produce_at(world, [90], 0)
+    for since, before, note in (
+        (10, 20, "no record lies between the two times"),
+        (70, 100, "nothing that was counted is as late"),
+    ):
+        times = TimesAsked(
+            since=NOON + timedelta(minutes=since), before=NOON + timedelta(minutes=before)
+        )
+        shown = preview_replay(world.context(), world.name, times)
+        assert shown.plan.batches == ()
+        assert f"{world.topic}/0: {note}" in shown.notes[0]
+
+
 @pytest.mark.spark
 def test_a_compacted_range_is_counted_as_far_as_it_is_there(
     world: World, spark: "SparkSession"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tally.errors import ReplayRefusedError
+from tally.ledger.batches import abandon
 from tally.pipeline.prune import Pruned, prune
 from tally.pipeline.recount import recount
 from tally.pipeline.replay import request_replay, run_replay
@@ -177,6 +178,29 @@ def test_replaced_counts_are_forgotten(world: World, spark: "SparkSession") -> N
     assert len(world.batches()) == 1
     assert world.counts() == COUNTS
     assert world.audit().holds
+
+
+def test_abandoned_ranges_are_forgotten_once_they_are_counted(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Up to the committed offset itself; what is beyond it, an adoption may record as lost."""
+    world.produce([ERROR] * 3)
+    abandoned = [planned_and_abandoned(world)]
+    assert world.minute(spark) is not None
+    world.produce([ERROR] * 2)
+    abandoned.append(planned_and_abandoned(world))
+    pruned(world)
+    assert segments(world) == [(0, 3, "live"), (3, 5, "abandoned")]
+    kept = {batch["batch_id"] for batch in world.batches()}
+    assert kept & set(abandoned) == {abandoned[1]}
+
+
+def planned_and_abandoned(world: World) -> int:
+    """A batch that was planned and then abandoned."""
+    batch = world.plan().batch
+    assert batch is not None
+    world.database.run(lambda tx: abandon(tx, batch.batch_id, by="a test", reason="a test"))
+    return batch.batch_id
 
 
 def test_losses_stay_between_what_is_folded(world: World, spark: "SparkSession") -> None:
