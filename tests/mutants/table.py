@@ -52,6 +52,7 @@ TASKS: Final = "tests/minute/test_spark_tasks.py"
 FOUND: Final = "tests/properties/test_found.py"
 PLANNING: Final = "tests/unit/test_planning.py"
 PRUNE: Final = "tests/minute/test_prune.py"
+RATIO: Final = "tests/minute/test_malformed_ratio.py"
 PROVING: Final = "tests/cli/test_audit.py"
 LABELS: Final = "tests/minute/test_labels.py"
 JSON_COLUMNS: Final = "tests/spark/test_json_columns.py"
@@ -899,5 +900,26 @@ MUTANTS: Final = (
         before="        copy_shared(tx, before, wanted, pipeline.name)\n",
         after="        pass\n",
         tests=(f"{LABELS}::test_a_label_that_is_added_later_is_filled_by_a_replay",),
+    ),
+    Mutant(
+        guard="new rules stop at the share of malformed records",
+        where="tally.pipeline.understanding:check_understood",
+        before="malformed <= records * pipeline.max_malformed_ratio",
+        after="malformed <= records",
+        tests=(RATIO,),
+    ),
+    Mutant(
+        guard="the share of malformed records stops no replay under the same rules",
+        where="tally.pipeline.understanding:_is_trusted",
+        before="if batch.kind is BatchKind.REPLAY and",
+        after="if batch.kind is BatchKind.INGEST and",
+        tests=(RATIO,),
+    ),
+    Mutant(
+        guard="only batches within the share of malformed records make rules trusted",
+        where="tally.ledger.rules:records_in_sound_batches",
+        before="malformed <= records * %s",
+        after="malformed >= 0 * %s",
+        tests=(RATIO,),
     ),
 )
