@@ -1,6 +1,7 @@
 """`tally format try`: what formats make of a topic or a file, before one is configured."""
 
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,6 +55,7 @@ def test_the_newest_records_of_a_topic_are_tried(tally: Call, world: World) -> N
     assert (trial["line_format"], trial["understood"]) == ("custom", 2)
     assert trial["malformed"] == {"no-match": 1, "null-value": 1}
     assert trial["levels"] == {"ERROR": 1, "WARN": 1}
+    assert "levels" not in trial["toml"]
     assert trial["examples"][1]["fields"] == {"level": "WARN", "service": "cart"}
     assert configured(trial["toml"]).format.pattern == pattern
     text = tally("format", "try", world.topic, *options).stdout
@@ -75,6 +77,7 @@ def test_a_format_that_understands_nothing_says_why(tally: Call, world: World) -
     ("words", "said"),
     [
         (("no_such_topic",), "there is no file of that name"),
+        (("/var/log/no such file.log",), "there is no file of that name"),
         (("x", "--format", "nope"), "no such line format"),
         (("x", "--format", "log4j", "--pattern", "y"), "not both"),
         (("x", "--format", "log4j", "--time-zone", "Europe/Berlin"), "never shifted"),
@@ -94,3 +97,15 @@ def test_an_empty_topic_has_nothing_to_try(tally: Call, world: World) -> None:
     answer = tally("format", "try", world.topic)
     assert answer.exit_code == 2
     assert f"{world.topic} has no lines" in answer.stderr
+
+
+def test_the_levels_to_configure_are_those_of_errors(tally: Call, tmp_path: Path) -> None:
+    """As they are printed; a sample without errors says nothing about them."""
+    file = tmp_path / "app.json"
+    for levels, toml in (("info", ""), ("info error", 'levels = ["error"]')):
+        lines = [f'{{"time":"2017-07-30T14:09:08Z","level":"{level}"}}' for level in levels.split()]
+        file.write_text("\n".join(lines), encoding="utf-8")
+        (trial,) = tally("format", "try", str(file), "--format", "json", "--json").document[
+            "trials"
+        ]
+        assert ("levels" in trial["toml"], toml in trial["toml"]) == (bool(toml), True)

@@ -184,15 +184,16 @@ def test_minutes_under_other_rules_are_marked_and_their_replay_is_named(
         "first_minute": "2017-07-30 14:01",
         "last_minute": "2017-07-30 14:09",
         "gone": 2,
+        "replayed": 2,
         "replay": f"tally replay {world.name} --minute '2017-07-30 14:02'"
-        " --to-minute '2017-07-30 14:03'",
+        " --to-minute '2017-07-30 14:03' --reason …",
     }
     text = tally("counts").stdout.splitlines()
     assert text[0].split() == ["MINUTE", "LINES", "RULES"]
     assert text[1].split() == ["2017-07-30", "14:01", "1", "other"]
     assert text[-1] == (
         "4 minutes counted under other rules, 2017-07-30 14:01 to 2017-07-30 14:09; Kafka no longer"
-        f" holds 2 of them; up to date with: {document['outdated']['replay']}"
+        f" holds 2 of them; 2 minutes up to date with: {document['outdated']['replay']}"
     )
     words = shlex.split(document["outdated"]["replay"])[1:]
     assert (

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +18,15 @@ from tally.config.settings import Settings
 from tally.config.variables import PREFIX
 
 HIDDEN: Final = "(hidden)"
+_SECRET: Final = re.compile(
+    r"jaas|passw|secret|token|credential|api.?key|access.?key", re.IGNORECASE
+)
+_PARAMETERS: Final = re.compile(r"(sc://[^/]*/;).*")
 DEFAULT: Final = "default"
 
 _Path = tuple[str, ...]
+_TOKEN: Final[_Path] = ("spark", "connect_token")
+_MASTER: Final[_Path] = ("spark", "master")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +69,9 @@ def effective(settings: Settings, config: Path, pipelines: Sequence[str]) -> Con
     return ConfigView(
         files=tuple(map(str, files)),
         settings=tuple(
-            SettingView(key=".".join(path), value=_shown(value), source=_source(path, sources))
+            SettingView(
+                key=".".join(path), value=_shown(value), source=_source(path, value, sources)
+            )
             for path, value in _leaves(settings, pipelines)
         ),
         disabled={n: wrong for n, wrong in settings.disabled.items() if n in pipelines},
@@ -80,11 +89,13 @@ def _leaves(settings: Settings, pipelines: Sequence[str]) -> Iterator[tuple[_Pat
                 yield ("pipelines", name, key), getattr(settings.pipelines[name], key)
 
 
-def _source(path: _Path, sources: Sequence[tuple[str, Any]]) -> str:
+def _source(path: _Path, value: Any, sources: Sequence[tuple[str, Any]]) -> str:
     """The first source that has the key, or a part of its table."""
     for name, values in sources:
         if _has(values, path):
             return name or _variable(path)
+    if path == _TOKEN and value.get_secret_value():  # it may stand in the address
+        return _source(_MASTER, None, sources)
     return DEFAULT
 
 
@@ -114,8 +125,13 @@ def _shown(value: Any) -> str | None:
 
 def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{json.dumps(key)} = {_toml(of)}" for key, of in value.items())
+        inner = ", ".join(
+            f"{json.dumps(key)} = {HIDDEN if _SECRET.search(key) else _toml(of)}"
+            for key, of in value.items()
+        )
         return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(value, str):
+        value = _PARAMETERS.sub(rf"\g<1>{HIDDEN}", value)  # any of them may be a secret
     if isinstance(value, bool | int | float | str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, list | tuple):

@@ -18,6 +18,8 @@ class Each(Generic[T]):
     """The outcome of each pipeline that had one, in order of their names."""
     errors: dict[str, TallyError] = field(default_factory=dict)
     """The error of each other pipeline, by name."""
+    down: TallyError | None = None
+    """The error of a server that did not answer, which is also that of all later pipelines."""
 
     @property
     def views(self) -> dict[str, ErrorView]:
@@ -30,6 +32,11 @@ class Each(Generic[T]):
         return max((error.exit_code for error in self.errors.values()), default=EXIT_OK)
 
 
+def is_down(error: TallyError) -> bool:
+    """Whether a server does not answer at all; not just for one topic or one statement."""
+    return type(error) in {KafkaUnavailableError, MySQLUnavailableError}
+
+
 def for_each(names: Sequence[str], work: Callable[[str], T]) -> Each[T]:
     """Call a function for each pipeline; an error of one keeps none from its turn.
 
@@ -38,9 +45,10 @@ def for_each(names: Sequence[str], work: Callable[[str], T]) -> Each[T]:
     each: Each[T] = Each()
     for name in names:
         try:
+            if each.down is not None:
+                raise each.down
             each.done.append(work(name))
         except TallyError as error:
             each.errors[name] = error
-            if isinstance(error, KafkaUnavailableError | MySQLUnavailableError):
-                break
+            each.down = error if is_down(error) else None
     return each

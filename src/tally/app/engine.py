@@ -20,13 +20,13 @@ def engine_error(spark: SparkSettings) -> ErrorView | None:
     if not spark.is_connect:
         return None
     address = urlsplit(spark.master)
-    host, port = address.hostname or "", address.port or _PORT
     try:
+        host, port = address.hostname or "", address.port or _PORT
         with socket.create_connection((host, port), timeout=PATIENCE_S):
             return None
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a port or a name that is none
         unreachable = SparkUnavailableError(
-            f"the Spark Connect server {host}:{port} cannot be reached: {error}",
+            f"the Spark Connect server {address.netloc} cannot be reached: {error}",
             next_step="start it, or correct spark.master or the connection tally_spark",
         )
         return ErrorView.of(unreachable)

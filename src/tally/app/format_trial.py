@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tally.app.context import OpenSession
+from tally.config.pipeline import TOPIC_NAME
 from tally.errors import ConfigError, UsageError
 from tally.formatting import printable_bytes
 from tally.lines.format import CATALOGUE, LineFormat
@@ -41,7 +42,8 @@ class TrialRequest:
     time_rule: TimeRule = WALL_CLOCK
     """How the minute follows; a year that the format lacks is taken from the record."""
     limit: int = 1_000
-    """Lines at most; of a topic the newest ones."""
+    """About so many lines: the first of a file; of a topic the newest, as many of each
+    partition."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,8 +108,9 @@ def try_formats(ctx: Context, open_session: OpenSession, request: TrialRequest) 
     """
     rules = dict(_candidates(request))
     ranges = () if request.topic is None else _newest(ctx, request.topic, request.limit)
+    in_file = () if request.file is None else _first_lines(request.file, request.limit)
     with open_session() as session:
-        lines = _sampled(ctx, session, request, ranges)
+        lines = _sampled(ctx, session, request, ranges, in_file)
         trials = [
             _tried(session, request, lines, line_format, rule)
             for line_format, rule in rules.items()
@@ -155,17 +158,14 @@ def _sampled(
     session: "SparkSession",
     request: TrialRequest,
     ranges: Sequence[OffsetRange],
+    in_file: Sequence[bytes],
 ) -> list["SampleLine"]:
     from tally.spark.trial import SampleLine, sample  # noqa: PLC0415 - Spark is heavy
 
     found: list[SampleLine] = []
     if request.file is not None:
         now = ctx.clock.now()
-        with request.file.open("rb") as file:
-            found = [
-                SampleLine(value=line.rstrip(b"\r\n"), timestamp=now)
-                for line in islice(file, request.limit)
-            ]
+        found = [SampleLine(value=line, timestamp=now) for line in in_file]
     elif request.topic is not None and ranges:
         found = sample(session, ctx.settings.kafka, request.topic, ranges)
     if not found:
@@ -176,9 +176,20 @@ def _sampled(
     return found
 
 
+def _first_lines(file: Path, limit: int) -> list[bytes]:
+    try:
+        with file.open("rb") as lines:
+            return [line.rstrip(b"\r\n") for line in islice(lines, limit)]
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be read: {error.strerror}", next_step="name a file that you may read"
+        ) from None
+
+
 def _newest(ctx: Context, topic: str, limit: int) -> list[OffsetRange]:
     """The last offsets of each partition, as many in each."""
-    held = ctx.kafka.snapshot([topic]).topics.get(topic)
+    is_name = TOPIC_NAME.fullmatch(topic) is not None
+    held = ctx.kafka.snapshot([topic]).topics.get(topic) if is_name else None
     if held is None:
         raise UsageError(
             f"Kafka has no topic {topic}, and there is no file of that name",
@@ -254,12 +265,24 @@ def _toml(
     keys |= {"time": "record"} if rule.from_record else {}
     keys |= {"assume_year": rule.assume_year} if rule.assume_year is not None else {}
     keys |= {"time_zone": rule.zone} if rule.zone is not None else {}
-    if not line_format.has_level:
-        keys["levels"] = []
-    elif levels and "ERROR" not in levels:
-        keys["levels"] = list(levels)
+    wanted = _levels(line_format, levels)
+    keys |= {"levels": wanted} if wanted is not None else {}
     rows = [f"{key} = {_value(value)}" for key, value in keys.items()]
     return "\n".join(["[pipelines.NAME]", *rows])
+
+
+def _levels(line_format: LineFormat, seen: Mapping[str, int]) -> list[str] | None:
+    """The levels to configure, those that mean an error; None where the default does."""
+    if not line_format.has_level:
+        return []
+    errors = [level for level in seen if level.casefold().startswith("err")]
+    if errors:
+        return None if errors == ["ERROR"] else errors
+    try:
+        line_format.printed_levels(["ERROR"])
+    except ValueError:
+        return [level for level in line_format.levels if level.casefold().startswith("err")]
+    return None
 
 
 def _value(value: Any) -> str:

@@ -75,8 +75,6 @@ UNKNOWN: Final = Surroundings()
 class Findings:
     """What is known of a pipeline."""
 
-    now: datetime
-    """The time, with its zone."""
     kafka_error: ErrorView | None
     """Why Kafka has not answered; None when it has, or was not asked."""
     blocks: Sequence[Block]
@@ -84,11 +82,14 @@ class Findings:
     open_losses: Sequence[LossView]
     """Lost ranges that wait for a decision."""
     lag_offsets: int | None
-    """Offsets that can be read and are not counted; None when Kafka was not asked."""
+    """Offsets that can be read and are not counted, of what is not blocked; None when Kafka was
+    not asked."""
+    overdue_offsets: int
+    """Those of them that Kafka got before :attr:`overdue_before`."""
+    overdue_before: datetime
+    """What is older should have been counted, by the schedule."""
     open_batch: BatchRecord | None
     """The minute batch that is planned and not committed."""
-    last_committed: BatchRecord | None
-    """The minute batch that was committed last."""
     understood: Understood
     """What the latest batches under today's rules have read."""
     surroundings: Surroundings
@@ -142,23 +143,26 @@ def _waiting_for_a_decision(pipeline: Pipeline, found: Findings) -> Iterator[Pro
 
 def _late(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
     """Something has waited longer than two starts of the schedule and the patience of a batch."""
-    batch, last = found.open_batch, found.last_committed
-    if batch is not None:
-        since, waits = batch.planned_at, f"batch {batch.batch_id} waits to be committed"
-    elif last is not None and last.committed_at is not None and found.lag_offsets:
-        since, waits = last.committed_at, f"{plural(found.lag_offsets, 'offset')} wait, and nothing"
-        waits += " was committed"
+    batch, before = found.open_batch, found.overdue_before
+    if batch is not None and batch.planned_at < before:
+        waits = (
+            f"batch {batch.batch_id} waits to be committed since "
+            f"{batch.planned_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+    elif found.overdue_offsets:
+        waits = (
+            f"not counted yet: {plural(found.overdue_offsets, 'offset')} from before "
+            f"{before:%Y-%m-%d %H:%M:%S} UTC"
+        )
     else:
         return
-    due = pipeline.overdue_at(since)
-    if found.now > due:
-        yield Problem(
-            reason=ProblemReason.LATE,
-            health=Health.FAIL,
-            detail=f"{waits} since {since:%Y-%m-%d %H:%M:%S} UTC; it was due by {due:%H:%M:%S}",
-            next_step=f"see why the DAG {pipeline.name} does not count, or: "
-            f"tally run --pipeline {pipeline.name} --all",
-        )
+    yield Problem(
+        reason=ProblemReason.LATE,
+        health=Health.FAIL,
+        detail=waits,
+        next_step=f"see why the DAG {pipeline.name} does not count, or: "
+        f"tally run --pipeline {pipeline.name} --all",
+    )
 
 
 def _warnings(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:

@@ -1,5 +1,6 @@
 """By which rules the minutes of a result were counted, and what brings them up to date."""
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,6 +13,7 @@ from tally.errors import TallyError
 from tally.formatting import plural, time_span
 from tally.ledger.rules import OtherRule, folded_minutes, other_rules
 from tally.ledger.tables import Tables
+from tally.ledger.tiles import ranges_of_minutes
 from tally.model import KafkaSnapshot
 from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context
@@ -38,18 +40,21 @@ class Outdated:
     gone: int | None
     """How many of them Kafka no longer holds whole, so that no replay can bring them up to date;
     null when Kafka did not answer."""
+    replayed: int
+    """How many of them the replay brings up to date."""
     replay: str | None
-    """The command that brings the others up to date; null when there is no other."""
+    """The command that does it, for the longest span that Kafka holds; null when there is none."""
 
     def __str__(self) -> str:
         """What was found, and the command."""
         span = time_span(self.first_minute, self.last_minute)
         text = f"{plural(self.minutes, 'minute')} counted under other rules, {span}"
         if self.gone:
-            text += f"; Kafka no longer holds {'any' if self.replay is None else self.gone} of them"
+            gone = "any" if self.gone == self.minutes else self.gone
+            text += f"; Kafka no longer holds {gone} of them"
         if self.replay is None:
             return text
-        return f"{text}; up to date with: {self.replay}"
+        return f"{text}; {plural(self.replayed, 'minute')} up to date with: {self.replay}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,22 +100,61 @@ class MinuteRules:
             return None
         kafka = _asked(ctx, pipeline)
         minutes = [_short(minute) for minute in self.others]
-        held = [
-            _short(minute)
-            for minute, others in self.others.items()
-            if kafka is None or all(_is_held(other, kafka) for other in others)
+        is_held = [
+            kafka is None or all(_is_held(other, kafka) for other in others)
+            for others in self.others.values()
         ]
-        replay = None
-        if held:
-            replay = f"tally replay {pipeline.name} --minute '{held[0]}'"
-            replay += f" --to-minute '{held[-1]}'" if held[-1] != held[0] else ""
+        span = self._replayable(ctx, pipeline, kafka, _longest(minutes, is_held))
         return Outdated(
             minutes=len(minutes),
             first_minute=minutes[0],
             last_minute=minutes[-1],
-            gone=None if kafka is None else len(minutes) - len(held),
-            replay=replay,
+            gone=None if kafka is None else is_held.count(False),
+            replayed=len(span),
+            replay=_command(pipeline.name, span) if span else None,
         )
+
+    def _replayable(
+        self,
+        ctx: Context,
+        pipeline: Pipeline,
+        kafka: KafkaSnapshot | None,
+        span: Sequence[str],
+    ) -> Sequence[str]:
+        """The end of a span of minutes of which a replay is not refused.
+
+        A replay of minutes reads all segments with lines in them, those under today's rules too.
+        """
+        if kafka is None or not span:
+            return span
+        with ctx.database.transaction(read_only=True) as tx:
+
+            def is_refused(first: int) -> bool:
+                ranges = ranges_of_minutes(tx, pipeline.name, span[first], span[-1])
+                return any(
+                    (held := kafka.partition(r.partition)) is None or held.earliest > r.from_offset
+                    for r in ranges
+                )
+
+            # The fewer minutes, the fewer segments: what is not refused from one minute on is not
+            # refused from a later one.
+            return span[bisect_left(range(len(span)), True, key=lambda n: not is_refused(n)) :]
+
+
+def _longest(minutes: Sequence[str], is_held: Sequence[bool]) -> list[str]:
+    """The longest run of minutes that are held, the last of several."""
+    runs: list[list[str]] = [[]]
+    for minute, held in zip(minutes, is_held, strict=True):
+        if held:
+            runs[-1].append(minute)
+        else:
+            runs.append([])
+    return max(reversed(runs), key=len)
+
+
+def _command(pipeline: str, span: Sequence[str]) -> str:
+    to = f" --to-minute '{span[-1]}'" if span[-1] != span[0] else ""
+    return f"tally replay {pipeline} --minute '{span[0]}'{to} --reason …"
 
 
 def _short(minute: str) -> str:
@@ -126,5 +170,9 @@ def _asked(ctx: Context, pipeline: Pipeline) -> KafkaSnapshot | None:
 
 
 def _is_held(other: OtherRule, kafka: KafkaSnapshot) -> bool:
-    held = kafka.partition(other.partition)
-    return other.is_current and held is not None and held.earliest <= other.from_offset
+    topic = kafka.topics.get(other.partition.topic)
+    if topic is None or not other.is_current:
+        return False
+    held = topic.partitions.get(other.partition.partition)
+    is_same = (topic.topic_id, kafka.cluster_id) == (other.topic_id, other.cluster_id)
+    return is_same and held is not None and held.earliest <= other.from_offset

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
+from tally.app.each import is_down
 from tally.app.health import UNKNOWN, Health, Problem, ProblemReason, Surroundings, health_of
 from tally.app.status import StatusRequest, StatusView, status
 from tally.app.views import ErrorView
 from tally.config.complaints import CORRECT_THEM
-from tally.errors import KafkaUnavailableError
+from tally.errors import TallyError
 from tally.pipeline.context import Context
 
 
@@ -80,20 +81,21 @@ def overview(
     ctx: Context,
     *,
     surroundings: Surroundings = UNKNOWN,
-    on_unanswered: Callable[[KafkaUnavailableError], None] = lambda _: None,
+    on_unanswered: Callable[[TallyError], None] = lambda _: None,
 ) -> PipelinesView:
     """Every pipeline of the configuration, the disabled ones too.
 
     Args:
         ctx: What is needed from outside.
         surroundings: What is known of Airflow and of the engine.
-        on_unanswered: Called with the error when Kafka did not answer; it is asked only once then.
+        on_unanswered: Called with the first error of Kafka; when it does not answer at all, it is
+            asked only once.
 
     Raises:
         MySQLUnavailableError: The server did not answer.
         OperatorError: The ledger is not migrated or access is denied.
     """
-    unanswered: list[KafkaUnavailableError] = []
+    unanswered: list[TallyError] = []
     found: list[PipelineSummary] = []
     for name in ctx.settings.names:
         if name in ctx.settings.disabled:
@@ -101,7 +103,7 @@ def overview(
             continue
         request = StatusRequest(
             pipeline=name,
-            kafka_error=ErrorView.of(unanswered[0]) if unanswered else None,
+            kafka_error=next((ErrorView.of(error) for error in unanswered if is_down(error)), None),
             surroundings=surroundings,
         )
         view = status(ctx, request, on_unanswered=unanswered.append)

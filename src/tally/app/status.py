@@ -1,7 +1,7 @@
 """The status of a pipeline: the ledger's positions and what Kafka holds."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Self
 
@@ -15,10 +15,11 @@ from tally.app.health import (
     health_of,
     problems_of,
 )
+from tally.app.lag import lag, overdue, waiting
 from tally.app.losses import LossView
 from tally.app.views import ErrorView, RangeView
 from tally.config.pipeline import Pipeline
-from tally.errors import KafkaUnavailableError
+from tally.errors import TallyError
 from tally.ledger.batches import find_open_ingest
 from tally.ledger.decisions import find_losses
 from tally.ledger.positions import known_topics
@@ -28,13 +29,11 @@ from tally.model import (
     Batch,
     KafkaSnapshot,
     KnownTopic,
-    PartitionSnapshot,
-    Position,
     TopicPartition,
 )
 from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context
-from tally.planning.blocks import OTHER_RECORDS, Block, BlockReason
+from tally.planning.blocks import Block, BlockReason
 from tally.planning.ingest import plan_ingest
 
 
@@ -84,6 +83,11 @@ class PartitionStatus:
     def place(self) -> str:
         """``alog/0``."""
         return f"{self.topic}/{self.partition}"
+
+    @property
+    def where(self) -> TopicPartition:
+        """The partition itself."""
+        return TopicPartition(topic=self.topic, partition=self.partition)
 
     @property
     def planned_offsets(self) -> int:
@@ -180,7 +184,7 @@ def status(
     ctx: Context,
     request: StatusRequest,
     *,
-    on_unanswered: Callable[[KafkaUnavailableError], None] = lambda _: None,
+    on_unanswered: Callable[[TallyError], None] = lambda _: None,
 ) -> StatusView:
     """The status of a pipeline; the ledger's side is one snapshot.
 
@@ -189,7 +193,7 @@ def status(
     Args:
         ctx: What is needed from outside.
         request: Which pipeline to show.
-        on_unanswered: Called with the error when Kafka did not answer.
+        on_unanswered: Called with the error when Kafka did not answer, or refused.
 
     Raises:
         UnknownPipelineError: No such pipeline is configured.
@@ -200,52 +204,72 @@ def status(
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         ledger = LedgerState.read(tx, pipeline)
     kafka, error = None, request.kafka_error
+    now = ctx.clock.now()
+    before = pipeline.overdue_before(now)
+    late: Mapping[TopicPartition, int | None] = {}
     if request.ask_kafka and error is None:
         try:
             kafka = ctx.kafka.snapshot(pipeline.topics, read_committed=pipeline.reads_committed)
-        except KafkaUnavailableError as unanswered:
-            error = ErrorView.of(unanswered)
+            late = ctx.kafka.offsets_at(
+                waiting(pipeline, ledger.known, kafka, _partitions(pipeline, ledger.known, kafka)),
+                before,
+            )
+        except TallyError as unanswered:
+            error, kafka = ErrorView.of(unanswered), None
             on_unanswered(unanswered)
-    return compose(
-        pipeline, ledger, kafka, error, now=ctx.clock.now(), surroundings=request.surroundings
+    facts = Facts(
+        kafka=kafka,
+        kafka_error=error,
+        now=now,
+        overdue_before=before,
+        late_until=late,
+        surroundings=request.surroundings,
     )
+    return compose(pipeline, ledger, facts)
 
 
-def compose(
-    pipeline: Pipeline,
-    ledger: LedgerState,
-    kafka: KafkaSnapshot | None,
-    error: ErrorView | None = None,
-    *,
-    now: datetime,
-    surroundings: Surroundings,
-) -> StatusView:
-    """The status of a pipeline, from the state of the ledger and of Kafka.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What is known of a pipeline besides the ledger."""
 
-    Args:
-        pipeline: The pipeline.
-        ledger: The state of the ledger.
-        kafka: The state of Kafka; None when it was not asked or did not answer.
-        error: Why Kafka did not answer.
-        now: The time, with its zone.
-        surroundings: What is known of Airflow and of the engine.
-    """
-    blocks = _blocks(pipeline, ledger.known, kafka)
+    now: datetime
+    """The time, with its zone."""
+    overdue_before: datetime
+    """What Kafka got before should have been counted."""
+    kafka: KafkaSnapshot | None = None
+    """The state of Kafka; None when it was not asked or did not answer."""
+    kafka_error: ErrorView | None = None
+    """Why Kafka did not answer; None when it has, or was not asked."""
+    late_until: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    """The first offset that is not overdue, of partitions that wait; None when all are."""
+    surroundings: Surroundings = UNKNOWN
+    """What is known of Airflow and of the engine."""
+
+
+def compose(pipeline: Pipeline, ledger: LedgerState, facts: Facts) -> StatusView:
+    """The status of a pipeline, from the state of the ledger and of Kafka."""
+    kafka, error = facts.kafka, facts.kafka_error
+    blocks = _blocks(pipeline, ledger.known, kafka, facts.now)
     partitions = tuple(
         _partition(pipeline, where, ledger, kafka, blocks)
         for where in _partitions(pipeline, ledger.known, kafka)
     )
-    lag = sum(p.lag_offsets or 0 for p in partitions) if kafka else None
+    total = sum(p.lag_offsets or 0 for p in partitions) if kafka else None
+    readable = [p for p in partitions if p.blocked is None]
     found = Findings(
-        now=now,
         kafka_error=error,
         blocks=blocks,
         open_losses=ledger.losses,
-        lag_offsets=lag,
+        lag_offsets=sum(p.lag_offsets or 0 for p in readable) if kafka else None,
+        overdue_offsets=sum(
+            overdue(pipeline, p.where, ledger.known, kafka, facts.late_until) for p in readable
+        )
+        if kafka
+        else 0,
+        overdue_before=facts.overdue_before,
         open_batch=ledger.open_record,
-        last_committed=ledger.last,
         understood=ledger.understood,
-        surroundings=surroundings,
+        surroundings=facts.surroundings,
     )
     problems = tuple(problems_of(pipeline, found))
     return StatusView(
@@ -253,7 +277,7 @@ def compose(
         result_table=pipeline.table,
         health=health_of(problems),
         problems=problems,
-        lag_offsets=lag,
+        lag_offsets=total,
         understood=ledger.understood,
         kafka_answered=kafka is not None,
         kafka_error=error,
@@ -267,11 +291,16 @@ def compose(
 
 
 def _blocks(
-    pipeline: Pipeline, known: Mapping[str, KnownTopic], kafka: KafkaSnapshot | None
+    pipeline: Pipeline,
+    known: Mapping[str, KnownTopic],
+    kafka: KafkaSnapshot | None,
+    now: datetime,
 ) -> tuple[Block, ...]:
     if kafka is None:
         return ()
-    # A new topic that Kafka has cannot be blocked, and it has no start offset here: leave it out.
+    if isinstance(pipeline.start, datetime) and pipeline.start > now:
+        return plan_ingest(pipeline, known=known, kafka=kafka, starts=None).blocks
+    # Otherwise a new topic that Kafka has cannot be blocked, and it has no start offset here.
     asked = [t for t in pipeline.topics if t in known or t not in kafka.topics]
     asked_of = pipeline.model_copy(update={"topics": asked})
     return plan_ingest(asked_of, known=known, kafka=kafka, starts={}).blocks
@@ -314,22 +343,7 @@ def _partition(
         planned_until=ledger.planned_until(where),
         kafka_earliest=held.earliest if held else None,
         kafka_end=held.end if held else None,
-        lag_offsets=_lag(pipeline, position, held, covers),
+        lag_offsets=lag(pipeline, position, held, covers),
         open_loss=RangeView.of(loss.range) if loss else None,
         blocked=covers[0].reason if covers else None,
     )
-
-
-def _lag(
-    pipeline: Pipeline,
-    position: Position | None,
-    held: PartitionSnapshot | None,
-    blocks: Sequence[Block],
-) -> int | None:
-    """Offsets that can be read and are not counted; None when that is not known."""
-    if held is None or any(block.reason in OTHER_RECORDS for block in blocks):
-        return None
-    if position is not None:
-        return max(0, held.end - max(position.next_offset, held.earliest))
-    # A partition that the pipeline has not read yet begins at its start.
-    return {"earliest": held.end - held.earliest, "latest": 0}.get(str(pipeline.start))

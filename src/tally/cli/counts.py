@@ -112,6 +112,8 @@ def _show_all(app: App, names: Sequence[str], request: CountsRequest) -> int:
             [_summary(view) for view in each.done],
             numbers=["LINES"],
         )
+    if each.down is not None:
+        raise each.down
     app.out.problems(each.errors)
     return each.exit_code
 

@@ -4,7 +4,7 @@
 code  meaning
 ====  =============================================================================
 0     done
-1     a check found something (audit, doctor)
+1     a check found something (audit, doctor, status --check, pipelines --check)
 2     the request or the configuration is wrong; nothing was changed
 3     something did not answer in time; the same call may succeed
 4     an operator must decide or repair something

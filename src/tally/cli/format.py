@@ -61,7 +61,7 @@ def _year(_: click.Context, __: click.Parameter, value: str | None) -> int | str
     type=click.IntRange(min=1, max=100_000),
     default=LINES,
     show_default=True,
-    help="Lines of the sample: the newest of a topic, the first of a file.",
+    help="Lines of the sample, about: the newest of each partition, or the first of a file.",
 )
 @json_option
 @pass_app
@@ -85,7 +85,7 @@ def try_(
     if (name and pattern) or (time_format and not pattern):
         raise UsageError("--format, or --pattern with its --time-format: not both")
     file = Path(source)
-    is_file = file.is_file()
+    is_file = file.exists() and not file.is_dir()  # a pipe is read as well
     request = TrialRequest(
         topic=None if is_file else source,
         file=file if is_file else None,

@@ -12,7 +12,7 @@ from tally.cli.command import Command
 from tally.cli.options import check_option, json_option
 from tally.cli.ui.output import Output
 from tally.cli.ui.values import HEALTH_LABELS, moment, number
-from tally.errors import EXIT_FINDINGS, KafkaUnavailableError
+from tally.errors import EXIT_FINDINGS, TallyError
 
 
 @click.command(
@@ -27,6 +27,7 @@ def pipelines(context: click.Context, check: bool) -> None:
 
     A line for each pipeline of the configuration, and below them what is wrong with which. A
     pipeline that is configured wrong is listed as well; it does not keep the others from counting.
+    When Kafka does not answer, only the ledger's side is shown, with exit code 3.
     """
     show_all(context, check=check)
 
@@ -35,10 +36,10 @@ def show_all(context: click.Context, *, check: bool) -> None:
     """Show all pipelines; exit as the command does.
 
     Raises:
-        KafkaUnavailableError: Kafka did not answer; the ledger's side was shown.
+        TallyError: Kafka did not answer, or refused; the ledger's side was shown.
     """
     app = context.ensure_object(App)
-    unanswered: list[KafkaUnavailableError] = []
+    unanswered: list[TallyError] = []
     view = overview(
         app.context,
         surroundings=Surroundings(engine_error=engine_error(app.settings.spark)),

@@ -27,7 +27,8 @@ only ever added. When a command fails before it has a result, that document is
 `{"error": {"code", "exit_code", "what", "next_step"}}`; the same error is on stderr as text.
 `code` is the name of an entry in the [runbook](runbook.md).
 
-`PIPELINE` may be left out where it is in brackets and exactly one pipeline is configured.
+`PIPELINE` may be left out where it is in brackets and exactly one pipeline is configured. With
+several, `status`, `run`, `counts`, `audit` and `config show` are then about all of them.
 """
 
 

@@ -11,7 +11,7 @@ from tally.cli.command import Command
 from tally.cli.options import check_option, json_option, pipeline_argument
 from tally.cli.pipelines import show_all, show_problems
 from tally.cli.ui.values import HEALTH_LABELS, moment, number
-from tally.errors import EXIT_FINDINGS, KafkaUnavailableError
+from tally.errors import EXIT_FINDINGS, TallyError
 from tally.formatting import ABSENT, plural
 
 
@@ -42,7 +42,7 @@ def status(context: click.Context, pipeline: str | None, wide: bool, check: bool
     if pipeline is None and len(app.settings.names) > 1:
         show_all(context, check=check)
         return
-    unanswered: list[KafkaUnavailableError] = []
+    unanswered: list[TallyError] = []
     request = StatusRequest(
         pipeline=app.pipeline(pipeline),
         surroundings=Surroundings(engine_error=engine_error(app.settings.spark)),

@@ -253,10 +253,11 @@ class Pipeline(PipelineSettings):
         """The result table."""
         return self.result_table or self.name
 
-    def overdue_at(self, since: datetime) -> datetime:
-        """When work that waits since then is late: after two starts and the patience of one."""
-        starts = CronSim(SCHEDULE_NAMES.get(self.schedule, self.schedule), since)
-        return next(islice(starts, 1, None)) + timedelta(seconds=self.patience_s)
+    def overdue_before(self, now: datetime) -> datetime:
+        """What waits since then is late: two starts of the schedule and the patience of one ago."""
+        expression = SCHEDULE_NAMES.get(self.schedule, self.schedule)
+        starts = CronSim(expression, now, reverse=True)
+        return next(islice(starts, 1, None)) - timedelta(seconds=self.patience_s)
 
     @property
     def has_own_tables(self) -> bool:

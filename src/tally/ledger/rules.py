@@ -97,8 +97,12 @@ class OtherRule:
     """Of that rule."""
     partition: TopicPartition
     """Where its records are."""
+    topic_id: str
+    """Kafka's id of the topic that they were read from."""
+    cluster_id: str
+    """The cluster that it was on."""
     is_current: bool
-    """Whether the topic's generation is the current one, which a replay can read."""
+    """Whether the ledger follows that topic, so that a replay can read it."""
     from_offset: int
     """The first offset of the earliest segment with such lines."""
 
@@ -120,8 +124,8 @@ def other_rules(
         last: The last one, itself included.
     """
     rows = tx.rows(
-        "select c.log_time, b.format_fingerprint, i.topic, s.partition_id,"
-        " i.state = 'current' as is_current, min(s.from_offset) as from_offset"
+        "select c.log_time, b.format_fingerprint, i.topic, s.partition_id, i.topic_id,"
+        " i.cluster_id, i.state = 'current' as is_current, min(s.from_offset) as from_offset"
         " from batch b join segment s using (batch_id)"
         f" join `{tables.contributions}` c using (segment_id)"
         " join topic_incarnation i using (incarnation_id)"
@@ -136,6 +140,8 @@ def other_rules(
             log_time=str(row["log_time"]),
             fingerprint=row["format_fingerprint"],
             partition=partition_of(row),
+            topic_id=row["topic_id"],
+            cluster_id=row["cluster_id"],
             is_current=bool(row["is_current"]),
             from_offset=row["from_offset"],
         )

@@ -58,6 +58,20 @@ def test_each_value_has_its_source(config: Path, monkeypatch: pytest.MonkeyPatch
     assert HUSH not in str(found)
 
 
+def test_secrets_among_options_and_in_addresses_are_hidden(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever they are called there; a token in the address is the address's."""
+    monkeypatch.setenv("TALLY_SPARK__MASTER", f"sc://h:1/;x-api={HUSH.replace(' ', '')};token=t")
+    for key in ("spark.hadoop.fs.s3a.secret.key", "spark.ssl.keyPassword"):
+        monkeypatch.setenv(f"TALLY_SPARK__CONF__{key}", HUSH)
+    found = shown(config)
+    assert found["spark.master"] == (f'"sc://h:1/;{HIDDEN}"', "TALLY_SPARK__MASTER")
+    assert found["spark.connect_token"] == (HIDDEN, "TALLY_SPARK__MASTER")
+    assert HUSH not in str(found)
+    assert str(found).count(HIDDEN) == 5
+
+
 def test_only_the_pipelines_that_are_asked_for_are_shown(config: Path) -> None:
     """And what is wrong with one that is disabled."""
     keys = {key.split(".")[1] for key in shown(config, "second") if key.startswith("pipelines.")}

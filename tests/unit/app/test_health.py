@@ -1,6 +1,5 @@
 """The health of a pipeline, from what is known of it."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,15 +25,16 @@ from tally.model import BatchKind, BatchState, LossCause
 from tally.planning.blocks import Block, BlockReason
 
 NOW = datetime(2026, 11, 20, 14, 0, 30, tzinfo=UTC)
+BEFORE = NOW - timedelta(minutes=12)
 ERROR = ErrorView.of(KafkaUnavailableError("no answer", next_step="start it"))
 SOUND = Findings(
-    now=NOW,
     kafka_error=None,
     blocks=(),
     open_losses=(),
     lag_offsets=0,
+    overdue_offsets=0,
+    overdue_before=BEFORE,
     open_batch=None,
-    last_committed=None,
     understood=Understood(records=10, malformed=5),
     surroundings=UNKNOWN,
 )
@@ -166,28 +166,29 @@ def test_a_loss_is_named_once() -> None:
     assert reasons(other) == [ProblemReason.BLOCKED, ProblemReason.OPEN_LOSS]
 
 
-DUE = timedelta(minutes=11, seconds=30)
-"""After 14:00:30 the second start is at 14:02; ten minutes of patience end at 14:12."""
+@pytest.mark.parametrize(
+    "waiting",
+    [{"open_batch": batch(planned_at=BEFORE - timedelta(seconds=1))}, {"overdue_offsets": 1}],
+    ids=["planned", "not planned"],
+)
+def test_what_waits_too_long_is_late(waiting: dict[str, Any]) -> None:
+    """Longer than two starts of the schedule and the patience of one batch."""
+    assert reasons(replace(SOUND, **waiting)) == [ProblemReason.LATE]
+
+
+def test_what_waits_no_longer_than_it_may_is_not_late() -> None:
+    """A batch that was planned then, or records that came since."""
+    assert reasons(replace(SOUND, open_batch=batch(planned_at=BEFORE))) == []
+    assert reasons(replace(SOUND, lag_offsets=9)) == []
 
 
 @pytest.mark.parametrize(
-    "waiting",
+    ("schedule", "before"),
     [
-        lambda: {"open_batch": batch(planned_at=NOW)},
-        lambda: {"last_committed": batch(committed_at=NOW), "lag_offsets": 1},
+        ("* * * * *", datetime(2026, 11, 20, 13, 49, tzinfo=UTC)),
+        ("@daily", datetime(2026, 11, 18, 23, 50, tzinfo=UTC)),
     ],
-    ids=["planned", "not planned"],
 )
-def test_what_waits_too_long_is_late(waiting: Callable[[], dict[str, Any]]) -> None:
-    """Longer than two starts of the schedule and the patience of one batch."""
-    found = replace(SOUND, **waiting())
-    assert reasons(replace(found, now=NOW + DUE)) == []
-    assert reasons(replace(found, now=NOW + DUE + timedelta(seconds=1))) == [ProblemReason.LATE]
-    assert reasons(replace(found, now=NOW + timedelta(hours=30)), schedule="@daily") == []
-
-
-def test_a_pipeline_with_nothing_to_count_is_never_late() -> None:
-    """However old its last commit is; and one whose lag is not known is not judged."""
-    old = replace(SOUND, last_committed=batch(committed_at=NOW), now=NOW + timedelta(days=9))
-    assert reasons(old) == []
-    assert reasons(replace(old, lag_offsets=None)) == []
+def test_what_is_late_follows_from_the_schedule(schedule: str, before: datetime) -> None:
+    """At 14:00:30, two starts ago and ten minutes of patience before that."""
+    assert pipeline(schedule=schedule).overdue_before(NOW) == before

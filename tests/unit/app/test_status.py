@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tally.app.health import UNKNOWN
-from tally.app.status import LedgerState, PartitionStatus, StatusView, compose
+from tally.app.status import Facts, LedgerState, PartitionStatus, StatusView, compose
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
 from tally.model import (
@@ -63,7 +62,7 @@ def stand(
 ) -> tuple[tuple[PartitionStatus, ...], tuple[Block, ...]]:
     """The partitions and the blocks of a status."""
     view: StatusView = compose(
-        pipeline, LedgerState(known=known), said, now=NOW, surroundings=UNKNOWN
+        pipeline, LedgerState(known=known), Facts(now=NOW, overdue_before=NOW, kafka=said)
     )
     return view.partitions, view.blocks
 
@@ -211,9 +210,7 @@ def test_what_is_planned_is_shown_beside_what_is_counted(pipeline: Pipeline) -> 
     view = compose(
         pipeline,
         LedgerState(known=both, open_batch=batch),
-        None,
-        now=NOW,
-        surroundings=UNKNOWN,
+        Facts(now=NOW, overdue_before=NOW),
     )
     assert [p.planned_until for p in view.partitions] == [8, None]
     assert [p.planned_offsets for p in view.partitions] == [5, 0]

@@ -31,8 +31,7 @@ from tally.app.doctor.orchestration import (
     no_airflow,
 )
 from tally.app.doctor.pipelines import diagnosis_of
-from tally.app.health import UNKNOWN
-from tally.app.status import LedgerState, compose
+from tally.app.status import Facts, LedgerState, compose
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
 from tally.config.servers import SparkSettings
@@ -188,7 +187,11 @@ def test_another_cluster_and_a_re_created_topic_are_found(
     """The ledger's offsets belong to one topic of one cluster."""
     topic = KnownTopic(incarnation_id=1, topic_id=topic_id, cluster_id=cluster_id, positions={})
     for known in ({"a": topic}, {}):
-        view = compose(pipeline, LedgerState(known=known), SNAPSHOT, now=NOW, surroundings=UNKNOWN)
+        view = compose(
+            pipeline,
+            LedgerState(known=known),
+            Facts(now=NOW, overdue_before=NOW, kafka=SNAPSHOT),
+        )
         assert sound(diagnosis_of(view)) is (health if known else OK)
 
 
@@ -203,6 +206,10 @@ def test_another_cluster_and_a_re_created_topic_are_found(
         (
             Orchestration(types={}, paused={}, scheduler_alive=False),
             {"airflow.tally_spark": FAIL, "airflow.scheduler": WARN, "airflow.dags": WARN},
+        ),
+        (
+            Orchestration(types={}, paused=None, scheduler_alive=None),
+            {"airflow.tally_spark": FAIL, "airflow.scheduler": SKIP},
         ),
     ],
 )

@@ -20,6 +20,8 @@ from tally.config.settings import Settings
 from tally.errors import EXIT_OPERATOR, ConfigError
 
 CONFIG = "config.valid"
+NEEDED = frozenset({"mysql.reachable", "mysql.tables", "kafka.reachable"})
+"""Without these nothing can be said of a pipeline."""
 
 
 def doctor(
@@ -74,7 +76,7 @@ def _examine_all(settings: Settings, airflow: Mapping[str, str]) -> Iterator[Dia
 
     yield from noted(check_database(ctx))
     yield from noted(check_broker(ctx))
-    has_servers = not failed
+    has_servers = not NEEDED & {diagnosis.check for diagnosis in failed}
     failed.clear()
     yield from noted(check_engine(settings))
     engine_error = _as_error(failed[0]) if failed else None
@@ -85,7 +87,7 @@ def _examine_all(settings: Settings, airflow: Mapping[str, str]) -> Iterator[Dia
     else:
         yield no_airflow()
     if has_servers:
-        yield from check_pipelines(ctx, answer.paused if answer else {}, engine_error)
+        yield from check_pipelines(ctx, (answer and answer.paused) or {}, engine_error)
     else:
         yield skip("pipeline.*", "first what has failed above")
 

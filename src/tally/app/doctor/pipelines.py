@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping
 
 from tally.app.doctor.diagnosis import Diagnosis, ok, skip
+from tally.app.each import is_down
 from tally.app.health import Health, Surroundings
 from tally.app.status import StatusRequest, StatusView, status
 from tally.app.views import ErrorView
-from tally.errors import KafkaUnavailableError, TallyError
+from tally.errors import TallyError
 from tally.pipeline.context import Context
 
 
@@ -20,11 +21,11 @@ def check_pipelines(
         paused: Whether Airflow has paused its DAG, by pipeline, as far as Airflow was asked.
         engine_error: Why nothing can be counted; None when the engine is sound.
     """
-    unanswered: list[KafkaUnavailableError] = []
+    unanswered: list[TallyError] = []
     for name in sorted(ctx.settings.pipelines):
         request = StatusRequest(
             pipeline=name,
-            kafka_error=ErrorView.of(unanswered[0]) if unanswered else None,
+            kafka_error=next((ErrorView.of(error) for error in unanswered if is_down(error)), None),
             surroundings=Surroundings(paused=paused.get(name), engine_error=engine_error),
         )
         try:
@@ -50,6 +51,8 @@ def diagnosis_of(view: StatusView) -> Diagnosis:
 
 def _sound(view: StatusView) -> str:
     if view.last_committed_batch is None:
-        return "nothing counted yet"
+        return f"nothing counted yet, lag {view.lag_offsets or 0:,}"
     read = view.understood
-    return f"lag {view.lag_offsets:,}, {read.malformed:,} of the last {read.records:,} malformed"
+    return (
+        f"lag {view.lag_offsets or 0:,}, {read.malformed:,} of the last {read.records:,} malformed"
+    )

@@ -140,7 +140,8 @@ class Output:
     def problems(self, errors: Mapping[str, TallyError]) -> None:
         """Write the error of each of several pipelines to stderr."""
         for name, error in errors.items():
-            what = error.what if name in error.what else f"pipeline {name}: {error.what}"
+            named = error.what.startswith((f"pipeline {name}", f"pipelines.{name}."))
+            what = error.what if named else f"pipeline {name}: {error.what}"
             self.problem(error.code, what, error.next_step)
 
     @contextmanager
