@@ -85,7 +85,7 @@ class Findings:
     """Offsets that can be read and are not counted, of what is not blocked; None when Kafka was
     not asked."""
     overdue_offsets: int
-    """Those of them that Kafka got before :attr:`overdue_before`."""
+    """Those of them that Kafka got before ``overdue_before``."""
     overdue_before: datetime
     """What is older should have been counted, by the schedule."""
     open_batch: BatchRecord | None
