@@ -904,8 +904,8 @@ MUTANTS: Final = (
     Mutant(
         guard="new rules stop at the share of malformed records",
         where="tally.pipeline.understanding:check_understood",
-        before="malformed <= records * pipeline.max_malformed_ratio",
-        after="malformed <= records",
+        before="read.ratio <= pipeline.max_malformed_ratio",
+        after="read.ratio <= 1",
         tests=(RATIO,),
     ),
     Mutant(

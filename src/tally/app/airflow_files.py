@@ -1,12 +1,12 @@
 """Writing the files with which Airflow finds Tally: DAGs, plugin and Spark entry point."""
 
-import importlib.resources
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from tally.errors import UsageError
+from tally.packaged import packaged
 
 FILES: Final = ("dags/tally_pipelines.py", "plugins/tally_plugin.py", "jobs/count_errors.py")
 """In a checkout they lie at its root, and in an installed package below ``files``."""
@@ -51,7 +51,7 @@ def write_airflow_files(folder: Path, *, replace: bool = False) -> AirflowFilesV
     Raises:
         UsageError: A file with another content is there; nothing was written.
     """
-    wanted = {folder / name: packaged(name).read_text(encoding="utf-8") for name in FILES}
+    wanted = {folder / name: airflow_file(name).read_text(encoding="utf-8") for name in FILES}
     there = {path: path.read_text(encoding="utf-8") for path in wanted if path.exists()}
     changed = [str(path) for path, text in there.items() if text != wanted[path]]
     if changed and not replace:
@@ -70,7 +70,6 @@ def write_airflow_files(folder: Path, *, replace: bool = False) -> AirflowFilesV
     return AirflowFilesView(folder=str(folder), files=tuple(found))
 
 
-def packaged(name: str) -> Path:
-    """A file that travels with the package: inside of it, or at the root of the checkout."""
-    inside = Path(str(importlib.resources.files("tally"))) / "files" / name
-    return inside if inside.is_file() else Path(__file__).parents[3] / name
+def airflow_file(name: str) -> Path:
+    """One of :data:`FILES`, as it travels with the package."""
+    return packaged(name, below="files")

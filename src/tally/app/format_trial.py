@@ -111,10 +111,11 @@ def try_formats(ctx: Context, open_session: OpenSession, request: TrialRequest) 
     in_file = () if request.file is None else _first_lines(request.file, request.limit)
     with open_session() as session:
         lines = _sampled(ctx, session, request, ranges, in_file)
+        texts = [line.value.decode("utf-8", "replace") for line in lines if line.value]
         trials = [
             _tried(session, request, lines, line_format, rule)
             for line_format, rule in rules.items()
-            if request.line_format is not None or _may_understand(line_format, lines)
+            if request.line_format is not None or _may_understand(line_format, texts)
         ]
     if request.line_format is None:
         trials = [trial for trial in trials if trial.understood]
@@ -207,12 +208,11 @@ def _newest(ctx: Context, topic: str, limit: int) -> list[OffsetRange]:
     ]
 
 
-def _may_understand(line_format: LineFormat, lines: Sequence["SampleLine"]) -> bool:
+def _may_understand(line_format: LineFormat, texts: Sequence[str]) -> bool:
     """Whether trying is worth it; Spark decides, but needs a moment for each format."""
     if not line_format.pattern:
         return True
     pattern = line_format.parsed_pattern.python
-    texts = (line.value.decode("utf-8", "replace") for line in lines if line.value)
     return any(pattern.match(text) for text in texts)
 
 

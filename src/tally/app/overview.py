@@ -1,7 +1,7 @@
 """All pipelines of the configuration, a line each."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Self
 
@@ -12,6 +12,26 @@ from tally.app.views import ErrorView
 from tally.config.complaints import CORRECT_THEM
 from tally.errors import TallyError
 from tally.pipeline.context import Context
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Statuses:
+    """The status of one pipeline after another; a Kafka that is down is asked only once."""
+
+    ctx: Context
+    """What is needed from outside."""
+    errors: list[TallyError] = field(default_factory=list)
+    """Kafka's errors so far."""
+
+    def of(self, pipeline: str, surroundings: Surroundings) -> StatusView:
+        """The status of a pipeline.
+
+        Raises:
+            TallyError: As :func:`tally.app.status.status`.
+        """
+        down = next((ErrorView.of(error) for error in self.errors if is_down(error)), None)
+        request = StatusRequest(pipeline=pipeline, kafka_error=down, surroundings=surroundings)
+        return status(self.ctx, request, on_unanswered=self.errors.append)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,21 +115,16 @@ def overview(
         MySQLUnavailableError: The server did not answer.
         OperatorError: The ledger is not migrated or access is denied.
     """
-    unanswered: list[TallyError] = []
+    statuses = Statuses(ctx=ctx)
     found: list[PipelineSummary] = []
     for name in ctx.settings.names:
         if name in ctx.settings.disabled:
             found.append(PipelineSummary.disabled(name, ctx.settings.disabled[name]))
             continue
-        request = StatusRequest(
-            pipeline=name,
-            kafka_error=next((ErrorView.of(error) for error in unanswered if is_down(error)), None),
-            surroundings=surroundings,
-        )
-        view = status(ctx, request, on_unanswered=unanswered.append)
+        view = statuses.of(name, surroundings)
         found.append(PipelineSummary.of(view, ctx.settings.pipeline(name).topics))
-    if unanswered:
-        on_unanswered(unanswered[0])
+    if statuses.errors:
+        on_unanswered(statuses.errors[0])
     return PipelinesView(
         health=health_of([p for summary in found for p in summary.problems]),
         pipelines=tuple(found),

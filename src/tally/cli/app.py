@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # pydantic is half of a command's start; --help does without
 
     from pyspark.sql import SparkSession
 
+    from tally.app.each import Each
     from tally.config.servers import SparkSettings
     from tally.config.settings import Settings
     from tally.pipeline.context import Context
@@ -104,6 +105,17 @@ class App:
             UnknownPipelineError: No pipeline of that name is configured.
         """
         return self.settings.names if name is None else [self.pipeline(name)]
+
+    def finish(self, each: "Each[Any]") -> int:
+        """Tell what went wrong with each of several pipelines; returns the exit code.
+
+        Raises:
+            TallyError: Of a server that does not answer, after the other errors are told.
+        """
+        self.out.problems({n: e for n, e in each.errors.items() if e is not each.down})
+        if each.down is not None:
+            raise each.down
+        return each.exit_code
 
     def pipeline(self, name: str | None) -> str:
         """The pipeline of that name; the only one when none is named.

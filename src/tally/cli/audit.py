@@ -75,10 +75,7 @@ def _audit_all(app: App, names: Sequence[str], *, recount: bool) -> int:
     else:
         for view in each.done:
             _show(app, view)
-    if each.down is not None:
-        raise each.down
-    app.out.problems(each.errors)
-    return each.exit_code or (0 if holds else EXIT_FINDINGS)
+    return app.finish(each) or (0 if holds else EXIT_FINDINGS)
 
 
 def _opened(app: App, recount: bool) -> AbstractContextManager[Context]:

@@ -21,11 +21,6 @@ from tally.formatting import ABSENT, plural, printable
 LAST: Final = 10
 LABEL_WIDTH: Final = 40
 """Characters that are shown of a label's value; --json has all of it."""
-RULES: Final[Mapping[Rule, str]] = {
-    Rule.TODAY: "",
-    Rule.OTHER: "other",
-    Rule.UNKNOWN: "unknown",
-}
 NOTHING_MORE: Final[Mapping[str, Sequence[str]]] = {}
 
 
@@ -88,7 +83,7 @@ def counts(
     if app.out.as_json:
         app.out.view(view)
         return
-    rules = [RULES[row.rule] for row in view.minutes]
+    rules = ["" if row.rule is Rule.TODAY else row.rule for row in view.minutes]
     show_rows(app.out, view.columns, view.minutes, {"RULES": rules} if any(rules) else {})
     minutes = len({row.log_time for row in view.minutes})
     app.out.line(f"{plural(minutes, 'minute')} shown, {plural(view.total, 'line')}")
@@ -112,10 +107,7 @@ def _show_all(app: App, names: Sequence[str], request: CountsRequest) -> int:
             [_summary(view) for view in each.done],
             numbers=["LINES"],
         )
-    if each.down is not None:
-        raise each.down
-    app.out.problems(each.errors)
-    return each.exit_code
+    return app.finish(each)
 
 
 def _summary(view: CountsView) -> list[str]:

@@ -77,10 +77,7 @@ def _run_all(app: App, names: Sequence[str], *, until_caught_up: bool) -> int:
             app.out.line(f"{view.pipeline}: nothing new")
     if app.out.as_json:
         app.out.view(RunsView(runs=tuple(each.done), errors=each.views))
-    if each.down is not None:
-        raise each.down
-    app.out.problems(each.errors)
-    return each.exit_code
+    return app.finish(each)
 
 
 def _run(app: App, ctx: Context, request: RunRequest) -> RunView:

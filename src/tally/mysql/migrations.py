@@ -5,7 +5,6 @@ can therefore be run again. One migrator works at a time: the others wait for a 
 which is released when its connection ends.
 """
 
-import importlib.resources
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from tally.config.servers import MySQLSettings
 from tally.errors import MySQLUnavailableError, SchemaError, StatementError
 from tally.mysql.connection import connect
 from tally.mysql.transactions import Database, table_names
+from tally.packaged import packaged
 
 LOCK_NAME: Final = "tally_migrate"
 LOCK_PATIENCE_S: Final = 300
@@ -53,8 +53,7 @@ def pending(database: Database) -> list[str]:
 
 def sql_folder() -> Path:
     """The folder of the migrations: in a checkout ``sql/``, else inside the installed package."""
-    packaged = Path(str(importlib.resources.files("tally"))) / "sql"
-    return packaged if packaged.is_dir() else Path(__file__).parents[3] / "sql"
+    return packaged("sql")
 
 
 def _migrations() -> MigrationList:

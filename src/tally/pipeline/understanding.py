@@ -6,7 +6,7 @@ from typing import Final
 from tally.aggregates.fingerprint import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.errors import MalformedFloodError
-from tally.ledger.rules import records_in_sound_batches, replaces_only
+from tally.ledger.rules import Understood, records_in_sound_batches, replaces_only
 from tally.model import Batch, BatchKind, SegmentTotals, TopicPartition
 from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context
@@ -28,17 +28,19 @@ def check_understood(
     Raises:
         MalformedFloodError: With the share; nothing is committed.
     """
-    records = sum(total.records for total in totals.values())
-    malformed = sum(total.malformed for total in totals.values())
-    if records < ENOUGH_RECORDS or malformed <= records * pipeline.max_malformed_ratio:
+    read = Understood(
+        records=sum(total.records for total in totals.values()),
+        malformed=sum(total.malformed for total in totals.values()),
+    )
+    if read.records < ENOUGH_RECORDS or read.ratio <= pipeline.max_malformed_ratio:
         return
     with ctx.database.transaction(read_only=True) as tx:
         if _is_trusted(tx, pipeline, batch):
             return
     raise MalformedFloodError(
-        f"pipeline {pipeline.name}: {malformed} of {records} records are malformed, a larger share "
-        f"than max_malformed_ratio = {pipeline.max_malformed_ratio:g}; these rules have not yet "
-        f"read {ENOUGH_RECORDS} records within it: {pipeline.rules}",
+        f"pipeline {pipeline.name}: {read.malformed} of {read.records} records are malformed, a "
+        f"larger share than max_malformed_ratio = {pipeline.max_malformed_ratio:g}; these rules "
+        f"have not yet read {ENOUGH_RECORDS} records within it: {pipeline.rules}",
         next_step=f"correct line_format, or raise max_malformed_ratio, then tally run "
         f"{batch.batch_id}",
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import PROJECT
 
-from tally.app.airflow_files import FILES, FileState, packaged, write_airflow_files
+from tally.app.airflow_files import FILES, FileState, airflow_file, write_airflow_files
 from tally.errors import UsageError
 
 
@@ -31,4 +31,4 @@ def test_a_file_that_someone_has_changed_is_kept(tmp_path: Path) -> None:
     assert not (tmp_path / FILES[0]).exists()
     assert mine.read_text(encoding="utf-8") == "mine"
     write_airflow_files(tmp_path, replace=True)
-    assert mine.read_bytes() == packaged(FILES[1]).read_bytes()
+    assert mine.read_bytes() == airflow_file(FILES[1]).read_bytes()

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 
 from tally.app.doctor.diagnosis import Diagnosis, ok, skip
-from tally.app.each import is_down
 from tally.app.health import Health, Surroundings
-from tally.app.status import StatusRequest, StatusView, status
+from tally.app.overview import Statuses
+from tally.app.status import StatusView
 from tally.app.views import ErrorView
 from tally.errors import TallyError
 from tally.pipeline.context import Context
@@ -21,15 +21,11 @@ def check_pipelines(
         paused: Whether Airflow has paused its DAG, by pipeline, as far as Airflow was asked.
         engine_error: Why nothing can be counted; None when the engine is sound.
     """
-    unanswered: list[TallyError] = []
+    statuses = Statuses(ctx=ctx)
     for name in sorted(ctx.settings.pipelines):
-        request = StatusRequest(
-            pipeline=name,
-            kafka_error=next((ErrorView.of(error) for error in unanswered if is_down(error)), None),
-            surroundings=Surroundings(paused=paused.get(name), engine_error=engine_error),
-        )
+        surroundings = Surroundings(paused=paused.get(name), engine_error=engine_error)
         try:
-            view = status(ctx, request, on_unanswered=unanswered.append)
+            view = statuses.of(name, surroundings)
         except TallyError:
             yield skip(f"pipeline.{name}", "the ledger could not be asked")
         else:
