@@ -93,7 +93,9 @@ def spark() -> "Iterator[SparkSession]":
 
     downloads = Stack(project=PROJECT)
     downloads.install()
-    settings = SparkSettings(master="local[2]", jars_dir=downloads.jars_dir)
+    # Records of 40 MB, the largest that JSON allows, fill Spark's default of 1 GB.
+    heap = {"spark.driver.memory": "3g"}
+    settings = SparkSettings(master="local[2]", jars_dir=downloads.jars_dir, conf=heap)
     with spark_session(settings, "tests") as session:
         session.sparkContext.setLogLevel("OFF")
         yield session
