@@ -11,7 +11,7 @@ WORKERS ?= 3
 DURATION_S ?= 600
 SEED ?= 1
 
-.PHONY: help setup demo test unit chaos mutants lint format docs picture lock compose-secrets clean
+.PHONY: help setup demo test unit chaos mutants lint format docs picture dist lock compose-secrets clean
 
 help:
 	@echo 'make demo [ONCE=1]      set up, then show Tally at work on real servers'
@@ -23,6 +23,7 @@ help:
 	@echo 'make lint | format      check, or rewrite, the style'
 	@echo 'make docs               regenerate the references and the picture in docs/'
 	@echo 'make picture            only the picture'
+	@echo 'make dist               wheel and sdist in dist/, built and checked'
 	@echo 'make compose-secrets    passwords and keys for docker-compose.yml, once'
 	@echo 'make lock [UPGRADE=1]   pin the Python packages again'
 	@echo 'make clean              end the servers and delete .tally, with all data'
@@ -66,6 +67,12 @@ docs: setup picture
 # The standard library is enough for these two.
 picture:
 	$(PYTHON) docs/picture.py > docs/batch-lifecycle.svg
+
+# The wheel is built from the sdist, with the pinned tools.
+dist: setup
+	@rm -rf dist
+	@$(VENV)/uv build --quiet --no-build-isolation --python $(VENV)/python --out-dir dist
+	@$(VENV)/python requirements/check_dist.py dist
 
 compose-secrets:
 	@PYTHONPATH=local/src $(PYTHON) -m tally_local.compose_secrets

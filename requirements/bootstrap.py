@@ -31,6 +31,7 @@ INPUTS = (
     "pyproject.toml",
     "local/pyproject.toml",
     "local/src/tally_local/stack/ivy.xml",
+    "src/tally/spark/connector/jars.sha256",
     "local/src/tally_local/stack/jars.sha256",
 )
 # uv knows the same things by other names than pip.

@@ -214,6 +214,9 @@ class AccessDeniedError(OperatorError):
 
     code = "access-denied"
 
+    credentials: tuple[str, ...] = ()
+    """The keys of the configuration that were used to log in, if the login was refused."""
+
 
 class SchemaError(OperatorError):
     """The ledger's tables are missing or older than this version of Tally."""

@@ -220,10 +220,12 @@ def test_an_abandoned_batch_gives_its_offsets_back(tally: Call, world: World) ->
 
 
 def test_what_is_counted_cannot_be_abandoned(tally: Call, world: World) -> None:
-    """Exit code 5: the batch has ended."""
+    """The request is wrong; what can be done instead is named."""
     world.produce([LINE] * 3, 0)
     batch_id = commit(world)
-    assert tally("abandon", str(batch_id), *REASON).exit_code == 5
+    refused = tally("abandon", str(batch_id), *REASON)
+    assert refused.exit_code == 2
+    assert f"tally replay {world.name} --batch {batch_id} --dry-run" in refused.stderr
     assert [b["state"] for b in world.batches()] == ["committed"]
 
 

@@ -1,15 +1,19 @@
 """`tally status`, `counts`, `batches`, `show` and `dead-letters` on real servers."""
 
 import base64
+import re
 import shlex
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
 from tally.aggregates.fingerprint import fingerprint
 from tally.app.status import StatusRequest, status
+from tally.cli import cli
+from tally.cli.app import App
 from tally.errors import KafkaUnavailableError
 from tally.ledger.reading import list_batches
 from tally.pipeline.replay import request_replay
@@ -362,7 +366,10 @@ def test_dead_letters_carry_their_bytes_and_cannot_reach_the_terminal(
     assert "\\x1b[2J\\xff" in text
     batches = [line.split()[0] for line in text.splitlines()[1:]]
     assert batches == [str(second), str(first), str(first)]
-    assert len(tally("dead-letters", "--reason", "other").stdout.splitlines()) == 1
+    assert len(tally("dead-letters", "--reason", "no-level").stdout.splitlines()) == 1
+    refused = tally("dead-letters", "--reason", "other")
+    assert refused.exit_code == 2
+    assert "'no-level'" in refused.stderr
     assert len(tally("dead-letters", "--limit", "1").stdout.splitlines()) == 2
 
 
@@ -377,3 +384,49 @@ def test_dead_letters_of_what_was_replaced_are_not_listed(tally: Call, world: Wo
         (world.name,),
     )
     assert tally("dead-letters", "--json").document["dead_letters"] == []
+
+
+def test_the_shell_completes_pipelines_topics_and_batches(
+    tally: Call, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches from the ledger, and nothing at all while it does not answer."""
+    world.produce([LINE], 0)
+    batch_id = commit(world)
+
+    def completed(words: str) -> list[str]:
+        typed = ["tally", *words.split(" ")]
+        monkeypatch.setenv("COMP_WORDS", " ".join(typed))
+        monkeypatch.setenv("COMP_CWORD", str(len(typed) - 1))
+        monkeypatch.setenv("_TALLY_COMPLETE", "bash_complete")
+        result = CliRunner().invoke(cli, [], obj=App(), prog_name="tally")
+        assert result.stderr == ""
+        return [line.partition(",")[2] for line in result.stdout.splitlines()]
+
+    assert completed("status ") == [world.name]
+    assert completed("status p_nothing") == []
+    assert completed(f"topics adopt {world.name} ") == [world.topic]
+    for command in ("show ", "run ", "dead-letters --batch "):
+        assert completed(command) == [str(batch_id)]
+    monkeypatch.setenv("TALLY_MYSQL__PORT", "1")
+    assert completed("show ") == []
+    monkeypatch.setenv("TALLY_MYSQL__PORT", "none")
+    assert completed("status ") == []
+
+
+@pytest.mark.parametrize("variable", [True, False])
+def test_a_refused_login_says_where_the_password_comes_from(
+    tally: Call, world: World, monkeypatch: pytest.MonkeyPatch, variable: bool
+) -> None:
+    """Of several sources the one that won is the one to correct; it is not shown."""
+    if variable:
+        monkeypatch.setenv("TALLY_MYSQL__PASSWORD", "wr0ng")
+    else:
+        text = world.config.read_text(encoding="utf-8")
+        wrong = re.sub(r'^password = ".*"$', 'password = "wr0ng"', text, flags=re.MULTILINE)
+        assert wrong != text
+        world.config.write_text(wrong, encoding="utf-8")
+    answer = tally("status")
+    assert answer.exit_code == 4
+    source = "TALLY_MYSQL__PASSWORD" if variable else str(world.config)
+    assert f"mysql.password comes from {source}" in answer.stderr
+    assert "wr0ng" not in answer.stderr

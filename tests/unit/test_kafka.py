@@ -199,3 +199,47 @@ def test_a_leader_that_has_changed_is_asked_again() -> None:
     client = SettlingClient(takes_s=0.001)
     assert ask(client).snapshot(["alog"]).topics["alog"].partitions[0].end == 7
     assert client.left == 0
+
+
+class FirstGroupClient(SlowClient):
+    """A client of a cluster that makes its first consumer group: no coordinator for two tries.
+
+    Args:
+        whole: Whether the request fails as a whole, or for its partitions.
+    """
+
+    def __init__(self, *, whole: bool) -> None:
+        super().__init__(takes_s=0.001)
+        self.whole, self.left = whole, 2
+        self.committed: list[str] = []
+
+    def alter_consumer_group_offsets(
+        self, requests: list[Any], **options: Any
+    ) -> dict[str, "Future[Any]"]:
+        """``NOT_COORDINATOR`` twice, then success."""
+        error = KafkaError(KafkaError.NOT_COORDINATOR) if self.left else None
+        self.left -= bool(self.left)
+        if error is None:
+            self.committed.append(requests[0].group_id)
+        partitions = [SimpleNamespace(error=error)]
+        answer: Any = SimpleNamespace(topic_partitions=partitions)
+        return {
+            "g": self._later(KafkaException(error) if error and self.whole else answer, options)
+        }
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_first_group_of_a_cluster_waits_for_its_coordinator(whole: bool) -> None:
+    """Kafka makes the topic of the groups' offsets when it is first asked for a group."""
+    client = FirstGroupClient(whole=whole)
+    ask(client).commit_offsets("tally-error_log", {TopicPartition(topic="alog", partition=0): 7})
+    assert client.committed == ["tally-error_log"]
+
+
+def test_a_group_without_a_coordinator_is_named_in_time() -> None:
+    """The commit is tried again within one timeout."""
+    client = FirstGroupClient(whole=True)
+    client.left = 1_000_000
+    with pytest.raises(KafkaUnavailableError, match="the group g"):
+        ask(client).commit_offsets("g", {TopicPartition(topic="alog", partition=0): 7})
+    assert TIMEOUT_S / 2 < client.clock.monotonic() <= TIMEOUT_S

@@ -1,5 +1,6 @@
-"""``up``, ``down``, ``demo``: the local stack."""
+"""``up``, ``down``, ``demo``, ``kafka``: the local stack."""
 
+import os
 from pathlib import Path
 
 import click
@@ -9,6 +10,7 @@ from tally.cli.command import Command
 from tally.cli.options import pass_app
 from tally.errors import ConfigError
 from tally.formatting import ABSENT
+from tally_local.kafka_tools import TOOLS, command
 from tally_local.stack.server import Part, PartStatus
 from tally_local.stack.stack import ALL_PARTS, Stack
 
@@ -31,14 +33,19 @@ def up(app: App, parts: tuple[str, ...], foreground: bool) -> None:
     Real servers, without root and without Docker. The first call downloads them. Everything is in
     .tally beside the configuration, where all other commands find the addresses and passwords. A
     part that runs already is not restarted. PART is kafka, mysql or airflow; by default all three.
+
+    Then the tables are migrated, and the topics of the configured pipelines are created if they do
+    not exist. A second call changes nothing, and shows addresses and passwords again.
     """
     stack, wanted = _stack(app), _parts(parts)
     if not foreground:
         _show(app, stack.up(wanted))
+        _make_ready(app, stack)
         return
     try:
         with stack.foreground(wanted) as states:
             _show(app, states)
+            _make_ready(app, stack)
             stack.watch(wanted)
     except KeyboardInterrupt:  # the normal end
         app.out.line("stopped")
@@ -67,6 +74,30 @@ def demo(context: click.Context, once: bool) -> None:
     context.exit(run(_project(context.ensure_object(App)), once=once))
 
 
+@click.command(
+    cls=Command,
+    examples=[
+        "tally kafka topics --list",
+        "tally kafka console-producer --topic alog < app.log",
+        "tally kafka console-consumer --topic alog --from-beginning --max-messages 5",
+    ],
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.argument("tool", type=click.Choice(list(TOOLS)))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
+@pass_app
+def kafka(app: App, tool: str, arguments: tuple[str, ...]) -> None:
+    """Run one of Kafka's own command-line tools.
+
+    It gets the brokers of the configuration, and all ARGUMENTS as they are; --help is the tool's
+    own. Brokers that ask for a password need the tool's option --command-config.
+    """
+    stack, servers = _stack(app), app.settings.kafka.bootstrap_servers
+    stack.install()
+    program, *rest = command(tool, arguments, servers=servers, jars=stack.kafka_jars_dir)
+    os.execv(program, [program, *rest])  # noqa: S606 - no shell; the tool gets terminal and signals
+
+
 def _project(app: App) -> Path:
     # Stopping the servers needs no valid configuration, but its folder says which servers to stop.
     path = app.config_path
@@ -91,3 +122,15 @@ def _show(app: App, states: list[PartStatus]) -> None:
         ["PART", "STATE", "ADDRESS", "PID"],
         [[str(s.part), str(s.state), s.address or ABSENT, str(s.pid or ABSENT)] for s in states],
     )
+
+
+def _make_ready(app: App, stack: Stack) -> None:
+    """Tables and topics, then where everything is; the servers run whatever happens here."""
+    from tally_local.first_use import directions, own_name, prepare  # noqa: PLC0415 - clients
+
+    parts = stack.status()
+    for what in prepare(app.settings, parts):
+        app.out.note(what)
+    app.out.line()
+    for line in directions(app.settings, parts, stack.credentials(), own_name()):
+        app.out.line(line)

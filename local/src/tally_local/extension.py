@@ -8,6 +8,7 @@ EXTENSION: Final = Extension(
     sections={
         "Local stack": {
             "up": ("tally_local.cli", "Start the local stack: Kafka, MySQL and Airflow."),
+            "kafka": ("tally_local.cli", "Run one of Kafka's own command-line tools."),
             "down": ("tally_local.cli", "Stop the local stack; its data stays."),
             "demo": (
                 "tally_local.cli",

@@ -71,7 +71,8 @@ def abandon(ctx: Context, request: AbandonRequest) -> AbandonedView:
 
     Raises:
         UnknownBatchError: The ledger has no batch with this id.
-        FencedError: It is committed or abandoned already.
+        FencedError: It was abandoned already.
+        UsageError: It is committed.
     """
     batch = ctx.database.run(
         lambda tx: batches.abandon(

@@ -61,13 +61,9 @@ def effective(settings: Settings, config: Path, pipelines: Sequence[str]) -> Con
         config: Its file.
         pipelines: The pipelines to show.
     """
-    files = existing_files(config)
-    sources: list[tuple[str, Any]] = [("", EnvSettingsSource(Settings)())]
-    sources += [
-        (str(file), tomllib.loads(file.read_text(encoding="utf-8"))) for file in reversed(files)
-    ]
+    sources = _sources(config)
     return ConfigView(
-        files=tuple(map(str, files)),
+        files=tuple(map(str, existing_files(config))),
         settings=tuple(
             SettingView(
                 key=".".join(path), value=_shown(value), source=_source(path, value, sources)
@@ -76,6 +72,28 @@ def effective(settings: Settings, config: Path, pipelines: Sequence[str]) -> Con
         ),
         disabled={n: wrong for n, wrong in settings.disabled.items() if n in pipelines},
     )
+
+
+def source_of(settings: Settings, config: Path, key: str) -> str:
+    """Where the value of a key comes from: a variable, a file, or ``default``.
+
+    Args:
+        settings: The configuration.
+        config: Its file.
+        key: The path of a key of ``[kafka]``, ``[mysql]`` or ``[spark]``: ``mysql.port``.
+    """
+    section, name = key.split(".")
+    value = getattr(getattr(settings, section), name)
+    return _source((section, name), value, _sources(config))
+
+
+def _sources(config: Path) -> list[tuple[str, Any]]:
+    """What sets values: the environment, then the files, the overriding ones first."""
+    sources: list[tuple[str, Any]] = [("", EnvSettingsSource(Settings)())]
+    return sources + [
+        (str(file), tomllib.loads(file.read_text(encoding="utf-8")))
+        for file in reversed(existing_files(config))
+    ]
 
 
 def _leaves(settings: Settings, pipelines: Sequence[str]) -> Iterator[tuple[_Path, Any]]:

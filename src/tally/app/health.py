@@ -190,5 +190,5 @@ def _warnings(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
             reason=ProblemReason.PAUSED,
             health=Health.WARN,
             detail=f"the DAG {pipeline.name} is paused in Airflow",
-            next_step=f"airflow dags unpause {pipeline.name}",
+            next_step=f"tally airflow cli dags unpause {pipeline.name}",
         )

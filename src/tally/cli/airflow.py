@@ -1,18 +1,21 @@
-"""``airflow``: let an Airflow of one's own find Tally."""
+"""``airflow``: let an Airflow of one's own find Tally, and call Airflow's own command line."""
 
+import os
+import sys
 from pathlib import Path
 
 import click
 
 from tally.app.airflow_files import write_airflow_files
 from tally.cli.app import App
-from tally.cli.command import Command
+from tally.cli.command import Command, Group
+from tally.cli.extensions import airflow_environment
 from tally.cli.options import pass_app
 
 
-@click.group()
+@click.group(cls=Group)
 def airflow() -> None:
-    """Let an Airflow of your own find Tally."""
+    """Let an Airflow of your own find Tally, and call it."""
 
 
 @airflow.command(
@@ -35,3 +38,23 @@ def init(app: App, folder: Path, replace: bool) -> None:
     app.out.line(f"  AIRFLOW__CORE__DAGS_FOLDER={view.folder}/dags")
     app.out.line(f"  AIRFLOW__CORE__PLUGINS_FOLDER={view.folder}/plugins")
     app.out.line(f"or link {view.folder}/dags and {view.folder}/plugins into the folders it has.")
+
+
+@airflow.command(
+    cls=Command,
+    examples=[
+        "tally airflow cli dags unpause error_log",
+        "tally airflow cli dags list-runs error_log",
+    ],
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
+@pass_app
+def cli(app: App, arguments: tuple[str, ...]) -> None:
+    """Call Airflow's command line, with ARGUMENTS as they are.
+
+    On the Airflow that AIRFLOW_HOME names; without it on that of the local stack, if there is one.
+    """
+    environment = {**os.environ, **airflow_environment(app)}
+    program = [sys.executable, "-m", "airflow", *arguments]
+    os.execve(sys.executable, program, environment)  # noqa: S606 - no shell; it gets the terminal

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tally.cli.ui.output import Output
-from tally.errors import UsageError
+from tally.errors import AccessDeniedError, UsageError
 
 if TYPE_CHECKING:  # pydantic is half of a command's start; --help does without
     from contextlib import AbstractContextManager
@@ -97,6 +97,17 @@ class App:
         from tally.config.loading import config_path  # noqa: PLC0415 - --help does without
 
         return self.config.absolute() if self.config else config_path()
+
+    def say_sources(self, error: AccessDeniedError) -> None:
+        """Add to the next step of a refused login where user and password come from."""
+        from tally.app.configuration import source_of  # noqa: PLC0415 - --help does without
+
+        if error.credentials:
+            found = [
+                f"{key} comes from {source_of(self.settings, self.config_path, key)}"
+                for key in error.credentials
+            ]
+            error.next_step += f"; {', '.join(found)}"
 
     def chosen(self, name: str | None) -> list[str]:
         """The pipeline of that name; all of them, sorted, when none is named.

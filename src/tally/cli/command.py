@@ -1,6 +1,7 @@
 """A command whose help ends with examples that can be pasted."""
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -23,6 +24,29 @@ class Command(click.Command):
         """The examples, one to a line and never wrapped."""
         write_examples(formatter, self.examples)
         super().format_epilog(ctx, formatter)
+
+
+class Group(click.Group):
+    """A group of commands that answers a misspelt one with those that look like it."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first argument names, and the other arguments."""
+        name = args[0]
+        is_option = name.startswith("-")
+        if not is_option and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
+            known = self.list_commands(ctx)
+            close = get_close_matches(name, known)
+            ctx.fail(
+                f"there is no command {name!r}; "
+                + (
+                    f"did you mean {' or '.join(close)}?"
+                    if close
+                    else f"there are {', '.join(known)}"
+                )
+            )
+        return super().resolve_command(ctx, args)
 
 
 def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:

@@ -4,12 +4,12 @@ import click
 
 from tally.app.configuration import effective
 from tally.cli.app import App
-from tally.cli.command import Command
+from tally.cli.command import Command, Group
 from tally.cli.options import json_option, pass_app, pipeline_argument
 from tally.formatting import ABSENT
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Show the configuration that applies."""
 

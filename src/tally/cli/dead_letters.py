@@ -4,11 +4,13 @@ import click
 
 from tally.app import dead_letters as use_case
 from tally.app.dead_letters import DeadLettersRequest
+from tally.cli import completion
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import json_option, limit_option, pass_app, pipeline_argument
 from tally.cli.ui.values import number, shortened
 from tally.formatting import ABSENT
+from tally.lines.format import MalformedReason
 
 VALUE_CHARACTERS = 120
 
@@ -23,9 +25,16 @@ VALUE_CHARACTERS = 120
 )
 @pipeline_argument
 @click.option(
-    "--batch", "batch_id", type=click.IntRange(min=1), metavar="BATCH", help="Only of this batch."
+    "--batch",
+    "batch_id",
+    type=click.IntRange(min=1),
+    metavar="BATCH",
+    shell_complete=completion.batches,
+    help="Only of this batch.",
 )
-@click.option("--reason", metavar="REASON", help="Only with this reason.")
+@click.option(
+    "--reason", type=click.Choice([str(r) for r in MalformedReason]), help="Only with this reason."
+)
 @limit_option(50, "Records")
 @json_option
 @pass_app

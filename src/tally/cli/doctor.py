@@ -8,7 +8,7 @@ from tally.app import doctor as use_case
 from tally.app.doctor import Diagnosis, DoctorView, Health
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.extensions import extensions, load
+from tally.cli.extensions import airflow_environment
 from tally.cli.options import json_option
 from tally.cli.ui.values import HEALTH_LABELS
 from tally.errors import EXIT_FINDINGS
@@ -33,8 +33,9 @@ def doctor(context: click.Context) -> None:
     fails.
     """
     app = context.ensure_object(App)
-    found = {k: v for e in extensions() for k, v in load(e.airflow)(app).items()}
-    view = use_case.doctor(app.config_path, airflow=found, on_check=partial(_show, app))
+    view = use_case.doctor(
+        app.config_path, airflow=airflow_environment(app), on_check=partial(_show, app)
+    )
     if app.out.as_json:
         app.out.view(view)
     else:

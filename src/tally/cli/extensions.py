@@ -38,6 +38,18 @@ def extensions() -> tuple[Extension, ...]:
     return tuple(point.load() for point in found)
 
 
+def airflow_environment(app: object) -> dict[str, str]:
+    """Variables that say where the Airflow of an extension is; none without one.
+
+    Args:
+        app: The :class:`tally.cli.app.App` of the command.
+    """
+    found: dict[str, str] = {}
+    for extension in extensions():
+        found |= load(extension.airflow)(app)
+    return found
+
+
 def load(reference: str) -> Callable[..., Any]:
     """The function that ``module:function`` names."""
     module, _, name = reference.partition(":")

@@ -29,7 +29,7 @@ import click
 from tally.app.views import ErrorView, document
 from tally.cli.stopping import is_termination
 from tally.cli.ui.output import Output
-from tally.errors import EXIT_BUG, EXIT_OK, TallyError, UnwritableError
+from tally.errors import EXIT_BUG, EXIT_OK, TallyError, UnwritableError, UsageError
 
 EXIT_CANCELLED: Final = 130
 EXIT_PIPE_CLOSED: Final = 141
@@ -65,8 +65,7 @@ def guarded(work: Callable[[], Any], output: Output) -> int:
         code = work()
         sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        return _misused(error, output)
     except (click.Abort, KeyboardInterrupt) as error:
         terminated = is_termination(error)
         output.note("terminated" if terminated else "cancelled")
@@ -78,6 +77,17 @@ def guarded(work: Callable[[], Any], output: Output) -> int:
     except Exception as error:  # noqa: BLE001 - the last place that can turn a bug into an exit code
         return _bug(error, output)
     return code if isinstance(code, int) else EXIT_OK
+
+
+def _misused(error: click.ClickException, output: Output) -> int:
+    """A command line that cannot be understood; or one that shows the help."""
+    if output.as_json and not output.has_document:
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "tally"
+        wrong = UsageError(error.format_message(), next_step=f"{path} --help")
+        output.document({"error": document(ErrorView.of(wrong))})
+    error.show()
+    return error.exit_code
 
 
 def _unwritten(error: OSError, output: Output) -> int:

@@ -6,8 +6,9 @@ from typing import Any, Final
 import click
 
 from tally.app.format_trial import FormatTrial, TrialRequest, TrialView, TriedLine, try_formats
+from tally.cli import completion
 from tally.cli.app import App
-from tally.cli.command import Command
+from tally.cli.command import Command, Group
 from tally.cli.options import json_option, pass_app
 from tally.cli.session import lazy_session
 from tally.cli.ui.values import shortened
@@ -20,7 +21,7 @@ WIDTH: Final = 70
 SHOWN: Final = 5
 
 
-@click.group()
+@click.group(cls=Group)
 def format() -> None:  # noqa: A001 - the command's name
     """Try line formats before they are configured."""
 
@@ -49,7 +50,7 @@ def _year(_: click.Context, __: click.Parameter, value: str | None) -> int | str
         "tally format try x --pattern '(?<time>\\d+) (?<level>\\w+)' --time-format epoch_seconds",
     ],
 )
-@click.argument("source", metavar="TOPIC|FILE")
+@click.argument("source", metavar="TOPIC|FILE", shell_complete=completion.topics)
 @click.option("--format", "name", metavar="NAME", help="This ready-made format; all by default.")
 @click.option("--pattern", metavar="REGEX", help="This pattern, with named groups.")
 @click.option("--time-format", metavar="FORMAT", help="How the pattern's time is written.")

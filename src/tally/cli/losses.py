@@ -7,7 +7,7 @@ import click
 from tally.app import losses as use_case
 from tally.app.losses import LossDecision, LossesRequest, LossesView, LossView
 from tally.cli.app import App
-from tally.cli.command import Command
+from tally.cli.command import Command, Group
 from tally.cli.options import (
     dry_run_option,
     json_option,
@@ -21,7 +21,7 @@ from tally.errors import UsageError
 from tally.formatting import ABSENT, plural
 
 
-@click.group()
+@click.group(cls=Group)
 def losses() -> None:
     """Records that are gone from Kafka.
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import click
 
+from tally.cli import completion
 from tally.cli.app import App
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -14,9 +15,11 @@ REASON_CHARACTERS: Final = 1000
 
 pass_app = click.make_pass_decorator(App)
 
-pipeline_argument = click.argument("pipeline", required=False)
+pipeline_argument = click.argument("pipeline", required=False, shell_complete=completion.pipelines)
 
-batch_argument = click.argument("batch_id", metavar="BATCH", type=click.IntRange(min=1))
+batch_argument = click.argument(
+    "batch_id", metavar="BATCH", type=click.IntRange(min=1), shell_complete=completion.batches
+)
 
 check_option = click.option(
     "--check", is_flag=True, help="Exit with 1 unless the health is ok: neither FAIL nor warn."

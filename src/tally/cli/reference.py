@@ -29,6 +29,10 @@ only ever added. When a command fails before it has a result, that document is
 
 `PIPELINE` may be left out where it is in brackets and exactly one pipeline is configured. With
 several, `status`, `run`, `counts`, `audit` and `config show` are then about all of them.
+
+The shell completes commands, options, pipelines, topics and batches after
+`eval "$(_TALLY_COMPLETE=bash_source tally)"` in `~/.bashrc`; `zsh_source` and `fish_source` are for
+these shells.
 """
 
 

@@ -7,6 +7,7 @@ import click
 from tally.app import run as use_case
 from tally.app.each import for_each
 from tally.app.run import RanView, RunRequest, RunsView, RunView
+from tally.cli import completion
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import json_option
@@ -21,7 +22,13 @@ from tally.planning.blocks import blocked_error
 @click.command(
     cls=Command, examples=["tally run", "tally run 42", "tally run --pipeline error_log --all"]
 )
-@click.argument("batch_id", metavar="[BATCH]", type=click.IntRange(min=1), required=False)
+@click.argument(
+    "batch_id",
+    metavar="[BATCH]",
+    type=click.IntRange(min=1),
+    required=False,
+    shell_complete=completion.batches,
+)
 @click.option(
     "--pipeline",
     metavar="NAME",

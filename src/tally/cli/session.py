@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from tally.cli.ui.stderr import filtered_stderr
 from tally.config.servers import SparkSettings
 from tally.spark.packages import check_packages
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:  # heavy, and most commands do without
 
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+
+# Spark's launcher asks for a module of Java that is not final yet, and Java tells whom it concerns.
+INCUBATOR: Final = b"WARNING: Using incubator modules: jdk.incubator.vector"
 
 
 @contextmanager
@@ -80,7 +84,7 @@ class _Session:
         settings, out = self._app.settings.spark, self._app.out
         options = session_options(settings).get(JAVA_OPTIONS, "")
         out.note(f"starting Spark on {settings.master}")
-        with _interrupts_wait(out):
+        with _interrupts_wait(out), filtered_stderr(lambda line: line.rstrip() == INCUBATOR):
             return self._cleanup.enter_context(self._app.open_spark(quiet(settings, options)))
 
 

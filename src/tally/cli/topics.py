@@ -4,8 +4,9 @@ import click
 
 from tally.app import topics as use_case
 from tally.app.topics import AdoptionRequest, AdoptionView, preview_adoption
+from tally.cli import completion
 from tally.cli.app import App
-from tally.cli.command import Command
+from tally.cli.command import Command, Group
 from tally.cli.options import (
     dry_run_option,
     json_option,
@@ -15,7 +16,7 @@ from tally.cli.options import (
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def topics() -> None:
     """Topics that were deleted and created again.
 
@@ -31,8 +32,8 @@ def topics() -> None:
         "tally topics adopt error_log alog --start latest --reason 'moved cluster' --yes",
     ],
 )
-@click.argument("pipeline")
-@click.argument("topic")
+@click.argument("pipeline", shell_complete=completion.pipelines)
+@click.argument("topic", shell_complete=completion.topics)
 @reason_option
 @click.option(
     "--start",

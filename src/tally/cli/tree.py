@@ -11,12 +11,12 @@ import click
 
 from tally import __version__
 from tally.cli.app import App
-from tally.cli.command import write_examples
+from tally.cli.command import Group, write_examples
 from tally.cli.extensions import Sections, extensions, load
 from tally.cli.failures import guarded, past_click
 from tally.cli.stopping import terminable
 from tally.cli.ui.log import LogFormatter, is_worth_saying
-from tally.errors import KafkaUnavailableError, MySQLUnavailableError
+from tally.errors import AccessDeniedError, KafkaUnavailableError, MySQLUnavailableError
 
 # Section → command → (module that defines it, one line of help). The line is here so that
 # ``tally --help`` loads none of the modules; a test holds it equal to the command's own help.
@@ -26,7 +26,9 @@ SECTIONS: Final[Sections] = {
         "config": ("tally.cli.config", "Show the configuration that applies."),
         "format": ("tally.cli.format", "Try line formats before they are configured."),
         "doctor": ("tally.cli.doctor", "Check everything Tally needs and say what to do."),
-        "airflow": ("tally.cli.airflow", "Let an Airflow of your own find Tally."),
+        "airflow": ("tally.cli.airflow", "Let an Airflow of your own find Tally, and call it."),
+        "jars": ("tally.cli.jars", "Fetch Spark's Kafka connector into a folder."),
+        "version": ("tally.cli.version", "Show the versions of Tally and of what it runs on."),
         "prune": ("tally.cli.prune", "Fold old contributions that Kafka can no longer serve."),
     },
     "Counting": {
@@ -83,7 +85,7 @@ def _place(name: str) -> tuple[str, str] | None:
     return _places(SECTIONS).get(name) or _places(sections()).get(name)
 
 
-class TallyGroup(click.Group):
+class TallyGroup(Group):
     """The root: loads a command's module on demand, and ends with Tally's exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
@@ -138,6 +140,8 @@ class TallyGroup(click.Group):
         if not standalone_mode:
             return super().main(args, prog_name, standalone_mode=False, **extra)
 
+        app.out.as_json = "--json" in (sys.argv[1:] if args is None else args)
+
         def work() -> Any:
             try:
                 with terminable():
@@ -147,6 +151,9 @@ class TallyGroup(click.Group):
             except (KafkaUnavailableError, MySQLUnavailableError) as error:
                 for extension in extensions():
                     load(extension.unanswered)(app, error)
+                raise
+            except AccessDeniedError as error:
+                app.say_sources(error)
                 raise
 
         sys.exit(guarded(work, app.out))

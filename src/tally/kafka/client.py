@@ -22,7 +22,7 @@ from tally.clock import Clock, SystemClock
 from tally.config.servers import KafkaSettings
 from tally.errors import AccessDeniedError, KafkaUnavailableError, TallyError, TopicIdError
 from tally.kafka.errors import (
-    LeaderMovingError,
+    MovingError,
     TopicExistsError,
     UnknownTopicError,
     translate,
@@ -37,7 +37,7 @@ T = TypeVar("T")
 # How a broker without topic ids answers: the id of sixteen zero bytes.
 NO_TOPIC_ID = frozenset({"AAAAAAAAAAAAAAAAAAAAAA", "None", ""})
 
-LEADER_PAUSE_S = 0.2
+MOVING_PAUSE_S = 0.2
 
 # The client's own timeout comes first; a client that does not keep it gets this much longer.
 GRACE_S = 1.0
@@ -71,7 +71,7 @@ class Kafka:
         settings: How to reach the cluster.
         open_client: Makes the client, from librdkafka's configuration.
         grace_s: Seconds to wait beyond the timeout for a client that does not keep it.
-        leader_pause_s: Seconds between two tries while a partition has no leader.
+        moving_pause_s: Seconds between two tries while a leader or a coordinator is chosen.
         clock: Measures the timeout; the machine's clock when None.
     """
 
@@ -81,13 +81,13 @@ class Kafka:
         *,
         open_client: Callable[[dict[str, Any]], AdminClient] = _open_client,
         grace_s: float = GRACE_S,
-        leader_pause_s: float = LEADER_PAUSE_S,
+        moving_pause_s: float = MOVING_PAUSE_S,
         clock: Clock | None = None,
     ) -> None:
         self._settings = settings
         self._timeout_s = settings.request_timeout_s
         self._open_client = open_client
-        self._grace_s, self._leader_pause_s = grace_s, leader_pause_s
+        self._grace_s, self._moving_pause_s = grace_s, moving_pause_s
         self._clock: Clock = clock or SystemClock()
         self._last = _LastError()
 
@@ -110,14 +110,9 @@ class Kafka:
         """
         names = list(topics)
         deadline = self._deadline()
-        while True:
-            try:
-                return self._snapshot(names, deadline, read_committed=read_committed)
-            except LeaderMovingError:
-                # After a topic is created or a broker leaves, leaders are elected within moments.
-                if self._clock.monotonic() + self._leader_pause_s >= deadline:
-                    raise
-                self._clock.sleep(self._leader_pause_s)
+        return self._once_settled(
+            deadline, lambda: self._snapshot(names, deadline, read_committed=read_committed)
+        )
 
     def _snapshot(
         self, topics: list[str], deadline: float, *, read_committed: bool
@@ -212,17 +207,21 @@ class Kafka:
             group,
             [KafkaTopicPartition(p.topic, p.partition, offset) for p, offset in offsets.items()],
         )
-        operation = f"commit offsets to the group {group}"
-        answers = self._answer(
-            operation,
-            self._deadline(),
-            lambda left_s: self._client.alter_consumer_group_offsets(
-                [request], request_timeout=left_s
-            ).values(),
-        )
-        for partition in (p for answer in answers for p in answer.topic_partitions or []):
-            if partition.error is not None:
-                raise self._translate(operation, partition.error)
+        operation, deadline = f"commit offsets to the group {group}", self._deadline()
+
+        def commit() -> None:
+            answers = self._answer(
+                operation,
+                deadline,
+                lambda left_s: self._client.alter_consumer_group_offsets(
+                    [request], request_timeout=left_s
+                ).values(),
+            )
+            for partition in (p for answer in answers for p in answer.topic_partitions or []):
+                if partition.error is not None:
+                    raise self._translate(operation, partition.error)
+
+        self._once_settled(deadline, commit)
 
     def rights(self, topics: Iterable[str]) -> dict[str, TopicRights]:
         """What these credentials may do with the topics; unknown topics are left out."""
@@ -301,6 +300,20 @@ class Kafka:
     def _deadline(self) -> float:
         """The time by which a call that begins now must end, with all of its requests."""
         return self._clock.monotonic() + self._timeout_s
+
+    def _once_settled(self, deadline: float, ask: Callable[[], T]) -> T:
+        """Ask again until the broker that can answer is chosen.
+
+        Leaders are elected when a topic is created or a broker leaves, coordinators when the
+        cluster's first group appears: within moments.
+        """
+        while True:
+            try:
+                return ask()
+            except MovingError:
+                if self._clock.monotonic() + self._moving_pause_s >= deadline:
+                    raise
+                self._clock.sleep(self._moving_pause_s)
 
     def _answer(
         self, operation: str, deadline: float, ask: Callable[[float], Iterable["Future[T]"]]

@@ -4,10 +4,16 @@ from confluent_kafka import KafkaError
 
 from tally.errors import AccessDeniedError, KafkaUnavailableError, TallyError
 
-_DENIED = frozenset(
+_LOGIN_REFUSED = frozenset(
     {
         KafkaError._AUTHENTICATION,  # noqa: SLF001 - librdkafka's own spelling of its local errors
         KafkaError.SASL_AUTHENTICATION_FAILED,
+    }
+)
+
+_DENIED = frozenset(
+    {
+        *_LOGIN_REFUSED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -26,8 +32,25 @@ _LEADER_MOVING = frozenset(
 )
 
 
-class LeaderMovingError(KafkaUnavailableError):
+_COORDINATOR_MOVING = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+
+
+class MovingError(KafkaUnavailableError):
+    """The broker that could answer is being chosen, or has changed; it is a matter of moments."""
+
+
+class LeaderMovingError(MovingError):
     """A partition has no leader at this moment, or its leader has changed."""
+
+
+class CoordinatorMovingError(MovingError):
+    """A consumer group has no coordinator at this moment, as before the cluster's first group."""
 
 
 class TopicExistsError(KafkaUnavailableError):
@@ -63,11 +86,19 @@ def translate(
             f"Kafka ({servers}) could not {operation}: {error.str()}",
             next_step="run it again once the partition has a leader",
         )
+    if error.code() in _COORDINATOR_MOVING:
+        return CoordinatorMovingError(
+            f"Kafka ({servers}) could not {operation}: {error.str()}",
+            next_step="run it again once the group has a coordinator",
+        )
     if error.code() in _DENIED or (last and last.code() in _DENIED):
-        return AccessDeniedError(
+        denied = AccessDeniedError(
             f"Kafka ({servers}) could not {operation}: {(last or error).str()}",
             next_step="check kafka.sasl_username, its password and its ACLs",
         )
+        if {error.code(), last and last.code()} & _LOGIN_REFUSED:
+            denied.credentials = ("kafka.sasl_username", "kafka.sasl_password")
+        return denied
     return unavailable(servers, operation, error.str(), last, timeout_s)
 
 

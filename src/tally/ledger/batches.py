@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 
-from tally.errors import FencedError, UnknownBatchError
+from tally.errors import FencedError, UnknownBatchError, UsageError
 from tally.ledger.replay_state import settle_replay
 from tally.ledger.rows import range_of
 from tally.model import (
@@ -171,15 +171,17 @@ def abandon(tx: Transaction, batch_id: int, *, by: str, reason: str) -> Batch:
 
     Raises:
         UnknownBatchError: The ledger has none of that id.
-        FencedError: It is committed or abandoned already.
+        FencedError: It was abandoned already.
+        UsageError: It is committed.
     """
     batch = find_batch(tx, batch_id, lock=True)
     if batch.state is BatchState.ABANDONED:
         raise abandoned_error(tx, batch_id)
     if batch.state is BatchState.COMMITTED:
-        raise FencedError(
+        raise UsageError(
             f"batch {batch_id} is committed; what is counted cannot be abandoned",
-            next_step=f"tally show {batch_id}",
+            next_step=f"tally replay {batch.pipeline} --batch {batch_id} --dry-run, to count its "
+            "ranges again by today's rules",
         )
     tx.execute(
         "update batch set state = 'abandoned', abandoned_at = %s, abandoned_by = %s, reason = %s"

@@ -26,6 +26,8 @@ _READ_ONLY_MODE: Final = 1836
 _CONNECTION_KILLED: Final = 1927  # MariaDB
 _CLIENT_TIMED_OUT: Final = 4031
 
+_LOGIN_REFUSED: Final = frozenset({ER.ACCESS_DENIED_ERROR, _ACCESS_DENIED_NO_PASSWORD})
+
 # Our error and its next step for MySQL's error numbers; all others are StatementErrors.
 _TRANSLATIONS: Final[Sequence[tuple[frozenset[int], type[TallyError], str]]] = (
     (
@@ -141,7 +143,10 @@ def translate(error: Exception, where: str = "") -> TallyError:
     text = f"MySQL{f' ({where})' if where else ''}: {_driver_text(error)}"
     for numbers, ours, next_step in _TRANSLATIONS:
         if number in numbers:
-            return ours(text, next_step=next_step)
+            found = ours(text, next_step=next_step)
+            if isinstance(found, AccessDeniedError) and number in _LOGIN_REFUSED:
+                found.credentials = ("mysql.user", "mysql.password")
+            return found
     # Without a number the driver no longer knows the state of the connection.
     if not number or isinstance(error, OSError | pymysql.err.InterfaceError):
         return MySQLUnavailableError(text)

@@ -69,7 +69,7 @@ def connector_jars(jars_dir: Path) -> list[Path]:
     if not list(jars_dir.glob(CONNECTOR_JAR)):
         raise JarsMissingError(
             f"Spark's Kafka connector ({CONNECTOR_JAR}) is not in spark.jars_dir = {jars_dir}",
-            next_step="make setup fetches it for the local stack; elsewhere set spark.jars_dir",
+            next_step="tally jars DIR fetches it, for spark.jars_dir; local stack: make setup",
         )
     return sorted(jars_dir.glob("*.jar"))
 
@@ -171,7 +171,7 @@ def check_connector(session: SparkSession) -> None:
     except Exception as error:
         raise JarsMissingError(
             f"Spark cannot load its Kafka connector ({KAFKA_SOURCE})",
-            next_step="set spark.jars_dir, or give spark-submit the connector with --jars",
+            next_step="tally jars DIR fetches it, for spark.jars_dir; or spark-submit --jars",
         ) from error
 
 

@@ -22,6 +22,7 @@ from tally.app.doctor.engine import (
     compare_connector,
     compare_server,
 )
+from tally.app.doctor.environment import check_distribution
 from tally.app.doctor.examination import examine
 from tally.app.doctor.orchestration import (
     Orchestration,
@@ -286,3 +287,26 @@ def test_a_broken_configuration_is_a_diagnosis_and_the_rest_is_not_asked(tmp_pat
     found: dict[str, Any] = {d.check: sound(d) for d in examine(path, {})}
     assert found["config.valid"] is FAIL
     assert not any(check.startswith(("mysql.", "kafka.")) for check in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "command", "health"),
+    [
+        ("tally", "tally/__init__.py,,\n", "", FAIL),
+        ("other", "other.py,,\n", "tally = other:main", FAIL),
+        ("other", "other.py,,\ntally.txt,,\n", "tallying = other:main", OK),
+        ("kafka_tally", "tally/__init__.py,,\n", "tally = tally.cli:main", OK),
+    ],
+)
+def test_another_distribution_that_claims_the_name_is_found(
+    tmp_path: Path, name: str, files: str, command: str, health: Health
+) -> None:
+    """By its files, or by its command."""
+    folder = tmp_path / f"{name}-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (folder / "RECORD").write_text(files)
+    (folder / "entry_points.txt").write_text(f"[console_scripts]\n{command}\n")
+    diagnosis = check_distribution([str(tmp_path)])
+    assert sound(diagnosis) is health
+    assert (name in diagnosis.detail) is (health is FAIL)

@@ -12,9 +12,10 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from tally import errors
-from tally.cli import failures
+from tally.cli import cli, failures
 from tally.cli.failures import EXIT_CANCELLED, EXIT_PIPE_CLOSED, EXIT_TERMINATED, guarded
 from tally.cli.stopping import TerminatedError
 from tally.cli.ui.output import Output
@@ -137,6 +138,25 @@ def test_clicks_own_errors_end_with_2(capsys: pytest.CaptureFixture[str]) -> Non
     """A wrong option is a wrong request."""
     assert guarded(raising(click.UsageError("no such option")), Output()) == EXIT_USAGE
     assert "no such option" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "answer", "next_step"),
+    [
+        (["status", "--json", "--wdie"], "No such option '--wdie'", "tally status --help"),
+        (["show", "--json"], "Missing argument 'BATCH'", "tally show --help"),
+        (["stauts", "--json"], "did you mean status?", "tally --help"),
+    ],
+)
+def test_with_json_a_wrong_command_line_is_one_document_too(
+    words: list[str], answer: str, next_step: str
+) -> None:
+    """Whatever is wrong with it, and wherever --json stands."""
+    result = CliRunner().invoke(cli, words, prog_name="tally")
+    assert result.exit_code == EXIT_USAGE
+    error = json.loads(result.stdout)["error"]
+    assert answer in error.pop("what")
+    assert error == {"code": "usage", "exit_code": EXIT_USAGE, "next_step": next_step}
 
 
 def test_a_reader_that_goes_away_is_no_bug() -> None:

@@ -1,12 +1,15 @@
 """The tree of commands: help, examples, options, and what is imported when."""
 
+import re
 import shlex
 import subprocess
 import sys
 
 import click
+import pyspark
 import pytest
 
+from tally import __version__
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.tree import EXAMPLES, cli, help_of, sections, walk
@@ -108,7 +111,25 @@ def test_no_command_imports_spark_or_airflow_before_it_needs_them(path: tuple[st
     assert not {"pyspark", "airflow"} & imported_by(*path[1:], "--help")
 
 
-def test_an_unknown_command_is_refused() -> None:
-    """What is not in the table is no command."""
-    with pytest.raises(click.UsageError, match="frobnicate"):
-        cli.main(["frobnicate"], standalone_mode=False)
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["frobnicate"], r"no command 'frobnicate'; there are .*status, pipelines"),
+        (["stauts"], "no command 'stauts'; did you mean status"),
+        (["losses", "acept"], "no command 'acept'; did you mean accept"),
+        (["status", "--jsno"], "No such option.*--json"),
+    ],
+)
+def test_what_is_misspelt_is_answered_with_what_is_like_it(words: list[str], answer: str) -> None:
+    """Commands, commands of groups, and options."""
+    with pytest.raises(click.UsageError) as caught:
+        cli.main(words, standalone_mode=False)
+    assert re.search(answer, caught.value.format_message())
+
+
+def test_version_says_what_is_installed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Tally's own first."""
+    cli.main(["version"], standalone_mode=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"tally {__version__}"
+    assert f"pyspark {pyspark.__version__}" in lines

@@ -64,6 +64,14 @@ class AirflowApi:
         except RefusedError as error:
             raise self._unknown(dag_id, headers, error) from error
 
+    def pause(self, dag_id: str) -> None:
+        """Pause a DAG: its running tasks go on, no run begins.
+
+        Raises:
+            StackError: Airflow does not know the DAG, or does not answer.
+        """
+        self.ask("PATCH", f"/api/v2/dags/{dag_id}", is_paused=True)
+
     def ask(self, method: str, path: str, **body: Any) -> Any:
         """Send a request, for instance ``GET /api/v2/dags``; returns the JSON of the answer.
 

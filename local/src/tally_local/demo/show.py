@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -73,9 +74,22 @@ def run(project: Path, *, once: bool) -> int:
         Kafka(settings.kafka).create_topic(pipeline.topics[0], PARTITIONS)
         address = next(str(status.address) for status in parts if status.part is Part.AIRFLOW)
         password = stack.credentials().airflow_admin
-        AirflowApi(address, "admin", password).unpause(PIPELINE)
-        _say(f"Airflow: {address} (user admin, password {password})")
-        return _show(stack, ctx, pipeline, once=once)
+        with _unpaused(AirflowApi(address, "admin", password)):
+            _say(f"Airflow: {address} (user admin, password {password})")
+            return _show(stack, ctx, pipeline, once=once)
+
+
+@contextmanager
+def _unpaused(airflow: AirflowApi) -> Iterator[None]:
+    """The DAG counts inside the block; after it the next ``tally up`` starts with a paused one."""
+    airflow.unpause(PIPELINE)
+    try:
+        yield
+    finally:
+        try:
+            airflow.pause(PIPELINE)
+        except StackError as error:  # Airflow may be what has ended the demonstration
+            _say(f"the DAG {PIPELINE} was not paused again: {error.what}")
 
 
 def _show(stack: Stack, ctx: Context, pipeline: Pipeline, *, once: bool) -> int:

@@ -3,11 +3,13 @@
 import argparse
 import sys
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 
 from tally.errors import EXIT_FINDINGS, EXIT_OK, TallyError
-from tally_local.stack.jars import CONFIGURATIONS, Jars, folder_checksums
+from tally.spark.jars import CONNECTOR, Jars, folder_checksums
 from tally_local.stack.server import Part, PartState
+from tally_local.stack.server_jars import SERVERS
 from tally_local.stack.stack import ALL_PARTS, Stack
 
 
@@ -53,13 +55,16 @@ def _foreground(stack: Stack, parts: list[Part]) -> int:
 
 
 def _lock_jars(stack: Stack, parts: list[Part]) -> int:  # noqa: ARG001
-    """Print a new ``jars.sha256`` from what Ivy fetches now."""
-    jars = Jars(stack.layout.downloads)
-    for configuration in CONFIGURATIONS:
-        found = folder_checksums(jars.fetch(configuration, _announce))
-        sys.stdout.writelines(
-            f"{digest}  {configuration}/{name}\n" for name, digest in found.items()
-        )
+    """Write the lists of checksums in the checkout anew, from what Ivy fetches now."""
+    for wanted in (CONNECTOR, SERVERS):
+        jars = Jars(stack.layout.downloads, wanted)
+        lines = [
+            f"{digest}  {configuration}/{name}\n"
+            for configuration in wanted.titles
+            for name, digest in folder_checksums(jars.fetch(configuration, _announce)).items()
+        ]
+        with resources.as_file(wanted.folder / "jars.sha256") as path:
+            path.write_text("".join(lines), encoding="utf-8")
     return EXIT_OK
 
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tally.errors import StackError
+from tally.spark.jars import Jars
 from tally.spark.java import JAVA_ENVIRONMENT, java
-from tally_local.stack.jars import Jars
 from tally_local.stack.one_shot import run
 from tally_local.stack.ports import LOOPBACK, is_listening
 from tally_local.stack.private_files import write_private

@@ -9,7 +9,8 @@ import zipfile
 from pathlib import Path
 
 from tally.errors import StackError
-from tally_local.stack.jars import Announce, Jars
+from tally.spark.jars import Announce, Jars
+from tally_local.stack.server_jars import SERVERS
 
 # Inside the jar: one folder per version, below it a whole installation.
 SERVER = "mariadbd"
@@ -20,7 +21,7 @@ class MariaDB:
 
     def __init__(self, downloads: Path) -> None:
         self.root = downloads / "mariadb"
-        self._jars = Jars(downloads)
+        self._jars = Jars(downloads, SERVERS)
 
     def is_installed(self) -> bool:
         """Whether the server is there."""

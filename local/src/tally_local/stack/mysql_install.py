@@ -10,8 +10,8 @@ import shutil
 from pathlib import Path
 
 from tally.errors import StackError
+from tally.spark.jars import Announce
 from tally_local.stack.apt_sources import Source, debian_mirror, read_sources
-from tally_local.stack.jars import Announce
 from tally_local.stack.one_shot import run
 
 PACKAGE = "mysql-server-core"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tally.errors import StackError
 from tally.mysql.versions import MYSQL_NEEDED, OLDEST_MYSQL
-from tally_local.stack.jars import Announce
+from tally.spark.jars import Announce
 from tally_local.stack.mariadb_install import MariaDB
 from tally_local.stack.mysql_install import AptMySQL
 

@@ -9,11 +9,11 @@ import psutil
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from tally.errors import StackError
+from tally.spark.jars import CONNECTOR, Jars
 from tally.spark.java import java
 from tally_local.stack.airflow_server import AirflowServer
 from tally_local.stack.credentials import Credentials
 from tally_local.stack.interruption import interruptible
-from tally_local.stack.jars import Jars
 from tally_local.stack.kafka_server import KafkaServer
 from tally_local.stack.layout import Layout
 from tally_local.stack.lock import held
@@ -23,6 +23,7 @@ from tally_local.stack.overlay import write_overlay
 from tally_local.stack.ports import Ports, is_free
 from tally_local.stack.processes import Processes, Record
 from tally_local.stack.server import Part, PartState, PartStatus, Server
+from tally_local.stack.server_jars import SERVERS
 
 ALL_PARTS = tuple(Part)
 POLL_S = 0.1
@@ -58,7 +59,8 @@ class Stack:
         self._mysql_options = mysql_options
         self._announce = announce
         self._servers = servers
-        self._jars = Jars(self.layout.downloads)
+        self._connector = Jars(self.layout.downloads, CONNECTOR)
+        self._jars = Jars(self.layout.downloads, SERVERS)
         self._programs = MySQLPrograms(self.layout.downloads)
         self._ports = Ports(self.layout.ports)
         self._processes = Processes(run=self.layout.run, logs=self.layout.logs)
@@ -71,7 +73,7 @@ class Stack:
     @property
     def jars_dir(self) -> Path:
         """The jars of Spark's Kafka connector."""
-        return self._jars.folder("spark")
+        return self._connector.folder("spark")
 
     @property
     def kafka_jars_dir(self) -> Path:
@@ -93,8 +95,8 @@ class Stack:
             return
         java()
         with held(self.layout.downloads / "install.lock", self._announce):
-            for configuration in ("spark", "kafka"):
-                self._jars.install(configuration, self._announce)
+            self._connector.install("spark", self._announce)
+            self._jars.install("kafka", self._announce)
             self._programs.install(self._announce)
 
     def up(self, parts: Sequence[Part] = ALL_PARTS) -> list[PartStatus]:
@@ -177,7 +179,7 @@ class Stack:
                     self.down(parts)
 
     def _is_installed(self) -> bool:
-        jars = all(self._jars.are_installed(name) for name in ("spark", "kafka"))
+        jars = self._connector.are_installed("spark") and self._jars.are_installed("kafka")
         return jars and self._programs.find() is not None
 
     def _make_home(self) -> None:

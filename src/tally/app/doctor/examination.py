@@ -9,7 +9,7 @@ from tally.app.doctor.broker import check_broker
 from tally.app.doctor.database import check_database
 from tally.app.doctor.diagnosis import Diagnosis, DoctorView, fail, ok, skip
 from tally.app.doctor.engine import check_engine
-from tally.app.doctor.environment import check_python
+from tally.app.doctor.environment import check_distribution, check_python
 from tally.app.doctor.orchestration import ask_airflow, check_airflow, is_configured, no_airflow
 from tally.app.doctor.pipelines import check_pipelines
 from tally.app.health import Health
@@ -51,6 +51,7 @@ def examine(config: Path, airflow: Mapping[str, str]) -> Iterator[Diagnosis]:
     A failure that a check covers is never raised: a server that is down is a diagnosis.
     """
     yield check_python()
+    yield check_distribution()
     try:
         settings = load_settings(config, none_valid=True)
     except ConfigError as error:

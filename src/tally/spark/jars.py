@@ -1,4 +1,4 @@
-"""The jars of the stack: exact versions, fetched by Ivy, checked against committed checksums.
+"""Jars by exact version: fetched by Ivy, checked against committed checksums.
 
 The folder of a configuration exists only once all that is in it has been checked, so its
 existence proves the check. Its name has a digest of the checksums: another list, another folder.
@@ -9,41 +9,87 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Final
 
-from tally.errors import StackError
+from tally.errors import JarsMissingError, PackageMissingError, UsageError
 from tally.spark.java import JAVA_ENVIRONMENT, java
 
 Announce = Callable[[str], None]
 
-CONFIGURATIONS = {
-    "kafka": "Kafka broker (45 MB)",
-    "spark": "Spark's Kafka connector (13 MB)",
-    "mariadb": "MariaDB server (149 MB)",
-}
 # Relative to the working directory: brackets in the checkout's path would be taken for tokens.
 PATTERN = "fetched/[conf]/[artifact]-[revision](-[classifier]).[ext]"
 ANNOUNCE_EVERY = 20
 
 
-def committed_checksums() -> dict[str, dict[str, str]]:
-    """Per configuration, the SHA-256 of each jar by file name, as committed with the source."""
-    text = resources.files("tally_local.stack").joinpath("jars.sha256").read_text(encoding="utf-8")
-    checksums: dict[str, dict[str, str]] = {conf: {} for conf in CONFIGURATIONS}
-    for line in text.splitlines():
-        digest, path = line.split()
-        configuration, name = path.split("/")
-        checksums[configuration][name] = digest
-    return checksums
+@dataclass(frozen=True)
+class JarList:
+    """The jars that one ``ivy.xml`` asks for, with the ``jars.sha256`` beside it."""
+
+    folder: Traversable
+    """The folder with both files."""
+    titles: Mapping[str, str]
+    """What each configuration is, with its size, for the progress."""
+
+    @cached_property
+    def checksums(self) -> Mapping[str, Mapping[str, str]]:
+        """Per configuration, the SHA-256 of each jar by file name, as committed with the source."""
+        text = (self.folder / "jars.sha256").read_text(encoding="utf-8")
+        checksums: dict[str, dict[str, str]] = {conf: {} for conf in self.titles}
+        for line in text.splitlines():
+            digest, path = line.split()
+            configuration, name = path.split("/")
+            checksums[configuration][name] = digest
+        return checksums
+
+
+CONNECTOR: Final = JarList(
+    resources.files("tally.spark") / "connector", {"spark": "Spark's Kafka connector (13 MB)"}
+)
+"""Spark's Kafka connector with its dependencies, for the PySpark of the extra ``spark``."""
+
+
+def install_connector(folder: Path, announce: Announce) -> list[Path]:
+    """Fetch Spark's Kafka connector into a folder, for ``spark.jars_dir``.
+
+    Args:
+        folder: Is created. Jars that are there stay if they are the right ones.
+        announce: Called with each line of progress.
+
+    Returns:
+        The jars.
+
+    Raises:
+        UsageError: The folder holds other jars; nothing was written.
+        JarsMissingError: Ivy could not fetch them, or a checksum is wrong; nothing was written.
+        PackageMissingError: PySpark is not installed.
+        StackError: Java is missing or too old.
+    """
+    wanted = CONNECTOR.checksums["spark"]
+    if others := sorted(jar.name for jar in folder.glob("*.jar") if jar.name not in wanted):
+        raise UsageError(
+            f"{folder} holds other jars: {', '.join(others)}",
+            next_step="name another folder, or delete them: Spark would load both",
+        )
+    if wanted.items() <= (folder_checksums(folder) if folder.is_dir() else {}).items():
+        return sorted(folder.glob("*.jar"))
+    with tempfile.TemporaryDirectory(prefix="tally-jars-") as work:
+        fetched = Jars(Path(work), CONNECTOR).install("spark", announce)
+        folder.mkdir(parents=True, exist_ok=True)
+        return [Path(shutil.copy(jar, folder)) for jar in sorted(fetched.iterdir())]
 
 
 def folder_checksums(folder: Path) -> dict[str, str]:
     """The SHA-256 of each file in ``folder`` by name."""
     found = {}
-    for path in sorted(folder.iterdir()):
+    for path in sorted(p for p in folder.iterdir() if p.is_file()):
         with path.open("rb") as stream:
             found[path.name] = hashlib.file_digest(stream, "sha256").hexdigest()
     return found
@@ -53,7 +99,7 @@ def check(folder: Path, expected: Mapping[str, str]) -> None:
     """Compare the files of ``folder`` with ``expected``.
 
     Raises:
-        StackError: A file is missing, unexpected or different; all such files are named.
+        JarsMissingError: A file is missing, unexpected or different; all such files are named.
     """
     found = folder_checksums(folder)
     wrong = [f"{name} is missing" for name in sorted(expected.keys() - found.keys())]
@@ -64,30 +110,28 @@ def check(folder: Path, expected: Mapping[str, str]) -> None:
         if found[name] != expected[name]
     ]
     if wrong:
-        raise StackError(
+        raise JarsMissingError(
             f"the jars in {folder} are not the ones in jars.sha256: {'; '.join(wrong)}",
             next_step=f"delete {folder.parent.parent} and try again; never use these jars",
         )
 
 
 class Jars:
-    """The jars in one folder of downloads.
+    """The jars of a list in one folder of downloads.
 
     Args:
         downloads: The folder.
-        checksums: Per configuration, the SHA-256 of each jar; as committed when None.
+        wanted: The list.
     """
 
-    def __init__(
-        self, downloads: Path, *, checksums: Mapping[str, Mapping[str, str]] | None = None
-    ) -> None:
+    def __init__(self, downloads: Path, wanted: JarList) -> None:
         self._downloads = downloads
-        self._checksums = committed_checksums() if checksums is None else checksums
+        self._wanted = wanted
         self._work = downloads / "ivy"
 
     def folder(self, configuration: str) -> Path:
         """Where the jars of ``configuration`` lie once they are installed."""
-        checksums = self._checksums[configuration]
+        checksums = self._wanted.checksums[configuration]
         lines = "".join(f"{digest} {name}\n" for name, digest in sorted(checksums.items()))
         digest = hashlib.sha256(lines.encode()).hexdigest()[:12]
         return self._downloads / "jars" / f"{configuration}-{digest}"
@@ -100,25 +144,25 @@ class Jars:
         """Fetch and check the jars of ``configuration`` unless they are there; return their folder.
 
         Raises:
-            StackError: Ivy could not fetch them or a checksum is wrong; nothing is installed then.
+            JarsMissingError: Ivy could not fetch them or a checksum is wrong; nothing is installed.
+            PackageMissingError: PySpark, whose Ivy fetches them, is not installed.
+            StackError: Java is missing or too old.
         """
         target = self.folder(configuration)
         if not target.is_dir():
             fetched = self.fetch(configuration, announce)
-            check(fetched, self._checksums[configuration])
+            check(fetched, self._wanted.checksums[configuration])
             target.parent.mkdir(parents=True, exist_ok=True)
             fetched.replace(target)
         return target
 
     def fetch(self, configuration: str, announce: Announce) -> Path:
         """Let Ivy fetch the jars of ``configuration``; return where they lie, unchecked."""
-        announce(f"{CONFIGURATIONS[configuration]}: downloading jars with Ivy")
+        announce(f"{self._wanted.titles[configuration]}: downloading jars with Ivy")
         self._work.mkdir(parents=True, exist_ok=True)
         fetched = self._work / "fetched" / configuration
         shutil.rmtree(fetched, ignore_errors=True)
-        with resources.as_file(
-            resources.files("tally_local.stack").joinpath("ivy.xml")
-        ) as ivy_file:
+        with resources.as_file(self._wanted.folder / "ivy.xml") as ivy_file:
             argv = [
                 java(),
                 "-XX:-UsePerfData",
@@ -147,12 +191,12 @@ class Jars:
                     if line.lstrip().startswith("found "):
                         found += 1
                         if found % ANNOUNCE_EVERY == 0:
-                            announce(f"{CONFIGURATIONS[configuration]}: {found} modules found")
+                            announce(f"{self._wanted.titles[configuration]}: {found} modules found")
             except BaseException:
                 process.kill()
                 raise
         if process.returncode:
-            raise StackError(
+            raise JarsMissingError(
                 f"Ivy could not fetch the jars of {configuration}:\n" + "\n".join(last),
                 next_step="check that Maven Central can be reached, then try again",
             )
@@ -165,7 +209,7 @@ def ivy_jar() -> Path:
         found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar"))
         if found:
             return found[-1]
-    raise StackError(
+    raise PackageMissingError(
         "PySpark, whose Ivy fetches the jars, is not installed in this Python",
-        next_step="make setup, or install the extra: pip install 'kafka-tally[spark]'",
+        next_step="pip install 'kafka-tally[spark]'",
     )

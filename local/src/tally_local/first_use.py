@@ -1,0 +1,110 @@
+"""What ``tally up`` does after the servers have started: tables, topics, and where all of it is."""
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from tally.app.migrate import migrate
+from tally.config.pipeline import Pipeline
+from tally.config.settings import Settings
+from tally.kafka.client import Kafka
+from tally.lines.format import FIXED
+from tally.mysql.transactions import Database
+from tally_local.stack.airflow_config import ADMIN
+from tally_local.stack.credentials import Credentials
+from tally_local.stack.server import Part, PartState, PartStatus
+
+PARTITIONS: Final = 4
+"""Of a topic that the local stack creates."""
+
+
+def prepare(settings: Settings, parts: Sequence[PartStatus]) -> list[str]:
+    """Create tables and topics on those of the stack's servers that run and are configured.
+
+    Args:
+        settings: Those of all commands. A server that is not the stack's own is left alone.
+        parts: The stack's servers.
+
+    Returns:
+        What was done, in order; empty when all was there.
+    """
+    addresses = _running(parts)
+    done: list[str] = []
+    if addresses.get(Part.MYSQL) == f"{settings.mysql.host}:{settings.mysql.port}":
+        changed = migrate(Database(settings=settings.mysql), settings)
+        done += ["mysql: tables created or brought up to date"] if changed else []
+    if addresses.get(Part.KAFKA) == settings.kafka.bootstrap_servers:
+        kafka = Kafka(settings.kafka)
+        wanted = [topic for name in settings.names for topic in settings.pipeline(name).topics]
+        done += [
+            f"kafka: topic {topic} created, {PARTITIONS} partitions"
+            for topic in dict.fromkeys(wanted)
+            if kafka.create_topic(topic, PARTITIONS)
+        ]
+    return done
+
+
+def directions(
+    settings: Settings, parts: Sequence[PartStatus], credentials: Credentials, tally: str
+) -> Iterator[str]:
+    """Addresses, users and passwords of the servers that run, and what to do next.
+
+    Args:
+        settings: Those of all commands.
+        parts: The stack's servers.
+        credentials: The stack's passwords.
+        tally: How this shell calls Tally.
+    """
+    addresses, mysql = _running(parts), settings.mysql
+    if Part.AIRFLOW in addresses:
+        password = credentials.airflow_admin
+        yield f"Airflow: {addresses[Part.AIRFLOW]}  user {ADMIN}, password {password}"
+    if Part.MYSQL in addresses:
+        yield (
+            f"MySQL:   {addresses[Part.MYSQL]}  user {mysql.user}, "
+            f"password {credentials.mysql_tally}, database {mysql.database}"
+        )
+    if Part.KAFKA in addresses:
+        yield f"Kafka:   {addresses[Part.KAFKA]}"
+    if addresses.keys() >= {Part.KAFKA, Part.MYSQL} and settings.names:
+        yield ""
+        pipeline = settings.pipeline(settings.names[0])
+        yield from _next_commands(pipeline, tally)
+        if Part.AIRFLOW in addresses:
+            yield f"       {tally} airflow cli dags unpause {pipeline.name}    counts each minute"
+
+
+def _next_commands(pipeline: Pipeline, tally: str) -> Iterator[str]:
+    produce = f"{tally} kafka console-producer --topic {shlex.quote(pipeline.topics[0])}"
+    if pipeline.line_format == FIXED and not pipeline.filter:
+        (level, *_) = pipeline.levels or ["INFO"]
+        line = f"2026-01-31 23:59:59 {level} a first line"
+        yield f"next:  echo {shlex.quote(line)} | {produce}"
+    else:
+        yield f"next:  {produce} < A_LOG_FILE"
+    yield f"       {tally} run --all"
+    yield f"       {tally} counts {pipeline.name}"
+
+
+def own_name(arguments: Sequence[str] = sys.argv, environment: str | None = None) -> str:
+    """How this shell calls the running program: by name if PATH leads to it, else by its path.
+
+    Args:
+        arguments: Those of the process.
+        environment: The value of PATH; that of the process when None.
+    """
+    program = Path(arguments[0])
+    found = shutil.which(program.name, path=environment)
+    if found is not None and Path(found).resolve() == program.resolve():
+        return program.name
+    path = os.path.relpath(program)
+    return shlex.quote(path if not path.startswith("..") else str(program.absolute()))
+
+
+def _running(parts: Collection[PartStatus]) -> dict[Part, str]:
+    """The addresses of the servers that run."""
+    return {s.part: s.address for s in parts if s.state is PartState.RUNNING and s.address}

@@ -1,0 +1,78 @@
+"""What a shell completes: pipelines, topics and batches, as far as they are found quickly."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from tally.cli.app import App
+from tally.errors import TallyError
+
+if TYPE_CHECKING:
+    from tally.config.settings import Settings
+
+BATCHES: Final = 20
+"""The latest batches of each pipeline that are offered."""
+PATIENCE_S: Final = 2
+"""Seconds to wait for the ledger: somebody waits at a prompt."""
+
+
+def pipelines(context: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
+    """The configured pipelines."""
+    settings = _settings(context)
+    return _items(settings.names if settings else [], begun)
+
+
+def topics(context: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
+    """The topics of all configured pipelines."""
+    settings = _settings(context)
+    names = settings.names if settings else []
+    found = (
+        {topic for name in names for topic in settings.pipeline(name).topics} if settings else ()
+    )
+    return _items(sorted(found), begun)
+
+
+def batches(context: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
+    """The latest batches, newest first, with their pipeline and state; none without the ledger."""
+    from tally.app.batches import BatchesRequest  # noqa: PLC0415 - --help does without
+    from tally.app.batches import batches as latest  # noqa: PLC0415 - as above
+
+    settings = _settings(context)
+    if settings is None:
+        return []
+    quick = {"connect_timeout_s": PATIENCE_S, "statement_timeout_s": PATIENCE_S}
+    mysql = settings.mysql.model_copy(update=quick)
+    ctx = _app(context).open_context(settings.model_copy(update={"mysql": mysql}))
+    try:
+        asked = [BatchesRequest(pipeline=name, limit=BATCHES) for name in settings.names]
+        found = [batch for request in asked for batch in latest(ctx, request).batches]
+    except TallyError:  # there is nobody to tell: a line is being typed
+        return []
+    return [
+        CompletionItem(str(batch.batch_id), help=f"{batch.pipeline}, {batch.state}")
+        for batch in sorted(found, key=lambda batch: -batch.batch_id)
+        if str(batch.batch_id).startswith(begun)
+    ]
+
+
+def _app(context: click.Context) -> App:
+    found = context.find_root().obj
+    return found if isinstance(found, App) else App()
+
+
+def _settings(context: click.Context) -> "Settings | None":
+    """The configuration, by the options that stand before; None if it is not valid."""
+    from tally.config.loading import load_settings  # noqa: PLC0415 - --help does without
+
+    app = _app(context)
+    app.config = context.find_root().params.get("config") or app.config
+    try:
+        return load_settings(app.config_path)
+    except TallyError:  # the command itself tells what is wrong
+        return None
+
+
+def _items(values: Iterable[str], begun: str) -> list[CompletionItem]:
+    return [CompletionItem(value) for value in values if value.startswith(begun)]

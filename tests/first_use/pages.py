@@ -1,0 +1,78 @@
+"""Pages of the documentation, executed as a reader would execute them."""
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.conftest import PROJECT
+
+FOREIGN: Final = ("AIRFLOW", "_AIRFLOW", "TALLY_", "SPARK_", "PYSPARK_", "PYTHON", "PYTEST")
+"""Variables of the test session, which a reader does not have, begin like this."""
+
+FENCE: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, heading: str = "") -> list[tuple[str, str]]:
+    """Language and text of the code blocks of a page, or of one of its sections.
+
+    Args:
+        page: The file.
+        heading: The section's whole heading, with its ``##``.
+    """
+    text = page.read_text(encoding="utf-8")
+    if heading:
+        assert f"\n{heading}\n" in text
+        text = text.partition(f"\n{heading}\n")[2].partition("\n## ")[0]
+    return FENCE.findall(text)
+
+
+def commands(block: str) -> list[str]:
+    """What stands after the prompts of a block, without comments."""
+    lines = block.splitlines()
+    assert all(line.startswith("$ ") for line in lines), (
+        "a block shows commands or output, not both"
+    )
+    return [re.split(r"\s+# ", line.removeprefix("$ "))[0].rstrip() for line in lines]
+
+
+def execute(
+    lines: Sequence[str], folder: Path, environment: Mapping[str, str], timeout_s: float = 900
+) -> str:
+    """Run the lines in one shell, which ends with the first one that fails; returns the output."""
+    ended = subprocess.run(
+        ["bash", "-euo", "pipefail", "-x", "-c", "\n".join(lines)],
+        cwd=folder,
+        env={k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)} | {**environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    (folder.parent / f"{folder.name}.log").write_text(ended.stdout, encoding="utf-8")
+    assert ended.returncode == 0, ended.stdout[-6000:]
+    return ended.stdout
+
+
+def checkout(folder: Path) -> Path:
+    """A copy of this checkout with its set-up, and without its servers and their data."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if (PROJECT / name).is_file():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes((PROJECT / name).read_bytes())
+            target.chmod((PROJECT / name).stat().st_mode)
+    (folder / ".tally").mkdir(mode=0o700)
+    for name in ("venv", "downloads", "setup.stamp"):
+        (folder / ".tally" / name).symlink_to(PROJECT / ".tally" / name)
+    return folder

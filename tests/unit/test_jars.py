@@ -1,0 +1,114 @@
+"""Only the jars in the committed list are used."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from tally.errors import JarsMissingError, UsageError
+from tally.spark.jars import CONNECTOR, Announce, JarList, Jars, check, install_connector
+from tally_local.stack.server_jars import SERVERS
+
+CONTENT = b"a jar"
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+class DeliveredJars(Jars):
+    """Jars whose list has one entry, and which lie in ``delivered`` once they are fetched."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "jars.sha256").write_text(f"{DIGEST}  spark/a-1.jar\n", encoding="utf-8")
+        super().__init__(folder / "downloads", JarList(folder, {"spark": "one jar"}))
+        self._delivered = folder / "delivered"
+        self._delivered.mkdir()
+
+    def fetch(self, configuration: str, announce: Announce) -> Path:  # noqa: ARG002 - as in Jars
+        """Instead of Ivy, which would download them."""
+        assert configuration == "spark"
+        return self._delivered
+
+
+@pytest.fixture
+def jars(tmp_path: Path) -> Jars:
+    return DeliveredJars(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "configuration", "jar"),
+    [
+        (SERVERS, "kafka", "kafka_2.13-4.3.1.jar"),
+        (CONNECTOR, "spark", "spark-sql-kafka-0-10_2.13-4.2.0.jar"),
+    ],
+)
+def test_a_committed_list_names_every_jar_of_every_configuration(
+    wanted: JarList, configuration: str, jar: str
+) -> None:
+    """SHA-256 throughout, the versions we say in the file names."""
+    checksums = wanted.checksums
+    assert checksums.keys() == wanted.titles.keys()
+    assert all(names for names in checksums.values())
+    assert all(len(digest) == 64 for names in checksums.values() for digest in names.values())
+    assert jar in checksums[configuration]
+
+
+def test_the_connector_brings_nothing_that_spark_has() -> None:
+    """With two versions of a library on Spark's class path, either could be loaded."""
+    names = CONNECTOR.checksums["spark"]
+    assert not [name for name in names if name.startswith(("hadoop-", "scala-", "slf4j-"))]
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ivy finds in its cache what the set-up has fetched, and needs no network."""
+    cache = Path(__file__).parents[2] / ".tally" / "downloads" / "ivy" / "cache"
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", f'"-Divy.cache.dir={cache}"')
+
+
+@pytest.mark.usefixtures("offline")
+def test_the_connector_is_fetched_into_a_folder_of_ones_own(tmp_path: Path) -> None:
+    """With the real Ivy; a second call leaves the folder as it is, a damaged jar is replaced."""
+    folder = tmp_path / "a folder" / "jars"
+    said: list[str] = []
+    found = install_connector(folder, said.append)
+    assert {jar.name for jar in found} == CONNECTOR.checksums["spark"].keys()
+    assert said
+    assert install_connector(folder, said[:0].append) == found
+    found[0].write_bytes(b"damaged")
+    assert install_connector(folder, said.append) == found
+    check(folder, CONNECTOR.checksums["spark"])
+
+
+def test_a_folder_with_other_jars_is_left_alone(tmp_path: Path) -> None:
+    """Spark would load two versions of the same class."""
+    other = tmp_path / "kafka-clients-2.0.0.jar"
+    other.write_bytes(CONTENT)
+    with pytest.raises(UsageError, match="kafka-clients-2"):
+        install_connector(tmp_path, lambda _: None)
+    assert list(tmp_path.iterdir()) == [other]
+
+
+def test_checked_jars_are_installed_once(jars: Jars, tmp_path: Path) -> None:
+    """The second call finds the folder and fetches nothing."""
+    (tmp_path / "delivered" / "a-1.jar").write_bytes(CONTENT)
+    folder = jars.install("spark", lambda _: None)
+    assert (folder / "a-1.jar").read_bytes() == CONTENT
+    assert not (tmp_path / "delivered").exists()
+    assert jars.install("spark", lambda _: None) == folder
+    assert jars.are_installed("spark")
+
+
+def test_a_wrong_checksum_installs_nothing(jars: Jars, tmp_path: Path) -> None:
+    """The error has the name and both sums."""
+    (tmp_path / "delivered" / "a-1.jar").write_bytes(b"something else")
+    with pytest.raises(JarsMissingError, match=rf"a-1\.jar has [0-9a-f]+ instead of {DIGEST}"):
+        jars.install("spark", lambda _: None)
+    assert not jars.are_installed("spark")
+
+
+def test_missing_and_surplus_jars_are_named(tmp_path: Path) -> None:
+    """A resolver that resolves to other jars is noticed."""
+    (tmp_path / "b-2.jar").write_bytes(CONTENT)
+    with pytest.raises(JarsMissingError) as caught:
+        check(tmp_path, {"a-1.jar": DIGEST})
+    assert "a-1.jar is missing" in caught.value.what
+    assert "b-2.jar is not in the list" in caught.value.what
