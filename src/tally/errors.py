@@ -16,7 +16,8 @@
     │   │   └── MySQLUnavailableError
     │   ├── SparkUnavailableError
     │   ├── TransactionRetryError
-    │   └── ReadError
+    │   ├── ReadError
+    │   └── CountTimeoutError
     ├── OutcomeUnknownError     exit 3: it was changed or not; try the same thing again
     ├── OperatorError           exit 4: an operator must decide or repair something
     │   ├── AccessDeniedError
@@ -189,6 +190,12 @@ class ReadError(RetryableError):
     """Spark could not read the planned range from Kafka."""
 
     code = "read-failed"
+
+
+class CountTimeoutError(RetryableError):
+    """Counting a batch took longer than the pipeline's ``patience_s``; Spark's work was ended."""
+
+    code = "count-timeout"
 
 
 class OutcomeUnknownError(TallyError):

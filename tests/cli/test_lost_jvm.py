@@ -8,11 +8,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tally.app.migrate import migrate
 from tally.config.servers import KafkaSettings
 from tally.errors import EXIT_RETRYABLE
 from tests.conftest import PROJECT
 from tests.waiting import wait_until
-from tests.world import World
+from tests.world import World, make_settings
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark]
 
@@ -34,13 +35,18 @@ def reads(jvm: psutil.Process, kafka: KafkaSettings) -> bool:
     return any(c.raddr and c.raddr.port == port for c in jvm.net_connections("tcp"))
 
 
-def kill_jvm(process: "subprocess.Popen[str]", moment: Moment, kafka: KafkaSettings) -> bool:
-    """SIGKILL a JVM that a command has started, if the moment has come; returns whether."""
+def with_jvm(
+    process: "subprocess.Popen[str]",
+    moment: Moment,
+    kafka: KafkaSettings,
+    act: Callable[[psutil.Process], None],
+) -> bool:
+    """Do something to a JVM that a command has started, if the moment has come; returns whether."""
     assert process.poll() is None, process.communicate()
     try:
         for child in psutil.Process(process.pid).children(recursive=True):
             if child.name() == "java" and moment(child, kafka):
-                child.kill()
+                act(child)
                 return True
     except psutil.NoSuchProcess:  # the JVM that puts Spark's command together is gone soon
         return False
@@ -55,7 +61,9 @@ def test_a_spark_that_dies_is_a_failure_that_may_pass(world: World, moment: Mome
     with subprocess.Popen(
         command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
-        wait_until(lambda: kill_jvm(process, moment, world.settings.kafka), START_S)
+        wait_until(
+            lambda: with_jvm(process, moment, world.settings.kafka, psutil.Process.kill), START_S
+        )
         said, _ = process.communicate(timeout=START_S)
     assert "Traceback" not in said, said
     assert process.returncode == EXIT_RETRYABLE, said
@@ -64,3 +72,33 @@ def test_a_spark_that_dies_is_a_failure_that_may_pass(world: World, moment: Mome
     assert ended.returncode == 0, ended.stderr
     assert world.counts() == {"2017-07-30 14:09": LINES}
     assert world.audit().holds
+
+
+def test_a_spark_that_hangs_is_ended_and_the_next_pipeline_is_counted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stopped JVM stands for a line that keeps Java busy: neither heeds a request to end."""
+    other = f"q_{world.name}"
+    world.create_topic(1, other)
+    world.produce([LINE] * 3, topic=other)
+    world.produce([LINE] * LINES)
+    monkeypatch.setenv("TALLY_MYSQL__STATEMENT_TIMEOUT_S", "20")
+    monkeypatch.setenv("TALLY_MYSQL__LOCK_WAIT_TIMEOUT_S", "5")
+    hanging = {"topics": [world.topic], "patience_s": 30}
+    pipelines = {world.name: hanging, other: {"topics": [other]}}
+    migrate(world.database, make_settings(world.stack, world.config, pipelines))
+    command = [Path(sys.executable).with_name("tally"), "run"]
+    with subprocess.Popen(
+        command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        wait_until(
+            lambda: with_jvm(process, reads, world.settings.kafka, psutil.Process.suspend), START_S
+        )
+        said, _ = process.communicate(timeout=START_S)
+    assert process.returncode == EXIT_RETRYABLE, said
+    assert "count-timeout" in said
+    assert "Traceback" not in said, said
+    assert "WARNING" not in said, said
+    assert [b["state"] for b in world.batches()] == ["planned"]
+    counted = world.rows(f"select sum(log_count) as n from `{other}`")
+    assert [int(row["n"]) for row in counted] == [3]

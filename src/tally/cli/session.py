@@ -4,7 +4,7 @@ import dataclasses
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tally.cli.ui.stderr import filtered_stderr
 from tally.config.servers import SparkSettings
+from tally.errors import CountTimeoutError
 from tally.spark.packages import check_packages
 
 if TYPE_CHECKING:  # heavy, and most commands do without
@@ -72,10 +73,17 @@ def quiet(settings: SparkSettings, options: str) -> SparkSettings:
 
 class _Session:
     def __init__(self, app: "App", cleanup: ExitStack) -> None:
-        self._app, self._cleanup = app, cleanup
+        self._app = app
+        self._scope = cleanup.enter_context(ExitStack())
 
-    def lend(self) -> AbstractContextManager["SparkSession"]:
-        return nullcontext(self._opened)
+    @contextmanager
+    def lend(self) -> Iterator["SparkSession"]:
+        try:
+            yield self._opened
+        except CountTimeoutError:  # Spark was ended; whoever asks next gets another one
+            self._scope.close()
+            del self._opened
+            raise
 
     @cached_property
     def _opened(self) -> "SparkSession":
@@ -85,7 +93,7 @@ class _Session:
         options = session_options(settings).get(JAVA_OPTIONS, "")
         out.note(f"starting Spark on {settings.master}")
         with _interrupts_wait(out), filtered_stderr(lambda line: line.rstrip() == INCUBATOR):
-            return self._cleanup.enter_context(self._app.open_spark(quiet(settings, options)))
+            return self._scope.enter_context(self._app.open_spark(quiet(settings, options)))
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError
 from tally.model import Contribution, DeadLetter, OffsetRange, TopicPartition
+from tally.spark.deadline import deadline
 from tally.spark.line_columns import Selection, parse_line
 from tally.spark.reading import collect, read_errors, read_ranges
 
@@ -56,6 +57,7 @@ class SparkReader:
 
         Raises:
             ReadError: Spark could not read; the same call may succeed later.
+            CountTimeoutError: It took longer than the pipeline's patience; Spark was ended.
             RecordsMissingError: Offsets of a dense range hold no record.
             DataLossError: What was read is not what was asked for.
             MalformedFloodError: More records are malformed than the pipeline allows.
@@ -66,7 +68,8 @@ class SparkReader:
             Spool[Contribution](folder=self.spool_dir) as contributions,
             Spool[DeadLetter](folder=self.spool_dir) as dead_letters,
         ):
-            with read_errors(request.ranges):
+            seconds = request.pipeline.patience_s
+            with deadline(self.session, seconds), read_errors(request.ranges):
                 counts = self._read(request, contributions, dead_letters)
             yield counts
 

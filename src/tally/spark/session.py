@@ -143,7 +143,23 @@ def _stop(session: SparkSession) -> None:
     try:
         session.stop()
     except spark_errors() as error:
-        log.warning("spark_not_stopped", extra={"cause": sentence_of(str(error))})
+        if not _forget_dead_jvm():
+            log.warning("spark_not_stopped", extra={"cause": sentence_of(str(error))})
+
+
+def _forget_dead_jvm() -> bool:
+    """Let PySpark start a new JVM where its own has ended; returns whether it has ended.
+
+    PySpark keeps one gateway for the life of the process, and has no public way to replace it.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415 - not in pyspark-client
+
+    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - see above
+    if process is None or process.poll() is None:
+        return False
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - see above
+    SparkContext._active_spark_context = None  # noqa: SLF001 - see above
+    return True
 
 
 def driver_flags(offsets: int) -> str:
