@@ -31,6 +31,7 @@ def main(batch_id: int) -> None:
     or TALLY_SECRETS_FILE.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of each connection it closes
     try:
         settings = load_settings()
         if settings.spark.is_connect:

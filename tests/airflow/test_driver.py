@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import psutil
 import pytest
 
 from tally.errors import SparkConnectionError
+from tests.spark_submit import SPARK_HOME, spark_environment
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -150,3 +152,38 @@ def alive(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except (ProcessLookupError, psutil.NoSuchProcess):
         return False
+
+
+@pytest.mark.spark
+def test_a_healthy_spark_says_nothing_of_its_own(tmp_path: Path) -> None:
+    """The task's log has the job's sentences; Spark adds warnings and errors only."""
+    from tally.airflow.driver import submit_conf
+    from tally.spark.driver_log import is_noise
+    from tally.spark.session import QUICK_START
+
+    script = tmp_path / "job.py"
+    script.write_text(
+        "from pyspark.sql import SparkSession\n"
+        "print(SparkSession.builder.getOrCreate().range(5).count(), flush=True)\n",
+        encoding="utf-8",
+    )
+    conf = submit_conf({"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}, QUICK_START)
+    options = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+    ended = subprocess.run(
+        [SPARK_HOME / "bin" / "spark-submit", "--master", "local[1]", *options, script],
+        env=spark_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=True,
+    )
+    assert [line for line in ended.stdout.splitlines() if not is_noise(line)] == [b"5"]
+
+
+def test_the_log_of_the_task_leaves_noise_out(programs: Path) -> None:
+    """What is not noise is there, in order."""
+    write_program(
+        programs, "echo first; echo 'WARNING: Using incubator modules: jdk.incubator.vector'"
+    )
+    driver = hook(programs)
+    driver.submit("job.py")
+    assert driver.error_line == "first"

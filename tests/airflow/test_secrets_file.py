@@ -216,11 +216,16 @@ def test_sensitive_spark_configuration_is_not_on_the_command_line() -> None:
 
 
 def test_the_jvm_flags_yield_to_the_configuration() -> None:
-    """Small batches start quickly; configured flags are kept."""
+    """Small batches start quickly; configured flags are kept, and so is a log of one's own."""
     from tally.airflow.driver import submit_conf
+    from tally.spark.driver_log import LOGGING
     from tally.spark.session import QUICK_START, QUICK_START_OFFSETS_MAX, driver_flags
 
     key = "spark.driver.extraJavaOptions"
-    assert submit_conf({}, driver_flags(QUICK_START_OFFSETS_MAX))[key] == QUICK_START
-    assert key not in submit_conf({}, driver_flags(QUICK_START_OFFSETS_MAX + 1))
-    assert submit_conf({key: "-Xint"}, QUICK_START)[key] == "-Xint"
+    log = f'"-Dlog4j2.configurationFile={LOGGING.as_uri()}"'
+    small, large = QUICK_START_OFFSETS_MAX, QUICK_START_OFFSETS_MAX + 1
+    assert submit_conf({}, driver_flags(small))[key] == f"{QUICK_START} {log}"
+    assert submit_conf({}, driver_flags(large))[key] == log
+    assert submit_conf({key: "-Xint"}, QUICK_START)[key] == f"-Xint {log}"
+    own = "-Dlog4j2.configurationFile=mine.xml"
+    assert submit_conf({key: own}, QUICK_START)[key] == own

@@ -38,9 +38,7 @@ def commands(block: str) -> list[str]:
     return [re.split(r"\s+# ", line.removeprefix("$ "))[0].rstrip() for line in lines]
 
 
-def execute(
-    lines: Sequence[str], folder: Path, environment: Mapping[str, str], timeout_s: float = 900
-) -> str:
+def execute(lines: Sequence[str], folder: Path, environment: Mapping[str, str]) -> str:
     """Run the lines in one shell, which ends with the first one that fails; returns the output."""
     ended = subprocess.run(
         ["bash", "-euo", "pipefail", "-x", "-c", "\n".join(lines)],
@@ -49,7 +47,6 @@ def execute(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=timeout_s,
         check=False,
     )
     (folder.parent / f"{folder.name}.log").write_text(ended.stdout, encoding="utf-8")

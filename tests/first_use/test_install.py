@@ -12,7 +12,7 @@ from tests.first_use.conftest import INSTALL, counted
 from tests.first_use.pages import blocks, checkout, commands, execute
 from tests.world import World
 
-pytestmark = [pytest.mark.stack, pytest.mark.airflow]
+pytestmark = [pytest.mark.stack, pytest.mark.airflow, pytest.mark.timeout(3600)]
 
 OURS = ("kafka_tally", "_editable_impl", "__editable__", "tally")
 MINUTE = "2026-01-31 23:59"

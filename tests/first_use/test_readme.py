@@ -9,7 +9,7 @@ from tests.first_use.conftest import PASSWORD, counted
 from tests.first_use.pages import blocks, checkout, commands, execute
 from tests.world import World
 
-pytestmark = [pytest.mark.stack, pytest.mark.airflow]
+pytestmark = [pytest.mark.stack, pytest.mark.airflow, pytest.mark.timeout(3600)]
 
 README = PROJECT / "README.md"
 ITSELF = "make test"
@@ -26,7 +26,10 @@ def test_the_start_works_in_a_fresh_checkout(tmp_path: Path) -> None:
     ]
     lines.remove(ITSELF)
     lines.insert(lines.index("tally up"), "tally up")  # the second call says the same again
-    said = execute(lines, folder, {})
+    try:
+        said = execute(lines, folder, {})
+    finally:  # also after a command that fails, the servers are ended
+        execute([".tally/venv/bin/tally down"], folder, {})
     assert said.count("user admin, password") == 3
     assert said.count("next:  echo") == 2
     assert said.count("kafka: topic alog created") <= 1

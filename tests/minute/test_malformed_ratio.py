@@ -51,8 +51,10 @@ def test_the_first_batches_under_new_rules_stop_at_the_share(
 def test_half_of_a_thousand_and_most_of_fewer_are_committed(
     world: World, spark: "SparkSession"
 ) -> None:
-    """The limit itself is allowed; a share of fewer than 1,000 records says little."""
+    """The limit itself is allowed, and trusted; a share of fewer than 1,000 records says little."""
     world.produce([ERROR] * 500 + [NONSENSE] * 500, 0)
+    assert world.run(planned(world), spark).committed
+    world.produce([NONSENSE] * 1000, 0)
     assert world.run(planned(world), spark).committed
     world.configure(levels=["WARN"])  # new rules
     world.produce([NONSENSE] * 999, 0)
@@ -100,3 +102,15 @@ def test_a_replay_stops_under_new_rules_alone(world: World, spark: "SparkSession
     with pytest.raises(MalformedFloodError, match="1000 of 1000"):
         list(run_replay(world.context(spark), replay_id))
     assert world.audit().holds
+
+
+def test_a_replay_that_counts_for_the_first_time_stops_too(
+    world: World, spark: "SparkSession"
+) -> None:
+    """It replaces nothing, so nothing was counted under its rules."""
+    world.produce([NONSENSE] * 1000, 0)
+    world.configure(start="latest")
+    assert world.plan().batch is None
+    with pytest.raises(MalformedFloodError, match="1000 of 1000"):
+        list(run_replay(world.context(spark), replay_all(world)))
+    assert world.dead_letters() == []

@@ -18,6 +18,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from tally.config.servers import SparkSettings
 from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.errors import SparkConnectionError
+from tally.spark.driver_log import JAVA_OPTIONS, is_noise, with_logging
 
 # At its own level, INFO, Spark writes some thousand lines a minute to the task's log;
 # ``spark.log.level`` in tally.toml brings them back.
@@ -79,6 +80,9 @@ class DriverHook(SparkSubmitHook):
         finally:
             if self._submit_sp is not None and self._submit_sp.stdout is not None:
                 self._submit_sp.stdout.close()  # the provider leaves it open
+
+    def _process_spark_submit_log(self, itr: Iterable[str]) -> None:
+        super()._process_spark_submit_log(line for line in itr if not is_noise(line.encode()))
 
     def on_kill(self) -> None:
         """End spark-submit, the JVM and the Python driver."""
@@ -163,6 +167,6 @@ def submit_conf(options: Mapping[str, str], jvm_flags: str) -> dict[str, str]:
         jvm_flags: Flags of the driver's JVM; may be empty.
     """
     defaults = {"spark.pyspark.python": sys.executable, "spark.log.level": LOG_LEVEL}
-    if jvm_flags:
-        defaults["spark.driver.extraJavaOptions"] = jvm_flags
-    return defaults | {k: v for k, v in options.items() if not _SENSITIVE.search(k)}
+    shown = {k: v for k, v in options.items() if not _SENSITIVE.search(k)}
+    java_options = with_logging(shown.get(JAVA_OPTIONS, jvm_flags))
+    return defaults | shown | {JAVA_OPTIONS: java_options}

@@ -6,13 +6,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
-from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tally.cli.ui.stderr import filtered_stderr
-from tally.config.servers import SparkSettings
 from tally.errors import CountTimeoutError
+from tally.spark.driver_log import JAVA_OPTIONS, is_noise, quiet
 from tally.spark.packages import check_packages
 
 if TYPE_CHECKING:  # heavy, and most commands do without
@@ -22,12 +21,6 @@ if TYPE_CHECKING:  # heavy, and most commands do without
     from tally.cli.app import App
     from tally.cli.ui.output import Output
     from tally.pipeline.context import Context
-
-JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-LOGGING: Final = Path(__file__).with_name("log4j2.properties")
-
-# Spark's launcher asks for a module of Java that is not final yet, and Java tells whom it concerns.
-INCUBATOR: Final = b"WARNING: Using incubator modules: jdk.incubator.vector"
 
 
 @contextmanager
@@ -57,20 +50,6 @@ def lazy_session(app: "App") -> Iterator["OpenSession"]:
         yield _Session(app, cleanup).lend
 
 
-def quiet(settings: SparkSettings, options: str) -> SparkSettings:
-    """The settings with log output that suits a terminal, unless they configure logging themselves.
-
-    Args:
-        settings: How Spark is started.
-        options: The Java options to which the logging option is added.
-    """
-    if "log4j" in options:
-        return settings
-    option = f'"-Dlog4j2.configurationFile={LOGGING.as_uri()}"'
-    conf = {**settings.conf, JAVA_OPTIONS: f"{options} {option}".strip()}
-    return settings.model_copy(update={"conf": conf})
-
-
 class _Session:
     def __init__(self, app: "App", cleanup: ExitStack) -> None:
         self._app = app
@@ -92,7 +71,7 @@ class _Session:
         settings, out = self._app.settings.spark, self._app.out
         options = session_options(settings).get(JAVA_OPTIONS, "")
         out.note(f"starting Spark on {settings.master}")
-        with _interrupts_wait(out), filtered_stderr(lambda line: line.rstrip() == INCUBATOR):
+        with _interrupts_wait(out), filtered_stderr(is_noise):
             return self._scope.enter_context(self._app.open_spark(quiet(settings, options)))
 
 

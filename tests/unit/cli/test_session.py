@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from tally.cli.app import App
-from tally.cli.session import JAVA_OPTIONS, LOGGING, quiet, shared_session
+from tally.cli.session import shared_session
 from tally.cli.stopping import terminable
 from tally.cli.ui.bar import bar
 from tally.cli.ui.output import Output
 from tally.config.servers import SparkSettings
+from tally.spark.driver_log import JAVA_OPTIONS, LOGGING, quiet
 
 
 @pytest.fixture
