@@ -149,9 +149,7 @@ class RetryableError(TallyError):
 class UnansweredError(RetryableError):
     """A server did not answer, or stopped answering.
 
-    Args:
-        what: As for every error.
-        next_step: What to do, where the cause is known; ``tally doctor`` where it is not.
+    The next step is ``tally doctor`` where the cause is not known.
     """
 
     code = "unanswered"
@@ -201,8 +199,7 @@ class CountTimeoutError(RetryableError):
 class OutcomeUnknownError(TallyError):
     """The answer to COMMIT was lost: the ledger has all of the transaction, or none of it.
 
-    It is not a :class:`RetryableError`, because something may have been changed. The same call may
-    be made again: no call counts a line twice.
+    Not a :class:`RetryableError`: it may be applied. The same call never counts a line twice.
     """
 
     code = "outcome-unknown"
@@ -220,7 +217,6 @@ class AccessDeniedError(OperatorError):
     """A server refused the credentials, or a grant is missing."""
 
     code = "access-denied"
-
     credentials: tuple[str, ...] = ()
     """The keys of the configuration that were used to log in, if the login was refused."""
 

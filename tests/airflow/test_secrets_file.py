@@ -149,11 +149,10 @@ def test_what_a_killed_task_left_is_swept_by_the_next(settings: Settings, runtim
 
 def test_an_id_that_was_given_out_again_keeps_no_file(settings: Settings, runtime: Path) -> None:
     """Its process started at another time; files of running processes are not deleted."""
-    from tally.airflow.secrets_file import runtime_folder, secrets_file
+    from tally.airflow.secrets_file import secrets_file
 
     with secrets_file(settings) as own:
         _, namespace, pid, start, _ = own.name.split("-", 4)
-    runtime_folder()
     reused = runtime / f"secrets-{namespace}-{pid}-{int(start) - 1}-x.toml"
     foreign = runtime / f"secrets-{int(namespace) + 1}-{pid}-{int(start) - 1}-x.toml"
     notes = runtime / "notes.toml"

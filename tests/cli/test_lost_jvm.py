@@ -54,8 +54,13 @@ def with_jvm(
 
 
 @pytest.mark.parametrize("moment", [starts, reads])
-def test_a_spark_that_dies_is_a_failure_that_may_pass(world: World, moment: Moment) -> None:
-    """It is said in a sentence; the next run counts the same batch."""
+def test_a_spark_that_dies_is_a_failure_that_may_pass(
+    world: World, moment: Moment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said in a sentence, and leaves nothing behind; the next run counts the same batch."""
+    temporary = tmp_path / "a temporary folder"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     world.produce([LINE] * LINES)
     command = [Path(sys.executable).with_name("tally"), "run", "--pipeline", world.name]
     with subprocess.Popen(
@@ -68,6 +73,7 @@ def test_a_spark_that_dies_is_a_failure_that_may_pass(world: World, moment: Mome
     assert "Traceback" not in said, said
     assert process.returncode == EXIT_RETRYABLE, said
     assert "Spark" in said
+    assert not [path for path in temporary.rglob("*") if path.parent != temporary]
     ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert world.counts() == {"2017-07-30 14:09": LINES}

@@ -22,6 +22,7 @@ from tally.airflow.operators import from_note
 from tally.airflow.secrets_file import secrets_file
 from tally.config.settings import Settings
 from tally.errors import EXIT_OPERATOR, EXIT_USAGE
+from tally.spark.scratch import scratch_folder, with_scratch
 
 # The XCom key of `count`; see tally.airflow.work.event_of.
 OUTCOME_KEY: Final = "outcome"
@@ -126,7 +127,9 @@ class TallyCountOperator(SparkSubmitOperator):
         from tally.spark.session import driver_flags, session_options  # nor Spark
 
         flags = driver_flags(batch_outcome(connected_context(settings), batch_id).offsets)
-        self.conf = submit_conf(session_options(settings.spark), flags)
+        folder = stack.enter_context(scratch_folder())
+        conf = submit_conf(session_options(settings.spark), flags)
+        self.conf = with_scratch(conf, folder)
 
     def _drive(self, context: Context) -> AirflowException | None:
         try:

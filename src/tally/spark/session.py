@@ -18,6 +18,7 @@ from tally.config.servers import KafkaSettings, SparkSettings
 from tally.errors import JarsMissingError, SparkUnavailableError
 from tally.spark.errors import sentence_of, spark_errors
 from tally.spark.packages import check_packages
+from tally.spark.scratch import folder_of_process, with_scratch
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +109,8 @@ def spark_session(settings: SparkSettings, name: str) -> Iterator[SparkSession]:
         SparkUnavailableError: The Spark Connect server does not answer, or Spark does not start.
         AccessDeniedError: The server refuses the token.
     """
-    if (submitted := _submitted_master()) is not None:
+    submitted = _submitted_master()
+    if submitted is not None:
         settings = settings.model_copy(update={"master": submitted})
     check_packages(settings)
     if settings.is_connect:
@@ -118,7 +120,10 @@ def spark_session(settings: SparkSettings, name: str) -> Iterator[SparkSession]:
             yield remote
         return
     builder = SparkSession.builder.appName(name).master(settings.master)
-    for key, value in session_options(settings).items():
+    options = session_options(settings)
+    if submitted is None and _is_local(settings):
+        options = with_scratch(options, folder_of_process())
+    for key, value in options.items():
         builder = builder.config(key, value)
     session = _started(builder, settings.master)
     try:

@@ -1,0 +1,101 @@
+"""Files and folders that belong to a process, and what a killed process has left of them.
+
+Each lies in a folder of the user's own. Its name identifies its process: process id, start time,
+and the namespace of the id, as the system reuses an id alone. Whoever makes the next one deletes
+those of processes that have ended.
+"""
+
+import os
+import re
+import shutil
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from tally.errors import ConfigError
+
+FOLDER: Final = "tally"
+_NAME: Final = re.compile(r"(?P<kind>[a-z]+)-(?P<namespace>\d+)-(?P<pid>\d+)-(?P<start>\d+)-.+")
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+def own_folder(parent: Path | None = None) -> Path:
+    """The user's folder, created if it is missing: mode 0700, owned by this user.
+
+    Args:
+        parent: Of a folder ``tally``; when None it is ``tally-<uid>`` in the temporary folder.
+
+    Raises:
+        ConfigError: The path is not a folder, or not this user's alone.
+    """
+    temporary = Path(tempfile.gettempdir()) / f"{FOLDER}-{os.geteuid()}"
+    folder = temporary if parent is None else parent / FOLDER
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    if not is_private(folder):
+        raise ConfigError(
+            f"{folder} is to hold temporary files and secrets, but it is not a folder that only "
+            "this user can access",
+            next_step=f"see who made it: ls -ld '{folder}'; then delete it",
+        )
+    return folder
+
+
+def is_private(folder: Path) -> bool:
+    """Whether it is a folder, and no link, that only this user can access."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return (
+        stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & _OTHERS
+    )
+
+
+def owner_prefix(kind: str) -> str:
+    """How the name of a file or folder of this process begins.
+
+    Args:
+        kind: Lower-case letters; see :func:`sweep`.
+    """
+    pid = os.getpid()
+    return f"{kind}-{_pid_namespace()}-{pid}-{_start_of(pid)}-"
+
+
+def sweep(folder: Path, kind: str) -> None:
+    """Delete what processes have left that have ended; what is of running ones, or others', stays.
+
+    Args:
+        folder: Where to look.
+        kind: Of the files or folders.
+    """
+    namespace = _pid_namespace()
+    for path in folder.iterdir():
+        name = _NAME.fullmatch(path.name)
+        # Another container's processes cannot be seen from here.
+        if name is None or name["kind"] != kind or int(name["namespace"]) != namespace:
+            continue
+        if _start_of(int(name["pid"])) != int(name["start"]):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)  # its JVM may be deleting it as well
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _pid_namespace() -> int:
+    return Path("/proc/self/ns/pid").stat().st_ino
+
+
+def _start_of(pid: int) -> int | None:
+    """The start time of a process of this user; None when there is no such process.
+
+    In ticks since the machine's boot: a wall-clock time would change when the clock is set.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):  # gone, or another user's
+        return None
+    # The program's name, in parentheses, may hold anything; the start is the 20th field after it.
+    return int(text.rpartition(")")[2].split()[19])

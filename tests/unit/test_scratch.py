@@ -1,0 +1,74 @@
+"""Spark's temporary files lie in a folder that somebody deletes, whatever is killed."""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tally.spark.driver_log import JAVA_OPTIONS
+from tally.spark.scratch import LOCAL_DIR, scratch_folder, with_scratch
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from tally.spark.scratch import folder_of_process, scratch_folder
+process = folder_of_process()
+assert process == folder_of_process()
+with scratch_folder() as folder:
+    for path in (process, folder):
+        (path / "blockmgr-1").mkdir()
+        (path / "blockmgr-1" / "data").touch()
+    print("written", flush=True)
+    sys.stdin.read()
+assert not folder.exists()
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary folder of this process and of those that it starts."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+def process_with_folders() -> "subprocess.Popen[str]":
+    """A process with a folder of its own and one of a block."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "written\n"
+    return process
+
+
+def folders(temporary: Path) -> set[Path]:
+    """All of them."""
+    return set(temporary.glob("tally-*/spark-*"))
+
+
+def test_what_a_killed_process_left_is_deleted_by_the_next(temporary: Path) -> None:
+    """What a running one uses stays."""
+    with process_with_folders() as running:
+        of_running = folders(temporary)
+        with process_with_folders() as killed:
+            killed.kill()
+        assert len(folders(temporary)) == 4
+        with scratch_folder() as own:
+            assert folders(temporary) == {*of_running, own}
+        running.communicate("")
+    assert running.returncode == 0
+    assert folders(temporary) == set()
+
+
+def test_a_configured_folder_is_used(tmp_path: Path) -> None:
+    """Spark's two kinds of temporary files can be put elsewhere each by its own key."""
+    folder = tmp_path / "a folder"
+    ours = f'"-Djava.io.tmpdir={folder}"'
+    assert with_scratch({}, folder) == {LOCAL_DIR: str(folder), JAVA_OPTIONS: ours}
+    configured = {LOCAL_DIR: "/data", JAVA_OPTIONS: "-Xss4m"}
+    assert with_scratch(configured, folder) == {LOCAL_DIR: "/data", JAVA_OPTIONS: f"-Xss4m {ours}"}
+    elsewhere = {JAVA_OPTIONS: "-Djava.io.tmpdir=/data"}
+    assert with_scratch(elsewhere, folder)[JAVA_OPTIONS] == "-Djava.io.tmpdir=/data"
