@@ -8,6 +8,7 @@ from tally.errors import MalformedFloodError
 from tally.pipeline.replay import request_replay, run_replay
 from tally.pipeline.replay_plan import preview_replay
 from tally.planning.replay_request import BoundsAsked
+from tests.minute.test_replay import asked, replay
 from tests.world import World
 
 if TYPE_CHECKING:
@@ -112,5 +113,5 @@ def test_a_replay_that_counts_for_the_first_time_stops_too(
     world.configure(start="latest")
     assert world.plan().batch is None
     with pytest.raises(MalformedFloodError, match="1000 of 1000"):
-        list(run_replay(world.context(spark), replay_all(world)))
+        replay(world, spark, asked(world, (0, 1000)))
     assert world.dead_letters() == []

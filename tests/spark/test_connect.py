@@ -19,6 +19,7 @@ from tally.config.servers import KafkaSettings, SparkSettings
 from tally.errors import (
     AccessDeniedError,
     ConfigError,
+    CountTimeoutError,
     DataLossError,
     JarsMissingError,
     ReadError,
@@ -30,7 +31,8 @@ from tally.pipeline.context import Context
 from tally.pipeline.run import run_batch
 from tally.spark.connect import ConnectPatience, connect_session
 from tally.spark.counting import SparkReader
-from tally.spark.reading import collect
+from tally.spark.deadline import deadline
+from tally.spark.reading import collect, read_errors
 from tally.spark.session import reader_options, session_options, spark_session
 from tests.connect_server import ConnectServer, connect_server
 from tests.spark.json_documents import Documents
@@ -214,6 +216,23 @@ def test_kafkas_password_is_not_in_the_servers_event_log(
     events = connect.events()
     assert "geh" not in events
     assert "zuletzt" not in events
+
+
+def test_a_count_that_takes_too_long_is_cancelled_on_the_server(
+    world: World, tmp_path: Path
+) -> None:
+    """For the client it has ended; the server is the test's own, as its task may go on."""
+    with (
+        connect_server(tmp_path, world.stack.jars_dir) as own,
+        spark_session(own.settings, "a test") as session,
+    ):
+        endless = session.range(10**15).selectExpr("sum(id % 7)")
+        with (
+            pytest.raises(CountTimeoutError, match="in 1 s, and was ended"),
+            deadline(session, 1),
+            read_errors([]),
+        ):
+            endless.collect()
 
 
 def test_the_doctor_asks_the_server(connect: ConnectServer, world: World) -> None:
