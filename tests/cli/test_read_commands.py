@@ -400,7 +400,7 @@ def test_the_shell_completes_pipelines_topics_and_batches(
         monkeypatch.setenv("_TALLY_COMPLETE", "bash_complete")
         result = CliRunner().invoke(cli, [], obj=App(), prog_name="tally")
         assert result.stderr == ""
-        return [line.partition(",")[2] for line in result.stdout.splitlines()]
+        return [line.partition(",")[2] for line in result.stdout.splitlines() if line]
 
     assert completed("status ") == [world.name]
     assert completed("status p_nothing") == []
