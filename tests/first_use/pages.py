@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -56,19 +57,8 @@ def execute(lines: Sequence[str], folder: Path, environment: Mapping[str, str]) 
 
 def checkout(folder: Path) -> Path:
     """A copy of this checkout with its set-up, and without its servers and their data."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for name in filter(None, listed.stdout.split("\0")):
-        if (PROJECT / name).is_file():
-            target = folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes((PROJECT / name).read_bytes())
-            target.chmod((PROJECT / name).stat().st_mode)
+    generated = (".git", ".tally", ".*_cache", ".hypothesis", "__pycache__", "build", "dist")
+    shutil.copytree(PROJECT, folder, ignore=shutil.ignore_patterns(*generated, "*.egg-info"))
     (folder / ".tally").mkdir(mode=0o700)
     for name in ("venv", "downloads", "setup.stamp"):
         (folder / ".tally" / name).symlink_to(PROJECT / ".tally" / name)
