@@ -253,6 +253,12 @@ class World:
         password = self.stack.credentials().mysql_root
         return self.connect(user="root", password=password, **options)
 
+    def as_root(self, *statements: str) -> None:
+        """Run statements as MySQL's root, in no database."""
+        with closing(self.connect_as_root(database=None)) as root, root.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
     @contextmanager
     def global_variable(self, name: str, value: str | int) -> Iterator[None]:
         """Set a variable of the server's for everybody who logs in, as an administrator does."""

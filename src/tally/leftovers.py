@@ -17,7 +17,7 @@ from typing import Final
 from tally.errors import ConfigError
 
 FOLDER: Final = "tally"
-_NAME: Final = re.compile(r"(?P<kind>[a-z]+)-(?P<namespace>\d+)-(?P<pid>\d+)-(?P<start>\d+)-.+")
+_OWNER: Final = r"-(?P<namespace>\d+)-(?P<pid>\d+)-(?P<start>\d+)-\w+"
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -64,18 +64,20 @@ def owner_prefix(kind: str) -> str:
     return f"{kind}-{_pid_namespace()}-{pid}-{_start_of(pid)}-"
 
 
-def sweep(folder: Path, kind: str) -> None:
+def sweep(folder: Path, kind: str, suffix: str = "") -> None:
     """Delete what processes have left that have ended; what is of running ones, or others', stays.
 
     Args:
         folder: Where to look.
         kind: Of the files or folders.
+        suffix: How their names end.
     """
+    pattern = re.compile(re.escape(kind) + _OWNER + re.escape(suffix))
     namespace = _pid_namespace()
     for path in folder.iterdir():
-        name = _NAME.fullmatch(path.name)
+        name = pattern.fullmatch(path.name)
         # Another container's processes cannot be seen from here.
-        if name is None or name["kind"] != kind or int(name["namespace"]) != namespace:
+        if name is None or int(name["namespace"]) != namespace:
             continue
         if _start_of(int(name["pid"])) != int(name["start"]):
             if path.is_dir() and not path.is_symlink():

@@ -212,6 +212,26 @@ def test_the_connection_decides_where_the_driver_runs_spark(
     assert given["master"] == "local[1]"
 
 
+@pytest.mark.parametrize(("master", "named"), [("local[1]", True), ("spark://master", False)])
+def test_a_folder_for_temporary_files_is_named_to_a_local_spark_alone(
+    world: World,
+    planned: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    *,
+    master: str,
+    named: bool,
+) -> None:
+    """Executors on other machines do not have the task's folder."""
+    connection = {"conn_type": "spark", "host": master}
+    monkeypatch.setenv("AIRFLOW_CONN_TALLY_SPARK", json.dumps(connection))
+    monkeypatch.setenv("STAND_IN", f"report={tmp_path / 'given'},commit")
+    Run(world, planned, STAND_IN).execute()
+    given = json.loads((tmp_path / "given").read_text(encoding="utf-8"))
+    assert given["master"].startswith(master)
+    assert any(word.startswith("spark.local.dir=") for word in given["argv"]) == named
+
+
 def test_killing_the_task_ends_the_driver_and_takes_its_secrets_away(
     world: World, planned: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

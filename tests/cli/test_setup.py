@@ -26,8 +26,7 @@ def empty_database(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[st
 @contextmanager
 def database(world: World, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """An empty database of that name, and a user that may do everything there, configured."""
-    as_root(
-        world,
+    world.as_root(
         f"create database `{name}`",
         f"create user '{world.name}'@'%' identified by '{PASSWORD}'",
         f"grant all on `{name}`.* to '{world.name}'@'%'",
@@ -38,15 +37,7 @@ def database(world: World, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
     try:
         yield name
     finally:
-        as_root(world, f"drop database `{name}`", f"drop user '{world.name}'@'%'")
-
-
-def as_root(world: World, *statements: str) -> None:
-    """Run statements as MySQL's root, in the stack's own database."""
-    root = world.connect_as_root(database=None)
-    with root as connection, connection.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement)
+        world.as_root(f"drop database `{name}`", f"drop user '{world.name}'@'%'")
 
 
 def healths(document: dict[str, list[dict[str, str]]]) -> dict[str, str]:
@@ -129,8 +120,7 @@ def test_the_doctor_tries_every_right_and_names_the_missing_ones(
     """A user that may not delete, and may not write one table, is found before the first count."""
     assert tally("migrate").exit_code == 0
     user = f"'{world.name}'@'%'"
-    as_root(
-        world,
+    world.as_root(
         f"revoke all on `{empty_database}`.* from {user}",
         f"grant select, insert, update on `{empty_database}`.* to {user}",
         f"grant delete on `{empty_database}`.dead_letter to {user}",
@@ -149,9 +139,9 @@ def test_the_grants_of_the_runbook_suffice(tally: Call, world: World, empty_data
     count, migrate = re.findall(r"grant (.*) on tally\.\* to", RUNBOOK.read_text("utf-8"))
     user = f"'{world.name}'@'%'"
     revoke = f"revoke all on `{empty_database}`.* from {user}"
-    as_root(world, revoke, f"grant {migrate} on `{empty_database}`.* to {user}")
+    world.as_root(revoke, f"grant {migrate} on `{empty_database}`.* to {user}")
     assert tally("migrate").exit_code == 0
-    as_root(world, revoke, f"grant {count} on `{empty_database}`.* to {user}")
+    world.as_root(revoke, f"grant {count} on `{empty_database}`.* to {user}")
     world.produce([LINE], 0)
     commit(world)
     for words in (

@@ -22,7 +22,8 @@ def own_servers(world: World) -> Iterator[dict[str, str]]:
     """
     (statements,) = [text for language, text in blocks(INSTALL) if language == "sql"]
     name = world.name
-    as_root(world, re.sub(r"\btally\b", name, statements))
+    of_name = re.sub(r"\btally\b", name, statements)
+    world.as_root(*filter(None, (statement.strip() for statement in of_name.split(";"))))
     kafka, mysql = world.settings.kafka, world.settings.mysql
     yield {
         "TALLY_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
@@ -32,15 +33,7 @@ def own_servers(world: World) -> Iterator[dict[str, str]]:
         "TALLY_MYSQL__DATABASE": name,
         "TALLY_PIPELINES__ERROR_LOG__TOPICS": json.dumps([world.topic]),
     }
-    as_root(world, f"drop database {name}; drop user {name}")
-
-
-def as_root(world: World, statements: str) -> None:
-    """Run statements that end with a semicolon each as MySQL's root."""
-    root = world.connect_as_root(database=None)
-    with root as connection, connection.cursor() as cursor:
-        for statement in filter(None, (s.strip() for s in statements.split(";"))):
-            cursor.execute(statement)
+    world.as_root(f"drop database {name}", f"drop user {name}")
 
 
 def counted(world: World) -> dict[str, int]:

@@ -13,7 +13,7 @@ from tests.conftest import PROJECT
 FOREIGN: Final = ("AIRFLOW", "_AIRFLOW", "TALLY_", "SPARK_", "PYSPARK_", "PYTHON", "PYTEST")
 """Variables of the test session, which a reader does not have, begin like this."""
 
-FENCE: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE: Final = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks(page: Path, heading: str = "") -> list[tuple[str, str]]:

@@ -15,6 +15,7 @@ from xml.etree import ElementTree as ET
 
 import click
 import pytest
+from tests.first_use.pages import FENCE
 
 from tally import errors
 from tally.cli import failures
@@ -34,7 +35,6 @@ DOCS = CHECKOUT / "docs"
 README = CHECKOUT / "README.md"
 PAGES = [README, *sorted(DOCS.glob("*.md"))]
 
-FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 CODE_SPAN = re.compile(r"`([^`]+)`")
 PROGRAM = re.compile(r"(?:\$ )?(?:\.tally/venv/bin/)?tally(?= |$)")
 TARGET = re.compile(r"(?:\$ )?(?:time )?make (?P<words>[^&|#]+)")

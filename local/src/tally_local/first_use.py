@@ -16,6 +16,7 @@ from tally.lines.format import FIXED
 from tally.mysql.transactions import Database
 from tally_local.stack.airflow_config import ADMIN
 from tally_local.stack.credentials import Credentials
+from tally_local.stack.mysql_server import DATABASE, USER
 from tally_local.stack.server import Part, PartState, PartStatus
 
 PARTITIONS: Final = 4
@@ -59,14 +60,14 @@ def directions(
         credentials: The stack's passwords.
         tally: How this shell calls Tally.
     """
-    addresses, mysql = _running(parts), settings.mysql
+    addresses = _running(parts)
     if Part.AIRFLOW in addresses:
         password = credentials.airflow_admin
         yield f"Airflow: {addresses[Part.AIRFLOW]}  user {ADMIN}, password {password}"
     if Part.MYSQL in addresses:
         yield (
-            f"MySQL:   {addresses[Part.MYSQL]}  user {mysql.user}, "
-            f"password {credentials.mysql_tally}, database {mysql.database}"
+            f"MySQL:   {addresses[Part.MYSQL]}  user {USER}, "
+            f"password {credentials.mysql_tally}, database {DATABASE}"
         )
     if Part.KAFKA in addresses:
         yield f"Kafka:   {addresses[Part.KAFKA]}"

@@ -124,12 +124,12 @@ class TallyCountOperator(SparkSubmitOperator):
             )
             return
         from tally.app.outcomes import batch_outcome  # DAG parsing must not import Kafka and MySQL
-        from tally.spark.session import driver_flags, session_options  # nor Spark
+        from tally.spark.session import driver_flags, is_local, session_options  # nor Spark
 
         flags = driver_flags(batch_outcome(connected_context(settings), batch_id).offsets)
-        folder = stack.enter_context(scratch_folder())
-        conf = submit_conf(session_options(settings.spark), flags)
-        self.conf = with_scratch(conf, folder)
+        self.conf = submit_conf(session_options(settings.spark), flags)
+        if is_local(settings.spark):  # executors on other machines do not have the folder
+            self.conf = with_scratch(self.conf, stack.enter_context(scratch_folder()))
 
     def _drive(self, context: Context) -> AirflowException | None:
         try:

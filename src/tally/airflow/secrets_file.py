@@ -17,6 +17,7 @@ from tally.config.settings import Settings
 from tally.leftovers import is_private, own_folder, owner_prefix, sweep
 
 KIND: Final = "secrets"
+SUFFIX: Final = ".toml"
 _SECTIONS: Final = ("kafka", "mysql", "spark")
 
 
@@ -30,9 +31,9 @@ def secrets_file(settings: Settings) -> Iterator[Path]:
         ConfigError: The folder for it is another user's, or others may read it.
     """
     folder = own_folder(_session_folder())
-    sweep(folder, KIND)
+    sweep(folder, KIND, SUFFIX)
     descriptor, name = tempfile.mkstemp(  # mode 0600
-        dir=folder, prefix=owner_prefix(KIND), suffix=".toml"
+        dir=folder, prefix=owner_prefix(KIND), suffix=SUFFIX
     )
     path = Path(name)
     try:

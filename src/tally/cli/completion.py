@@ -21,16 +21,15 @@ PATIENCE_S: Final = 2
 def pipelines(context: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
     """The configured pipelines."""
     settings = _settings(context)
-    return _items(settings.names if settings else [], begun)
+    return [] if settings is None else _items(settings.names, begun)
 
 
 def topics(context: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
     """The topics of all configured pipelines."""
     settings = _settings(context)
-    names = settings.names if settings else []
-    found = (
-        {topic for name in names for topic in settings.pipeline(name).topics} if settings else ()
-    )
+    if settings is None:
+        return []
+    found = {topic for name in settings.names for topic in settings.pipeline(name).topics}
     return _items(sorted(found), begun)
 
 

@@ -140,8 +140,6 @@ class TallyGroup(Group):
         if not standalone_mode:
             return super().main(args, prog_name, standalone_mode=False, **extra)
 
-        app.out.as_json = "--json" in (sys.argv[1:] if args is None else args)
-
         def work() -> Any:
             try:
                 with terminable():
@@ -154,6 +152,9 @@ class TallyGroup(Group):
                 raise
             except AccessDeniedError as error:
                 app.say_sources(error)
+                raise
+            except click.UsageError:  # raised before --json itself was looked at
+                app.out.as_json |= "--json" in (sys.argv[1:] if args is None else args)
                 raise
 
         sys.exit(guarded(work, app.out))

@@ -31,7 +31,6 @@ _LEADER_MOVING = frozenset(
     }
 )
 
-
 _COORDINATOR_MOVING = frozenset(
     {
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -40,17 +39,18 @@ _COORDINATOR_MOVING = frozenset(
     }
 )
 
+_MOVING = (
+    (_LEADER_MOVING, "the partition has a leader"),
+    (_COORDINATOR_MOVING, "the group has a coordinator"),
+)
+
 
 class MovingError(KafkaUnavailableError):
-    """The broker that could answer is being chosen, or has changed; it is a matter of moments."""
+    """The broker that could answer is being chosen, or has changed; it is a matter of moments.
 
-
-class LeaderMovingError(MovingError):
-    """A partition has no leader at this moment, or its leader has changed."""
-
-
-class CoordinatorMovingError(MovingError):
-    """A consumer group has no coordinator at this moment, as before the cluster's first group."""
+    It is a partition's leader, or a consumer group's coordinator, which the first group of a
+    cluster does not have at once.
+    """
 
 
 class TopicExistsError(KafkaUnavailableError):
@@ -81,16 +81,12 @@ def translate(
         return UnknownTopicError(f"Kafka could not {operation}: {error.str()}")
     if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
         return TopicExistsError(f"Kafka could not {operation}: {error.str()}")
-    if error.code() in _LEADER_MOVING:
-        return LeaderMovingError(
-            f"Kafka ({servers}) could not {operation}: {error.str()}",
-            next_step="run it again once the partition has a leader",
-        )
-    if error.code() in _COORDINATOR_MOVING:
-        return CoordinatorMovingError(
-            f"Kafka ({servers}) could not {operation}: {error.str()}",
-            next_step="run it again once the group has a coordinator",
-        )
+    for moving, awaited in _MOVING:
+        if error.code() in moving:
+            return MovingError(
+                f"Kafka ({servers}) could not {operation}: {error.str()}",
+                next_step=f"run it again once {awaited}",
+            )
     if error.code() in _DENIED or (last and last.code() in _DENIED):
         denied = AccessDeniedError(
             f"Kafka ({servers}) could not {operation}: {(last or error).str()}",

@@ -5,7 +5,7 @@ for days, and Java's regular expressions heed no interrupt.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Timer
 
@@ -22,18 +22,22 @@ def deadline(session: SparkSession, seconds: float) -> Iterator[None]:
     """End Spark's work when the block has taken so many seconds.
 
     A JVM that this process has started is killed: it may not end otherwise. On a Spark Connect
-    server the session's operations are cancelled. A JVM that has started this process, as
-    spark-submit does, is left to whoever has started that.
+    server the session's operations are cancelled. Where a JVM has started this process, as
+    spark-submit does, there is no deadline here: that is for whoever has started it.
 
     Raises:
         CountTimeoutError: The time was over before the block had ended.
     """
+    end_work = _ending(session)
+    if end_work is None:
+        yield
+        return
     passed = Event()
 
     def end() -> None:
         passed.set()
         try:
-            _end_work(session)
+            end_work()
         except spark_errors() as error:
             log.warning("spark_not_ended", extra={"cause": sentence_of(str(error))})
 
@@ -61,11 +65,16 @@ def _timeout(seconds: float) -> CountTimeoutError:
     )
 
 
-def _end_work(session: SparkSession) -> None:
+def _ending(session: SparkSession) -> Callable[[], object] | None:
+    """What ends the session's work; None where this process cannot."""
     if not hasattr(session, "sparkContext"):  # a session of Spark Connect
-        session.interruptAll()
-        return
+        return session.interruptAll
     process = getattr(session.sparkContext._gateway, "proc", None)  # noqa: SLF001 - no other way
-    if process is not None:
+    if process is None:
+        return None
+
+    def kill() -> None:
         process.kill()
         process.wait()
+
+    return kill

@@ -80,12 +80,12 @@ def session_options(settings: SparkSettings) -> dict[str, str]:
     options = dict(SESSION_DEFAULTS)
     if settings.is_connect:  # the server was started with its own jars
         return options | settings.conf
-    if _is_local(settings):
+    if is_local(settings):
         # Only this machine connects to the driver, so it listens on the loopback address alone.
         options |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     if settings.jars_dir is not None:
         jars = connector_jars(settings.jars_dir)
-        if _is_local(settings):
+        if is_local(settings):
             # On the class path from the start: no jar is copied, and none is served to executors.
             options["spark.driver.extraClassPath"] = f"{settings.jars_dir}/*"
         else:
@@ -93,7 +93,8 @@ def session_options(settings: SparkSettings) -> dict[str, str]:
     return options | settings.conf
 
 
-def _is_local(settings: SparkSettings) -> bool:
+def is_local(settings: SparkSettings) -> bool:
+    """Whether the executors are threads of the driver."""
     return settings.master.startswith("local")
 
 
@@ -121,7 +122,7 @@ def spark_session(settings: SparkSettings, name: str) -> Iterator[SparkSession]:
         return
     builder = SparkSession.builder.appName(name).master(settings.master)
     options = session_options(settings)
-    if submitted is None and _is_local(settings):
+    if submitted is None and is_local(settings):
         options = with_scratch(options, folder_of_process())
     for key, value in options.items():
         builder = builder.config(key, value)

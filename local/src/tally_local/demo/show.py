@@ -10,11 +10,9 @@ from typing import Final
 import click
 
 from tally.app.context import open_context
-from tally.app.migrate import migrate
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
 from tally.errors import EXIT_FINDINGS, EXIT_OK, StackError
-from tally.kafka.client import Kafka
 from tally.ledger import positions, reading
 from tally.ledger.reading import BatchRecord, SegmentRecord
 from tally.ledger.results import lines_by_minute
@@ -26,12 +24,13 @@ from tally_local.demo.airflow_api import AirflowApi
 from tally_local.demo.commits import Commits
 from tally_local.demo.traffic import Traffic
 from tally_local.demo.writer import LineWriter
+from tally_local.first_use import PARTITIONS, prepare
+from tally_local.stack.airflow_config import ADMIN
 from tally_local.stack.lock import held_alone
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 
 PIPELINE: Final = "error_log"
-PARTITIONS: Final = 4
 LINES_PER_SECOND: Final = 200
 MINUTES: Final = 2
 PATIENCE_S: Final = 600
@@ -70,12 +69,11 @@ def run(project: Path, *, once: bool) -> int:
     with alone, stack.foreground() as parts:
         settings = load_settings(project / "tally.toml")
         ctx, pipeline = open_context(settings), settings.pipeline(PIPELINE)
-        migrate(ctx.database, settings)
-        Kafka(settings.kafka).create_topic(pipeline.topics[0], PARTITIONS)
+        prepare(settings, parts)
         address = next(str(status.address) for status in parts if status.part is Part.AIRFLOW)
         password = stack.credentials().airflow_admin
-        with _unpaused(AirflowApi(address, "admin", password)):
-            _say(f"Airflow: {address} (user admin, password {password})")
+        with _unpaused(AirflowApi(address, ADMIN, password)):
+            _say(f"Airflow: {address} (user {ADMIN}, password {password})")
             return _show(stack, ctx, pipeline, once=once)
 
 
