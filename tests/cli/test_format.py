@@ -62,6 +62,7 @@ def test_the_newest_records_of_a_topic_are_tried(tally: Call, world: World) -> N
     assert "custom: 2 of 4 understood" in text
     assert "      2017-07-30 14:10  level=WARN  service=cart" in text
     assert "malformed, no-match: 1 line, such as\n  nothing" in text
+    assert 'continuation_lines = "unmatched" leaves 1 of them out' in text
 
 
 def test_a_format_that_understands_nothing_says_why(tally: Call, world: World) -> None:

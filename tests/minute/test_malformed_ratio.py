@@ -115,3 +115,56 @@ def test_a_replay_that_counts_for_the_first_time_stops_too(
     with pytest.raises(MalformedFloodError, match="1000 of 1000"):
         replay(world, spark, asked(world, (0, 1000)))
     assert world.dead_letters() == []
+
+
+LEAVES = {"continuation_lines": "unmatched"}
+TRACE = "\tat org.example.Shop.sell(Shop.java:12)"
+
+
+def test_continuation_lines_are_unmatched_and_no_dead_letters(
+    world: World, spark: "SparkSession"
+) -> None:
+    """However many they are; the share of malformed records is that of the others."""
+    world.configure(**LEAVES)
+    world.produce([ERROR] * 2 + [TRACE] * 1000 + ["2017-13-30 14:09:00 ERROR", ERROR], 0)
+    ran = world.run(planned(world), spark)
+    assert [(t.matched, t.unmatched, t.malformed) for t in ran.totals.values()] == [(3, 1000, 1)]
+    assert [letter["reason"] for letter in world.dead_letters()] == ["time-invalid"]
+    assert world.counts() == {"2017-07-30 14:09": 3}
+    assert world.audit().holds
+
+
+def test_most_lines_that_begin_are_malformed(world: World, spark: "SparkSession") -> None:
+    """Continuation lines do not hide that."""
+    world.configure(**LEAVES)
+    world.produce([TRACE] * 1000 + ["2017-13-30 14:09:00 ERROR"] * 2 + [ERROR], 0)
+    with pytest.raises(MalformedFloodError, match=r"2 of 3 records .* without continuation lines"):
+        world.run(planned(world), spark)
+
+
+def test_a_format_in_which_no_line_begins_stops(world: World, spark: "SparkSession") -> None:
+    """Nothing is malformed then, so nothing else would tell; small batches make it no better."""
+    world.configure(**LEAVES)
+    for _ in range(2):
+        world.produce([TRACE] * 999, 0)
+        assert world.run(planned(world), spark).committed
+    world.produce([TRACE] * 1000, 0)
+    batch_id = planned(world)
+    with pytest.raises(MalformedFloodError, match="none of 1000 records begins a line"):
+        world.run(batch_id, spark)
+    assert world.offsets()[0] == (0, 1998)
+    world.configure(continuation_lines="malformed")  # and stops for that
+    with pytest.raises(MalformedFloodError, match="1000 of 1000 records"):
+        world.run(batch_id, spark)
+
+
+def test_rules_that_have_matched_lines_are_trusted_with_a_batch_of_continuations(
+    world: World, spark: "SparkSession"
+) -> None:
+    """A trace of a thousand lines stops nobody who has counted before."""
+    world.configure(**LEAVES)
+    world.produce([ERROR] + [TRACE] * 999, 0)
+    assert world.run(planned(world), spark).committed
+    world.produce([TRACE] * 1000, 0)
+    assert world.run(planned(world), spark).committed
+    assert world.counts() == {"2017-07-30 14:09": 1}

@@ -904,8 +904,8 @@ MUTANTS: Final = (
     Mutant(
         guard="new rules stop at the share of malformed records",
         where="tally.pipeline.understanding:check_understood",
-        before="read.ratio <= pipeline.max_malformed_ratio",
-        after="read.ratio <= 1",
+        before="lines.ratio <= pipeline.max_malformed_ratio",
+        after="lines.ratio <= 1",
         tests=(RATIO,),
     ),
     Mutant(
@@ -920,6 +920,20 @@ MUTANTS: Final = (
         where="tally.ledger.rules:records_in_sound_batches",
         before="malformed <= records * %s",
         after="malformed >= 0 * %s",
+        tests=(RATIO,),
+    ),
+    Mutant(
+        guard="a batch without a line stops",
+        where="tally.pipeline.understanding:check_understood",
+        before="lines.records > 0 and ",
+        after="",
+        tests=(RATIO,),
+    ),
+    Mutant(
+        guard="batches without a matched line make no rules trusted that leave continuations out",
+        where="tally.pipeline.understanding:_is_trusted",
+        before="least_matched=1 if",
+        after="least_matched=0 if",
         tests=(RATIO,),
     ),
 )

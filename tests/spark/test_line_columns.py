@@ -222,6 +222,74 @@ def test_a_field_without_a_value_is_filtered_as_an_empty_one(
         assert "".join(found) == counted
 
 
+TRACE = (
+    b"java.lang.IllegalStateException: 2017-07-30 14:09:08 ERROR is not at the start",
+    b"\tat org.example.Shop.sell(Shop.java:12)",
+    b"",
+    b"    }",
+    b'{"time"',
+    b"\xff",
+)
+PATTERN = {
+    "pattern": r"(?<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?<level>[A-Z]*)",
+    "time_format": "yyyy-MM-dd HH:mm:ss",
+}
+
+
+@pytest.mark.parametrize(
+    ("configured", "lines"),
+    [
+        (
+            "fixed",
+            {
+                b"2017-07-30 14:09:08 ERROR x": (None, "2017-07-30 14:09:00"),
+                b"2017-07-30 14:09:08": ("no-level", None),
+                b"2017-13-30 14:09:08 ERROR": ("time-invalid", None),
+                b"0017-07-30 14:09:08 ERROR": ("time-out-of-range", None),
+                b"2017-07-30 14:09:08 INFO": (None, None),
+            },
+        ),
+        (
+            PATTERN,
+            {
+                b"2017-07-30 14:09:08 ERROR x": (None, "2017-07-30 14:09:00"),
+                b"2017-07-30 14:09:08 ": ("no-level", None),
+                b"2017-13-30 14:09:08 ERROR": ("time-invalid", None),
+                b"2017-07-30 14:09:08 INFO": (None, None),
+            },
+        ),
+        (
+            "json",
+            {
+                b'{"time": "2017-07-30T14:09:08", "level": "ERROR"}': (None, "2017-07-30 14:09:00"),
+                b'{"time": "2017-07-30T14:09:08"}': ("no-level", None),
+                b'{"level": "ERROR"}': ("no-time", None),
+                b'{"time": "2017", "level": "ERROR"}': ("time-invalid", None),
+                b"{}": ("no-time", None),
+            },
+        ),
+    ],
+)
+def test_a_record_that_begins_no_line_is_left_out(
+    spark: SparkSession, configured: object, lines: dict[bytes, tuple[str | None, str | None]]
+) -> None:
+    """And no other: what begins a line and is wrong stays malformed, and a tombstone too."""
+    line_format = parse_line_format(configured, key="line_format")
+    columns = parse_line(
+        F.col("value"), line_format, ["ERROR"], selection=Selection(leaves_continuations=True)
+    )
+    values = [*lines, *TRACE, None]
+    rows = spark.createDataFrame([(v and bytearray(v),) for v in values], "value binary").select(
+        columns.malformed_reason, columns.minute, columns.continues
+    )
+    found = [tuple(row) for row in rows.collect()]
+    assert found == [
+        *((*outcome, False) for outcome in lines.values()),
+        *[(None, None, True)] * len(TRACE),
+        ("null-value", None, False),
+    ]
+
+
 def test_no_byte_can_stand_in_for_another_in_the_fixed_layout(spark: SparkSession) -> None:
     """Each of the first 22 bytes of a line is replaced by every byte there is."""
     line = b"2017-07-30 14:09:08 ERROR x"

@@ -241,6 +241,11 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
         (MINIMAL + "assume_year = 2005\n", "line_format: fixed", "leave assume_year out"),
         (MINIMAL + "assume_year = 99\n", "assume_year", "greater than or equal to 1000"),
         (MINIMAL + 'time = "kafka"\n', "time = 'kafka'", "'line' or 'record'"),
+        (
+            MINIMAL + 'continuation_lines = "unmatched"\ntime = "record"\n',
+            "continuation_lines",
+            "leave one of them out",
+        ),
         (MINIMAL + "patience_s = 5\n", "patience_s", "greater"),
         (MINIMAL + 'owner = ""\n', "owner", "at least 1 character"),
         (MINIMAL + 'tags = "x"\n', "tags", "list"),
@@ -502,6 +507,7 @@ def test_rules_without_labels_keep_the_fingerprint_that_they_had() -> None:
         "levels = []",
         'time = "record"',
         'time = "record"\ntime_zone = "Asia/Tokyo"',
+        'continuation_lines = "unmatched"',
     ],
 )
 def test_what_changes_the_counts_changes_the_fingerprint(keys: str) -> None:

@@ -51,3 +51,5 @@ class Counts:
     """One for each partition, minute and combination of label values."""
     dead_letters: Spool[DeadLetter]
     """Malformed records."""
+    continuations: int = 0
+    """Unmatched records that begin no line, where the pipeline leaves them out."""

@@ -9,7 +9,8 @@ from tally.config.pipeline import Pipeline
 def fingerprint(pipeline: Pipeline) -> str:
     """What a pipeline counts, as a short stable string.
 
-    It covers line format and levels, and time rule, filter, labels and measure where they are set.
+    It covers line format and levels, and time rule, filter, continuation lines, labels and measure
+    where they are set.
     Counts from before these settings existed therefore keep their fingerprint.
     """
     counted = f"{pipeline.format.fingerprint()} {sorted(set(pipeline.levels))}"
@@ -18,6 +19,8 @@ def fingerprint(pipeline: Pipeline) -> str:
     if pipeline.filter:
         wanted = {key: sorted(set(values)) for key, values in pipeline.filter.items()}
         counted += f" filter {json.dumps(wanted, sort_keys=True)}"
+    if pipeline.leaves_continuations:
+        counted += " continuations unmatched"
     if pipeline.labels:
         counted += f" labels {sorted(pipeline.labels)} {pipeline.label_max_chars}"
     if pipeline.measure != "count":

@@ -11,6 +11,8 @@ class PartitionTally:
     def __init__(self, asked: OffsetRange) -> None:
         self._asked = asked
         self._records = self._matched = self._malformed = 0
+        self.continuations = 0
+        """Unmatched records that begin no line, so far."""
         self._offsets: list[int] = []
         self._malformed_offsets: list[int] = []
 
@@ -18,6 +20,7 @@ class PartitionTally:
         """Add one group of the aggregation."""
         self._records += row.records
         self._malformed += row.malformed
+        self.continuations += row.continuations
         if row.minute is not None:
             self._matched += row.records
         self._offsets = _extremes(self._offsets, row.first_offset, row.last_offset)

@@ -70,6 +70,8 @@ class FormatTrial:
     """Lines that it understands."""
     malformed: Mapping[str, int]
     """The other lines, by the reason."""
+    continuations: int
+    """Those among them that ``continuation_lines = "unmatched"`` would leave out."""
     levels: Mapping[str, int]
     """Lines by level, as the configuration names it; the most frequent first."""
     examples: tuple[TriedLine, ...]
@@ -229,6 +231,7 @@ def _tried(
     names = line_format.fields
     tried = [_line(line, found, names) for line, found in zip(lines, read, strict=True)]
     sound = [line for line in tried if line.reason is None]
+    reasons = Counter(line.reason for line in tried if line.reason)
     failed = {line.reason: line for line in reversed(tried) if line.reason is not None}
     levels = Counter(
         line_format.level_names.get(line.fields[LEVEL], line.fields[LEVEL])
@@ -238,12 +241,18 @@ def _tried(
     return FormatTrial(
         line_format=line_format.name,
         understood=len(sound),
-        malformed=dict(Counter(line.reason for line in tried if line.reason).most_common()),
+        malformed=dict(reasons.most_common()),
+        continuations=sum(reasons[reason] for reason in _left_out(line_format, rule)),
         levels=dict(levels.most_common(LEVELS_SHOWN)),
         examples=tuple(sound[:EXAMPLES]),
         failures=tuple(failed.values()),
         toml=_toml(request, line_format, rule, levels),
     )
+
+
+def _left_out(line_format: LineFormat, rule: TimeRule) -> tuple[str, ...]:
+    is_blind = line_format.is_fixed and rule.from_record  # nothing tells where a line begins
+    return () if is_blind else line_format.continuation_reasons
 
 
 def _line(line: "SampleLine", found: "ReadLine", names: Sequence[str]) -> TriedLine:

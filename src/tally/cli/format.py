@@ -148,6 +148,11 @@ def _show_best(app: App, trial: FormatTrial, lines: int) -> None:
         app.out.line(
             f"  {shortened(next(f.line for f in trial.failures if f.reason == reason), WIDTH)}"
         )
+    if trial.understood and trial.continuations:
+        app.out.line(
+            f'continuation_lines = "unmatched" leaves {trial.continuations:,} of them out, as '
+            "records that begin no line"
+        )
     app.out.line()
     app.out.line("for tally.toml:")
     app.out.line()

@@ -41,6 +41,11 @@ def _about_lines(key: str, pipeline: PipelineSettings, line_format: LineFormat) 
         line_format.printed_levels(pipeline.levels)
     except ValueError as error:
         yield f"{key}.levels = {pipeline.levels!r}: {error}"
+    if pipeline.leaves_continuations and line_format.is_fixed and pipeline.time_rule.from_record:
+        yield (
+            f'{key}.continuation_lines = "unmatched": in the fixed layout the time tells where a '
+            'line begins, and time = "record" does not look at it: leave one of them out'
+        )
     yield from _hidden_fields(key, pipeline, line_format)
     filters = [field for field in pipeline.filter if field != TEXT]
     yield from _unknown_fields(f"{key}.labels", pipeline.labels, line_format)

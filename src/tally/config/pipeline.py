@@ -178,6 +178,10 @@ class PipelineSettings(Section):
     # All of a range may fall into one minute, which the ledger counts in an INT of MySQL.
     max_records_per_partition: Annotated[int, Field(ge=1, le=2_000_000_000)] = 5_000_000
     """Offsets that one batch takes from one partition at most; a backlog is cut into several."""
+    continuation_lines: Literal["malformed", "unmatched"] = "malformed"
+    """What a record is that begins no line, such as one of a stack trace: it is empty, or the
+    pattern does not match, or it is not one JSON object, or in the fixed layout it does not start
+    with a time. `unmatched`: it is not counted and no dead letter."""
     max_malformed_per_batch: Annotated[int, Field(ge=0)] = 100_000
     """Malformed records that one batch may hold; with more it stops and asks, as the line format
     is probably wrong."""
@@ -226,6 +230,11 @@ class PipelineSettings(Section):
         )
 
     @property
+    def leaves_continuations(self) -> bool:
+        """Whether a record that begins no line is unmatched instead of malformed."""
+        return self.continuation_lines == "unmatched"
+
+    @property
     def rules(self) -> str:
         """Which lines are counted, in words: ``levels ERROR, WARN; format fixed``."""
         noun = "level" if len(self.levels) == 1 else "levels"
@@ -233,6 +242,7 @@ class PipelineSettings(Section):
         parts += [f"{key} {' or '.join(values)}" for key, values in self.filter.items()]
         parts += [f"by {', '.join(self.labels)}"] if self.labels else []
         parts += ["bytes besides lines"] if self.measure == "bytes" else []
+        parts += ["without continuation lines"] if self.leaves_continuations else []
         rule = self.time_rule.fingerprint()
         return "; ".join([*parts, f"format {self.format.name}", *filter(None, [rule])])
 

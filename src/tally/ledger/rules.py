@@ -54,7 +54,7 @@ def recently_understood(tx: Transaction, pipeline: str, fingerprint: str) -> Und
 
 
 def records_in_sound_batches(
-    tx: Transaction, pipeline: str, fingerprint: str, max_ratio: float
+    tx: Transaction, pipeline: str, fingerprint: str, max_ratio: float, *, least_matched: int = 0
 ) -> int:
     """Records of all committed batches under a rule of which no more than a share was malformed.
 
@@ -63,14 +63,16 @@ def records_in_sound_batches(
         pipeline: The pipeline.
         fingerprint: Of the rule.
         max_ratio: The share, 0 to 1.
+        least_matched: How many lines a batch must have matched.
     """
     row = tx.row(
         "select coalesce(sum(records), 0) as records from ("
-        "  select sum(s.records) as records, sum(s.malformed) as malformed"
+        "  select sum(s.records) as records, sum(s.malformed) as malformed,"
+        "  sum(s.matched) as matched"
         "  from batch b join segment s using (batch_id) where b.pipeline = %s"
         "  and b.state = 'committed' and b.format_fingerprint = %s group by b.batch_id) as by_batch"
-        " where malformed <= records * %s",
-        (pipeline, fingerprint, max_ratio),
+        " where malformed <= records * %s and matched >= %s",
+        (pipeline, fingerprint, max_ratio, least_matched),
     )
     return int(row["records"]) if row else 0
 

@@ -116,6 +116,12 @@ class LineFormat:
         return " ".join("" for _ in self.time_names)
 
     @property
+    def continuation_reasons(self) -> tuple[MalformedReason, ...]:
+        """What is wrong with a record that begins no line, such as one of a stack trace."""
+        begins_none = MalformedReason.NO_TIME if self.is_fixed else MalformedReason.NO_MATCH
+        return (MalformedReason.EMPTY_VALUE, begins_none)
+
+    @property
     def is_json(self) -> bool:
         """Whether each record is one JSON document."""
         return bool(self.json_fields)

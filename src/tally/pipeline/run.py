@@ -122,7 +122,7 @@ def _count_and_commit(ctx: Context, batch: Batch, pipeline: Pipeline, begun: flo
     with ctx.open_reader() as reader, reader.count(request) as counts:
         check_still_served(ctx, pipeline, batch)
         _check_no_record_lost(batch, counts.totals)
-        check_understood(ctx, pipeline, batch, counts.totals)
+        check_understood(ctx, pipeline, batch, counts)
         result = Result(
             totals=counts.totals,
             contributions=counts.contributions,

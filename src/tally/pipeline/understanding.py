@@ -1,13 +1,13 @@
 """The check that a rule understands the lines, before the first batches under it are committed."""
 
-from collections.abc import Mapping
 from typing import Final
 
+from tally.aggregates.counts import Counts
 from tally.aggregates.fingerprint import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.errors import MalformedFloodError
 from tally.ledger.rules import Understood, records_in_sound_batches, replaces_only
-from tally.model import Batch, BatchKind, SegmentTotals, TopicPartition
+from tally.model import Batch, BatchKind
 from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context
 
@@ -15,10 +15,11 @@ ENOUGH_RECORDS: Final = 1_000
 """A share of fewer records says little: no batch is stopped for it, and no rule is trusted."""
 
 
-def check_understood(
-    ctx: Context, pipeline: Pipeline, batch: Batch, totals: Mapping[TopicPartition, SegmentTotals]
-) -> None:
+def check_understood(ctx: Context, pipeline: Pipeline, batch: Batch, counts: Counts) -> None:
     """Raise if most of a batch is malformed and its rule has not yet proven itself.
+
+    Records that begin no line, where the pipeline leaves them out, say nothing about the others;
+    but if there are no others, the line format is wrong.
 
     A rule has proven itself when batches under it that were within ``max_malformed_ratio`` have
     read a thousand records; from then on a larger share is a warning of the pipeline's health, as
@@ -28,17 +29,26 @@ def check_understood(
     Raises:
         MalformedFloodError: With the share; nothing is committed.
     """
-    read = Understood(
-        records=sum(total.records for total in totals.values()),
-        malformed=sum(total.malformed for total in totals.values()),
+    records = sum(total.records for total in counts.totals.values())
+    lines = Understood(
+        records=records - counts.continuations,
+        malformed=sum(total.malformed for total in counts.totals.values()),
     )
-    if read.records < ENOUGH_RECORDS or read.ratio <= pipeline.max_malformed_ratio:
+    is_sound = lines.records > 0 and lines.ratio <= pipeline.max_malformed_ratio
+    if records < ENOUGH_RECORDS or is_sound:
         return
     with ctx.database.transaction(read_only=True) as tx:
         if _is_trusted(tx, pipeline, batch):
             return
+    if not lines.records:
+        raise MalformedFloodError(
+            f"pipeline {pipeline.name}: none of {records} records begins a line, so "
+            f'continuation_lines = "unmatched" would leave all of them out: {pipeline.rules}',
+            next_step="correct line_format, or leave continuation_lines out, then tally run "
+            f"{batch.batch_id}",
+        )
     raise MalformedFloodError(
-        f"pipeline {pipeline.name}: {read.malformed} of {read.records} records are malformed, a "
+        f"pipeline {pipeline.name}: {lines.malformed} of {lines.records} records are malformed, a "
         f"larger share than max_malformed_ratio = {pipeline.max_malformed_ratio:g}; these rules "
         f"have not yet read {ENOUGH_RECORDS} records within it: {pipeline.rules}",
         next_step=f"correct line_format, or raise max_malformed_ratio, then tally run "
@@ -50,5 +60,12 @@ def _is_trusted(tx: Transaction, pipeline: Pipeline, batch: Batch) -> bool:
     rule = fingerprint(pipeline)
     if batch.kind is BatchKind.REPLAY and replaces_only(tx, batch.batch_id, rule):
         return True
-    sound = records_in_sound_batches(tx, pipeline.name, rule, pipeline.max_malformed_ratio)
+    sound = records_in_sound_batches(
+        tx,
+        pipeline.name,
+        rule,
+        pipeline.max_malformed_ratio,
+        # A batch of records that begin no line shows nothing; the ledger cannot tell them apart.
+        least_matched=1 if pipeline.leaves_continuations else 0,
+    )
     return sound >= ENOUGH_RECORDS

@@ -103,7 +103,12 @@ class SparkReader:
                         )
                     )
         totals = {partition: tally.totals() for partition, tally in tallies.items()}
-        counts = Counts(totals=totals, contributions=contributions, dead_letters=dead_letters)
+        counts = Counts(
+            totals=totals,
+            contributions=contributions,
+            dead_letters=dead_letters,
+            continuations=sum(tally.continuations for tally in tallies.values()),
+        )
         if request.check:
             series.check()
             check_totals(pipeline, ranges, totals, may_miss=request.may_miss)
@@ -192,6 +197,7 @@ def _parsed(records: DataFrame, pipeline: Pipeline, topics: list[str]) -> DataFr
             filters=pipeline.filter,
             labels=aggregate.labels,
             label_chars=aggregate.label_chars,
+            leaves_continuations=pipeline.leaves_continuations,
         ),
         record={
             "topic": topic,
@@ -209,6 +215,7 @@ def _parsed(records: DataFrame, pipeline: Pipeline, topics: list[str]) -> DataFr
         "value",
         line.malformed_reason.alias("reason"),
         line.minute.alias("minute"),
+        line.continues.alias("continues"),
         *more,
     )
 
@@ -232,6 +239,7 @@ def _counted(lines: DataFrame, aggregate: Aggregate) -> DataFrame:
     return lines.groupBy("topic", "partition", "minute", *_label_names(aggregate)).agg(
         F.count("*").alias("records"),
         F.count("reason").alias("malformed"),
+        F.count_if("continues").alias("continuations"),
         F.min("offset").alias("first_offset"),
         F.max("offset").alias("last_offset"),
         F.min(offset_of_malformed).alias("first_malformed"),

@@ -35,6 +35,8 @@ class LineColumns:
     minute: Column
     """String ``YYYY-MM-DD HH:MM:00``, the minute of a well-formed line that is counted; null for
     any other record."""
+    continues: Column
+    """Boolean: whether the record begins no line, and thus is not malformed."""
     labels: tuple[Column, ...] = ()
     """Strings, valid UTF-8: a value for each label where ``minute`` is not null, '' when the line
     has none; null for any other record."""
@@ -42,7 +44,7 @@ class LineColumns:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """Filters and grouping labels, applied after the level check."""
+    """Filters and grouping labels, applied after the level check; and what is left out at once."""
 
     filters: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Values by field, of which a counted line has one; see docs/configuration.md."""
@@ -50,6 +52,8 @@ class Selection:
     """Fields to group by besides the minute."""
     label_chars: int = 64
     """Code points that are kept of a label's value."""
+    leaves_continuations: bool = False
+    """Whether a record that begins no line is left out instead of malformed."""
 
 
 def parse_line(
@@ -91,8 +95,13 @@ def parse_line(
         counted.append(line.is_at(line_format.printed_levels(levels)))
     counted += [_has_one(value, name, of, find) for name, of in selection.filters.items()]
     is_counted = all_of(counted)
+    reason, continues = line.reason, F.lit(False)
+    if selection.leaves_continuations:
+        continues = F.coalesce(reason.isin(*line_format.continuation_reasons), F.lit(False))
+        reason = F.when(~continues, reason)
     return LineColumns(
-        malformed_reason=line.reason,
+        malformed_reason=reason,
+        continues=continues,
         minute=_minute_if(is_counted, line.time),
         labels=tuple(
             F.when(is_counted, _label(find(name), selection.label_chars))
