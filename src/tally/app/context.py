@@ -16,6 +16,8 @@ from tally.pipeline.context import Context, OpenReader, Reader
 if TYPE_CHECKING:  # Spark is heavy; most commands do without
     from pyspark.sql import SparkSession
 
+    from tally.spark.progress import OnRead
+
 OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
 """Opens a Spark session with the Kafka connector, and stops it."""
 
@@ -42,12 +44,15 @@ def open_context(
     return context if requester is None else dataclasses.replace(context, requester=requester)
 
 
-def spark_reader(settings: Settings, open_session: OpenSession) -> OpenReader:
+def spark_reader(
+    settings: Settings, open_session: OpenSession, on_read: "OnRead | None" = None
+) -> OpenReader:
     """A function that opens a reader; Spark is imported and started with the first reader.
 
     Args:
         settings: How Kafka is reached.
         open_session: Opens a Spark session.
+        on_read: Called from another thread with the offsets of a read that are done, and with all.
     """
 
     @contextmanager
@@ -56,7 +61,10 @@ def spark_reader(settings: Settings, open_session: OpenSession) -> OpenReader:
 
         with open_session() as session:
             yield SparkReader(
-                session=session, kafka=settings.kafka, spool_dir=settings.spark.spool_dir
+                session=session,
+                kafka=settings.kafka,
+                spool_dir=settings.spark.spool_dir,
+                on_read=on_read,
             )
 
     return opened

@@ -1,8 +1,5 @@
 """Running a recorded replay to its end; when it stops before, how to resume it."""
 
-import dataclasses
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +16,6 @@ from tally.errors import TallyError
 from tally.formatting import plural
 from tally.ledger.replacements import Changes
 from tally.ledger.replays import ReplayRecord
-from tally.pipeline.context import Context, Reader
 
 RANGES_SHOWN: Final = 3
 
@@ -57,11 +53,9 @@ def count_to_the_end(app: App, replay_id: int, preview: PreviewView | None = Non
     """
     done: list[RanView] = []
     try:
-        with (
-            shared_session(app) as ctx,
-            app.out.progress("reprocessing", "offsets") as meter,
-        ):
-            ended = _count(app, ctx, use_case.replay(ctx, replay_id), meter, done)
+        with app.out.progress("reprocessing", "offsets") as meter:
+            replay = use_case.replay(app.context, replay_id)
+            ended = _count(app, replay, meter, done)
     except BaseException as error:
         app.out.note(
             f"replay {replay_id} has stopped: what it has committed stays, and the rest is "
@@ -90,18 +84,9 @@ def count_to_the_end(app: App, replay_id: int, preview: PreviewView | None = Non
         app.out.line(line)
 
 
-def _count(
-    app: App, ctx: Context, replay: ReplayRecord, meter: Meter, done: list[RanView]
-) -> ReplayOutcome:
-    @contextmanager
-    def lend() -> Iterator[Reader]:
-        with ctx.open_reader() as reader:
-            # Not before Spark has started: it writes to stderr too, through the bar.
-            show_progress()
-            yield reader
-
-    def show_progress() -> None:
-        offsets = replay.offsets_committed + sum(ran.offsets for ran in done)
+def _count(app: App, replay: ReplayRecord, meter: Meter, done: list[RanView]) -> ReplayOutcome:
+    def show_progress(read: int = 0, _: int = 0) -> None:
+        offsets = replay.offsets_committed + sum(ran.offsets for ran in done) + read
         # A batch that had to be replanned may be wider than it was.
         meter.update(offsets, max(offsets, replay.offsets))
 
@@ -110,8 +95,8 @@ def _count(
         app.out.note(batch_line(ran, replay.committed + len(done), replay.batches))
         show_progress()
 
-    lending = dataclasses.replace(ctx, open_reader=lend)
-    return use_case.resume_replay(lending, replay.replay_id, on_batch=tell)
+    with shared_session(app, show_progress) as ctx:
+        return use_case.resume_replay(ctx, replay.replay_id, on_batch=tell)
 
 
 def batch_line(ran: RanView, position: int, batches: int) -> str:

@@ -1,6 +1,7 @@
 """``run``: count one batch, or one after another, and commit each."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import click
 
@@ -12,6 +13,7 @@ from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import json_option
 from tally.cli.session import shared_session
+from tally.cli.ui.output import Meter
 from tally.cli.ui.values import number
 from tally.errors import UsageError
 from tally.formatting import plural
@@ -61,8 +63,8 @@ def run(context: click.Context, batch_id: int | None, pipeline: str | None, run_
         pipeline=app.pipeline(names[0]) if names else None,
         until_caught_up=run_all,
     )
-    with shared_session(app) as ctx:
-        view = _run(app, ctx, request)
+    with _counting(app) as (ctx, meter):
+        view = _run(app, ctx, meter, request)
     if app.out.as_json:
         app.out.view(view)
     elif not view.batches:
@@ -70,12 +72,24 @@ def run(context: click.Context, batch_id: int | None, pipeline: str | None, run_
     view.check_unblocked()
 
 
+@contextmanager
+def _counting(app: App) -> Iterator[tuple[Context, Meter]]:
+    """Spark, and what shows on a terminal how far the batch is that is being counted."""
+    with (
+        app.out.progress("counting", "offsets", elsewhere=False) as meter,
+        shared_session(app, meter.update) as ctx,
+    ):
+        yield ctx, meter
+
+
 def _run_all(app: App, names: Sequence[str], *, until_caught_up: bool) -> int:
     """Run several pipelines; returns the exit code."""
-    with shared_session(app) as ctx:
+    with _counting(app) as (ctx, meter):
         each = for_each(
             names,
-            lambda name: _run(app, ctx, RunRequest(pipeline=name, until_caught_up=until_caught_up)),
+            lambda name: _run(
+                app, ctx, meter, RunRequest(pipeline=name, until_caught_up=until_caught_up)
+            ),
         )
     for view in each.done:
         if view.pipeline is not None and view.blocks:
@@ -87,11 +101,16 @@ def _run_all(app: App, names: Sequence[str], *, until_caught_up: bool) -> int:
     return app.finish(each)
 
 
-def _run(app: App, ctx: Context, request: RunRequest) -> RunView:
+def _run(app: App, ctx: Context, meter: Meter, request: RunRequest) -> RunView:
+    def show(ran: RanView) -> None:
+        meter.clear()
+        if not app.out.as_json:
+            _show(app, ran)
+
     return use_case.run(
         ctx,
         request,
-        on_batch=lambda ran: None if app.out.as_json else _show(app, ran),
+        on_batch=show,
         on_abandoned=lambda why: app.out.note(f"the open batch is abandoned: {why}"),
     )
 

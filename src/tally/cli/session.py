@@ -21,11 +21,16 @@ if TYPE_CHECKING:  # heavy, and most commands do without
     from tally.cli.app import App
     from tally.cli.ui.output import Output
     from tally.pipeline.context import Context
+    from tally.spark.progress import OnRead
 
 
 @contextmanager
-def shared_session(app: "App") -> Iterator["Context"]:
+def shared_session(app: "App", on_read: "OnRead | None" = None) -> Iterator["Context"]:
     """A context whose readers share one Spark session; it is stopped at the end.
+
+    Args:
+        app: The command.
+        on_read: Called with the offsets of a read that are done, and with all.
 
     Raises:
         PackageMissingError: Spark is not installed; nothing has been claimed yet.
@@ -35,7 +40,8 @@ def shared_session(app: "App") -> Iterator["Context"]:
     check_packages(app.settings.spark)
     with ExitStack() as cleanup:
         session = _Session(app, cleanup)
-        yield dataclasses.replace(app.context, open_reader=spark_reader(app.settings, session.lend))
+        open_reader = spark_reader(app.settings, session.lend, on_read)
+        yield dataclasses.replace(app.context, open_reader=open_reader)
 
 
 @contextmanager

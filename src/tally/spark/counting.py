@@ -24,6 +24,7 @@ from tally.errors import DataLossError
 from tally.model import Contribution, DeadLetter, OffsetRange, TopicPartition
 from tally.spark.deadline import deadline
 from tally.spark.line_columns import Selection, parse_line
+from tally.spark.progress import OnRead, watched
 from tally.spark.reading import collect, read_errors, read_ranges
 
 # The driver's JVM holds the dead letters of one Spark task at a time: about so many bytes, were
@@ -47,6 +48,11 @@ class SparkReader:
     """Folder for rows that do not fit into memory; the system's temporary folder when None."""
     fetch: Callable[[DataFrame, Sequence[OffsetRange]], Iterator[Row]] = collect
     """Brings rows to the driver as they arrive, with Spark's errors as ours."""
+    offsets_per_task: int = 500_000
+    """A Spark task reads about so many offsets at most: a range with more is divided, so that
+    several cores read a large partition."""
+    on_read: OnRead | None = None
+    """Told from another thread how far a read is."""
 
     @contextmanager
     def count(self, request: CountRequest) -> Iterator[Counts]:
@@ -68,8 +74,12 @@ class SparkReader:
             Spool[Contribution](folder=self.spool_dir) as contributions,
             Spool[DeadLetter](folder=self.spool_dir) as dead_letters,
         ):
-            seconds = request.pipeline.patience_s
-            with deadline(self.session, seconds), read_errors(request.ranges):
+            offsets = sum(r.offsets for r in request.ranges)
+            with (
+                deadline(self.session, request.pipeline.patience_s),
+                watched(self.session, offsets, self.on_read),
+                read_errors(request.ranges),
+            ):
                 counts = self._read(request, contributions, dead_letters)
             yield counts
 
@@ -83,11 +93,12 @@ class SparkReader:
         pipeline, ranges = request.pipeline, request.ranges
         aggregate = Aggregate.of(pipeline)
         tallies = {r.partition: PartitionTally(r) for r in ranges}
-        records = read_ranges(self.session, self.kafka, pipeline, ranges)
+        offsets = sum(r.offsets for r in ranges)
+        records = self._records(pipeline, ranges)
         lines = _parsed(records, pipeline, _topics(ranges))
         series = SeriesLimit(pipeline, request.rows_before)
         labels = _label_names(aggregate)
-        with _divided(self.session, sum(r.offsets for r in ranges)):
+        with _divided(self.session, offsets):
             for row in self.fetch(_counted(lines, aggregate), ranges):
                 partition = TopicPartition(topic=row.topic, partition=row.partition)
                 tallies[partition].add(row)
@@ -117,6 +128,15 @@ class SparkReader:
                 self._collect_dead_letters(pipeline, malformed, counts)
         return counts
 
+    def _records(
+        self, pipeline: Pipeline, ranges: Sequence[OffsetRange], *, bytes_max: int = 0
+    ) -> DataFrame:
+        """The records, divided into tasks of which none reads or returns too much."""
+        by_offsets = -(-sum(r.offsets for r in ranges) // self.offsets_per_task)
+        by_bytes = -(-bytes_max // DEAD_LETTER_BYTES_PER_TASK)
+        tasks = max(by_offsets, by_bytes)
+        return read_ranges(self.session, self.kafka, pipeline, ranges, tasks=tasks)
+
     def _collect_dead_letters(
         self, pipeline: Pipeline, ranges: Sequence[OffsetRange], counts: Counts
     ) -> None:
@@ -129,12 +149,8 @@ class SparkReader:
         """
         totals = counts.totals
         found_before = sum(total.malformed for total in totals.values())
-        records = read_ranges(
-            self.session,
-            self.kafka,
-            pipeline,
-            ranges,
-            tasks=_tasks(found_before * pipeline.dead_letter_max_bytes),
+        records = self._records(
+            pipeline, ranges, bytes_max=found_before * pipeline.dead_letter_max_bytes
         )
         lines = _parsed(records, pipeline, _topics(ranges))
         found = dict.fromkeys(totals, 0)
@@ -156,11 +172,6 @@ class SparkReader:
                 "all there when they were read again",
                 next_step=f"tally plan {pipeline.name} looks at what Kafka still holds",
             )
-
-
-def _tasks(bytes_max: int) -> int:
-    """Number of Spark tasks over which to spread ``bytes_max`` bytes of dead letters."""
-    return -(-bytes_max // DEAD_LETTER_BYTES_PER_TASK)
 
 
 @contextmanager

@@ -74,6 +74,23 @@ def test_progress_without_a_terminal_is_a_line_for_each_tenth(capsys: Captured) 
     assert len(lines) == 10
 
 
+def test_progress_for_a_terminal_alone_is_silent_elsewhere(capsys: Captured) -> None:
+    """A batch each minute would fill a log with it."""
+    with Output().progress("counting", "offsets", elsewhere=False) as meter:
+        meter.update(2_000, 2_000)
+    assert capsys.readouterr().err == ""
+
+
+def test_progress_begins_again_when_it_was_cleared(capsys: Captured) -> None:
+    """What follows is about something else."""
+    with Output().progress("counting", "offsets") as meter:
+        meter.update(2_000, 2_000)
+        meter.clear()
+        meter.update(10, 100)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["counting: 2,000 of 2,000 offsets", "counting: 10 of 100 offsets"]
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [

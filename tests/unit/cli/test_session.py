@@ -142,6 +142,20 @@ def test_the_bar_shows_counts_and_appears_with_the_first_update(
     assert "2,000 of 2,000 offsets" in capsys.readouterr().err
 
 
+def test_a_bar_that_was_cleared_is_gone_until_the_next_update(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results go to stdout, whose lines a bar on the same terminal would break."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with bar("counting", "offsets") as meter:
+        meter.update(1_000, 2_000)
+        meter.clear()
+        assert capsys.readouterr().err.endswith("\x1b[2K")  # the line is erased
+        meter.update(10, 30)
+    assert "10 of 30 offsets" in capsys.readouterr().err
+
+
 def test_a_line_that_is_said_beside_the_bar_has_a_line_of_its_own(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,12 @@ class _BarMeter:
             self._task = self._progress.add_task(self._what, total=total)
         self._progress.update(self._task, completed=done, total=total)
 
+    def clear(self) -> None:
+        if self._task is not None:
+            self._progress.stop()
+            self._progress.remove_task(self._task)
+            self._task = None
+
     def say(self, text: str) -> None:
         """Write a line above the bar; written to stderr directly, it would break the bar."""
         self._progress.console.print(Text(text), soft_wrap=True)

@@ -49,6 +49,9 @@ class Meter(Protocol):
     def update(self, done: int, total: int) -> None:
         """Show that ``done`` of ``total`` is done."""
 
+    def clear(self) -> None:
+        """Show nothing until the next update, which is about something else."""
+
 
 def stdout_console() -> "Console":
     """Stdout: as wide as the terminal, or wide enough for everything."""
@@ -145,10 +148,16 @@ class Output:
             self.problem(error.code, what, error.next_step)
 
     @contextmanager
-    def progress(self, what: str, unit: str) -> Iterator[Meter]:
-        """Show progress: a bar on a terminal, a line for each tenth elsewhere."""
+    def progress(self, what: str, unit: str, *, elsewhere: bool = True) -> Iterator[Meter]:
+        """Show progress: a bar on a terminal, a line for each tenth elsewhere.
+
+        Args:
+            what: What is done.
+            unit: Of what is counted.
+            elsewhere: Whether to write these lines where there is no terminal.
+        """
         if not sys.stderr.isatty():
-            yield _LineMeter(self, what, unit)
+            yield _LineMeter(self.note if elsewhere else _nobody, what, unit)
             return
         from tally.cli.ui.bar import bar  # noqa: PLC0415 - only tables and bars need it
 
@@ -161,16 +170,23 @@ class Output:
                 self._say = before
 
 
+def _nobody(_: str) -> None:
+    """Says nothing."""
+
+
 class _LineMeter:
-    def __init__(self, output: Output, what: str, unit: str) -> None:
-        self._output, self._what, self._unit = output, what, unit
+    def __init__(self, note: Callable[[str], None], what: str, unit: str) -> None:
+        self._note, self._what, self._unit = note, what, unit
         self._tenth = 0
 
     def update(self, done: int, total: int) -> None:
         tenth = 10 if done >= total else done * 10 // total
         if tenth > self._tenth:
             self._tenth = tenth
-            self._output.note(f"{self._what}: {done:,} of {total:,} {self._unit}")
+            self._note(f"{self._what}: {done:,} of {total:,} {self._unit}")
+
+    def clear(self) -> None:
+        self._tenth = 0
 
 
 def _safe(text: str) -> str:
