@@ -96,7 +96,7 @@ def test_a_replay_shows_asks_counts_and_says_what_has_changed(tally: Call, world
     assert [r["batch_id"] for r in shown["ranges"][0]["replaces"]] == [first, second]
     old = tally("show", str(first), "--json").document["ranges"][0]
     assert (old["state"], old["superseded_by_batch"]) == ("superseded", batch_id)
-    assert f" of batch {batch_id}" in tally("show", str(first)).stdout
+    assert f"superseded by batch {batch_id}" in tally("show", str(first)).stdout
     assert tally("batches").stdout.splitlines()[1].split()[1:3] == ["replay", str(replay_id)]
 
     last = tally("status", "--json").document["last_committed_batch"]
@@ -104,7 +104,7 @@ def test_a_replay_shows_asks_counts_and_says_what_has_changed(tally: Call, world
 
     (listed,) = tally("replays", "--json").document["replays"]
     assert (listed["state"], listed["committed"], listed["offsets"]) == ("done", 1, 5)
-    assert tally("replays").stdout.splitlines()[1].endswith("  ticket 17")
+    assert tally("replays", "--wide").stdout.splitlines()[1].endswith("  ticket 17")
     assert "was committed before" in tally("run", str(batch_id)).stdout
     assert world.audit().holds
 

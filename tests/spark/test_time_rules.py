@@ -230,6 +230,7 @@ def test_the_hour_that_summer_time_repeats_is_one(spark: SparkSession) -> None:
         ("Jan  8 00:00:01", datetime(2025, 1, 1, tzinfo=UTC), "2024-01-08 00:00:00"),
         ("Feb 29 12:00:00", datetime(2024, 3, 1, tzinfo=UTC), "2024-02-29 12:00:00"),
         ("Feb 29 12:00:00", datetime(2025, 2, 1, tzinfo=UTC), "2024-02-29 12:00:00"),
+        ("Feb 29 12:00:00", datetime(2025, 6, 1, tzinfo=UTC), "2024-02-29 12:00:00"),
         ("Jul 30 14:09:08", datetime(9999, 12, 31, tzinfo=UTC), "9999-07-30 14:09:00"),
     ],
 )

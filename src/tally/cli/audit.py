@@ -106,6 +106,7 @@ def _show(app: App, view: AuditView) -> None:
         app.out.table(
             ["CHECK", "WHERE", "WHAT"],
             [[f.check, f.where, f.detail] for f in view.findings[:VIOLATIONS_SHOWN]],
+            texts=["CHECK", "WHERE", "WHAT"],
         )
     if len(view.findings) > VIOLATIONS_SHOWN:
         app.out.line(f"and {len(view.findings) - VIOLATIONS_SHOWN:,} more: --json has all of them")

@@ -6,7 +6,7 @@ from tally.app import batches as use_case
 from tally.app.batches import BatchesRequest
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.options import json_option, limit_option, pass_app, pipeline_argument
+from tally.cli.options import json_option, limit_option, pass_app, pipeline_argument, wide_option
 from tally.cli.ui.values import moment, number
 from tally.ledger.reading import BatchRecord
 from tally.model import BatchState
@@ -23,6 +23,7 @@ from tally.model import BatchState
     type=click.Choice([str(state) for state in BatchState]),
     help="Only batches in this state.",
 )
+@wide_option
 @json_option
 @pass_app
 def batches(app: App, pipeline: str | None, limit: int, state: str | None) -> None:
@@ -38,10 +39,13 @@ def batches(app: App, pipeline: str | None, limit: int, state: str | None) -> No
         app.out.view(view)
         return
     numbers = ["BATCH", "ATTEMPT", "OFFSETS", "RECORDS", "MATCHED", "MALFORMED"]
+    times = ["PLANNED (UTC)", "COMMITTED (UTC)"]
     app.out.table(
-        ["BATCH", "KIND", "STATE", "ATTEMPT", "PLANNED", "COMMITTED", *numbers[2:]],
+        ["BATCH", "KIND", "STATE", "ATTEMPT", *times, *numbers[2:]],
         [_row(batch) for batch in view.batches],
         numbers=numbers,
+        texts=["STATE"],
+        extra=["ATTEMPT", times[0], "OFFSETS"],
     )
 
 
@@ -51,8 +55,8 @@ def _row(batch: BatchRecord) -> list[str]:
         f"{batch.kind}" if batch.replay_id is None else f"{batch.kind} {batch.replay_id}",
         batch.standing,
         str(batch.attempt),
-        moment(batch.planned_at),
-        moment(batch.committed_at),
+        moment(batch.planned_at, zone=""),
+        moment(batch.committed_at, zone=""),
         number(batch.offsets),
         number(batch.records),
         number(batch.matched),

@@ -1,5 +1,7 @@
 """``config``: the configuration that applies."""
 
+from pathlib import Path
+
 import click
 
 from tally.app.configuration import effective
@@ -35,7 +37,13 @@ def show(app: App, pipeline: str | None) -> None:
     if app.out.as_json:
         app.out.view(view)
         return
-    app.out.table(
-        ["KEY", "VALUE", "SOURCE"],
-        [[s.key, ABSENT if s.value is None else s.value, s.source] for s in view.settings],
-    )
+    for setting in view.settings:
+        value = ABSENT if setting.value is None else setting.value
+        app.out.line(f"{setting.key} = {value}  ({_near(setting.source)})")
+
+
+def _near(source: str) -> str:
+    """A file below the current folder, told from there."""
+    folder = Path.cwd()
+    path = Path(source)
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else source

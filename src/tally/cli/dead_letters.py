@@ -7,7 +7,7 @@ from tally.app.dead_letters import DeadLettersRequest
 from tally.cli import completion
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.options import json_option, limit_option, pass_app, pipeline_argument
+from tally.cli.options import json_option, limit_option, pass_app, pipeline_argument, wide_option
 from tally.cli.ui.values import number, shortened
 from tally.formatting import ABSENT
 from tally.lines.format import MalformedReason
@@ -36,6 +36,7 @@ VALUE_CHARACTERS = 120
     "--reason", type=click.Choice([str(r) for r in MalformedReason]), help="Only with this reason."
 )
 @limit_option(50, "Records")
+@wide_option
 @json_option
 @pass_app
 def dead_letters(
@@ -67,4 +68,5 @@ def dead_letters(
             for letter in view.dead_letters
         ],
         numbers=["BATCH", "OFFSET", "BYTES"],
+        texts=["VALUE"],
     )

@@ -122,6 +122,7 @@ def _show(app: App, view: TrialView) -> None:
             ["FORMAT", "UNDERSTOOD", "MALFORMED", "LEVELS"],
             [_row(trial, view.lines) for trial in view.trials],
             numbers=["UNDERSTOOD", "MALFORMED"],
+            texts=["LEVELS"],
         )
     _show_best(app, view.trials[0], view.lines)
 

@@ -14,6 +14,7 @@ from tally.cli.options import (
     pass_app,
     pipeline_argument,
     reason_option,
+    wide_option,
     yes_option,
 )
 from tally.cli.ui.values import moment, number
@@ -34,6 +35,7 @@ def losses() -> None:
 @losses.command("list", cls=Command, examples=["tally losses list error_log --open"])
 @pipeline_argument
 @click.option("--open", "only_open", is_flag=True, help="Only those that wait for a decision.")
+@wide_option
 @json_option
 @pass_app
 def list_losses(app: App, pipeline: str | None, only_open: bool) -> None:
@@ -122,6 +124,8 @@ def _show(app: App, view: LossesView) -> None:
         ["PARTITION", "RANGE", "OFFSETS", "CAUSE", "STATE", "DETECTED", "DECIDED", "BY", "REASON"],
         [_row(loss) for loss in view.losses],
         numbers=["OFFSETS"],
+        texts=["CAUSE"],
+        extra=["OFFSETS", "DECIDED", "BY", "REASON"],
     )
 
 

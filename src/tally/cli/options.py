@@ -47,6 +47,20 @@ json_option = click.option(
 )
 
 
+def _set_wide(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        context.ensure_object(App).out.wide = True
+
+
+wide_option = click.option(
+    "--wide",
+    is_flag=True,
+    expose_value=False,
+    callback=_set_wide,
+    help="Show all columns, and no row on several lines.",
+)
+
+
 def _check_reason(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
     if value is None:  # click asks for it where it is required
         return None

@@ -59,6 +59,7 @@ def _show(app: App, view: PipelinesView) -> None:
         ["PIPELINE", "HEALTH", "LAG", "LAST COMMIT", "TABLE"],
         [_row(summary) for summary in view.pipelines],
         numbers=["LAG"],
+        texts=["LAST COMMIT"],
     )
     for summary in view.pipelines:
         show_problems(app.out, summary.problems, of=f"{summary.pipeline}: ")

@@ -63,6 +63,7 @@ def _show_refusals(out: Output, preview: PreviewView) -> None:
             [refusal.place, refusal.span, _held(refusal.kafka_holds), refusal.cause]
             for refusal in refusals[:ROWS_SHOWN]
         ],
+        texts=["WHY"],
     )
     _say_what_is_left_out(out, len(refusals))
     if fine := len(preview.asked) - len(refusals):

@@ -6,7 +6,7 @@ from tally.app import replays as use_case
 from tally.app.replays import ReplaysRequest
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.options import json_option, limit_option, pass_app, pipeline_argument
+from tally.cli.options import json_option, limit_option, pass_app, pipeline_argument, wide_option
 from tally.cli.ui.values import moment, number
 from tally.ledger.replays import ReplayRecord
 
@@ -14,6 +14,7 @@ from tally.ledger.replays import ReplayRecord
 @click.command(cls=Command, examples=["tally replays", "tally replays error_log --limit 5 --json"])
 @pipeline_argument
 @limit_option(20, "Replays")
+@wide_option
 @json_option
 @pass_app
 def replays(app: App, pipeline: str | None, limit: int) -> None:
@@ -31,6 +32,8 @@ def replays(app: App, pipeline: str | None, limit: int) -> None:
         ["REPLAY", "STATE", "REQUESTED", "BY", "BATCHES", "OFFSETS", "ASKED FOR", "REASON"],
         [_row(replay) for replay in view.replays],
         numbers=["REPLAY", "BATCHES", "OFFSETS"],
+        texts=["ASKED FOR"],
+        extra=["BY", "OFFSETS", "REASON"],
     )
 
 

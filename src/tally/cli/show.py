@@ -10,7 +10,7 @@ from tally.app.batches import BatchRequest, BatchView, SegmentView
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.counts import show_rows
-from tally.cli.options import batch_argument, json_option, pass_app
+from tally.cli.options import batch_argument, json_option, pass_app, wide_option
 from tally.cli.ui.values import moment, number
 from tally.formatting import ABSENT, plural
 from tally.model import BatchState
@@ -33,6 +33,7 @@ REPLACES: Final[Mapping[BatchState, str]] = {
     show_default=True,
     help="The largest number of rows (minutes and labels), those with most lines first.",
 )
+@wide_option
 @json_option
 @pass_app
 def show(app: App, batch_id: int, rows: int) -> None:
@@ -95,24 +96,26 @@ def _sums(batch: BatchView) -> str:
 
 def _show_segments(app: App, batch: BatchView) -> None:
     app.out.line()
-    numbers = ["SEGMENT", "RECORDS", "MATCHED", "MALFORMED", "REPLACES"]
+    numbers = ["SEGMENT", "RECORDS", "MATCHED", "MALFORMED", "REPLACES", "SUPERSEDED BY"]
     app.out.table(
-        ["SEGMENT", "PARTITION", "RANGE", "STATE", *numbers[1:], "SUPERSEDED BY"],
+        ["SEGMENT", "PARTITION", "RANGE", "STATE", *numbers[1:]],
         [_row(segment) for segment in batch.ranges],
         numbers=numbers,
+        texts=["STATE"],
+        extra=["SEGMENT", "REPLACES", "SUPERSEDED BY"],
     )
 
 
 def _row(segment: SegmentView) -> list[str]:
-    superseded = f"{segment.superseded_by} of batch {segment.superseded_by_batch}"
+    by = f" by batch {segment.superseded_by_batch}" if segment.superseded_by else ""
     return [
         str(segment.segment_id),
         segment.place,
         segment.span,
-        str(segment.state),
+        f"{segment.state}{by}",
         number(segment.records),
         number(segment.matched),
         number(segment.malformed),
         number(len(segment.replaces) or None),
-        superseded if segment.superseded_by else ABSENT,
+        str(segment.superseded_by or ABSENT),
     ]

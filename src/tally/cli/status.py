@@ -8,7 +8,7 @@ from tally.app.health import Health, Surroundings
 from tally.app.status import PartitionStatus, StatusRequest, StatusView
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.options import check_option, json_option, pipeline_argument
+from tally.cli.options import check_option, json_option, pipeline_argument, wide_option
 from tally.cli.pipelines import show_all, show_problems
 from tally.cli.ui.values import HEALTH_LABELS, moment, number
 from tally.errors import EXIT_FINDINGS, TallyError
@@ -24,11 +24,11 @@ from tally.formatting import ABSENT, plural
     ],
 )
 @pipeline_argument
-@click.option("--wide", is_flag=True, help="Show the start offset and the topic's id as well.")
+@wide_option
 @check_option
 @json_option
 @click.pass_context
-def status(context: click.Context, pipeline: str | None, wide: bool, check: bool) -> None:
+def status(context: click.Context, pipeline: str | None, check: bool) -> None:
     """Show the health of a pipeline and the status of each partition.
 
     Shows the committed offset, Kafka's end and the lag in offsets; the open batch and the last
@@ -51,19 +51,20 @@ def status(context: click.Context, pipeline: str | None, wide: bool, check: bool
     if app.out.as_json:
         app.out.view(view)
     else:
-        _show(app, view, wide=wide)
+        _show(app, view)
     for error in unanswered:
         raise error
     context.exit(EXIT_FINDINGS if check and view.health is not Health.OK else 0)
 
 
-def _show(app: App, view: StatusView, *, wide: bool) -> None:
+def _show(app: App, view: StatusView) -> None:
     if view.partitions:
-        offsets = ["START"] if wide else []
         app.out.table(
-            ["PARTITION", *offsets, "NEXT", "END", "LAG", "STATE", *(["TOPIC ID"] if wide else [])],
-            [_row(partition, wide=wide) for partition in view.partitions],
+            ["PARTITION", "START", "NEXT", "END", "LAG", "STATE", "TOPIC ID"],
+            [_row(partition) for partition in view.partitions],
             numbers=["START", "NEXT", "END", "LAG"],
+            texts=["STATE"],
+            extra=["START", "TOPIC ID"],
         )
         app.out.line()
     app.out.line(f"pipeline {view.pipeline}, table {view.result_table}")
@@ -86,15 +87,15 @@ def _show(app: App, view: StatusView, *, wide: bool) -> None:
     show_problems(app.out, view.problems)
 
 
-def _row(partition: PartitionStatus, *, wide: bool) -> list[str]:
+def _row(partition: PartitionStatus) -> list[str]:
     return [
         partition.place,
-        *([_offset(partition.start_offset)] if wide else []),
+        _offset(partition.start_offset),
         _offset(partition.next_offset),
         _offset(partition.kafka_end),
         number(partition.lag_offsets),
         partition.condition,
-        *([partition.topic_id or ABSENT] if wide else []),
+        partition.topic_id or ABSENT,
     ]
 
 

@@ -1,7 +1,8 @@
 """Where the command line writes: results to stdout, everything else to stderr.
 
-On a terminal tables have colour and fit its width; piped, they are plain text as wide as their
-content, so that nothing is cut and a line is a row. Whatever does not print is escaped on the way.
+On a terminal tables have colour and fit its width, by breaking texts between words, or else they
+are as wide as their content; piped, they are plain text as wide as their content, so that a line is
+a row. Nothing is cut. Whatever does not print is escaped on the way.
 """
 
 import json
@@ -21,20 +22,6 @@ if TYPE_CHECKING:  # slow to import; only tables and bars need it
     from rich.console import Console
 
 PIPED_WIDTH: Final = 1_000_000
-
-STYLES: Final[Mapping[str, str]] = {
-    "committed": "green",
-    "committed, replaced": "dim",
-    "committed, partly replaced": "green",
-    "planned": "yellow",
-    "abandoned": "dim",
-    "open": "bold red",
-    "done": "green",
-    "cancelled": "dim",
-    "ok": "green",
-    "warn": "yellow",
-    "FAIL": "bold red",
-}
 
 _LABEL_STYLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "ok": {"fg": "green"},
@@ -80,6 +67,8 @@ class Output:
         self, *, as_json: bool = False, open_console: "Callable[[], Console]" = stdout_console
     ) -> None:
         self.as_json = as_json
+        self.wide = False
+        """Whether tables have all columns and are as wide as their content."""
         self._open_console = open_console
         self.has_document = False
         self._say: Callable[[str], None] = partial(click.echo, err=True)
@@ -102,7 +91,13 @@ class Output:
         click.echo(f"{click.style(f'{label:4}', **_LABEL_STYLES.get(label, {}))}  {_safe(text)}")
 
     def table(
-        self, headers: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
+        self,
+        headers: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        numbers: Sequence[str] = (),
+        texts: Sequence[str] = (),
+        extra: Sequence[str] = (),
     ) -> None:
         """A table of the result, for people.
 
@@ -110,24 +105,22 @@ class Output:
             headers: One for each column.
             rows: Cells, already formatted.
             numbers: Headers of the columns that are aligned to the right.
+            texts: Headers of the columns that may be broken between words.
+            extra: Headers of the columns that are left out unless ``--wide`` asks for them.
         """
-        from rich.table import Table  # noqa: PLC0415 - only tables and bars need it
-        from rich.text import Text  # noqa: PLC0415 - only tables and bars need it
+        from tally.cli.ui.table import laid_out  # noqa: PLC0415 - only tables need it
 
+        shown = [at for at, header in enumerate(headers) if self.wide or header not in extra]
+        cells = [[printable(row[at]) for at in shown] for row in rows]
         console = self._open_console()
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for header in headers:
-            table.add_column(
-                header,
-                justify="right" if header in numbers else "left",
-                overflow="fold",
-                no_wrap=not console.is_terminal,
-            )
-        for row in rows:
-            table.add_row(*(Text(printable(cell), style=STYLES.get(cell, "")) for cell in row))
-        with console.capture() as captured:
-            console.print(table)
-        for line in captured.get().splitlines():
+        one_line = self.wide or not console.is_terminal
+        for line in laid_out(
+            console,
+            [headers[at] for at in shown],
+            cells,
+            numbers=numbers,
+            texts=() if one_line else texts,
+        ):
             click.echo(line.rstrip())  # the last column is padded
 
     def note(self, text: str) -> None:

@@ -24,9 +24,14 @@ def number(value: int | None) -> str:
     return ABSENT if value is None else f"{value:,}"
 
 
-def moment(value: datetime | None) -> str:
-    """``2026-11-20 14:00:00 UTC``; a dash for nothing."""
-    return ABSENT if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+def moment(value: datetime | None, *, zone: str = " UTC") -> str:
+    """``2026-11-20 14:00:00 UTC``; a dash for nothing.
+
+    Args:
+        value: With its zone.
+        zone: What follows; empty where a column's header says it.
+    """
+    return ABSENT if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}{zone}"
 
 
 def shortened(text: str, width: int) -> str:
