@@ -258,6 +258,22 @@ def test_a_replay_may_count_as_many_lines_of_other_bytes(
         assert world.audit().holds
 
 
+def test_columns_of_labels_that_were_taken_out_take_room(
+    world: World, spark: "SparkSession"
+) -> None:
+    """MySQL's keys hold 700 characters of labels; one more is refused before anything is changed."""
+    labelled(world, labels=["service"], label_max_chars=700)
+    world.produce([line("cart")])
+    world.minute(spark)
+    labelled(world, labels=[])
+    with pytest.raises(ConfigError, match="2 of 701 characters together; 8 and 700 are the most"):
+        labelled(world, labels=["level"], label_max_chars=1)
+    labelled(world, labels=["service"], label_max_chars=700)
+    world.produce([line("cart")])
+    world.minute(spark)
+    assert rows(world, "service") == {("cart",): 2}
+
+
 def test_one_label_makes_room_for_another(world: World, spark: "SparkSession") -> None:
     """It is taken out, then the other one is added; also when it was the only one."""
     labelled(world, labels=["service"])
