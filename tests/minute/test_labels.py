@@ -261,7 +261,7 @@ def test_a_replay_may_count_as_many_lines_of_other_bytes(
 def test_columns_of_labels_that_were_taken_out_take_room(
     world: World, spark: "SparkSession"
 ) -> None:
-    """MySQL's keys hold 700 characters of labels; one more is refused before anything is changed."""
+    """MySQL's keys hold 700 characters of labels; one more is refused before a change."""
     labelled(world, labels=["service"], label_max_chars=700)
     world.produce([line("cart")])
     world.minute(spark)

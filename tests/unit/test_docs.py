@@ -38,7 +38,7 @@ PAGES = [README, *sorted(DOCS.glob("*.md"))]
 CODE_SPAN = re.compile(r"`([^`]+)`")
 PROGRAM = re.compile(r"(?:\$ )?(?:\.tally/venv/bin/)?tally(?= |$)")
 TARGET = re.compile(r"(?:\$ )?(?:time )?make (?P<words>[^&|#]+)")
-TEST_NAME = re.compile(r"test_\w+")
+TEST_NAME = re.compile(r"\btest_\w+")
 
 
 def code_blocks(page: Path, language: str | None = None) -> list[str]:
