@@ -45,9 +45,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     with bench([PIPELINE]) as servers, spark_session(servers.settings.spark, PIPELINE) as spark:
-        _produce(servers, SMALL)
+        produce(servers, evenly(SMALL))
         small = _compare(servers, spark, SMALL, arguments.rounds)
-        _produce(servers, arguments.lines - SMALL)
+        produce(servers, evenly(arguments.lines - SMALL))
         long = _compare(servers, spark, arguments.lines, arguments.rounds)
     say(f"{PARTITIONS} partitions, median of {arguments.rounds} rounds")
     say(f"| option | {SMALL:,} lines, s | of the defaults' | {arguments.lines:,} lines, s | |")
@@ -66,32 +66,58 @@ def _compare(servers: Bench, spark: SparkSession, lines: int, rounds: int) -> di
     for number in range(rounds + 1):
         for name, options in VARIANTS.items():
             began = time.perf_counter()
-            _count(servers, spark, lines, options)
+            count(servers, spark, evenly(lines), options)
             if number:  # the first round warms the session's code
                 seconds[name].append(time.perf_counter() - began)
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
-def _count(servers: Bench, spark: SparkSession, lines: int, options: Mapping[str, str]) -> None:
+def evenly(lines: int) -> dict[int, int]:
+    """As many lines in each partition."""
+    return dict.fromkeys(range(PARTITIONS), lines // PARTITIONS)
+
+
+def count(
+    servers: Bench,
+    spark: SparkSession,
+    ends: Mapping[int, int],
+    options: Mapping[str, str],
+    **reader: int,
+) -> None:
+    """Count partitions from their beginning.
+
+    Args:
+        servers: With the topic.
+        spark: Counts.
+        ends: Where each partition ends.
+        options: Of the pipeline's reader.
+        reader: Fields of :class:`SparkReader`.
+
+    Raises:
+        RuntimeError: There were more or fewer records.
+    """
     pipeline = servers.settings.pipeline(PIPELINE).model_copy(update={"reader": dict(options)})
-    end = lines // PARTITIONS
     ranges = [
         OffsetRange(
             partition=TopicPartition(topic=servers.topic, partition=number),
             from_offset=0,
             until_offset=end,
         )
-        for number in range(PARTITIONS)
+        for number, end in ends.items()
     ]
-    reader = SparkReader(session=spark, kafka=servers.settings.kafka)
-    with reader.count(CountRequest(pipeline=pipeline, ranges=ranges)) as counts:
+    asked = CountRequest(pipeline=pipeline, ranges=ranges)
+    counting = SparkReader(session=spark, kafka=servers.settings.kafka, **reader)
+    with counting.count(asked) as counts:
         records = sum(total.records for total in counts.totals.values())
-    if records != end * PARTITIONS:
-        raise RuntimeError(f"{records} records instead of {end * PARTITIONS}")
+    if records != sum(ends.values()):
+        raise RuntimeError(f"{records} records instead of {sum(ends.values())}")
 
 
-def _produce(servers: Bench, lines: int) -> None:
-    """Write this many more lines; each read ends at its partition's end, as a minute batch does."""
+def produce(servers: Bench, more: Mapping[int, int]) -> None:
+    """Write so many more lines into partitions.
+
+    Each read ends at its partition's end, as a minute batch does.
+    """
     producer = Producer(
         {
             "bootstrap.servers": servers.settings.kafka.bootstrap_servers,
@@ -100,10 +126,10 @@ def _produce(servers: Bench, lines: int) -> None:
             "queue.buffering.max.kbytes": 1_000_000,
         }
     )
-    for partition in range(PARTITIONS):
-        for first in range(0, lines // PARTITIONS, CHUNK):
-            count = min(CHUNK, lines // PARTITIONS - first)
-            producer.produce_batch(servers.topic, [{"value": LINE}] * count, partition=partition)
+    for partition, lines in more.items():
+        for first in range(0, lines, CHUNK):
+            values = [{"value": LINE}] * min(CHUNK, lines - first)
+            producer.produce_batch(servers.topic, values, partition=partition)
             while len(producer) > 500_000:
                 producer.poll(0.1)
     producer.flush()

@@ -1,6 +1,7 @@
 """`tally replay` and `tally replays`: preview, request, run, stop, resume, cancel."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -221,10 +222,15 @@ def test_what_is_refused_is_shown_with_its_cause(tally: Call, world: World) -> N
     assert "counted up to 6 so far" in answer.stdout
     assert "[2, 6)" in answer.stdout
     assert answer.stderr.startswith("replay-refused: ")
+    offered = shlex.split(answer.stderr.strip().rpartition("it: ")[2])
+    assert offered == ["tally", "replay", world.name, "--range", f"{where} [3, 6)"]
+    assert tally(*offered[1:], "--dry-run").exit_code == 0
     shown = tally("replay", "--range", f"{where}:4-7", "--dry-run", "--json")
     assert shown.exit_code == 2
     assert shown.document["error"]["code"] == "replay-refused"
     assert [r["until_offset"] for r in shown.document["preview"]["refusals"]] == [7]
+    (possible,) = shown.document["preview"]["possible"]
+    assert (possible["from_offset"], possible["until_offset"]) == (4, 6)
     nothing = tally("replay", "--minute", "2020-01-01 00:00", "--dry-run")
     assert nothing.exit_code == 2
     assert "no live segment has counted lines for it" in nothing.stderr

@@ -1,7 +1,7 @@
 """Planning a replay, as a pure function of the request, the ledger and Kafka."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
@@ -272,6 +272,20 @@ def test_one_refusal_refuses_all_and_names_each() -> None:
     assert str(found.refusals[0]).startswith("alog/0 [90, 101): ")
 
 
+def test_what_is_left_of_a_refused_request_is_offered() -> None:
+    """What Kafka holds in part, what is folded and what is not yet counted is left out."""
+    tiles = segments(0, 5, 10, 20)
+    held = kafka((7, 100))
+    assert plan([offsets(0, 15)], tiles, snapshot=held).possible == (offsets(10, 15),)
+    assert plan([offsets(0, 9)], tiles, snapshot=held).possible == ()
+    asked = [offsets(0, 5), offsets(12, 20)]
+    assert plan(asked, tiles, snapshot=held).possible == (offsets(12, 20),)
+    first, *others = tiles
+    assert plan([offsets(0, 12)], [folded(first), *others]).possible == (offsets(5, 12),)
+    assert plan([offsets(5, 30)], tiles, ledger=known(20)).possible == (offsets(5, 20),)
+    assert plan([offsets(5, 12)], tiles).possible == ()  # nothing is refused
+
+
 def test_nothing_asked_is_nothing_planned() -> None:
     """An empty request gives an empty plan without refusals."""
     assert plan([]) == ReplayPlan()
@@ -435,3 +449,22 @@ def test_refused_is_exactly_what_cannot_be_done(case: Case) -> None:
     assert {refusal.range for refusal in found.refusals} == refused
     assert bool(found.batches) != bool(refused)
     assert all(refusal.cause for refusal in found.refusals)
+
+
+@PROFILE
+@given(cases())
+def test_what_is_offered_is_the_longest_end_that_can_be_done(case: Case) -> None:
+    """Of each refused range as far as it was counted; what is not refused is offered whole."""
+    found = planned(case)
+    refused = {refusal.range for refusal in found.refusals}
+    wanted = []
+    for r in join_ranges(case.asked) if refused else []:
+        until = min(r.until_offset, case.next_offset)
+        for start in range(r.from_offset, until):
+            rest = replace(
+                r, from_offset=start, until_offset=until if r in refused else r.until_offset
+            )
+            if not planned(replace(case, asked=(rest,))).refusals:
+                wanted.append(rest)
+                break
+    assert list(found.possible) == wanted

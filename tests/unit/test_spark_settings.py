@@ -100,3 +100,11 @@ def test_a_task_sends_its_dead_letters_straight_to_the_driver() -> None:
     """By way of the block manager they can get lost on a busy machine, and with them the batch."""
     size = SESSION_DEFAULTS["spark.task.maxDirectResultSize"]
     assert int(size.removesuffix("m")) * 1024 * 1024 >= 2 * DEAD_LETTER_BYTES_PER_TASK
+
+
+@pytest.mark.parametrize("cache", ["consumer.cache", "consumer.fetchedData.cache"])
+def test_what_a_read_leaves_in_memory_is_dropped_before_it_adds_up(cache: str) -> None:
+    """No later read uses it; ``benchmarks.task_size`` shows the heap after sixty reads."""
+    for key in ("timeout", "evictorThreadRunInterval"):
+        seconds = SESSION_DEFAULTS[f"spark.kafka.{cache}.{key}"]
+        assert 0 < int(seconds.removesuffix("s")) <= 5

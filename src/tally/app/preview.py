@@ -102,6 +102,8 @@ class PreviewView:
     """The requested ranges, in order; overlapping ones are joined."""
     refusals: tuple[RefusalView, ...]
     """Ranges that cannot be reprocessed; if there is one, nothing is done."""
+    possible: tuple[RangeView, ...]
+    """What of the requested ranges could be reprocessed without the rest, when some are refused."""
     error: ErrorView | None
     """Why the replay cannot be done; null when it can."""
     read: tuple[ReadView, ...]
@@ -174,6 +176,7 @@ def preview_view(found: Preview) -> PreviewView:
             )
             for refusal in plan.refusals
         ),
+        possible=tuple(map(RangeView.of, plan.possible)),
         error=_error(found),
         read=tuple(_read(found, r) for r in plan.widened),
         batches=tuple(tuple(map(PieceView.piece, batch)) for batch in plan.batches),

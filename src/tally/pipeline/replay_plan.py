@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from tally.config.pipeline import Pipeline
 from tally.errors import ReplayRefusedError
@@ -12,6 +13,8 @@ from tally.pipeline.context import Context, KafkaPort
 from tally.pipeline.replay_ranges import Facts, resolve
 from tally.planning.replay import ReplayPlan, Tile, plan_replay
 from tally.planning.replay_request import Request, request_digest
+
+_RANGES_NAMED: Final = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,7 +102,7 @@ def check_possible(preview: Preview) -> None:
         raise ReplayRefusedError(
             f"pipeline {preview.pipeline}: cannot be reprocessed: "
             + "; ".join(str(refusal) for refusal in preview.plan.refusals),
-            next_step="ask for less; without a from and an until, everything possible is taken",
+            next_step=_what_is_possible(preview),
         )
     if not preview.plan.batches:
         raise ReplayRefusedError(
@@ -107,6 +110,17 @@ def check_possible(preview: Preview) -> None:
             + "".join(f"; {note}" for note in preview.notes),
             next_step=f"tally status {preview.pipeline}",
         )
+
+
+def _what_is_possible(preview: Preview) -> str:
+    """The command that asks for the rest of what was asked for."""
+    possible = preview.plan.possible
+    if not possible:
+        return "ask for other offsets; none of these can be reprocessed"
+    if len(possible) > _RANGES_NAMED:
+        return "ask for less; without a from and an until, everything possible is taken"
+    ranges = " ".join(f"--range '{r}'" for r in possible)
+    return f"what can be reprocessed of it: tally replay {preview.pipeline} {ranges}"
 
 
 def plan_against(

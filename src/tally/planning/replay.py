@@ -62,6 +62,9 @@ class ReplayPlan:
     """The pieces of each batch; together they are the widened ranges."""
     refusals: tuple[Refusal, ...] = ()
     """Ranges that cannot be reprocessed; if there is one, there are no batches."""
+    possible: tuple[OffsetRange, ...] = ()
+    """What of the requested ranges could be reprocessed without the rest, when there are
+    refusals."""
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -110,15 +113,19 @@ def plan_replay(
     """
     ranges = join_ranges(asked)
     refusals: list[Refusal] = []
+    possible: list[OffsetRange] = []
     wide: list[OffsetRange] = []
     for r in ranges:
-        touched = _touched(tiles, r)
+        touched, topic = _touched(tiles, r), known.get(r.partition.topic)
         widened = _widen(r, touched)
-        if cause := _why_refused(r, widened, touched, known.get(r.partition.topic), kafka):
+        if cause := _why_refused(r, widened, touched, topic, kafka):
             refusals.append(Refusal(range=r, cause=cause))
+            possible.extend(_possible(r, touched, topic, kafka))
+        else:
+            possible.append(r)
         wide.append(widened)
     if refusals:
-        return ReplayPlan(asked=tuple(ranges), refusals=tuple(refusals))
+        return ReplayPlan(asked=tuple(ranges), refusals=tuple(refusals), possible=tuple(possible))
     pieces: dict[TopicPartition, list[Piece]] = {}
     for r in join_ranges(wide, touching=True):  # two ranges may touch the same segment
         cut = _cut(r, _touched(tiles, r), offsets_per_range, sparse=sparse)
@@ -189,6 +196,29 @@ def _why_refused(
             f"{cause}; what was counted stays"
         )
     return None
+
+
+def _possible(
+    asked: OffsetRange, touched: Sequence[Tile], known: KnownTopic | None, kafka: KafkaSnapshot
+) -> Iterator[OffsetRange]:
+    """The end of a refused range that Kafka still holds and that was counted, if it is not refused.
+
+    It begins after the segments that Kafka no longer holds whole, and after those that are folded.
+    """
+    held = kafka.partition(asked.partition)
+    position = known.positions.get(asked.partition.partition) if known else None
+    if held is None or position is None:
+        return
+    gone = [
+        t.range.until_offset for t in touched if t.folded or t.range.from_offset < held.earliest
+    ]
+    start = max([asked.from_offset, held.earliest, *gone])
+    until = min(asked.until_offset, position.next_offset)
+    if start < until:
+        rest = replace(asked, from_offset=start, until_offset=until)
+        inside = [tile for tile in touched if overlap(tile.range, rest)]
+        if _why_refused(rest, _widen(rest, inside), inside, known, kafka) is None:
+            yield rest
 
 
 def _cut(

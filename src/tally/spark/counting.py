@@ -48,7 +48,7 @@ class SparkReader:
     """Folder for rows that do not fit into memory; the system's temporary folder when None."""
     fetch: Callable[[DataFrame, Sequence[OffsetRange]], Iterator[Row]] = collect
     """Brings rows to the driver as they arrive, with Spark's errors as ours."""
-    offsets_per_task: int = 500_000
+    offsets_per_task: int = 1_000_000
     """A Spark task reads about so many offsets at most: a range with more is divided, so that
     several cores read a large partition."""
     on_read: OnRead | None = None

@@ -56,8 +56,13 @@ SESSION_DEFAULTS: Final[Mapping[str, str]] = {
     "spark.sql.variant.allowDuplicateKeys": "true",
     "spark.sql.variant.validateUnicodeInJsonParsing": "false",
     "spark.sql.redaction.options.regex": "(?i)url|jaas|password|secret",
-    # Idle consumers keep their buffers, and a batch job needs each consumer once.
-    "spark.kafka.consumer.cache.timeout": "30s",
+    # Idle consumers keep their buffers and the records that they fetched last, megabytes for each
+    # task. The next read never uses them, as each has a consumer group of its own; kept for Spark's
+    # five minutes, those of batch after batch fill the heap.
+    "spark.kafka.consumer.cache.timeout": "5s",
+    "spark.kafka.consumer.cache.evictorThreadRunInterval": "5s",
+    "spark.kafka.consumer.fetchedData.cache.timeout": "2s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "2s",
 }
 
 

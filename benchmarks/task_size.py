@@ -1,0 +1,74 @@
+"""What it gains to divide a partition's range among several Spark tasks, in one run.
+
+Usage: ``.tally/venv/bin/python -m benchmarks.task_size [--lines 4000000] [--rounds 5]``
+
+Counts the same number of lines out of one partition, and spread over all, with tasks of different
+sizes in turns, and prints medians as multiples of those with a task for each partition.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from benchmarks.reader_options import PIPELINE, count, evenly, produce
+from benchmarks.servers import PARTITIONS, Bench, bench, say
+from tally.spark.session import spark_session
+
+WHOLE = 10**12
+SIZES = (WHOLE, 2_000_000, 1_000_000, 500_000, 250_000)
+
+
+def main() -> int:
+    """Run it once and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lines", type=int, default=4_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    one, spread = {0: arguments.lines}, evenly(arguments.lines)
+    with bench([PIPELINE]) as servers, spark_session(servers.settings.spark, PIPELINE) as spark:
+        produce(servers, spread)
+        of_spread = _compare(servers, spark, spread, arguments.rounds)
+        produce(servers, {0: arguments.lines - spread[0]})
+        of_one = _compare(servers, spark, one, arguments.rounds)
+        heap = _heap_in_use_mb(spark)
+    say(f"{arguments.lines:,} lines, median of {arguments.rounds} rounds")
+    say(f"| offsets per task | 1 partition, s | of one task | {PARTITIONS} partitions, s | |")
+    say("|---|---:|---:|---:|---:|")
+    for size in SIZES:
+        times = [
+            f"{found[size]:.2f} | {found[size] / found[WHOLE]:.2f}" for found in (of_one, of_spread)
+        ]
+        name = "a task for each partition" if size == WHOLE else f"{size:,}"
+        say(f"| {name} | {' | '.join(times)} |")
+    reads = 2 * len(SIZES) * (arguments.rounds + 1)
+    say(f"after {reads} reads {heap} MB of the driver's heap are in use")
+    return 0
+
+
+def _heap_in_use_mb(spark: SparkSession) -> int:
+    """What a garbage collection leaves."""
+    lang = spark.sparkContext._jvm.java.lang  # noqa: SLF001 - Python has no other access
+    lang.System.gc()
+    runtime = lang.Runtime.getRuntime()
+    return int(runtime.totalMemory() - runtime.freeMemory()) >> 20
+
+
+def _compare(
+    servers: Bench, spark: SparkSession, ends: Mapping[int, int], rounds: int
+) -> dict[int, float]:
+    seconds: dict[int, list[float]] = {size: [] for size in SIZES}
+    for number in range(rounds + 1):
+        for size in SIZES:
+            began = time.perf_counter()
+            count(servers, spark, ends, {}, offsets_per_task=size)
+            if number:  # the first round warms the session's code
+                seconds[size].append(time.perf_counter() - began)
+    return {size: statistics.median(values) for size, values in seconds.items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
