@@ -88,7 +88,8 @@ def _measure(records: DataFrame, line_format: LineFormat, passes: int) -> tuple[
     )
     bare = records.groupBy(F.substring("value", 1, 0)).agg(F.count("*"), F.count("value"))
     counted = (
-        records.select(line.malformed_reason.alias("reason"), line.minute.alias("minute"))
+        line.stages.applied(records)
+        .select(line.malformed_reason.alias("reason"), line.minute.alias("minute"))
         .groupBy("minute")
         .agg(F.count("*").alias("records"), F.count("reason").alias("malformed"))
     )

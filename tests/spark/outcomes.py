@@ -73,7 +73,9 @@ def parsed_columns(
         rule=rule,
         record_time=F.timestamp_micros(F.col("micros")),
     )
-    return records.select(lines.malformed_reason.alias("reason"), lines.minute.alias("minute"))
+    return lines.stages.applied(records).select(
+        lines.malformed_reason.alias("reason"), lines.minute.alias("minute")
+    )
 
 
 def outcomes(

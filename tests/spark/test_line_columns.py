@@ -18,6 +18,7 @@ from tally.lines.format import (
 )
 from tally.lines.parsing import parse_line_format
 from tally.lines.pattern import HEAD_BYTES
+from tally.lines.time_rule import FROM_RECORD, WALL_CLOCK, TimeRule
 from tally.spark.line_columns import Selection, parse_line
 from tests.spark.examples import (
     COUNTED,
@@ -498,20 +499,35 @@ def test_levels_that_cannot_stand_in_a_line_are_refused(
         parse_line(F.col("value"), FIXED_LAYOUT, levels)
 
 
-@pytest.mark.parametrize("name", ["fixed", "log4j", "apache-2.4"])
+@pytest.mark.parametrize(
+    ("name", "regexes"),
+    [("fixed", 0), ("log4j", 1), ("apache-2.4", 1), ("syslog", 2), ("klog", 2), ("healthapp", 2)],
+)
 def test_time_and_pattern_are_computed_once_for_a_well_formed_line(
-    spark: SparkSession, name: str
+    spark: SparkSession, name: str, regexes: int
 ) -> None:
-    """Spark shares the work between both columns; a method that is too long is never compiled."""
+    """Spark shares the work between both columns; a method that is too long is never compiled.
+
+    A time without a year, or whose fields have no fixed width, takes a regular expression more.
+    """
     with settings(spark, adaptive__enabled="false"):
         values = spark.range(1).select(F.col("id").cast("string").cast("binary").alias("value"))
-        lines = parse_line(F.col("value"), CATALOGUE[name], [LEVEL_OF.get(name, "ERROR")])
+        line_format, assumed = CATALOGUE[name], TimeRule(assume_year=FROM_RECORD)
+        has_year = line_format.is_fixed or line_format.parsed_time_format.has_year
+        lines = parse_line(
+            F.col("value"),
+            line_format,
+            [LEVEL_OF.get(name, "ERROR")] if line_format.has_level else [],
+            rule=WALL_CLOCK if has_year else assumed,
+            record_time=F.lit("2017-07-31 00:00:00").cast("timestamp"),
+        )
         counted = (
-            values.select(lines.malformed_reason.alias("reason"), lines.minute.alias("minute"))
+            lines.stages.applied(values)
+            .select(lines.malformed_reason.alias("reason"), lines.minute.alias("minute"))
             .groupBy("minute")
             .agg(F.count("*"), F.count("reason"))
         )
         code = compiled_code(counted)
-    # The second one is for malformed records only.
-    assert code.count("stringToTimestampWithoutTimeZone(") <= 2
-    assert code.count("appendReplacement(") == (name != "fixed")
+    # The second one is for malformed records only; two years are tried where none is printed.
+    assert code.count("stringToTimestampWithoutTimeZone(") <= (2 if has_year else 4)
+    assert code.count("appendReplacement(") == regexes

@@ -219,7 +219,7 @@ def _parsed(records: DataFrame, pipeline: Pipeline, topics: list[str]) -> DataFr
     )
     more = [c.alias(name) for c, name in zip(line.labels, _label_names(aggregate), strict=True)]
     more += [F.col("timestamp")] if aggregate.labels else []
-    return records.select(
+    return line.stages.applied(records).select(
         topic.alias("topic"),
         "partition",
         "offset",

@@ -19,6 +19,7 @@ from tally.spark.fixed_columns import fixed_line
 from tally.spark.json_columns import json_line
 from tally.spark.parsed_line import ParsedLine
 from tally.spark.pattern_columns import pattern_line
+from tally.spark.stages import Stages
 from tally.spark.time_columns import TimeReader
 
 
@@ -35,6 +36,9 @@ class LineColumns:
     minute: Column
     """String ``YYYY-MM-DD HH:MM:00``, the minute of a well-formed line that is counted; null for
     any other record."""
+    stages: Stages
+    """What must be computed beforehand: the other columns are for the frame that
+    :meth:`~tally.spark.stages.Stages.applied` returns."""
     continues: Column
     """Boolean: whether the record begins no line, and thus is not malformed."""
     labels: tuple[Column, ...] = ()
@@ -84,7 +88,8 @@ def parse_line(
     if any(not level or any(map(str.isspace, level)) for level in levels):
         raise ValueError(f"levels {list(levels)!r}: each without blanks")
     selection, record = selection or Selection(), record or {}
-    times = TimeReader(rule=rule, record_micros=_micros(record_time))
+    stages = Stages()
+    times = TimeReader(rule=rule, record_micros=_micros(record_time), stages=stages)
     line = _taken_apart(value, line_format, times, selection, needs_level=bool(levels))
 
     def find(name: str) -> Column:
@@ -102,6 +107,7 @@ def parse_line(
     return LineColumns(
         malformed_reason=reason,
         continues=continues,
+        stages=stages,
         minute=_minute_if(is_counted, line.time),
         labels=tuple(
             F.when(is_counted, _label(find(name), selection.label_chars))

@@ -43,6 +43,8 @@ def pattern_line(
     time_names = () if times.rule.from_record else line_format.time_names
     line = F.make_valid_utf8(_first_line(value)) if as_text else _first_line(value)
     found = _groups(line, line_format.parsed_pattern.java, time_names, names).cast("binary")
+    if time_names and not line_format.parsed_time_format.is_read_by_position:
+        found = times.stages.add(found)  # both the time's columns and the others use it
     time, rest = _time_and_rest(found, line_format, times, has_more=bool(names))
     first = rest if len(names) == 1 else F.split(rest.cast("string"), _MARK)[0].cast("binary")
     has_level = [F.length(first) > 0] if needs_level else []

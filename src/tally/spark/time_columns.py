@@ -27,6 +27,7 @@ from tally.lines.time_format import (
 )
 from tally.lines.time_rule import AHEAD_MAX, FROM_RECORD, UTC, TimeRule
 from tally.spark.expressions import binary, looked_up
+from tally.spark.stages import Stages
 
 _MICROS: Final = 1_000_000
 # 9999-12-30 23:59:59 in UTC: the last second that is in year 9999 in every time zone.
@@ -55,6 +56,8 @@ class TimeReader:
     """How the minute follows."""
     record_micros: Column
     """Long: microseconds from 1970 to Kafka's timestamp of the record; below 0 for none."""
+    stages: Stages
+    """Where columns go that are used many times."""
 
     def of_record(self) -> TimeColumns:
         """The record's own timestamp, in the rule's time zone."""
@@ -77,7 +80,8 @@ class TimeReader:
             digits = F.regexp_extract(text, r"\A([0-9]{1,18})(?:\.[0-9]+)?\z", 1)
             units = digits.try_cast("bigint")
             return self._of_instant(_divided(units, time_format.per_second), is_missing)
-        fields = _found_fields(text, time_format, whole=whole)
+        found = self.stages.add(_found_fields(text, time_format, whole=whole))
+        fields = _by_kind(found, time_format)
         if self.rule.assume_year == FROM_RECORD:
             is_missing |= self.record_micros < 0
             normal = F.when(self.record_micros >= 0, self._in_latest_year(fields))
@@ -85,6 +89,7 @@ class TimeReader:
             normal = _assembled(fields, F.lit(f"{self.rule.assume_year:04d}"))
         else:
             normal = _assembled(fields, _year(fields))
+        normal = self.stages.add(normal)
         return TimeColumns(
             is_missing=is_missing,
             exists=is_normalised(normal),
@@ -110,9 +115,10 @@ class TimeReader:
         """
         ahead_s = int(AHEAD_MAX.total_seconds())
         seconds = _divided(self.record_micros, _MICROS) + ahead_s
-        limit = _since_1970(F.least(seconds, F.lit(_LAST_SECOND))).cast("string").cast("binary")
+        latest = _since_1970(F.least(seconds, F.lit(_LAST_SECOND))).cast("string").cast("binary")
+        limit = self.stages.add(latest)
         year = F.substring(limit, 1, 4).cast("string")
-        this = _assembled(fields, year)
+        this = self.stages.add(_assembled(fields, year))
         before = _assembled(fields, (year.cast("int") - 1).cast("string"))
         return F.when(is_normalised(this) & (this <= limit), this).otherwise(before)
 
@@ -131,15 +137,19 @@ def _since_1970(seconds: Column) -> Column:
     return F.timestamp_add("SECOND", seconds, F.lit("1970-01-01 00:00:00").cast("timestamp_ntz"))
 
 
-def _found_fields(text: Column, time_format: TimeFormat, *, whole: bool) -> dict[str, Column]:
-    r"""The fields of a time by kind, each with its full width; null where the shape does not match.
+def _found_fields(text: Column, time_format: TimeFormat, *, whole: bool) -> Column:
+    r"""An array of one string and then the fields of a time; of one where the shape does not match.
 
     The text has no ``\n`` of its own here, so none can pass itself off as a result.
     """
     end = r"\z" if whole else "(?![0-9]).*+"
     groups = "".join(f"\n${number}" for number, _ in enumerate(time_format.fields, start=1))
     one_line = F.translate(text, "\n", " ")
-    found = F.split(F.regexp_replace(one_line, rf"(?s)\A{time_format.shape}{end}", groups), "\n")
+    return F.split(F.regexp_replace(one_line, rf"(?s)\A{time_format.shape}{end}", groups), "\n")
+
+
+def _by_kind(found: Column, time_format: TimeFormat) -> dict[str, Column]:
+    """The fields of a time by kind, with their full widths; null where the shape did not match."""
     fields = {}
     read = [part for part in time_format.parts if part.is_read]
     for number, part in enumerate(read, start=1):

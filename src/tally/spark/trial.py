@@ -98,8 +98,8 @@ def try_format(
     )
     with read_errors(()), _interpreted(session):
         # One after the other: the expressions of both together are too large for a plan.
-        reasons = frame.select(judged.malformed_reason).collect()
-        found = frame.select(read.minute, *read.labels).collect()
+        reasons = judged.stages.applied(frame).select(judged.malformed_reason).collect()
+        found = read.stages.applied(frame).select(read.minute, *read.labels).collect()
     return list(_read([(*reason, *of) for reason, of in zip(reasons, found, strict=True)]))
 
 
