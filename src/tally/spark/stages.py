@@ -21,7 +21,7 @@ class Stages:
         """Compute a column beforehand; it may use those that were added before.
 
         Returns:
-            The column as it is named in the frame of :meth:`applied`.
+            The column as it is named in the frame of ``applied``.
         """
         name = f"tally_stage_{len(self._columns)}"
         self._columns.append(column.alias(name))
