@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from tally.lines.format import CATALOGUE, LineFormat
-from tally.lines.time_rule import FROM_RECORD, WALL_CLOCK, TimeRule
+from tally.lines.time_rule import TimeRule, with_year
 from tally.spark.line_columns import parse_line
 
 
@@ -83,7 +83,7 @@ def _measure(records: DataFrame, line_format: LineFormat, passes: int) -> tuple[
         F.col("value"),
         line_format,
         [_level_of_example(line_format)] if line_format.has_level else [],
-        rule=_rule(line_format),
+        rule=with_year(line_format, TimeRule(from_record=not line_format.has_time)),
         record_time=F.col("timestamp"),
     )
     bare = records.groupBy(F.substring("value", 1, 0)).agg(F.count("*"), F.count("value"))
@@ -99,15 +99,6 @@ def _measure(records: DataFrame, line_format: LineFormat, passes: int) -> tuple[
     bare.collect()
     times = [(_seconds(bare), _seconds(counted)) for _ in range(passes)]
     return min(b for b, _ in times), min(c for _, c in times)
-
-
-def _rule(line_format: LineFormat) -> TimeRule:
-    """How the minute follows: by the record's time where the format leaves something open."""
-    if not line_format.has_time:
-        return TimeRule(from_record=True)
-    if line_format.is_fixed or line_format.parsed_time_format.has_year:
-        return WALL_CLOCK
-    return TimeRule(assume_year=FROM_RECORD)
 
 
 def _level_of_example(line_format: LineFormat) -> str:

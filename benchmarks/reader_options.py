@@ -10,7 +10,8 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
@@ -37,6 +38,8 @@ VARIANTS: Mapping[str, Mapping[str, str]] = {
     "kafka.check.crcs = true (Kafka's own)": {"kafka.check.crcs": "true"},
 }
 
+T = TypeVar("T")
+
 
 def main() -> int:
     """Run it once and print a table."""
@@ -62,14 +65,22 @@ def main() -> int:
 
 
 def _compare(servers: Bench, spark: SparkSession, lines: int, rounds: int) -> dict[str, float]:
-    seconds: dict[str, list[float]] = {name: [] for name in VARIANTS}
+    reader = SparkReader(session=spark, kafka=servers.settings.kafka)
+    return medians(
+        VARIANTS, rounds, lambda name: count(servers, reader, evenly(lines), VARIANTS[name])
+    )
+
+
+def medians(variants: Iterable[T], rounds: int, work: Callable[[T], None]) -> dict[T, float]:
+    """The median seconds of each variant of some work; the variants take turns."""
+    seconds: dict[T, list[float]] = {variant: [] for variant in variants}
     for number in range(rounds + 1):
-        for name, options in VARIANTS.items():
+        for variant, measured in seconds.items():
             began = time.perf_counter()
-            count(servers, spark, evenly(lines), options)
+            work(variant)
             if number:  # the first round warms the session's code
-                seconds[name].append(time.perf_counter() - began)
-    return {name: statistics.median(values) for name, values in seconds.items()}
+                measured.append(time.perf_counter() - began)
+    return {variant: statistics.median(measured) for variant, measured in seconds.items()}
 
 
 def evenly(lines: int) -> dict[int, int]:
@@ -79,19 +90,17 @@ def evenly(lines: int) -> dict[int, int]:
 
 def count(
     servers: Bench,
-    spark: SparkSession,
+    reader: SparkReader,
     ends: Mapping[int, int],
     options: Mapping[str, str],
-    **reader: int,
 ) -> None:
     """Count partitions from their beginning.
 
     Args:
         servers: With the topic.
-        spark: Counts.
+        reader: Counts.
         ends: Where each partition ends.
         options: Of the pipeline's reader.
-        reader: Fields of :class:`SparkReader`.
 
     Raises:
         RuntimeError: There were more or fewer records.
@@ -106,8 +115,7 @@ def count(
         for number, end in ends.items()
     ]
     asked = CountRequest(pipeline=pipeline, ranges=ranges)
-    counting = SparkReader(session=spark, kafka=servers.settings.kafka, **reader)
-    with counting.count(asked) as counts:
+    with reader.count(asked) as counts:
         records = sum(total.records for total in counts.totals.values())
     if records != sum(ends.values()):
         raise RuntimeError(f"{records} records instead of {sum(ends.values())}")

@@ -7,15 +7,15 @@ sizes in turns, and prints medians as multiples of those with a task for each pa
 """
 
 import argparse
-import statistics
 import sys
-import time
 from collections.abc import Mapping
+from typing import Any
 
 from pyspark.sql import SparkSession
 
-from benchmarks.reader_options import PIPELINE, count, evenly, produce
+from benchmarks.reader_options import PIPELINE, count, evenly, medians, produce
 from benchmarks.servers import PARTITIONS, Bench, bench, say
+from tally.spark.counting import SparkReader
 from tally.spark.session import spark_session
 
 WHOLE = 10**12
@@ -51,7 +51,8 @@ def main() -> int:
 
 def _heap_in_use_mb(spark: SparkSession) -> int:
     """What a garbage collection leaves."""
-    lang = spark.sparkContext._jvm.java.lang  # noqa: SLF001 - Python has no other access
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - Python has no other access
+    lang = jvm.java.lang
     lang.System.gc()
     runtime = lang.Runtime.getRuntime()
     return int(runtime.totalMemory() - runtime.freeMemory()) >> 20
@@ -60,14 +61,11 @@ def _heap_in_use_mb(spark: SparkSession) -> int:
 def _compare(
     servers: Bench, spark: SparkSession, ends: Mapping[int, int], rounds: int
 ) -> dict[int, float]:
-    seconds: dict[int, list[float]] = {size: [] for size in SIZES}
-    for number in range(rounds + 1):
-        for size in SIZES:
-            began = time.perf_counter()
-            count(servers, spark, ends, {}, offsets_per_task=size)
-            if number:  # the first round warms the session's code
-                seconds[size].append(time.perf_counter() - began)
-    return {size: statistics.median(values) for size, values in seconds.items()}
+    def work(size: int) -> None:
+        reader = SparkReader(session=spark, kafka=servers.settings.kafka, offsets_per_task=size)
+        count(servers, reader, ends, {})
+
+    return medians(SIZES, rounds, work)
 
 
 if __name__ == "__main__":

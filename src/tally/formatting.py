@@ -4,10 +4,15 @@ Text that came from outside is shown with everything unprintable escaped: a dead
 able to move a terminal's cursor.
 """
 
-from typing import Final
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
 
 ABSENT: Final = "-"
 """Printed for a missing value."""
+
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def plural(count: int, noun: str) -> str:
@@ -35,6 +40,33 @@ def printable_bytes(value: bytes | None) -> str:
     # Backslashes first, so that an escape can be told from the same characters in the record.
     doubled = value.replace(b"\\", b"\\\\")
     return printable(doubled.decode("utf-8", errors="backslashreplace"))
+
+
+def inline_toml(value: Any) -> str:
+    """A value as TOML writes it on one line.
+
+    Args:
+        value: A mapping with text for keys, a sequence, a boolean, a finite number or a text;
+            anything else by its text.
+    """
+    if isinstance(value, Mapping):
+        keys = [
+            f"{key if _BARE_KEY.fullmatch(key) else _toml_text(key)} = {inline_toml(of)}"
+            for key, of in value.items()
+        ]
+        return f"{{ {', '.join(keys)} }}" if keys else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(inline_toml, value))}]"
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    return _toml_text(str(value))
+
+
+def _toml_text(text: str) -> str:
+    if "\\" in text and "'" not in text and text.isprintable():
+        return f"'{text}'"  # as it is: the backslashes of a pattern stay readable
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)
 
 
 def _escaped(character: str) -> str:

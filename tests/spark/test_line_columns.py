@@ -18,7 +18,7 @@ from tally.lines.format import (
 )
 from tally.lines.parsing import parse_line_format
 from tally.lines.pattern import HEAD_BYTES
-from tally.lines.time_rule import FROM_RECORD, WALL_CLOCK, TimeRule
+from tally.lines.time_rule import WALL_CLOCK, with_year
 from tally.spark.line_columns import Selection, parse_line
 from tests.spark.examples import (
     COUNTED,
@@ -512,13 +512,12 @@ def test_time_and_pattern_are_computed_once_for_a_well_formed_line(
     """
     with settings(spark, adaptive__enabled="false"):
         values = spark.range(1).select(F.col("id").cast("string").cast("binary").alias("value"))
-        line_format, assumed = CATALOGUE[name], TimeRule(assume_year=FROM_RECORD)
-        has_year = line_format.is_fixed or line_format.parsed_time_format.has_year
+        line_format = CATALOGUE[name]
         lines = parse_line(
             F.col("value"),
             line_format,
             [LEVEL_OF.get(name, "ERROR")] if line_format.has_level else [],
-            rule=WALL_CLOCK if has_year else assumed,
+            rule=with_year(line_format, WALL_CLOCK),
             record_time=F.lit("2017-07-31 00:00:00").cast("timestamp"),
         )
         counted = (
@@ -529,5 +528,5 @@ def test_time_and_pattern_are_computed_once_for_a_well_formed_line(
         )
         code = compiled_code(counted)
     # The second one is for malformed records only; two years are tried where none is printed.
-    assert code.count("stringToTimestampWithoutTimeZone(") <= (2 if has_year else 4)
+    assert code.count("stringToTimestampWithoutTimeZone(") <= (4 if line_format.lacks_year else 2)
     assert code.count("appendReplacement(") == regexes

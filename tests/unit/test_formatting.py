@@ -1,8 +1,22 @@
 """Numbers and times in messages."""
 
-import pytest
+import tomllib
+from typing import Any
 
-from tally.formatting import plural, time_span
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tally.formatting import inline_toml, plural, time_span
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+VALUES = st.recursive(
+    st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT,
+    lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner),
+)
 
 
 @pytest.mark.parametrize(
@@ -23,3 +37,20 @@ def test_a_span_of_one_minute_is_that_minute() -> None:
     """A span of one minute is printed as that minute."""
     assert time_span("14:05", "14:05") == "14:05"
     assert time_span("14:05", "14:09") == "14:05 to 14:09"
+
+
+@given(VALUES)
+def test_a_value_as_toml_is_one_printable_line_that_says_the_same(value: Any) -> None:
+    """Any text can be pasted: controls, quotes, backslashes and what is beyond 16 bits."""
+    line = inline_toml(value)
+    assert line.isprintable()
+    assert tomllib.loads(f"value = {line}") == {"value": value}
+
+
+def test_what_a_person_reads_is_left_as_it_is() -> None:
+    """Simple keys without quotes, patterns without doubled backslashes, other letters as such."""
+    value = {"pattern": r"(?<level>\w+) ü", "spark.ui.port": ["1", 2, True]}
+    assert (
+        inline_toml(value)
+        == r"""{ pattern = '(?<level>\w+) ü', "spark.ui.port" = ["1", 2, true] }"""
+    )

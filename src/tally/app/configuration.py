@@ -1,6 +1,5 @@
 """The effective configuration: each key with its value and where the value comes from."""
 
-import json
 import os
 import re
 import tomllib
@@ -16,6 +15,7 @@ from tally.config.loading import existing_files
 from tally.config.pipeline import PipelineSettings
 from tally.config.settings import Settings
 from tally.config.variables import PREFIX
+from tally.formatting import inline_toml
 
 HIDDEN: Final = "(hidden)"
 _SECRET: Final = re.compile(
@@ -138,20 +138,15 @@ def _variable(path: _Path) -> str:
 def _shown(value: Any) -> str | None:
     if isinstance(value, SecretStr):
         return HIDDEN if value.get_secret_value() else None
-    return None if value is None else _toml(value)
+    return None if value is None else inline_toml(_without_secrets(value))
 
 
-def _toml(value: Any) -> str:
+def _without_secrets(value: Any) -> Any:
     if isinstance(value, Mapping):
-        inner = ", ".join(
-            f"{json.dumps(key)} = {HIDDEN if _SECRET.search(key) else _toml(of)}"
+        return {
+            key: HIDDEN if _SECRET.search(key) else _without_secrets(of)
             for key, of in value.items()
-        )
-        return f"{{ {inner} }}" if inner else "{}"
+        }
     if isinstance(value, str):
-        value = _PARAMETERS.sub(rf"\g<1>{HIDDEN}", value)  # any of them may be a secret
-    if isinstance(value, bool | int | float | str):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(str(value), ensure_ascii=False)
+        return _PARAMETERS.sub(rf"\g<1>{HIDDEN}", value)  # any of them may be a secret
+    return value

@@ -1,9 +1,8 @@
 """Trying line formats on a sample of a topic or a file, before one is configured."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,11 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 from tally.app.context import OpenSession
 from tally.config.pipeline import TOPIC_NAME
 from tally.errors import ConfigError, UsageError
-from tally.formatting import printable_bytes
+from tally.formatting import inline_toml, printable_bytes
 from tally.lines.format import CATALOGUE, LineFormat
 from tally.lines.parsing import parse_line_format
 from tally.lines.pattern import LEVEL
-from tally.lines.time_rule import FROM_RECORD, WALL_CLOCK, TimeRule, check_time_rule
+from tally.lines.time_rule import (
+    WALL_CLOCK,
+    TimeRule,
+    check_time_rule,
+    continuation_reasons,
+    with_year,
+)
 from tally.model import OffsetRange, TopicPartition
 from tally.pipeline.context import Context
 
@@ -131,7 +136,7 @@ def try_formats(ctx: Context, open_session: OpenSession, request: TrialRequest) 
 def _candidates(request: TrialRequest) -> Iterator[tuple[LineFormat, TimeRule]]:
     if request.line_format is not None:
         found = parse_line_format(request.line_format, key="line_format")
-        rule = _with_year(found, request.time_rule)
+        rule = with_year(found, request.time_rule)
         try:
             check_time_rule(found, rule)
         except ValueError as error:
@@ -139,21 +144,12 @@ def _candidates(request: TrialRequest) -> Iterator[tuple[LineFormat, TimeRule]]:
         yield found, rule
         return
     for found in CATALOGUE.values():
-        rule = _with_year(found, request.time_rule)
+        rule = with_year(found, request.time_rule)
         try:
             check_time_rule(found, rule)
         except ValueError:
             continue  # not with this time rule
         yield found, rule
-
-
-def _with_year(line_format: LineFormat, rule: TimeRule) -> TimeRule:
-    """The rule, with the record's year for a format that prints none."""
-    if rule.from_record or rule.assume_year is not None or line_format.is_fixed:
-        return rule
-    if not line_format.has_time or line_format.parsed_time_format.has_year:
-        return rule
-    return replace(rule, assume_year=FROM_RECORD)
 
 
 def _sampled(
@@ -242,17 +238,12 @@ def _tried(
         line_format=line_format.name,
         understood=len(sound),
         malformed=dict(reasons.most_common()),
-        continuations=sum(reasons[reason] for reason in _left_out(line_format, rule)),
+        continuations=sum(reasons[reason] for reason in continuation_reasons(line_format, rule)),
         levels=dict(levels.most_common(LEVELS_SHOWN)),
         examples=tuple(sound[:EXAMPLES]),
         failures=tuple(failed.values()),
         toml=_toml(request, line_format, rule, levels),
     )
-
-
-def _left_out(line_format: LineFormat, rule: TimeRule) -> tuple[str, ...]:
-    is_blind = line_format.is_fixed and rule.from_record  # nothing tells where a line begins
-    return () if is_blind else line_format.continuation_reasons
 
 
 def _line(line: "SampleLine", found: "ReadLine", names: Sequence[str]) -> TriedLine:
@@ -276,7 +267,7 @@ def _toml(
     keys |= {"time_zone": rule.zone} if rule.zone is not None else {}
     wanted = _levels(line_format, levels)
     keys |= {"levels": wanted} if wanted is not None else {}
-    rows = [f"{key} = {_value(value)}" for key, value in keys.items()]
+    rows = [f"{key} = {inline_toml(value)}" for key, value in keys.items()]
     return "\n".join(["[pipelines.NAME]", *rows])
 
 
@@ -292,11 +283,3 @@ def _levels(line_format: LineFormat, seen: Mapping[str, int]) -> list[str] | Non
     except ValueError:
         return [level for level in line_format.levels if level.casefold().startswith("err")]
     return None
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{key} = {_value(of)}' for key, of in value.items())} }}"
-    if isinstance(value, str) and "\\" in value and "'" not in value:
-        return f"'{value}'"
-    return json.dumps(value, ensure_ascii=False)

@@ -32,9 +32,14 @@ dry_run_option = click.option(
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
-def _set_json(context: click.Context, _: click.Parameter, value: bool) -> None:
-    if value:
-        context.ensure_object(App).out.as_json = True
+def _sets(attribute: str) -> Callable[[click.Context, click.Parameter, bool], None]:
+    """A flag's callback: it sets how the output is written."""
+
+    def set_it(context: click.Context, _: click.Parameter, value: bool) -> None:
+        if value:
+            setattr(context.ensure_object(App).out, attribute, True)
+
+    return set_it
 
 
 json_option = click.option(
@@ -42,21 +47,16 @@ json_option = click.option(
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=_set_json,
+    callback=_sets("as_json"),
     help="Write one JSON document instead of text.",
 )
-
-
-def _set_wide(context: click.Context, _: click.Parameter, value: bool) -> None:
-    if value:
-        context.ensure_object(App).out.wide = True
 
 
 wide_option = click.option(
     "--wide",
     is_flag=True,
     expose_value=False,
-    callback=_set_wide,
+    callback=_sets("wide"),
     help="Show all columns, and no row on several lines.",
 )
 

@@ -8,7 +8,7 @@ from tally.config.servers import KafkaSettings, MySQLSettings
 from tally.errors import ConfigError
 from tally.lines.format import LineFormat
 from tally.lines.parsing import parse_line_format
-from tally.lines.time_rule import check_time_rule
+from tally.lines.time_rule import check_time_rule, continuation_reasons
 
 
 def mistakes(
@@ -41,7 +41,7 @@ def _about_lines(key: str, pipeline: PipelineSettings, line_format: LineFormat) 
         line_format.printed_levels(pipeline.levels)
     except ValueError as error:
         yield f"{key}.levels = {pipeline.levels!r}: {error}"
-    if pipeline.leaves_continuations and line_format.is_fixed and pipeline.time_rule.from_record:
+    if pipeline.leaves_continuations and not continuation_reasons(line_format, pipeline.time_rule):
         yield (
             f'{key}.continuation_lines = "unmatched": in the fixed layout the time tells where a '
             'line begins, and time = "record" does not look at it: leave one of them out'

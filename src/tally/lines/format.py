@@ -106,6 +106,16 @@ class LineFormat:
         return self.is_fixed or bool(self.time_format)
 
     @property
+    def states_instant(self) -> bool:
+        """Whether its lines have a number since 1970 for a time."""
+        return bool(self.time_format) and self.parsed_time_format.is_epoch
+
+    @property
+    def lacks_year(self) -> bool:
+        """Whether its lines have a time without a year."""
+        return bool(self.time_format) and not self.parsed_time_format.has_year
+
+    @property
     def time_names(self) -> tuple[str, ...]:
         """The groups or fields that make the time: ``time``, or ``date`` and ``clock``."""
         return time_names(self._names)
@@ -114,12 +124,6 @@ class LineFormat:
     def absent_time(self) -> str:
         """The text of the time where a line has none: nothing, or what joins date and clock."""
         return " ".join("" for _ in self.time_names)
-
-    @property
-    def continuation_reasons(self) -> tuple[MalformedReason, ...]:
-        """What is wrong with a record that begins no line, such as one of a stack trace."""
-        begins_none = MalformedReason.NO_TIME if self.is_fixed else MalformedReason.NO_MATCH
-        return (MalformedReason.EMPTY_VALUE, begins_none)
 
     @property
     def is_json(self) -> bool:

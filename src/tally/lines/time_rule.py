@@ -7,11 +7,11 @@ time at all. A wall clock is taken as printed. An instant has a minute only in s
 
 import functools
 import zoneinfo
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final, Literal
 
-from tally.lines.format import LineFormat
+from tally.lines.format import LineFormat, MalformedReason
 
 UTC: Final = "UTC"
 
@@ -51,6 +51,23 @@ class TimeRule:
 WALL_CLOCK: Final = TimeRule()
 
 
+def with_year(line_format: LineFormat, rule: TimeRule) -> TimeRule:
+    """The rule, with the record's year where the format prints none and the rule says nothing."""
+    if rule.from_record or rule.assume_year is not None or not line_format.lacks_year:
+        return rule
+    return replace(rule, assume_year=FROM_RECORD)
+
+
+def continuation_reasons(line_format: LineFormat, rule: TimeRule) -> tuple[MalformedReason, ...]:
+    """What is wrong with a record that begins no line, such as one of a stack trace.
+
+    Empty where nothing tells: the fixed layout has its time alone to tell where a line begins.
+    """
+    if line_format.is_fixed:
+        return () if rule.from_record else (MalformedReason.EMPTY_VALUE, MalformedReason.NO_TIME)
+    return (MalformedReason.EMPTY_VALUE, MalformedReason.NO_MATCH)
+
+
 def check_zone(name: str) -> str:
     """Raise ValueError unless ``name`` is a time zone; returns it.
 
@@ -82,8 +99,7 @@ def check_time_rule(line_format: LineFormat, rule: TimeRule) -> None:
             'has no time in its lines: set time = "record" to count by Kafka\'s timestamp, or say '
             "where the time stands"
         )
-    time_format = None if line_format.is_fixed else line_format.parsed_time_format
-    if time_format is not None and not time_format.has_year:
+    if line_format.lacks_year:
         if rule.assume_year is None:
             raise ValueError(
                 "prints no year, so which year's minute a line belongs to would be a guess: set "
@@ -92,7 +108,7 @@ def check_time_rule(line_format: LineFormat, rule: TimeRule) -> None:
             )
     elif rule.assume_year is not None:
         raise ValueError("states the year itself: leave assume_year out")
-    if rule.zone is not None and (time_format is None or not time_format.is_epoch):
+    if rule.zone is not None and not line_format.states_instant:
         raise ValueError(
             "prints a wall clock, which is never shifted: leave time_zone out. It serves numbers "
             'since 1970 and time = "record"'

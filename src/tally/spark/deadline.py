@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from tally.errors import CountTimeoutError
 from tally.spark.errors import sentence_of, spark_errors
+from tally.spark.session import is_remote
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ def _timeout(seconds: float) -> CountTimeoutError:
 
 def _ending(session: SparkSession) -> Callable[[], object] | None:
     """What ends the session's work; None where this process cannot."""
-    if not hasattr(session, "sparkContext"):  # a session of Spark Connect
+    if is_remote(session):
         return session.interruptAll
     process = getattr(session.sparkContext._gateway, "proc", None)  # noqa: SLF001 - no other way
     if process is None:

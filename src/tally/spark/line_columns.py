@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812  (what every PySpark progra
 
 from tally.config.labels import TEXT
 from tally.lines.format import LineFormat
-from tally.lines.time_rule import WALL_CLOCK, TimeRule
+from tally.lines.time_rule import WALL_CLOCK, TimeRule, continuation_reasons
 from tally.spark.expressions import all_of, any_of, binary
 from tally.spark.fixed_columns import fixed_line
 from tally.spark.json_columns import json_line
@@ -102,7 +102,7 @@ def parse_line(
     is_counted = all_of(counted)
     reason, continues = line.reason, F.lit(False)
     if selection.leaves_continuations:
-        continues = F.coalesce(reason.isin(*line_format.continuation_reasons), F.lit(False))
+        continues = F.coalesce(reason.isin(*continuation_reasons(line_format, rule)), F.lit(False))
         reason = F.when(~continues, reason)
     return LineColumns(
         malformed_reason=reason,

@@ -10,6 +10,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from tally.spark.errors import sentence_of, spark_errors
+from tally.spark.session import is_remote
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +42,8 @@ def watched(session: SparkSession, offsets: int, on_read: OnRead | None) -> Iter
             furthest = min(read, offsets)
             on_read(furthest, offsets)
 
-    is_connect = not hasattr(session, "sparkContext")
-    with (_told if is_connect else _asked)(session, lambda share: tell(int(offsets * share))):
+    watch = _told if is_remote(session) else _asked
+    with watch(session, lambda share: tell(int(offsets * share))):
         yield
 
 

@@ -103,6 +103,11 @@ def is_local(settings: SparkSettings) -> bool:
     return settings.master.startswith("local")
 
 
+def is_remote(session: SparkSession) -> bool:
+    """Whether the session is one of Spark Connect: this process has no JVM."""
+    return not hasattr(session, "sparkContext")
+
+
 @contextmanager
 def spark_session(settings: SparkSettings, name: str) -> Iterator[SparkSession]:
     """A new Spark session, stopped at the end.

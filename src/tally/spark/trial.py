@@ -97,7 +97,7 @@ def try_format(
         record_time=moment,
     )
     with read_errors(()), _interpreted(session):
-        # One after the other: the expressions of both together are too large for a plan.
+        # One after the other, as the stages of both have the same names.
         reasons = judged.stages.applied(frame).select(judged.malformed_reason).collect()
         found = read.stages.applied(frame).select(read.minute, *read.labels).collect()
     return list(_read([(*reason, *of) for reason, of in zip(reasons, found, strict=True)]))

@@ -53,7 +53,7 @@ def test_each_value_has_its_source(config: Path, monkeypatch: pytest.MonkeyPatch
         "TALLY_SPARK__CONF__SPARK.UI.PORT",
     )
     assert found["pipelines.first.levels"] == ('["WARN"]', "tally_pipelines__first__levels")
-    assert found["pipelines.first.filter"] == ('{ "text" = ["5*"] }', "tally.toml")
+    assert found["pipelines.first.filter"] == ('{ text = ["5*"] }', "tally.toml")
     assert found["pipelines.first.max_lag_offsets"] == (None, "default")
     assert HUSH not in str(found)
 
