@@ -197,7 +197,7 @@ def test_the_preview_of_a_replay_is_a_page(
 
     world.produce([LINE] * 3)
     run_dag(world.name)
-    run = run_dag(f"{world.name}_replay")
+    run = run_dag(f"{world.name}_replay", {"reason": "a test"})
     link = run.xcom("preview", "_link_PreviewLink")
     query = urlencode({"dag_id": f"{world.name}_replay", "run_id": run.run_id})
     assert link == f"/tally/preview?{query}"
@@ -217,12 +217,12 @@ def test_the_page_says_why_there_is_no_preview(
     """The sentence of the error with what to do next, not the way to a log."""
     from urllib.parse import urlencode
 
-    run = run_dag(f"{world.name}_replay", {"dry_run": False})
+    run = run_dag(f"{world.name}_replay", {"reason": "a test", "what": "batch"})
     query = urlencode({"dag_id": f"{world.name}_replay", "run_id": run.run_id})
     answer = viewer.get(f"/tally/preview?{query}")
     assert answer.status_code == 200, answer.text
-    assert "a replay needs a reason" in answer.text
-    assert "Next: fill in the field Reason" in answer.text
+    assert "batch_id is not given" in answer.text
+    assert "Next: fill in the field batch_id" in answer.text
     assert "Asked for" not in answer.text
 
 

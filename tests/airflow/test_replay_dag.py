@@ -27,7 +27,8 @@ WARN = "2017-07-30 14:09:08 WARN some message"
 INFO = "2017-07-30 14:09:09 INFO all is well"
 
 EVERYTHING = BoundsAsked()
-REAL = {"dry_run": False, "reason": "a corrected level"}
+DRY = {"reason": "a corrected level"}
+REAL = {**DRY, "dry_run": False}
 GREEN = {"preview": "success", "request": "success", "count": "success", "outcome": "success"}
 
 
@@ -121,8 +122,8 @@ def tasks_by_way_of(proxy: Proxy) -> Iterator[None]:
 
 
 def test_a_dry_run_shows_and_writes_nothing(counted: World, run_dag: RunDag) -> None:
-    """The default of the form; green, and no reason is required."""
-    run = run_dag(f"{counted.name}_replay")
+    """The default of the form; green."""
+    run = run_dag(f"{counted.name}_replay", DRY)
     assert run.state == "success"
     assert run.tasks == {
         "preview": "success",
@@ -159,7 +160,6 @@ def test_each_batch_is_a_task_with_a_name(counted: World, run_dag: RunDag) -> No
 @pytest.mark.parametrize(
     ("conf", "code", "said"),
     [
-        ({"dry_run": False}, "replay-refused", "needs a reason"),
         ({"what": "offsets"}, "replay-refused", "neither from_offset nor until_offset"),
         (
             {"what": "offsets", "from_offset": 2, "until_offset": 9},
@@ -183,7 +183,7 @@ def test_what_cannot_be_done_is_red_in_the_first_task(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """At once, with the reason and the next step in one line of the log, and nothing is written."""
-    run = run_dag(f"{counted.name}_replay", conf)
+    run = run_dag(f"{counted.name}_replay", {**DRY, **conf})
     assert run.state == "failed"
     assert run.tasks["preview"] == "failed"
     assert run.tries("preview") == 1
@@ -191,6 +191,15 @@ def test_what_cannot_be_done_is_red_in_the_first_task(
     (sentence,) = [line for line in caplog.messages if said in line and "\n" not in line]
     assert sentence.startswith(f"[{code}] ")
     assert " Next: " in sentence
+
+
+def test_airflow_accepts_no_run_without_a_reason(counted: World, run_dag: RunDag) -> None:
+    """Real or dry: a field is validated by itself."""
+    from airflow.sdk.exceptions import ParamValidationError
+
+    for conf in ({}, {"dry_run": False}, {**REAL, "reason": " "}):
+        with pytest.raises(ParamValidationError, match="reason"):
+            run_dag(f"{counted.name}_replay", conf)
 
 
 def test_more_batches_than_airflow_maps_are_refused(

@@ -38,6 +38,24 @@ def test_one_batch_is_planned_and_counted_and_run_again_without_effect(
 
 
 @pytest.mark.usefixtures("lent_spark")
+def test_that_not_one_line_matched_is_said_with_what_to_look_at(tally: Call, world: World) -> None:
+    """It may be right; nothing is said when a line was counted, or nothing was understood."""
+    for lines, is_said in (
+        ([LINE.replace("ERROR", "error")] * 2, True),
+        ([LINE.replace("ERROR", "error"), LINE], False),
+        (["nothing"], False),
+    ):
+        world.produce(lines, 0)
+        ran = tally("run")
+        assert ran.exit_code == 0
+        said = "none of 2 well-formed records matched"
+        assert (said in ran.stderr, f"tally format try {world.topic} " in ran.stderr) == (
+            is_said,
+            is_said,
+        )
+
+
+@pytest.mark.usefixtures("lent_spark")
 def test_a_backlog_is_counted_batch_by_batch_until_nothing_is_left(
     tally: Call, world: World
 ) -> None:

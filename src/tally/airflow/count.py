@@ -156,7 +156,7 @@ class TallyCountOperator(SparkSubmitOperator):
             )
         driver = self._driver()
         if driver.exit_code in _FINAL_EXITS:
-            raise final(f"batch {batch_id}: {driver.error_line}") from failure
+            raise final(f"batch {batch_id}: {driver.error_line}") from None
         raise failure
 
     def _driver(self) -> DriverHook | ConnectDriver:

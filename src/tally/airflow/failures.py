@@ -7,7 +7,7 @@ from typing import Final
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from tally.errors import FencedError, OperatorError, UsageError
+from tally.errors import FencedError, OperatorError, TallyError, UsageError
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -16,7 +16,8 @@ _LOG: Final = logging.getLogger(__name__)
 def final_unless_retryable() -> Iterator[None]:
     """Fail the task at once, with Tally's own message, on errors that a retry cannot correct.
 
-    A :class:`tally.errors.RetryableError`, a :class:`tally.errors.OutcomeUnknownError` and errors
+    Each error of Tally's is a line of the log, with what to do next. A
+    :class:`tally.errors.RetryableError`, a :class:`tally.errors.OutcomeUnknownError` and errors
     that are not Tally's pass unchanged: Airflow then retries as the DAG says.
 
     Raises:
@@ -26,7 +27,13 @@ def final_unless_retryable() -> Iterator[None]:
     try:
         yield
     except (UsageError, OperatorError, FencedError) as error:
-        raise final(str(error)) from error
+        # Without the error as its cause: of an expected state the sentence says all, and Airflow
+        # would show two tracebacks.
+        _LOG.debug("the error", exc_info=error)
+        raise final(str(error)) from None
+    except TallyError as error:
+        _LOG.warning("%s", error)
+        raise
 
 
 def final(sentence: str) -> AirflowFailException:

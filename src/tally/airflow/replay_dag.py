@@ -33,8 +33,8 @@ DOC: Final = """
 
     1. **Trigger** it with *Dry run* on. The run ends green after `preview`, whose log shows what
        would be read and replaced. Nothing is changed.
-    2. **Trigger again with this config**, with the switch off and a reason. `request` writes the
-       replay into the ledger, `count` runs batch after batch, `outcome` reports the whole replay.
+    2. **Trigger again with this config**, with the switch off. `request` writes the replay and its
+       reason into the ledger, `count` runs batch after batch, `outcome` reports the whole replay.
 
     The ranges are widened to whole segments. Offsets that the schedule has not counted yet, and
     offsets that Kafka no longer holds, are refused. The minute DAG may run meanwhile; readers of

@@ -19,7 +19,7 @@ CHOICES: Final = {
 
 
 def form(pipeline: Pipeline) -> dict[str, Param]:
-    """The fields, by name; the defaults request a preview of everything."""
+    """The fields, by name; the defaults request a preview of everything, for a reason."""
     return {**_run_fields(), **_offset_fields(pipeline), **_other_fields()}
 
 
@@ -40,12 +40,15 @@ def _run_fields() -> dict[str, Param]:
             title="Dry run",
             description="On: show what would be done, and change nothing. Off: reprocess it.",
         ),
+        # Without a default: Airflow accepts no run before it is filled in. It validates each field
+        # by itself, so that it cannot be required for a real run alone.
         "reason": Param(
-            None,
-            type=["null", "string"],
+            type="string",
+            pattern=r"\S",
             maxLength=REASON_MAX,
             title="Reason",
-            description="Kept in the ledger with your name. Required unless it is a dry run.",
+            description="Why it must be reprocessed. Kept in the ledger with your name, unless it "
+            "is a dry run.",
         ),
     }
 

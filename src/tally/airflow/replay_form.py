@@ -52,21 +52,6 @@ def read_form(params: Mapping[str, Any]) -> Request:
     return _READERS[what](given)
 
 
-def read_reason(params: Mapping[str, Any]) -> str:
-    """The reason of a filled-in form.
-
-    Raises:
-        ReplayRefusedError: No reason is given.
-    """
-    reason = str(params.get("reason") or "").strip()
-    if not reason:
-        raise ReplayRefusedError(
-            "a replay needs a reason, which is kept in the ledger",
-            next_step="fill in the field Reason",
-        )
-    return reason
-
-
 def _everything(given: Mapping[str, Any]) -> Request:
     return BoundsAsked(topic=given.get("topic"), partitions=_numbers(given))
 

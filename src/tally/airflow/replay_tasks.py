@@ -10,7 +10,7 @@ from tally import __version__
 from tally.airflow.connections import brief_context
 from tally.airflow.failures import final, final_unless_retryable
 from tally.airflow.links import PreviewLink
-from tally.airflow.replay_form import read_form, read_reason
+from tally.airflow.replay_form import read_form
 
 if TYPE_CHECKING:
     from tally.airflow.replay_work import Shown
@@ -51,8 +51,6 @@ class TallyReplayPreviewOperator(BaseOperator, SkipMixin):
         try:
             with final_unless_retryable():
                 request = read_form(params)
-                if not dry_run:
-                    read_reason(params)
                 ctx = brief_context(self.config, self.pipeline)
                 shown = replay_work.show(
                     ctx,
@@ -75,7 +73,7 @@ class TallyReplayPreviewOperator(BaseOperator, SkipMixin):
         if dry_run:
             self.log.info(
                 "nothing was changed; to reprocess it: Trigger again with this config, "
-                "with dry run off and a reason"
+                "with dry run off"
             )
             self.skip(ti=context["ti"], tasks=self.get_flat_relatives(upstream=False))
 
@@ -99,7 +97,7 @@ class TallyReplayRequestOperator(BaseOperator):
         shown = ti.xcom_pull(task_ids=PREVIEW, key=SHOWN_KEY)
         requester = _requester(context)
         with final_unless_retryable():
-            reason = read_reason(context["params"])
+            reason = context["params"]["reason"].strip()
             ctx = brief_context(self.config, self.pipeline)
             written = replay_work.write_down(ctx, self.pipeline, shown, requester, reason)
         self.log.info(

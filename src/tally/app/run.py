@@ -107,6 +107,13 @@ class RunView:
     blocks: tuple[Block, ...]
     """What is not read, and why."""
 
+    @property
+    def unmatched(self) -> int:
+        """Well-formed records that were read, when not one of them was counted; 0 otherwise."""
+        if any(batch.matched for batch in self.batches):
+            return 0
+        return sum(batch.records - batch.malformed for batch in self.batches)
+
     def check_unblocked(self) -> None:
         """Raise while something is blocked; the other partitions were counted all the same.
 

@@ -107,12 +107,19 @@ def _run(app: App, ctx: Context, meter: Meter, request: RunRequest) -> RunView:
         if not app.out.as_json:
             _show(app, ran)
 
-    return use_case.run(
+    view = use_case.run(
         ctx,
         request,
         on_batch=show,
         on_abandoned=lambda why: app.out.note(f"the open batch is abandoned: {why}"),
     )
+    if view.unmatched:
+        topic = app.settings.pipeline(view.batches[0].pipeline).topics[0]
+        app.out.note(
+            f"none of {plural(view.unmatched, 'well-formed record')} matched; if that is a "
+            f"surprise, tally format try {topic} shows the levels of such lines"
+        )
+    return view
 
 
 def _show(app: App, ran: RanView) -> None:
