@@ -18,6 +18,7 @@ from tests.conftest import PROJECT
 from tally.config.servers import KafkaSettings
 from tally.errors import KafkaUnavailableError
 from tally.kafka.client import Kafka
+from tally.kafka.errors import more_telling
 from tally.model import TopicPartition
 from tally.testing.clock import ManualClock
 
@@ -55,6 +56,10 @@ class SlowClient:
         self.takes_s = takes_s
         self.failure = failure
         self.given: list[float] = []
+
+    def poll(self, _: float) -> int:
+        """Nothing is wrong with its connections."""
+        return 0
 
     def describe_topics(self, _: Any, **options: Any) -> dict[str, "Future[Any]"]:
         """The one topic, with one partition."""
@@ -100,6 +105,28 @@ def ask(client: SlowClient) -> Kafka:
         grace_s=GRACE_S,
         clock=client.clock,
     )
+
+
+@pytest.mark.parametrize(
+    ("errors", "shown"),
+    [
+        ([KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN], KafkaError._TRANSPORT),
+        ([KafkaError._ALL_BROKERS_DOWN], KafkaError._ALL_BROKERS_DOWN),
+        ([KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE], KafkaError._RESOLVE),
+        ([KafkaError._RESOLVE, KafkaError._TRANSPORT], KafkaError._TRANSPORT),
+        ([KafkaError._AUTHENTICATION, KafkaError._TRANSPORT], KafkaError._AUTHENTICATION),
+        ([KafkaError._TRANSPORT, KafkaError._AUTHENTICATION], KafkaError._AUTHENTICATION),
+    ],
+)
+def test_of_the_errors_of_connections_the_most_telling_is_shown(
+    errors: list[int], shown: int
+) -> None:
+    """A refused login first; that all brokers are down last, as it says nothing of the cause."""
+    found: KafkaError | None = None
+    for code in errors:
+        found = more_telling(found, KafkaError(code))
+    assert found is not None
+    assert found.code() == shown
 
 
 def test_a_snapshot_gives_each_request_what_the_others_left() -> None:

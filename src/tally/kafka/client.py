@@ -25,6 +25,7 @@ from tally.kafka.errors import (
     MovingError,
     TopicExistsError,
     UnknownTopicError,
+    more_telling,
     translate,
     unavailable,
 )
@@ -44,8 +45,8 @@ GRACE_S = 1.0
 
 
 @dataclass(slots=True)
-class _LastError:
-    """The last error of the client's connections, set by a thread of librdkafka.
+class _ConnectionError:
+    """The most telling error of the client's connections, set when the client is polled.
 
     It holds no reference to the client. In a reference cycle the garbage collector could close the
     client from librdkafka's own thread, and librdkafka then aborts the process.
@@ -54,7 +55,7 @@ class _LastError:
     error: KafkaError | None = None
 
     def __call__(self, error: KafkaError) -> None:
-        self.error = error
+        self.error = more_telling(self.error, error)
 
 
 def _open_client(options: dict[str, Any]) -> AdminClient:
@@ -89,12 +90,12 @@ class Kafka:
         self._open_client = open_client
         self._grace_s, self._moving_pause_s = grace_s, moving_pause_s
         self._clock: Clock = clock or SystemClock()
-        self._last = _LastError()
+        self._connections = _ConnectionError()
 
     @cached_property
     def _client(self) -> AdminClient:
         # librdkafka prints connection failures to stderr by itself; here they become errors.
-        return self._open_client({**client_options(self._settings), "error_cb": self._last})
+        return self._open_client({**client_options(self._settings), "error_cb": self._connections})
 
     def snapshot(self, topics: Iterable[str], *, read_committed: bool = True) -> KafkaSnapshot:
         """Ids, earliest and end offsets of the topics, as of now.
@@ -322,7 +323,8 @@ class Kafka:
         return [self._result(operation, deadline, future) for future in futures]
 
     def _start(self, operation: str, deadline: float, ask: Callable[[float], T]) -> T:
-        self._last.error = None
+        self._poll()
+        self._connections.error = None  # what was before this request is not its cause
         left_s = deadline - self._clock.monotonic()
         if left_s <= 0:
             raise self._unavailable(operation, "no time was left for it")
@@ -342,8 +344,13 @@ class Kafka:
 
     def _translate(self, operation: str, error: KafkaError) -> TallyError:
         servers = self._settings.bootstrap_servers
-        return translate(servers, operation, error, self._last.error, self._timeout_s)
+        return translate(servers, operation, error, self._poll(), self._timeout_s)
 
     def _unavailable(self, operation: str, cause: str) -> KafkaUnavailableError:
         servers = self._settings.bootstrap_servers
-        return unavailable(servers, operation, cause, self._last.error, self._timeout_s)
+        return unavailable(servers, operation, cause, self._poll(), self._timeout_s)
+
+    def _poll(self) -> KafkaError | None:
+        """The most telling error of the connections since the request; librdkafka queues them."""
+        self._client.poll(0)
+        return self._connections.error

@@ -62,7 +62,7 @@ class UnknownTopicError(KafkaUnavailableError):
 
 
 def translate(
-    servers: str, operation: str, error: KafkaError, last: KafkaError | None, timeout_s: float
+    servers: str, operation: str, error: KafkaError, connection: KafkaError | None, timeout_s: float
 ) -> TallyError:
     """Kafka's error as one of Tally's.
 
@@ -70,7 +70,7 @@ def translate(
         servers: The bootstrap servers that were asked.
         operation: What was asked, as a verb phrase: ``list offsets``.
         error: The answer.
-        last: The last error of the client's connections; None without one.
+        connection: What is wrong with the client's connections; None without an error.
         timeout_s: How long an answer was waited for.
     """
     if error.code() in {
@@ -87,22 +87,38 @@ def translate(
                 f"Kafka ({servers}) could not {operation}: {error.str()}",
                 next_step=f"run it again once {awaited}",
             )
-    if error.code() in _DENIED or (last and last.code() in _DENIED):
+    refusal = next((e for e in (error, connection) if e and e.code() in _DENIED), None)
+    if refusal is not None:
         denied = AccessDeniedError(
-            f"Kafka ({servers}) could not {operation}: {(last or error).str()}",
+            f"Kafka ({servers}) could not {operation}: {refusal.str()}",
             next_step="check kafka.sasl_username, its password and its ACLs",
         )
-        if {error.code(), last and last.code()} & _LOGIN_REFUSED:
+        if refusal.code() in _LOGIN_REFUSED:
             denied.credentials = ("kafka.sasl_username", "kafka.sasl_password")
         return denied
-    return unavailable(servers, operation, error.str(), last, timeout_s)
+    return unavailable(servers, operation, error.str(), connection, timeout_s)
 
 
 def unavailable(
-    servers: str, operation: str, cause: str, last: KafkaError | None, timeout_s: float
+    servers: str, operation: str, cause: str, connection: KafkaError | None, timeout_s: float
 ) -> KafkaUnavailableError:
     """The error of a request without an answer; arguments as for :func:`translate`."""
-    before = f"; last: {last.str()}" if last else ""
+    because = f": {connection.str()}" if connection else ""
     return KafkaUnavailableError(
-        f"Kafka ({servers}) could not {operation} within {timeout_s:g} s: {cause}{before}"
+        f"Kafka ({servers}) could not {operation} within {timeout_s:g} s: {cause}{because}"
     )
+
+
+def more_telling(before: KafkaError | None, now: KafkaError) -> KafkaError:
+    """Which of two errors of a client's connections a person should see.
+
+    A refusal before anything else, as trying again does not help; a cause before the statement that
+    no broker is left; else the later one.
+    """
+    return now if before is None or _weight(now) >= _weight(before) else before
+
+
+def _weight(error: KafkaError) -> int:
+    if error.code() in _DENIED:
+        return 2
+    return int(error.code() != KafkaError._ALL_BROKERS_DOWN)  # noqa: SLF001 - as above

@@ -1,0 +1,80 @@
+"""A Kafka broker that asks for a user and a password, beside the one of the stack."""
+
+import secrets
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tally.spark.jars import Jars
+from tally_local.stack.kafka_server import STARTED, KafkaServer
+from tally_local.stack.ports import LOOPBACK, Ports
+from tally_local.stack.server_jars import SERVERS
+from tally_local.stack.stack import Stack
+from tests.waiting import wait_until
+
+STOP_S: Final = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaslBroker:
+    """A running broker with two listeners."""
+
+    open_address: str
+    """Of the listener for the test's own clients, which asks for nothing."""
+    address: str
+    """Of the listener that asks for user and password, by SASL_PLAINTEXT and PLAIN."""
+    user: str
+    password: str
+
+
+@contextmanager
+def sasl_broker(stack: Stack, folder: Path) -> Iterator[SaslBroker]:
+    """Start the broker, and stop it at the end.
+
+    Args:
+        stack: Has Kafka's jars.
+        folder: For data and log of the broker.
+    """
+    server = KafkaServer(folder=folder, jars=Jars(stack.layout.downloads, SERVERS))
+    ports = Ports(folder / "ports.json").choose((*server.ports, "sasl"))
+    broker = SaslBroker(
+        open_address=server.address(ports),
+        address=f"{LOOPBACK}:{ports['sasl']}",
+        user="ann",
+        password=secrets.token_hex(8),
+    )
+    command = server.prepare(ports)
+    with (folder / "server.properties").open("a", encoding="utf-8") as config:
+        config.writelines(f"{key}={value}\n" for key, value in _listeners(broker, ports).items())
+    log = folder / "log"
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            command.argv, cwd=command.cwd, env=command.env, stdout=stream, stderr=stream
+        )
+    try:
+        wait_until(lambda: STARTED in log.read_bytes() or process.poll() is not None)
+        assert process.poll() is None, log.read_text(encoding="utf-8")
+        yield broker
+    finally:
+        process.terminate()
+        process.wait(STOP_S)
+
+
+def _listeners(broker: SaslBroker, ports: Mapping[str, int]) -> dict[str, str]:
+    """The keys of the broker's configuration that add the second listener."""
+    both = f"PLAINTEXT://{broker.open_address},SASL_PLAINTEXT://{broker.address}"
+    return {
+        "listeners": f"{both},CONTROLLER://{LOOPBACK}:{ports['kafka_controller']}",
+        "advertised.listeners": both,
+        "listener.security.protocol.map": (
+            "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"
+        ),
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required "
+            f'user_{broker.user}="{broker.password}";'
+        ),
+    }
