@@ -13,9 +13,11 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from tally.errors import ConfigError
 from tally.lines.format import CATALOGUE, LineFormat
 from tally.lines.parsing import parse_line_format
 from tally.lines.time_rule import TimeRule, check_zone
+from tally.spark.reading import read_errors
 from tests.spark.examples import NO_TIME, TIME_INVALID
 from tests.spark.outcomes import (
     SEED,
@@ -218,6 +220,15 @@ def test_the_hour_that_summer_time_repeats_is_one(spark: SparkSession) -> None:
         "2024-10-27 02:30:00",
         "2024-10-27 03:30:00",
     ]
+
+
+def test_a_zone_that_only_python_knows_is_a_mistake_of_the_configuration(
+    spark: SparkSession,
+) -> None:
+    """Java has a list of zones of its own, which may be older. Trying again does not help."""
+    unknown = TimeRule(from_record=True, zone="Europe/Atlantis")
+    with pytest.raises(ConfigError, match=r"INVALID_TIMEZONE.*Europe/Atlantis"), read_errors(()):
+        outcomes(spark, [b"x"], CATALOGUE["text"], set(), unknown, [micros(NEAR)])
 
 
 @pytest.mark.parametrize(
