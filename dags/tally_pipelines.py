@@ -25,13 +25,14 @@ from pathlib import Path
 from tally.airflow.factory import pipeline_dags
 from tally.config.loading import CONFIG_NAME
 from tally.config.variables import CONFIG_VARIABLE
+from tally.packaged import JOB, folder_of
 
-CHECKOUT = Path(__file__).parents[1]
+FOLDER = folder_of(__file__)
 
 globals().update(
     pipeline_dags(
-        config=Path(os.environ.get(CONFIG_VARIABLE) or CHECKOUT / CONFIG_NAME).absolute(),
-        job=CHECKOUT / "jobs" / "count_errors.py",
+        config=Path(os.environ.get(CONFIG_VARIABLE) or FOLDER / CONFIG_NAME).absolute(),
+        job=FOLDER / JOB,
         doc_md=__doc__,
     )
 )

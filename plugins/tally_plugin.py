@@ -8,8 +8,9 @@ from airflow.plugins_manager import AirflowPlugin
 from tally.airflow.plugin import external_views, fastapi_apps
 from tally.config.loading import CONFIG_NAME
 from tally.config.variables import CONFIG_VARIABLE
+from tally.packaged import folder_of
 
-CONFIG = Path(os.environ.get(CONFIG_VARIABLE) or Path(__file__).parents[1] / CONFIG_NAME).absolute()
+CONFIG = Path(os.environ.get(CONFIG_VARIABLE) or folder_of(__file__) / CONFIG_NAME).absolute()
 
 
 class TallyPlugin(AirflowPlugin):

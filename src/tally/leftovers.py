@@ -10,15 +10,59 @@ import re
 import shutil
 import stat
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from tally.errors import ConfigError
+from tally.errors import ConfigError, UnwritableError
 
 FOLDER: Final = "tally"
 _OWNER: Final = r"-(?P<namespace>\d+)-(?P<pid>\d+)-(?P<start>\d+)-\w+"
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+def new_folder(kind: str) -> Path:
+    """A folder for this process, mode 0700, after what ended processes have left is deleted.
+
+    Args:
+        kind: What it is for, in lower-case letters: the first part of its name.
+
+    Raises:
+        ConfigError: The user's folder is not the user's alone.
+        UnwritableError: Nothing can be written there.
+    """
+    with _writing():
+        parent = own_folder()
+        sweep(parent, kind)
+        return Path(tempfile.mkdtemp(dir=parent, prefix=owner_prefix(kind)))
+
+
+def new_file(kind: str, suffix: str, parent: Path | None) -> tuple[int, Path]:
+    """A file for this process, mode 0600, as :func:`new_folder`; its descriptor and path.
+
+    Args:
+        kind: As there.
+        suffix: How its name ends.
+        parent: See :func:`own_folder`.
+    """
+    with _writing():
+        folder = own_folder(parent)
+        sweep(folder, kind, suffix)
+        descriptor, name = tempfile.mkstemp(dir=folder, prefix=owner_prefix(kind), suffix=suffix)
+        return descriptor, Path(name)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise UnwritableError(
+            f"a temporary file or folder cannot be made: {where}{error.strerror}",
+            next_step="make room there, or set TMPDIR to a folder that can be written",
+        ) from None
 
 
 def own_folder(parent: Path | None = None) -> Path:
@@ -29,6 +73,7 @@ def own_folder(parent: Path | None = None) -> Path:
 
     Raises:
         ConfigError: The path is not a folder, or not this user's alone.
+        OSError: It cannot be made.
     """
     temporary = Path(tempfile.gettempdir()) / f"{FOLDER}-{os.geteuid()}"
     folder = temporary if parent is None else parent / FOLDER

@@ -1,12 +1,15 @@
 """The status page: it loads with Airflow, authenticates, and shows what the ledger says."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.airflow.dag_run import RunDag
-from tests.world import World
+from tests.world import World, make_settings
 
 if TYPE_CHECKING:
     from fastapi.testclient import TestClient
@@ -45,6 +48,16 @@ def log_in(client: "TestClient", role: str | None) -> None:
     manager: Any = get_auth_manager()
     token = manager.generate_jwt(SimpleAuthManagerUser(username="ann", role=role))
     client.cookies.set("_token", token)
+
+
+def command(world: World, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Call ``tally`` where Airflow is configured as it is here."""
+    return subprocess.run(
+        [Path(sys.executable).with_name("tally"), "--config", str(world.config), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.fixture
@@ -132,9 +145,23 @@ def test_the_page_marks_what_was_replaced(
 
 
 @pytest.mark.stack
+def test_a_pipeline_that_is_configured_wrong_is_on_the_page(
+    world: World, viewer: "TestClient"
+) -> None:
+    """With its mistakes, beside the others, for whom it changes nothing."""
+    wrong = {"topics": ["a-topic"], "level": "ERROR"}
+    make_settings(world.stack, world.config, {world.name: world.keys, "a_wrong_one": wrong})
+    answer = viewer.get("/tally/")
+    assert answer.status_code == 200, answer.text
+    assert '<h2 id="a_wrong_one">' in answer.text
+    assert "pipelines.a_wrong_one.level" in answer.text
+    assert f'<h2 id="{world.name}">' in answer.text
+
+
+@pytest.mark.stack
 @pytest.mark.usefixtures("config")
-def test_the_page_says_that_a_dag_is_paused(world: World, viewer: "TestClient") -> None:
-    """Airflow knows it where the page is made; it is a warning."""
+def test_page_check_and_doctor_say_that_a_dag_is_paused(world: World, viewer: "TestClient") -> None:
+    """It is a warning; the page knows it from Airflow, a command with ``--check`` asks for it."""
     from airflow.models import DagModel
     from airflow.models.dagbundle import DagBundleModel
     from airflow.utils.session import create_session
@@ -144,10 +171,16 @@ def test_the_page_says_that_a_dag_is_paused(world: World, viewer: "TestClient") 
     with create_session() as session:
         session.add(DagBundleModel(name=bundle))
         session.flush()
-        session.add(DagModel(dag_id=world.name, bundle_name=bundle, is_paused=True))
-    assert f"the DAG {world.name} is paused in Airflow" in viewer.get("/tally/").text
+        session.add(DagModel(dag_id=world.name, bundle_name=bundle, is_paused=True, is_stale=False))
+    said = f"the DAG {world.name} is paused in Airflow"
+    assert said in viewer.get("/tally/").text
+    for words in (["status", world.name, "--check"], ["pipelines", "--check"], ["doctor"]):
+        assert said in command(world, *words).stdout
+    assert command(world, "status", world.name, "--check").returncode == 1
+    assert said not in command(world, "status", world.name).stdout  # which does not ask Airflow
     with create_session() as session:
         session.query(DagModel).filter_by(dag_id=world.name).update({"is_paused": False})
+    assert command(world, "pipelines", "--check").returncode == 0
     text = viewer.get("/tally/").text
     assert "is paused in Airflow" not in text
     assert '<strong class="ok">ok</strong>' in text

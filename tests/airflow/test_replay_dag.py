@@ -193,6 +193,26 @@ def test_what_cannot_be_done_is_red_in_the_first_task(
     assert " Next: " in sentence
 
 
+def test_a_partly_expired_request_says_what_to_fill_in_for_the_rest(
+    counted: World, run_dag: RunDag, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The words of the form; filled in so, the replay is done."""
+    counted.delete_records(0, before=1)
+    run = run_dag(
+        f"{counted.name}_replay",
+        {**REAL, "what": "offsets", "from_offset": 0, "until_offset": 3},
+    )
+    assert run.state == "failed"
+    (sentence,) = [line for line in caplog.messages if "cannot be reprocessed" in line]
+    ranges = f"{counted.topic}/1:0-3"
+    assert sentence.endswith(
+        "for what can be reprocessed of it, choose 'Several ranges of offsets' and fill in the"
+        f" field Ranges: {ranges}"
+    )
+    again = run_dag(f"{counted.name}_replay", {**REAL, "what": "ranges", "ranges": ranges})
+    assert again.state == "success"
+
+
 def test_airflow_accepts_no_run_without_a_reason(counted: World, run_dag: RunDag) -> None:
     """Real or dry: a field is validated by itself."""
     from airflow.sdk.exceptions import ParamValidationError

@@ -15,7 +15,7 @@ def test_every_line_counts_once_whatever_is_killed(
 ) -> None:
     """The command line's processes, Spark Connect, Kafka and MySQL; ``make chaos`` adds Airflow."""
     # A broker that is killed is no news; thousands of refused connections would hide the problem.
-    caplog.set_level(logging.CRITICAL, logger="tally.kafka.client")
+    caplog.set_level(logging.CRITICAL, logger="tally.kafka.requests")
     orders = Orders(
         seed=20170730,
         duration_s=20,

@@ -80,7 +80,10 @@ def test_a_format_that_understands_nothing_says_why(tally: Call, world: World) -
         (("no_such_topic",), "there is no file of that name"),
         (("/var/log/no such file.log",), "there is no file of that name"),
         (("x", "--format", "nope"), "no such line format"),
-        (("x", "--format", "log4j", "--pattern", "y"), "not both"),
+        (("x", "--format", "log4j", "--pattern", "y"), "one of them"),
+        (("x", "--format", "log4j", "--pipeline", "y"), "one of them"),
+        (("x", "--pipeline", "y", "--time", "record"), "with --pipeline its own"),
+        (("x", "--pipeline", "nope"), "no pipeline 'nope' is configured"),
         (("x", "--format", "log4j", "--time-zone", "Europe/Berlin"), "never shifted"),
         (("x", "--assume-year", "95"), "a year of four digits"),
         (("x", "--pattern", r"\w*\w*x"), "pattern"),
@@ -91,6 +94,49 @@ def test_what_cannot_be_tried_is_refused(tally: Call, words: tuple[str, ...], sa
     answer = tally("format", "try", *words, open_spark=None)
     assert answer.exit_code == 2
     assert said in answer.stderr
+
+
+def test_a_file_is_tried_without_a_valid_configuration(
+    tally: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is said; a topic needs to know the servers."""
+    file = str(LOGS / "zookeeper.log")
+    none, wrong = tmp_path / "none.toml", tmp_path / "wrong.toml"
+    wrong.write_text("[mysql]\nport = 0\n", encoding="utf-8")
+    for path, said in ((none, "no configuration file"), (wrong, "mysql.port = 0")):
+        monkeypatch.setenv("TALLY_CONFIG", str(path))
+        answer = tally("format", "try", file, "--json")
+        assert answer.document["trials"][0]["line_format"] == "zookeeper"
+        assert "tried with Spark's defaults" in answer.stderr
+        assert said in answer.stderr
+        assert tally("format", "try", "a-topic").exit_code == 2
+
+
+def test_a_topic_is_tried_before_there_is_a_pipeline(tally: Call, world: World) -> None:
+    """Or while all of them are wrong."""
+    world.produce([LINE], 0)
+    for pipelines in ({}, {"a": {"topics": []}}):
+        overlay = world.stack.overlay.read_text(encoding="utf-8")
+        tables = [
+            f"[pipelines.{name}]\ntopics = {keys['topics']}\n" for name, keys in pipelines.items()
+        ]
+        world.config.write_text("\n".join([overlay, *tables]), encoding="utf-8")
+        answer = tally("format", "try", world.topic, "--format", "fixed", "--json")
+        assert answer.exit_code == 0, answer.stderr
+        assert answer.document["trials"][0]["understood"] == 1
+
+
+def test_a_pipelines_own_rules_are_tried(tally: Call, world: World) -> None:
+    """Its table of fields and its time's keys, which options alone could not say."""
+    table = {"json": {"time": "at.seconds", "level": "severity"}, "time_format": "epoch_seconds"}
+    world.configure(line_format=table, time_zone="Asia/Tokyo")
+    world.produce(['{"at": {"seconds": 1501423748}, "severity": "ERROR"}', "no JSON"], 0)
+    words = ("format", "try", world.topic, "--pipeline", world.name, "--json")
+    (trial,) = tally(*words).document["trials"]
+    assert trial["examples"][0]["minute"] == "2017-07-30 23:09:00"
+    assert (trial["understood"], list(trial["malformed"].values())) == (1, [1])
+    pipeline = configured(trial["toml"])
+    assert (pipeline.line_format, pipeline.time_zone) == (table, "Asia/Tokyo")
 
 
 def test_an_empty_topic_has_nothing_to_try(tally: Call, world: World) -> None:

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 
+from tally.aggregates.fingerprint import fingerprint
 from tests.cli.conftest import LINE, Call, commit
 from tests.world import World
 
@@ -89,7 +91,8 @@ def test_all_pipelines_are_counted_and_audited_and_one_stops_no_other(
     ]
     shown = tally("counts")
     assert [line.split() for line in shown.stdout.splitlines()[1:]] == [
-        [name, "2017-07-30", "14:09", "2017-07-30", "14:09", "3"] for name in (world.name, second)
+        [name, "2017-07-30", "14:09", "2017-07-30", "14:09", "3", "today"]
+        for name in (world.name, second)
     ]
     wrong = add("a_wrong", 'lvels = ["WARN"]')
     world.produce([LINE] * 2, 0)
@@ -132,5 +135,18 @@ def test_malformed_records_are_told_where_one_looks(tally: Call, world: World) -
     world.produce([LINE] * 3, 0)
     commit(world, malformed=(b"what", b"is this"))
     assert "3 records, 1 matched, 2 malformed" in tally("status").stdout
-    world.execute("update batch set format_fingerprint = %s where pipeline = %s", ("x", world.name))
-    assert tally("status", "--json").document["understood"] == {"records": 0, "malformed": 0}
+
+    def counted_under(rule: str) -> Any:
+        world.execute(
+            "update batch set format_fingerprint = %s where pipeline = %s", (rule, world.name)
+        )
+        return tally("status", "--json").document
+
+    of_today = counted_under(fingerprint(world.pipeline))
+    assert of_today["understood"] == {"records": 3, "malformed": 2}
+    (problem,) = of_today["problems"]
+    assert (problem["reason"], problem["health"]) == ("malformed", "warn")
+    assert tally("status", "--check").exit_code == 1
+    of_another = counted_under("x")
+    assert of_another["understood"] == {"records": 0, "malformed": 0}
+    assert of_another["health"] == "ok"

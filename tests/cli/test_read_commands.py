@@ -147,6 +147,7 @@ def test_the_result_is_shown_minute_by_minute(tally: Call, world: World) -> None
         "rules": "levels ERROR, WARN; format fixed",
         "fingerprint": fingerprint(world.pipeline),
         "outdated": None,
+        "other_offsets": 0,
         "minutes": [
             {
                 "log_time": "2017-07-30 14:11:00",
@@ -195,9 +196,14 @@ def test_minutes_under_other_rules_are_marked_and_their_replay_is_named(
     text = tally("counts").stdout.splitlines()
     assert text[0].split() == ["MINUTE", "LINES", "RULES"]
     assert text[1].split() == ["2017-07-30", "14:01", "1", "other"]
-    assert text[-1] == (
+    assert document["other_offsets"] == 6
+    assert text[-2] == (
         "4 minutes counted under other rules, 2017-07-30 14:01 to 2017-07-30 14:09; Kafka no longer"
         f" holds 2 of them; 2 minutes up to date with: {document['outdated']['replay']}"
+    )
+    assert text[-1] == (
+        "6 offsets in all are counted under other rules, and any minute may lack lines of theirs:"
+        f" tally replay {world.name} --all --dry-run"
     )
     words = shlex.split(document["outdated"]["replay"])[1:]
     assert (
@@ -210,7 +216,28 @@ def test_minutes_under_other_rules_are_marked_and_their_replay_is_named(
     rules = {row["log_time"][-5:-3]: row["rule"] for row in after["minutes"]}
     assert rules == {"01": "other", "02": "today", "03": "today", "04": "today", "09": "other"}
     assert after["outdated"]["replay"] is None
+    assert after["other_offsets"] == 2
     assert "Kafka no longer holds any of them" in tally("counts").stdout
+
+
+def test_offsets_without_a_line_under_other_rules_are_told(
+    tally: Call, world: World, spark: "SparkSession"
+) -> None:
+    """No minute shows them: the other rules have counted nothing there. Their replay counts it."""
+    world.produce(["2017-07-30 14:01:00 WARN x"] * 3, 0)
+    assert world.minute(spark) is not None
+    world.configure(levels=["ERROR", "WARN"])
+    world.produce(["2017-07-30 14:01:00 ERROR x"], 0)
+    assert world.minute(spark) is not None
+    document = tally("counts", "--json").document
+    assert [(row["log_count"], row["rule"]) for row in document["minutes"]] == [(1, "today")]
+    assert (document["outdated"], document["other_offsets"]) == (None, 3)
+    assert f"tally replay {world.name} --all --dry-run" in tally("counts").stdout
+    replay = ("replay", world.name, "--all", "--reason", "a test", "--yes")
+    assert tally(*replay, open_spark=lambda _: nullcontext(spark)).exit_code == 0
+    after = tally("counts", "--json").document
+    assert [row["log_count"] for row in after["minutes"]] == [4]
+    assert after["other_offsets"] == 0
 
 
 def test_rules_of_minutes_are_told_though_kafka_is_down(
@@ -224,6 +251,7 @@ def test_rules_of_minutes_are_told_though_kafka_is_down(
     answer = tally("counts", "--json")
     assert answer.exit_code == 0
     assert answer.document["outdated"]["gone"] is None
+    assert ", if Kafka holds them, up to date with: tally replay" in tally("counts").stdout
     assert answer.document["minutes"][0]["other_fingerprints"] == ["test"]
 
 
@@ -236,6 +264,7 @@ def test_the_rules_of_folded_lines_are_unknown(tally: Call, world: World) -> Non
     document = tally("counts", "--json").document
     assert [row["rule"] for row in document["minutes"]] == ["unknown"]
     assert document["outdated"] is None
+    assert document["other_offsets"] == 0
     assert "unknown: some lines of the minute are folded" in tally("counts").stdout
 
 
@@ -405,6 +434,11 @@ def test_the_shell_completes_pipelines_topics_and_batches(
     assert completed("status ") == [world.name]
     assert completed("status p_nothing") == []
     assert completed(f"topics adopt {world.name} ") == [world.topic]
+    assert completed("format try ") == [world.topic, ""]  # and files, by the shell
+    with world.config.open("a", encoding="utf-8") as config:
+        config.write(f"[pipelines.z_{world.name}]\ntopics = []\n")
+    assert completed(f"topics adopt {world.name} ") == [world.topic]
+    assert completed("status ") == [world.name, f"z_{world.name}"]  # it has something to say
     for command in ("show ", "run ", "dead-letters --batch "):
         assert completed(command) == [str(batch_id)]
     monkeypatch.setenv("TALLY_MYSQL__PORT", "1")
@@ -430,3 +464,8 @@ def test_a_refused_login_says_where_the_password_comes_from(
     source = "TALLY_MYSQL__PASSWORD" if variable else str(world.config)
     assert f"mysql.password comes from {source}" in answer.stderr
     assert "wr0ng" not in answer.stderr
+    checks = {c["check"]: c for c in tally("doctor", "--json").document["checks"]}
+    assert f"mysql.password comes from {source}" in checks["mysql.reachable"]["next_step"]
+    make_others = ("TALLY_PIPELINES__ANOTHER__TOPICS", f'["{world.topic}"]')
+    monkeypatch.setenv(*make_others)  # of several pipelines at once it is said as well
+    assert f"mysql.password comes from {source}" in tally("counts").stderr

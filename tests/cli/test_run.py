@@ -31,7 +31,8 @@ def test_one_batch_is_planned_and_counted_and_run_again_without_effect(
 
     again = tally("run", str(ran["batch_id"]))
     assert again.exit_code == 0
-    assert "was committed before" in again.stdout
+    (batch,) = world.batches()
+    assert f"was committed before, by attempt 1 of {batch['claimed_by']}" in again.stdout
     assert tally("run", str(ran["batch_id"]), "--json").document["batches"][0]["committed_before"]
     assert sum(world.counts().values()) == 3
     assert tally("run").stdout == "nothing new\n"

@@ -57,7 +57,10 @@ def test_the_page_leads_to_the_first_committed_minute(
 
     page = blocks(INSTALL)
     (settings,) = [text for language, text in page if language == "toml"]
-    (folder / "tally.toml").write_text(settings, encoding="utf-8")
+    # Its folder is an example; the rest of the path must be where the commands have put the files.
+    own = settings.replace("/opt/tally/", f"{folder}/")
+    assert own != settings
+    (folder / "tally.toml").write_text(own, encoding="utf-8")
     cache = PROJECT / ".tally" / "downloads" / "ivy" / "cache"
     said = execute(
         [line for language, text in page if language == "console" for line in commands(text)],
@@ -65,7 +68,6 @@ def test_the_page_leads_to_the_first_committed_minute(
         own_servers
         | {
             "PATH": f"{without_tally}:/usr/local/bin:/usr/bin:/bin",
-            "TALLY_SPARK__JARS_DIR": str(folder / "jars"),
             "AIRFLOW_HOME": str(tmp_path / "airflow"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             # Nothing is downloaded: pip finds all but the wheel installed, Ivy has it in its cache.

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from tally.lines.backtracking import WAYS_MAX
 from tally.lines.pattern import HEAD_BYTES, parse_pattern
+from tally.spark.wildcards import wildcard_pattern
 from tests.spark.outcomes import SEED
 
 pytestmark = pytest.mark.spark
@@ -109,6 +110,15 @@ def test_no_accepted_pattern_can_be_kept_busy(steps: Callable[[str, str], int]) 
     busy = {p for p in patterns if any(steps(whole(p), text) < 0 for text in LINES)}
     assert busy == set()
     assert sum(looks > 100 * HEAD_BYTES for looks in worst.values()) > 10  # some do work
+
+
+def test_no_value_of_a_filter_can_be_kept_busy(steps: Callable[[str, str], int]) -> None:
+    """However many wildcards it has: a look at each character for each character of the value."""
+    rng = random.Random(SEED)
+    values = {"".join(rng.choices(["a", "b", "ab", "*", "*"], k=12)) for _ in range(300)}
+    for value in sorted(value for value in values if "*" in value):
+        looks = max(steps(wildcard_pattern(value), text) for text in LINES)
+        assert 0 <= looks <= 2 * len(value) * HEAD_BYTES, value
 
 
 @pytest.mark.parametrize(

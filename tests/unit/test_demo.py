@@ -54,6 +54,6 @@ def record(**values: Any) -> BatchRecord:
 def test_a_batch_of_a_replay_is_told_as_one() -> None:
     """The counted lines are not called errors, because other levels may count."""
     assert commit_line(record(), []).startswith(
-        "14:00:00  batch 7  1,000 records  300 counted  0 malformed"
+        "14:00:00  batch 7  1,000 records  300 matched  0 malformed"
     )
     assert "  batch 7 of replay 2  " in commit_line(record(replay_id=2), [])

@@ -19,6 +19,7 @@ from tally.config.servers import KafkaSettings
 from tally.errors import KafkaUnavailableError
 from tally.kafka.client import Kafka
 from tally.kafka.errors import more_telling
+from tally.kafka.requests import Requests
 from tally.model import TopicPartition
 from tally.testing.clock import ManualClock
 
@@ -99,12 +100,14 @@ class SilentClient(SlowClient):
 
 def ask(client: SlowClient) -> Kafka:
     """Tally's client on one of the stand-ins."""
-    return Kafka(
-        KafkaSettings(request_timeout_s=TIMEOUT_S),
+    settings = KafkaSettings(request_timeout_s=TIMEOUT_S)
+    requests = Requests(
+        settings,
         open_client=lambda _: client,  # type: ignore[arg-type, return-value]  # what is asked of it
         grace_s=GRACE_S,
         clock=client.clock,
     )
+    return Kafka(settings, requests=requests)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ def test_ranges_stand_one_a_line() -> None:
     text = "alog/0:3-5\n\n  alog/1 [0, 1)\n"
     assert list(map(format_range, parse_ranges(text))) == ["alog/0:3-5", "alog/1:0-1"]
     assert parse_ranges("") == ()
+    assert parse_ranges("alog/0:3-5; alog/1 [0, 1);") == parse_ranges(text)
     with pytest.raises(ReplayRefusedError, match="line 3: 'alog 0 3 5'"):
         parse_ranges("alog/0:3-5\n\nalog 0 3 5")
 

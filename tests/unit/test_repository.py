@@ -36,6 +36,8 @@ REGISTRIES = tuple(
     )
 )
 MACHINE_PATH = re.compile(r"(?<![\w.~}-])/(work|root|Users)/" + r"\w")
+OTHER_PROJECT = re.compile(r"install\b.*(?<![\w-])tally(\[|['\"]?$)|(?<![\w-])tally\[[a-z]")
+"""A hint that would install the project ``tally`` of PyPI, which is another one."""
 UNFINISHED = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME")) + r")\b")
 
 HEAVY = frozenset({"airflow", "confluent_kafka", "pymysql", "pyspark", "yoyo"})
@@ -113,7 +115,7 @@ def unhashed(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("package", "folder", "modules"),
     [
-        ("confluent_kafka", "kafka", ["client", "errors"]),
+        ("confluent_kafka", "kafka", ["client", "errors", "requests"]),
         ("pymysql", "mysql", ["connection", "errors", "transactions"]),
     ],
 )
@@ -158,6 +160,11 @@ def test_no_path_of_a_machine_is_committed() -> None:
     assert lines_with(MACHINE_PATH) == []
 
 
+def test_no_hint_installs_another_project() -> None:
+    """The distribution is ``kafka-tally``; ``tally`` is the command, and another one's name."""
+    assert [line for line in lines_with(OTHER_PROJECT) if "OTHER_PROJECT" not in line] == []
+
+
 def test_nothing_is_left_for_later() -> None:
     """Unfinished work is an issue, not a comment."""
     assert lines_with(UNFINISHED) == []
@@ -167,6 +174,11 @@ def test_the_guards_find_what_they_look_for(tmp_path: Path) -> None:
     """Each pattern is found in a text that has it, hidden folders apart."""
     (tmp_path / "sub").mkdir()
     (tmp_path / ".hidden").mkdir()
+    bad = (
+        f"pip install 'tal{'ly[spark]'}'\npip install tal{'ly'}\npip install 'kafka-tally[spark]'\n"
+    )
+    (tmp_path / "hint.txt").write_text(bad)
+    assert len(lines_with(OTHER_PROJECT, tmp_path)) == 2
     bad = f"cd /{'root'}/x\n# {'TO'}{'DO'}: later\nfine: src/work/x, https://example.com/root/x\n"
     (tmp_path / "sub" / "bad.txt").write_text(bad)
     (tmp_path / ".hidden" / "bad.txt").write_text(bad)

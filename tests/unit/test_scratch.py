@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tally.errors import UnwritableError
 from tally.spark.driver_log import JAVA_OPTIONS
 from tally.spark.scratch import LOCAL_DIR, scratch_folder, with_scratch
 
@@ -72,3 +73,20 @@ def test_a_configured_folder_is_used(tmp_path: Path) -> None:
     assert with_scratch(configured, folder) == {LOCAL_DIR: "/data", JAVA_OPTIONS: f"-Xss4m {ours}"}
     elsewhere = {JAVA_OPTIONS: "-Djava.io.tmpdir=/data"}
     assert with_scratch(elsewhere, folder)[JAVA_OPTIONS] == "-Djava.io.tmpdir=/data"
+
+
+def test_a_temporary_folder_that_takes_nothing_is_an_error_for_an_operator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is named; here its path is too long for anything in it, which stops root as well."""
+    folder = tmp_path
+    while (room := 4090 - len(str(folder))) > 1:
+        folder /= "x" * min(200, room - 1)
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with (
+        pytest.raises(UnwritableError, match=r"tally-\d+: File name too long") as raised,
+        scratch_folder(),
+    ):
+        pass
+    assert "TMPDIR" in raised.value.next_step

@@ -175,7 +175,7 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
 @pytest.mark.parametrize(
     ("text", "key", "allowed"),
     [
-        ("", "pipelines", "is required"),
+        ("", "pipelines", "at least one is needed"),
         ("[pipelines]\n", "pipelines", "at least one"),
         ("[pipelines.error_log]\n", "pipelines.error_log.topics", "is required"),
         ("[pipelines.error_log]\ntopics = []\n", "pipelines.error_log.topics", "at least 1 item"),
@@ -425,14 +425,48 @@ def test_all_mistakes_are_named_at_once_where_nothing_can_work() -> None:
         assert all(name in raised.value.what for name in named)
 
 
+def test_a_mistake_of_one_kind_hides_none_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong key, a wrong format, levels that the lines cannot have, a table twice, a variable."""
+    monkeypatch.setenv("TALLY_HOME", "x")
+    text = MINIMAL + (
+        '[pipelines.a]\ntopics = []\nline_format = "nginxx"\n'
+        '[pipelines.b]\ntopics = ["b"]\nline_format = "nginx"\n'
+        '[pipelines.c]\ntopics = ["c"]\nresult_table = "error_log"\n'
+    )
+    named = [
+        "pipelines.a.topics",
+        "pipelines.a.line_format",
+        "pipelines.b.levels",
+        "error_log and c have the same result_table",
+        "TALLY_HOME is no setting: unset it",
+    ]
+    with pytest.raises(ConfigError) as raised:
+        load(text)
+    assert all(raised.value.what.count(name) == 1 for name in named), raised.value.what
+    with pytest.raises(ConfigError) as raised:
+        load(text + "[mysql]\nport = 0\n")
+    assert all(raised.value.what.count(n) == 1 for n in [*named, "mysql.port"]), raised.value.what
+
+
 def test_no_pipeline_at_all_may_be_right_for_those_who_show_why() -> None:
     """Airflow draws a red DAG for each, and doctor lists them."""
     Path("tally.toml").write_text("[pipelines.a]\n", encoding="utf-8")
-    settings = load_settings(none_valid=True)
+    settings = load_settings(needed="any")
     assert dict(settings.disabled) == {"a": ("pipelines.a.topics: is required",)}
     Path("tally.toml").write_text("[pipelines]\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="at least one"):
-        load_settings(none_valid=True)
+        load_settings(needed="any")
+    for text in ("", "[pipelines]\n", "[pipelines.a]\n"):
+        Path("tally.toml").write_text(text, encoding="utf-8")
+        assert load_settings(needed="none").pipelines == {}
+
+
+def test_the_defaults_are_those_without_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a file or a variable says."""
+    defaults = load().spark
+    monkeypatch.setenv("TALLY_SPARK__MASTER", "local[7]")
+    assert Settings.defaults().spark == defaults
+    assert Settings.defaults().names == []
 
 
 def test_of_two_pipelines_with_one_table_the_later_one_is_disabled() -> None:
@@ -468,7 +502,7 @@ def test_a_variable_that_means_nothing_is_refused_at_once(monkeypatch: pytest.Mo
     monkeypatch.setenv("TALLY_MYSQL_PASSWORD", "x")
     with pytest.raises(ConfigError, match="TALLY_MYSQL_PASSWORD") as raised:
         load()
-    assert "did you mean TALLY_MYSQL__PASSWORD?" in raised.value.next_step
+    assert "did you mean TALLY_MYSQL__PASSWORD?" in raised.value.what
 
 
 def test_variables_that_mean_something_are_not_complained_of() -> None:

@@ -102,7 +102,7 @@ def test_an_edge_asks_use_cases_and_opens_no_transaction(edge: str) -> None:
 
 
 OPENED = {
-    "AdminClient": {"kafka/client.py"},
+    "AdminClient": {"kafka/requests.py"},
     "Producer": set(),
     "Kafka": {"app/context.py"},
     "Database": {"app/context.py"},

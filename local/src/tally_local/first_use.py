@@ -39,8 +39,8 @@ def prepare(settings: Settings, parts: Sequence[PartStatus]) -> list[str]:
         changed = migrate(Database(settings=settings.mysql), settings)
         done += ["mysql: tables created or brought up to date"] if changed else []
     if addresses.get(Part.KAFKA) == settings.kafka.bootstrap_servers:
-        kafka = Kafka(settings.kafka)
-        wanted = [topic for name in settings.names for topic in settings.pipeline(name).topics]
+        kafka, names = Kafka(settings.kafka), sorted(settings.pipelines)
+        wanted = [topic for name in names for topic in settings.pipelines[name].topics]
         done += [
             f"kafka: topic {topic} created, {PARTITIONS} partitions"
             for topic in dict.fromkeys(wanted)
@@ -71,9 +71,9 @@ def directions(
         )
     if Part.KAFKA in addresses:
         yield f"Kafka:   {addresses[Part.KAFKA]}"
-    if addresses.keys() >= {Part.KAFKA, Part.MYSQL} and settings.names:
+    if addresses.keys() >= {Part.KAFKA, Part.MYSQL} and settings.pipelines:
         yield ""
-        pipeline = settings.pipeline(settings.names[0])
+        pipeline = settings.pipeline(min(settings.pipelines))
         yield from _next_commands(pipeline, tally)
         if Part.AIRFLOW in addresses:
             yield f"       {tally} airflow cli dags unpause {pipeline.name}    counts each minute"

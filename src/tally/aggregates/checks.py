@@ -58,7 +58,8 @@ def check_totals(
         raise MalformedFloodError(
             f"pipeline {pipeline.name}: {malformed} of {records} records are malformed, more than "
             f"max_malformed_per_batch = {pipeline.max_malformed_per_batch}",
-            next_step="correct line_format, or raise max_malformed_per_batch, and run it again",
+            next_step=f"see which format fits with tally format try {pipeline.topics[0]}; correct "
+            "line_format, or raise max_malformed_per_batch, and run it again",
         )
 
 

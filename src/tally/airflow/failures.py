@@ -7,7 +7,8 @@ from typing import Final
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from tally.errors import FencedError, OperatorError, TallyError, UsageError
+from tally.airflow.connections import find_connection
+from tally.errors import AccessDeniedError, FencedError, OperatorError, TallyError, UsageError
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -25,7 +26,8 @@ def final_unless_retryable() -> Iterator[None]:
             the batch; the next run resumes what is left.
     """
     try:
-        yield
+        with _sources_named():
+            yield
     except (UsageError, OperatorError, FencedError) as error:
         # Without the error as its cause: of an expected state the sentence says all, and Airflow
         # would show two tracebacks.
@@ -33,6 +35,23 @@ def final_unless_retryable() -> Iterator[None]:
         raise final(str(error)) from None
     except TallyError as error:
         _LOG.warning("%s", error)
+        raise
+
+
+@contextmanager
+def _sources_named() -> Iterator[None]:
+    """Add to the next step of a refused login where user and password come from."""
+    try:
+        yield
+    except AccessDeniedError as error:
+        if error.credentials:
+            connection = f"tally_{error.credentials[0].partition('.')[0]}"
+            source = (
+                f"the connection {connection}"
+                if find_connection(connection)
+                else f"the configuration, as there is no connection {connection}"
+            )
+            error.next_step += f"; {' and '.join(error.credentials)} come from {source}"
         raise
 
 

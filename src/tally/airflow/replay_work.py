@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any, Final, Self
 
+from tally.airflow.replay_fields import CHOICES
 from tally.app.preview import PreviewRequest, PreviewView, ReadView, preview
 from tally.app.replays import (
     ReplayOutcome,
@@ -156,7 +157,7 @@ def outcome_text(outcome: ReplayOutcome) -> str:
     return (
         f"replay {outcome.replay_id} is {outcome.state}: {outcome.committed} of "
         f"{outcome.batches} batches committed, {outcome.records:,} records, "
-        f"{outcome.matched:,} counted in {outcome.minutes:,} minutes, "
+        f"{outcome.matched:,} matched in {outcome.minutes:,} minutes, "
         f"{outcome.malformed:,} malformed; {_changed(outcome)}"
     )
 
@@ -186,6 +187,12 @@ def _why_refused(view: PreviewView, batches_max: int) -> str | None:
     try:
         view.check_possible()
     except ReplayRefusedError as error:
+        if view.possible:
+            ranges = "; ".join(format_range(r.range) for r in view.possible)
+            error.next_step = (
+                f"for what can be reprocessed of it, choose {CHOICES['ranges']!r} and fill in the "
+                f"field Ranges: {ranges}"
+            )
         return str(error)
     if len(view.batches) > batches_max:
         return str(

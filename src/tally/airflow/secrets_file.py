@@ -4,7 +4,6 @@ A task that is killed leaves its file behind; the next task deletes it.
 """
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ import tomli_w
 from pydantic import BaseModel, SecretStr
 
 from tally.config.settings import Settings
-from tally.leftovers import is_private, own_folder, owner_prefix, sweep
+from tally.leftovers import is_private, new_file
 
 KIND: Final = "secrets"
 SUFFIX: Final = ".toml"
@@ -29,13 +28,9 @@ def secrets_file(settings: Settings) -> Iterator[Path]:
 
     Raises:
         ConfigError: The folder for it is another user's, or others may read it.
+        UnwritableError: The folder is full, or cannot be written.
     """
-    folder = own_folder(_session_folder())
-    sweep(folder, KIND, SUFFIX)
-    descriptor, name = tempfile.mkstemp(  # mode 0600
-        dir=folder, prefix=owner_prefix(KIND), suffix=SUFFIX
-    )
-    path = Path(name)
+    descriptor, path = new_file(KIND, SUFFIX, _session_folder())
     try:
         with os.fdopen(descriptor, "wb") as stream:
             tomli_w.dump({key: _plain(getattr(settings, key)) for key in _SECTIONS}, stream)

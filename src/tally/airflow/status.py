@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tally.app.batches import BatchesRequest, batches
+from tally.app.engine import engine_error
 from tally.app.health import Surroundings
 from tally.app.status import StatusRequest, StatusView, status
 from tally.ledger.reading import BatchRecord
@@ -23,7 +24,7 @@ class PipelinePage:
 
 
 def read_page(ctx: Context, paused: Mapping[str, bool]) -> list[PipelinePage]:
-    """Pipelines as the ledger has them; Kafka is not asked.
+    """Pipelines as the ledger has them; Kafka is not asked, the engine is.
 
     Args:
         ctx: What is needed from outside.
@@ -33,6 +34,7 @@ def read_page(ctx: Context, paused: Mapping[str, bool]) -> list[PipelinePage]:
         MySQLUnavailableError: The server did not answer.
         OperatorError: The ledger is not migrated or access is denied.
     """
+    error = engine_error(ctx.settings.spark)
     return [
         PipelinePage(
             status=status(
@@ -40,7 +42,7 @@ def read_page(ctx: Context, paused: Mapping[str, bool]) -> list[PipelinePage]:
                 StatusRequest(
                     pipeline=name,
                     ask_kafka=False,
-                    surroundings=Surroundings(paused=is_paused),
+                    surroundings=Surroundings(paused=is_paused, engine_error=error),
                 ),
             ),
             batches=batches(ctx, BatchesRequest(pipeline=name, limit=BATCHES_SHOWN)).batches,

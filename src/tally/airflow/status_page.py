@@ -3,6 +3,7 @@
 The status comes from the ledger, the preview of a replay from the XCom of its task.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +30,7 @@ from tally.airflow.connections import connected_settings
 from tally.airflow.preview_page import find_preview
 from tally.airflow.status import PipelinePage, read_page
 from tally.app.context import open_context
+from tally.app.overview import PipelineSummary
 from tally.clock import SystemClock
 from tally.errors import TallyError
 
@@ -55,14 +57,22 @@ def create_status_app(config: Path) -> FastAPI:
     def show_status(user: GetUserDep) -> HTMLResponse:
         try:
             settings = connected_settings(config)
-            names = [name for name in sorted(settings.pipelines) if _may_see(name, user)]
+            names = [name for name in settings.names if _may_see(name, user)]
             paused = DagModel.get_paused_dag_ids(names)
             html = render(
-                read_page(open_context(settings), {name: name in paused for name in names})
+                read_page(
+                    open_context(settings),
+                    {name: name in paused for name in names if name in settings.pipelines},
+                ),
+                [
+                    PipelineSummary.disabled(name, mistakes)
+                    for name, mistakes in settings.disabled.items()
+                    if name in names
+                ],
             )
         except TallyError as error:
             return HTMLResponse(
-                render([], str(error)), status.HTTP_503_SERVICE_UNAVAILABLE, _HEADERS
+                render([], error=str(error)), status.HTTP_503_SERVICE_UNAVAILABLE, _HEADERS
             )
         return HTMLResponse(html, headers=_HEADERS)
 
@@ -79,11 +89,17 @@ def create_status_app(config: Path) -> FastAPI:
     return app
 
 
-def render(pipelines: list[PipelinePage], error: str = "") -> str:
-    """The status page."""
+def render(
+    pipelines: Sequence[PipelinePage],
+    disabled: Sequence[PipelineSummary] = (),
+    *,
+    error: str = "",
+) -> str:
+    """The status page, the pipelines that are configured wrong first."""
     return _page(
         "status_page.html",
         pipelines=pipelines,
+        disabled=disabled,
         error=error,
         now=_time(SystemClock().now()),
         time=_time,

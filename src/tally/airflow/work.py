@@ -70,7 +70,7 @@ def outcome_text(outcome: BatchOutcome) -> str:
     instead = f" as {list(outcome.standing)}" if outcome.is_replanned else ""
     return (
         f"batch {outcome.batch_id} is committed{instead}: {outcome.records} records, "
-        f"{outcome.matched} counted, {outcome.malformed} malformed, from "
+        f"{outcome.matched} matched, {outcome.malformed} malformed, from "
         f"{', '.join(map(str, outcome.ranges))}"
     )
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from tally.errors import UsageError
-from tally.packaged import packaged
+from tally.packaged import JOB, packaged
 
-FILES: Final = ("dags/tally_pipelines.py", "plugins/tally_plugin.py", "jobs/count_errors.py")
+FILES: Final = ("dags/tally_pipelines.py", "plugins/tally_plugin.py", JOB)
 """In a checkout they lie at its root, and in an installed package below ``files``."""
 
 

@@ -15,6 +15,7 @@ from tally.config.loading import existing_files
 from tally.config.pipeline import PipelineSettings
 from tally.config.settings import Settings
 from tally.config.variables import PREFIX
+from tally.errors import AccessDeniedError, TallyError
 from tally.formatting import inline_toml
 
 HIDDEN: Final = "(hidden)"
@@ -72,6 +73,22 @@ def effective(settings: Settings, config: Path, pipelines: Sequence[str]) -> Con
         ),
         disabled={n: wrong for n, wrong in settings.disabled.items() if n in pipelines},
     )
+
+
+def name_sources(settings: Settings, config: Path, error: TallyError) -> None:
+    """Add to the next step of a refused login, once, where user and password come from.
+
+    Args:
+        settings: The configuration.
+        config: Its file.
+        error: Of a server.
+    """
+    if isinstance(error, AccessDeniedError) and error.credentials:
+        found = [
+            f"{key} comes from {source_of(settings, config, key)}" for key in error.credentials
+        ]
+        error.next_step += f"; {', '.join(found)}"
+        error.credentials = ()
 
 
 def source_of(settings: Settings, config: Path, key: str) -> str:

@@ -94,7 +94,10 @@ class CountsView:
     fingerprint: str
     """Of these rules."""
     outdated: Outdated | None
-    """The minutes that were counted under other rules; null when there is none."""
+    """The minutes with lines that were counted under other rules; null when there is none."""
+    other_offsets: int
+    """Offsets that are counted under other rules, of any minute: where these rules found no line,
+    today's may find some."""
     minutes: tuple[CountedRowView, ...]
     """Oldest minute first, then by labels; a minute without lines has no row."""
     total: int
@@ -131,6 +134,7 @@ def counts(ctx: Context, request: CountsRequest) -> CountsView:
         rules=pipeline.rules,
         fingerprint=rules.fingerprint,
         outdated=rules.outdated(ctx, pipeline),
+        other_offsets=rules.other_offsets,
         minutes=tuple(_counted(row, rules) for row in found),
         total=sum(row.log_count for row in found),
     )

@@ -42,7 +42,7 @@ class TrialRequest:
     """A topic of Kafka."""
     file: Path | None = None
     """A file whose lines are taken for records."""
-    line_format: str | Mapping[str, str] | None = None
+    line_format: str | Mapping[str, Any] | None = None
     """As in the configuration; None tries every ready-made format."""
     time_rule: TimeRule = WALL_CLOCK
     """How the minute follows; a year that the format lacks is taken from the record."""
@@ -268,6 +268,8 @@ def _toml(
     wanted = _levels(line_format, levels)
     keys |= {"levels": wanted} if wanted is not None else {}
     rows = [f"{key} = {inline_toml(value)}" for key, value in keys.items()]
+    if wanted == []:
+        rows.append('# to count some of them only: filter = { text = ["…"] }')
     return "\n".join(["[pipelines.NAME]", *rows])
 
 

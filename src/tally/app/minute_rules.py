@@ -11,7 +11,7 @@ from tally.aggregates.fingerprint import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.errors import TallyError
 from tally.formatting import plural, time_span
-from tally.ledger.rules import OtherRule, folded_minutes, other_rules
+from tally.ledger.rules import OtherRule, folded_minutes, offsets_under_others, other_rules
 from tally.ledger.tables import Tables
 from tally.ledger.tiles import ranges_of_minutes
 from tally.model import KafkaSnapshot
@@ -54,7 +54,8 @@ class Outdated:
             text += f"; Kafka no longer holds {gone} of them"
         if self.replay is None:
             return text
-        return f"{text}; {plural(self.replayed, 'minute')} up to date with: {self.replay}"
+        held = ", if Kafka holds them," if self.gone is None else ""
+        return f"{text}; {plural(self.replayed, 'minute')}{held} up to date with: {self.replay}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +68,8 @@ class MinuteRules:
     """What was counted under other rules, by minute, in order."""
     folded: frozenset[str]
     """Minutes with folded lines, whose rules are no longer known."""
+    other_offsets: int
+    """Offsets that are counted under other rules, in whichever minutes their lines are."""
 
     @classmethod
     def read(
@@ -74,14 +77,16 @@ class MinuteRules:
     ) -> "MinuteRules":
         """The rules of minutes in order, ``YYYY-MM-DD HH:MM:00``."""
         today = fingerprint(pipeline)
+        offsets = offsets_under_others(tx, pipeline.name, today)
         if not minutes:
-            return cls(fingerprint=today, others={}, folded=frozenset())
+            return cls(fingerprint=today, others={}, folded=frozenset(), other_offsets=offsets)
         span = (minutes[0], minutes[-1])
         found = other_rules(tx, tables, pipeline.name, today, *span)
         return cls(
             fingerprint=today,
             others={m: list(of) for m, of in groupby(found, key=attrgetter("log_time"))},
             folded=frozenset(folded_minutes(tx, tables, pipeline.name, *span)),
+            other_offsets=offsets,
         )
 
     def rule_of(self, minute: str) -> Rule:

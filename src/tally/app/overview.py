@@ -1,6 +1,6 @@
 """All pipelines of the configuration, a line each."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Self
@@ -100,14 +100,14 @@ class PipelinesView:
 def overview(
     ctx: Context,
     *,
-    surroundings: Surroundings = UNKNOWN,
+    surroundings: Mapping[str, Surroundings] | None = None,
     on_unanswered: Callable[[TallyError], None] = lambda _: None,
 ) -> PipelinesView:
     """Every pipeline of the configuration, the disabled ones too.
 
     Args:
         ctx: What is needed from outside.
-        surroundings: What is known of Airflow and of the engine.
+        surroundings: What is known of Airflow and of the engine, by pipeline; None for nothing.
         on_unanswered: Called with the first error of Kafka; when it does not answer at all, it is
             asked only once.
 
@@ -121,7 +121,7 @@ def overview(
         if name in ctx.settings.disabled:
             found.append(PipelineSummary.disabled(name, ctx.settings.disabled[name]))
             continue
-        view = statuses.of(name, surroundings)
+        view = statuses.of(name, (surroundings or {}).get(name, UNKNOWN))
         found.append(PipelineSummary.of(view, ctx.settings.pipeline(name).topics))
     if statuses.errors:
         on_unanswered(statuses.errors[0])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tally.cli.ui.output import Output
-from tally.errors import AccessDeniedError, UsageError
+from tally.errors import AccessDeniedError, TallyError, UsageError
 
 if TYPE_CHECKING:  # pydantic is half of a command's start; --help does without
     from contextlib import AbstractContextManager
@@ -98,16 +98,12 @@ class App:
 
         return self.config.absolute() if self.config else config_path()
 
-    def say_sources(self, error: AccessDeniedError) -> None:
+    def say_sources(self, error: TallyError) -> None:
         """Add to the next step of a refused login where user and password come from."""
-        from tally.app.configuration import source_of  # noqa: PLC0415 - --help does without
+        if isinstance(error, AccessDeniedError):
+            from tally.app.configuration import name_sources  # noqa: PLC0415 - --help does without
 
-        if error.credentials:
-            found = [
-                f"{key} comes from {source_of(self.settings, self.config_path, key)}"
-                for key in error.credentials
-            ]
-            error.next_step += f"; {', '.join(found)}"
+            name_sources(self.settings, self.config_path, error)
 
     def chosen(self, name: str | None) -> list[str]:
         """The pipeline of that name; all of them, sorted, when none is named.
@@ -123,6 +119,8 @@ class App:
         Raises:
             TallyError: Of a server that does not answer, after the other errors are told.
         """
+        for error in each.errors.values():
+            self.say_sources(error)
         self.out.problems({n: e for n, e in each.errors.items() if e is not each.down})
         if each.down is not None:
             raise each.down

@@ -10,7 +10,7 @@ from tally.app.audit import AuditRequest, AuditsView, AuditView
 from tally.app.each import for_each
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.options import json_option, pipeline_argument
+from tally.cli.options import json_option, pipeline_argument, wide_option
 from tally.cli.session import shared_session
 from tally.cli.ui.values import number
 from tally.errors import EXIT_FINDINGS
@@ -35,6 +35,7 @@ VIOLATIONS_SHOWN = 50
     is_flag=True,
     help="Recount the live segments from Kafka and compare.",
 )
+@wide_option
 @json_option
 @click.pass_context
 def audit(context: click.Context, pipeline: str | None, from_kafka: bool) -> None:

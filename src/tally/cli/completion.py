@@ -29,8 +29,15 @@ def topics(context: click.Context, _: click.Parameter, begun: str) -> list[Compl
     settings = _settings(context)
     if settings is None:
         return []
-    found = {topic for name in settings.names for topic in settings.pipeline(name).topics}
+    found = {topic for pipeline in settings.pipelines.values() for topic in pipeline.topics}
     return _items(sorted(found), begun)
+
+
+def topics_and_files(
+    context: click.Context, parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """The topics, and files by the shell's own means."""
+    return [*topics(context, parameter, begun), CompletionItem(begun, type="file")]
 
 
 def batches(context: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:

@@ -12,7 +12,7 @@ from tally.app.each import for_each
 from tally.app.minute_rules import Rule
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.options import json_option, pipeline_argument
+from tally.cli.options import json_option, pipeline_argument, wide_option
 from tally.cli.replay_options import read_minute
 from tally.cli.ui.output import Output
 from tally.cli.ui.values import number, shortened
@@ -20,7 +20,7 @@ from tally.formatting import ABSENT, plural, printable
 
 LAST: Final = 10
 LABEL_WIDTH: Final = 40
-"""Characters that are shown of a label's value; --json has all of it."""
+"""Characters that are shown of a label's value; --wide and --json have all of it."""
 NOTHING_MORE: Final[Mapping[str, Sequence[str]]] = {}
 
 
@@ -55,6 +55,7 @@ def _minute(_: click.Context, __: click.Parameter, value: str | None) -> str | N
     callback=_minute,
     help="Up to and including this minute.",
 )
+@wide_option
 @json_option
 @click.pass_context
 def counts(
@@ -69,7 +70,9 @@ def counts(
     A minute without counted lines has no row. The last lines name the rules that are configured
     now. A minute with lines that were counted under other rules is marked, and the replay is named
     that brings these minutes up to date, as far as Kafka still holds their records; of folded lines
-    the rules are not known. Without PIPELINE and with several pipelines, shows a line for each.
+    the rules are not known. Offsets under other rules are told in all, as a minute may lack lines
+    of which the other rules counted none. Without PIPELINE and with several pipelines, shows a line
+    for each.
     """
     app = context.ensure_object(App)
     if last is None and since is None and until is None:
@@ -90,6 +93,11 @@ def counts(
     app.out.line(f"counted now: {view.rules}")
     if view.outdated is not None:
         app.out.line(str(view.outdated))
+    if view.other_offsets:
+        app.out.line(
+            f"{plural(view.other_offsets, 'offset')} in all are counted under other rules, and any"
+            f" minute may lack lines of theirs: tally replay {view.pipeline} --all --dry-run"
+        )
     if Rule.UNKNOWN in {row.rule for row in view.minutes}:
         app.out.line("unknown: some lines of the minute are folded, and their rules forgotten")
 
@@ -103,7 +111,7 @@ def _show_all(app: App, names: Sequence[str], request: CountsRequest) -> int:
         app.out.view(CountsListView(counts=tuple(each.done), errors=each.views))
     else:
         app.out.table(
-            ["PIPELINE", "FIRST MINUTE", "LAST MINUTE", "LINES"],
+            ["PIPELINE", "FIRST MINUTE", "LAST MINUTE", "LINES", "RULES"],
             [_summary(view) for view in each.done],
             numbers=["LINES"],
         )
@@ -112,7 +120,8 @@ def _show_all(app: App, names: Sequence[str], request: CountsRequest) -> int:
 
 def _summary(view: CountsView) -> list[str]:
     minutes = [row.log_time[:-3] for row in view.minutes] or [ABSENT]
-    return [view.pipeline, minutes[0], minutes[-1], number(view.total)]
+    rules = Rule.OTHER if view.other_offsets else Rule.TODAY
+    return [view.pipeline, minutes[0], minutes[-1], number(view.total), rules]
 
 
 def show_rows(
@@ -135,7 +144,7 @@ def show_rows(
         [
             [
                 row.log_time[:-3],
-                *(shortened(printable(row.labels[x]), LABEL_WIDTH) for x in columns.labels),
+                *(_value(out, row.labels[label]) for label in columns.labels),
                 number(row.log_count),
                 *([number(row.log_bytes)] if measured else []),
                 *(cells[index] for cells in more.values()),
@@ -144,3 +153,8 @@ def show_rows(
         ],
         numbers=["LINES", *measured],
     )
+
+
+def _value(out: Output, label: str) -> str:
+    text = printable(label)
+    return text if out.wide else shortened(text, LABEL_WIDTH)

@@ -1,7 +1,8 @@
 """``format``: line formats, tried before they are trusted."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,9 +13,12 @@ from tally.cli.command import Command, Group
 from tally.cli.options import json_option, pass_app
 from tally.cli.session import lazy_session
 from tally.cli.ui.values import shortened
-from tally.errors import UsageError
+from tally.errors import ConfigError, UsageError
 from tally.formatting import plural
 from tally.lines.time_rule import FROM_RECORD, TimeRule, check_zone
+
+if TYPE_CHECKING:
+    from tally.config.settings import Settings
 
 LINES: Final = 1_000
 WIDTH: Final = 70
@@ -47,11 +51,18 @@ def _year(_: click.Context, __: click.Parameter, value: str | None) -> int | str
     examples=[
         "tally format try alog",
         "tally format try /var/log/syslog --format syslog",
+        "tally format try alog --pipeline error_log",
         "tally format try x --pattern '(?<time>\\d+) (?<level>\\w+)' --time-format epoch_seconds",
     ],
 )
-@click.argument("source", metavar="TOPIC|FILE", shell_complete=completion.topics)
+@click.argument("source", metavar="TOPIC|FILE", shell_complete=completion.topics_and_files)
 @click.option("--format", "name", metavar="NAME", help="This ready-made format; all by default.")
+@click.option(
+    "--pipeline",
+    metavar="NAME",
+    shell_complete=completion.pipelines,
+    help="The format and the time's keys of this pipeline.",
+)
 @click.option("--pattern", metavar="REGEX", help="This pattern, with named groups.")
 @click.option("--time-format", metavar="FORMAT", help="How the pattern's time is written.")
 @click.option("--time", type=click.Choice(["line", "record"]), help="As in the configuration.")
@@ -71,6 +82,7 @@ def try_(
     /,
     source: str,
     name: str | None,
+    pipeline: str | None,
     pattern: str | None,
     time_format: str | None,
     lines: int,
@@ -79,23 +91,32 @@ def try_(
     """Show what formats make of a sample of a topic or of a file.
 
     Shows what is read as time, level and other fields, how many lines are malformed and why, and
-    the keys to paste into tally.toml. Without --format and --pattern every ready-made format is
-    tried, and those that understand a line are listed, the best first. A year that a format does
-    not print is taken from the record. Nothing is written.
+    the keys to paste into tally.toml. Without --format, --pattern and --pipeline every ready-made
+    format is tried, and those that understand a line are listed, the best first. A year that a
+    format does not print is taken from the record. Nothing is written. A file can be tried without
+    a valid configuration.
     """
-    if (name and pattern) or (time_format and not pattern):
-        raise UsageError("--format, or --pattern with its --time-format: not both")
+    if bool(name) + bool(pattern) + bool(pipeline) > 1 or (time_format and not pattern):
+        raise UsageError("--format, --pattern with its --time-format, or --pipeline: one of them")
+    if pipeline and any(rule.values()):
+        raise UsageError("--time, --assume-year, --time-zone: with --pipeline its own are taken")
     file = Path(source)
     is_file = file.exists() and not file.is_dir()  # a pipe is read as well
+    app.settings = _settings(app, is_optional=is_file and not pipeline)
+    line_format: str | Mapping[str, Any] | None = name or _table(pattern, time_format)
+    time_rule = TimeRule(
+        from_record=rule["time"] == "record",
+        assume_year=rule["assume_year"],
+        zone=rule["time_zone"],
+    )
+    if pipeline:
+        found = app.settings.pipeline(pipeline)
+        line_format, time_rule = found.line_format, found.time_rule
     request = TrialRequest(
         topic=None if is_file else source,
         file=file if is_file else None,
-        line_format=name or _table(pattern, time_format),
-        time_rule=TimeRule(
-            from_record=rule["time"] == "record",
-            assume_year=rule["assume_year"],
-            zone=rule["time_zone"],
-        ),
+        line_format=line_format,
+        time_rule=time_rule,
         limit=lines,
     )
     with lazy_session(app) as open_session:
@@ -104,6 +125,20 @@ def try_(
         app.out.view(view)
     else:
         _show(app, view)
+
+
+def _settings(app: App, *, is_optional: bool) -> "Settings":
+    """The servers' keys; no pipeline needs to be right, or to be there, before one is tried."""
+    from tally.config.loading import load_settings  # noqa: PLC0415 - --help does without
+    from tally.config.settings import Settings  # noqa: PLC0415 - as above
+
+    try:
+        return load_settings(app.config_path, needed="none")
+    except ConfigError as error:
+        if not is_optional:
+            raise
+        app.out.note(f"tried with Spark's defaults: {error.what}")
+        return Settings.defaults()
 
 
 def _table(pattern: str | None, time_format: str | None) -> dict[str, str] | None:

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 import click
 
-from tally.app.engine import engine_error
-from tally.app.health import Health, Problem, Surroundings
+from tally.app.health import Health, Problem
 from tally.app.overview import PipelineSummary, PipelinesView, overview
+from tally.app.surroundings import look_around
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.options import check_option, json_option
+from tally.cli.extensions import airflow_environment
+from tally.cli.options import check_option, json_option, wide_option
 from tally.cli.ui.output import Output
 from tally.cli.ui.values import HEALTH_LABELS, moment, number
 from tally.errors import EXIT_FINDINGS, TallyError
@@ -20,6 +21,7 @@ from tally.errors import EXIT_FINDINGS, TallyError
     examples=["tally pipelines", "tally pipelines --json | jq '.pipelines[] | {pipeline, health}'"],
 )
 @check_option
+@wide_option
 @json_option
 @click.pass_context
 def pipelines(context: click.Context, check: bool) -> None:
@@ -28,6 +30,9 @@ def pipelines(context: click.Context, check: bool) -> None:
     A line for each pipeline of the configuration, and below them what is wrong with which. A
     pipeline that is configured wrong is listed as well; it does not keep the others from counting.
     When Kafka does not answer, only the ledger's side is shown, with exit code 3.
+
+    With --check, exit code 1 unless the health of all is ok; Airflow is asked, too, where one is
+    configured, for paused DAGs.
     """
     show_all(context, check=check)
 
@@ -42,7 +47,7 @@ def show_all(context: click.Context, *, check: bool) -> None:
     unanswered: list[TallyError] = []
     view = overview(
         app.context,
-        surroundings=Surroundings(engine_error=engine_error(app.settings.spark)),
+        surroundings=look_around(app.settings, airflow_environment(app) if check else None),
         on_unanswered=unanswered.append,
     )
     if app.out.as_json:

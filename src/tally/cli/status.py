@@ -3,11 +3,12 @@
 import click
 
 from tally.app import status as use_case
-from tally.app.engine import engine_error
-from tally.app.health import Health, Surroundings
+from tally.app.health import Health
 from tally.app.status import PartitionStatus, StatusRequest, StatusView
+from tally.app.surroundings import look_around
 from tally.cli.app import App
 from tally.cli.command import Command
+from tally.cli.extensions import airflow_environment
 from tally.cli.options import check_option, json_option, pipeline_argument, wide_option
 from tally.cli.pipelines import show_all, show_problems
 from tally.cli.ui.values import HEALTH_LABELS, moment, number
@@ -36,17 +37,17 @@ def status(context: click.Context, pipeline: str | None, check: bool) -> None:
     ledger's side is shown, with exit code 3. Without PIPELINE and with several pipelines, shows a
     line for each, as tally pipelines does.
 
-    With --check, exit code 1 unless the health is ok.
+    With --check, exit code 1 unless the health is ok; Airflow is asked, too, where one is
+    configured, whether the DAG is paused.
     """
     app = context.ensure_object(App)
     if pipeline is None and len(app.settings.names) > 1:
         show_all(context, check=check)
         return
     unanswered: list[TallyError] = []
-    request = StatusRequest(
-        pipeline=app.pipeline(pipeline),
-        surroundings=Surroundings(engine_error=engine_error(app.settings.spark)),
-    )
+    name = app.pipeline(pipeline)
+    around = look_around(app.settings, airflow_environment(app) if check else None)
+    request = StatusRequest(pipeline=name, surroundings=around[name])
     view = use_case.status(app.context, request, on_unanswered=unanswered.append)
     if app.out.as_json:
         app.out.view(view)

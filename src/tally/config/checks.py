@@ -1,6 +1,6 @@
 """What must hold between the keys of a pipeline, and between them and those of the servers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tally.config.labels import RECORD_FIELDS, TEXT
 from tally.config.pipeline import PipelineSettings
@@ -22,6 +22,12 @@ def mistakes(
         mysql: Time-outs of the ledger's server.
         kafka: Time-outs of the brokers.
     """
+    yield from line_mistakes(name, pipeline)
+    yield from _about_patience(f"pipelines.{name}", pipeline, mysql, kafka)
+
+
+def line_mistakes(name: str, pipeline: PipelineSettings) -> Iterator[str]:
+    """The sentences about what is asked of the lines; the servers' keys may be wrong."""
     key = f"pipelines.{name}"
     try:
         line_format = parse_line_format(pipeline.line_format, key=f"{key}.line_format")
@@ -29,7 +35,16 @@ def mistakes(
         yield error.what
     else:
         yield from _about_lines(key, pipeline, line_format)
-    yield from _about_patience(key, pipeline, mysql, kafka)
+
+
+def format_mistakes(name: str, keys: object) -> Iterator[str]:
+    """What is wrong with the line format of a pipeline of which other keys are not valid."""
+    line_format = keys.get("line_format") if isinstance(keys, Mapping) else None
+    if isinstance(line_format, str | dict):
+        try:
+            parse_line_format(line_format, key=f"pipelines.{name}.line_format")
+        except ConfigError as error:
+            yield error.what
 
 
 def _about_lines(key: str, pipeline: PipelineSettings, line_format: LineFormat) -> Iterator[str]:

@@ -14,19 +14,20 @@ The first of these sources that has a value wins:
 import os
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from tally.config.complaints import CORRECT_THEM, complaints
 from tally.config.settings import InvalidSettingsError, Settings, files_of_this_load
-from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE, check_variables
+from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE, mistaken_variables
 from tally.errors import ConfigError
 
 CONFIG_NAME = "tally.toml"
+Needed = Literal["valid", "any", "none"]
 STACK_OVERLAY = Path(".tally") / "stack.toml"
 
 
@@ -39,15 +40,15 @@ def load_settings(
     path: Path | None = None,
     *,
     overrides: Mapping[str, Any] | None = None,
-    none_valid: bool = False,
+    needed: Needed = "valid",
 ) -> Settings:
     """Read and validate the configuration.
 
     Args:
         path: The file; :func:`config_path` when None.
         overrides: Values of the same shape, which override all other sources.
-        none_valid: Whether all pipelines may be wrong. One that is wrong among others is told to
-            those who ask for it: see :meth:`tally.config.settings.Settings.check`.
+        needed: Which pipelines there must be: one that is ``valid``, ``any``, or ``none``. One that
+            is wrong is told to those who ask for it: :meth:`tally.config.settings.Settings.check`.
 
     Raises:
         ConfigError: A file is missing or not TOML, a value is not allowed, or a variable
@@ -55,23 +56,25 @@ def load_settings(
             what is allowed.
     """
     base = path or config_path()
-    check_variables(os.environ)
     files = existing_files(base)
     for file in files:
         _check_toml(file)
 
+    mistaken = list(mistaken_variables(os.environ))
     token = files_of_this_load.set(files)
     try:
         settings = Settings(**(overrides or {}))
     except (ValidationError, SettingsError) as error:
-        raise _config_error("; ".join(complaints(error, Settings)), base) from None
+        raise _config_error([*complaints(error, Settings), *mistaken], base) from None
     except InvalidSettingsError as error:
-        raise _config_error(str(error), base) from None
+        raise _config_error([*error.sentences, *mistaken], base) from None
     finally:
         files_of_this_load.reset(token)
     wrong = [sentence for sentences in settings.disabled.values() for sentence in sentences]
-    if not settings.pipelines and not (none_valid and wrong):
-        raise _config_error("; ".join(wrong) or "pipelines: at least one is needed", base)
+    if not settings.names and needed != "none":
+        raise _config_error(["pipelines: at least one is needed", *mistaken], base)
+    if mistaken or not (settings.pipelines or needed != "valid"):
+        raise _config_error([*wrong, *mistaken], base)
     return settings
 
 
@@ -118,9 +121,9 @@ def _check_toml(path: Path) -> None:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _config_error(sentences: str, base: Path) -> ConfigError:
+def _config_error(sentences: Sequence[str], base: Path) -> ConfigError:
     """One error that names each wrong key, its value and what is allowed, without secrets."""
     return ConfigError(
-        f"{base} with its overrides is not valid: {sentences}",
+        f"{base} with its overrides is not valid: {'; '.join(dict.fromkeys(sentences))}",
         next_step=CORRECT_THEM,
     )

@@ -53,8 +53,8 @@ The first place that has the value wins, key by key:
 6. the default.
 
 Lists and tables in the environment are JSON, such as
-`TALLY_PIPELINES__ERROR_LOG__LEVELS='["WARN", "ERROR"]'`. `tally doctor` names each `TALLY_`
-variable that is not known.
+`TALLY_PIPELINES__ERROR_LOG__LEVELS='["WARN", "ERROR"]'`. A `TALLY_` variable
+that is not known is an error.
 
 Passwords belong in the environment, the secrets file or an Airflow connection. They appear in no
 log, no error and no command line.

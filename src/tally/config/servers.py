@@ -25,7 +25,7 @@ class KafkaSettings(Section):
     bootstrap_servers: Annotated[str, Field(min_length=1)] = "127.0.0.1:9092"
     """Brokers to ask first, `host:port`, separated by commas."""
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    """How to talk to the brokers."""
+    """How to talk to the brokers. Client certificates are not supported."""
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
     """How to log in, with a SASL protocol."""
     sasl_username: str | None = None

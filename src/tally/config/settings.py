@@ -17,7 +17,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from tally.config.checks import mistakes
+from tally.config.checks import format_mistakes, line_mistakes, mistakes
 from tally.config.complaints import CORRECT_THEM, close_to, complaints
 from tally.config.names import (
     DAG_SUFFIXES,
@@ -38,6 +38,7 @@ class InvalidSettingsError(Exception):
 
     def __init__(self, sentences: list[str]) -> None:
         super().__init__("; ".join(sentences))
+        self.sentences = sentences
 
 
 class Settings(BaseSettings):
@@ -54,7 +55,7 @@ class Settings(BaseSettings):
     kafka: KafkaSettings = KafkaSettings()
     mysql: MySQLSettings = MySQLSettings()
     spark: SparkSettings = SparkSettings()
-    pipelines: dict[str, PipelineSettings]
+    pipelines: dict[str, PipelineSettings] = {}
     """The pipelines, by name."""
 
     _disabled: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
@@ -88,12 +89,18 @@ class Settings(BaseSettings):
             try:
                 valid[name] = PipelineSettings.model_validate(keys)
             except ValidationError as error:
-                disabled[name] = tuple(complaints(error, PipelineSettings, f"pipelines.{name}"))
+                wrong = complaints(error, PipelineSettings, f"pipelines.{name}")
+                disabled[name] = (*wrong, *format_mistakes(name, keys))
         try:
             settings = handler({**values, "pipelines": valid})
         except ValidationError as error:
-            wrong = [sentence for sentences in disabled.values() for sentence in sentences]
-            raise InvalidSettingsError([*complaints(error, cls), *wrong]) from None
+            wrong = complaints(error, cls)
+            for name, pipeline in valid.items():
+                wrong += _mistaken_names(name, pipeline, valid)
+                wrong += line_mistakes(name, pipeline)
+            for sentences in disabled.values():
+                wrong += sentences
+            raise InvalidSettingsError(wrong) from None
         for name, pipeline in valid.items():
             wrong = [
                 *_mistaken_names(name, pipeline, settings.pipelines),
@@ -104,6 +111,13 @@ class Settings(BaseSettings):
                 del settings.pipelines[name]
         settings._disabled = disabled  # noqa: SLF001 - its own
         return settings
+
+    @classmethod
+    def defaults(cls) -> "Settings":
+        """The defaults alone, without pipelines; no file and no variable is read."""
+        return cls.model_construct(
+            kafka=KafkaSettings(), mysql=MySQLSettings(), spark=SparkSettings(), pipelines={}
+        )
 
     @property
     def disabled(self) -> Mapping[str, tuple[str, ...]]:

@@ -7,7 +7,6 @@ from pydantic import BaseModel
 
 from tally.config.complaints import closest
 from tally.config.settings import Settings
-from tally.errors import ConfigError
 
 PREFIX: Final = "TALLY_"
 CONFIG_VARIABLE: Final = "TALLY_CONFIG"
@@ -22,17 +21,12 @@ OF_TESTS: Final = f"{PREFIX}TEST_"
 """Variables of the test suite start with this."""
 
 
-def check_variables(names: Iterable[str]) -> None:
-    """Raise if a ``TALLY_`` variable means nothing: a misspelt one would have no effect.
-
-    Raises:
-        ConfigError: With each such variable and the one that is probably meant.
-    """
-    if unknown := list(unknown_variables(names)):
-        raise ConfigError(
-            f"environment: no setting has the name {', '.join(unknown)}",
-            next_step="; ".join(_advice(name) for name in unknown),
-        )
+def mistaken_variables(names: Iterable[str]) -> Iterator[str]:
+    """A sentence for each ``TALLY_`` variable that means nothing: it would have no effect."""
+    for name in unknown_variables(names):
+        meant = closest(name.upper(), _known_variables())
+        hint = f"did you mean {meant}?" if meant else "unset it"
+        yield f"the environment variable {name} is no setting: {hint}"
 
 
 def unknown_variables(names: Iterable[str]) -> Iterator[str]:
@@ -47,11 +41,6 @@ def unknown_variables(names: Iterable[str]) -> Iterator[str]:
         section, separator, _ = name[len(PREFIX) :].lower().partition("__")
         if section not in Settings.model_fields or not separator:
             yield name
-
-
-def _advice(name: str) -> str:
-    meant = closest(name.upper(), _known_variables())
-    return f"{name}: did you mean {meant}?" if meant else f"unset {name}"
 
 
 def _known_variables() -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 from tally.config.servers import KafkaSettings
 
 # librdkafka would log to stderr by itself; its errors reach the caller as exceptions.
-SILENT = logging.getLogger("tally.kafka.client")
+SILENT = logging.getLogger("tally.kafka.requests")
 SILENT.addHandler(logging.NullHandler())
 SILENT.propagate = False
 

@@ -114,8 +114,8 @@ def other_rules(
 ) -> list[OtherRule]:
     """What is in the result under other rules than one, in order of minutes.
 
-    A segment that was counted under another rule and has no line of a minute is not found: that
-    the other rule would have counted some cannot be known.
+    A segment that was counted under another rule and has no line of a minute is not found here: in
+    which minutes today's rule would count lines of it is not known (:func:`offsets_under_others`).
 
     Args:
         tx: An open transaction.
@@ -149,6 +149,24 @@ def other_rules(
         )
         for row in rows
     ]
+
+
+def offsets_under_others(tx: Transaction, pipeline: str, fingerprint: str) -> int:
+    """How many offsets are counted under other rules than one, whatever the other rule found there.
+
+    Args:
+        tx: An open transaction.
+        pipeline: The pipeline.
+        fingerprint: Of today's rule.
+    """
+    row = tx.row(
+        "select coalesce(sum(s.until_offset - s.from_offset), 0) as offsets"
+        " from batch b join segment s using (batch_id)"
+        " where b.pipeline = %s and b.state = 'committed' and b.format_fingerprint <> %s"
+        " and s.state = 'live'",
+        (pipeline, fingerprint),
+    )
+    return int(row["offsets"]) if row else 0
 
 
 def folded_minutes(

@@ -13,8 +13,10 @@ from tally.pipeline.context import Context, KafkaPort
 from tally.pipeline.replay_ranges import Facts, resolve
 from tally.planning.replay import ReplayPlan, Tile, plan_replay
 from tally.planning.replay_request import Request, request_digest
+from tally.planning.replay_text import format_range
 
-_RANGES_NAMED: Final = 5
+_RANGES_NAMED: Final = 100
+"""As many as a command line that is copied; a topic rarely has more partitions."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,7 +122,7 @@ def _what_is_possible(preview: Preview) -> str:
         return "ask for other offsets; none of these can be reprocessed"
     if len(possible) > _RANGES_NAMED:
         return "ask for less; without a from and an until, everything possible is taken"
-    ranges = " ".join(f"--range '{r}'" for r in possible)
+    ranges = " ".join(f"--range {format_range(r)}" for r in possible)
     return f"what can be reprocessed of it: tally replay {preview.pipeline} {ranges}"
 
 

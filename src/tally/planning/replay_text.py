@@ -45,13 +45,13 @@ def format_range(r: OffsetRange) -> str:
 
 
 def parse_ranges(text: str) -> tuple[OffsetRange, ...]:
-    """Ranges, one per line; blank lines are ignored.
+    """Ranges, one per line or between semicolons; blank ones are ignored.
 
     Raises:
         ReplayRefusedError: A line is not a range; with its number.
     """
     ranges = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(re.split(r"\r\n|[\r\n;]", text), start=1):
         if not line.strip():
             continue
         try:

@@ -21,6 +21,7 @@ from tally.spark.parsed_line import ParsedLine
 from tally.spark.pattern_columns import pattern_line
 from tally.spark.stages import Stages
 from tally.spark.time_columns import TimeReader
+from tally.spark.wildcards import matches_value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,13 +146,7 @@ def _has_one(
             any_of(F.contains(value, binary(v.encode())) for v in values), F.lit(False)
         )
     text = F.coalesce(F.make_valid_utf8(find(name)), F.lit(""))
-    return any_of(text.like(_like(v)) for v in values)
-
-
-def _like(value: str) -> str:
-    for special in ("\\", "%", "_"):
-        value = value.replace(special, "\\" + special)
-    return value.replace("*", "%")
+    return any_of(matches_value(text, v) for v in values)
 
 
 def _label(text: Column, chars: int) -> Column:

@@ -2,14 +2,13 @@
 
 import atexit
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Final
 
-from tally.leftovers import own_folder, owner_prefix, sweep
+from tally.leftovers import new_folder
 from tally.spark.driver_log import JAVA_OPTIONS
 
 KIND: Final = "spark"
@@ -22,8 +21,9 @@ def scratch_folder() -> Iterator[Path]:
 
     Raises:
         ConfigError: The user's temporary folder is not the user's alone.
+        UnwritableError: It is full, or cannot be written.
     """
-    path = _new_folder()
+    path = new_folder(KIND)
     try:
         yield path
     finally:
@@ -37,7 +37,7 @@ def folder_of_process() -> Path:
     Raises:
         ConfigError: As :func:`scratch_folder`.
     """
-    path = _new_folder()
+    path = new_folder(KIND)
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     return path
 
@@ -53,9 +53,3 @@ def with_scratch(options: Mapping[str, str], folder: Path) -> dict[str, str]:
     if "java.io.tmpdir" not in java:
         java = f'{java} "-Djava.io.tmpdir={folder}"'.strip()
     return {LOCAL_DIR: str(folder), **options, JAVA_OPTIONS: java}
-
-
-def _new_folder() -> Path:
-    parent = own_folder()
-    sweep(parent, KIND)
-    return Path(tempfile.mkdtemp(dir=parent, prefix=owner_prefix(KIND)))

@@ -24,14 +24,9 @@ from tally.app.doctor.engine import (
 )
 from tally.app.doctor.environment import check_distribution
 from tally.app.doctor.examination import examine
-from tally.app.doctor.orchestration import (
-    Orchestration,
-    check_airflow,
-    check_connection,
-    is_configured,
-    no_airflow,
-)
+from tally.app.doctor.orchestration import check_airflow, check_connection, no_airflow
 from tally.app.doctor.pipelines import diagnosis_of
+from tally.app.orchestration import Orchestration, is_configured
 from tally.app.status import Facts, LedgerState, compose
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline

@@ -57,6 +57,16 @@ def test_lines_that_are_not_known_come_from_a_file(tmp_path: Path, keys: dict[st
     assert any(line.endswith("console-producer --topic a-topic < A_LOG_FILE") for line in lines)
 
 
+def test_a_pipeline_that_is_disabled_takes_nothing_away(tmp_path: Path) -> None:
+    """The commands are those of one that is right."""
+    config = tmp_path / "tally.toml"
+    wrong = '[pipelines.a]\ntopics = ["x"]\nlevel = "?"\n'
+    config.write_text(f'{wrong}[pipelines.b]\ntopics = ["y"]\n', encoding="utf-8")
+    lines = said(load_settings(config), *map(running, Part))
+    assert any(line.endswith("console-producer --topic y") for line in lines)
+    assert any("./tally counts b" in line for line in lines)
+
+
 def test_what_does_not_run_is_not_named(tmp_path: Path) -> None:
     """Without both Kafka and MySQL there is nothing to do next."""
     crashed = running(Part.MYSQL, PartState.CRASHED)

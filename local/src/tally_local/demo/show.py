@@ -196,7 +196,7 @@ def commit_line(batch: BatchRecord, segments: list[SegmentRecord]) -> str:
     replay = "" if batch.replay_id is None else f" of replay {batch.replay_id}"
     return (
         f"{batch.committed_at:%H:%M:%S}  batch {batch.batch_id}{replay}"
-        f"  {batch.records or 0:,} records  {batch.matched or 0:,} counted"
+        f"  {batch.records or 0:,} records  {batch.matched or 0:,} matched"
         f"  {batch.malformed or 0:,} malformed  {seconds:.1f} s"
         f"  {describe_ranges([segment.range for segment in segments])}"
     )
@@ -206,7 +206,7 @@ def _verdict_line(verdict: AuditReport) -> str:
     if verdict.holds:
         return (
             f"audit: holds ({verdict.segments:,} segments, {verdict.records:,} records, "
-            f"{verdict.matched:,} counted in {verdict.minutes:,} minutes)"
+            f"{verdict.matched:,} matched in {verdict.minutes:,} minutes)"
         )
     details = "\n".join(f"  {f.check}: {f.where}: {f.detail}" for f in verdict.violations)
     return f"audit: DOES NOT HOLD\n{details}"

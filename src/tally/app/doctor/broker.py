@@ -1,6 +1,7 @@
 """Checks of Kafka: it answers, access rights, and topics."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from tally.app.doctor.diagnosis import Diagnosis, fail, next_step_of, ok
 from tally.config.pipeline import Pipeline
@@ -9,7 +10,7 @@ from tally.model import KafkaSnapshot, TopicRights
 from tally.pipeline.context import Context
 
 
-def check_broker(ctx: Context) -> Iterator[Diagnosis]:
+def check_broker(ctx: Context, config: Path) -> Iterator[Diagnosis]:
     """All checks of Kafka."""
     settings = ctx.settings
     topics = sorted(
@@ -23,7 +24,10 @@ def check_broker(ctx: Context) -> Iterator[Diagnosis]:
             "kafka.reachable",
             error.what,
             next_step_of(
-                error, "start Kafka (locally: tally up kafka), or correct kafka.bootstrap_servers"
+                error,
+                "start Kafka (locally: tally up kafka), or correct kafka.bootstrap_servers",
+                settings,
+                config,
             ),
         )
         return

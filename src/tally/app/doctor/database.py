@@ -1,6 +1,7 @@
 """Checks of MySQL: version, storage engine, session and server settings, tables, grants."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from tally.app.doctor.diagnosis import Diagnosis, fail, next_step_of, ok, warn
@@ -23,13 +24,13 @@ _START: Final = "start MySQL (locally: tally up mysql), or correct mysql.host an
 _OFF: Final = frozenset({"OFF", "0", "NO"})
 
 
-def check_database(ctx: Context) -> Iterator[Diagnosis]:
+def check_database(ctx: Context, config: Path) -> Iterator[Diagnosis]:
     """All checks of the server, its settings, the tables and the grants."""
     settings = ctx.settings
     try:
         facts = server_facts(ctx.database)
     except TallyError as error:
-        yield fail("mysql.reachable", error.what, next_step_of(error, _START))
+        yield fail("mysql.reachable", error.what, next_step_of(error, _START, ctx.settings, config))
         return
     mysql = settings.mysql
     yield ok("mysql.reachable", f"{mysql.user}@{mysql.host}:{mysql.port}/{mysql.database}")
@@ -42,7 +43,7 @@ def check_database(ctx: Context) -> Iterator[Diagnosis]:
         int(facts["session"]["max_allowed_packet"]),
         max((p.dead_letter_max_bytes for p in settings.pipelines.values()), default=0),
     )
-    yield from _check_tables(ctx)
+    yield from _check_tables(ctx, config)
 
 
 def check_version(version: str) -> Diagnosis:
@@ -132,7 +133,7 @@ def check_packet(allowed: int, dead_letter_max_bytes: int) -> Diagnosis:
     return ok("mysql.packet", f"max_allowed_packet = {allowed:,}, {needed:,} are needed at most")
 
 
-def _check_tables(ctx: Context) -> Iterator[Diagnosis]:
+def _check_tables(ctx: Context, config: Path) -> Iterator[Diagnosis]:
     settings = ctx.settings
     try:
         if lacking := missing(ctx.database, settings):
@@ -141,7 +142,7 @@ def _check_tables(ctx: Context) -> Iterator[Diagnosis]:
         yield ok("mysql.tables", "all there")
         denied = ctx.database.run(lambda tx: _denied_rights(tx, settings), dry_run=True)
     except TallyError as error:
-        yield fail("mysql.grants", error.what, next_step_of(error, _START))
+        yield fail("mysql.grants", error.what, next_step_of(error, _START, ctx.settings, config))
         return
     if denied:
         yield fail(

@@ -1,8 +1,11 @@
 """The result of one check."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from tally.app.configuration import name_sources
 from tally.app.health import Health
+from tally.config.settings import Settings
 from tally.errors import TallyError, UnansweredError
 
 
@@ -54,7 +57,7 @@ def skip(check: str, detail: str) -> Diagnosis:
     return Diagnosis(check=check, health=Health.SKIP, detail=detail)
 
 
-def next_step_of(error: TallyError, unexplained: str) -> str:
+def next_step_of(error: TallyError, unexplained: str, settings: Settings, config: Path) -> str:
     """The next step for an error.
 
     The next step of an unexplained timeout is to run the doctor, which is no help here.
@@ -62,6 +65,9 @@ def next_step_of(error: TallyError, unexplained: str) -> str:
     Args:
         error: The error of a server, or of a server that did not answer.
         unexplained: What to do when all that is known is that the server did not answer.
+        settings: The configuration.
+        config: Its file; for a refused login it is told where user and password come from.
     """
+    name_sources(settings, config, error)
     is_unexplained = isinstance(error, UnansweredError) and error.is_unexplained
     return unexplained if is_unexplained else error.next_step

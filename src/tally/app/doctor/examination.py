@@ -10,14 +10,15 @@ from tally.app.doctor.database import check_database
 from tally.app.doctor.diagnosis import Diagnosis, DoctorView, fail, ok, skip
 from tally.app.doctor.engine import check_engine
 from tally.app.doctor.environment import check_distribution, check_python
-from tally.app.doctor.orchestration import ask_airflow, check_airflow, is_configured, no_airflow
+from tally.app.doctor.orchestration import check_airflow, no_airflow
 from tally.app.doctor.pipelines import check_pipelines
 from tally.app.health import Health
-from tally.app.views import ErrorView
+from tally.app.orchestration import ask_airflow, is_configured
+from tally.app.surroundings import surroundings
 from tally.config.complaints import CORRECT_THEM
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
-from tally.errors import EXIT_OPERATOR, ConfigError
+from tally.errors import ConfigError
 
 CONFIG = "config.valid"
 NEEDED = frozenset({"mysql.reachable", "mysql.tables", "kafka.reachable"})
@@ -53,7 +54,7 @@ def examine(config: Path, airflow: Mapping[str, str]) -> Iterator[Diagnosis]:
     yield check_python()
     yield check_distribution()
     try:
-        settings = load_settings(config, none_valid=True)
+        settings = load_settings(config, needed="any")
     except ConfigError as error:
         yield fail(CONFIG, error.what, error.next_step)
         yield skip("mysql, kafka, spark", "the configuration does not say where they are")
@@ -62,41 +63,31 @@ def examine(config: Path, airflow: Mapping[str, str]) -> Iterator[Diagnosis]:
         yield fail(CONFIG, f"pipeline {name} is disabled: {'; '.join(wrong)}", CORRECT_THEM)
     if settings.pipelines:
         yield ok(CONFIG, f"{config}, pipelines {', '.join(sorted(settings.pipelines))}")
-    yield from _examine_all(settings, airflow)
+    yield from _examine_all(config, settings, airflow)
 
 
-def _examine_all(settings: Settings, airflow: Mapping[str, str]) -> Iterator[Diagnosis]:
+def _examine_all(
+    config: Path, settings: Settings, airflow: Mapping[str, str]
+) -> Iterator[Diagnosis]:
     ctx, pipelines = open_context(settings), sorted(settings.pipelines)
-    failed: list[Diagnosis] = []
+    failed: set[str] = set()
 
     def noted(checks: Iterator[Diagnosis]) -> Iterator[Diagnosis]:
         for diagnosis in checks:
             if diagnosis.health is Health.FAIL:
-                failed.append(diagnosis)
+                failed.add(diagnosis.check)
             yield diagnosis
 
-    yield from noted(check_database(ctx))
-    yield from noted(check_broker(ctx))
-    has_servers = not NEEDED & {diagnosis.check for diagnosis in failed}
-    failed.clear()
-    yield from noted(check_engine(settings))
-    engine_error = _as_error(failed[0]) if failed else None
+    yield from noted(check_database(ctx, config))
+    yield from noted(check_broker(ctx, config))
+    yield from check_engine(settings)
     answer = None
     if is_configured({**os.environ, **airflow}):
         answer = ask_airflow(airflow, pipelines)
         yield from check_airflow(answer, pipelines)
     else:
         yield no_airflow()
-    if has_servers:
-        yield from check_pipelines(ctx, (answer and answer.paused) or {}, engine_error)
-    else:
+    if NEEDED & failed:
         yield skip("pipeline.*", "first what has failed above")
-
-
-def _as_error(failed: Diagnosis) -> ErrorView:
-    return ErrorView(
-        code=failed.check,
-        exit_code=EXIT_OPERATOR,
-        what=f"{failed.check}: {failed.detail}",
-        next_step=failed.next_step,
-    )
+    else:
+        yield from check_pipelines(ctx, surroundings(settings, answer))

@@ -6,26 +6,21 @@ from tally.app.doctor.diagnosis import Diagnosis, ok, skip
 from tally.app.health import Health, Surroundings
 from tally.app.overview import Statuses
 from tally.app.status import StatusView
-from tally.app.views import ErrorView
 from tally.errors import TallyError
 from tally.pipeline.context import Context
 
 
-def check_pipelines(
-    ctx: Context, paused: Mapping[str, bool], engine_error: ErrorView | None
-) -> Iterator[Diagnosis]:
+def check_pipelines(ctx: Context, surroundings: Mapping[str, Surroundings]) -> Iterator[Diagnosis]:
     """The health of each pipeline.
 
     Args:
         ctx: What is needed from outside.
-        paused: Whether Airflow has paused its DAG, by pipeline, as far as Airflow was asked.
-        engine_error: Why nothing can be counted; None when the engine is sound.
+        surroundings: What is known of Airflow and of the engine, by pipeline.
     """
     statuses = Statuses(ctx=ctx)
     for name in sorted(ctx.settings.pipelines):
-        surroundings = Surroundings(paused=paused.get(name), engine_error=engine_error)
         try:
-            view = statuses.of(name, surroundings)
+            view = statuses.of(name, surroundings[name])
         except TallyError:
             yield skip(f"pipeline.{name}", "the ledger could not be asked")
         else:
