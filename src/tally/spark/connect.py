@@ -105,7 +105,7 @@ def _configure(settings: SparkSettings, session: RemoteSession, options: Mapping
             if session.conf.isModifiable(key):
                 session.conf.set(key, value)
             elif key in CONF_FORBIDDEN:
-                raise SparkUnavailableError(
+                raise ConfigError(
                     f"the Spark Connect server {settings.master} does not know {key}, which "
                     "decides how JSON is read",
                     next_step="run a server of the version that requirements/ names",

@@ -24,7 +24,7 @@ from tally.spark.time_columns import (
     normalised,
 )
 
-RECORD_END: Final = "80736512904417265938215507746309"
+RECORD_END: Final = "807365129044172659"
 """The digits of a number that follows each record, in an array with it.
 
 Spark stops reading where the outermost value ends. This number is the second element only where all
