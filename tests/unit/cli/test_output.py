@@ -3,7 +3,9 @@
 import json
 from datetime import datetime, timedelta, timezone
 
+import click
 import pytest
+from rich.console import Console
 
 from tally.cli.ui.output import Output
 from tally.cli.ui.values import moment, number, shortened
@@ -51,6 +53,24 @@ def test_notes_go_to_stderr_and_results_to_stdout(capsys: Captured) -> None:
     output.note("starting")
     output.line("result")
     assert capsys.readouterr() == ("result\n", "starting\n")
+
+
+def test_a_labelled_sentence_fits_the_terminal_in_whole_words(capsys: Captured) -> None:
+    """Piped, or with --wide, it is one line."""
+    text = "blocked: a_topic/0 committed offset 3, Kafka's first offset is now 1,000,000"
+
+    def said(*, terminal: bool, wide: bool = False) -> str:
+        output = Output(open_console=lambda: Console(width=40, force_terminal=terminal))
+        output.wide = wide
+        output.labelled("warn", text)
+        return click.unstyle(capsys.readouterr().out)
+
+    lines = said(terminal=True).splitlines()
+    assert len(lines) == 3
+    assert max(map(len, lines)) <= 40
+    assert all(line.startswith("      ") for line in lines[1:])
+    assert " ".join(" ".join(lines).split()) == f"warn {text}"
+    assert said(terminal=False) == said(terminal=True, wide=True) == f"warn  {text}\n"
 
 
 def test_json_carries_no_control_characters(capsys: Captured) -> None:

@@ -7,6 +7,7 @@ a row. Nothing is cut. Whatever does not print is escaped on the way.
 
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +23,9 @@ if TYPE_CHECKING:  # slow to import; only tables and bars need it
     from rich.console import Console
 
 PIPED_WIDTH: Final = 1_000_000
+_INDENT: Final = " " * 6
+"""As wide as a label and the gap behind it."""
+_ROOM_LEAST: Final = 20
 
 _LABEL_STYLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "ok": {"fg": "green"},
@@ -87,8 +91,16 @@ class Output:
         click.echo(_safe(text))
 
     def labelled(self, label: str, text: str) -> None:
-        """A line of the result that begins with a coloured label."""
-        click.echo(f"{click.style(f'{label:4}', **_LABEL_STYLES.get(label, {}))}  {_safe(text)}")
+        """A sentence of the result that begins with a coloured label.
+
+        On a terminal it is broken between words; commands, which are copied, belong into lines.
+        """
+        console, text = self._open_console(), _safe(text)
+        if console.is_terminal and not self.wide:
+            room = max(console.width - len(_INDENT), _ROOM_LEAST)
+            lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
+            text = f"\n{_INDENT}".join(lines)
+        click.echo(f"{click.style(f'{label:4}', **_LABEL_STYLES.get(label, {}))}  {text}")
 
     def table(
         self,
