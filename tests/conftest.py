@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,6 +73,7 @@ def stack() -> Iterator[Stack]:
     with free_home() as home:
         stack = Stack(project=PROJECT, home=home, announce=print)
         stack.down()  # a killed session may have left MySQL read-only, or stopped
+        shutil.rmtree(home / "kafka", ignore_errors=True)  # else topics of all sessions add up
         stack.up([Part.KAFKA, Part.MYSQL])
         yield stack
         stack.down()

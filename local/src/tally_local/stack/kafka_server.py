@@ -37,7 +37,7 @@ class KafkaServer:
 
     part = Part.KAFKA
     ports = ("kafka", "kafka_controller")
-    start_timeout_s = 60.0
+    start_timeout_s = 300.0  # after a kill it reads every partition's log again
     stop_timeout_s = 30.0
 
     def __init__(self, *, folder: Path, jars: Jars) -> None:
