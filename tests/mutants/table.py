@@ -332,6 +332,14 @@ MUTANTS: Final = (
         after="",
         tests=(f"{JSON_COLUMNS}::test_a_value_is_what_the_definition_says",),
     ),
+    # --- filters
+    Mutant(
+        guard="a filter's parts are found one after another, and never looked for again",
+        where="tally.spark.wildcards:wildcard_pattern",
+        before="(?>.*?{part})",
+        after="(?:.*?{part})",
+        tests=("tests/spark/test_pattern_cost.py::test_no_value_of_a_filter_can_be_kept_busy",),
+    ),
     # --- the minute of a line
     Mutant(
         guard="without a timestamp of the record no year follows from it",
