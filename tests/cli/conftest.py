@@ -80,7 +80,7 @@ def tally(world: World, ports: dict[str, Any]) -> Call:
 @pytest.fixture
 def lent_spark(spark: "SparkSession", ports: dict[str, Any]) -> "SparkSession":
     """Commands use the session of the tests instead of starting and stopping one."""
-    ports["open_spark"] = lambda _: nullcontext(spark)
+    ports["open_spark"] = ports["open_plain_spark"] = lambda _: nullcontext(spark)
     return spark
 
 

@@ -1,5 +1,9 @@
 """`tally format try`: what formats make of a topic or a file, before one is configured."""
 
+import json
+import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -156,3 +160,23 @@ def test_the_levels_to_configure_are_those_of_errors(tally: Call, tmp_path: Path
             "trials"
         ]
         assert ("levels" in trial["toml"], toml in trial["toml"]) == (bool(toml), True)
+
+
+def test_a_file_needs_neither_a_configuration_nor_the_connector(tmp_path: Path) -> None:
+    """In an empty folder, with a Spark of its own."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TALLY_")}
+    done = subprocess.run(
+        [
+            Path(sys.executable).with_name("tally"),
+            *("format", "try", LOGS / "zookeeper.log", "--format", "zookeeper", "--json"),
+        ],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (trial,) = json.loads(done.stdout)["trials"]
+    assert trial["understood"] + sum(trial["malformed"].values()) == 10
+    assert trial["understood"] > trial["malformed"].get("no-match", 0)

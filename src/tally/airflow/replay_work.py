@@ -20,6 +20,7 @@ from tally.formatting import plural
 from tally.ledger.batches import Requester
 from tally.model import TopicPartition
 from tally.pipeline.context import Context
+from tally.planning.replay import join_ranges
 from tally.planning.replay_request import Request
 from tally.planning.replay_text import format_range, parse_range
 
@@ -188,7 +189,8 @@ def _why_refused(view: PreviewView, batches_max: int) -> str | None:
         view.check_possible()
     except ReplayRefusedError as error:
         if view.possible:
-            ranges = "; ".join(format_range(r.range) for r in view.possible)
+            possible = join_ranges([r.range for r in view.possible], touching=True)
+            ranges = "; ".join(map(format_range, possible))
             error.next_step = (
                 f"for what can be reprocessed of it, choose {CHOICES['ranges']!r} and fill in the "
                 f"field Ranges: {ranges}"

@@ -70,8 +70,10 @@ def spark_reader(
     return opened
 
 
-def own_session(settings: SparkSettings) -> AbstractContextManager["SparkSession"]:
+def own_session(
+    settings: SparkSettings, *, needs_kafka: bool = True
+) -> AbstractContextManager["SparkSession"]:
     """A Spark session of this process's own; Spark is imported when it is called."""
     from tally.spark.session import spark_session  # noqa: PLC0415 - Spark is heavy
 
-    return spark_session(settings, "tally")
+    return spark_session(settings, "tally", needs_kafka=needs_kafka)

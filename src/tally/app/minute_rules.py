@@ -51,11 +51,12 @@ class Outdated:
         text = f"{plural(self.minutes, 'minute')} counted under other rules, {span}"
         if self.gone:
             gone = "any" if self.gone == self.minutes else self.gone
-            text += f"; Kafka no longer holds {gone} of them"
+            text += f"; Kafka no longer holds all records of {gone} of them"
         if self.replay is None:
             return text
         held = ", if Kafka holds them," if self.gone is None else ""
-        return f"{text}; {plural(self.replayed, 'minute')}{held} up to date with: {self.replay}"
+        brought = f"{plural(self.replayed, 'minute')} can be brought up to date{held}"
+        return f"{text}; {brought} with: {self.replay}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

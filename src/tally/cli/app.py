@@ -39,6 +39,13 @@ def own_session(settings: "SparkSettings") -> "AbstractContextManager[SparkSessi
     return context.own_session(settings)
 
 
+def own_plain_session(settings: "SparkSettings") -> "AbstractContextManager[SparkSession]":
+    """The same, which need not be able to read Kafka."""
+    from tally.app import context  # noqa: PLC0415 - --help does without
+
+    return context.own_session(settings, needs_kafka=False)
+
+
 def configured_context(settings: "Settings") -> "Context":
     """Kafka, MySQL and Spark as the configuration names them; connected when first needed."""
     from tally.app.context import open_context  # noqa: PLC0415 - --help does without
@@ -71,6 +78,8 @@ class App:
     """The streams for results and for everything else."""
     open_spark: OpenSpark = own_session
     """Opens a Spark session from the settings."""
+    open_plain_spark: OpenSpark = own_plain_session
+    """Opens one that need not be able to read Kafka."""
     open_context: OpenContext = configured_context
     """Makes the context, with Kafka and MySQL, from the settings."""
     ask: Ask = ask_on_terminal

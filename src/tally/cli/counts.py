@@ -96,7 +96,8 @@ def counts(
     if view.other_offsets:
         app.out.line(
             f"{plural(view.other_offsets, 'offset')} in all are counted under other rules, and any"
-            f" minute may lack lines of theirs: tally replay {view.pipeline} --all --dry-run"
+            " minute may lack lines of theirs; what Kafka still holds can be brought up to date:"
+            f" tally replay {view.pipeline} --all --dry-run"
         )
     if Rule.UNKNOWN in {row.rule for row in view.minutes}:
         app.out.line("unknown: some lines of the minute are folded, and their rules forgotten")

@@ -70,3 +70,5 @@ def dead_letters(
         numbers=["BATCH", "OFFSET", "BYTES"],
         texts=["VALUE"],
     )
+    if len(view.dead_letters) == limit:
+        app.out.line(f"{limit:,} shown, there may be more: --limit N")

@@ -119,7 +119,7 @@ def try_(
         time_rule=time_rule,
         limit=lines,
     )
-    with lazy_session(app) as open_session:
+    with lazy_session(app, needs_kafka=not is_file) as open_session:
         view = try_formats(app.context, open_session, request)
     if app.out.as_json:
         app.out.view(view)

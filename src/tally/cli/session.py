@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # heavy, and most commands do without
     from pyspark.sql import SparkSession
 
     from tally.app.context import OpenSession
-    from tally.cli.app import App
+    from tally.cli.app import App, OpenSpark
     from tally.cli.ui.output import Output
     from tally.pipeline.context import Context
     from tally.spark.progress import OnRead
@@ -39,26 +39,31 @@ def shared_session(app: "App", on_read: "OnRead | None" = None) -> Iterator["Con
 
     check_packages(app.settings.spark)
     with ExitStack() as cleanup:
-        session = _Session(app, cleanup)
+        session = _Session(app, cleanup, app.open_spark)
         open_reader = spark_reader(app.settings, session.lend, on_read)
         yield dataclasses.replace(app.context, open_reader=open_reader)
 
 
 @contextmanager
-def lazy_session(app: "App") -> Iterator["OpenSession"]:
+def lazy_session(app: "App", *, needs_kafka: bool) -> Iterator["OpenSession"]:
     """A function that opens one Spark session; it is stopped at the end.
+
+    Args:
+        app: The command.
+        needs_kafka: Whether the session must be able to read Kafka.
 
     Raises:
         PackageMissingError: Spark is not installed.
     """
     check_packages(app.settings.spark)
     with ExitStack() as cleanup:
-        yield _Session(app, cleanup).lend
+        yield _Session(app, cleanup, app.open_spark if needs_kafka else app.open_plain_spark).lend
 
 
 class _Session:
-    def __init__(self, app: "App", cleanup: ExitStack) -> None:
+    def __init__(self, app: "App", cleanup: ExitStack, open_spark: "OpenSpark") -> None:
         self._app = app
+        self._open_spark = open_spark
         self._scope = cleanup.enter_context(ExitStack())
 
     @contextmanager
@@ -78,7 +83,7 @@ class _Session:
         options = session_options(settings).get(JAVA_OPTIONS, "")
         out.note(f"starting Spark on {settings.master}")
         with _interrupts_wait(out), filtered_stderr(is_noise):
-            return self._scope.enter_context(self._app.open_spark(quiet(settings, options)))
+            return self._scope.enter_context(self._open_spark(quiet(settings, options)))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from tally.model import KafkaSnapshot, KnownTopic, OffsetRange, TopicPartition
 from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context, KafkaPort
 from tally.pipeline.replay_ranges import Facts, resolve
-from tally.planning.replay import ReplayPlan, Tile, plan_replay
+from tally.planning.replay import ReplayPlan, Tile, join_ranges, plan_replay
 from tally.planning.replay_request import Request, request_digest
 from tally.planning.replay_text import format_range
 
@@ -117,13 +117,13 @@ def check_possible(preview: Preview) -> None:
 
 def _what_is_possible(preview: Preview) -> str:
     """The command that asks for the rest of what was asked for."""
-    possible = preview.plan.possible
+    possible = join_ranges(preview.plan.possible, touching=True)
     if not possible:
         return "ask for other offsets; none of these can be reprocessed"
     if len(possible) > _RANGES_NAMED:
         return "ask for less; without a from and an until, everything possible is taken"
     ranges = " ".join(f"--range {format_range(r)}" for r in possible)
-    return f"what can be reprocessed of it: tally replay {preview.pipeline} {ranges}"
+    return f"what can be reprocessed of it: tally replay {preview.pipeline} {ranges} --reason …"
 
 
 def plan_against(

@@ -109,10 +109,17 @@ def is_remote(session: SparkSession) -> bool:
 
 
 @contextmanager
-def spark_session(settings: SparkSettings, name: str) -> Iterator[SparkSession]:
+def spark_session(
+    settings: SparkSettings, name: str, *, needs_kafka: bool = True
+) -> Iterator[SparkSession]:
     """A new Spark session, stopped at the end.
 
     Under spark-submit its master overrides the configured one.
+
+    Args:
+        settings: Master and configuration.
+        name: Of the application.
+        needs_kafka: Whether a Spark of this process's own must have the connector for Kafka.
 
     Raises:
         PackageMissingError: A Python package that Spark needs is not installed.
@@ -138,7 +145,8 @@ def spark_session(settings: SparkSettings, name: str) -> Iterator[SparkSession]:
         builder = builder.config(key, value)
     session = _started(builder, settings.master)
     try:
-        check_connector(session)
+        if needs_kafka:
+            check_connector(session)
         yield session
     finally:
         _stop(session)

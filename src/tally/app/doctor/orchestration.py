@@ -40,7 +40,8 @@ def check_airflow(answer: Orchestration | None, pipelines: Sequence[str]) -> Ite
         yield warn(
             "airflow.dags",
             f"Airflow knows no DAG {', '.join(unknown)}",
-            "airflow dags list-import-errors; tally airflow init writes the DAGs' file",
+            "wait until Airflow has read the DAGs' file again, or see why it cannot: airflow dags "
+            "list-import-errors (locally: tally airflow cli dags list-import-errors)",
         )
     else:
         yield ok("airflow.dags", f"it knows {', '.join(pipelines)}")
