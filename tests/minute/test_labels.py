@@ -372,6 +372,23 @@ def test_a_plan_alone_takes_no_table_of_another_pipeline(
         ("log_time datetime, log_count int", "no table of counts"),
         ("log_time datetime primary key, log_count text", "no table of counts"),
         ("log_time datetime primary key, log_count int, host int not null", "no table of counts"),
+        (
+            "log_time datetime, log_count int, t datetime default now(), primary key (log_time, t)",
+            "tells rows apart by (log_time, t), not by (log_time)",
+        ),
+        (
+            "log_time datetime, log_count int,t text default (uuid()), primary key (log_time,t(9))",
+            "tells rows apart by (log_time, t(9)), not by (log_time)",
+        ),
+        (
+            "log_time datetime primary key, log_count int unique",
+            "tells rows apart by (log_time) and by (log_count), not by (log_time)",
+        ),
+        ("log_time datetime unique not null, log_count int", "tells rows apart by (log_time)"),
+        (
+            "log_time datetime primary key, log_count int) engine = MyISAM -- ",
+            "has the engine MyISAM, which has no transactions",
+        ),
     ],
 )
 def test_an_unrelated_table_is_not_taken(
@@ -420,6 +437,80 @@ def test_the_audit_adds_up_rows_of_columns_that_it_does_not_know(
     assert world.audit().holds
     world.execute(f"insert into `{world.name}` values ('{AT}:00', 1, 'more')")
     assert [v.check for v in world.audit().violations] == ["result"]
+    world.execute(f"update `{world.name}` set log_count = 1")
+    (violation,) = world.audit().violations
+    assert violation.detail == "the table says 2 in 2 rows, segments add up to 2"
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        (
+            "modify service varchar(200) collate utf8mb4_0900_ai_ci not null default ''",
+            "compares service by utf8mb4_0900_ai_ci, not by ",
+        ),
+        (
+            "drop primary key, add primary key (log_time)",
+            "tells rows apart by (log_time), not by (log_time, service)",
+        ),
+        (
+            "add unique one_a_count (log_count)",
+            "tells rows apart by (log_time, service) and by (log_count), not by",
+        ),
+    ],
+    ids=["collation", "key", "unique"],
+)
+def test_the_audit_sees_a_table_in_which_counts_would_meet(
+    world: World, spark: "SparkSession", change: str, wrong: str
+) -> None:
+    """Someone has changed the result table; so far no row is wrong."""
+    labelled(world, labels=["service"])
+    world.produce([line("cart")])
+    world.minute(spark)
+    assert world.audit().holds
+    world.execute(f"alter table `{world.name}` {change}")
+    (violation,) = world.audit().violations
+    assert (violation.check, violation.where) == ("result", f"table {world.name}")
+    assert wrong in violation.detail
+
+
+@pytest.mark.parametrize("key", ["log_time", "log_time, service"])
+def test_a_label_that_was_there_is_made_exact(
+    world: World, spark: "SparkSession", key: str
+) -> None:
+    """Of an empty table of the right shape, or one that a migration before left so."""
+    world.execute(f"drop table if exists `{world.name}`")
+    world.execute(
+        f"create table `{world.name}` (log_time datetime, log_count bigint not null,"
+        " service varchar(200) character set utf8mb4 collate utf8mb4_0900_bin default '',"
+        f" primary key ({key}))"
+    )
+    if "service" not in key:
+        world.execute(
+            f"alter table `{world.name}` modify service varchar(200) character set utf8mb4"
+            " collate utf8mb4_0900_ai_ci not null default ''"
+        )
+    labelled(world, labels=["service"], label_max_chars=200)
+    world.produce([line("cart"), line("CART"), line("Cärt"), line("cart")])
+    world.minute(spark)
+    assert len(rows(world, "service")) == 3
+    assert world.audit().holds
+
+
+def test_no_unrelated_table_beside_the_result_is_taken(world: World, spark: "SparkSession") -> None:
+    """Neither for a new pipeline nor for one that has counted without labels."""
+    world.configure(line_format=PATTERN)
+    world.produce([line("cart")])
+    world.minute(spark)
+    table = f"{world.name}__segments"
+    world.execute(f"create table `{table}` (segment_id bigint primary key, log_time datetime)")
+    before = world.rows(f"show create table `{table}`")
+    with pytest.raises(ConfigError, match=f"need a table {table}, which exists and is no table"):
+        labelled(world, labels=["service"])
+    assert world.rows(f"show create table `{table}`") == before
+    world.execute(f"drop table `{table}`")
+    labelled(world, labels=["service"])
+    assert world.audit().holds
 
 
 def test_a_replay_may_give_as_many_rows_as_it_replaces(world: World, spark: "SparkSession") -> None:

@@ -326,11 +326,11 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
-        guard="half a surrogate pair does not make a JSON record malformed",
-        where="tally.spark.session:SESSION_DEFAULTS",
-        before='    "spark.sql.variant.validateUnicodeInJsonParsing": "false",\n',
-        after="",
-        tests=(f"{JSON_COLUMNS}::test_a_value_is_what_the_definition_says",),
+        guard="half a surrogate pair hides no key and makes no JSON record malformed",
+        where="tally.spark.json_columns:_without_halves",
+        before="F.when(may_have, whole).otherwise(text)",
+        after="text",
+        tests=(f"{JSON_COLUMNS}::test_every_key_of_a_large_object_is_found",),
     ),
     # --- filters
     Mutant(
@@ -419,6 +419,21 @@ MUTANTS: Final = (
         before="            check_unowned(tx, pipeline.name, pipeline.table)\n",
         after="            pass\n",
         tests=(f"{LABELS}::test_an_unrelated_table_is_not_taken",),
+    ),
+    Mutant(
+        guard="no table with another key becomes a result table",
+        where="tally.ledger.shapes:why_no_counts",
+        before="        shape.unique.keys() != {PRIMARY}\n        or shape.key",
+        after="        shape.key",
+        tests=(f"{LABELS}::test_an_unrelated_table_is_not_taken",),
+    ),
+    Mutant(
+        guard="a label column that was there is made exact",
+        where="tally.ledger.table_changes:_widen",
+        before="        or (there[label.column].chars, there[label.column].collation) != "
+        "(label.chars, collation)\n",
+        after="        or there[label.column].chars != label.chars\n",
+        tests=(f"{LABELS}::test_a_label_that_was_there_is_made_exact",),
     ),
     # --- committing
     Mutant(
@@ -813,9 +828,23 @@ MUTANTS: Final = (
     Mutant(
         guard="the audit adds up what was folded",
         where="tally.ledger.invariants:RESULT_CHECKS",
-        before=", _check_folded)",
-        after=")",
+        before="    _check_folded,\n",
+        after="",
         tests=(f"{PRUNE}::test_folded_counts_that_were_touched_are_found",),
+    ),
+    Mutant(
+        guard="the audit sees a table in which counts would meet",
+        where="tally.ledger.invariants:RESULT_CHECKS",
+        before="    _check_keys,\n",
+        after="",
+        tests=(f"{LABELS}::test_the_audit_sees_a_table_in_which_counts_would_meet",),
+    ),
+    Mutant(
+        guard="the audit sees several rows of one minute and labels",
+        where="tally.ledger.contributions:wrong_rows",
+        before="if(`rows$` > 1, concat({told}, ' in ', `rows$`, ' rows'), {told})",
+        after="{told}",
+        tests=(f"{LABELS}::test_the_audit_adds_up_rows_of_columns_that_it_does_not_know",),
     ),
     Mutant(
         guard="what ends behind Kafka's first offset is not folded",
@@ -897,7 +926,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="label values that look alike stay apart",
-        where="tally.ledger.table_changes:_exact_collation",
+        where="tally.ledger.shapes:exact_collation",
         before="utf8mb4_0900_bin",
         after="utf8mb4_bin",
         tests=(f"{LABELS}::test_values_that_look_alike_stay_apart",),

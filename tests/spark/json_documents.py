@@ -17,7 +17,7 @@ BROKEN = (
     *("\x00", "\ufeff", "\xa0"),
 )
 KEYS = ("time", "timestamp", "@timestamp", "level", "severity", "log.level", "log", "Level")
-NESTED = ("level", "service", "a", "b", "a.b", "n", "é", "it's", '"', "a/b", "")
+NESTED = ("level", "service", "a", "a", "b", "a.b", "n", "é", "it's", '"', "a/b", "", "\ud83d")
 
 
 class Documents:

@@ -33,7 +33,13 @@ def read_object(value: bytes) -> dict[str, Any] | None:
         return None
     try:
         with _room_for(DEPTH_MAX):
-            found = json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_no)
+            found = json.loads(
+                text,
+                parse_int=_number,
+                parse_float=_number,
+                parse_constant=_no,
+                object_pairs_hook=_members,
+            )
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
@@ -105,6 +111,11 @@ def _double_text(number: float) -> str:
 def _escaped(character: str) -> str:
     unnamed = f"\\u{ord(character):04X}" if character < " " else character
     return _ESCAPES.get(character, unnamed)
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The last of equal keys: a key is text like any other."""
+    return {_whole(key): value for key, value in pairs}
 
 
 def _whole(text: str) -> str:

@@ -40,6 +40,7 @@ PATHS = {
     '"': [['"']],
     "a/b": [["a/b"]],
     "b": [["b"]],
+    "?": [["?"]],
 }
 """Some labels, and where their values are looked for."""
 
@@ -86,7 +87,7 @@ def test_thousands_of_odd_documents_are_read_as_python_reads_them(spark: SparkSe
 def test_the_values_of_odd_documents_are_those_that_python_finds(spark: SparkSession) -> None:
     """Nested, duplicate, escaped, of any type: every label of every record."""
     documents = Documents(f"{SEED} values")
-    records = [documents.record(TIMES[:1]) for _ in range(3000)]
+    records = [documents.record(TIMES[:1]) for _ in range(5000)]
     wanted = []
     for record in records:
         reason, minute = expected(record, JSON, set())
@@ -128,6 +129,11 @@ def test_no_record_writes_the_number_that_ends_it(
         ('"two words"', "two words", ""),
         (r'"\u0041\n\u00e9\ud83d\ude00\/"', "A\né😀/", ""),
         (r'"\ud83d"', "?", ""),
+        (r'"\uD83Da\ude00"', "?a?", ""),
+        (r'"\ud83d\ud83d\uDE00\ude00"', "?😀?", ""),
+        (r'"\\\ud83d\ude00\\\ude00"', "\\😀\\?", ""),
+        (r'"\\ud83d\\\\ude00"', "\\ud83d\\\\ude00", ""),
+        (r'{"\ud83d":1,"y":2,"\ude00":3}', '{"?":3,"y":2}', "2"),
         ("true", "true", ""),
         ("null", "", ""),
         ('""', "", ""),
@@ -156,6 +162,23 @@ def test_a_value_is_what_the_definition_says(
 ) -> None:
     """Of any type, the last of duplicates, by the key as it is written before nested ones."""
     assert value_of(spark, written) == [x, y]
+
+
+@pytest.mark.parametrize("count", [8, 31, 32, 33, 64, 200])
+def test_every_key_of_a_large_object_is_found(spark: SparkSession, count: int) -> None:
+    """Spark looks a key up by order among 32 and more; half a surrogate pair is stored as "?"."""
+    halves = ["\\ud83d", "\\ude00", "?", "\\ud83d\\ude00", "\\uffff", "z", "日"]
+    others = ",".join(f'"{halves[n % 7]}{chr(97 + n % 26)}{n}":{n}' for n in range(count))
+    line = LINE[:-1].decode()
+    records = [
+        f'{line},"service":"cart",{others}}}'.encode(),
+        f'{{{others},"service":"cart",{line[1:]}}}'.encode(),
+        f'{line},"a":{{"b":"cart",{others}}}}}'.encode(),
+        f'{line},"a":{{{others},"b":"cart"}}}}'.encode(),
+    ]
+    found = read(spark, records, ["service", "a.b", "level"])
+    assert [row[0] for row in found] == [None] * 4
+    assert [row[2:] for row in found] == [("cart", "", "ERROR")] * 2 + [("", "cart", "ERROR")] * 2
 
 
 @pytest.mark.parametrize(
@@ -323,13 +346,24 @@ def test_session_settings_change_nothing(
 def test_a_session_without_our_settings_makes_dead_letters_and_no_other_counts(
     spark: SparkSession,
 ) -> None:
-    """Duplicate keys and half surrogate pairs are refused there, never read in another way."""
+    """Duplicate keys are refused there, never read in another way."""
     records = [LINE, LINE.replace(b"}", b',"level":"INFO"}'), b'{"m":"\\ud800",' + LINE[1:]]
     assert outcomes(spark, records, JSON) == [COUNTED, (None, None), COUNTED]
-    with settings(
-        spark, variant__allowDuplicateKeys="false", variant__validateUnicodeInJsonParsing="true"
-    ):
-        assert outcomes(spark, records, JSON) == [COUNTED, UNMATCHED, UNMATCHED]
+    with settings(spark, variant__allowDuplicateKeys="false"):
+        assert outcomes(spark, records, JSON) == [COUNTED, UNMATCHED, COUNTED]
+
+
+@pytest.mark.parametrize("star", ["", "*"])
+def test_a_filter_may_have_many_values(spark: SparkSession, star: str) -> None:
+    """Spark walks conditions by recursion, and its stack is small."""
+    names = [f"s{n}{star}" for n in range(2_000)]
+    records = [LINE[:-1] + f',"service":"{name}"}}'.encode() for name in ("s0", "s1999", "t", "")]
+    line = parse_line(
+        F.col("value"), JSON, ["ERROR"], selection=Selection(filters={"service": names})
+    )
+    frame = spark.createDataFrame([(bytearray(record),) for record in records], "value binary")
+    rows = frame.select(line.minute).collect()
+    assert [row[0] is not None for row in rows] == [True, True, False, False]
 
 
 def test_a_record_is_parsed_once(spark: SparkSession) -> None:

@@ -104,17 +104,12 @@ def _secret_text(value: Any) -> Any:
 
 
 # Set by Tally: with other values the same records would be counted differently.
-CONF_FORBIDDEN = frozenset(
-    {
-        "spark.sql.variant.allowDuplicateKeys",
-        "spark.sql.variant.validateUnicodeInJsonParsing",
-    }
-)
+CONF_FORBIDDEN = frozenset({"spark.sql.variant.allowDuplicateKeys"})
 
 
 def _check_conf(conf: dict[str, str]) -> dict[str, str]:
     if taken := sorted(CONF_FORBIDDEN & conf.keys()):
-        raise ValueError(f"Tally sets {', '.join(taken)} itself: they decide how JSON is read")
+        raise ValueError(f"Tally sets {', '.join(taken)} itself: it decides how JSON is read")
     return conf
 
 

@@ -189,12 +189,17 @@ def wrong_rows(tx: Transaction, tables: Tables, pipeline: str) -> Iterator[Row]:
         f"  select {columns} from `{tables.folded}` where pipeline = %s"
         f") as contributions group by {keys}"
     )
-    # Grouped as well: a column that the ledger does not know may make several rows of one.
-    result = f"select {keys}, {summed(tables.sums)} from `{tables.result}` group by {keys}"
+    # Grouped as well: a column that the ledger does not know may make several rows of one, of which
+    # a replay could subtract from the wrong one.
+    result = (
+        f"select {keys}, {summed(tables.sums)}, count(*) as `rows$` from `{tables.result}`"
+        f" group by {keys}"
+    )
     told = f"concat_ws(' + ', {listed(tables.sums)})"
+    said = f"if(`rows$` > 1, concat({told}, ' in ', `rows$`, ' rows'), {told})"
     return tx.stream(
         f"select {keys}, max(`result$`) as `said$`, max(`sums$`) as `summed$` from ("
-        f"  select {keys}, {told} as `result$`, null as `sums$` from ({result}) as r"
+        f"  select {keys}, {said} as `result$`, null as `sums$` from ({result}) as r"
         "   union all"
         f"  select {keys}, null, {told} from ({added_up}) as s"
         f" ) as both_sides group by {keys}"

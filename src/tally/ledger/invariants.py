@@ -14,6 +14,7 @@ from typing import Final
 from tally.aggregates.aggregate import LINES, TIME
 from tally.ledger.contradictions import duplicate_generations, wrong_states
 from tally.ledger.contributions import lines_of_segment, wrong_rows
+from tally.ledger.shapes import exact_collation, faults_of_keys, read_shape
 from tally.ledger.tables import Tables
 from tally.mysql.transactions import Row, Transaction
 
@@ -142,13 +143,29 @@ def _check_topics(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Violati
         yield Violation(check="topic", where=said.where, detail=said.detail)
 
 
+def _check_keys(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Violation]:
+    """Counts of one minute and labels meet in one row, others never do."""
+    del pipeline
+    labels, collation = tables.keys[1:], exact_collation(tx)
+    for table, key in tables.whole_keys.items():
+        shape = read_shape(tx, table)
+        if shape is not None:
+            for detail in faults_of_keys(shape, key, labels, collation):
+                yield Violation(check="result", where=f"table {table}", detail=detail)
+
+
 Check = Callable[[Transaction, str, Tables], Iterator[Violation]]
 """Takes a transaction, the pipeline and its tables."""
 
 LEDGER_CHECKS: Final[Sequence[Check]] = (_check_tiling, _check_states, _check_topics)
 """Checks of the ledger alone."""
 
-RESULT_CHECKS: Final[Sequence[Check]] = (_check_result, _check_segments, _check_folded)
+RESULT_CHECKS: Final[Sequence[Check]] = (
+    _check_keys,
+    _check_result,
+    _check_segments,
+    _check_folded,
+)
 """Checks that results per minute and labels agree with their contributions."""
 
 

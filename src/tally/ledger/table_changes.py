@@ -16,6 +16,7 @@ from tally.config.settings import Settings
 from tally.errors import ConfigError, SchemaError
 from tally.ledger.contributions import copy_shared
 from tally.ledger.positions import check_owner, lock_pipeline
+from tally.ledger.shapes import exact_collation, read_shape
 from tally.ledger.tables import (
     SHARED_CONTRIBUTIONS,
     SHARED_FOLDED,
@@ -23,6 +24,7 @@ from tally.ledger.tables import (
     Tables,
     check_target,
     check_unowned,
+    check_unowned_beside,
     find_tables,
     listed,
     recorded_labels,
@@ -81,13 +83,11 @@ def prepare_tables(database: Database, pipeline: Pipeline) -> list[str]:
     if wanted is None:
         return []
     with database.transaction() as tx:
-        collation = _exact_collation(tx)
         _create_result(tx, wanted.result)
         _create_like(tx, wanted.contributions, SHARED_CONTRIBUTIONS)
         _create_like(tx, wanted.folded, SHARED_FOLDED)
-        _widen(tx, wanted.result, (), wanted, collation)
-        _widen(tx, wanted.contributions, ("segment_id",), wanted, collation)
-        _widen(tx, wanted.folded, ("pipeline",), wanted, collation)
+        for table, key in wanted.whole_keys.items():
+            _widen(tx, table, key, wanted)
         _refer_to_segments(tx, wanted.contributions)
     database.run(lambda tx: _switch(tx, pipeline, wanted))
     return [_described(pipeline)]
@@ -101,10 +101,13 @@ def check_preparation(database: Database, pipeline: Pipeline) -> Tables | None:
     """
     with database.transaction(read_only=True) as tx:
         check_owner(tx, pipeline.name, pipeline.table)
-        if find_tables(tx, pipeline.name) is None:
+        before = find_tables(tx, pipeline.name)
+        if before is None:
             check_unowned(tx, pipeline.name, pipeline.table)
         wanted = _changed(tx, pipeline)
         if wanted is not None:
+            if before is None or not before.has_own:
+                check_unowned_beside(tx, pipeline.name, pipeline.table)
             _check_idle(tx, pipeline)
         return wanted
 
@@ -189,12 +192,6 @@ def _check_idle(tx: Transaction, pipeline: Pipeline) -> None:
         )
 
 
-def _exact_collation(tx: Transaction) -> str:
-    """A collation that distinguishes case, accents and trailing blanks."""
-    row = tx.row("select version() as version") or {"version": ""}
-    return "utf8mb4_nopad_bin" if "mariadb" in row["version"].lower() else "utf8mb4_0900_bin"
-
-
 def _create_result(tx: Transaction, table: str) -> None:
     # Not LIKE the first result table: that one may have labels. The name was validated.
     tx.execute(_RESULT.format(table=table))
@@ -205,28 +202,26 @@ def _create_like(tx: Transaction, table: str, shared: str) -> None:
     tx.execute(f"create table if not exists `{table}` like `{shared}`")
 
 
-def _widen(
-    tx: Transaction, table: str, key: tuple[str, ...], wanted: Tables, collation: str
-) -> None:
+def _widen(tx: Transaction, table: str, key: tuple[str, ...], wanted: Tables) -> None:
     """Add missing columns to a table and to its key."""
-    rows = tx.rows(
-        "select column_name as name, character_maximum_length as chars"
-        " from information_schema.columns where table_schema = database() and table_name = %s",
-        (table,),
-    )
-    there = {row["name"]: row["chars"] for row in rows}
+    shape = read_shape(tx, table)
+    if shape is None:
+        raise SchemaError(f"table {table} is gone while it is widened", next_step="tally migrate")
+    there = shape.columns
+    collation = exact_collation(tx)
     text = f"character set utf8mb4 collate {collation} not null default ''"
     changes = [
         f"{'modify' if label.column in there else 'add'} column `{label.column}`"
         f" varchar({label.chars}) {text}"
         for label in wanted.labels
-        if there.get(label.column, 0) != label.chars
+        if label.column not in there
+        or (there[label.column].chars, there[label.column].collation) != (label.chars, collation)
     ]
     if wanted.has_bytes and BYTES not in there:
         check = f"check (`{BYTES}` >= 0)"
         changes.append(f"add column `{BYTES}` bigint not null default 0 {check}")
-    if any(label.column not in there for label in wanted.labels):
-        changes += ["drop primary key", f"add primary key ({listed((*key, *wanted.keys))})"]
+    if not set(key) <= set(shape.key):
+        changes += ["drop primary key", f"add primary key ({listed(key)})"]
     if changes:
         tx.execute(f"alter table `{table}` {', '.join(changes)}")
 

@@ -15,10 +15,16 @@ from tally.aggregates.aggregate import BYTES, LINES, TIME, Aggregate
 from tally.config.names import tables_beside
 from tally.config.pipeline import Pipeline
 from tally.errors import ConfigError, SchemaError
+from tally.ledger.shapes import exact_collation, read_shape, why_no_counts
 from tally.mysql.transactions import Row, Transaction
 
 SHARED_CONTRIBUTIONS: Final = "segment_count"
 SHARED_FOLDED: Final = "folded_count"
+
+SEGMENT: Final = "segment_id"
+"""What the key of contributions begins with."""
+PIPELINE: Final = "pipeline"
+"""What the key of folded sums begins with."""
 
 OWN_TABLES: Final = "+"
 """Suffix of the result table's name in the ledger when a pipeline has tables of its own. Code from
@@ -61,6 +67,15 @@ class Tables:
     def keys(self) -> tuple[str, ...]:
         """Columns of a row's key: the minute, then the labels."""
         return (TIME, *(label.column for label in self.labels))
+
+    @property
+    def whole_keys(self) -> dict[str, tuple[str, ...]]:
+        """The columns of the primary key of each table, by the table's name."""
+        return {
+            self.result: self.keys,
+            self.contributions: (SEGMENT, *self.keys),
+            self.folded: (PIPELINE, *self.keys),
+        }
 
     @property
     def sums(self) -> tuple[str, ...]:
@@ -170,39 +185,47 @@ def check_result_table(recorded: str, pipeline: str, configured: str) -> None:
         )
 
 
-def check_unowned(tx: Transaction, pipeline: str, table: str) -> None:
+def check_unowned(tx: Transaction, pipeline: str, result_table: str) -> None:
     """Raise unless a table that the ledger does not know may become a pipeline's result table.
 
-    It may not exist yet. One that exists has the columns of a result, and no rows: the ledger could
-    not account for them.
+    It may not exist yet. One that exists has the columns and the key of a result, and no rows: the
+    ledger could not account for them.
 
     Raises:
         ConfigError: It is another table, or has rows.
     """
-    columns = tx.rows(
-        "select column_name as name, lower(data_type) as type, column_key as kind,"
-        " is_nullable = 'YES' or column_default is not null as is_optional"
-        " from information_schema.columns where table_schema = database() and table_name = %s",
-        (table,),
-    )
-    if not columns:
-        return
-    there = {row["name"]: row for row in columns}
-    fits = (
-        there.get(TIME, {}).get("type") == "datetime"
-        and there[TIME]["kind"] == "PRI"
-        and there.get(LINES, {}).get("type") in _INTEGERS
-        and all(row["is_optional"] for name, row in there.items() if name not in {TIME, LINES})
-    )
-    wrong = "" if fits else f"is no table of counts: it has the columns {', '.join(there)}"
-    # The name was validated with the configuration.
-    if fits and tx.row(f"select 1 from `{table}` limit 1") is not None:
-        wrong = "has rows that the ledger knows nothing of"
-    if wrong:
+    if wrong := _why_not_free(tx, result_table, (TIME,)):
         raise ConfigError(
-            f"pipelines.{pipeline}.result_table = {table!r}: this table exists and {wrong}",
+            f"pipelines.{pipeline}.result_table = {result_table!r}: this table exists and {wrong}",
             next_step="name a table that does not exist yet; tally migrate creates it",
         )
+
+
+def check_unowned_beside(tx: Transaction, pipeline: str, result_table: str) -> None:
+    """Raise unless a pipeline may have tables of its own beside its result table.
+
+    Raises:
+        ConfigError: A table of such a name exists and is another, or has rows.
+    """
+    contributions, folded = tables_beside(result_table)
+    for table, first in ((contributions, SEGMENT), (folded, PIPELINE)):
+        if wrong := _why_not_free(tx, table, (first, TIME)):
+            raise ConfigError(
+                f"pipelines.{pipeline}: its labels or its measure need a table {table}, which "
+                f"exists and {wrong}",
+                next_step=f"rename the table {table}, then tally migrate",
+            )
+
+
+def _why_not_free(tx: Transaction, table: str, first: tuple[str, ...]) -> str:
+    """Why a table that exists may not be taken, as a clause; '' when it may be."""
+    shape = read_shape(tx, table)
+    if shape is None:
+        return ""
+    # The name was validated with the configuration.
+    has_rows = tx.row(f"select 1 from `{table}` limit 1") is not None
+    unknown = "has rows that the ledger knows nothing of" if has_rows else ""
+    return why_no_counts(shape, first, exact_collation(tx)) or unknown
 
 
 def recorded_name(tables: Tables) -> str:
@@ -214,8 +237,6 @@ def recorded_labels(labels: Sequence[LabelColumn]) -> str:
     """Label columns as the ledger records them, in JSON."""
     return json.dumps([[label.column, label.chars, label.is_used] for label in labels])
 
-
-_INTEGERS: Final = frozenset({"int", "bigint"})
 
 _SELECT: Final = "select p.result_table, p.labels, p.measure from pipeline p"
 

@@ -1,8 +1,7 @@
 """Shared helpers for the columns of line formats."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
-from operator import and_
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import and_, or_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
@@ -15,12 +14,20 @@ def binary(literal: bytes) -> Column:
 
 def all_of(conditions: Sequence[Column]) -> Column:
     """Whether all of them hold; at least one is given."""
-    return reduce(and_, conditions)
+    return _joined(and_, conditions)
 
 
 def any_of(conditions: Iterable[Column]) -> Column:
     """Whether one of them holds; at least one is given."""
-    return reduce(lambda left, right: left | right, conditions)
+    return _joined(or_, list(conditions))
+
+
+def _joined(join: Callable[[Column, Column], Column], parts: Sequence[Column]) -> Column:
+    """The parts in a tree of little depth: Spark walks it by recursion."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = len(parts) // 2
+    return join(_joined(join, parts[:middle]), _joined(join, parts[middle:]))
 
 
 def looked_up(word: Column, table: Mapping[str, str]) -> Column:

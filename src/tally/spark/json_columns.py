@@ -44,7 +44,7 @@ def json_line(
         times: How the minute follows.
         needs_level: Whether a line without a level is malformed.
     """
-    text = F.make_valid_utf8(value.cast("string"))
+    text = _without_halves(F.make_valid_utf8(value.cast("string")))
     parsed = F.try_parse_json(F.concat(F.lit("["), text, F.lit(f",{RECORD_END}]")))
     # As JSON a string has its quotes: only the number itself is equal.
     second = F.to_json(F.try_variant_get(parsed, "$[1]", "variant"))
@@ -78,6 +78,24 @@ def json_line(
         is_at=is_at,
         fields=find,
     )
+
+
+def _without_halves(text: Column) -> Column:
+    """A document in which ``?`` stands for each escape of half a surrogate pair.
+
+    Spark sorts an object's keys with their halves, stores ``?`` for each, and searches among 32 and
+    more keys by order: it would miss keys of such an object.
+    """
+    # So that a backslash before "u" is never the second one of an escaped backslash.
+    separate = F.regexp_replace(text, r"\\\\", r"\\u005c")
+    whole = F.regexp_replace(separate, _HALF, "?")
+    may_have = F.contains(text, F.lit(r"\ud")) | F.contains(text, F.lit(r"\uD"))
+    return F.when(may_have, whole).otherwise(text)
+
+
+_HIGH: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}"
+_LOW: Final = r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_HALF: Final = rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}"
 
 
 def _time(texts: Sequence[Column], line_format: LineFormat, times: TimeReader) -> TimeColumns:

@@ -146,7 +146,9 @@ def _has_one(
             any_of(F.contains(value, binary(v.encode())) for v in values), F.lit(False)
         )
     text = F.coalesce(F.make_valid_utf8(find(name)), F.lit(""))
-    return any_of(matches_value(text, v) for v in values)
+    exact = [v for v in values if "*" not in v]
+    one_of = [text.isin(*exact)] if exact else []
+    return any_of([*one_of, *(matches_value(text, v) for v in values if "*" in v)])
 
 
 def _label(text: Column, chars: int) -> Column:

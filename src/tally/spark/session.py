@@ -54,7 +54,6 @@ SESSION_DEFAULTS: Final[Mapping[str, str]] = {
     # JSON lines: the last of duplicate keys wins, and half a surrogate pair is no error. Otherwise
     # such a record would be malformed.
     "spark.sql.variant.allowDuplicateKeys": "true",
-    "spark.sql.variant.validateUnicodeInJsonParsing": "false",
     "spark.sql.redaction.options.regex": "(?i)url|jaas|password|secret",
     # Idle consumers keep their buffers and the records that they fetched last, megabytes for each
     # task. The next read never uses them, as each has a consumer group of its own; kept for Spark's
