@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tally.app.format_trial import SAMPLE_BYTES
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
 from tests.cli.conftest import LINE, Call
@@ -76,6 +77,18 @@ def test_a_format_that_understands_nothing_says_why(tally: Call, world: World) -
     assert "log4j: 0 of 1 understood" in text
     text = tally("format", "try", world.topic).stdout
     assert "no ready-made format understands any of them" in text
+
+
+def test_of_a_file_no_more_is_read_than_a_sample_holds(tally: Call, tmp_path: Path) -> None:
+    """Its whole lines; a file in which no line ends has none."""
+    endless, long = tmp_path / "endless.log", tmp_path / "long.log"
+    with endless.open("wb") as file:
+        file.truncate(SAMPLE_BYTES + 1)
+    long.write_bytes(LINE.encode() + b"\n" + b"x" * SAMPLE_BYTES)
+    answer = tally("format", "try", str(endless))
+    assert answer.exit_code == 2
+    assert "no line ends in its first" in answer.stderr
+    assert tally("format", "try", str(long), "--json").document["lines"] == 1
 
 
 @pytest.mark.parametrize(

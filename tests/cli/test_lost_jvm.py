@@ -80,6 +80,35 @@ def test_a_spark_that_dies_is_a_failure_that_may_pass(
     assert world.audit().holds
 
 
+def test_a_spark_without_memory_says_what_to_set(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large records of a topic that is well compressed; with fewer at once the batch is counted."""
+    producer = world.producer(**{"compression.type": "zstd", "message.max.bytes": 1_000_000})
+    for _ in range(700):
+        producer.produce(world.topic, f"{LINE} {'x' * 900_000}".encode(), partition=0)
+        producer.poll(0.001)
+    assert producer.flush(START_S) == 0
+    monkeypatch.setenv("TALLY_SPARK__CONF", '{"spark.driver.memory": "512m"}')
+    command = [Path(sys.executable).with_name("tally"), "run", "--pipeline", world.name]
+    failed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert failed.returncode == EXIT_RETRYABLE, failed.stderr
+    assert "OutOfMemoryError" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    advice = 'reader = { "kafka.max.poll.records" = "20" }'
+    assert advice in " ".join(failed.stderr.split())
+    world.configure(reader={"kafka.max.poll.records": "20"})
+    counted = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert counted.returncode == 0, counted.stderr
+    assert world.counts() == {"2017-07-30 14:09": 700}
+    monkeypatch.setenv("COLUMNS", "200")
+    tried = subprocess.run(
+        [command[0], "format", "try", world.topic], cwd=PROJECT, capture_output=True, check=False
+    )
+    assert tried.returncode == 0, tried.stderr
+    assert b"log4j" in tried.stdout
+
+
 def test_a_spark_that_hangs_is_ended_and_the_next_pipeline_is_counted(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -196,6 +196,7 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
         (MINIMAL + 'labels = ["service"]\n', "labels", "service: lines of the format fixed"),
         (MINIMAL + 'filter = { status = ["5*"] }\n', "filter", "status: lines of the format"),
         (MINIMAL + "filter = { level = [] }\n", "filter.level", "at least 1 item"),
+        (MINIMAL + f"filter.level = ['{'a*' * 101}']\n", "filter.level", "has 101 times *"),
         (MINIMAL + 'measure = "words"\n', "measure", "'count' or 'bytes'"),
         (MINIMAL + 'levels = ["TWO WORDS"]\n', "levels.0", "one word"),
         (MINIMAL + 'line_format = "syslog"\n', "line_format", "year"),

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +31,8 @@ if TYPE_CHECKING:  # Spark is heavy; the command's help does without
 EXAMPLES: Final = 3
 LEVELS_SHOWN: Final = 20
 LINE_CHARS: Final = 200
+SAMPLE_BYTES: Final = 8 * 1024 * 1024
+"""Bytes that a sample holds at most."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -166,7 +167,7 @@ def _sampled(
         now = ctx.clock.now()
         found = [SampleLine(value=line, timestamp=now) for line in in_file]
     elif request.topic is not None and ranges:
-        found = sample(session, ctx.settings.kafka, request.topic, ranges)
+        found = sample(session, ctx.settings.kafka, request.topic, ranges, bytes_max=SAMPLE_BYTES)
     if not found:
         raise UsageError(
             f"{request.topic or request.file} has no lines to try a format on",
@@ -176,13 +177,30 @@ def _sampled(
 
 
 def _first_lines(file: Path, limit: int) -> list[bytes]:
+    """The first lines, as many as fit into a sample.
+
+    Raises:
+        UsageError: The file cannot be read, or is not one of lines.
+    """
+    found: list[bytes] = []
+    room = SAMPLE_BYTES
     try:
         with file.open("rb") as lines:
-            return [line.rstrip(b"\r\n") for line in islice(lines, limit)]
+            while len(found) < limit and (line := lines.readline(room)):
+                room -= len(line)
+                if room <= 0:
+                    break
+                found.append(line.rstrip(b"\r\n"))
     except OSError as error:
         raise UsageError(
             f"{file} cannot be read: {error.strerror}", next_step="name a file that you may read"
         ) from None
+    if room <= 0 and not found:
+        raise UsageError(
+            f"{file}: no line ends in its first {SAMPLE_BYTES:,} bytes",
+            next_step="name a file of text with a record on each line",
+        )
+    return found
 
 
 def _newest(ctx: Context, topic: str, limit: int) -> list[OffsetRange]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tally.config.labels import RECORD_FIELDS, TEXT
+from tally.config.labels import FILTER_STARS_MAX, RECORD_FIELDS, TEXT
 from tally.config.pipeline import PipelineSettings
 from tally.config.servers import KafkaSettings, MySQLSettings
 from tally.errors import ConfigError
@@ -62,9 +62,16 @@ def _about_lines(key: str, pipeline: PipelineSettings, line_format: LineFormat) 
             'line begins, and time = "record" does not look at it: leave one of them out'
         )
     yield from _hidden_fields(key, pipeline, line_format)
-    filters = [field for field in pipeline.filter if field != TEXT]
+    filters = {field: of for field, of in pipeline.filter.items() if field != TEXT}
     yield from _unknown_fields(f"{key}.labels", pipeline.labels, line_format)
-    yield from _unknown_fields(f"{key}.filter", filters, line_format)
+    yield from _unknown_fields(f"{key}.filter", list(filters), line_format)
+    for field, values in filters.items():
+        for value in values:
+            if (stars := value.count("*")) > FILTER_STARS_MAX:
+                yield (
+                    f"{key}.filter.{field}: {value[:20]!r}… has {stars} times *, which is more "
+                    f"than {FILTER_STARS_MAX}"
+                )
 
 
 def _hidden_fields(key: str, pipeline: PipelineSettings, line_format: LineFormat) -> Iterator[str]:

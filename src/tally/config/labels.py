@@ -10,6 +10,8 @@ LABEL_CHARS_MAX: Final = 700
 
 LEVEL: Final = "level"
 TEXT: Final = "text"
+FILTER_STARS_MAX: Final = 100
+"""Times that ``*`` may stand in one value of a filter: Java looks for the parts by recursion."""
 RECORD_FIELDS: Final = ("topic", "partition", "key")
 """What Kafka knows of a record, whatever its line says."""
 

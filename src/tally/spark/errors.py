@@ -18,6 +18,11 @@ def spark_errors() -> tuple[type[Exception], ...]:
     return PySparkException, Py4JError, ConnectionError
 
 
+def has_lost_spark(error: Exception) -> bool:
+    """Whether the local JVM has ended, and can no longer say why."""
+    return isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError"
+
+
 def sentence_of(message: str) -> str:
     """One line of a message: gRPC's details, or else the first line."""
     if details := _GRPC_DETAILS.search(message):

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.types import BinaryType, StructField, StructType, TimestampType
 
@@ -52,17 +52,36 @@ class ReadLine:
 
 
 def sample(
-    session: SparkSession, kafka: KafkaSettings, topic: str, ranges: Sequence[OffsetRange]
+    session: SparkSession,
+    kafka: KafkaSettings,
+    topic: str,
+    ranges: Sequence[OffsetRange],
+    *,
+    bytes_max: int,
 ) -> list[SampleLine]:
-    """The records of some ranges of a topic.
+    """The records of some ranges of a topic, of large ones the newest.
+
+    Args:
+        session: A session with the Kafka connector.
+        kafka: How the executors reach Kafka.
+        topic: The topic.
+        ranges: One for each partition.
+        bytes_max: How large all values may be together.
 
     Raises:
         TallyError: As :func:`tally.spark.reading.read_errors`.
     """
-    pipeline = Pipeline.model_validate({"name": "trial", "topics": [topic]})
+    # Few records at once: nobody has said yet how large they are.
+    reader = {"kafka.max.poll.records": "20"}
+    pipeline = Pipeline.model_validate({"name": "trial", "topics": [topic], "reader": reader})
+    size = F.coalesce(F.length("value"), F.lit(0)).alias("size")
     with read_errors(ranges):
+        sizes = read_ranges(session, kafka, pipeline, ranges).select("partition", "offset", size)
+        fitting = _newest_within(sizes.collect(), ranges, bytes_max)
+        if not fitting:
+            return []
         rows = (
-            read_ranges(session, kafka, pipeline, ranges)
+            read_ranges(session, kafka, pipeline, fitting)
             .select("value", "timestamp")
             .orderBy("partition", "offset")
             .collect()
@@ -71,6 +90,24 @@ def sample(
         SampleLine(value=None if r.value is None else bytes(r.value), timestamp=r.timestamp)
         for r in rows
     ]
+
+
+def _newest_within(
+    sizes: Sequence[Row], ranges: Sequence[OffsetRange], bytes_max: int
+) -> list[OffsetRange]:
+    """The end of each range whose records are not too large together, where there is one."""
+    newest = sorted(sizes, key=lambda row: row.offset, reverse=True)
+    fitting = []
+    for r in ranges:
+        room, first = bytes_max // len(ranges), r.until_offset
+        for row in (row for row in newest if row.partition == r.partition.partition):
+            room -= row.size
+            if room < 0:
+                break
+            first = row.offset
+        if first < r.until_offset:
+            fitting.append(replace(r, from_offset=first))
+    return fitting
 
 
 def try_format(
