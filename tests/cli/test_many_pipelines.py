@@ -20,11 +20,12 @@ def add(world: World, tally: Call) -> Iterator[Add]:
     """Adds a pipeline over the world's topic to the configuration; returns its name."""
     names: list[str] = []
 
-    def added(suffix: str, keys: str = "") -> str:
+    def added(suffix: str, keys: str = "", *, migrated: bool = True) -> str:
         names.append(f"{world.name}_{suffix}")
         with world.config.open("a", encoding="utf-8") as file:
             file.write(f'[pipelines.{names[-1]}]\ntopics = ["{world.topic}"]\n{keys}\n')
-        assert tally("migrate").exit_code == 0
+        if migrated:
+            assert tally("migrate").exit_code == 0
         return names[-1]
 
     yield added
@@ -57,6 +58,21 @@ def test_every_pipeline_has_a_line_and_a_wrong_one_too(tally: Call, world: World
     text = tally("pipelines", "--check")
     assert text.exit_code == 1
     assert f"FAIL  {wrong}: disabled: it is disabled: " in text.stdout
+
+
+def test_a_pipeline_that_was_never_migrated_is_not_well(tally: Call, add: Add) -> None:
+    """Nor is one whose new labels have no columns yet; `tally migrate` is named."""
+    table = add("second", migrated=False)
+    labelled = add("third", 'labels = ["level"]', migrated=False)
+    for name, said in ((table, "has no result table"), (labelled, "has no result table")):
+        document = tally("status", name, "--json").document
+        (problem,) = document["problems"]
+        assert (problem["reason"], problem["next_step"]) == ("unprepared", "tally migrate")
+        assert said in problem["detail"]
+        assert tally("status", name, "--check").exit_code == 1
+    assert tally("migrate").exit_code == 0
+    for name in (table, labelled):
+        assert tally("status", name, "--json").document["problems"] == []
 
 
 def test_kafka_is_asked_once_when_it_does_not_answer(

@@ -148,6 +148,7 @@ def test_the_result_is_shown_minute_by_minute(tally: Call, world: World) -> None
         "fingerprint": fingerprint(world.pipeline),
         "outdated": None,
         "other_offsets": 0,
+        "other_offsets_gone": 0,
         "minutes": [
             {
                 "log_time": "2017-07-30 14:11:00",
@@ -204,7 +205,7 @@ def test_minutes_under_other_rules_are_marked_and_their_replay_is_named(
     )
     assert text[-1] == (
         "6 offsets in all are counted under other rules, and any minute may lack lines of theirs;"
-        " what Kafka still holds can be brought up to date:"
+        " 2 of them can no longer be replayed; what Kafka still holds can be brought up to date:"
         f" tally replay {world.name} --all --dry-run"
     )
     words = shlex.split(document["outdated"]["replay"])[1:]
@@ -239,7 +240,27 @@ def test_offsets_without_a_line_under_other_rules_are_told(
     assert tally(*replay, open_spark=lambda _: nullcontext(spark)).exit_code == 0
     after = tally("counts", "--json").document
     assert [row["log_count"] for row in after["minutes"]] == [4]
-    assert after["other_offsets"] == 0
+    assert (after["other_offsets"], after["other_offsets_gone"]) == (0, 0)
+
+
+def test_no_replay_is_offered_for_what_kafka_has_deleted(
+    tally: Call, world: World, spark: "SparkSession"
+) -> None:
+    """Offsets under other rules are told apart by whether their segments can be read again."""
+    for _ in range(2):
+        world.produce(["2017-07-30 14:01:00 WARN x"] * 3, 0)
+        assert world.minute(spark) is not None
+    world.configure(levels=["ERROR", "WARN"])
+    world.delete_records(0, before=1)
+    document = tally("counts", "--json").document
+    assert (document["other_offsets"], document["other_offsets_gone"]) == (6, 3)
+    text = " ".join(tally("counts").stdout.split())
+    assert "; 3 of them can no longer be replayed; what Kafka still holds can be" in text
+    world.delete_records(0, before=4)
+    assert tally("counts", "--json").document["other_offsets_gone"] == 6
+    text = " ".join(tally("counts").stdout.split())
+    assert "Kafka no longer holds what a replay of any would read" in text
+    assert "tally replay" not in text
 
 
 def test_rules_of_minutes_are_told_though_kafka_is_down(
@@ -253,6 +274,7 @@ def test_rules_of_minutes_are_told_though_kafka_is_down(
     answer = tally("counts", "--json")
     assert answer.exit_code == 0
     assert answer.document["outdated"]["gone"] is None
+    assert answer.document["other_offsets_gone"] is None
     assert "brought up to date, if Kafka holds them, with: tally replay" in tally("counts").stdout
     assert answer.document["minutes"][0]["other_fingerprints"] == ["test"]
 

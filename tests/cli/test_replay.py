@@ -277,6 +277,9 @@ def test_a_replay_is_cancelled_as_a_whole(tally: Call, world: World) -> None:
         answer = tally(*late)
         assert answer.exit_code == 5
         assert "tally plan" not in answer.stderr
+    advice = f"tally replay {world.name} --all --dry-run"
+    assert advice in tally("replay", "--resume", replay_id).stderr
+    assert tally(*advice.split()[1:]).exit_code == 0
     assert world.counts() == {MINUTE[:16]: 6}
     assert world.audit().holds
 

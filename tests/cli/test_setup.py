@@ -46,8 +46,12 @@ def healths(document: dict[str, list[dict[str, str]]]) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("empty_database")
-def test_migrate_says_beforehand_what_it_then_does(tally: Call, world: World) -> None:
+@pytest.mark.parametrize("labels", [[], ["level"]], ids=["plain", "labelled"])
+def test_migrate_says_beforehand_what_it_then_does(
+    tally: Call, world: World, labels: list[str]
+) -> None:
     """The preview changes nothing, and a second migrate finds nothing to do."""
+    world.configure(labels=labels)
     preview = tally("migrate", "--dry-run").stdout
     assert tally("plan").exit_code == 4
     done = tally("migrate")

@@ -98,6 +98,9 @@ class CountsView:
     other_offsets: int
     """Offsets that are counted under other rules, of any minute: where these rules found no line,
     today's may find some."""
+    other_offsets_gone: int | None
+    """How many of them are in segments that Kafka no longer holds whole; null when it did not
+    answer."""
     minutes: tuple[CountedRowView, ...]
     """Oldest minute first, then by labels; a minute without lines has no row."""
     total: int
@@ -126,6 +129,7 @@ def counts(ctx: Context, request: CountsRequest) -> CountsView:
         tables = tables_to_read(tx, pipeline)
         found = result_rows(tx, tables, last=request.last, since=request.since, until=request.until)
         rules = MinuteRules.read(tx, tables, pipeline, [row.log_time for row in found])
+    kafka = rules.ask(ctx, pipeline)
     return CountsView(
         pipeline=pipeline.name,
         table=tables.result,
@@ -133,8 +137,9 @@ def counts(ctx: Context, request: CountsRequest) -> CountsView:
         levels=tuple(pipeline.levels),
         rules=pipeline.rules,
         fingerprint=rules.fingerprint,
-        outdated=rules.outdated(ctx, pipeline),
-        other_offsets=rules.other_offsets,
+        outdated=rules.outdated(ctx, pipeline, kafka),
+        other_offsets=sum(other.offsets for other in rules.other_offsets),
+        other_offsets_gone=rules.offsets_gone(ctx, pipeline, kafka),
         minutes=tuple(_counted(row, rules) for row in found),
         total=sum(row.log_count for row in found),
     )

@@ -295,7 +295,11 @@ def _levels(line_format: LineFormat, seen: Mapping[str, int]) -> list[str] | Non
     """The levels to configure, those that mean an error; None where the default does."""
     if not line_format.has_level:
         return []
-    errors = [level for level in seen if level.casefold().startswith("err")]
+    errors = [
+        level
+        for level in seen
+        if level.casefold().startswith("err") and not any(map(str.isspace, level))
+    ]
     if errors:
         return None if errors == ["ERROR"] else errors
     try:

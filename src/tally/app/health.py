@@ -33,6 +33,7 @@ class ProblemReason(StrEnum):
     """What is wrong with a pipeline."""
 
     DISABLED = "disabled"
+    UNPREPARED = "unprepared"
     BLOCKED = "blocked"
     OPEN_LOSS = "open-loss"
     KAFKA_UNANSWERED = "kafka-unanswered"
@@ -75,6 +76,8 @@ UNKNOWN: Final = Surroundings()
 class Findings:
     """What is known of a pipeline."""
 
+    unprepared: ErrorView | None
+    """Why its tables do not hold what the configuration counts; None when they do."""
     kafka_error: ErrorView | None
     """Why Kafka has not answered; None when it has, or was not asked."""
     blocks: Sequence[Block]
@@ -104,14 +107,15 @@ def health_of(problems: Sequence[Problem]) -> Health:
 
 def problems_of(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
     """What is wrong with a pipeline, failures first."""
-    yield from _unanswered(found)
+    yield from _errors(found)
     yield from _waiting_for_a_decision(pipeline, found)
     yield from _late(pipeline, found)
     yield from _warnings(pipeline, found)
 
 
-def _unanswered(found: Findings) -> Iterator[Problem]:
+def _errors(found: Findings) -> Iterator[Problem]:
     for reason, error in (
+        (ProblemReason.UNPREPARED, found.unprepared),
         (ProblemReason.KAFKA_UNANSWERED, found.kafka_error),
         (ProblemReason.ENGINE_UNANSWERED, found.surroundings.engine_error),
     ):

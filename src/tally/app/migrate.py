@@ -1,5 +1,7 @@
 """Bringing the ledger and the result tables up to the code and the configuration."""
 
+from contextlib import suppress
+
 from tally.config.settings import Settings
 from tally.errors import SchemaError
 from tally.ledger.table_changes import (
@@ -43,13 +45,13 @@ def migrate(database: Database, settings: Settings) -> list[str]:
 def missing(database: Database, settings: Settings) -> list[str]:
     """What :func:`migrate` would do, in order; empty when all is there."""
     lacking = migrations.pending(database)
-    # The first result table comes with the migrations; without them there may be no database yet.
-    there = {FIRST_RESULT} if lacking else table_names(database)
+    there = {FIRST_RESULT} if lacking else set()  # which comes with the migrations
+    with suppress(SchemaError):  # there may be no database yet
+        there |= table_names(database)
     lacking += [f"table {table}" for table in sorted(result_tables(settings) - there)]
-    if lacking:
-        return lacking
-    pipelines = [settings.pipeline(name) for name in sorted(settings.pipelines)]
-    return [what for pipeline in pipelines for what in missing_tables(database, pipeline)]
+    for name in sorted(settings.pipelines):
+        lacking += missing_tables(database, settings.pipeline(name))
+    return lacking
 
 
 def check_migrated(database: Database, settings: Settings) -> None:

@@ -11,7 +11,15 @@ from tally.aggregates.fingerprint import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.errors import TallyError
 from tally.formatting import plural, time_span
-from tally.ledger.rules import OtherRule, folded_minutes, offsets_under_others, other_rules
+from tally.ledger.rules import (
+    Origin,
+    OtherOffsets,
+    OtherRule,
+    folded_minutes,
+    other_offsets,
+    other_offsets_behind,
+    other_rules,
+)
 from tally.ledger.tables import Tables
 from tally.ledger.tiles import ranges_of_minutes
 from tally.model import KafkaSnapshot
@@ -69,7 +77,7 @@ class MinuteRules:
     """What was counted under other rules, by minute, in order."""
     folded: frozenset[str]
     """Minutes with folded lines, whose rules are no longer known."""
-    other_offsets: int
+    other_offsets: Sequence[OtherOffsets]
     """Offsets that are counted under other rules, in whichever minutes their lines are."""
 
     @classmethod
@@ -78,7 +86,7 @@ class MinuteRules:
     ) -> "MinuteRules":
         """The rules of minutes in order, ``YYYY-MM-DD HH:MM:00``."""
         today = fingerprint(pipeline)
-        offsets = offsets_under_others(tx, pipeline.name, today)
+        offsets = other_offsets(tx, pipeline.name, today)
         if not minutes:
             return cls(fingerprint=today, others={}, folded=frozenset(), other_offsets=offsets)
         span = (minutes[0], minutes[-1])
@@ -100,11 +108,49 @@ class MinuteRules:
         """The fingerprints of the other rules by which a minute was counted."""
         return tuple(dict.fromkeys(other.fingerprint for other in self.others.get(minute, ())))
 
-    def outdated(self, ctx: Context, pipeline: Pipeline) -> Outdated | None:
-        """The minutes under other rules, None without one; Kafka is asked what it still holds."""
+    def ask(self, ctx: Context, pipeline: Pipeline) -> KafkaSnapshot | None:
+        """What Kafka holds of what is under other rules, None when it does not say.
+
+        The counts are shown all the same.
+        """
+        if not self.other_offsets:
+            return None
+        try:
+            return ctx.kafka.snapshot(pipeline.topics, read_committed=pipeline.reads_committed)
+        except TallyError:
+            return None
+
+    def offsets_gone(
+        self, ctx: Context, pipeline: Pipeline, kafka: KafkaSnapshot | None
+    ) -> int | None:
+        """How many offsets under other rules are in segments that Kafka no longer holds whole.
+
+        None when it did not say what it holds.
+        """
+        if not self.other_offsets:
+            return 0
+        if kafka is None:
+            return None
+        with ctx.database.transaction(read_only=True) as tx:
+            return sum(
+                other.offsets
+                if (earliest := _earliest(other, kafka)) is None
+                else other_offsets_behind(tx, pipeline.name, self.fingerprint, other, earliest)
+                for other in self.other_offsets
+            )
+
+    def outdated(
+        self, ctx: Context, pipeline: Pipeline, kafka: KafkaSnapshot | None
+    ) -> Outdated | None:
+        """The minutes under other rules, None without one.
+
+        Args:
+            ctx: What is needed from outside.
+            pipeline: The pipeline.
+            kafka: What Kafka holds; None when it did not say.
+        """
         if not self.others:
             return None
-        kafka = _asked(ctx, pipeline)
         minutes = [_short(minute) for minute in self.others]
         is_held = [
             kafka is None or all(_is_held(other, kafka) for other in others)
@@ -167,18 +213,16 @@ def _short(minute: str) -> str:
     return minute[: len("YYYY-MM-DD HH:MM")]
 
 
-def _asked(ctx: Context, pipeline: Pipeline) -> KafkaSnapshot | None:
-    """What Kafka holds; None when it does not say: the counts are shown all the same."""
-    try:
-        return ctx.kafka.snapshot(pipeline.topics, read_committed=pipeline.reads_committed)
-    except TallyError:
-        return None
-
-
 def _is_held(other: OtherRule, kafka: KafkaSnapshot) -> bool:
-    topic = kafka.topics.get(other.partition.topic)
-    if topic is None or not other.is_current:
-        return False
-    held = topic.partitions.get(other.partition.partition)
-    is_same = (topic.topic_id, kafka.cluster_id) == (other.topic_id, other.cluster_id)
-    return is_same and held is not None and held.earliest <= other.from_offset
+    earliest = _earliest(other, kafka)
+    return earliest is not None and earliest <= other.from_offset
+
+
+def _earliest(origin: Origin, kafka: KafkaSnapshot) -> int | None:
+    """The first offset that a replay can read there; None when there is none."""
+    topic = kafka.topics.get(origin.partition.topic)
+    if topic is None or not origin.is_current:
+        return None
+    held = topic.partitions.get(origin.partition.partition)
+    is_same = (topic.topic_id, kafka.cluster_id) == (origin.topic_id, origin.cluster_id)
+    return held.earliest if is_same and held is not None else None

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Self
 
-from tally.aggregates.fingerprint import fingerprint
 from tally.app.health import (
     UNKNOWN,
     Findings,
@@ -16,22 +14,14 @@ from tally.app.health import (
     problems_of,
 )
 from tally.app.lag import lag, overdue, waiting
+from tally.app.ledger_state import LedgerState
 from tally.app.losses import LossView
 from tally.app.views import ErrorView, RangeView
 from tally.config.pipeline import Pipeline
 from tally.errors import TallyError
-from tally.ledger.batches import find_open_ingest
-from tally.ledger.decisions import find_losses
-from tally.ledger.positions import known_topics
-from tally.ledger.reading import BatchRecord, batch_record, last_committed
-from tally.ledger.rules import NOTHING_READ, Understood, recently_understood
-from tally.model import (
-    Batch,
-    KafkaSnapshot,
-    KnownTopic,
-    TopicPartition,
-)
-from tally.mysql.transactions import Transaction
+from tally.ledger.reading import BatchRecord
+from tally.ledger.rules import Understood
+from tally.model import KafkaSnapshot, KnownTopic, TopicPartition
 from tally.pipeline.context import Context
 from tally.planning.blocks import Block, BlockReason
 from tally.planning.ingest import plan_ingest
@@ -143,43 +133,6 @@ class StatusView:
     """The minute batch that was committed last."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LedgerState:
-    """What the ledger holds about a pipeline, in one snapshot."""
-
-    known: Mapping[str, KnownTopic]
-    """Its topics, by name."""
-    open_batch: Batch | None = None
-    """The minute batch that is planned and not committed."""
-    open_record: BatchRecord | None = None
-    """The same batch, as it is shown."""
-    last: BatchRecord | None = None
-    """The minute batch that was committed last."""
-    losses: tuple[LossView, ...] = ()
-    """Lost ranges that wait for a decision."""
-    understood: Understood = NOTHING_READ
-    """What the latest batches under today's rules have read."""
-
-    @classmethod
-    def read(cls, tx: Transaction, of: Pipeline) -> Self:
-        """The state now."""
-        pipeline = of.name
-        batch = find_open_ingest(tx, pipeline)
-        return cls(
-            known=known_topics(tx, pipeline),
-            open_batch=batch,
-            open_record=batch_record(tx, batch.batch_id) if batch else None,
-            last=last_committed(tx, pipeline),
-            losses=tuple(map(LossView.loss, find_losses(tx, pipeline, only_open=True))),
-            understood=recently_understood(tx, pipeline, fingerprint(of)),
-        )
-
-    def planned_until(self, where: TopicPartition) -> int | None:
-        """Where the open batch ends; None when it does not read the partition."""
-        segments = self.open_batch.segments if self.open_batch else ()
-        return next((s.range.until_offset for s in segments if s.range.partition == where), None)
-
-
 def status(
     ctx: Context,
     request: StatusRequest,
@@ -259,6 +212,7 @@ def compose(pipeline: Pipeline, ledger: LedgerState, facts: Facts) -> StatusView
     found = Findings(
         kafka_error=error,
         blocks=blocks,
+        unprepared=ledger.unprepared,
         open_losses=ledger.losses,
         lag_offsets=sum(p.lag_offsets or 0 for p in readable) if kafka else None,
         overdue_offsets=sum(

@@ -94,13 +94,25 @@ def counts(
     if view.outdated is not None:
         app.out.line(str(view.outdated))
     if view.other_offsets:
-        app.out.line(
-            f"{plural(view.other_offsets, 'offset')} in all are counted under other rules, and any"
-            " minute may lack lines of theirs; what Kafka still holds can be brought up to date:"
-            f" tally replay {view.pipeline} --all --dry-run"
-        )
+        app.out.line(_other_offsets(view))
     if Rule.UNKNOWN in {row.rule for row in view.minutes}:
         app.out.line("unknown: some lines of the minute are folded, and their rules forgotten")
+
+
+def _other_offsets(view: CountsView) -> str:
+    """How many offsets are counted under other rules, and what can be done about it."""
+    text = (
+        f"{plural(view.other_offsets, 'offset')} in all are counted under other rules, and any "
+        "minute may lack lines of theirs"
+    )
+    if view.other_offsets_gone == view.other_offsets:
+        return f"{text}; Kafka no longer holds what a replay of any would read"
+    if view.other_offsets_gone:
+        text += f"; {number(view.other_offsets_gone)} of them can no longer be replayed"
+    return (
+        f"{text}; what Kafka still holds can be brought up to date: "
+        f"tally replay {view.pipeline} --all --dry-run"
+    )
 
 
 def _show_all(app: App, names: Sequence[str], request: CountsRequest) -> int:

@@ -162,7 +162,7 @@ def _resume(app: App, replay_id: int, *, dry_run: bool) -> None:
     if found.state is ReplayState.CANCELLED:
         raise FencedError(
             f"replay {replay_id} was cancelled; nothing of it is left to reprocess",
-            next_step=f"tally replay {found.pipeline} --dry-run requests a new one",
+            next_step=f"tally replay {found.pipeline} --all --dry-run shows a new one",
         )
     if dry_run and app.out.as_json:
         app.out.view(ReplayDocument(dry_run=True, replay_id=replay_id, replay=found))

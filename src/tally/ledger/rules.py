@@ -1,12 +1,12 @@
 """By which rules batches were counted, told by their fingerprints. Changes nothing."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tally.ledger.rows import partition_of
 from tally.ledger.tables import Tables
 from tally.model import TopicPartition
-from tally.mysql.transactions import Transaction
+from tally.mysql.transactions import Row, Transaction
 
 # Recent enough to describe the pipeline as it is now, and many enough for a quiet pipeline.
 RECENT_BATCHES: Final = 20
@@ -90,13 +90,9 @@ def replaces_only(tx: Transaction, batch_id: int, fingerprint: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OtherRule:
-    """Lines of a minute that one partition contributed under another rule than today's."""
+class Origin:
+    """A partition of a topic generation."""
 
-    log_time: str
-    """The minute, ``YYYY-MM-DD HH:MM:00``."""
-    fingerprint: str
-    """Of that rule."""
     partition: TopicPartition
     """Where its records are."""
     topic_id: str
@@ -105,6 +101,26 @@ class OtherRule:
     """The cluster that it was on."""
     is_current: bool
     """Whether the ledger follows that topic, so that a replay can read it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OtherOffsets(Origin):
+    """Offsets of a partition that are counted under other rules than today's."""
+
+    incarnation_id: int
+    """The ledger's key of the topic generation."""
+    offsets: int
+    """How many."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OtherRule(Origin):
+    """Lines of a minute that one partition contributed under another rule than today's."""
+
+    log_time: str
+    """The minute, ``YYYY-MM-DD HH:MM:00``."""
+    fingerprint: str
+    """Of that rule."""
     from_offset: int
     """The first offset of the earliest segment with such lines."""
 
@@ -115,7 +131,7 @@ def other_rules(
     """What is in the result under other rules than one, in order of minutes.
 
     A segment that was counted under another rule and has no line of a minute is not found here: in
-    which minutes today's rule would count lines of it is not known (:func:`offsets_under_others`).
+    which minutes today's rule would count lines of it is not known (:func:`other_offsets`).
 
     Args:
         tx: An open transaction.
@@ -139,34 +155,72 @@ def other_rules(
     )
     return [
         OtherRule(
+            **_origin(row),
             log_time=str(row["log_time"]),
             fingerprint=row["format_fingerprint"],
-            partition=partition_of(row),
-            topic_id=row["topic_id"],
-            cluster_id=row["cluster_id"],
-            is_current=bool(row["is_current"]),
             from_offset=row["from_offset"],
         )
         for row in rows
     ]
 
 
-def offsets_under_others(tx: Transaction, pipeline: str, fingerprint: str) -> int:
-    """How many offsets are counted under other rules than one, whatever the other rule found there.
+def other_offsets(tx: Transaction, pipeline: str, fingerprint: str) -> list[OtherOffsets]:
+    """The offsets that are counted under other rules than one, whatever these found there.
 
     Args:
         tx: An open transaction.
         pipeline: The pipeline.
         fingerprint: Of today's rule.
     """
-    row = tx.row(
-        "select coalesce(sum(s.until_offset - s.from_offset), 0) as offsets"
-        " from batch b join segment s using (batch_id)"
-        " where b.pipeline = %s and b.state = 'committed' and b.format_fingerprint <> %s"
-        " and s.state = 'live'",
+    rows = tx.rows(
+        "select i.topic, s.partition_id, i.topic_id, i.cluster_id, i.incarnation_id,"
+        " i.state = 'current' as is_current, sum(s.until_offset - s.from_offset) as offsets"
+        f" {_UNDER_OTHERS} group by i.incarnation_id, s.partition_id"
+        " order by i.incarnation_id, s.partition_id",
         (pipeline, fingerprint),
     )
+    return [
+        OtherOffsets(
+            **_origin(row), incarnation_id=row["incarnation_id"], offsets=int(row["offsets"])
+        )
+        for row in rows
+    ]
+
+
+def other_offsets_behind(
+    tx: Transaction, pipeline: str, fingerprint: str, other: OtherOffsets, earliest: int
+) -> int:
+    """How many of a partition's offsets under other rules are in segments that begin behind one.
+
+    Args:
+        tx: An open transaction.
+        pipeline: The pipeline.
+        fingerprint: Of today's rule.
+        other: The partition.
+        earliest: The first offset that Kafka holds.
+    """
+    row = tx.row(
+        f"select coalesce(sum(s.until_offset - s.from_offset), 0) as offsets {_UNDER_OTHERS}"
+        " and s.incarnation_id = %s and s.partition_id = %s and s.from_offset < %s",
+        (pipeline, fingerprint, other.incarnation_id, other.partition.partition, earliest),
+    )
     return int(row["offsets"]) if row else 0
+
+
+_UNDER_OTHERS: Final = (
+    "from batch b join segment s using (batch_id) join topic_incarnation i using (incarnation_id)"
+    " where b.pipeline = %s and b.state = 'committed' and b.format_fingerprint <> %s"
+    " and s.state = 'live'"
+)
+
+
+def _origin(row: Row) -> dict[str, Any]:
+    return {
+        "partition": partition_of(row),
+        "topic_id": row["topic_id"],
+        "cluster_id": row["cluster_id"],
+        "is_current": bool(row["is_current"]),
+    }
 
 
 def folded_minutes(

@@ -61,8 +61,12 @@ def create_result_tables(database: Database, settings: Settings) -> list[str]:
 
 def missing_tables(database: Database, pipeline: Pipeline) -> list[str]:
     """What :func:`prepare_tables` would do for a pipeline, as texts; empty when nothing."""
-    with database.transaction(read_only=True) as tx:
-        return [] if _changed(tx, pipeline) is None else [_described(pipeline)]
+    try:
+        with database.transaction(read_only=True) as tx:
+            is_there = _changed(tx, pipeline) is None
+    except SchemaError:  # there is no ledger yet, or an older one
+        is_there = not pipeline.has_own_tables
+    return [] if is_there else [_described(pipeline)]
 
 
 def prepare_tables(database: Database, pipeline: Pipeline) -> list[str]:

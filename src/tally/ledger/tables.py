@@ -156,6 +156,21 @@ def check_tables(tables: Tables, pipeline: Pipeline) -> None:
         )
 
 
+def check_prepared(tx: Transaction, pipeline: Pipeline) -> None:
+    """Raise unless a pipeline's tables are there and hold what its configuration counts.
+
+    Raises:
+        ConfigError: The pipeline has counted into another table, or by another measure.
+        SchemaError: A table or a label's column is missing.
+    """
+    if read_shape(tx, pipeline.table) is None:
+        raise SchemaError(
+            f"pipeline {pipeline.name} has no result table {pipeline.table} yet",
+            next_step="tally migrate",
+        )
+    check_tables(tables_to_read(tx, pipeline), pipeline)
+
+
 def check_target(tables: Tables, pipeline: Pipeline) -> None:
     """Raise unless the tables are those of the configured result table and measure.
 

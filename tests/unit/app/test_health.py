@@ -28,6 +28,7 @@ NOW = datetime(2026, 11, 20, 14, 0, 30, tzinfo=UTC)
 BEFORE = NOW - timedelta(minutes=12)
 ERROR = ErrorView.of(KafkaUnavailableError("no answer", next_step="start it"))
 SOUND = Findings(
+    unprepared=None,
     kafka_error=None,
     blocks=(),
     open_losses=(),
@@ -122,6 +123,7 @@ def test_a_pipeline_without_problems_is_well() -> None:
 @pytest.mark.parametrize(
     ("change", "reason", "health"),
     [
+        ({"unprepared": ERROR}, ProblemReason.UNPREPARED, Health.FAIL),
         ({"kafka_error": ERROR}, ProblemReason.KAFKA_UNANSWERED, Health.FAIL),
         (
             {"surroundings": Surroundings(engine_error=ERROR)},

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tally.app.status import Facts, LedgerState, PartitionStatus, StatusView, compose
+from tally.app.ledger_state import LedgerState
+from tally.app.status import Facts, PartitionStatus, StatusView, compose
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
 from tally.model import (

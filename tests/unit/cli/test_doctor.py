@@ -26,8 +26,9 @@ from tally.app.doctor.environment import check_distribution
 from tally.app.doctor.examination import examine
 from tally.app.doctor.orchestration import check_airflow, check_connection, no_airflow
 from tally.app.doctor.pipelines import diagnosis_of
+from tally.app.ledger_state import LedgerState
 from tally.app.orchestration import Orchestration, is_configured
-from tally.app.status import Facts, LedgerState, compose
+from tally.app.status import Facts, compose
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
 from tally.config.servers import SparkSettings

@@ -1,0 +1,67 @@
+"""What the ledger holds about a pipeline, as its status needs it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from tally.aggregates.fingerprint import fingerprint
+from tally.app.losses import LossView
+from tally.app.views import ErrorView
+from tally.config.pipeline import Pipeline
+from tally.errors import ConfigError, SchemaError
+from tally.ledger.batches import find_open_ingest
+from tally.ledger.decisions import find_losses
+from tally.ledger.positions import known_topics
+from tally.ledger.reading import BatchRecord, batch_record, last_committed
+from tally.ledger.rules import NOTHING_READ, Understood, recently_understood
+from tally.ledger.tables import check_prepared
+from tally.model import Batch, KnownTopic, TopicPartition
+from tally.mysql.transactions import Transaction
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LedgerState:
+    """What the ledger holds about a pipeline, in one snapshot."""
+
+    known: Mapping[str, KnownTopic]
+    """Its topics, by name."""
+    open_batch: Batch | None = None
+    """The minute batch that is planned and not committed."""
+    open_record: BatchRecord | None = None
+    """The same batch, as it is shown."""
+    last: BatchRecord | None = None
+    """The minute batch that was committed last."""
+    losses: tuple[LossView, ...] = ()
+    """Lost ranges that wait for a decision."""
+    understood: Understood = NOTHING_READ
+    """What the latest batches under today's rules have read."""
+    unprepared: ErrorView | None = None
+    """Why its tables do not hold what the configuration counts; None when they do."""
+
+    @classmethod
+    def read(cls, tx: Transaction, of: Pipeline) -> Self:
+        """The state now."""
+        pipeline = of.name
+        batch = find_open_ingest(tx, pipeline)
+        return cls(
+            known=known_topics(tx, pipeline),
+            open_batch=batch,
+            open_record=batch_record(tx, batch.batch_id) if batch else None,
+            last=last_committed(tx, pipeline),
+            losses=tuple(map(LossView.loss, find_losses(tx, pipeline, only_open=True))),
+            understood=recently_understood(tx, pipeline, fingerprint(of)),
+            unprepared=_why_unprepared(tx, of),
+        )
+
+    def planned_until(self, where: TopicPartition) -> int | None:
+        """Where the open batch ends; None when it does not read the partition."""
+        segments = self.open_batch.segments if self.open_batch else ()
+        return next((s.range.until_offset for s in segments if s.range.partition == where), None)
+
+
+def _why_unprepared(tx: Transaction, pipeline: Pipeline) -> ErrorView | None:
+    try:
+        check_prepared(tx, pipeline)
+    except (ConfigError, SchemaError) as error:
+        return ErrorView.of(error)
+    return None
