@@ -79,6 +79,15 @@ def test_a_format_that_understands_nothing_says_why(tally: Call, world: World) -
     assert "no ready-made format understands any of them" in text
 
 
+def test_json_with_other_keys_names_them(tally: Call, tmp_path: Path) -> None:
+    """And how the configuration says where time and level are."""
+    file = tmp_path / "shop.log"
+    file.write_text('{"when": "2017-07-30 14:09:08", "how bad": "ERROR"}\n', encoding="utf-8")
+    text = tally("format", "try", str(file)).stdout
+    assert "JSON with the keys when, how bad; name those of time and level" in text
+    assert 'line_format = { json = { time = "…", level = "…" } }' in text
+
+
 def test_of_a_file_no_more_is_read_than_a_sample_holds(tally: Call, tmp_path: Path) -> None:
     """Its whole lines; a file in which no line ends has none."""
     endless, long = tmp_path / "endless.log", tmp_path / "long.log"

@@ -107,6 +107,7 @@ def test_a_spark_without_memory_says_what_to_set(
     )
     assert tried.returncode == 0, tried.stderr
     assert b"log4j" in tried.stdout
+    assert b"WARN" not in tried.stderr
 
 
 def test_a_spark_that_hangs_is_ended_and_the_next_pipeline_is_counted(

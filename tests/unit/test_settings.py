@@ -1,6 +1,7 @@
 """The configuration: where values come from, and what is said of wrong ones."""
 
 import hashlib
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -549,3 +550,32 @@ def test_what_changes_the_counts_changes_the_fingerprint(keys: str) -> None:
     """Each key by itself."""
     plain = fingerprint(load().pipeline("error_log"))
     assert fingerprint(load(MINIMAL + keys + "\n").pipeline("error_log")) != plain
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("TALLY_MYSQL__PASWORD", "x", "is no known key; did you mean password?"),
+        ("tally_mysql__port", "many", "valid integer"),
+        ("TALLY_PIPELINES__ERROR_LOG__PATIENCE_S", "soon", "valid integer"),
+    ],
+)
+def test_a_variable_that_sets_a_wrong_key_is_named(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str
+) -> None:
+    """The file that is named as well may not have the key."""
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigError, match=re.escape(f"(from {variable})")) as raised:
+        load().check("error_log")
+    assert said in raised.value.what
+
+
+def test_each_of_several_mistakes_has_a_line_of_its_own() -> None:
+    """One alone stays on the line of the file."""
+    with pytest.raises(ConfigError) as raised:
+        load("[mysql]\nport = 0\nuser = 5\n" + MINIMAL)
+    file, *mistakes = raised.value.what.splitlines()
+    assert file.endswith("tally.toml with its overrides is not valid:")
+    assert [line.split(" = ")[0] for line in mistakes] == ["  mysql.port", "  mysql.user"]
+    with pytest.raises(ConfigError, match=r"is not valid: mysql\.port = 0: "):
+        load("[mysql]\nport = 0\n" + MINIMAL)

@@ -83,11 +83,14 @@ def demo(context: click.Context, once: bool) -> None:
     ],
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
-@click.argument("tool", type=click.Choice(list(TOOLS)))
+@click.argument("tool", type=click.Choice(list(TOOLS)), metavar="TOOL")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
 @pass_app
 def kafka(app: App, tool: str, arguments: tuple[str, ...]) -> None:
     """Run one of Kafka's own command-line tools.
+
+    TOOL is topics, console-producer, console-consumer, consumer-groups, get-offsets, delete-records
+    or configs.
 
     It gets the brokers of the configuration, and all ARGUMENTS as they are; --help is the tool's
     own. Brokers that ask for a password need the tool's option --command-config.

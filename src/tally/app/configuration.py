@@ -12,9 +12,9 @@ from pydantic import SecretStr
 from pydantic_settings import EnvSettingsSource
 
 from tally.config.loading import existing_files
+from tally.config.names import PREFIX
 from tally.config.pipeline import PipelineSettings
 from tally.config.settings import Settings
-from tally.config.variables import PREFIX
 from tally.errors import AccessDeniedError, TallyError
 from tally.formatting import inline_toml
 

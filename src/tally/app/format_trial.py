@@ -1,5 +1,6 @@
 """Trying line formats on a sample of a topic or a file, before one is configured."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -96,6 +97,8 @@ class TrialView:
     """The topic or the file."""
     lines: int
     """Lines in the sample."""
+    json_keys: tuple[str, ...]
+    """The keys of the first line that is a JSON object; empty when none is."""
     trials: tuple[FormatTrial, ...]
     """The formats that were tried and understand a line, the best first; the one that was asked for
     in any case."""
@@ -130,8 +133,17 @@ def try_formats(ctx: Context, open_session: OpenSession, request: TrialRequest) 
     return TrialView(
         source=request.topic or str(request.file),
         lines=len(lines),
+        json_keys=next(filter(None, map(_json_keys, texts)), ()),
         trials=tuple(sorted(trials, key=lambda trial: -trial.understood)),
     )
+
+
+def _json_keys(text: str) -> tuple[str, ...]:
+    try:
+        found = json.loads(text) if text.lstrip().startswith("{") else None
+    except (ValueError, RecursionError):
+        return ()
+    return tuple(found) if isinstance(found, dict) else ()
 
 
 def _candidates(request: TrialRequest) -> Iterator[tuple[LineFormat, TimeRule]]:

@@ -91,7 +91,7 @@ def _audit(app: App, ctx: Context, request: AuditRequest) -> AuditView:
 
 
 def _show(app: App, view: AuditView) -> None:
-    app.out.line(
+    app.out.sentence(
         f"{view.pipeline}: {plural(view.partitions, 'partition')}, "
         f"{plural(view.segments, 'live segment')}, {plural(view.records, 'record')}, "
         f"{plural(view.minutes, 'minute')}, {number(view.matched)} matched"
@@ -102,7 +102,7 @@ def _show(app: App, view: AuditView) -> None:
             f"{plural(counted.offsets, 'offset')}, {plural(counted.records, 'record')}"
         )
         for cause, offsets in counted.unchecked_offsets:
-            app.out.line(f"not checkable: {plural(offsets, 'offset')} of {cause}")
+            app.out.sentence(f"not checkable: {plural(offsets, 'offset')} of {cause}")
     if view.findings:
         app.out.table(
             ["CHECK", "WHERE", "WHAT"],
@@ -111,4 +111,4 @@ def _show(app: App, view: AuditView) -> None:
         )
     if len(view.findings) > VIOLATIONS_SHOWN:
         app.out.line(f"and {len(view.findings) - VIOLATIONS_SHOWN:,} more: --json has all of them")
-    app.out.line(f"{view.pipeline}: {view.conclusion}")
+    app.out.sentence(f"{view.pipeline}: {view.conclusion}")

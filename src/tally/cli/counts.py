@@ -90,11 +90,11 @@ def counts(
     show_rows(app.out, view.columns, view.minutes, {"RULES": rules} if any(rules) else {})
     minutes = len({row.log_time for row in view.minutes})
     app.out.line(f"{plural(minutes, 'minute')} shown, {plural(view.total, 'line')}")
-    app.out.line(f"counted now: {view.rules}")
+    app.out.sentence(f"counted now: {view.rules}")
     if view.outdated is not None:
-        app.out.line(str(view.outdated))
+        app.out.sentence(str(view.outdated))
     if view.other_offsets:
-        app.out.line(_other_offsets(view))
+        app.out.sentence(_other_offsets(view))
     if Rule.UNKNOWN in {row.rule for row in view.minutes}:
         app.out.line("unknown: some lines of the minute are folded, and their rules forgotten")
 

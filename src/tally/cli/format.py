@@ -148,8 +148,15 @@ def _table(pattern: str | None, time_format: str | None) -> dict[str, str] | Non
 
 def _show(app: App, view: TrialView) -> None:
     app.out.line(f"{view.source}: {plural(view.lines, 'line')}")
-    if not view.trials:
+    if not any(trial.understood for trial in view.trials) and view.json_keys:
+        app.out.line(
+            f"a line is JSON with the keys {', '.join(view.json_keys)}; name those of time and "
+            "level, and try the pipeline with --pipeline NAME:"
+        )
+        app.out.line('  line_format = { json = { time = "…", level = "…" } }')
+    elif not view.trials:
         app.out.line("no ready-made format understands any of them: try a --pattern of your own")
+    if not view.trials:
         return
     if len(view.trials) > 1:
         app.out.line()

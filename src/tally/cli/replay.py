@@ -174,7 +174,7 @@ def _resume(app: App, replay_id: int, *, dry_run: bool) -> None:
         f"{_progress(found)}, {plural(left, 'offset')} left"
     )
     if dry_run:
-        app.out.line(text)
+        app.out.sentence(text)
         return
     app.out.note(text)
     count_to_the_end(app, replay_id)

@@ -81,7 +81,7 @@ def count_to_the_end(app: App, replay_id: int, preview: PreviewView | None = Non
         )
         return
     for line in summary(ended, done):
-        app.out.line(line)
+        app.out.sentence(line)
 
 
 def _count(app: App, replay: ReplayRecord, meter: Meter, done: list[RanView]) -> ReplayOutcome:

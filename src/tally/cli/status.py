@@ -77,7 +77,7 @@ def _show(app: App, view: StatusView) -> None:
     else:
         app.out.line("open batch: none")
     if (last := view.last_committed_batch) is not None:
-        app.out.line(
+        app.out.sentence(
             f"last committed: {last.batch_id} at {moment(last.committed_at)}, "
             f"{plural(last.records or 0, 'record')}, {number(last.matched)} matched, "
             f"{number(last.malformed)} malformed"

@@ -5,11 +5,14 @@ written under the wrong key.
 """
 
 import difflib
+import os
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_settings import SettingsError
+
+from tally.config.names import PREFIX
 
 CORRECT_THEM: Final = "correct the keys named (docs/configuration.md lists them all)"
 """The next step after any complaint."""
@@ -30,6 +33,13 @@ def complaints(
     return list(dict.fromkeys(_complaint(item, model, prefix) for item in error.errors()))
 
 
+def in_lines(what: str, sentences: Sequence[str]) -> str:
+    """What is not valid and why: on one line, or each of several reasons on a line of its own."""
+    if len(sentences) == 1:
+        return f"{what}: {sentences[0]}"
+    return "\n  ".join([f"{what}:", *sentences])
+
+
 def close_to(name: str, known: Iterable[str]) -> str:
     """``; did you mean …?`` where one of the known names is close, else nothing."""
     found = closest(name, known)
@@ -44,7 +54,8 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 def _complaint(item: Any, model: type[BaseModel], prefix: str) -> str:
     # Pydantic puts names of union members into the location; the user knows only the file's keys.
     parts = [str(part) for part in item["loc"] if "[" not in str(part) and part != "datetime"]
-    key = ".".join(filter(None, [prefix, *parts])) or "the whole file"
+    path = [*prefix.split("."), *parts] if prefix else parts
+    key = _named(path) if path else "the whole file"
     message = item["msg"].removeprefix("Value error, ")
     if item["type"] == "missing":
         return f"{key}: is required"
@@ -55,6 +66,13 @@ def _complaint(item: Any, model: type[BaseModel], prefix: str) -> str:
     if isinstance(item["input"], dict | BaseModel) or _holds_secret(_at(model, item["loc"])):
         return f"{key}: {message}"
     return f"{key} = {item['input']!r}: {message}"
+
+
+def _named(path: Sequence[str]) -> str:
+    """A key, and the environment variable that sets it where one does."""
+    wanted = {(PREFIX + "__".join(path[:length])).upper() for length in range(1, len(path) + 1)}
+    found = next((name for name in sorted(os.environ) if name.upper() in wanted), None)
+    return ".".join(path) + (f" (from {found})" if found else "")
 
 
 def _at(annotation: Any, location: Sequence[int | str]) -> Any:

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from tally.config.complaints import CORRECT_THEM, complaints
+from tally.config.complaints import CORRECT_THEM, complaints, in_lines
 from tally.config.settings import InvalidSettingsError, Settings, files_of_this_load
 from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE, mistaken_variables
 from tally.errors import ConfigError
@@ -124,6 +124,6 @@ def _check_toml(path: Path) -> None:
 def _config_error(sentences: Sequence[str], base: Path) -> ConfigError:
     """One error that names each wrong key, its value and what is allowed, without secrets."""
     return ConfigError(
-        f"{base} with its overrides is not valid: {'; '.join(dict.fromkeys(sentences))}",
+        in_lines(f"{base} with its overrides is not valid", list(dict.fromkeys(sentences))),
         next_step=CORRECT_THEM,
     )

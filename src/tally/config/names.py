@@ -1,7 +1,10 @@
-"""Names that are used in MySQL: of the database, pipelines and their result tables."""
+"""Names: of environment variables and, in MySQL, of the database, pipelines and their tables."""
 
 import re
 from typing import Final
+
+PREFIX: Final = "TALLY_"
+"""What every environment variable of Tally starts with."""
 
 MYSQL_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 

@@ -18,9 +18,10 @@ from pydantic_settings import (
 )
 
 from tally.config.checks import format_mistakes, line_mistakes, mistakes
-from tally.config.complaints import CORRECT_THEM, close_to, complaints
+from tally.config.complaints import CORRECT_THEM, close_to, complaints, in_lines
 from tally.config.names import (
     DAG_SUFFIXES,
+    PREFIX,
     check_pipeline_name,
     check_result_table,
     tables_beside,
@@ -45,7 +46,7 @@ class Settings(BaseSettings):
     """The whole configuration."""
 
     model_config = SettingsConfigDict(
-        env_prefix="TALLY_",
+        env_prefix=PREFIX,
         env_nested_delimiter="__",
         extra="forbid",
         frozen=True,
@@ -138,7 +139,7 @@ class Settings(BaseSettings):
         """
         if name in self._disabled:
             raise ConfigError(
-                "; ".join(self._disabled[name]),
+                in_lines(f"pipeline {name} is not valid", self._disabled[name]),
                 next_step=CORRECT_THEM,
             )
         if name not in self.pipelines:

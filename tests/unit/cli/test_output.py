@@ -73,6 +73,24 @@ def test_a_labelled_sentence_fits_the_terminal_in_whole_words(capsys: Captured) 
     assert said(terminal=False) == said(terminal=True, wide=True) == f"warn  {text}\n"
 
 
+def test_a_command_that_ends_a_sentence_stays_whole(capsys: Captured) -> None:
+    """So that it can be copied; a sentence that fits stays on its line, and so does a piped one."""
+    command = "tally replay error_log --minute '2017-07-30 14:01' --reason …"
+
+    def said(text: str, *, terminal: bool) -> list[str]:
+        output = Output(open_console=lambda: Console(width=40, force_terminal=terminal))
+        output.sentence(text)
+        return capsys.readouterr().out.splitlines()
+
+    text = f"4 minutes were counted under other rules; 2 can be replayed with: {command}"
+    *lines, last = said(text, terminal=True)
+    assert len(lines) == 2
+    assert max(map(len, lines)) <= 40
+    assert last == f"  {command}"
+    assert said(text, terminal=False) == [text]
+    assert said("more with: tally show 42", terminal=True) == ["more with: tally show 42"]
+
+
 def test_json_carries_no_control_characters(capsys: Captured) -> None:
     """A document is safe to look at on a terminal, too, and says what it was given."""
     value = {"value": "a\x1b\x9b\u202eb"}

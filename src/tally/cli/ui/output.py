@@ -26,6 +26,8 @@ PIPED_WIDTH: Final = 1_000_000
 _INDENT: Final = " " * 6
 """As wide as a label and the gap behind it."""
 _ROOM_LEAST: Final = 20
+_COMMAND: Final = ": tally "
+"""What stands before the arguments of a command that ends a sentence."""
 
 _LABEL_STYLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "ok": {"fg": "green"},
@@ -95,12 +97,27 @@ class Output:
 
         On a terminal it is broken between words; commands, which are copied, belong into lines.
         """
-        console, text = self._open_console(), _safe(text)
-        if console.is_terminal and not self.wide:
-            room = max(console.width - len(_INDENT), _ROOM_LEAST)
-            lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
-            text = f"\n{_INDENT}".join(lines)
+        text = f"\n{_INDENT}".join(self._broken(text, len(_INDENT)))
         click.echo(f"{click.style(f'{label:4}', **_LABEL_STYLES.get(label, {}))}  {text}")
+
+    def sentence(self, text: str) -> None:
+        """A sentence of the result, on a terminal broken between words.
+
+        A command of Tally that it ends with stays whole, to be copied, on a line of its own.
+        """
+        lines = self._broken(text)
+        if len(lines) > 1 and _COMMAND in text:
+            said, _, arguments = text.rpartition(_COMMAND)
+            lines = [*self._broken(f"{said}:"), f"  tally {_safe(arguments)}"]
+        click.echo("\n".join(lines))
+
+    def _broken(self, text: str, taken: int = 0) -> list[str]:
+        """The lines of a text: those that fit beside what is taken of a terminal, or one."""
+        console, text = self._open_console(), _safe(text)
+        if self.wide or not console.is_terminal:
+            return [text]
+        room = max(console.width - taken, _ROOM_LEAST)
+        return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
 
     def table(
         self,
