@@ -58,9 +58,14 @@ def check_totals(
         raise MalformedFloodError(
             f"pipeline {pipeline.name}: {malformed} of {records} records are malformed, more than "
             f"max_malformed_per_batch = {pipeline.max_malformed_per_batch}",
-            next_step=f"see which format fits with tally format try {pipeline.topics[0]}; correct "
-            "line_format, or raise max_malformed_per_batch, and run it again",
+            next_step=f"{find_format(pipeline)}, or raise max_malformed_per_batch, and run it "
+            "again",
         )
+
+
+def find_format(pipeline: Pipeline) -> str:
+    """What to do about many malformed records, as a clause that others may follow."""
+    return f"see which format fits with tally format try {pipeline.topics[0]}; correct line_format"
 
 
 def _lies_inside(r: OffsetRange, found: SegmentTotals) -> bool:

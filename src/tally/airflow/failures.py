@@ -26,9 +26,10 @@ def final_unless_retryable() -> Iterator[None]:
             the batch; the next run resumes what is left.
     """
     try:
-        with _sources_named():
-            yield
+        yield
     except (UsageError, OperatorError, FencedError) as error:
+        if isinstance(error, AccessDeniedError):
+            _name_connection(error)
         # Without the error as its cause: of an expected state the sentence says all, and Airflow
         # would show two tracebacks.
         _LOG.debug("the error", exc_info=error)
@@ -38,21 +39,16 @@ def final_unless_retryable() -> Iterator[None]:
         raise
 
 
-@contextmanager
-def _sources_named() -> Iterator[None]:
+def _name_connection(error: AccessDeniedError) -> None:
     """Add to the next step of a refused login where user and password come from."""
-    try:
-        yield
-    except AccessDeniedError as error:
-        if error.credentials:
-            connection = f"tally_{error.credentials[0].partition('.')[0]}"
-            source = (
-                f"the connection {connection}"
-                if find_connection(connection)
-                else f"the configuration, as there is no connection {connection}"
-            )
-            error.next_step += f"; {' and '.join(error.credentials)} come from {source}"
-        raise
+    if error.credentials:
+        connection = f"tally_{error.credentials[0].partition('.')[0]}"
+        source = (
+            f"the connection {connection}"
+            if find_connection(connection)
+            else f"the configuration, as there is no connection {connection}"
+        )
+        error.next_step += f"; {' and '.join(error.credentials)} come from {source}"
 
 
 def final(sentence: str) -> AirflowFailException:

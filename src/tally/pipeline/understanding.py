@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from tally.aggregates.checks import find_format
 from tally.aggregates.counts import Counts
 from tally.aggregates.fingerprint import fingerprint
 from tally.config.pipeline import Pipeline
@@ -40,21 +41,19 @@ def check_understood(ctx: Context, pipeline: Pipeline, batch: Batch, counts: Cou
     with ctx.database.transaction(read_only=True) as tx:
         if _is_trusted(tx, pipeline, batch):
             return
-    fitting = (
-        f"see which format fits with tally format try {pipeline.topics[0]}; correct line_format"
-    )
     if not lines.records:
         raise MalformedFloodError(
             f"pipeline {pipeline.name}: none of {records} records begins a line, so "
             f'continuation_lines = "unmatched" would leave all of them out: {pipeline.rules}',
-            next_step=f"{fitting}, or leave continuation_lines out, then tally run "
+            next_step=f"{find_format(pipeline)}, or leave continuation_lines out, then tally run "
             f"{batch.batch_id}",
         )
     raise MalformedFloodError(
         f"pipeline {pipeline.name}: {lines.malformed} of {lines.records} records are malformed, a "
         f"larger share than max_malformed_ratio = {pipeline.max_malformed_ratio:g}; these rules "
         f"have not yet read {ENOUGH_RECORDS} records within it: {pipeline.rules}",
-        next_step=f"{fitting}, or raise max_malformed_ratio, then tally run {batch.batch_id}",
+        next_step=f"{find_format(pipeline)}, or raise max_malformed_ratio, then tally run "
+        f"{batch.batch_id}",
     )
 
 
