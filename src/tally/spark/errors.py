@@ -20,7 +20,9 @@ def spark_errors() -> tuple[type[Exception], ...]:
 
 def has_lost_spark(error: Exception) -> bool:
     """Whether the local JVM has ended, and can no longer say why."""
-    return isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError"
+    # Py4J's own errors carry no exception of Java's: its gateway got half an answer, or none.
+    py4js_own = {"Py4JError", "Py4JNetworkError"}
+    return isinstance(error, ConnectionError) or type(error).__name__ in py4js_own
 
 
 def sentence_of(message: str) -> str:
