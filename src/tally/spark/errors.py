@@ -8,6 +8,9 @@ from pyspark.errors import PySparkException
 # gRPC's sentence about a failed call to a Connect server.
 _GRPC_DETAILS: Final = re.compile(r'^\s*details = "(.*)"$', re.MULTILINE)
 
+# What Py4J writes before the exception of Java's: the call in which it was thrown.
+_PY4J_CALL: Final = "An error occurred while calling "
+
 
 def spark_errors() -> tuple[type[Exception], ...]:
     """The exception types of Spark, from the local JVM or from a Connect server."""
@@ -18,15 +21,10 @@ def spark_errors() -> tuple[type[Exception], ...]:
     return PySparkException, Py4JError, ConnectionError
 
 
-def has_lost_spark(error: Exception) -> bool:
-    """Whether the local JVM has ended, and can no longer say why."""
-    # Py4J's own errors carry no exception of Java's: its gateway got half an answer, or none.
-    py4js_own = {"Py4JError", "Py4JNetworkError"}
-    return isinstance(error, ConnectionError) or type(error).__name__ in py4js_own
-
-
 def sentence_of(message: str) -> str:
-    """One line of a message: gRPC's details, or else the first line."""
+    """One line of a message: gRPC's details, or else the first line that says something."""
     if details := _GRPC_DETAILS.search(message):
         return details.group(1)
-    return message.splitlines()[0].strip() if message else "no message"
+    lines = [line.removeprefix(": ").strip() for line in message.splitlines()]
+    said = [line for line in lines if line and not line.startswith(_PY4J_CALL)]
+    return next(iter([*said, *lines]), "no message")

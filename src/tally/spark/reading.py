@@ -18,17 +18,18 @@ from tally.errors import (
     UnwritableError,
 )
 from tally.model import OffsetRange, describe_ranges
-from tally.spark.errors import has_lost_spark, sentence_of, spark_errors
+from tally.spark.errors import sentence_of, spark_errors
 from tally.spark.session import reader_options
 
 # Texts in the connector's errors when it cannot serve an offset; it has no error class for that.
 _LOSS_TEXTS: Final = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "data may have been lost")
 # And when a record's timestamp does not fit into its type; the sentence names the record.
 _DISK_FULL_TEXT: Final = "No space left on device"
-_MEMORY_TEXT: Final = "java.lang.OutOfMemoryError"
-_MEMORY_HINT: Final = (
-    'read fewer records at once, as reader = { "kafka.max.poll.records" = "20" } in the section of '
-    'the pipeline, or give Spark more memory, as conf = { "spark.driver.memory" = "4g" } in [spark]'
+# A driver that runs out of memory ends at once: what it last says may be any error.
+_AGAIN: Final = (
+    "run it again; where Spark's log says OutOfMemoryError, first read fewer records at once, as "
+    'reader = { "kafka.max.poll.records" = "20" } in the section of the pipeline, or give Spark '
+    'more memory, as conf = { "spark.driver.memory" = "4g" } in [spark]'
 )
 _ZONE_TEXT: Final = "INVALID_TIMEZONE"
 _TIMESTAMP_TEXT: Final = re.compile(r"Record at topic .*timestamp value .*overflows[^\n]*")
@@ -115,13 +116,8 @@ def read_errors(ranges: Sequence[OffsetRange]) -> Iterator[None]:
                 f"pipeline's time_zone: Spark's Java does not know it: {cause}",
                 next_step="update Java's time zones, or name another zone of the same clock",
             ) from error
-        hint = "run it again"
-        if _MEMORY_TEXT in message:
-            hint = _MEMORY_HINT
-        elif has_lost_spark(error):
-            hint += f"; where Spark's log above says OutOfMemoryError, {_MEMORY_HINT}"
         raise ReadError(
-            f"Spark could not read {describe_ranges(ranges)}: {cause}", next_step=hint
+            f"Spark could not read {describe_ranges(ranges)}: {cause}", next_step=_AGAIN
         ) from error
 
 
