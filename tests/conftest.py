@@ -99,7 +99,7 @@ def spark() -> "Iterator[SparkSession]":
     heap = {"spark.driver.memory": "5g"}
     settings = SparkSettings(master="local[2]", jars_dir=downloads.jars_dir, conf=heap)
     with spark_session(settings, "tests") as session:
-        session.sparkContext.setLogLevel("OFF")
+        session.sparkContext.setLogLevel("ERROR")  # pytest shows it with a test that fails
         yield session
 
 

@@ -78,7 +78,7 @@ class TallyError(Exception):
     def __str__(self) -> str:
         """One line for logs: the code, the sentence, the next step."""
         follow_up = f" Next: {self.next_step}" if self.next_step else ""
-        return f"[{self.code}] {self.what}{follow_up}"
+        return f"[{self.code}] {' '.join(self.what.split())}{follow_up}"
 
 
 class UsageError(TallyError):

@@ -263,6 +263,24 @@ def test_no_replay_is_offered_for_what_kafka_has_deleted(
     assert "tally replay" not in text
 
 
+def test_a_topic_that_was_taken_out_can_be_replayed(
+    tally: Call, world: World, spark: "SparkSession"
+) -> None:
+    """Its counts stay, Kafka holds its records, and a replay reads them under today's rules."""
+    world.produce(["2017-07-30 14:01:00 WARN x"] * 3, 0)
+    assert world.minute(spark) is not None
+    other = f"{world.name}_b"
+    world.create_topic(1, other)
+    world.configure(topics=[other], levels=["ERROR", "WARN"])
+    document = tally("counts", "--json").document
+    assert (document["other_offsets"], document["other_offsets_gone"]) == (3, 0)
+    replay = ("replay", world.name, "--all", "--reason", "a test", "--yes")
+    assert tally(*replay, open_spark=lambda _: nullcontext(spark)).exit_code == 0
+    after = tally("counts", "--json").document
+    assert [row["log_count"] for row in after["minutes"]] == [3]
+    assert after["other_offsets"] == 0
+
+
 def test_rules_of_minutes_are_told_though_kafka_is_down(
     tally: Call, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tally.app.batches import BatchRequest, batch
 from tally.app.migrate import migrate
 from tally.errors import ConfigError, SchemaError, SeriesFloodError
+from tally.ledger.tables import check_prepared
 from tally.mysql.transactions import table_names
 from tally.pipeline.prune import prune
 from tally.pipeline.recount import recount
@@ -387,7 +388,7 @@ def test_a_plan_alone_takes_no_table_of_another_pipeline(
         ("log_time datetime unique not null, log_count int", "tells rows apart by (log_time)"),
         (
             "log_time datetime primary key, log_count int) engine = MyISAM -- ",
-            "has the engine MyISAM, which has no transactions",
+            "is of the engine MyISAM, not of InnoDB",
         ),
     ],
 )
@@ -443,27 +444,33 @@ def test_the_audit_adds_up_rows_of_columns_that_it_does_not_know(
 
 
 @pytest.mark.parametrize(
-    ("change", "wrong"),
+    ("change", "wrong", "mend"),
     [
         (
             "modify service varchar(200) collate utf8mb4_0900_ai_ci not null default ''",
             "compares service by utf8mb4_0900_ai_ci, not by ",
+            (
+                "modify service varchar(200) character set utf8mb4 collate utf8mb4_0900_bin"
+                " not null default ''"
+            ),
         ),
         (
             "drop primary key, add primary key (log_time)",
             "tells rows apart by (log_time), not by (log_time, service)",
+            "drop primary key, add primary key (log_time, service)",
         ),
         (
             "add unique one_a_count (log_count)",
             "tells rows apart by (log_time, service) and by (log_count), not by",
+            "drop index one_a_count",
         ),
     ],
     ids=["collation", "key", "unique"],
 )
 def test_the_audit_sees_a_table_in_which_counts_would_meet(
-    world: World, spark: "SparkSession", change: str, wrong: str
+    world: World, spark: "SparkSession", change: str, wrong: str, mend: str
 ) -> None:
-    """Someone has changed the result table; so far no row is wrong."""
+    """Someone has changed the result table; so far no row is wrong. The runbook says what mends."""
     labelled(world, labels=["service"])
     world.produce([line("cart")])
     world.minute(spark)
@@ -472,6 +479,83 @@ def test_the_audit_sees_a_table_in_which_counts_would_meet(
     (violation,) = world.audit().violations
     assert (violation.check, violation.where) == ("result", f"table {world.name}")
     assert wrong in violation.detail
+    world.execute(f"alter table `{world.name}` {mend}")
+    assert world.audit().holds
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "add id bigint not null auto_increment unique",
+        "add remark varchar(9) unique",
+        (
+            "add id int auto_increment, add unique minute (log_time, service),"
+            " drop primary key, add primary key (id)"
+        ),
+    ],
+    ids=["numbered", "null", "another primary key"],
+)
+def test_an_index_in_which_no_counts_meet_is_no_fault(
+    world: World, spark: "SparkSession", change: str
+) -> None:
+    """Tally never states the column, and its rows have a number of their own or none."""
+    labelled(world, labels=["service"])
+    world.produce([line("cart"), line("shop")])
+    world.minute(spark)
+    world.execute(f"alter table `{world.name}` {change}")
+    world.produce([line("cart"), line("home")])
+    world.minute(spark)
+    assert rows(world, "service") == {("cart",): 2, ("shop",): 1, ("home",): 1}
+    assert world.audit().holds
+
+
+def test_no_label_is_added_under_an_index_that_joins_its_rows(
+    world: World, spark: "SparkSession"
+) -> None:
+    """The column would be there, and the first minute with two values could not be committed."""
+    world.configure(line_format=PATTERN)
+    world.produce([line("cart")])
+    world.minute(spark)
+    world.execute(f"alter table `{world.name}` add unique a_minute (log_time)")
+    before = world.rows(f"show create table `{world.name}`")
+    with pytest.raises(SchemaError, match=r"its unique index a_minute \(log_time\)") as raised:
+        labelled(world, labels=["service"])
+    assert world.rows(f"show create table `{world.name}`") == before
+    statement, _, _ = raised.value.next_step.partition(";")
+    world.execute(statement)
+    labelled(world, labels=["service"])
+    world.produce([line("cart"), line("shop")])
+    world.minute(spark)
+    assert rows(world, "service") == {("",): 1, ("cart",): 1, ("shop",): 1}
+    assert world.audit().holds
+
+
+def test_another_result_table_is_refused_before_it_is_made(
+    world: World, spark: "SparkSession"
+) -> None:
+    """A pipeline's counts stay together; status says so, too, and not "migrate"."""
+    world.produce([line("cart")])
+    world.minute(spark)
+    other = f"{world.name}_other"
+    world.configure(result_table=other)
+    with pytest.raises(ConfigError, match=f"has counted into {world.name} so far"):
+        migrate(world.database, world.settings)
+    assert not world.rows("show tables like %s", (other,))
+    with world.database.transaction(read_only=True) as tx, pytest.raises(ConfigError):
+        check_prepared(tx, world.pipeline)
+
+
+@pytest.mark.parametrize("which", ["", "__segments", "__folded"])
+def test_a_missing_table_is_named(world: World, which: str) -> None:
+    """Each that the pipeline needs."""
+    labelled(world, labels=["service"])
+    with world.database.transaction(read_only=True) as tx:
+        check_prepared(tx, world.pipeline)
+    world.execute(f"drop table `{world.name}{which}`")
+    with world.database.transaction(read_only=True) as tx, pytest.raises(SchemaError) as raised:
+        check_prepared(tx, world.pipeline)
+    assert f"pipeline {world.name}: {world.name}{which}: no such table" in raised.value.what
+    assert raised.value.next_step.startswith("tally migrate")
 
 
 @pytest.mark.parametrize("key", ["log_time", "log_time, service"])

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -197,7 +198,7 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
         (MINIMAL + 'labels = ["service"]\n', "labels", "service: lines of the format fixed"),
         (MINIMAL + 'filter = { status = ["5*"] }\n', "filter", "status: lines of the format"),
         (MINIMAL + "filter = { level = [] }\n", "filter.level", "at least 1 item"),
-        (MINIMAL + f"filter.level = ['{'a*' * 101}']\n", "filter.level", "has 101 times *"),
+        (MINIMAL + f"filter.level = ['{'a*' * 101}']\n", "filter.level", "has * 101 times"),
         (MINIMAL + 'measure = "words"\n', "measure", "'count' or 'bytes'"),
         (MINIMAL + 'levels = ["TWO WORDS"]\n', "levels.0", "one word"),
         (MINIMAL + 'line_format = "syslog"\n', "line_format", "year"),
@@ -363,7 +364,7 @@ def test_what_the_model_calls_a_secret_is_in_no_error(values: object, key: str) 
     """By its type, wherever it stands; a connection's address in place of its table, too."""
     with pytest.raises(ValidationError) as raised:
         Logins.model_validate(values)
-    found = "; ".join(complaints(raised.value, Logins))
+    found = "; ".join(complaints(raised.value, Logins, {}))
     assert found.startswith(key)
     assert "12345" not in found
 
@@ -372,7 +373,7 @@ def test_a_key_that_merely_speaks_of_passwords_is_shown_with_its_value() -> None
     """Hiding what is no secret would make the error useless."""
     with pytest.raises(ValidationError) as raised:
         Logins.model_validate({"one": {"password_file": "x"}})
-    assert "one.password_file = 'x': " in complaints(raised.value, Logins)[0]
+    assert "one.password_file = 'x': " in complaints(raised.value, Logins, {})[0]
     with pytest.raises(ConfigError, match=r"pipelines\.password_log\.topics = 'alog': "):
         load('[pipelines.password_log]\ntopics = "alog"\n')
 
@@ -570,6 +571,26 @@ def test_a_variable_that_sets_a_wrong_key_is_named(
     assert said in raised.value.what
 
 
+@pytest.mark.parametrize(
+    ("variables", "value", "named"),
+    [
+        ({"TALLY_MYSQL__PORT": "0"}, 0, ""),
+        ({"TALLY_MYSQL__PORT": "many", "TALLY_MYSQL": "{}"}, "many", " (from TALLY_MYSQL__PORT)"),
+        ({"TALLY_MYSQL": '{"port": "many"}'}, "many", " (from TALLY_MYSQL)"),
+        ({"TALLY_MYSQL": '{"user": "ann"}'}, 0, ""),
+    ],
+    ids=["overridden", "exact", "table", "table with another key"],
+)
+def test_only_the_source_of_a_wrong_value_is_named(
+    monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str], value: object, named: str
+) -> None:
+    """An Airflow connection overrides a variable, which overrides the file."""
+    for variable, text in variables.items():
+        monkeypatch.setenv(variable, text)
+    with pytest.raises(ConfigError, match=re.escape(f"mysql.port{named} = {value!r}: ")):
+        load("[mysql]\nport = 0\n" + MINIMAL, mysql={"port": value} if not named else {})
+
+
 def test_each_of_several_mistakes_has_a_line_of_its_own() -> None:
     """One alone stays on the line of the file."""
     with pytest.raises(ConfigError) as raised:
@@ -577,5 +598,6 @@ def test_each_of_several_mistakes_has_a_line_of_its_own() -> None:
     file, *mistakes = raised.value.what.splitlines()
     assert file.endswith("tally.toml with its overrides is not valid:")
     assert [line.split(" = ")[0] for line in mistakes] == ["  mysql.port", "  mysql.user"]
+    assert "; mysql.user = 5" in str(raised.value), "a log has one line"
     with pytest.raises(ConfigError, match=r"is not valid: mysql\.port = 0: "):
         load("[mysql]\nport = 0\n" + MINIMAL)

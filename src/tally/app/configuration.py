@@ -1,6 +1,5 @@
 """The effective configuration: each key with its value and where the value comes from."""
 
-import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,12 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from pydantic import SecretStr
-from pydantic_settings import EnvSettingsSource
 
 from tally.config.loading import existing_files
-from tally.config.names import PREFIX
 from tally.config.pipeline import PipelineSettings
 from tally.config.settings import Settings
+from tally.config.sources import NOT_THERE, environment, value_at, variable_of
 from tally.errors import AccessDeniedError, TallyError
 from tally.formatting import inline_toml
 
@@ -106,7 +104,7 @@ def source_of(settings: Settings, config: Path, key: str) -> str:
 
 def _sources(config: Path) -> list[tuple[str, Any]]:
     """What sets values: the environment, then the files, the overriding ones first."""
-    sources: list[tuple[str, Any]] = [("", EnvSettingsSource(Settings)())]
+    sources: list[tuple[str, Any]] = [("", environment(Settings))]
     return sources + [
         (str(file), tomllib.loads(file.read_text(encoding="utf-8")))
         for file in reversed(existing_files(config))
@@ -127,29 +125,11 @@ def _leaves(settings: Settings, pipelines: Sequence[str]) -> Iterator[tuple[_Pat
 def _source(path: _Path, value: Any, sources: Sequence[tuple[str, Any]]) -> str:
     """The first source that has the key, or a part of its table."""
     for name, values in sources:
-        if _has(values, path):
-            return name or _variable(path)
+        if value_at(values, path) is not NOT_THERE:
+            return name or variable_of(path)
     if path == _TOKEN and value.get_secret_value():  # it may stand in the address
         return _source(_MASTER, None, sources)
     return DEFAULT
-
-
-def _has(values: Any, path: _Path) -> bool:
-    for key in path:
-        if not isinstance(values, Mapping) or key not in values:
-            return False
-        values = values[key]
-    return True
-
-
-def _variable(path: _Path) -> str:
-    """The variable that has the key: its own, that of a table it is in, or of a key below it."""
-    own = PREFIX + "__".join(path).upper()
-    tables = [PREFIX + "__".join(path[:length]).upper() for length in range(len(path), 0, -1)]
-    names = sorted(os.environ)
-    below = [name for name in names if name.upper().startswith(f"{own}__")]
-    found = [name for table in tables for name in names if name.upper() == table]
-    return next(iter([*found, *below]), own)
 
 
 def _shown(value: Any) -> str | None:

@@ -182,7 +182,8 @@ def _sampled(
         found = sample(session, ctx.settings.kafka, request.topic, ranges, bytes_max=SAMPLE_BYTES)
     if not found:
         raise UsageError(
-            f"{request.topic or request.file} has no lines to try a format on",
+            f"{request.topic or request.file} has no lines to try a format on; records of more "
+            f"than {SAMPLE_BYTES:,} bytes are not tried",
             next_step="name a topic or a file that has some",
         )
     return found
@@ -200,14 +201,14 @@ def _first_lines(file: Path, limit: int) -> list[bytes]:
         with file.open("rb") as lines:
             while len(found) < limit and (line := lines.readline(room)):
                 room -= len(line)
-                if room <= 0:
+                if not room and not line.endswith(b"\n"):  # cut
                     break
                 found.append(line.rstrip(b"\r\n"))
     except OSError as error:
         raise UsageError(
             f"{file} cannot be read: {error.strerror}", next_step="name a file that you may read"
         ) from None
-    if room <= 0 and not found:
+    if not room and not found:
         raise UsageError(
             f"{file}: no line ends in its first {SAMPLE_BYTES:,} bytes",
             next_step="name a file of text with a record on each line",

@@ -26,10 +26,10 @@ def migrate(database: Database, settings: Settings) -> list[str]:
 
     Raises:
         StatementError: A statement was refused; correct the cause and migrate again.
-        ConfigError: A label was renamed, a measure has changed, or a result table holds the counts
-            of another pipeline. No table of any pipeline is changed.
-        SchemaError: A pipeline that needs a column has an open batch. No table of any pipeline is
-            changed.
+        ConfigError: A label was renamed, a result table or a measure has changed, or a result table
+            holds the counts of another pipeline. No table of any pipeline is changed.
+        SchemaError: A pipeline that needs a column has an open batch, or a unique index that is in
+            the way. No table of any pipeline is changed.
         MySQLUnavailableError: The server did not answer, or another migrator did not end in time.
     """
     with migrations.one_at_a_time(database):

@@ -17,7 +17,7 @@ from tally.ledger.rules import (
     OtherRule,
     folded_minutes,
     other_offsets,
-    other_offsets_behind,
+    other_offsets_from_before,
     other_rules,
 )
 from tally.ledger.tables import Tables
@@ -115,8 +115,11 @@ class MinuteRules:
         """
         if not self.other_offsets:
             return None
+        # A topic that was taken out of the configuration can still be replayed.
+        known = {other.partition.topic for other in self.other_offsets if other.is_current}
+        topics = sorted(known | set(pipeline.topics))
         try:
-            return ctx.kafka.snapshot(pipeline.topics, read_committed=pipeline.reads_committed)
+            return ctx.kafka.snapshot(topics, read_committed=pipeline.reads_committed)
         except TallyError:
             return None
 
@@ -135,7 +138,7 @@ class MinuteRules:
             return sum(
                 other.offsets
                 if (earliest := _earliest(other, kafka)) is None
-                else other_offsets_behind(tx, pipeline.name, self.fingerprint, other, earliest)
+                else other_offsets_from_before(tx, pipeline.name, self.fingerprint, other, earliest)
                 for other in self.other_offsets
             )
 

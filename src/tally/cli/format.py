@@ -124,7 +124,7 @@ def try_(
     if app.out.as_json:
         app.out.view(view)
     else:
-        _show(app, view)
+        _show(app, view, is_configured=pipeline is not None)
 
 
 def _settings(app: App, *, is_optional: bool) -> "Settings":
@@ -146,14 +146,17 @@ def _table(pattern: str | None, time_format: str | None) -> dict[str, str] | Non
     return {key: text for key, text in given.items() if text} or None
 
 
-def _show(app: App, view: TrialView) -> None:
+def _show(app: App, view: TrialView, *, is_configured: bool) -> None:
     app.out.line(f"{view.source}: {plural(view.lines, 'line')}")
     if not any(trial.understood for trial in view.trials) and view.json_keys:
-        app.out.line(
-            f"a line is JSON with the keys {', '.join(view.json_keys)}; name those of time and "
-            "level, and try the pipeline with --pipeline NAME:"
-        )
-        app.out.line('  line_format = { json = { time = "…", level = "…" } }')
+        there = f"a line is JSON with the keys {', '.join(view.json_keys)}"
+        if is_configured:
+            app.out.line(there)
+        else:
+            app.out.line(
+                f"{there}; name those of time and level, and try the pipeline with --pipeline NAME:"
+            )
+            app.out.line('  line_format = { json = { time = "…", level = "…" } }')
     elif not view.trials:
         app.out.line("no ready-made format understands any of them: try a --pattern of your own")
     if not view.trials:

@@ -1,5 +1,6 @@
 """What must hold between the keys of a pipeline, and between them and those of the servers."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from tally.config.labels import FILTER_STARS_MAX, RECORD_FIELDS, TEXT
@@ -67,9 +68,9 @@ def _about_lines(key: str, pipeline: PipelineSettings, line_format: LineFormat) 
     yield from _unknown_fields(f"{key}.filter", list(filters), line_format)
     for field, values in filters.items():
         for value in values:
-            if (stars := value.count("*")) > FILTER_STARS_MAX:
+            if (stars := len(re.findall(r"\*+", value))) > FILTER_STARS_MAX:
                 yield (
-                    f"{key}.filter.{field}: {value[:20]!r}… has {stars} times *, which is more "
+                    f"{key}.filter.{field}: {value[:20]!r}… has * {stars} times, which is more "
                     f"than {FILTER_STARS_MAX}"
                 )
 

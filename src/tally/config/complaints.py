@@ -5,39 +5,43 @@ written under the wrong key.
 """
 
 import difflib
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr, ValidationError
-from pydantic_settings import SettingsError
 
-from tally.config.names import PREFIX
+from tally.config.sources import value_at, variable_of
 
 CORRECT_THEM: Final = "correct the keys named (docs/configuration.md lists them all)"
 """The next step after any complaint."""
 
 
 def complaints(
-    error: ValidationError | SettingsError, model: type[BaseModel], prefix: str = ""
+    error: ValidationError,
+    model: type[BaseModel],
+    variables: Mapping[str, Any],
+    prefix: str = "",
 ) -> list[str]:
     """A sentence per wrong key, each once, without secrets.
 
     Args:
         error: The error of the validation.
         model: The validated model, which says which values are secret.
+        variables: What the environment sets, in the shape of the file: a variable that sets a wrong
+            value is named.
         prefix: Where the model stands in the file; empty for all of it.
     """
-    if isinstance(error, SettingsError):
-        return [str(error)]
-    return list(dict.fromkeys(_complaint(item, model, prefix) for item in error.errors()))
+    return list(
+        dict.fromkeys(_complaint(item, model, variables, prefix) for item in error.errors())
+    )
 
 
 def in_lines(what: str, sentences: Sequence[str]) -> str:
     """What is not valid and why: on one line, or each of several reasons on a line of its own."""
     if len(sentences) == 1:
         return f"{what}: {sentences[0]}"
-    return "\n  ".join([f"{what}:", *sentences])
+    reasons = ";\n  ".join(sentences)
+    return f"{what}:\n  {reasons}"
 
 
 def close_to(name: str, known: Iterable[str]) -> str:
@@ -51,11 +55,13 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.75)), None)
 
 
-def _complaint(item: Any, model: type[BaseModel], prefix: str) -> str:
+def _complaint(item: Any, model: type[BaseModel], variables: Mapping[str, Any], prefix: str) -> str:
     # Pydantic puts names of union members into the location; the user knows only the file's keys.
     parts = [str(part) for part in item["loc"] if "[" not in str(part) and part != "datetime"]
     path = [*prefix.split("."), *parts] if prefix else parts
-    key = _named(path) if path else "the whole file"
+    key = ".".join(path) or "the whole file"
+    if path and value_at(variables, path) == item["input"]:  # else another source overrides it
+        key += f" (from {variable_of(path)})"
     message = item["msg"].removeprefix("Value error, ")
     if item["type"] == "missing":
         return f"{key}: is required"
@@ -66,13 +72,6 @@ def _complaint(item: Any, model: type[BaseModel], prefix: str) -> str:
     if isinstance(item["input"], dict | BaseModel) or _holds_secret(_at(model, item["loc"])):
         return f"{key}: {message}"
     return f"{key} = {item['input']!r}: {message}"
-
-
-def _named(path: Sequence[str]) -> str:
-    """A key, and the environment variable that sets it where one does."""
-    wanted = {(PREFIX + "__".join(path[:length])).upper() for length in range(1, len(path) + 1)}
-    found = next((name for name in sorted(os.environ) if name.upper() in wanted), None)
-    return ".".join(path) + (f" (from {found})" if found else "")
 
 
 def _at(annotation: Any, location: Sequence[int | str]) -> Any:

@@ -23,6 +23,7 @@ from pydantic_settings import SettingsError
 
 from tally.config.complaints import CORRECT_THEM, complaints, in_lines
 from tally.config.settings import InvalidSettingsError, Settings, files_of_this_load
+from tally.config.sources import environment
 from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE, mistaken_variables
 from tally.errors import ConfigError
 
@@ -64,8 +65,11 @@ def load_settings(
     token = files_of_this_load.set(files)
     try:
         settings = Settings(**(overrides or {}))
-    except (ValidationError, SettingsError) as error:
-        raise _config_error([*complaints(error, Settings), *mistaken], base) from None
+    except SettingsError as error:
+        raise _config_error([str(error), *mistaken], base) from None
+    except ValidationError as error:
+        wrong = complaints(error, Settings, environment(Settings))
+        raise _config_error([*wrong, *mistaken], base) from None
     except InvalidSettingsError as error:
         raise _config_error([*error.sentences, *mistaken], base) from None
     finally:

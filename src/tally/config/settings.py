@@ -28,6 +28,7 @@ from tally.config.names import (
 )
 from tally.config.pipeline import Pipeline, PipelineSettings
 from tally.config.servers import KafkaSettings, MySQLSettings, SparkSettings
+from tally.config.sources import environment
 from tally.errors import ConfigError, UnknownPipelineError
 
 # pydantic-settings calls a class method for the sources, so a load passes its files in a variable.
@@ -90,12 +91,13 @@ class Settings(BaseSettings):
             try:
                 valid[name] = PipelineSettings.model_validate(keys)
             except ValidationError as error:
-                wrong = complaints(error, PipelineSettings, f"pipelines.{name}")
+                prefix = f"pipelines.{name}"
+                wrong = complaints(error, PipelineSettings, environment(cls), prefix)
                 disabled[name] = (*wrong, *format_mistakes(name, keys))
         try:
             settings = handler({**values, "pipelines": valid})
         except ValidationError as error:
-            wrong = complaints(error, cls)
+            wrong = complaints(error, cls, environment(cls))
             for name, pipeline in valid.items():
                 wrong += _mistaken_names(name, pipeline, valid)
                 wrong += line_mistakes(name, pipeline)

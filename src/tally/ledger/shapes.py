@@ -5,7 +5,7 @@ a label are two rows only where the collation distinguishes them.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +30,8 @@ class Column:
     """As the server prints it; None when there is none."""
     is_optional: bool
     """Whether a row can be inserted without it."""
+    is_own: bool
+    """Whether rows that do not state it never have equal values: they are null, or numbered."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +50,12 @@ class Shape:
         """The columns of the primary key."""
         return self.unique.get(PRIMARY, ())
 
+    @property
+    def joining(self) -> dict[str, tuple[str, ...]]:
+        """The unique indexes by which two rows can be one, by their names."""
+        own = {name for name, column in self.columns.items() if column.is_own}
+        return {name: parts for name, parts in self.unique.items() if own.isdisjoint(parts)}
+
 
 def read_shape(tx: Transaction, table: str) -> Shape | None:
     """A table of the ledger's database; None when there is none of that name."""
@@ -55,7 +63,10 @@ def read_shape(tx: Transaction, table: str) -> Shape | None:
         "select column_name as name, lower(data_type) as type, character_maximum_length as chars,"
         " collation_name as collation, column_default as stated,"
         " is_nullable = 'YES' or column_default is not null or extra like '%%GENERATED%%'"
-        "   as is_optional"
+        "   as is_optional,"
+        " extra like '%%auto_increment%%' or (is_nullable = 'YES'"
+        "   and extra not like '%%GENERATED%%' and coalesce(column_default, 'NULL') = 'NULL')"
+        "   as is_own"
         " from information_schema.columns where table_schema = database() and table_name = %s"
         " order by ordinal_position",
         (table,),
@@ -88,11 +99,23 @@ def read_shape(tx: Transaction, table: str) -> Shape | None:
                 collation=row["collation"],
                 default=row["stated"],
                 is_optional=bool(row["is_optional"]),
+                is_own=bool(row["is_own"]),
             )
             for row in columns
         },
         unique=dict(unique),
     )
+
+
+def visible_tables(tx: Transaction, names: Collection[str]) -> set[str]:
+    """Those of some tables that exist and that the user has a right on."""
+    asked = ", ".join(["%s"] * len(names))
+    rows = tx.rows(
+        "select table_name as name from information_schema.tables"
+        f" where table_schema = database() and table_name in ({asked})",
+        tuple(names),
+    )
+    return {row["name"] for row in rows}
 
 
 def exact_collation(tx: Transaction) -> str:
@@ -125,7 +148,7 @@ def why_no_counts(shape: Shape, first: Sequence[str], collation: str) -> str:
     ):
         return f"is no table of counts: it has the columns {', '.join(columns)}"
     if shape.engine != ENGINE:
-        return f"is no table of counts: it {_no_transactions(shape)}"
+        return f"is no table of counts: it {_other_engine(shape)}"
     labels = [columns.get(name) for name in shape.key[len(first) :]]
     if (
         shape.unique.keys() != {PRIMARY}
@@ -149,7 +172,7 @@ def faults_of_keys(
         labels: Those of them that are labels.
         collation: The exact one.
     """
-    if not all(set(keys) <= set(index) for index in shape.unique.values()) or not shape.key:
+    if not shape.joining or not all(set(keys) <= set(of) for of in shape.joining.values()):
         yield _other_keys(shape, keys)
     for name in labels:
         column = shape.columns.get(name)
@@ -158,7 +181,7 @@ def faults_of_keys(
         elif column.collation != collation:
             yield f"compares {name} by {column.collation}, not by {collation}"
     if shape.engine != ENGINE:
-        yield _no_transactions(shape)
+        yield _other_engine(shape)
 
 
 def _other_keys(shape: Shape, keys: Sequence[str]) -> str:
@@ -166,8 +189,8 @@ def _other_keys(shape: Shape, keys: Sequence[str]) -> str:
     return f"tells rows apart by {there or 'nothing'}, not by ({', '.join(keys)})"
 
 
-def _no_transactions(shape: Shape) -> str:
-    return f"has the engine {shape.engine or 'of a view'}, which has no transactions, not {ENGINE}"
+def _other_engine(shape: Shape) -> str:
+    return f"is {f'of the engine {shape.engine}' if shape.engine else 'a view'}, not of {ENGINE}"
 
 
 _INTEGERS: Final = frozenset({"int", "bigint"})

@@ -16,7 +16,7 @@ from tally.config.settings import Settings
 from tally.errors import ConfigError, SchemaError
 from tally.ledger.contributions import copy_shared
 from tally.ledger.positions import check_owner, lock_pipeline
-from tally.ledger.shapes import exact_collation, read_shape
+from tally.ledger.shapes import PRIMARY, exact_collation, read_shape
 from tally.ledger.tables import (
     SHARED_CONTRIBUTIONS,
     SHARED_FOLDED,
@@ -79,9 +79,10 @@ def prepare_tables(database: Database, pipeline: Pipeline) -> list[str]:
         What was done, as texts; empty when nothing was missing.
 
     Raises:
-        ConfigError: A label was renamed, the measure has changed, or the result table holds the
-            counts of another pipeline. Nothing is changed.
-        SchemaError: A batch is open. Nothing is changed.
+        ConfigError: A label was renamed, the result table or the measure has changed, or the result
+            table holds the counts of another pipeline. Nothing is changed.
+        SchemaError: A batch is open, or a unique index of a table is in the way. Nothing is
+            changed.
     """
     wanted = check_preparation(database, pipeline)
     if wanted is None:
@@ -108,11 +109,15 @@ def check_preparation(database: Database, pipeline: Pipeline) -> Tables | None:
         before = find_tables(tx, pipeline.name)
         if before is None:
             check_unowned(tx, pipeline.name, pipeline.table)
+        else:
+            check_target(before, pipeline)
         wanted = _changed(tx, pipeline)
         if wanted is not None:
             if before is None or not before.has_own:
                 check_unowned_beside(tx, pipeline.name, pipeline.table)
             _check_idle(tx, pipeline)
+            for table, key in wanted.whole_keys.items():
+                _check_indexes(tx, table, key)
         return wanted
 
 
@@ -182,6 +187,19 @@ def _check_room(key: str, labels: tuple[LabelColumn, ...]) -> None:
         )
 
 
+def _check_indexes(tx: Transaction, table: str, key: tuple[str, ...]) -> None:
+    """Raise if rows that a longer key tells apart would be one by another unique index."""
+    shape = read_shape(tx, table)
+    others = {} if shape is None else {n: of for n, of in shape.joining.items() if n != PRIMARY}
+    for name, parts in others.items():
+        if not set(key) <= set(parts):
+            raise SchemaError(
+                f"table {table}: its unique index {name} ({', '.join(parts)}) lets only one row "
+                f"of a minute in; the labels need several",
+                next_step=f"alter table `{table}` drop index `{name}`; then tally migrate",
+            )
+
+
 def _check_idle(tx: Transaction, pipeline: Pipeline) -> None:
     row = tx.row(
         "select batch_id from batch where pipeline = %s and state = 'planned' limit 1",
@@ -225,7 +243,8 @@ def _widen(tx: Transaction, table: str, key: tuple[str, ...], wanted: Tables) ->
         check = f"check (`{BYTES}` >= 0)"
         changes.append(f"add column `{BYTES}` bigint not null default 0 {check}")
     if not set(key) <= set(shape.key):
-        changes += ["drop primary key", f"add primary key ({listed(key)})"]
+        changes += ["drop primary key"] * bool(shape.key)
+        changes.append(f"add primary key ({listed(key)})")
     if changes:
         tx.execute(f"alter table `{table}` {', '.join(changes)}")
 

@@ -15,7 +15,7 @@ from tally.aggregates.aggregate import BYTES, LINES, TIME, Aggregate
 from tally.config.names import tables_beside
 from tally.config.pipeline import Pipeline
 from tally.errors import ConfigError, SchemaError
-from tally.ledger.shapes import exact_collation, read_shape, why_no_counts
+from tally.ledger.shapes import exact_collation, read_shape, visible_tables, why_no_counts
 from tally.mysql.transactions import Row, Transaction
 
 SHARED_CONTRIBUTIONS: Final = "segment_count"
@@ -163,12 +163,13 @@ def check_prepared(tx: Transaction, pipeline: Pipeline) -> None:
         ConfigError: The pipeline has counted into another table, or by another measure.
         SchemaError: A table or a label's column is missing.
     """
-    if read_shape(tx, pipeline.table) is None:
+    tables = tables_to_read(tx, pipeline)
+    check_tables(tables, pipeline)
+    if missing := sorted(tables.whole_keys.keys() - visible_tables(tx, tables.whole_keys.keys())):
         raise SchemaError(
-            f"pipeline {pipeline.name} has no result table {pipeline.table} yet",
-            next_step="tally migrate",
+            f"pipeline {pipeline.name}: {', '.join(missing)}: no such table, or no right on it",
+            next_step="tally migrate; if it is there, the rights that docs/runbook.md lists",
         )
-    check_tables(tables_to_read(tx, pipeline), pipeline)
 
 
 def check_target(tables: Tables, pipeline: Pipeline) -> None:
@@ -237,10 +238,11 @@ def _why_not_free(tx: Transaction, table: str, first: tuple[str, ...]) -> str:
     shape = read_shape(tx, table)
     if shape is None:
         return ""
+    if wrong := why_no_counts(shape, first, exact_collation(tx)):
+        return wrong
     # The name was validated with the configuration.
     has_rows = tx.row(f"select 1 from `{table}` limit 1") is not None
-    unknown = "has rows that the ledger knows nothing of" if has_rows else ""
-    return why_no_counts(shape, first, exact_collation(tx)) or unknown
+    return "has rows that the ledger knows nothing of" if has_rows else ""
 
 
 def recorded_name(tables: Tables) -> str:

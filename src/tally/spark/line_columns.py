@@ -1,8 +1,8 @@
 r"""Line formats as Spark expressions: built-in ones only, no Python in the executors.
 
 No expression asks for the session's time zone, a locale or the time parser policy, and none raises
-under ANSI mode, so the result depends on the record and the configuration alone. JSON needs two
-settings of :data:`tally.spark.session.SESSION_DEFAULTS`.
+under ANSI mode, so the result depends on the record and the configuration alone. JSON needs a
+setting of :data:`tally.spark.session.SESSION_DEFAULTS`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -25,11 +25,13 @@ from tally.spark.session import reader_options
 _LOSS_TEXTS: Final = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "data may have been lost")
 # And when a record's timestamp does not fit into its type; the sentence names the record.
 _DISK_FULL_TEXT: Final = "No space left on device"
+_AGAIN: Final = "run it again"
 # A driver that runs out of memory ends at once: what it last says may be any error.
-_AGAIN: Final = (
-    "run it again; where Spark's log says OutOfMemoryError, first read fewer records at once, as "
+_OR_WITH_LESS: Final = (
+    "; where Spark's log says OutOfMemoryError, first read fewer records at once, as "
     'reader = { "kafka.max.poll.records" = "20" } in the section of the pipeline, or give Spark '
-    'more memory, as conf = { "spark.driver.memory" = "4g" } in [spark]'
+    'more memory, as conf = { "spark.driver.memory" = "4g" } in [spark] (on a cluster '
+    "spark.executor.memory)"
 )
 _ZONE_TEXT: Final = "INVALID_TIMEZONE"
 _TIMESTAMP_TEXT: Final = re.compile(r"Record at topic .*timestamp value .*overflows[^\n]*")
@@ -117,7 +119,8 @@ def read_errors(ranges: Sequence[OffsetRange]) -> Iterator[None]:
                 next_step="update Java's time zones, or name another zone of the same clock",
             ) from error
         raise ReadError(
-            f"Spark could not read {describe_ranges(ranges)}: {cause}", next_step=_AGAIN
+            f"Spark could not read {describe_ranges(ranges) or 'the lines'}: {cause}",
+            next_step=_AGAIN + (_OR_WITH_LESS if ranges else ""),
         ) from error
 
 

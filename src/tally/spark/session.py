@@ -51,8 +51,7 @@ SESSION_DEFAULTS: Final[Mapping[str, str]] = {
     # Spark's default of 1 MB sends a larger one by way of the block manager, where it can get lost
     # on a busy machine (TaskResultLost), which fails the batch.
     "spark.task.maxDirectResultSize": "64m",
-    # JSON lines: the last of duplicate keys wins, and half a surrogate pair is no error. Otherwise
-    # such a record would be malformed.
+    # JSON lines: the last of duplicate keys wins. Otherwise such a record would be malformed.
     "spark.sql.variant.allowDuplicateKeys": "true",
     "spark.sql.redaction.options.regex": "(?i)url|jaas|password|secret",
     # Idle consumers keep their buffers and the records that they fetched last, megabytes for each

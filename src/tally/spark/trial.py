@@ -1,9 +1,11 @@
 """Trying a line format on a few records, with the expressions that count."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain, zip_longest
 from typing import Final
 
 from pyspark.sql import Row, SparkSession
@@ -77,7 +79,7 @@ def sample(
     size = F.coalesce(F.length("value"), F.lit(0)).alias("size")
     with read_errors(ranges):
         sizes = read_ranges(session, kafka, pipeline, ranges).select("partition", "offset", size)
-        fitting = _newest_within(sizes.collect(), ranges, bytes_max)
+        fitting = newest_within(sizes.collect(), ranges, bytes_max)
         if not fitting:
             return []
         rows = (
@@ -92,22 +94,29 @@ def sample(
     ]
 
 
-def _newest_within(
+def newest_within(
     sizes: Sequence[Row], ranges: Sequence[OffsetRange], bytes_max: int
 ) -> list[OffsetRange]:
-    """The end of each range whose records are not too large together, where there is one."""
-    newest = sorted(sizes, key=lambda row: row.offset, reverse=True)
-    fitting = []
-    for r in ranges:
-        room, first = bytes_max // len(ranges), r.until_offset
-        for row in (row for row in newest if row.partition == r.partition.partition):
-            room -= row.size
-            if room < 0:
-                break
-            first = row.offset
-        if first < r.until_offset:
-            fitting.append(replace(r, from_offset=first))
-    return fitting
+    """The end of each range, all of about as many records, that are not too large together."""
+    newest: defaultdict[int, list[Row]] = defaultdict(list)
+    for row in sorted(sizes, key=lambda row: row.offset, reverse=True):
+        newest[row.partition].append(row)
+    in_turn = chain.from_iterable(zip_longest(*newest.values()))
+    first: dict[int, int] = {}
+    ended = set()
+    for row in in_turn:
+        if row is None or row.partition in ended:
+            continue
+        if row.size > bytes_max:
+            ended.add(row.partition)
+            continue
+        bytes_max -= row.size
+        first[row.partition] = row.offset
+    return [
+        replace(r, from_offset=first[r.partition.partition])
+        for r in ranges
+        if r.partition.partition in first
+    ]
 
 
 def try_format(
