@@ -96,7 +96,7 @@ def spark() -> "Iterator[SparkSession]":
     downloads = Stack(project=PROJECT)
     downloads.install()
     # Records of 40 MB, the largest that JSON allows, fill Spark's default of 1 GB.
-    heap = {"spark.driver.memory": "5g"}
+    heap = {"spark.driver.memory": "3g"}
     settings = SparkSettings(master="local[2]", jars_dir=downloads.jars_dir, conf=heap)
     with spark_session(settings, "tests") as session:
         session.sparkContext.setLogLevel("ERROR")  # pytest shows it with a test that fails

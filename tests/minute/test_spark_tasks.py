@@ -1,23 +1,22 @@
 """Tasks of Spark that run more than once, and a broker that dies under them."""
 
-from collections.abc import Iterator, Sequence
+import subprocess
+import sys
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tally.errors import DataLossError, RetryableError
-from tally.model import OffsetRange
-from tally.pipeline.run import Ran, run_batch
-from tally.spark.counting import SparkReader
-from tally.spark.reading import collect
+from tally.pipeline.run import Ran
 from tally_local.stack.server import Part
+from tests.conftest import PROJECT
+from tests.minute.stages import Stages
 from tests.world import World
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.timeout(3600)]
 
@@ -30,51 +29,6 @@ SLOW_READER = {
     "kafkaConsumer.pollTimeoutMs": 120_000,
 }
 """Small reads, so that there is time to kill a task."""
-
-
-class Stages:
-    """Spark's own report of the stages that begin after this object is created."""
-
-    def __init__(self, spark: "SparkSession") -> None:
-        self._context: Any = spark.sparkContext._jsc.sc()
-        self._before = max((stage.stageId() for stage in self._all()), default=-1)
-
-    def running(self) -> list[int]:
-        """The ids of the task attempts that run now."""
-        return [
-            attempt.taskId()
-            for stage in self._since()
-            for attempt in _items(self._store().taskList(stage.stageId(), stage.attemptId(), 1000))
-            if str(attempt.status()) == "RUNNING"
-        ]
-
-    def kill(self, task: int) -> None:
-        """Kill a task attempt, as the loss of its executor would; Spark starts another."""
-        self._context.killTaskAttempt(task, True, "a test")
-
-    def killed(self) -> int:
-        """How many attempts were killed."""
-        return sum(int(stage.numKilledTasks()) for stage in self._since())
-
-    def computed_again(self) -> int:
-        """How many stage attempts were not the first."""
-        return sum(stage.attemptId() > 0 for stage in self._since())
-
-    def _since(self) -> list[Any]:
-        return [stage for stage in self._all() if stage.stageId() > self._before]
-
-    def _all(self) -> list[Any]:
-        store = self._store()
-        defaults = [getattr(store, f"stageList$default${n}")() for n in (2, 3, 4, 5)]
-        return _items(store.stageList(None, *defaults))
-
-    def _store(self) -> Any:
-        self._context.listenerBus().waitUntilEmpty()
-        return self._context.statusStore()
-
-
-def _items(sequence: Any) -> list[Any]:
-    return [sequence.apply(n) for n in range(sequence.size())]
 
 
 def planned_id(world: World) -> int:
@@ -113,7 +67,7 @@ def test_tasks_that_are_killed_are_run_again_and_count_once(
     assert world.audit().holds
 
 
-def test_a_stage_that_is_computed_again_counts_once(world: World, spark: "SparkSession") -> None:
+def test_a_stage_that_is_computed_again_counts_once(world: World) -> None:
     """Its results are lost when half of them are fetched, and Spark reads Kafka again."""
     minutes = [f"2017-07-30 14:{n:02}" for n in range(60)]
     world.produce([f"{minute}:08 ERROR x" for minute in minutes] * 3, 0)
@@ -121,36 +75,13 @@ def test_a_stage_that_is_computed_again_counts_once(world: World, spark: "SparkS
     batch = world.plan().batch
     assert batch is not None
     world.produce([ERROR])
-
-    def lose_after_the_first(rows: "DataFrame", ranges: Sequence[OffsetRange]) -> "Iterator[Row]":
-        found = collect(rows, ranges)
-        yield next(found)
-        lose_shuffle_files(spark)
-        yield from found
-
-    kafka = world.settings.kafka
-    reader = SparkReader(session=spark, kafka=kafka, fetch=lose_after_the_first)
-    ctx = world.context(open_reader=lambda: nullcontext(reader))
-    stages = Stages(spark)
-    joined = "spark.sql.adaptive.coalescePartitions.enabled"
-    spark.conf.set(joined, "false")
-    try:
-        assert run_batch(ctx, batch.batch_id).committed
-    finally:
-        spark.conf.unset(joined)
-    assert stages.computed_again()
+    command = [sys.executable, "-m", "tests.minute.lost_files", str(batch.batch_id)]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    committed, computed_again = done.stdout.split()
+    assert (committed, int(computed_again) > 0) == ("True", True)
     assert world.counts() == dict.fromkeys(minutes, 5)
     assert world.audit().holds
-
-
-def lose_shuffle_files(spark: "SparkSession") -> None:
-    """Delete the results of finished tasks, as a lost disk does."""
-    environment = spark._jvm.org.apache.spark.SparkEnv.get()  # type: ignore[union-attr]
-    folders = [Path(f.getPath()) for f in environment.blockManager().diskBlockManager().localDirs()]
-    files = [file for folder in folders for file in folder.rglob("shuffle_*")]
-    assert files
-    for file in files:
-        file.unlink()
 
 
 def test_the_broker_dies_and_comes_back_in_the_middle_of_the_read(

@@ -61,13 +61,6 @@ def read(
     return [tuple(row) for row in rows]
 
 
-def value_of(spark: SparkSession, written: str) -> list[str | None]:
-    """What a label ``x`` and a label ``x.y`` are, and the reason if the record is malformed."""
-    record = LINE.replace(b"}", b',"x":' + written.encode() + b"}")
-    ((reason, _, *labels),) = read(spark, [record], ["x", "x.y"])
-    return [reason] if reason else labels
-
-
 def test_json_lines_by_example(spark: SparkSession) -> None:
     """What ``docs/line-formats.md`` promises, record by record; the oracle knows it too."""
     found = outcomes(spark, [line.encode() for line in JSON_EXAMPLES], JSON)
@@ -105,104 +98,120 @@ ESCAPED_END = f"\\u{ord(RECORD_END[0]):04x}{RECORD_END[1:]}"
 ESCAPED_INSIDE = f"{RECORD_END[0]}\\u{ord(RECORD_END[1]):04x}{RECORD_END[2:]}"
 
 
-@pytest.mark.parametrize(
-    "second",
-    [
-        *(RECORD_END, f'"{RECORD_END}"', f'"{ESCAPED_END}"', f'"{ESCAPED_INSIDE}"'),
-        *(f"{RECORD_END}.0", f"{RECORD_END[:-1]}.{RECORD_END[-1]}e1", f"{RECORD_END}e0"),
-        *(f'{{"x":{RECORD_END}}}', f"[{RECORD_END}]", f'["{ESCAPED_INSIDE}"]', "null", "1"),
-    ],
+SECONDS = (
+    *(RECORD_END, f'"{RECORD_END}"', f'"{ESCAPED_END}"', f'"{ESCAPED_INSIDE}"'),
+    *(f"{RECORD_END}.0", f"{RECORD_END[:-1]}.{RECORD_END[-1]}e1", f"{RECORD_END}e0"),
+    *(f'{{"x":{RECORD_END}}}', f"[{RECORD_END}]", f'["{ESCAPED_INSIDE}"]', "null", "1"),
 )
-@pytest.mark.parametrize("after", ["", "]", "],[", "] x"])
-def test_no_record_writes_the_number_that_ends_it(
-    spark: SparkSession, second: str, after: str
-) -> None:
+
+
+def test_no_record_writes_the_number_that_ends_it(spark: SparkSession) -> None:
     """A record with anything after its object is malformed, whatever it is."""
-    record = LINE + b"," + (second + after).encode()
-    assert json_oracle.read_object(record) is None
-    assert [row[0] for row in read(spark, [record], [])] == ["no-match"]
+    rests = [second + after for second in SECONDS for after in ("", "]", "],[", "] x")]
+    records = [LINE + b"," + rest.encode() for rest in rests]
+    assert [json_oracle.read_object(record) for record in records] == [None] * len(records)
+    assert [row[0] for row in read(spark, records, [])] == ["no-match"] * len(records)
 
 
-@pytest.mark.parametrize(
-    ("written", "x", "y"),
-    [
-        ('"two words"', "two words", ""),
-        (r'"\u0041\n\u00e9\ud83d\ude00\/"', "A\né😀/", ""),
-        (r'"\ud83d"', "?", ""),
-        (r'"\uD83Da\ude00"', "?a?", ""),
-        (r'"\ud83d\ud83d\uDE00\ude00"', "?😀?", ""),
-        (r'"\\\ud83d\ude00\\\ude00"', "\\😀\\?", ""),
-        (r'"\\ud83d\\\\ude00"', "\\ud83d\\\\ude00", ""),
-        (r'{"\ud83d":1,"y":2,"\ude00":3}', '{"?":3,"y":2}', "2"),
-        ("true", "true", ""),
-        ("null", "", ""),
-        ('""', "", ""),
-        ("17", "17", ""),
-        ("-0", "0", ""),
-        ("1.50", "1.5", ""),
-        ("100.00", "100", ""),
-        ("12345678901234567890", "12345678901234567890", ""),
-        ("1e3", "1000.0", ""),
-        ("1e400", "Infinity", ""),
-        ('{ "y" : "z", "a": [1.0, null] }', '{"a":[1,null],"y":"z"}', "z"),
-        ('[ {"y": 1} ]', '[{"y":1}]', ""),
-        (r'"{\"y\":1}"', '{"y":1}', ""),
-        ('{"y":1,"y":2}', '{"y":2}', "2"),
-        ('{"y":1,"y":null}', '{"y":null}', ""),
-        ('{"y":1},"x":5', "5", ""),
-        ('5,"x":{"y":1}', '{"y":1}', "1"),
-        ('{"y":1},"x":{"z":2}', '{"z":2}', ""),
-        ('{"y":1},"x.y":7', '{"y":1}', "7"),
-        ('{"Y":1},"X":2', '{"Y":1}', ""),
-        (r'1,"\u0078":2', "2", ""),
-    ],
+VALUES = (
+    ('"two words"', "two words", ""),
+    (r'"\u0041\n\u00e9\ud83d\ude00\/"', "A\né😀/", ""),
+    (r'"\ud83d"', "?", ""),
+    (r'"\uD83Da\ude00"', "?a?", ""),
+    (r'"\ud83d\ud83d\uDE00\ude00"', "?😀?", ""),
+    (r'"\\\ud83d\ude00\\\ude00"', "\\😀\\?", ""),
+    (r'"\\ud83d\\\\ude00"', "\\ud83d\\\\ude00", ""),
+    (r'{"\ud83d":1,"y":2,"\ude00":3}', '{"?":3,"y":2}', "2"),
+    ("true", "true", ""),
+    ("null", "", ""),
+    ('""', "", ""),
+    ("17", "17", ""),
+    ("-0", "0", ""),
+    ("1.50", "1.5", ""),
+    ("100.00", "100", ""),
+    ("12345678901234567890", "12345678901234567890", ""),
+    ("1e3", "1000.0", ""),
+    ("1e400", "Infinity", ""),
+    ('{ "y" : "z", "a": [1.0, null] }', '{"a":[1,null],"y":"z"}', "z"),
+    ('[ {"y": 1} ]', '[{"y":1}]', ""),
+    (r'"{\"y\":1}"', '{"y":1}', ""),
+    ('{"y":1,"y":2}', '{"y":2}', "2"),
+    ('{"y":1,"y":null}', '{"y":null}', ""),
+    ('{"y":1},"x":5', "5", ""),
+    ('5,"x":{"y":1}', '{"y":1}', "1"),
+    ('{"y":1},"x":{"z":2}', '{"z":2}', ""),
+    ('{"y":1},"x.y":7', '{"y":1}', "7"),
+    ('{"Y":1},"X":2', '{"Y":1}', ""),
+    (r'1,"\u0078":2', "2", ""),
 )
-def test_a_value_is_what_the_definition_says(
-    spark: SparkSession, written: str, x: str, y: str
-) -> None:
+"""What a record writes as ``x``, and the labels ``x`` and ``x.y``."""
+
+
+def test_a_value_is_what_the_definition_says(spark: SparkSession) -> None:
     """Of any type, the last of duplicates, by the key as it is written before nested ones."""
-    assert value_of(spark, written) == [x, y]
+    records = [LINE.replace(b"}", b',"x":' + x.encode() + b"}") for x, *_ in VALUES]
+    found = read(spark, records, ["x", "x.y"])
+    assert [(value, *row) for (value, *_), row in zip(VALUES, found, strict=True)] == [
+        (value, *COUNTED, *labels) for value, *labels in VALUES
+    ]
 
 
-@pytest.mark.parametrize("count", [8, 31, 32, 33, 64, 200])
-def test_every_key_of_a_large_object_is_found(spark: SparkSession, count: int) -> None:
+SIZES = (8, 31, 32, 33, 64, 200)
+
+
+def test_every_key_of_a_large_object_is_found(spark: SparkSession) -> None:
     """Spark looks a key up by order among 32 and more; half a surrogate pair is stored as "?"."""
     halves = ["\\ud83d", "\\ude00", "?", "\\ud83d\\ude00", "\\uffff", "z", "日"]
-    others = ",".join(f'"{halves[n % 7]}{chr(97 + n % 26)}{n}":{n}' for n in range(count))
     line = LINE[:-1].decode()
-    records = [
-        f'{line},"service":"cart",{others}}}'.encode(),
-        f'{{{others},"service":"cart",{line[1:]}}}'.encode(),
-        f'{line},"a":{{"b":"cart",{others}}}}}'.encode(),
-        f'{line},"a":{{{others},"b":"cart"}}}}'.encode(),
-    ]
+    records = []
+    for count in SIZES:
+        others = ",".join(f'"{halves[n % 7]}{chr(97 + n % 26)}{n}":{n}' for n in range(count))
+        records += [
+            f'{line},"service":"cart",{others}}}'.encode(),
+            f'{{{others},"service":"cart",{line[1:]}}}'.encode(),
+            f'{line},"a":{{"b":"cart",{others}}}}}'.encode(),
+            f'{line},"a":{{{others},"b":"cart"}}}}'.encode(),
+        ]
     found = read(spark, records, ["service", "a.b", "level"])
-    assert [row[0] for row in found] == [None] * 4
-    assert [row[2:] for row in found] == [("cart", "", "ERROR")] * 2 + [("", "cart", "ERROR")] * 2
+    labels = [("cart", "", "ERROR")] * 2 + [("", "cart", "ERROR")] * 2
+    assert found == [(*COUNTED, *of) for _ in SIZES for of in labels]
+
+
+LIMITS = (
+    ("[" * 998, "1", "]" * 998, True),
+    ("[" * 999, "1", "]" * 999, False),
+    ("[" * 100_000, "", "", False),
+    ('{"a":' * 998, "1", "}" * 998, True),
+    ("", "9" * 1_000, "", True),
+    ("", "9" * 1_001, "", False),
+    ("", "1e999999999", "", True),
+    ('{"', "k" * 50_000, '":1}', True),
+    ('{"', "k" * 50_001, '":1}', False),
+)
+"""What stands before a value, the value, what stands after it, and whether it is understood."""
+
+
+def beyond(before: str, written: str, after: str) -> bytes:
+    return LINE.replace(b"}", f',"x":{before}{written}{after}}}'.encode())
+
+
+def test_a_record_beyond_the_limits_is_a_dead_letter(spark: SparkSession) -> None:
+    """Depth, and the length of numbers and keys are bounded; nothing stops the batch."""
+    records = [beyond(before, written, after) for before, written, after, _ in LIMITS]
+    found = outcomes(spark, [*records, LINE], JSON)
+    assert found == [COUNTED if is_read else UNMATCHED for *_, is_read in LIMITS] + [COUNTED]
 
 
 @pytest.mark.parametrize(
-    ("before", "written", "after", "understood"),
-    [
-        ("[" * 998, "1", "]" * 998, True),
-        ("[" * 999, "1", "]" * 999, False),
-        ("[" * 100_000, "", "", False),
-        ('{"a":' * 998, "1", "}" * 998, True),
-        ("", "9" * 1_000, "", True),
-        ("", "9" * 1_001, "", False),
-        ("", "1e999999999", "", True),
-        ('{"', "k" * 50_000, '":1}', True),
-        ('{"', "k" * 50_001, '":1}', False),
-        ('"', "é" * 20_000_000, '"', True),
-        ('"', "x" * 20_000_001, '"', False),
-    ],
+    ("written", "outcome"),
+    [("é" * 20_000_000, COUNTED), ("x" * 20_000_001, UNMATCHED)],
+    ids=["largest", "too large"],
 )
-def test_a_record_beyond_the_limits_is_a_dead_letter(
-    spark: SparkSession, before: str, written: str, after: str, understood: bool
+def test_a_text_may_have_forty_megabytes(
+    spark: SparkSession, written: str, outcome: tuple[str | None, str | None]
 ) -> None:
-    """Depth, and the length of numbers, keys and texts are bounded; nothing stops the batch."""
-    record = LINE.replace(b"}", f',"x":{before}{written}{after}}}'.encode())
-    assert outcomes(spark, [record, LINE], JSON) == [COUNTED if understood else UNMATCHED, COUNTED]
+    """In bytes; of characters twenty million."""
+    assert outcomes(spark, [beyond('"', written, '"'), LINE], JSON) == [outcome, COUNTED]
 
 
 def test_a_record_cannot_pass_itself_off_as_a_whole_one(spark: SparkSession) -> None:

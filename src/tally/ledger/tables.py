@@ -168,7 +168,7 @@ def check_prepared(tx: Transaction, pipeline: Pipeline) -> None:
     if missing := sorted(tables.whole_keys.keys() - visible_tables(tx, tables.whole_keys.keys())):
         raise SchemaError(
             f"pipeline {pipeline.name}: {', '.join(missing)}: no such table, or no right on it",
-            next_step="tally migrate; if it is there, the rights that docs/runbook.md lists",
+            next_step="tally migrate",
         )
 
 
