@@ -64,7 +64,7 @@ def test_a_pipeline_that_was_never_migrated_is_not_well(tally: Call, add: Add) -
     """Nor is one whose new labels have no columns yet; `tally migrate` is named."""
     table = add("second", migrated=False)
     labelled = add("third", 'labels = ["level"]', migrated=False)
-    for name, said in ((table, "has no result table"), (labelled, "has no result table")):
+    for name, said in ((table, f"has no table {table} yet"), (labelled, "has no column level")):
         document = tally("status", name, "--json").document
         (problem,) = document["problems"]
         assert (problem["reason"], problem["next_step"]) == ("unprepared", "tally migrate")

@@ -554,7 +554,7 @@ def test_a_missing_table_is_named(world: World, which: str) -> None:
     world.execute(f"drop table `{world.name}{which}`")
     with world.database.transaction(read_only=True) as tx, pytest.raises(SchemaError) as raised:
         check_prepared(tx, world.pipeline)
-    assert f"pipeline {world.name}: {world.name}{which}: no such table" in raised.value.what
+    assert f"pipeline {world.name} has no table {world.name}{which} yet" in raised.value.what
     assert raised.value.next_step == "tally migrate"
 
 

@@ -435,6 +435,27 @@ MUTANTS: Final = (
         after="        or there[label.column].chars != label.chars\n",
         tests=(f"{LABELS}::test_a_label_that_was_there_is_made_exact",),
     ),
+    Mutant(
+        guard="no label is added under an index that joins its rows",
+        where="tally.ledger.table_changes:_check_indexes",
+        before="        if not set(key) <= set(parts):\n",
+        after="        if not parts:\n",
+        tests=(f"{LABELS}::test_no_label_is_added_under_an_index_that_joins_its_rows",),
+    ),
+    Mutant(
+        guard="another result table is refused before it is made",
+        where="tally.ledger.table_changes:check_preparation",
+        before="            check_target(before, pipeline)\n",
+        after="            pass\n",
+        tests=(f"{LABELS}::test_another_result_table_is_refused_before_it_is_made",),
+    ),
+    Mutant(
+        guard="the audit looks at every index by which rows are one",
+        where="tally.ledger.shapes:faults_of_keys",
+        before="not all(set(keys) <= set(of) for of in shape.joining.values())",
+        after="not set(keys) <= set(shape.key)",
+        tests=(f"{LABELS}::test_the_audit_sees_a_table_in_which_counts_would_meet",),
+    ),
     # --- committing
     Mutant(
         guard="what fails is rolled back",

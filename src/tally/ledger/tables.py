@@ -167,7 +167,7 @@ def check_prepared(tx: Transaction, pipeline: Pipeline) -> None:
     check_tables(tables, pipeline)
     if missing := sorted(tables.whole_keys.keys() - visible_tables(tx, tables.whole_keys.keys())):
         raise SchemaError(
-            f"pipeline {pipeline.name}: {', '.join(missing)}: no such table, or no right on it",
+            f"pipeline {pipeline.name} has no table {', '.join(missing)} yet, or may not read it",
             next_step="tally migrate",
         )
 
