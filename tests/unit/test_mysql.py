@@ -16,7 +16,7 @@ from tally.errors import (
     TallyError,
     TransactionRetryError,
 )
-from tally.mysql.connection import _tls_options, connect
+from tally.mysql.connection import _Connection, _tls_options, connect
 from tally.mysql.errors import translate
 
 
@@ -25,6 +25,17 @@ def test_a_verified_connection_checks_certificate_and_name() -> None:
     context = _tls_options(MySQLSettings(tls="verified"))["ssl"]
     assert context.check_hostname
     assert context.verify_mode is ssl.CERT_REQUIRED
+
+
+def test_connections_that_trust_any_server_share_a_context() -> None:
+    """PyMySQL would read the system's authorities for each; a verified one keeps its own."""
+    first, second, verified = (
+        _Connection(defer_connect=True, **_tls_options(MySQLSettings(tls=tls))).ctx
+        for tls in ("preferred", "preferred", "verified")
+    )
+    assert first is second
+    assert first.verify_mode is ssl.CERT_NONE
+    assert verified.verify_mode is ssl.CERT_REQUIRED
 
 
 @pytest.mark.parametrize(

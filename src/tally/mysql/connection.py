@@ -6,6 +6,7 @@ rolled back as a whole.
 """
 
 import ssl
+from functools import cache
 from typing import Any, Final
 
 import pymysql
@@ -74,6 +75,22 @@ class _Connection(pymysql.Connection):
         self._read_timeout = self._write_timeout = self.connect_timeout
         super().connect(sock)
         self._read_timeout, self._write_timeout = answer
+
+    def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
+        """The context for TLS that the server may offer: one for all connections.
+
+        PyMySQL makes one for each, and reads the system's list of authorities into it, although it
+        trusts any server then: 45 ms of each connection.
+        """
+        return sslp if isinstance(sslp, ssl.SSLContext) else _trusts_any_server()
+
+
+@cache
+def _trusts_any_server() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def _tls_options(settings: MySQLSettings) -> dict[str, Any]:
