@@ -11,6 +11,10 @@ WORKERS ?= 3
 DURATION_S ?= 600
 SEED ?= 1
 
+# Where Python may not keep what it has compiled, each of hundreds of processes compiles all that it
+# imports again, which takes as long as its work.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo test unit chaos mutants lint format docs picture dist lock compose-secrets clean
 
 help:

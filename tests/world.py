@@ -238,6 +238,7 @@ class World:
         """A connection as the application's user."""
         mysql = self.settings.mysql
         arguments: dict[str, Any] = {
+            "ssl_disabled": True,  # a context for TLS costs more than most statements
             "host": mysql.host,
             "port": mysql.port,
             "user": mysql.user,
