@@ -6,7 +6,7 @@ Compares flags of the driver's JVM, in turns within one run, on a stack of its o
 
 - ``plain``: no flags,
 - ``quick``: the flags that small batches get (tally.spark.session.QUICK_START),
-- ``quick+cds``: these and an archive of loaded classes, made before the first round.
+- ``archive``: these and the archive of classes that the set-up makes, as a batch is started.
 """
 
 import argparse
@@ -14,7 +14,6 @@ import statistics
 import subprocess
 import sys
 import time
-from tempfile import TemporaryDirectory
 
 from benchmarks.servers import PARTITIONS, Bench, bench, say
 from tally.model import TopicPartition
@@ -23,6 +22,7 @@ from tally_local.demo.writer import LineWriter
 
 PIPELINE = "start"
 LINES = 1_000
+NO_ARCHIVE = "-Xshare:auto"  # Java's own default; an option of its own keeps Tally's away
 
 
 def main() -> int:
@@ -30,14 +30,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
-    with bench([PIPELINE]) as servers, TemporaryDirectory() as folder:
-        archive = f"{folder}/classes.jsa"
-        variants = {
-            "plain": "",
-            "quick": QUICK_START,
-            "quick+cds": f"{QUICK_START} -XX:SharedArchiveFile={archive}",
-        }
-        _run(servers, f"{QUICK_START} -XX:ArchiveClassesAtExit={archive}")
+    variants = {"plain": NO_ARCHIVE, "quick": f"{QUICK_START} {NO_ARCHIVE}", "archive": QUICK_START}
+    with bench([PIPELINE]) as servers:
+        _run(servers, QUICK_START)  # the first one reads all files into the page cache
         seconds: dict[str, list[float]] = {name: [] for name in variants}
         for _ in range(rounds):
             for name, flags in variants.items():

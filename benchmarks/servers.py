@@ -18,6 +18,7 @@ from tally.kafka.client import Kafka
 from tally.mysql.transactions import Database
 from tally.pipeline.context import Context
 from tally.pipeline.plan import plan_batch
+from tally.spark.driver_log import JAVA_OPTIONS
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 
@@ -59,8 +60,8 @@ class Bench:
 
     def job(self, batch_id: int, jvm_flags: str = "") -> list[str]:
         """The command line of the Spark entry point for a batch."""
-        flags = ("--driver-java-options", jvm_flags) if jvm_flags else ()
-        return job(self.stack, batch_id, *flags, conf={"spark.log.level": "ERROR"})
+        conf = {"spark.log.level": "ERROR", JAVA_OPTIONS: jvm_flags}
+        return job(self.stack, batch_id, conf=conf)
 
     def environment(self) -> dict[str, str]:
         """The environment of the Spark entry point."""

@@ -108,7 +108,7 @@ def _set_up() -> None:
             *("--editable", ".", "--editable", "./local"),
         ]
     )
-    _say("jars and servers")
+    _say("jars, servers and the archive of Spark's classes")
     _run([python, "-m", "tally_local.stack", "install", "--project", str(PROJECT)])
     STAMP.write_text(_digest())
     _say(f"done in {time.monotonic() - started:.0f} s")

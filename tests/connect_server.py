@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from tally.config.servers import SparkSettings
+from tally.spark.class_archive import with_archive
 from tests.spark_submit import SPARK_HOME, spark_environment
 
 START_S = 600
@@ -70,6 +71,7 @@ def connect_server(
     }
     if jars is not None:
         conf["spark.driver.extraClassPath"] = f"{jars}/*"
+        conf = with_archive(conf, SparkSettings(jars_dir=jars))
     argv = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2]"]
     for key, value in conf.items():
         argv += ["--conf", f"{key}={value}"]

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from tally.config.servers import SparkSettings
+from tally.spark.class_archive import with_archive
 from tally_local.stack.stack import Stack
 
 
@@ -47,8 +49,10 @@ def job(
         master: Where Spark runs; executors of another machine are sent the jars.
         conf: Further configuration of Spark's.
     """
+    conf = dict(conf or {})
     if master.startswith("local["):
         jars = ["--driver-class-path", f"{stack.jars_dir}/*"]
+        conf = with_archive(conf, SparkSettings(jars_dir=stack.jars_dir))
     else:
         jars = ["--jars", ",".join(str(jar) for jar in stack.jars_dir.glob("*.jar"))]
     return [
@@ -56,7 +60,7 @@ def job(
         *("--master", master),
         *jars,
         *options,
-        *(word for key, value in (conf or {}).items() for word in ("--conf", f"{key}={value}")),
+        *(word for key, value in conf.items() for word in ("--conf", f"{key}={value}")),
         str(stack.layout.project / "jobs" / "count_errors.py"),
         *("--batch", str(batch_id)),
     ]

@@ -22,6 +22,7 @@ from tally.airflow.operators import from_note
 from tally.airflow.secrets_file import secrets_file
 from tally.config.settings import Settings
 from tally.errors import EXIT_OPERATOR, EXIT_USAGE
+from tally.spark.class_archive import with_archive
 from tally.spark.scratch import scratch_folder, with_scratch
 
 # The XCom key of `count`; see tally.airflow.work.event_of.
@@ -129,7 +130,8 @@ class TallyCountOperator(SparkSubmitOperator):
         flags = driver_flags(batch_outcome(connected_context(settings), batch_id).offsets)
         self.conf = submit_conf(session_options(settings.spark), flags)
         if is_local(settings.spark):  # executors on other machines do not have the folder
-            self.conf = with_scratch(self.conf, stack.enter_context(scratch_folder()))
+            with_folder = with_scratch(self.conf, stack.enter_context(scratch_folder()))
+            self.conf = with_archive(with_folder, settings.spark)
 
     def _drive(self, context: Context) -> AirflowException | None:
         try:

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings, SparkSettings
 from tally.errors import JarsMissingError, SparkUnavailableError
+from tally.spark.class_archive import with_archive
 from tally.spark.errors import sentence_of, spark_errors
 from tally.spark.packages import check_packages
 from tally.spark.scratch import folder_of_process, with_scratch
@@ -40,6 +41,9 @@ SESSION_DEFAULTS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "WARN",
+    # Otherwise PySpark looks up the caller's line at each call, and asks the JVM four times more:
+    # half a second for the expressions of a pattern.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # The lines' own times stay text throughout; the zone is fixed so that nothing can shift them.
     "spark.sql.session.timeZone": "UTC",
     # A group is a minute of a partition: a few thousand rows, seldom a million. The driver collects
@@ -138,7 +142,7 @@ def spark_session(
     builder = SparkSession.builder.appName(name).master(settings.master)
     options = session_options(settings)
     if submitted is None and is_local(settings):
-        options = with_scratch(options, folder_of_process())
+        options = with_archive(with_scratch(options, folder_of_process()), settings)
     for key, value in options.items():
         builder = builder.config(key, value)
     session = _started(builder, settings.master)
