@@ -14,7 +14,7 @@ from tally.formatting import plural
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @pass_app
 def jars(app: App, folder: Path) -> None:
-    """Fetch Spark's Kafka connector into a folder, and prepare Spark's start.
+    """Fetch Spark's Kafka connector, and prepare Spark's start.
 
     The connector of the PySpark that Tally is tested with, and what it needs, by exact version from
     Maven Central, each file checked against a checksum that comes with Tally. Needs Java and the

@@ -27,7 +27,7 @@ SECTIONS: Final[Sections] = {
         "format": ("tally.cli.format", "Try line formats before they are configured."),
         "doctor": ("tally.cli.doctor", "Check everything Tally needs and say what to do."),
         "airflow": ("tally.cli.airflow", "Let an Airflow of your own find Tally, and call it."),
-        "jars": ("tally.cli.jars", "Fetch Spark's Kafka connector into a folder."),
+        "jars": ("tally.cli.jars", "Fetch Spark's Kafka connector, and prepare Spark's start."),
         "version": ("tally.cli.version", "Show the versions of Tally and of what it runs on."),
         "prune": ("tally.cli.prune", "Fold old contributions that Kafka can no longer serve."),
     },
