@@ -14,9 +14,11 @@ import time
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from tally.aggregates.aggregate import Aggregate
 from tally.lines.format import CATALOGUE, LineFormat
 from tally.lines.time_rule import TimeRule, with_year
-from tally.spark.line_columns import parse_line
+from tally.spark.grouping import Grouping
+from tally.spark.line_columns import LineReader
 
 
 def main() -> None:
@@ -72,16 +74,23 @@ def _records(session: SparkSession, line_format: LineFormat, records: int, cores
     number = F.format_string(" %08d", F.col("id"))
     value = F.concat(F.lit(start), number, F.lit(end)).cast("binary")
     moment = F.lit("2017-07-31 00:00:00").cast("timestamp").alias("timestamp")
-    frame = session.range(0, records, 1, cores).select(value.alias("value"), moment).cache()
+    frame = session.range(0, records, 1, cores).select(
+        value.alias("value"),
+        moment,
+        F.spark_partition_id().alias("partition"),
+        F.col("id").alias("offset"),
+        F.lit(None).cast("binary").alias("key"),
+    )
+    frame = frame.cache()
     frame.count()
     return frame
 
 
 def _measure(records: DataFrame, line_format: LineFormat, passes: int) -> tuple[float, float]:
     """Seconds for counting only and for counting by minute; in turns, so noise affects both."""
-    (row,) = _counted(records, line_format).collect()
-    if row.minute is None or row.malformed:
-        raise SystemExit(f"{line_format.name}: the example was not counted: {row}")
+    for row in _counted(records, line_format).collect():
+        if row.minute is None or row.malformed:
+            raise SystemExit(f"{line_format.name}: the example was not counted: {row}")
     _bare(records).collect()
     # A frame that is collected again reads its shuffle's files again, and no record.
     times = [
@@ -91,23 +100,19 @@ def _measure(records: DataFrame, line_format: LineFormat, passes: int) -> tuple[
 
 
 def _bare(records: DataFrame) -> DataFrame:
-    return records.groupBy(F.substring("value", 1, 0)).agg(F.count("*"), F.count("value"))
+    return records.groupBy("partition").agg(
+        F.count("*"), F.count("value"), F.min("offset"), F.max("offset")
+    )
 
 
 def _counted(records: DataFrame, line_format: LineFormat) -> DataFrame:
-    line = parse_line(
-        F.col("value"),
-        line_format,
-        [_level_of_example(line_format)] if line_format.has_level else [],
+    reader = LineReader(
+        line_format=line_format,
+        levels=[_level_of_example(line_format)] if line_format.has_level else [],
         rule=with_year(line_format, TimeRule(from_record=not line_format.has_time)),
-        record_time=F.col("timestamp"),
     )
-    return (
-        line.stages.applied(records)
-        .select(line.malformed_reason.alias("reason"), line.minute.alias("minute"))
-        .groupBy("minute")
-        .agg(F.count("*").alias("records"), F.count("reason").alias("malformed"))
-    )
+    nothing = Aggregate(labels=(), columns=(), label_chars=0, has_bytes=False)
+    return Grouping(reader=reader, aggregate=nothing, topic="t").counts(records)
 
 
 def _level_of_example(line_format: LineFormat) -> str:

@@ -5,13 +5,16 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from tally.aggregates.aggregate import Aggregate
 from tally.lines.format import FIXED_LAYOUT, LineFormat
 from tally.lines.time_rule import WALL_CLOCK, TimeRule
-from tally.spark.line_columns import parse_line
+from tally.spark.grouping import Grouping
+from tally.spark.line_columns import LineReader
 from tests.spark.oracle import Outcome, expected
 
 SEED = 20170730
@@ -46,36 +49,69 @@ TIMES = (
 )
 
 
-def parsed(
+def kafka_records(
+    spark: SparkSession, values: Sequence[bytes | None], micros: Sequence[int] = ()
+) -> DataFrame:
+    """A frame like that of Spark's Kafka source; each record has a partition of its own."""
+    rows = [
+        (None if value is None else bytearray(value), number, at)
+        for number, (value, at) in enumerate(zip(values, micros or [-1] * len(values), strict=True))
+    ]
+    frame = spark.createDataFrame(rows, "value binary, partition int, micros long")
+    return frame.select(
+        F.lit("t").alias("topic"),
+        "partition",
+        (F.col("partition") * 10).cast("long").alias("offset"),
+        "value",
+        F.lit(None).cast("binary").alias("key"),
+        F.timestamp_micros("micros").alias("timestamp"),
+    )
+
+
+def read_records(
     spark: SparkSession,
     values: Sequence[bytes | None],
-    line_format: LineFormat,
-    levels: set[str],
-    rule: TimeRule = WALL_CLOCK,
+    reader: LineReader,
     micros: Sequence[int] = (),
-) -> DataFrame:
-    rows = [
-        (None if value is None else bytearray(value), at)
-        for value, at in zip(values, micros or [-1] * len(values), strict=True)
-    ]
-    records = spark.createDataFrame(rows, "value binary, micros long")
-    return parsed_columns(records, line_format, levels, rule)
+) -> list[tuple[Any, ...]]:
+    """Reason, minute, whether it begins no line, and labels of each record.
+
+    Each is read twice: judged by itself, and grouped and counted as in a batch. Both must agree.
+    """
+    records = kafka_records(spark, values, micros)
+    line = reader.judged(F.col("value"), record_time=F.col("timestamp"))
+    labels = [column.alias(f"label_{n}") for n, column in enumerate(line.labels)]
+    judged = line.stages.applied(records).select(
+        line.malformed_reason.alias("reason"),
+        line.minute.alias("minute"),
+        line.continues.alias("continues"),
+        *labels,
+    )
+    found = [tuple(row) for row in judged.collect()]
+    counted = {row.partition: row for row in grouping(reader).counts(records).collect()}
+    assert len(counted) == len(found)
+    for number, (reason, minute, continues, *labelled) in enumerate(found):
+        row = counted[number]
+        malformed = reason is not None
+        place = number * 10 if malformed else None
+        assert row.minute == minute, (values[number], row.minute, minute)
+        assert [row[name] for name in grouping(reader).label_columns] == labelled
+        assert (row.records, row.malformed, row.continuations) == (1, malformed, continues), (
+            values[number],
+            reason,
+        )
+        assert (row.first_offset, row.last_offset) == (number * 10, number * 10)
+        assert (row.first_malformed, row.last_malformed) == (place, place)
+    return found
 
 
-def parsed_columns(
-    records: DataFrame, line_format: LineFormat, levels: set[str], rule: TimeRule = WALL_CLOCK
-) -> DataFrame:
-    """Reason and minute of records with the columns ``value`` and ``micros``."""
-    lines = parse_line(
-        F.col("value"),
-        line_format,
-        sorted(levels),
-        rule=rule,
-        record_time=F.timestamp_micros(F.col("micros")),
+def grouping(reader: LineReader) -> Grouping:
+    """How a batch would group the records that a reader understands."""
+    labels = tuple(reader.selection.labels)
+    aggregate = Aggregate(
+        labels=labels, columns=labels, label_chars=reader.selection.label_chars, has_bytes=False
     )
-    return lines.stages.applied(records).select(
-        lines.malformed_reason.alias("reason"), lines.minute.alias("minute")
-    )
+    return Grouping(reader=reader, aggregate=aggregate, topic="t")
 
 
 def outcomes(
@@ -86,9 +122,10 @@ def outcomes(
     rule: TimeRule = WALL_CLOCK,
     micros: Sequence[int] = (),
 ) -> list[Outcome]:
+    """Reason and minute of each record."""
     wanted = {"ERROR"} if levels is None else levels
-    rows = parsed(spark, values, line_format, wanted, rule, micros).collect()
-    return [(row.reason, row.minute) for row in rows]
+    reader = LineReader(line_format=line_format, levels=sorted(wanted), rule=rule)
+    return [(reason, minute) for reason, minute, _ in read_records(spark, values, reader, micros)]
 
 
 @contextmanager
@@ -104,15 +141,19 @@ def settings(spark: SparkSession, **values: str) -> Iterator[None]:
             spark.conf.set(full, str(before[name]))
 
 
-def compiled_code(frame: DataFrame) -> str:
-    """The code that Spark generates; no method of it is too long to be compiled."""
+def compiled_stages(frame: DataFrame) -> list[str]:
+    """The code that Spark generates, that which reads records first.
+
+    No method of it is too long to be compiled.
+    """
     with redirect_stdout(io.StringIO()) as explained:
         frame.explain("codegen")
     code = explained.getvalue()
     sizes = [int(size) for size in re.findall(r"maxMethodCodeSize:(\d+)", code)]
     assert sizes
     assert max(sizes) < 8000
-    return code
+    stages = re.split(r"^== Subtree \d+ / \d+ ", code, flags=re.MULTILINE)[1:]
+    return sorted(stages, key=lambda stage: "LocalTableScan" not in stage and "Scan" not in stage)
 
 
 def assert_as_expected(

@@ -14,12 +14,22 @@ from pyspark.sql import functions as F  # noqa: N812
 from tally.lines.format import CATALOGUE, LineFormat
 from tally.lines.parsing import parse_line_format
 from tally.spark.json_columns import RECORD_END
-from tally.spark.line_columns import Selection, parse_line
+from tally.spark.line_columns import LineReader, Selection
 from tests.spark import json_oracle
 from tests.spark.examples import COUNTED, JSON_EXAMPLES, UNMATCHED
 from tests.spark.json_documents import Documents
 from tests.spark.oracle import expected
-from tests.spark.outcomes import SEED, TIMES, assert_as_expected, compiled_code, outcomes, settings
+from tests.spark.outcomes import (
+    SEED,
+    TIMES,
+    assert_as_expected,
+    compiled_stages,
+    grouping,
+    kafka_records,
+    outcomes,
+    read_records,
+    settings,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -52,13 +62,10 @@ def read(
     line_format: LineFormat = JSON,
 ) -> list[tuple[Any, ...]]:
     """Reason, minute and labels of each record, at any level."""
-    line = parse_line(
-        F.col("value"), line_format, [], selection=Selection(labels=labels, label_chars=2000)
-    )
-    columns = [line.malformed_reason, line.minute, *line.labels]
-    frame = spark.createDataFrame([(bytearray(value),) for value in values], "value binary")
-    rows = frame.select(*[column.alias(f"c{n}") for n, column in enumerate(columns)]).collect()
-    return [tuple(row) for row in rows]
+    selection = Selection(labels=labels, label_chars=2000)
+    reader = LineReader(line_format=line_format, levels=[], selection=selection)
+    rows = read_records(spark, values, reader)
+    return [(reason, minute, *found) for reason, minute, _, *found in rows]
 
 
 def test_json_lines_by_example(spark: SparkSession) -> None:
@@ -312,16 +319,12 @@ def test_filters_and_kafkas_fields_serve_json_lines(spark: SparkSession) -> None
         b'{"service":{"name":"shop"},"status":500,"key":"c",' + LINE[1:],
         b'{"service":"cart","status":500,"key":"d",' + LINE[1:],
     ]
-    line = parse_line(
-        F.col("value"),
-        JSON,
-        ["ERROR"],
-        selection=Selection(
-            filters={"service.name": ["ca*"], "status": ["5*"], "text": ['"name"']},
-            labels=["key", "service.name"],
-        ),
-        record={"key": F.lit("Kafka's")},
+    selection = Selection(
+        filters={"service.name": ["ca*"], "status": ["5*"], "text": ['"name"']},
+        labels=["key", "service.name"],
     )
+    reader = LineReader(line_format=JSON, levels=["ERROR"], selection=selection)
+    line = reader.judged(F.col("value"), record={"key": F.lit("Kafka's")})
     rows = spark.createDataFrame([(bytearray(record),) for record in records], "value binary")
     found = rows.select(line.minute.alias("minute"), *line.labels).collect()
     assert [tuple(row) for row in found] == [
@@ -367,27 +370,16 @@ def test_a_filter_may_have_many_values(spark: SparkSession, star: str) -> None:
     """Spark walks conditions by recursion, and its stack is small."""
     names = [f"s{n}{star}" for n in range(2_000)]
     records = [LINE[:-1] + f',"service":"{name}"}}'.encode() for name in ("s0", "s1999", "t", "")]
-    line = parse_line(
-        F.col("value"), JSON, ["ERROR"], selection=Selection(filters={"service": names})
-    )
-    frame = spark.createDataFrame([(bytearray(record),) for record in records], "value binary")
-    rows = frame.select(line.minute).collect()
-    assert [row[0] is not None for row in rows] == [True, True, False, False]
+    selection = Selection(filters={"service": names})
+    reader = LineReader(line_format=JSON, levels=["ERROR"], selection=selection)
+    rows = read_records(spark, records, reader)
+    assert [minute is not None for _, minute, _ in rows] == [True, True, False, False]
 
 
 def test_a_record_is_parsed_once(spark: SparkSession) -> None:
     """Spark shares the document between all columns; too long a method is never compiled."""
     selection = Selection(labels=["service", "level"], filters={"a.b": ["x*"]})
+    reader = LineReader(line_format=JSON, levels=["ERROR"], selection=selection)
     with settings(spark, adaptive__enabled="false"):
-        values = spark.range(1).select(F.col("id").cast("string").cast("binary").alias("value"))
-        line = parse_line(F.col("value"), JSON, ["ERROR"], selection=selection)
-        labels = [column.alias(f"label_{n}") for n, column in enumerate(line.labels)]
-        counted = (
-            values.select(
-                line.malformed_reason.alias("reason"), line.minute.alias("minute"), *labels
-            )
-            .groupBy("minute", "label_0", "label_1")
-            .agg(F.count("*"), F.count("reason"))
-        )
-        code = compiled_code(counted)
-    assert len(re.findall(r"^/\* \d+ \*/.*\.parseJson\(", code, re.MULTILINE)) == 1
+        first, *_ = compiled_stages(grouping(reader).counts(kafka_records(spark, [b"x"])))
+    assert len(re.findall(r"^/\* \d+ \*/.*\.parseJson\(", first, re.MULTILINE)) == 1

@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
 from tally.lines.format import (
     CATALOGUE,
@@ -19,7 +18,7 @@ from tally.lines.format import (
 from tally.lines.parsing import parse_line_format
 from tally.lines.pattern import HEAD_BYTES
 from tally.lines.time_rule import WALL_CLOCK, with_year
-from tally.spark.line_columns import Selection, parse_line
+from tally.spark.line_columns import LineReader, Selection
 from tests.spark.examples import (
     COUNTED,
     ERROR_OF,
@@ -35,9 +34,11 @@ from tests.spark.outcomes import (
     SEED,
     TIMES,
     assert_as_expected,
-    compiled_code,
+    compiled_stages,
+    grouping,
+    kafka_records,
     outcomes,
-    parsed,
+    read_records,
     settings,
 )
 
@@ -188,10 +189,11 @@ def test_lines_without_a_level_are_counted_where_no_level_is_asked_for(
     }
     for text, value in formats.items():
         line_format = parse_line_format(value, key="line_format")
-        columns = parse_line(F.col("value"), line_format, [], selection=Selection(labels=["level"]))
-        frame = spark.createDataFrame([(bytearray(text.encode()),)], "value binary")
-        (row,) = frame.select(columns.malformed_reason, columns.minute, *columns.labels).collect()
-        assert tuple(row) == (None, "2017-07-30 14:09:00", "")
+        reader = LineReader(
+            line_format=line_format, levels=[], selection=Selection(labels=["level"])
+        )
+        (row,) = read_records(spark, [text.encode()], reader)
+        assert row == (None, "2017-07-30 14:09:00", False, "")
         assert outcomes(spark, [text.encode()], line_format) == [NO_LEVEL]
 
 
@@ -216,10 +218,9 @@ def test_a_field_without_a_value_is_filtered_as_an_empty_one(
     for lines, value in ((of_pattern, table), (of_json, "json")):
         line_format = parse_line_format(value, key="line_format")
         selection = Selection(filters={"x": [wanted]})
-        columns = parse_line(F.col("value"), line_format, [], selection=selection)
-        values = [(bytearray(line.encode()),) for line in lines.values()]
-        rows = spark.createDataFrame(values, "value binary").select(columns.minute).collect()
-        found = [name for name, row in zip(lines, rows, strict=True) if row[0] is not None]
+        reader = LineReader(line_format=line_format, levels=[], selection=selection)
+        rows = read_records(spark, [line.encode() for line in lines.values()], reader)
+        found = [name for name, row in zip(lines, rows, strict=True) if row[1] is not None]
         assert "".join(found) == counted
 
 
@@ -276,14 +277,12 @@ def test_a_record_that_begins_no_line_is_left_out(
 ) -> None:
     """And no other: what begins a line and is wrong stays malformed, and a tombstone too."""
     line_format = parse_line_format(configured, key="line_format")
-    columns = parse_line(
-        F.col("value"), line_format, ["ERROR"], selection=Selection(leaves_continuations=True)
+    reader = LineReader(
+        line_format=line_format,
+        levels=["ERROR"],
+        selection=Selection(leaves_continuations=True),
     )
-    values = [*lines, *TRACE, None]
-    rows = spark.createDataFrame([(v and bytearray(v),) for v in values], "value binary").select(
-        columns.malformed_reason, columns.minute, columns.continues
-    )
-    found = [tuple(row) for row in rows.collect()]
+    found = read_records(spark, [*lines, *TRACE, None], reader)
     assert found == [
         *((*outcome, False) for outcome in lines.values()),
         *[(None, None, True)] * len(TRACE),
@@ -484,19 +483,16 @@ def test_what_stands_beyond_the_head_of_a_line_is_not_seen_by_a_pattern(
 def test_without_levels_lines_at_any_level_are_counted(spark: SparkSession) -> None:
     """What is malformed stays malformed."""
     lines = [b"2017-07-30 14:09:08 INFO x", b"2017-07-30 14:09:08 ERROR x", b"no line at all"]
-    found = [tuple(row) for row in parsed(spark, lines, FIXED_LAYOUT, set()).collect()]
+    found = outcomes(spark, lines, FIXED_LAYOUT, set())
     counted = (None, "2017-07-30 14:09:00")
     assert found == [counted, counted, ("no-time", None)]
 
 
 @pytest.mark.parametrize("levels", [[""], ["ERROR", "TWO WORDS"], ["ERROR\n"]])
-def test_levels_that_cannot_stand_in_a_line_are_refused(
-    spark: SparkSession,
-    levels: list[str],
-) -> None:
+def test_levels_that_cannot_stand_in_a_line_are_refused(levels: list[str]) -> None:
     """They would silently count nothing."""
     with pytest.raises(ValueError, match="levels"):
-        parse_line(F.col("value"), FIXED_LAYOUT, levels)
+        LineReader(line_format=FIXED_LAYOUT, levels=levels)
 
 
 @pytest.mark.parametrize(
@@ -506,27 +502,23 @@ def test_levels_that_cannot_stand_in_a_line_are_refused(
 def test_time_and_pattern_are_computed_once_for_a_well_formed_line(
     spark: SparkSession, name: str, regexes: int
 ) -> None:
-    """Spark shares the work between both columns; a method that is too long is never compiled.
+    """Spark shares the work between all columns; a method that is too long is never compiled.
 
     A time without a year, or whose fields have no fixed width, takes a regular expression more.
+    Where all fields have one, calendar and clock are not asked before the first grouping.
     """
+    line_format = CATALOGUE[name]
+    reader = LineReader(
+        line_format=line_format,
+        levels=[LEVEL_OF.get(name, "ERROR")] if line_format.has_level else [],
+        rule=with_year(line_format, WALL_CLOCK),
+    )
     with settings(spark, adaptive__enabled="false"):
-        values = spark.range(1).select(F.col("id").cast("string").cast("binary").alias("value"))
-        line_format = CATALOGUE[name]
-        lines = parse_line(
-            F.col("value"),
-            line_format,
-            [LEVEL_OF.get(name, "ERROR")] if line_format.has_level else [],
-            rule=with_year(line_format, WALL_CLOCK),
-            record_time=F.lit("2017-07-31 00:00:00").cast("timestamp"),
-        )
-        counted = (
-            lines.stages.applied(values)
-            .select(lines.malformed_reason.alias("reason"), lines.minute.alias("minute"))
-            .groupBy("minute")
-            .agg(F.count("*"), F.count("reason"))
-        )
-        code = compiled_code(counted)
+        first, *rest = compiled_stages(grouping(reader).counts(kafka_records(spark, [b"x"])))
+    calendar = "stringToTimestampWithoutTimeZone("
+    by_position = line_format.is_fixed or line_format.parsed_time_format.is_read_by_position
+    assert (calendar in first) is not by_position
     # The second one is for malformed records only; two years are tried where none is printed.
-    assert code.count("stringToTimestampWithoutTimeZone(") <= (4 if line_format.lacks_year else 2)
-    assert code.count("appendReplacement(") == regexes
+    assert first.count(calendar) <= (4 if line_format.lacks_year else 2)
+    assert sum(stage.count(calendar) for stage in rest) <= 2
+    assert first.count("appendReplacement(") == regexes

@@ -11,20 +11,21 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
 from tally.errors import ConfigError
 from tally.lines.format import CATALOGUE, LineFormat
 from tally.lines.parsing import parse_line_format
 from tally.lines.time_rule import TimeRule, check_zone
+from tally.spark.line_columns import LineReader
 from tally.spark.reading import read_errors
 from tests.spark.examples import NO_TIME, TIME_INVALID
 from tests.spark.outcomes import (
     SEED,
     assert_as_expected,
-    compiled_code,
+    compiled_stages,
+    grouping,
+    kafka_records,
     outcomes,
-    parsed_columns,
     settings,
 )
 from tests.spark.test_line_columns import mutated
@@ -357,9 +358,6 @@ def test_spark_knows_every_time_zone_that_the_configuration_takes(spark: SparkSe
 def test_the_plan_stays_small_enough_to_be_compiled(spark: SparkSession, name: str) -> None:
     """A method that is too long would be interpreted, record by record."""
     case = CASES[name]
+    reader = LineReader(line_format=case.line_format, levels=list(case.levels), rule=case.rule)
     with settings(spark, adaptive__enabled="false"):
-        values = spark.range(1).select(
-            F.col("id").cast("string").cast("binary").alias("value"), F.col("id").alias("micros")
-        )
-        lines = parsed_columns(values, case.line_format, set(case.levels), case.rule)
-        compiled_code(lines.groupBy("minute").agg(F.count("*"), F.count("reason")))
+        compiled_stages(grouping(reader).counts(kafka_records(spark, [b"x"])))

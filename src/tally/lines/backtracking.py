@@ -48,6 +48,8 @@ class Group:
     """Keeps what it took."""
     is_ahead: bool = False
     """Looks around and takes nothing."""
+    name: str = ""
+    """Of a named group."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ overflow Java's stack: see :meth:`_Scanner._check_repeat` and :mod:`tally.lines.
 
 import functools
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,6 +23,7 @@ from tally.lines.backtracking import (
     characters_of,
     worst,
 )
+from tally.lines.places import Place, places
 
 TIME: Final = "time"
 """The named group that holds the time; a pattern for lines without one does without."""
@@ -57,6 +59,8 @@ class LinePattern:
     """For Python's ``match``."""
     groups: tuple[str, ...]
     """All named groups, in order."""
+    places: Mapping[str, Place]
+    """Where the named groups stand that are at one place in every line that matches."""
 
 
 @dataclass(slots=True)
@@ -182,7 +186,7 @@ class _Scanner:
         elif named := _NAMED_GROUP.match(self.text, self.at):
             name = named[1]
             self.names.append(name)
-            self._open_group("(?<", captures=True)
+            self._open_group("(?<", name=name)
             self._take(len(named.group()), java=f"(?<{name}>", python=f"(?P<{name}>")
         elif plain := _PLAIN_GROUP.match(self.text, self.at):
             self._open_group(plain.group())
@@ -193,10 +197,10 @@ class _Scanner:
                 "with a name of letters and digits, (?=…), (?!…), (?<=…), (?<!…), (?>…), (?i:…)"
             )
 
-    def _open_group(self, opener: str, *, captures: bool = False) -> None:
-        parts = Group(is_atomic=opener == "(?>", is_ahead=opener in _LOOKAROUNDS)
+    def _open_group(self, opener: str, *, name: str = "") -> None:
+        parts = Group(is_atomic=opener == "(?>", is_ahead=opener in _LOOKAROUNDS, name=name)
         self._inside.branches[-1].append(parts)
-        self.groups.append(_Group(opener=opener, start=self.at, parts=parts, captures=captures))
+        self.groups.append(_Group(opener=opener, start=self.at, parts=parts, captures=bool(name)))
 
     def _close(self) -> None:
         if not self.groups:
@@ -287,7 +291,12 @@ def parse_pattern(text: str) -> LinePattern:
     except re.error as error:
         raise ValueError(f"is no regular expression: {error}") from error
     _check_ways(scanner.whole)
-    return LinePattern(java="".join(scanner.java), python=python, groups=tuple(scanner.names))
+    return LinePattern(
+        java="".join(scanner.java),
+        python=python,
+        groups=tuple(scanner.names),
+        places=places(scanner.whole),
+    )
 
 
 def _check_ways(pattern: Group) -> None:

@@ -6,11 +6,10 @@ It does what a driver does for each batch, on two lines and without Kafka.
 import sys
 from pathlib import Path
 
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
-
+from tally.config.pipeline import Pipeline
 from tally.config.servers import SparkSettings
 from tally.lines.format import CATALOGUE
-from tally.spark.line_columns import Selection, parse_line
+from tally.spark.grouping import Grouping
 from tally.spark.session import spark_session
 
 
@@ -19,23 +18,16 @@ def main() -> None:
     settings = SparkSettings(master="local[1]", jars_dir=Path(sys.argv[1]))
     with spark_session(settings, "classes") as session:
         for name in ("fixed", "log4j", "json"):
-            line_format = CATALOGUE[name]
-            values = [(bytearray(line_format.example.encode()), 0, 0), (bytearray(b"x"), 0, 1)]
-            records = session.createDataFrame(values, "value binary, partition int, offset long")
-            selection = Selection(labels=["level"])
-            line = parse_line(F.col("value"), line_format, ["ERROR"], selection=selection)
-            lines = line.stages.applied(records).select(
-                "partition",
-                "offset",
-                line.malformed_reason.alias("reason"),
-                line.minute.alias("minute"),
-                line.labels[0].alias("level"),
+            example = bytearray(CATALOGUE[name].example.encode())
+            rows = [(example, 0), (bytearray(b"x"), 1)]
+            records = session.createDataFrame(rows, "value binary, offset long").selectExpr(
+                "*", "0 as partition", "cast(null as binary) as key", "now() as timestamp"
             )
-            malformed = F.col("reason").isNotNull()
-            counted = lines.groupBy("partition", "minute", "level").agg(
-                F.count("*"), F.count("reason"), F.count_if(malformed), F.min("offset")
+            pipeline = Pipeline.model_validate(
+                {"name": "classes", "topics": ["t"], "line_format": name, "labels": ["level"]}
             )
-            for frame in (counted, lines.where(malformed)):
+            grouping = Grouping.of(pipeline, {"t"})
+            for frame in (grouping.counts(records), grouping.malformed(records, 100)):
                 list(frame.toLocalIterator())
 
 

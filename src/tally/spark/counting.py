@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql import DataFrame, Row, SparkSession
 
-from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.checks import SeriesLimit, check_totals
 from tally.aggregates.counts import CountRequest, Counts
 from tally.aggregates.partition_tally import PartitionTally
@@ -23,7 +21,7 @@ from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError
 from tally.model import Contribution, DeadLetter, OffsetRange, TopicPartition
 from tally.spark.deadline import deadline
-from tally.spark.line_columns import Selection, parse_line
+from tally.spark.grouping import Grouping
 from tally.spark.progress import OnRead, watched
 from tally.spark.reading import collect, read_errors, read_ranges
 
@@ -91,15 +89,13 @@ class SparkReader:
     ) -> Counts:
         """Read, count and check; the spools are filled."""
         pipeline, ranges = request.pipeline, request.ranges
-        aggregate = Aggregate.of(pipeline)
         tallies = {r.partition: PartitionTally(r) for r in ranges}
         offsets = sum(r.offsets for r in ranges)
         records = self._records(pipeline, ranges)
-        lines = _parsed(records, pipeline, _topics(ranges))
+        grouping = _grouping(pipeline, ranges)
         series = SeriesLimit(pipeline, request.rows_before)
-        labels = _label_names(aggregate)
         with _divided(self.session, offsets):
-            for row in self.fetch(_counted(lines, aggregate), ranges):
+            for row in self.fetch(grouping.counts(records), ranges):
                 partition = TopicPartition(topic=row.topic, partition=row.partition)
                 tallies[partition].add(row)
                 if row.minute is not None:
@@ -109,8 +105,8 @@ class SparkReader:
                             partition=partition,
                             log_time=row.minute,
                             log_count=row.records,
-                            labels=tuple(row[name] for name in labels),
-                            log_bytes=row.bytes if aggregate.has_bytes else 0,
+                            labels=tuple(row[name] for name in grouping.label_columns),
+                            log_bytes=row.bytes if grouping.aggregate.has_bytes else 0,
                         )
                     )
         totals = {partition: tally.totals() for partition, tally in tallies.items()}
@@ -152,9 +148,9 @@ class SparkReader:
         records = self._records(
             pipeline, ranges, bytes_max=found_before * pipeline.dead_letter_max_bytes
         )
-        lines = _parsed(records, pipeline, _topics(ranges))
+        letters = _grouping(pipeline, ranges).malformed(records, pipeline.dead_letter_max_bytes)
         found = dict.fromkeys(totals, 0)
-        for row in self.fetch(_malformed(lines, pipeline.dead_letter_max_bytes), ranges):
+        for row in self.fetch(letters, ranges):
             partition = TopicPartition(topic=row.topic, partition=row.partition)
             found[partition] += 1
             counts.dead_letters.append(
@@ -191,80 +187,5 @@ def _divided(spark: SparkSession, offsets: int) -> Iterator[None]:
             spark.conf.set(_PARTS, before)
 
 
-def _topics(ranges: Sequence[OffsetRange]) -> list[str]:
-    return sorted({r.partition.topic for r in ranges})
-
-
-def _parsed(records: DataFrame, pipeline: Pipeline, topics: list[str]) -> DataFrame:
-    aggregate = Aggregate.of(pipeline)
-    # With one topic its name needs no place in the grouping.
-    topic = F.lit(topics[0]) if len(topics) == 1 else F.col("topic")
-    line = parse_line(
-        F.col("value"),
-        pipeline.format,
-        pipeline.levels,
-        rule=pipeline.time_rule,
-        selection=Selection(
-            filters=pipeline.filter,
-            labels=aggregate.labels,
-            label_chars=aggregate.label_chars,
-            leaves_continuations=pipeline.leaves_continuations,
-        ),
-        record={
-            "topic": topic,
-            "partition": F.col("partition").cast("string"),
-            "key": F.col("key").cast("string"),
-        },
-        record_time=F.col("timestamp"),
-    )
-    more = [c.alias(name) for c, name in zip(line.labels, _label_names(aggregate), strict=True)]
-    more += [F.col("timestamp")] if aggregate.labels else []
-    return line.stages.applied(records).select(
-        topic.alias("topic"),
-        "partition",
-        "offset",
-        "value",
-        line.malformed_reason.alias("reason"),
-        line.minute.alias("minute"),
-        line.continues.alias("continues"),
-        *more,
-    )
-
-
-def _label_names(aggregate: Aggregate) -> list[str]:
-    """Columns of the labels here; their own names might be those of Kafka's columns."""
-    return [f"label_{number}" for number, _ in enumerate(aggregate.labels)]
-
-
-def _counted(lines: DataFrame, aggregate: Aggregate) -> DataFrame:
-    malformed = F.col("reason").isNotNull()
-    offset_of_malformed: Column = F.when(malformed, F.col("offset"))
-    more = []
-    if aggregate.has_bytes:
-        more.append(F.sum(F.coalesce(F.octet_length("value"), F.lit(0))).alias("bytes"))
-    if aggregate.labels:
-        more += [
-            F.min("timestamp").cast("long").alias("first_s"),
-            F.max("timestamp").cast("long").alias("last_s"),
-        ]
-    return lines.groupBy("topic", "partition", "minute", *_label_names(aggregate)).agg(
-        F.count("*").alias("records"),
-        F.count("reason").alias("malformed"),
-        F.count_if("continues").alias("continuations"),
-        F.min("offset").alias("first_offset"),
-        F.max("offset").alias("last_offset"),
-        F.min(offset_of_malformed).alias("first_malformed"),
-        F.max(offset_of_malformed).alias("last_malformed"),
-        *more,
-    )
-
-
-def _malformed(lines: DataFrame, bytes_max: int) -> DataFrame:
-    return lines.where(F.col("reason").isNotNull()).select(
-        "topic",
-        "partition",
-        "offset",
-        "reason",
-        F.substring("value", 1, bytes_max).alias("value"),
-        F.octet_length("value").alias("value_bytes"),
-    )
+def _grouping(pipeline: Pipeline, ranges: Sequence[OffsetRange]) -> Grouping:
+    return Grouping.of(pipeline, {r.partition.topic for r in ranges})

@@ -6,11 +6,14 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
 from tally.lines.pattern import HEAD_BYTES
+from tally.lines.time_format import parse_time_format
 from tally.spark.expressions import all_of, any_of, binary
-from tally.spark.parsed_line import ParsedLine, why_malformed
+from tally.spark.parsed_line import JudgedLine, ParsedLine, why_malformed
 from tally.spark.time_columns import TimeColumns, TimeReader, time_checks, timestamp
+from tally.spark.time_key import TimeKey, key_by_position
 
 _SHAPE: Final = r"\A[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\z"
+_TIME: Final = parse_time_format("yyyy-MM-dd HH:mm:ss")
 _LEVEL: Final = r"\A[^ \t\r\n]*+"
 _LEVEL_ENDS: Final = (b" ", b"\t", b"\r", b"\n", b"")
 
@@ -26,17 +29,29 @@ def fixed_line(value: Column, times: TimeReader, *, needs_level: bool) -> Parsed
     before_level = F.substring(value, 20, 2)
     has_level = all_of([before_level > binary(b"  "), before_level < binary(b"!")])
     level_checks = [has_level] if needs_level else []
-    if times.rule.from_record:
-        time = times.of_record()
-        time_is_good = [F.length(value) > 0, time.exists, time.in_range]
-    else:
-        time = _stated(value)
-        time_is_good = [*time_checks(value), time.in_range]
-    well_formed = all_of([*time_is_good, *level_checks])
+
+    def judged() -> JudgedLine:
+        if times.rule.from_record:
+            time = times.of_record()
+            time_is_good = [F.length(value) > 0, time.exists, time.in_range]
+        else:
+            time = _stated(value)
+            time_is_good = [*time_checks(value), time.in_range]
+        well_formed = all_of([*time_is_good, *level_checks])
+        return JudgedLine(
+            reason=why_malformed(value, well_formed=well_formed, no_match=F.lit(False), time=time),
+            well_formed=well_formed,
+            time=time.normal,
+        )
+
+    def time_key() -> TimeKey:
+        if times.rule.from_record:
+            return judged().time_key
+        return key_by_position(value, _TIME, level_checks)
+
     return ParsedLine(
-        reason=why_malformed(value, well_formed=well_formed, no_match=F.lit(False), time=time),
-        well_formed=well_formed,
-        time=time.normal,
+        judged=judged,
+        time_key=time_key,
         is_at=lambda levels: any_of(_is_level(value, 20, level) for level in levels),
         # No label is longer than some hundred characters, so the level is not looked for further.
         fields=lambda _: F.when(

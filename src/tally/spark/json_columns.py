@@ -14,7 +14,7 @@ from tally.config.labels import LEVEL
 from tally.lines.format import LineFormat
 from tally.lines.json_fields import JsonPath
 from tally.spark.expressions import all_of, binary
-from tally.spark.parsed_line import ParsedLine, why_malformed
+from tally.spark.parsed_line import JudgedLine, ParsedLine, why_malformed
 from tally.spark.time_columns import (
     TimeColumns,
     TimeReader,
@@ -54,30 +54,26 @@ def json_line(
     def find(name: str) -> Column:
         return F.coalesce(*[_at(parsed, path) for path in line_format.paths_of(name)])
 
-    if times.rule.from_record:
-        time = times.of_record()
-    else:
-        time = _time([find(name) for name in line_format.time_names], line_format, times)
-    has_level = [F.length(find(LEVEL)) > 0] if needs_level else []
-    # An object before all else: any path of another document has no value.
-    is_read = [is_whole, is_object] if times.rule.from_record else [is_whole]
-    well_formed = all_of([*is_read, time.exists, time.in_range, *has_level])
+    def judged() -> JudgedLine:
+        if times.rule.from_record:
+            time = times.of_record()
+        else:
+            time = _time([find(name) for name in line_format.time_names], line_format, times)
+        has_level = [F.length(find(LEVEL)) > 0] if needs_level else []
+        # An object before all else: any path of another document has no value.
+        is_read = [is_whole, is_object] if times.rule.from_record else [is_whole]
+        well_formed = all_of([*is_read, time.exists, time.in_range, *has_level])
+        no_match = ~F.coalesce(is_whole & is_object, F.lit(False))
+        return JudgedLine(
+            reason=why_malformed(value, well_formed=well_formed, no_match=no_match, time=time),
+            well_formed=well_formed,
+            time=time.normal,
+        )
 
     def is_at(levels: Sequence[str]) -> Column:
         return find(LEVEL).isin(*levels)
 
-    return ParsedLine(
-        reason=why_malformed(
-            value,
-            well_formed=well_formed,
-            no_match=~F.coalesce(is_whole & is_object, F.lit(False)),
-            time=time,
-        ),
-        well_formed=well_formed,
-        time=time.normal,
-        is_at=is_at,
-        fields=find,
-    )
+    return ParsedLine(judged=judged, time_key=lambda: judged().time_key, is_at=is_at, fields=find)
 
 
 def _without_halves(text: Column) -> Column:

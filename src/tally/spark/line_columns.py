@@ -26,7 +26,7 @@ from tally.spark.wildcards import matches_value
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LineColumns:
-    """What a record says, as columns; ``malformed_reason`` or ``minute`` is null, or both are.
+    """What a record says by itself; ``malformed_reason`` or ``minute`` is null, or both are.
 
     Compute all in one ``select`` and aggregate their results, not the expressions: Spark shares
     the work between columns of one projection, but not between a grouping key and an aggregate.
@@ -48,6 +48,29 @@ class LineColumns:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LineKeys:
+    """What records are grouped by before they are judged; with less work than :class:`LineColumns`.
+
+    A record is malformed when its key is null, or the minute of its key.
+    """
+
+    key: Column
+    """What the minute depends on; null for a record that is malformed whatever its calendar says,
+    and for one that begins no line."""
+    minute: Callable[[Column, Stages], Column]
+    """From a key its minute, ``YYYY-MM-DD HH:MM:00``; null when there is none. The stages are for
+    the frame that has the key."""
+    is_counted: Column
+    """Boolean, never null: whether the line is counted, unless it is malformed."""
+    continues: Column
+    """As in :class:`LineColumns`."""
+    stages: Stages
+    """As in :class:`LineColumns`."""
+    labels: tuple[Column, ...] = ()
+    """As in :class:`LineColumns`, null where ``key`` is null or ``is_counted`` is false."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
     """Filters and grouping labels, applied after the level check; and what is left out at once."""
 
@@ -61,76 +84,123 @@ class Selection:
     """Whether a record that begins no line is left out instead of malformed."""
 
 
-def parse_line(
-    value: Column,
-    line_format: LineFormat,
-    levels: Sequence[str],
-    *,
-    rule: TimeRule = WALL_CLOCK,
-    selection: Selection | None = None,
-    record: Mapping[str, Column] | None = None,
-    record_time: Column | None = None,
-) -> LineColumns:
-    """Build the columns for the records in ``value``.
-
-    Args:
-        value: Binary column with the record's bytes.
-        line_format: How to find time, level and other fields.
-        levels: The levels that are counted, as the configuration names them; empty for any.
-        rule: How the minute follows from the line and the record.
-        selection: Additional filters and labels; None means none.
-        record: Strings with what Kafka knows of the record, for labels and filters:
-            ``topic``, ``partition``, ``key``.
-        record_time: The record's timestamp, for the rule; None when there is none.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LineReader:
+    """How the records of a pipeline are understood.
 
     Raises:
         ValueError: One of the levels cannot stand in this line format.
     """
-    if any(not level or any(map(str.isspace, level)) for level in levels):
-        raise ValueError(f"levels {list(levels)!r}: each without blanks")
-    selection, record = selection or Selection(), record or {}
-    stages = Stages()
-    times = TimeReader(rule=rule, record_micros=_micros(record_time), stages=stages)
-    line = _taken_apart(value, line_format, times, selection, needs_level=bool(levels))
 
-    def find(name: str) -> Column:
-        return record[name] if name in record else line.fields(name)
+    line_format: LineFormat
+    """How to find time, level and other fields."""
+    levels: Sequence[str]
+    """The levels that are counted, as the configuration names them; empty for any."""
+    rule: TimeRule = WALL_CLOCK
+    """How the minute follows from the line and the record."""
+    selection: Selection = Selection()
+    """Additional filters and labels."""
 
-    counted = [line.well_formed]
-    if levels:
-        counted.append(line.is_at(line_format.printed_levels(levels)))
-    counted += [_has_one(value, name, of, find) for name, of in selection.filters.items()]
-    is_counted = all_of(counted)
-    reason, continues = line.reason, F.lit(False)
-    if selection.leaves_continuations:
-        continues = F.coalesce(reason.isin(*continuation_reasons(line_format, rule)), F.lit(False))
-        reason = F.when(~continues, reason)
-    return LineColumns(
-        malformed_reason=reason,
-        continues=continues,
-        stages=stages,
-        minute=_minute_if(is_counted, line.time),
-        labels=tuple(
-            F.when(is_counted, _label(find(name), selection.label_chars))
-            for name in selection.labels
-        ),
-    )
+    def __post_init__(self) -> None:
+        if any(not level or any(map(str.isspace, level)) for level in self.levels):
+            raise ValueError(f"levels {list(self.levels)!r}: each without blanks")
+        self.line_format.printed_levels(self.levels)
+
+    def judged(
+        self,
+        value: Column,
+        *,
+        record: Mapping[str, Column] | None = None,
+        record_time: Column | None = None,
+    ) -> LineColumns:
+        """The columns for the records in ``value``, each judged by itself.
+
+        Args:
+            value: Binary column with the record's bytes.
+            record: Strings with what Kafka knows of the record, for labels and filters:
+                ``topic``, ``partition``, ``key``.
+            record_time: The record's timestamp, for the rule; None when there is none.
+        """
+        stages = Stages()
+        line = self._taken_apart(value, record_time, stages)
+        find = _finder(line, record or {})
+        judged = line.judged()
+        is_counted = all_of([judged.well_formed, *self._is_counted(value, line, find)])
+        reason, continues = judged.reason, F.lit(False)
+        if self.selection.leaves_continuations:
+            continues = self._continues(reason)
+            reason = F.when(~continues, reason)
+        return LineColumns(
+            malformed_reason=reason,
+            continues=continues,
+            stages=stages,
+            minute=F.when(is_counted, judged.minute),
+            labels=self._labels(is_counted, find),
+        )
+
+    def keys(
+        self,
+        value: Column,
+        *,
+        record: Mapping[str, Column] | None = None,
+        record_time: Column | None = None,
+    ) -> LineKeys:
+        """The columns to group the records in ``value`` by.
+
+        The arguments are those of :meth:`LineReader.judged`.
+        """
+        stages = Stages()
+        line = self._taken_apart(value, record_time, stages)
+        find = _finder(line, record or {})
+        continues = F.lit(False)
+        if self.selection.leaves_continuations:
+            judged = line.judged()
+            time, continues = judged.time_key, self._continues(judged.reason)
+        else:
+            time = line.time_key()
+        conditions = self._is_counted(value, line, find)
+        is_counted = F.coalesce(all_of(conditions), F.lit(False)) if conditions else F.lit(True)
+        return LineKeys(
+            key=time.of_record,
+            minute=time.minute,
+            is_counted=is_counted,
+            continues=continues,
+            stages=stages,
+            labels=self._labels(is_counted & time.of_record.isNotNull(), find),
+        )
+
+    def _taken_apart(self, value: Column, record_time: Column | None, stages: Stages) -> ParsedLine:
+        times = TimeReader(rule=self.rule, record_micros=_micros(record_time), stages=stages)
+        needs_level = bool(self.levels)
+        if self.line_format.is_fixed:
+            return fixed_line(value, times, needs_level=needs_level)
+        if self.line_format.is_json:
+            return json_line(value, self.line_format, times, needs_level=needs_level)
+        as_text = bool(self.selection.labels or self.selection.filters)
+        return pattern_line(
+            value, self.line_format, times, as_text=as_text, needs_level=needs_level
+        )
+
+    def _is_counted(
+        self, value: Column, line: ParsedLine, find: Callable[[str], Column]
+    ) -> list[Column]:
+        """What must hold for a well-formed line to be counted."""
+        at_level = [line.is_at(self.line_format.printed_levels(self.levels))] if self.levels else []
+        filters = self.selection.filters.items()
+        return at_level + [_has_one(value, name, of, find) for name, of in filters]
+
+    def _continues(self, reason: Column) -> Column:
+        begins_no_line = continuation_reasons(self.line_format, self.rule)
+        return F.coalesce(reason.isin(*begins_no_line), F.lit(False))
+
+    def _labels(self, condition: Column, find: Callable[[str], Column]) -> tuple[Column, ...]:
+        chars = self.selection.label_chars
+        return tuple(F.when(condition, _label(find(name), chars)) for name in self.selection.labels)
 
 
-def _taken_apart(
-    value: Column,
-    line_format: LineFormat,
-    times: TimeReader,
-    selection: Selection,
-    *,
-    needs_level: bool,
-) -> ParsedLine:
-    if line_format.is_fixed:
-        return fixed_line(value, times, needs_level=needs_level)
-    if line_format.is_json:
-        return json_line(value, line_format, times, needs_level=needs_level)
-    as_text = bool(selection.labels or selection.filters)
-    return pattern_line(value, line_format, times, as_text=as_text, needs_level=needs_level)
+def _finder(line: ParsedLine, record: Mapping[str, Column]) -> Callable[[str], Column]:
+    """What finds a field by name: Kafka's, else the line's."""
+    return lambda name: record[name] if name in record else line.fields(name)
 
 
 def _micros(timestamp: Column | None) -> Column:
@@ -153,7 +223,3 @@ def _has_one(
 
 def _label(text: Column, chars: int) -> Column:
     return F.coalesce(F.substring(F.make_valid_utf8(text), 1, chars), F.lit(""))
-
-
-def _minute_if(condition: Column, line: Column) -> Column:
-    return F.when(condition, F.concat(F.substring(line, 1, 16).cast("string"), F.lit(":00")))

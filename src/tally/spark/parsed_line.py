@@ -8,11 +8,12 @@ from pyspark.sql import functions as F  # noqa: N812  (what every PySpark progra
 
 from tally.lines.format import MalformedReason
 from tally.spark.time_columns import TimeColumns
+from tally.spark.time_key import TimeKey, key_of_minute
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ParsedLine:
-    """A record taken apart."""
+class JudgedLine:
+    """What is said of a record by itself."""
 
     reason: Column
     """Why it is malformed; null when it is not."""
@@ -20,6 +21,26 @@ class ParsedLine:
     """Whether it is understood."""
     time: Column
     """Binary, starts with the normalised time."""
+
+    @property
+    def minute(self) -> Column:
+        """The minute of a well-formed record, ``YYYY-MM-DD HH:MM:00``."""
+        return F.concat(F.substring(self.time, 1, 16).cast("string"), F.lit(":00"))
+
+    @property
+    def time_key(self) -> TimeKey:
+        """Its minute, for want of what is found with less work."""
+        return key_of_minute(self.well_formed, self.time)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParsedLine:
+    """A record taken apart. What is not asked for is not built: each column takes its time."""
+
+    judged: Callable[[], JudgedLine]
+    """What is said of it by itself."""
+    time_key: Callable[[], TimeKey]
+    """What its group is judged by; null for a record without a level where one is needed."""
     is_at: Callable[[Sequence[str]], Column]
     """Whether the line is at one of some levels, as printed."""
     fields: Callable[[str], Column]

@@ -11,7 +11,7 @@ from tally.lines.format import LineFormat
 from tally.lines.pattern import HEAD_BYTES
 from tally.lines.time_format import TimeFormat
 from tally.spark.expressions import all_of, binary, looked_up
-from tally.spark.parsed_line import ParsedLine, why_malformed
+from tally.spark.parsed_line import JudgedLine, ParsedLine, why_malformed
 from tally.spark.time_columns import (
     TimeColumns,
     TimeReader,
@@ -20,6 +20,7 @@ from tally.spark.time_columns import (
     normalised,
     time_checks,
 )
+from tally.spark.time_key import TimeKey, key_by_position
 
 _MARK: Final = "\n"
 _TO_THE_END: Final = 2**31 - 1
@@ -45,11 +46,27 @@ def pattern_line(
     found = _groups(line, line_format.parsed_pattern.java, time_names, names).cast("binary")
     if time_names and not line_format.parsed_time_format.is_read_by_position:
         found = times.stages.add(found)  # both the time's columns and the others use it
-    time, rest = _time_and_rest(found, line_format, times, has_more=bool(names))
+    rest = _rest(found, line_format, times)
     first = rest if len(names) == 1 else F.split(rest.cast("string"), _MARK)[0].cast("binary")
     has_level = [F.length(first) > 0] if needs_level else []
-    matches = [F.length(value) > 0, _is_mark(found, 1)] if times.rule.from_record else []
-    well_formed = all_of([*matches, time.exists, time.in_range, *has_level])
+
+    def judged() -> JudgedLine:
+        time = _time(found, line_format, times, has_more=bool(names))
+        matches = [F.length(value) > 0, _is_mark(found, 1)] if times.rule.from_record else []
+        well_formed = all_of([*matches, time.exists, time.in_range, *has_level])
+        no_match = ~_is_mark(found, 1)
+        return JudgedLine(
+            reason=why_malformed(value, well_formed=well_formed, no_match=no_match, time=time),
+            well_formed=well_formed,
+            time=time.normal,
+        )
+
+    def time_key() -> TimeKey:
+        if not time_names or not line_format.parsed_time_format.is_read_by_position:
+            return judged().time_key
+        time_format = line_format.parsed_time_format
+        checks = [_time_ends(found, time_format, has_more=bool(names)), *has_level]
+        return key_by_position(found, time_format, checks, lead=_MARK.encode())
 
     def field_of(name: str) -> Column:
         text = F.get(F.split(rest.cast("string"), _MARK), F.lit(names.index(name)))
@@ -58,11 +75,8 @@ def pattern_line(
         return text
 
     return ParsedLine(
-        reason=why_malformed(
-            value, well_formed=well_formed, no_match=~_is_mark(found, 1), time=time
-        ),
-        well_formed=well_formed,
-        time=time.normal,
+        judged=judged,
+        time_key=time_key,
         is_at=lambda levels: first.isin(*[binary(word.encode()) for word in levels]),
         fields=field_of,
     )
@@ -89,22 +103,29 @@ def _groups(
     )
 
 
-def _time_and_rest(
+def _time(
     found: Column, line_format: LineFormat, times: TimeReader, *, has_more: bool
-) -> tuple[TimeColumns, Column]:
-    """The time, and the binary text behind it and its mark."""
+) -> TimeColumns:
     if times.rule.from_record:
-        return times.of_record(), F.substring(found, 3, _TO_THE_END)
+        return times.of_record()
+    if line_format.parsed_time_format.is_read_by_position:
+        return _by_position(found, line_format, has_more=has_more)
+    return times.of_text(_piece(found, 1), line_format, whole=True)
+
+
+def _rest(found: Column, line_format: LineFormat, times: TimeReader) -> Column:
+    """The binary text behind the time and its mark."""
+    if times.rule.from_record:
+        return F.substring(found, 3, _TO_THE_END)
     time_format = line_format.parsed_time_format
     if time_format.is_read_by_position:
-        rest = F.substring(found, time_format.width + 3, _TO_THE_END)
-        return _by_position(found, line_format, has_more=has_more), rest
-    pieces = F.split(found.cast("string"), _MARK, 3)
-    text = F.get(pieces, F.lit(1))
-    return (
-        times.of_text(text, line_format, whole=True),
-        F.get(pieces, F.lit(2)).cast("binary"),
-    )
+        return F.substring(found, time_format.width + 3, _TO_THE_END)
+    return _piece(found, 2).cast("binary")
+
+
+def _piece(found: Column, number: int) -> Column:
+    """What stands before the marks (0), the time (1), or all that follows it (2)."""
+    return F.get(F.split(found.cast("string"), _MARK, 3), F.lit(number))
 
 
 def _by_position(found: Column, line_format: LineFormat, *, has_more: bool) -> TimeColumns:
@@ -123,12 +144,14 @@ def _by_position(found: Column, line_format: LineFormat, *, has_more: bool) -> T
 
 def _place_checks(found: Column, time_format: TimeFormat, *, has_more: bool) -> list[Column]:
     """That the time has the width of its format, and its literals are where they should be."""
-    end = (
-        _is_mark(found, time_format.width + 2)
-        if has_more
-        else F.length(found) == time_format.width + 1
-    )
+    end = _time_ends(found, time_format, has_more=has_more)
     return [_is_mark(found, 1), end, *literal_checks(found, time_format, skip=1)]
+
+
+def _time_ends(found: Column, time_format: TimeFormat, *, has_more: bool) -> Column:
+    if has_more:
+        return _is_mark(found, time_format.width + 2)
+    return F.length(found) == time_format.width + 1
 
 
 def _is_mark(found: Column, position: int) -> Column:

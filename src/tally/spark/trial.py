@@ -17,7 +17,7 @@ from tally.config.servers import KafkaSettings
 from tally.lines.format import LineFormat
 from tally.lines.time_rule import TimeRule
 from tally.model import OffsetRange
-from tally.spark.line_columns import Selection, parse_line
+from tally.spark.line_columns import LineReader, Selection
 from tally.spark.reading import read_errors, read_ranges
 
 FIELD_CHARS: Final = 64
@@ -133,15 +133,11 @@ def try_format(
     some_level = [next(iter(line_format.levels), "ERROR")] if line_format.has_level else []
     frame = session.createDataFrame([(line.value, line.timestamp) for line in lines], _SCHEMA)
     value, moment = F.col("value"), F.col("timestamp")
-    judged = parse_line(value, line_format, some_level, rule=rule, record_time=moment)
-    read = parse_line(
-        value,
-        line_format,
-        (),
-        rule=rule,
-        selection=Selection(labels=line_format.fields, label_chars=FIELD_CHARS),
-        record_time=moment,
-    )
+    labels = Selection(labels=line_format.fields, label_chars=FIELD_CHARS)
+    judging = LineReader(line_format=line_format, levels=some_level, rule=rule)
+    reading = LineReader(line_format=line_format, levels=(), rule=rule, selection=labels)
+    judged = judging.judged(value, record_time=moment)
+    read = reading.judged(value, record_time=moment)
     with read_errors(()), _interpreted(session):
         # One after the other, as the stages of both have the same names.
         reasons = judged.stages.applied(frame).select(judged.malformed_reason).collect()
