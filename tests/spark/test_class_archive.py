@@ -55,10 +55,10 @@ def classes_of_spark(jars_dir: Path, folder: Path) -> str:
 
 
 def test_the_set_up_makes_an_archive_that_the_driver_uses(jars_dir: Path, tmp_path: Path) -> None:
-    """The class path is the one for which it was made."""
+    """The class path is the one for which it was made. A path with a blank is none for Java 17."""
     loaded = classes_of_spark(jars_dir, tmp_path)
-    assert FROM_ARCHIVE in loaded
-    assert loaded.count("shared objects file") > 5 * loaded.count("source: file:")
+    found = loaded.count("shared objects file") > 5 * loaded.count("source: file:")
+    assert (FROM_ARCHIVE in loaded, found) == (" " not in str(PROJECT),) * 2
 
 
 @pytest.mark.parametrize("damage", ["of another class path", "damaged"])

@@ -2,14 +2,17 @@
 
 Java maps the archive into memory, where otherwise it reads, checks and links some ten thousand
 classes out of three hundred jars. It uses the archive if its own version and the class path are
-those for which it was made, and starts as without one if they are not.
+those for which it was made, and starts as without one if they are not. Java 17 finds no class of a
+path with a blank in an archive.
 """
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -27,6 +30,8 @@ _PATTERN: Final = "classes-*.jsa"
 # damaged one must not end the JVM.
 _FLAGS: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off -XX:+VerifySharedSpaces"
 _LINES_SHOWN: Final = 3
+_TIMEOUT_S: Final = 600
+_WORK: Final = ".archive-"
 _TITLE: Final = "Spark's classes (150 MB)"
 
 
@@ -66,7 +71,8 @@ def build_archive(jars_dir: Path, announce: Announce) -> Path | None:
     if target.exists():
         return target
     announce(f"{_TITLE}: archived, so that Spark starts in half the time")
-    with tempfile.TemporaryDirectory(prefix=".archive-", dir=jars_dir) as work:
+    _sweep(jars_dir)
+    with tempfile.TemporaryDirectory(prefix=_WORK, dir=jars_dir) as work:
         made = Path(work) / target.name
         failure = _run_job(jars_dir, made)
         if failure is not None:
@@ -76,6 +82,13 @@ def build_archive(jars_dir: Path, announce: Announce) -> Path | None:
             stale.unlink()
         made.replace(target)
     return target
+
+
+def _sweep(jars_dir: Path) -> None:
+    """Delete what a killed call has left; another call may be at work."""
+    for left in jars_dir.glob(f"{_WORK}*"):
+        if time.time() - left.stat().st_mtime > 2 * _TIMEOUT_S:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _find(jars_dir: Path) -> Path | None:
@@ -116,15 +129,19 @@ def _run_job(jars_dir: Path, made: Path) -> str | None:
         "SPARK_HOME": str(home),
         "PYSPARK_PYTHON": sys.executable,
     }
-    answer = subprocess.run(
-        argv,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-    )
+    try:
+        answer = subprocess.run(
+            argv,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return f"it took longer than {_TIMEOUT_S} s"
     if answer.returncode == 0 and made.exists():
         return None
     last = answer.stdout.splitlines()[-_LINES_SHOWN:]
