@@ -4,9 +4,10 @@ Text that came from outside is shown with everything unprintable escaped: a dead
 able to move a terminal's cursor.
 """
 
+import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 ABSENT: Final = "-"
@@ -71,3 +72,14 @@ def _toml_text(text: str) -> str:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+def close_to(name: str, known: Iterable[str]) -> str:
+    """``; did you mean …?`` where one of the known names is close, else nothing."""
+    found = closest(name, known)
+    return f"; did you mean {found}?" if found else ""
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is probably meant; None when none is close."""
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.75)), None)

@@ -36,7 +36,7 @@ def test_the_start_works_in_a_fresh_checkout(tmp_path: Path) -> None:
     assert "the producer's own count: equal" in said
     assert "0 failed, 0 to look at" in said
     assert "stopped: airflow, mysql, kafka" in said
-    assert "WARNING" not in said
+    assert "WARN" not in said
 
 
 def test_own_servers_are_counted_as_the_readme_says(

@@ -1,8 +1,10 @@
-"""Which records of a topic a format is tried on."""
+"""Which records of a topic a format is tried on, and which levels are then to be configured."""
 
 import pytest
 from pyspark.sql import Row
 
+from tally.app.format_trial import levels_to_configure
+from tally.lines.format import CATALOGUE, LineFormat
 from tally.model import OffsetRange, TopicPartition
 from tally.spark.trial import newest_within
 
@@ -40,3 +42,30 @@ def test_the_newest_records_that_fit_are_tried(
     found = newest_within(rows, ranges, bytes_max)
     assert {r.partition.partition: r.from_offset for r in found} == expected
     assert all(r.until_offset == len(sizes[r.partition.partition]) for r in found)
+
+
+OF_TOMCAT_AND_ANDROID = {"tomcat": ["SEVERE"], "android": ["E"]}
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_the_levels_to_configure_are_never_all_of_a_format_that_has_errors(name: str) -> None:
+    """Also of a sample without any: the format knows its own; others have ERROR, the default."""
+    line_format = CATALOGUE[name]
+    if not line_format.has_level:
+        assert levels_to_configure(line_format, []) == []
+        return
+    levels = line_format.levels or tuple(line_format.level_names.values())
+    for seen in ([], levels[-1:], levels):
+        found = levels_to_configure(line_format, seen)
+        assert line_format.printed_levels(found or ["ERROR"])
+        if name in OF_TOMCAT_AND_ANDROID:
+            assert found == OF_TOMCAT_AND_ANDROID[name]
+        elif found is not None:
+            assert [level[:3].casefold() for level in found] == ["err"]
+
+
+def test_levels_of_which_none_is_known_to_be_an_error_are_all_shown() -> None:
+    """Never none: that would count lines whatever their level."""
+    pattern, levels = "(?<level>(?:ALPHA|BETA)) x", ("ALPHA", "BETA")
+    line_format = LineFormat(name="custom", pattern=pattern, example="BETA x", levels=levels)
+    assert levels_to_configure(line_format, ["BETA", "ALPHA"]) == ["BETA", "ALPHA"]

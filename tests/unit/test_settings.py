@@ -180,7 +180,7 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
         ("", "pipelines", "at least one is needed"),
         ("[pipelines]\n", "pipelines", "at least one"),
         ("[pipelines.error_log]\n", "pipelines.error_log.topics", "is required"),
-        ("[pipelines.error_log]\ntopics = []\n", "pipelines.error_log.topics", "at least 1 item"),
+        ("[pipelines.error_log]\ntopics = []\n", "pipelines.error_log.topics", "must not be empty"),
         ('[pipelines.error_log]\ntopics = ["a b"]\n', "topics.0", "letters, digits, dots"),
         ('[pipelines.Error-Log]\ntopics = ["a"]\n', "pipelines.Error-Log", "lower-case letters"),
         (MINIMAL + 'start = "yesterday"\n', "start = 'yesterday'", "earliest"),
@@ -197,7 +197,7 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
         ),
         (MINIMAL + 'labels = ["service"]\n', "labels", "service: lines of the format fixed"),
         (MINIMAL + 'filter = { status = ["5*"] }\n', "filter", "status: lines of the format"),
-        (MINIMAL + "filter = { level = [] }\n", "filter.level", "at least 1 item"),
+        (MINIMAL + "filter = { level = [] }\n", "filter.level", "must not be empty"),
         (MINIMAL + f"filter.level = ['{'a*' * 101}']\n", "filter.level", "has * 101 times"),
         (MINIMAL + 'measure = "words"\n', "measure", "'count' or 'bytes'"),
         (MINIMAL + 'levels = ["TWO WORDS"]\n', "levels.0", "one word"),
@@ -222,14 +222,26 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
         ),
         (MINIMAL + 'result_table = "segment"\n', "result_table", "Tally's own tables"),
         (MINIMAL + 'result_table = "a-b"\n', "result_table", "lower-case letters"),
-        (MINIMAL + "max_records_per_partition = 0\n", "max_records_per_partition", "greater"),
+        (
+            MINIMAL + "max_records_per_partition = 0\n",
+            "max_records_per_partition",
+            "at least",
+        ),
         (
             MINIMAL + "max_records_per_partition = 2_000_000_001\n",
             "max_records_per_partition",
-            "less than or equal to 2000000000",
+            "at most 2000000000",
         ),
-        (MINIMAL + "max_malformed_per_batch = -1\n", "max_malformed_per_batch", "greater"),
-        (MINIMAL + "dead_letter_max_bytes = 16777216\n", "dead_letter_max_bytes", "less"),
+        (
+            MINIMAL + "max_malformed_per_batch = -1\n",
+            "max_malformed_per_batch",
+            "at least",
+        ),
+        (
+            MINIMAL + "dead_letter_max_bytes = 16777216\n",
+            "dead_letter_max_bytes",
+            "at most",
+        ),
         (MINIMAL + 'isolation_level = "serializable"\n', "isolation_level", "read_committed"),
         (MINIMAL + 'offsets = "maybe"\n', "offsets", "dense"),
         (MINIMAL + 'reader = { "assign" = "x" }\n', "reader", "from the plan"),
@@ -242,25 +254,33 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
         (MINIMAL + 'time_zone = "CET"\n', "time_zone", "such as Europe/Berlin"),
         (MINIMAL + 'time_zone = "Europe/Berlin"\n', "line_format: fixed", "leave time_zone out"),
         (MINIMAL + "assume_year = 2005\n", "line_format: fixed", "leave assume_year out"),
-        (MINIMAL + "assume_year = 99\n", "assume_year", "greater than or equal to 1000"),
+        (MINIMAL + "assume_year = 99\n", "assume_year", "at least 1000"),
         (MINIMAL + 'time = "kafka"\n', "time = 'kafka'", "'line' or 'record'"),
         (
             MINIMAL + 'continuation_lines = "unmatched"\ntime = "record"\n',
             "continuation_lines",
             "leave one of them out",
         ),
-        (MINIMAL + "patience_s = 5\n", "patience_s", "greater"),
-        (MINIMAL + 'owner = ""\n', "owner", "at least 1 character"),
+        (MINIMAL + "patience_s = 5\n", "patience_s", "at least"),
+        (MINIMAL + 'owner = ""\n', "owner", "must not be empty"),
         (MINIMAL + 'tags = "x"\n', "tags", "list"),
         (MINIMAL + "colour = 3\n", "pipelines.error_log.colour", "no known key"),
-        (MINIMAL + "[kafka]\nbootstrap_servers = ''\n", "kafka.bootstrap_servers", "at least 1"),
+        (
+            MINIMAL + "[kafka]\nbootstrap_servers = ''\n",
+            "kafka.bootstrap_servers",
+            "must not be empty",
+        ),
         (MINIMAL + "[kafka]\nsecurity_protocol = 'TLS'\n", "kafka.security_protocol", "SASL_SSL"),
         (MINIMAL + "[kafka]\nsecurity_protocol = 'SASL_SSL'\n", "kafka", "sasl_mechanism"),
         (MINIMAL + "[kafka]\nsasl_mechanism = 'GSSAPI'\n", "kafka.sasl_mechanism", "SCRAM"),
-        (MINIMAL + "[kafka]\nrequest_timeout_s = 0\n", "kafka.request_timeout_s", "greater"),
-        (MINIMAL + "[mysql]\nhost = ''\n", "mysql.host", "at least 1 character"),
+        (
+            MINIMAL + "[kafka]\nrequest_timeout_s = 0\n",
+            "kafka.request_timeout_s",
+            "more than 0",
+        ),
+        (MINIMAL + "[mysql]\nhost = ''\n", "mysql.host", "must not be empty"),
         (MINIMAL + "[mysql]\nport = 70000\n", "mysql.port", "65535"),
-        (MINIMAL + "[mysql]\nuser = ''\n", "mysql.user", "at least 1 character"),
+        (MINIMAL + "[mysql]\nuser = ''\n", "mysql.user", "must not be empty"),
         (MINIMAL + "[mysql]\ndatabase = 'a b'\n", "mysql.database", "a dash"),
         (MINIMAL + "[mysql]\ndatabase = '-x'\n", "mysql.database", "not begin with a dash"),
         (MINIMAL + "[mysql]\ndatabase = 'a`b'\n", "mysql.database", "letters"),
@@ -269,8 +289,16 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
         (MINIMAL + f"[mysql]\ndatabase = '{'a' * 65}'\n", "mysql.database", "1 to 64"),
         (MINIMAL + "[mysql]\ndatabase = 'MySQL'\n", "mysql.database", "the server's own"),
         (MINIMAL + "[mysql]\ntls = 'maybe'\n", "mysql.tls", "verified"),
-        (MINIMAL + "[mysql]\nconnect_timeout_s = 0\n", "mysql.connect_timeout_s", "greater"),
-        (MINIMAL + "[mysql]\nlock_wait_timeout_s = 0\n", "mysql.lock_wait_timeout_s", "greater"),
+        (
+            MINIMAL + "[mysql]\nconnect_timeout_s = 0\n",
+            "mysql.connect_timeout_s",
+            "at least",
+        ),
+        (
+            MINIMAL + "[mysql]\nlock_wait_timeout_s = 0\n",
+            "mysql.lock_wait_timeout_s",
+            "at least",
+        ),
         (
             MINIMAL + "[mysql]\nlock_wait_timeout_s = 300\n",
             "mysql: lock_wait_timeout_s = 300",
@@ -287,8 +315,8 @@ def test_text_that_is_no_toml_is_named_with_its_line() -> None:
             "pipelines.error_log.patience_s = 60",
             "more than kafka.request_timeout_s = 60",
         ),
-        (MINIMAL + "[spark]\nmaster = ''\n", "spark.master", "at least 1 character"),
-        (MINIMAL + "[spark]\nconf = 3\n", "spark.conf", "dict"),
+        (MINIMAL + "[spark]\nmaster = ''\n", "spark.master", "must not be empty"),
+        (MINIMAL + "[spark]\nconf = 3\n", "spark.conf", "must be a table"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_allowed(text: str, key: str, allowed: str) -> None:
@@ -401,6 +429,38 @@ def test_an_unknown_key_is_told_the_one_that_is_meant() -> None:
         load(MINIMAL + 'level = ["ERROR"]\n')
     with pytest.raises(ConfigError, match=r"mysql\.pasword: .*; did you mean password\?"):
         load(MINIMAL + '[mysql]\npasword = "x"\n')
+
+
+def test_a_variable_that_is_no_json_disables_its_pipeline_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others are there, and its other mistakes are named too."""
+    monkeypatch.setenv("TALLY_PIPELINES__B__TOPICS", "blog")
+    settings = load(MINIMAL + "[pipelines.b]\npatience_s = 1\n")
+    assert list(settings.pipelines) == ["error_log"]
+    with pytest.raises(ConfigError, match=r"(?s)TOPICS\) = 'blog': must be a list.*patience_s"):
+        settings.check("b")
+
+
+@pytest.mark.parametrize(
+    ("line_format", "said"),
+    [
+        ('"nginxx"', "no such line format; did you mean nginx?"),
+        ('{ patern = "x" }', "line_format.patern: is no known key; did you mean pattern?"),
+    ],
+)
+def test_a_line_format_that_is_none_is_told_what_is_meant(line_format: str, said: str) -> None:
+    """The name of a ready-made one, and a key of one's own."""
+    with pytest.raises(ConfigError) as raised:
+        load(MINIMAL + f"line_format = {line_format}\n").check("error_log")
+    assert said in raised.value.what
+
+
+def test_a_label_that_no_line_has_is_told_the_one_that_is_meant() -> None:
+    """A label and a filter alike."""
+    keys = 'line_format = "syslog"\nassume_year = 2026\nlevels = []\nlabels = ["progam"]\n'
+    with pytest.raises(ConfigError, match=r"progam: .* did you mean program\?"):
+        load(MINIMAL + keys).check("error_log")
 
 
 def test_a_wrong_pipeline_is_disabled_by_itself() -> None:
@@ -557,8 +617,11 @@ def test_what_changes_the_counts_changes_the_fingerprint(keys: str) -> None:
     ("variable", "value", "said"),
     [
         ("TALLY_MYSQL__PASWORD", "x", "is no known key; did you mean password?"),
-        ("tally_mysql__port", "many", "valid integer"),
-        ("TALLY_PIPELINES__ERROR_LOG__PATIENCE_S", "soon", "valid integer"),
+        ("tally_mysql__port", "many", "must be a whole number"),
+        ("TALLY_PIPELINES__ERROR_LOG__PATIENCE_S", "soon", "must be a whole number"),
+        ("TALLY_PIPELINES__ERROR_LOG__TOPICS", "alog", """JSON: '["a", "b"]'"""),
+        ("TALLY_PIPELINES__ERROR_LOG__FILTER", "[x", """JSON: '{"key": "value"}'"""),
+        ("TALLY_SPARK__CONF", "x", """JSON: '{"key": "value"}'"""),
     ],
 )
 def test_a_variable_that_sets_a_wrong_key_is_named(

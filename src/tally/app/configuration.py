@@ -18,7 +18,8 @@ from tally.formatting import inline_toml
 
 HIDDEN: Final = "(hidden)"
 _SECRET: Final = re.compile(
-    r"jaas|passw|secret|token|credential|api.?key|access.?key", re.IGNORECASE
+    r"jaas|passw|secret|token|credential|(?:api|access|account|private|shared|sas).?key|sas.?token",
+    re.IGNORECASE,
 )
 _PARAMETERS: Final = re.compile(r"(sc://[^/]*/;).*")
 DEFAULT: Final = "default"

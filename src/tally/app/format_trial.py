@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -277,6 +277,10 @@ def _tried(
     )
 
 
+_ERRORS: Final = frozenset({"SEVERE", "E"})
+"""Names of the level of errors that do not begin with ``err``: Java's own logging, Android."""
+
+
 def _line(line: "SampleLine", found: "ReadLine", names: Sequence[str]) -> TriedLine:
     return TriedLine(
         line=printable_bytes(line.value)[:LINE_CHARS],
@@ -296,27 +300,36 @@ def _toml(
     keys |= {"time": "record"} if rule.from_record else {}
     keys |= {"assume_year": rule.assume_year} if rule.assume_year is not None else {}
     keys |= {"time_zone": rule.zone} if rule.zone is not None else {}
-    wanted = _levels(line_format, levels)
+    wanted = levels_to_configure(line_format, levels)
     keys |= {"levels": wanted} if wanted is not None else {}
     rows = [f"{key} = {inline_toml(value)}" for key, value in keys.items()]
+    if wanted and not any(map(_is_error, wanted)):
+        rows.append("# all levels of the sample: keep those that mean an error")
     if wanted == []:
         rows.append('# to count some of them only: filter = { text = ["…"] }')
     return "\n".join(["[pipelines.NAME]", *rows])
 
 
-def _levels(line_format: LineFormat, seen: Mapping[str, int]) -> list[str] | None:
-    """The levels to configure, those that mean an error; None where the default does."""
+def levels_to_configure(line_format: LineFormat, seen: Iterable[str]) -> list[str] | None:
+    """The levels to configure; None where the default does, empty where lines have no level.
+
+    Those that mean an error. Where neither the sample nor the format has one that is known to,
+    all of the sample.
+    """
     if not line_format.has_level:
         return []
-    errors = [
-        level
-        for level in seen
-        if level.casefold().startswith("err") and not any(map(str.isspace, level))
-    ]
-    if errors:
-        return None if errors == ["ERROR"] else errors
+    words = [level for level in seen if not any(map(str.isspace, level))]
+    known = line_format.levels or tuple(dict.fromkeys(line_format.level_names.values()))
+    for levels in (words, known):
+        if errors := [level for level in levels if _is_error(level)]:
+            return None if errors == ["ERROR"] else errors
     try:
         line_format.printed_levels(["ERROR"])
     except ValueError:
-        return [level for level in line_format.levels if level.casefold().startswith("err")]
+        return words
     return None
+
+
+def _is_error(level: str) -> bool:
+    """Whether a level is that of errors, by any of the names that it has."""
+    return level.casefold().startswith("err") or level in _ERRORS

@@ -7,6 +7,7 @@ from tally.config.labels import FILTER_STARS_MAX, RECORD_FIELDS, TEXT
 from tally.config.pipeline import PipelineSettings
 from tally.config.servers import KafkaSettings, MySQLSettings
 from tally.errors import ConfigError
+from tally.formatting import close_to
 from tally.lines.format import LineFormat
 from tally.lines.parsing import parse_line_format
 from tally.lines.time_rule import check_time_rule, continuation_reasons
@@ -95,7 +96,7 @@ def _unknown_fields(key: str, fields: Sequence[str], line_format: LineFormat) ->
         others = ", or any other path" if line_format.is_json else ""
         yield (
             f"{key}: {', '.join(unknown)}: lines of the format {line_format.name} have no such "
-            f"field; there are {', '.join(known)}{others}"
+            f"field{close_to(unknown[0], known)}; there are {', '.join(known)}{others}"
         )
 
 

@@ -4,13 +4,41 @@ A value is left out where the model has a secret, whatever the key's name: a pas
 written under the wrong key.
 """
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from tally.config.sources import value_at, variable_of
+from tally.formatting import close_to
+
+_MESSAGES: Final[Mapping[str, str]] = {
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "dict_type": "must be a table",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "list_type": "must be a list",
+    "literal_error": "must be {expected}",
+    "model_type": "must be a table",
+    "string_too_short": "must not be empty",
+    "string_type": "must be a text",
+    "too_short": "must not be empty",
+}
+"""What is said instead of Pydantic's sentences, which are for programmers, by type of error."""
+
+_IN_JSON: Final[Mapping[str, str]] = {
+    "list_type": """'["a", "b"]'""",
+    "dict_type": """'{"key": "value"}'""",
+    "model_type": """'{"key": "value"}'""",
+}
 
 CORRECT_THEM: Final = "correct the keys named (docs/configuration.md lists them all)"
 """The next step after any complaint."""
@@ -44,17 +72,6 @@ def in_lines(what: str, sentences: Sequence[str]) -> str:
     return f"{what}:\n  {reasons}"
 
 
-def close_to(name: str, known: Iterable[str]) -> str:
-    """``; did you mean …?`` where one of the known names is close, else nothing."""
-    found = closest(name, known)
-    return f"; did you mean {found}?" if found else ""
-
-
-def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is probably meant; None when none is close."""
-    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.75)), None)
-
-
 def _complaint(item: Any, model: type[BaseModel], variables: Mapping[str, Any], prefix: str) -> str:
     # Pydantic puts names of union members into the location; the user knows only the file's keys.
     parts = [str(part) for part in item["loc"] if "[" not in str(part) and part != "datetime"]
@@ -62,7 +79,9 @@ def _complaint(item: Any, model: type[BaseModel], variables: Mapping[str, Any], 
     key = ".".join(path) or "the whole file"
     if path and value_at(variables, path) == item["input"]:  # else another source overrides it
         key += f" (from {variable_of(path)})"
-    message = item["msg"].removeprefix("Value error, ")
+    message = _message(item)
+    if isinstance(item["input"], str) and item["type"] in _IN_JSON and "(from " in key:
+        message += f", in a variable as JSON: {_IN_JSON[item['type']]}"
     if item["type"] == "missing":
         return f"{key}: is required"
     if item["type"] == "extra_forbidden":
@@ -72,6 +91,12 @@ def _complaint(item: Any, model: type[BaseModel], variables: Mapping[str, Any], 
     if isinstance(item["input"], dict | BaseModel) or _holds_secret(_at(model, item["loc"])):
         return f"{key}: {message}"
     return f"{key} = {item['input']!r}: {message}"
+
+
+def _message(item: Any) -> str:
+    """What is allowed, in words of a configuration file."""
+    said = _MESSAGES.get(item["type"])
+    return said.format(**item.get("ctx", {})) if said else item["msg"].removeprefix("Value error, ")
 
 
 def _at(annotation: Any, location: Sequence[int | str]) -> Any:

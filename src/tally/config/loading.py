@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import ValidationError
-from pydantic_settings import SettingsError
 
 from tally.config.complaints import CORRECT_THEM, complaints, in_lines
 from tally.config.settings import InvalidSettingsError, Settings, files_of_this_load
@@ -65,8 +64,6 @@ def load_settings(
     token = files_of_this_load.set(files)
     try:
         settings = Settings(**(overrides or {}))
-    except SettingsError as error:
-        raise _config_error([str(error), *mistaken], base) from None
     except ValidationError as error:
         wrong = complaints(error, Settings, environment(Settings))
         raise _config_error([*wrong, *mistaken], base) from None
@@ -110,7 +107,7 @@ def _checked_secrets(path: Path) -> Path:
         )
     if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ConfigError(
-            f"{path} holds secrets and others than its owner may read it",
+            f"{path} holds secrets, and users other than its owner may read it",
             next_step=f"chmod 600 '{path}'",
         )
     return path

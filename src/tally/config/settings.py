@@ -18,7 +18,7 @@ from pydantic_settings import (
 )
 
 from tally.config.checks import format_mistakes, line_mistakes, mistakes
-from tally.config.complaints import CORRECT_THEM, close_to, complaints, in_lines
+from tally.config.complaints import CORRECT_THEM, complaints, in_lines
 from tally.config.names import (
     DAG_SUFFIXES,
     PREFIX,
@@ -28,8 +28,9 @@ from tally.config.names import (
 )
 from tally.config.pipeline import Pipeline, PipelineSettings
 from tally.config.servers import KafkaSettings, MySQLSettings, SparkSettings
-from tally.config.sources import environment
+from tally.config.sources import Environment, environment
 from tally.errors import ConfigError, UnknownPipelineError
+from tally.formatting import close_to
 
 # pydantic-settings calls a class method for the sources, so a load passes its files in a variable.
 files_of_this_load: ContextVar[tuple[Path, ...]] = ContextVar("files_of_this_load", default=())
@@ -67,7 +68,7 @@ class Settings(BaseSettings):
         cls,
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
@@ -75,7 +76,7 @@ class Settings(BaseSettings):
         files = TomlConfigSettingsSource(
             settings_cls, toml_file=list(files_of_this_load.get()), deep_merge=True
         )
-        return init_settings, env_settings, files
+        return init_settings, Environment(settings_cls), files
 
     @model_validator(mode="wrap")
     @classmethod

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
 from tally.config.names import PREFIX
@@ -11,13 +12,24 @@ from tally.config.names import PREFIX
 NOT_THERE: Final = object()
 
 
-def environment(model: type[BaseSettings]) -> Mapping[str, Any]:
-    """What the environment variables set, in the shape of the file.
+class Environment(EnvSettingsSource):
+    """The environment variables as a source of settings.
 
-    Raises:
-        SettingsError: The value of a table or a list is not the JSON that it should be.
+    The value of a list or a table is JSON. Where it is not, it stays text: the validation then
+    refuses that key alone, and names it.
     """
-    return EnvSettingsSource(model)()
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        """The value that a text of JSON means; the text itself where it is not JSON."""
+        try:
+            return super().decode_complex_value(field_name, field, value)
+        except ValueError:
+            return value
+
+
+def environment(model: type[BaseSettings]) -> Mapping[str, Any]:
+    """What the environment variables set, in the shape of the file."""
+    return Environment(model)()
 
 
 def value_at(values: Any, path: Sequence[str]) -> Any:

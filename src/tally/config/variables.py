@@ -5,9 +5,9 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from tally.config.complaints import closest
 from tally.config.names import PREFIX
 from tally.config.settings import Settings
+from tally.formatting import closest
 
 CONFIG_VARIABLE: Final = "TALLY_CONFIG"
 SECRETS_VARIABLE: Final = "TALLY_SECRETS_FILE"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tally.errors import ConfigError
+from tally.formatting import close_to
 from tally.lines.format import CATALOGUE, LineFormat, time_names
 from tally.lines.json_fields import JsonField, parse_json_fields
 from tally.lines.pattern import CLOCK, DATE, TIME, parse_pattern
@@ -32,7 +33,13 @@ def parse_line_format(value: object, *, key: str) -> LineFormat:
     """
     if isinstance(value, str):
         return _named(value, key)
-    if not isinstance(value, Mapping) or not set(value) <= _KEYS or len(_KINDS & set(value)) != 1:
+    unknown = [str(k) for k in value if k not in _KEYS] if isinstance(value, Mapping) else []
+    if unknown:
+        raise ConfigError(
+            f"{key}.{unknown[0]}: is no known key{close_to(unknown[0], _KEYS)}; a line format is "
+            f"{_TABLES}"
+        )
+    if not isinstance(value, Mapping) or len(_KINDS & set(value)) != 1:
         raise ConfigError(
             f"{key} = {value!r}: a line format is a name ({', '.join(CATALOGUE)}) or {_TABLES}"
         )
@@ -67,8 +74,8 @@ def _from_table(table: Mapping[object, object], key: str) -> LineFormat:
 def _named(name: str, key: str) -> LineFormat:
     if name not in CATALOGUE:
         raise ConfigError(
-            f"{key} = {name!r}: no such line format; allowed are {', '.join(CATALOGUE)}, or "
-            f"{_TABLES}"
+            f"{key} = {name!r}: no such line format{close_to(name, CATALOGUE)}; allowed are "
+            f"{', '.join(CATALOGUE)}, or {_TABLES}"
         )
     return CATALOGUE[name]
 
