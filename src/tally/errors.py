@@ -10,7 +10,7 @@
     │   ├── UnknownReplayError
     │   └── ReplayRefusedError
     │       └── PreviewOutdatedError
-    ├── RetryableError          exit 3: nothing was changed; try the same thing again
+    ├── RetryableError          exit 3: something did not answer; try the same thing again
     │   ├── UnansweredError
     │   │   ├── KafkaUnavailableError
     │   │   └── MySQLUnavailableError

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -375,17 +376,20 @@ def test_a_plan_alone_takes_no_table_of_another_pipeline(
         ("log_time datetime primary key, log_count int, host int not null", "no table of counts"),
         (
             "log_time datetime, log_count int, t datetime default now(), primary key (log_time, t)",
-            "tells rows apart by (log_time, t), not by (log_time)",
+            "has rows that are unique by (log_time, t), not by (log_time)",
         ),
         (
             "log_time datetime, log_count int,t text default (uuid()), primary key (log_time,t(9))",
-            "tells rows apart by (log_time, t(9)), not by (log_time)",
+            "has rows that are unique by (log_time, t(9)), not by (log_time)",
         ),
         (
             "log_time datetime primary key, log_count int unique",
-            "tells rows apart by (log_time) and by (log_count), not by (log_time)",
+            "has rows that are unique by (log_time) and by (log_count), not by (log_time)",
         ),
-        ("log_time datetime unique not null, log_count int", "tells rows apart by (log_time)"),
+        (
+            "log_time datetime unique not null, log_count int",
+            "has rows that are unique by (log_time)",
+        ),
         (
             "log_time datetime primary key, log_count int) engine = MyISAM -- ",
             "is of the engine MyISAM, not of InnoDB",
@@ -456,12 +460,12 @@ def test_the_audit_adds_up_rows_of_columns_that_it_does_not_know(
         ),
         (
             "drop primary key, add primary key (log_time)",
-            "tells rows apart by (log_time), not by (log_time, service)",
+            "has rows that are unique by (log_time), not by (log_time, service)",
             "drop primary key, add primary key (log_time, service)",
         ),
         (
             "add unique one_a_count (log_count)",
-            "tells rows apart by (log_time, service) and by (log_count), not by",
+            "has rows that are unique by (log_time, service) and by (log_count), not by",
             "drop index one_a_count",
         ),
     ],
@@ -615,11 +619,32 @@ def test_folded_rows_keep_their_labels(world: World, spark: "SparkSession") -> N
     world.produce([line("cart"), line("shop")])
     world.minute(spark)
     world.delete_records(0, 2)
-    from datetime import timedelta  # noqa: PLC0415
-
     before = rows(world, "service", "level")
     assert prune(world.context(), world.name, timedelta(), lambda *_: None).segments == 1
     assert rows(world, "service", "level") == before
     assert world.rows(f"select * from `{world.name}__segments`") == []
     assert len(world.rows(f"select * from `{world.name}__folded`")) == 2
+    assert world.audit().holds
+
+
+def test_a_preview_names_what_a_later_label_cannot_reach(
+    world: World, spark: "SparkSession"
+) -> None:
+    """The lines of pruned segments keep '', whatever is replayed."""
+    labelled(world, labels=["service"])
+    world.produce([line("cart")])
+    world.minute(spark)
+    world.delete_records(0, 1)
+    prune(world.context(), world.name, timedelta(), lambda *_: None)
+    world.produce([line("shop"), line("cart")])
+    world.minute(spark)
+    labelled(world, labels=["service", "level"])
+    note = preview_replay(world.context(), world.name, BoundsAsked()).notes[-1]
+    assert note.startswith("1 minute, ")
+    assert "pruned" in note
+    replayed(world, spark)
+    assert {row["level"] for row in world.rows(f"select level from `{world.name}`")} == {
+        "",
+        "ERROR",
+    }
     assert world.audit().holds

@@ -34,6 +34,7 @@ class Spool(Generic[T]):
             dir=None if folder is None else str(folder),
         )
         self._length = 0
+        self._written = 0
 
     def append(self, item: T) -> None:
         """Add an item at the end.
@@ -46,6 +47,7 @@ class Spool(Generic[T]):
         except OSError as error:
             raise self._unwritable(error) from error
         self._length += 1
+        self._written = self._file.tell()
 
     def __iter__(self) -> Iterator[T]:
         """Iterate from the first item; one iteration at a time.
@@ -80,14 +82,20 @@ class Spool(Generic[T]):
     def _unwritable(self, error: OSError) -> UnwritableError:
         folder = self._folder or Path(tempfile.gettempdir())
         return UnwritableError(
-            f"the counts of the batch do not fit into {folder} after {self._length:,} rows: "
-            f"{error.strerror}, {_free(folder)}; nothing was committed",
-            next_step=f"free space in {folder}, or set spark.spool_dir to a folder that has more",
+            f"the counts of the batch do not fit into {folder}: {error.strerror} after "
+            f"{self._length:,} rows of {_mebibytes(self._written)}, {_free(folder)}; nothing was "
+            "committed",
+            next_step=f"free more than {_mebibytes(self._written)} in {folder}, or set "
+            "spark.spool_dir to a folder that has more",
         )
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count / 1024 / 1024:,.0f} MiB"
 
 
 def _free(folder: Path) -> str:
     try:
-        return f"{shutil.disk_usage(folder).free / 1024 / 1024:,.0f} MiB free"
+        return f"{_mebibytes(shutil.disk_usage(folder).free)} free"
     except OSError as error:
         return str(error.strerror)

@@ -96,17 +96,17 @@ def counts(
     if view.other_offsets:
         app.out.sentence(_other_offsets(view))
     if Rule.UNKNOWN in {row.rule for row in view.minutes}:
-        app.out.line("unknown: some lines of the minute are folded, and their rules forgotten")
+        app.out.line("unknown: the minute has lines of pruned segments, whose rules are not kept")
 
 
 def _other_offsets(view: CountsView) -> str:
     """How many offsets are counted under other rules, and what can be done about it."""
     text = (
-        f"{plural(view.other_offsets, 'offset')} in all are counted under other rules, and any "
-        "minute may lack lines of theirs"
+        f"{plural(view.other_offsets, 'offset')} in all are counted under other rules, so "
+        "minutes may lack lines that today's rules count"
     )
     if view.other_offsets_gone == view.other_offsets:
-        return f"{text}; Kafka no longer holds what a replay of any would read"
+        return f"{text}; they can no longer be replayed, as Kafka has deleted their records"
     if view.other_offsets_gone:
         text += f"; {number(view.other_offsets_gone)} of them can no longer be replayed"
     return (

@@ -6,6 +6,7 @@ import click
 
 from tally.app import losses as use_case
 from tally.app.losses import LossDecision, LossesRequest, LossesView, LossView
+from tally.cli import completion
 from tally.cli.app import App
 from tally.cli.command import Command, Group
 from tally.cli.options import (
@@ -57,7 +58,9 @@ def list_losses(app: App, pipeline: str | None, only_open: bool) -> None:
     ],
 )
 @pipeline_argument
-@click.option("--topic", metavar="NAME", help="Only losses of this topic.")
+@click.option(
+    "--topic", metavar="NAME", shell_complete=completion.topics, help="Only losses of this topic."
+)
 @click.option(
     "--partition",
     type=click.IntRange(min=0),

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
+from tally.cli import completion
 from tally.errors import ReplayRefusedError
 from tally.planning.replay_text import parse_minute, parse_range, parse_time
 
@@ -31,7 +32,12 @@ read_minute = _parsed(parse_minute)
 
 def _by_offset() -> Iterator[Callable[..., Any]]:
     offset, add = click.IntRange(min=0), click.option
-    yield add("--topic", metavar="NAME", help="This topic; every topic by default.")
+    yield add(
+        "--topic",
+        metavar="NAME",
+        shell_complete=completion.topics,
+        help="This topic; every topic by default.",
+    )
     yield add(
         "--partition",
         "partitions",
@@ -84,6 +90,7 @@ def _by_time_or_batch() -> Iterator[Callable[..., Any]]:
         "batch_id",
         type=click.IntRange(min=1),
         metavar="BATCH",
+        shell_complete=completion.batches,
         help="The ranges of this batch.",
     )
     yield add(

@@ -34,6 +34,7 @@ from tally.planning.blocks import blocked_error
 @click.option(
     "--pipeline",
     metavar="NAME",
+    shell_complete=completion.pipelines,
     help="Run the next batch of this pipeline alone, without BATCH.",
 )
 @click.option(

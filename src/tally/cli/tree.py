@@ -36,7 +36,7 @@ SECTIONS: Final[Sections] = {
         "run": ("tally.cli.run", "Count a batch and commit it."),
         "replay": ("tally.cli.replay", "Reprocess ranges of offsets and replace their counts."),
     },
-    "Looking": {
+    "Results and status": {
         "status": (
             "tally.cli.status",
             "Show the health of a pipeline and the status of each partition.",
@@ -52,7 +52,7 @@ SECTIONS: Final[Sections] = {
         "dead-letters": ("tally.cli.dead_letters", "List records that could not be understood."),
         "audit": ("tally.cli.audit", "Prove that the result is what Kafka held."),
     },
-    "Deciding": {
+    "Decisions": {
         "losses": ("tally.cli.losses", "Records that are gone from Kafka."),
         "topics": ("tally.cli.topics", "Topics that were deleted and created again."),
         "abandon": ("tally.cli.abandon", "Abandon a planned batch."),

@@ -194,7 +194,7 @@ class Kafka:
         self, topics: list[str], deadline: float, *, rights: bool = False
     ) -> dict[str, Any]:
         futures = self._requests.start(
-            f"describe the topics {', '.join(topics)}",
+            "describe the topics",
             deadline,
             lambda client, left_s: client.describe_topics(
                 TopicCollection(topics),

@@ -110,7 +110,7 @@ def unavailable(
 
 
 def more_telling(before: KafkaError | None, now: KafkaError) -> KafkaError:
-    """Which of two errors of a client's connections a person should see.
+    """Which of two errors of a client's connections an operator should see.
 
     A refusal before anything else, as trying again does not help; a cause before the statement that
     no broker is left; else the later one.

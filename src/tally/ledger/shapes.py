@@ -186,7 +186,7 @@ def faults_of_keys(
 
 def _other_keys(shape: Shape, keys: Sequence[str]) -> str:
     there = " and by ".join(f"({', '.join(index)})" for index in shape.unique.values())
-    return f"tells rows apart by {there or 'nothing'}, not by ({', '.join(keys)})"
+    return f"has rows that are unique by {there or 'nothing'}, not by ({', '.join(keys)})"
 
 
 def _other_engine(shape: Shape) -> str:

@@ -156,8 +156,8 @@ def _wanted(before: Tables | None, pipeline: Pipeline) -> Tables:
     ]
     if added and gone:
         raise ConfigError(
-            f"{key}.labels: {', '.join(gone)} went and {', '.join(added)} came, which looks like a "
-            "label that was renamed; its column would keep the old values",
+            f"{key}.labels: {', '.join(gone)} was removed and {', '.join(added)} added, which "
+            "looks like a label that was renamed; its column would keep the old values",
             next_step="take the label out, tally migrate, then add the other and migrate again",
         )
     kept = tuple(

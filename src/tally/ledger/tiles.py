@@ -94,12 +94,23 @@ def minutes_of(
     """How many minutes the segments have counted lines for, the first and the last one."""
     if not segment_ids:
         return 0, None, None
+    table = tables_of(tx, pipeline).contributions
+    return _minutes(tx, f"`{table}` where segment_id in %s", (list(segment_ids),))
+
+
+def folded_minutes_of(tx: Transaction, pipeline: str) -> tuple[int, str | None, str | None]:
+    """How many minutes have lines of folded segments, the first and the last one."""
+    return _minutes(tx, f"`{tables_of(tx, pipeline).folded}` where pipeline = %s", (pipeline,))
+
+
+def _minutes(
+    tx: Transaction, rows: str, values: tuple[object, ...]
+) -> tuple[int, str | None, str | None]:
     row = tx.row(
         "select count(distinct log_time) as minutes,"
         " date_format(min(log_time), '%%Y-%%m-%%d %%H:%%i') as first,"
-        " date_format(max(log_time), '%%Y-%%m-%%d %%H:%%i') as last"
-        f" from `{tables_of(tx, pipeline).contributions}` where segment_id in %s",
-        (list(segment_ids),),
+        f" date_format(max(log_time), '%%Y-%%m-%%d %%H:%%i') as last from {rows}",
+        values,
     )
     return (int(row["minutes"]), row["first"], row["last"]) if row else (0, None, None)
 

@@ -1,11 +1,12 @@
 """What a replay would do: its plan against the ledger and Kafka, and the preview of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tally.config.pipeline import Pipeline
 from tally.errors import ReplayRefusedError
+from tally.formatting import plural, time_span
 from tally.ledger import positions, replays, tiles
 from tally.model import KafkaSnapshot, KnownTopic, OffsetRange, TopicPartition
 from tally.mysql.transactions import Transaction
@@ -74,6 +75,7 @@ def preview_replay(ctx: Context, name: str, request: Request) -> Preview:
         minutes, first, last = tiles.minutes_of(tx, name, plan.replaces)
         offsets = sum(r.offsets for r in plan.widened)
         seconds = replays.seconds_for(tx, name, len(plan.batches), offsets)
+        folded = tiles.folded_minutes_of(tx, name) if pipeline.labels else None
     partitions = sorted({r.partition for r in asked})
     return Preview(
         pipeline=name,
@@ -90,8 +92,18 @@ def preview_replay(ctx: Context, name: str, request: Request) -> Preview:
             if (held := snapshot.partition(p)) is not None
         },
         seconds=seconds,
-        notes=tuple(notes),
+        notes=(*notes, *_about_folded(folded)),
     )
+
+
+def _about_folded(minutes: tuple[int, str | None, str | None] | None) -> Iterator[str]:
+    """What a replay does not change of a result with labels."""
+    if minutes is not None and minutes[0]:
+        count, first, last = minutes
+        yield (
+            f"{plural(count, 'minute')}, {time_span(first, last)}, have lines of pruned segments: "
+            "those stay, with '' for each label that was added after they were counted"
+        )
 
 
 def check_possible(preview: Preview) -> None:

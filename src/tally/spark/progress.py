@@ -1,4 +1,4 @@
-"""How far a read is, while Spark works: for a person who waits."""
+"""How far a read is, while Spark works."""
 
 import logging
 from collections.abc import Callable, Iterator

@@ -57,7 +57,7 @@ def _foreground(stack: Stack, parts: list[Part]) -> int:
 
 
 def _lock_jars(stack: Stack, parts: list[Part]) -> int:  # noqa: ARG001
-    """Write the lists of checksums in the checkout anew, from what Ivy fetches now."""
+    """Write the lists of checksums in the checkout again, from what Ivy fetches now."""
     for wanted in (CONNECTOR, SERVERS):
         jars = Jars(stack.layout.downloads, wanted)
         lines = [
