@@ -297,6 +297,24 @@ def test_scripts_in_the_file_are_valid(name: str) -> None:
         assert answer.returncode == 0
 
 
+def test_the_image_fetches_the_connector_as_the_set_up_does(tmp_path: Path) -> None:
+    """The script of the image runs, with the code alone that is copied beside it."""
+    here = re.compile(r'COPY <<"EOF" fetch_jars\.py\n(.*?)^EOF$', re.DOTALL | re.MULTILINE)
+    (script,) = here.findall(DOCKERFILE)
+    assert "COPY src/tally src/tally" in DOCKERFILE
+    downloads = CHECKOUT / ".tally" / "downloads"
+    # The files lie where the set-up has put them, so that nothing is fetched; and they stay there.
+    script = script.replace('Path("downloads").resolve()', f"Path({str(downloads)!r})")
+    script, renamed = script.replace('.rename("jars")', ""), '.rename("jars")' in script
+    path = tmp_path / "fetch_jars.py"
+    path.write_text(f"{script}\nassert 'tally_local' not in __import__('sys').modules\n")
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "src")}
+    done = subprocess.run(
+        [sys.executable, path], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, renamed) == (0, True), done.stderr
+
+
 def test_generated_secrets_are_private_and_stay(tmp_path: Path) -> None:
     """Owner only; a second run changes nothing, for the servers keep their first passwords."""
     folder = tmp_path / "secrets"

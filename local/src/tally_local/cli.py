@@ -28,11 +28,13 @@ parts_argument = click.argument(
 )
 @pass_app
 def up(app: App, parts: tuple[str, ...], foreground: bool) -> None:
-    """Start the local stack: Kafka, MySQL and Airflow.
+    """Start the local stack: Kafka, MySQL, Spark and Airflow.
 
     Real servers, without root and without Docker. The first call downloads them. Everything is in
     .tally beside the configuration, where all other commands find the addresses and passwords. A
-    part that runs already is not restarted. PART is kafka, mysql or airflow; by default all three.
+    part that runs already is not restarted. PART is kafka, mysql, spark or airflow; by default all.
+    Spark is a Spark Connect server, which is kept running, so that a batch starts no JVM. After
+    tally down spark each batch has a Spark of its own again, in Airflow by spark-submit.
 
     Then the tables are migrated, and the topics of the configured pipelines are created if they do
     not exist. A second call changes nothing, and shows addresses and passwords again.

@@ -7,7 +7,7 @@ from tally.cli.extensions import Extension
 EXTENSION: Final = Extension(
     sections={
         "Local stack": {
-            "up": ("tally_local.cli", "Start the local stack: Kafka, MySQL and Airflow."),
+            "up": ("tally_local.cli", "Start the local stack: Kafka, MySQL, Spark and Airflow."),
             "kafka": ("tally_local.cli", "Run one of Kafka's own command-line tools."),
             "down": ("tally_local.cli", "Stop the local stack; its data stays."),
             "demo": (

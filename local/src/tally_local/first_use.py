@@ -71,6 +71,8 @@ def directions(
         )
     if Part.KAFKA in addresses:
         yield f"Kafka:   {addresses[Part.KAFKA]}"
+    if Part.SPARK in addresses:
+        yield f"Spark:   {addresses[Part.SPARK]}  token {credentials.spark_token}"
     if addresses.keys() >= {Part.KAFKA, Part.MYSQL} and settings.pipelines:
         yield ""
         pipeline = settings.pipeline(min(settings.pipelines))

@@ -30,7 +30,7 @@ from tally.spark.errors import sentence_of
 # The server shows each plan with its options in its web page and its event log, and hides what
 # this expression matches. Kafka's password is in such an option.
 REDACTION_KEY: Final = "spark.sql.redaction.string.regex"
-_REDACTION: Final = r'(?is)(jaas|password|secret)(?:[^"\\]|\\.)*"\s*value:\s*"(?:[^"\\]|\\.)*"'
+REDACTION: Final = r'(?is)(jaas|password|secret)(?:[^"\\]|\\.)*"\s*value:\s*"(?:[^"\\]|\\.)*"'
 
 # With this variable set, PySpark's functions build plans for a server.
 _MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
@@ -75,7 +75,6 @@ def connect_session(
         deadline = _Deadline(patience.answer_s)
         session = _session(settings, deadline, patience.tries)
         try:
-            _answered(settings, lambda: session.version)
             _configure(settings, session, options)
             _check_connector(settings, session)
             # PySpark's two kinds of session have the same interface, but no common class.
@@ -100,7 +99,10 @@ def _session(settings: SparkSettings, deadline: "_Deadline", tries: int) -> Remo
 
 
 def _configure(settings: SparkSettings, session: RemoteSession, options: Mapping[str, str]) -> None:
-    for key, value in {REDACTION_KEY: _REDACTION, **options}.items():
+    """Set what the server does not have already; each value takes two requests."""
+    there = _answered(settings, lambda: session.conf.getAll)
+    wanted = {REDACTION_KEY: REDACTION, **options}
+    for key, value in wanted.items() - there.items():
         try:
             if session.conf.isModifiable(key):
                 session.conf.set(key, value)

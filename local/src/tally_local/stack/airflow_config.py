@@ -9,6 +9,7 @@ from pathlib import Path
 from tally_local.stack.credentials import Credentials
 from tally_local.stack.mysql_server import DATABASE, USER
 from tally_local.stack.ports import LOOPBACK
+from tally_local.stack.spark_server import HOST
 
 ADMIN = "admin"
 # Each of Tally's tasks may start a JVM, and the machine is a developer's.
@@ -78,14 +79,7 @@ def connections_json(ports: Mapping[str, int], credentials: Credentials) -> str:
 
     Airflow reads the file at each lookup, so a server that came back on another port is found.
     """
-    connections: dict[str, dict[str, object]] = {
-        # In the format of the Spark provider; a local master supports only client mode.
-        "tally_spark": {
-            "conn_type": "spark",
-            "host": "local[2]",
-            "extra": {"spark-binary": "spark-submit", "deploy-mode": "client"},
-        }
-    }
+    connections: dict[str, dict[str, object]] = {"tally_spark": _spark(ports, credentials)}
     if "kafka" in ports:
         connections["tally_kafka"] = {
             "conn_type": "kafka",
@@ -101,6 +95,23 @@ def connections_json(ports: Mapping[str, int], credentials: Credentials) -> str:
             "schema": DATABASE,
         }
     return json.dumps(connections, indent=2) + "\n"
+
+
+def _spark(ports: Mapping[str, int], credentials: Credentials) -> dict[str, object]:
+    """The server that is kept warm; while there is none, a Spark for each batch."""
+    if "spark" in ports:
+        return {
+            "conn_type": "spark_connect",
+            "host": HOST,
+            "port": ports["spark"],
+            "password": credentials.spark_token,
+        }
+    # In the format of the Spark provider; a local master supports only client mode.
+    return {
+        "conn_type": "spark",
+        "host": "local[2]",
+        "extra": {"spark-binary": "spark-submit", "deploy-mode": "client"},
+    }
 
 
 def passwords_json(credentials: Credentials) -> str:

@@ -24,6 +24,8 @@ class Credentials:
     """MySQL's root account."""
     mysql_tally: str = field(default_factory=_password, repr=False)
     """MySQL's account of the application."""
+    spark_token: str = field(default_factory=_password, repr=False)
+    """The token of the Spark Connect server."""
     airflow_admin: str = field(default_factory=_password, repr=False)
     """Airflow's user ``admin``."""
     airflow_jwt: str = field(default_factory=_password, repr=False)

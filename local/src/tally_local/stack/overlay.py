@@ -9,6 +9,7 @@ from tally_local.stack.credentials import Credentials
 from tally_local.stack.mysql_server import DATABASE, USER
 from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.private_files import write_private
+from tally_local.stack.spark_server import master
 
 HEADER = "# Written by `tally up`: the servers of the local stack. Overrides tally.toml.\n\n"
 
@@ -29,4 +30,6 @@ def write_overlay(
             "database": DATABASE,
         }
     sections["spark"] = {"jars_dir": str(jars)}
+    if "spark" in ports:
+        sections["spark"] |= {"master": master(ports), "connect_token": credentials.spark_token}
     write_private(path, HEADER + tomli_w.dumps(sections))

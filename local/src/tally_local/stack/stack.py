@@ -1,4 +1,4 @@
-"""The local stack: Kafka, MySQL and Airflow from one folder, without root and without Docker."""
+"""The local stack: Kafka, MySQL, Spark and Airflow in one folder, without root and Docker."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +24,7 @@ from tally_local.stack.ports import Ports, is_free
 from tally_local.stack.processes import Processes, Record
 from tally_local.stack.server import Part, PartState, PartStatus, Server
 from tally_local.stack.server_jars import SERVERS
+from tally_local.stack.spark_server import SparkServer
 
 ALL_PARTS = tuple(Part)
 POLL_S = 0.1
@@ -199,6 +200,8 @@ class Stack:
                 credentials=credentials,
                 options=self._mysql_options,
             )
+        if part is Part.SPARK:
+            return SparkServer(folder=folder, jars=self.jars_dir, credentials=credentials)
         return AirflowServer(layout=self.layout, credentials=credentials)
 
     def _running(self, server: Server) -> Record | None:
@@ -220,7 +223,7 @@ class Stack:
         self._announce(f"{server.part}: starting")
         (self.layout.home / server.part).mkdir(mode=0o700, exist_ok=True)
         command = server.prepare(ports)
-        self._write_addresses()
+        self._write_addresses(server.part)
         return self._processes.start(server.part, command)
 
     def _becomes_ready(self, server: Server, start: Record) -> bool:
@@ -251,7 +254,10 @@ class Stack:
     def _down(self, part: Part) -> bool:
         if self._processes.main_process(part) is not None:
             self._announce(f"{part}: stopping")
-        return self._processes.stop(part, timeout_s=self._server(part).stop_timeout_s)
+        did_run = self._processes.stop(part, timeout_s=self._server(part).stop_timeout_s)
+        if part is Part.SPARK and did_run:
+            self._write_addresses()
+        return did_run
 
     def _status(self, server: Server) -> PartStatus:
         part = server.part
@@ -278,9 +284,15 @@ class Stack:
             next_step=f"read {log}, then tally up again",
         )
 
-    def _write_addresses(self) -> None:
-        """Write the servers' addresses for Tally and Airflow."""
+    def _write_addresses(self, starting: Part | None = None) -> None:
+        """Write the servers' addresses for Tally and Airflow.
+
+        That of Spark only from its start to its stop: without a server, each batch has a Spark of
+        its own.
+        """
         ports = self._ports.remembered()
+        if starting is not Part.SPARK and self._processes.record(Part.SPARK) is None:
+            ports.pop(Part.SPARK, None)
         credentials = self.credentials()
         write_overlay(self.layout.overlay, ports=ports, credentials=credentials, jars=self.jars_dir)
         AirflowServer(layout=self.layout, credentials=credentials).write_connections(ports)

@@ -1,0 +1,104 @@
+"""Keeps a server running: starts it again when it has ended, or when it no longer answers.
+
+Usage: ``python -m tally_local.stack.keeper --port PORT [--hung-s SECONDS] -- PROGRAM [ARGUMENT]…``
+
+SIGTERM ends the server, and then the keeper.
+"""
+
+import argparse
+import signal
+import subprocess
+import sys
+import time
+from threading import Event
+from typing import Final
+
+import click
+import grpc
+
+from tally_local.stack.ports import LOOPBACK
+
+HUNG_S: Final = 60.0
+"""Seconds without an answer after which a server counts as hung."""
+CHECK_S: Final = 2.0
+ANSWER_S: Final = 5.0
+STOP_S: Final = 10.0
+PAUSE_MAX_S: Final = 30.0
+_START_S: Final = 180.0
+
+
+def main() -> int:
+    """Keep a server until SIGTERM."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--hung-s", type=float, default=HUNG_S)
+    parser.add_argument("command", nargs="+")
+    arguments = parser.parse_args()
+    stopping = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    keep(arguments.command, arguments.port, stopping, hung_s=arguments.hung_s)
+    return 0
+
+
+def keep(command: list[str], port: int, stopping: Event, *, hung_s: float) -> None:
+    """Run a program until ``stopping`` is set; it is started again whenever it has ended.
+
+    Args:
+        command: The program, which listens on the loopback address.
+        port: The port on which it answers HTTP/2, as gRPC does.
+        stopping: Ends it.
+        hung_s: Seconds without an answer after which it is killed.
+    """
+    pause_s = 1.0
+    while not stopping.is_set():
+        began = time.monotonic()
+        with subprocess.Popen(command) as server:
+            ended = _watch(server, port, stopping, hung_s)
+            _end(server)
+        if not stopping.is_set():
+            lived_s = time.monotonic() - began
+            pause_s = 1.0 if lived_s > _START_S else min(2 * pause_s, PAUSE_MAX_S)
+            _say(f"{ended} after {lived_s:.0f} s; it is started again in {pause_s:.0f} s")
+            stopping.wait(pause_s)
+
+
+def answers(port: int, timeout_s: float = ANSWER_S) -> bool:
+    """Whether a server on the loopback address begins a connection of gRPC."""
+    with grpc.insecure_channel(f"{LOOPBACK}:{port}") as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=timeout_s)
+        except grpc.FutureTimeoutError:
+            return False
+    return True
+
+
+def _watch(server: "subprocess.Popen[bytes]", port: int, stopping: Event, hung_s: float) -> str:
+    """Return, with the reason, once the server has ended, hangs or is to be stopped."""
+    patience_s = max(_START_S, hung_s)  # until it has answered once
+    last = time.monotonic()
+    while not stopping.wait(CHECK_S):
+        code = server.poll()
+        if code is not None:
+            return f"the server has ended with exit code {code}"
+        if answers(port):
+            last, patience_s = time.monotonic(), hung_s
+        elif time.monotonic() - last > patience_s:
+            return f"the server has not answered for {patience_s:.0f} s"
+    return "stopped"
+
+
+def _end(server: "subprocess.Popen[bytes]") -> None:
+    server.terminate()
+    try:
+        server.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        server.kill()
+
+
+def _say(text: str) -> None:
+    click.echo(f"keeper: {text}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
