@@ -114,6 +114,7 @@ def test_killing_the_task_ends_what_the_server_does_for_it(
     # Spark waits for records that never come: long enough to be killed in the middle.
     world.execute("update segment set until_offset = 4 where batch_id = %s", (planned,))
     run = Run(world, planned, JOB)
+    run.operator.driver_grace_s = 300.0  # a busy machine may need more than Airflow grants
 
     def kill() -> None:
         wait_until(lambda: told(connect, world, "ConnectOperationStarted"))

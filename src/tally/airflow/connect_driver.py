@@ -11,7 +11,7 @@ from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from airflow.sdk.exceptions import AirflowException
 from pydantic import ValidationError
 
-from tally.airflow.driver import end_group, error_line
+from tally.airflow.driver import GRACE_S, end_group, error_line
 from tally.config.servers import SparkSettings
 from tally.errors import SparkConnectionError
 
@@ -26,9 +26,17 @@ class ConnectDriver:
     Args:
         environment: The whole environment of the job.
         application_args: Its arguments.
+        grace_s: Seconds that it has to close its session when it is ended.
     """
 
-    def __init__(self, *, environment: Mapping[str, str], application_args: Sequence[str]) -> None:
+    def __init__(
+        self,
+        *,
+        environment: Mapping[str, str],
+        application_args: Sequence[str],
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self._grace_s = grace_s
         self._environment = {**environment, "PYTHONUNBUFFERED": "1"}
         self._arguments = list(application_args)
         self._process: subprocess.Popen[str] | None = None
@@ -74,7 +82,7 @@ class ConnectDriver:
     def on_kill(self) -> None:
         """End the job; it closes its session, and the server ends what runs in it."""
         if self._process is not None and self._process.returncode is None:
-            end_group(self._process.pid)
+            end_group(self._process.pid, self._grace_s)
 
 
 def connect_settings(conn_id: str, configured: SparkSettings) -> SparkSettings:

@@ -16,7 +16,13 @@ from tally.airflow.connections import (
     connected_settings,
     require_spark_connection,
 )
-from tally.airflow.driver import DriverHook, driver_environment, submit_conf, submit_settings
+from tally.airflow.driver import (
+    GRACE_S,
+    DriverHook,
+    driver_environment,
+    submit_conf,
+    submit_settings,
+)
 from tally.airflow.failures import final, final_unless_retryable
 from tally.airflow.operators import from_note
 from tally.airflow.secrets_file import secrets_file
@@ -43,6 +49,9 @@ class TallyCountOperator(SparkSubmitOperator):
     The connection's type says how the driver is started: `spark` with spark-submit, `spark_connect`
     as a Python process that uses a Spark Connect server. Everything else is the same.
     """
+
+    driver_grace_s: float = GRACE_S
+    """Seconds that a driver of Spark Connect has to close its session when the task is ended."""
 
     def __init__(
         self,
@@ -121,7 +130,9 @@ class TallyCountOperator(SparkSubmitOperator):
         self._environment = driver_environment(Path(self.config), self._secrets)
         if settings.spark.is_connect:
             self._plain = ConnectDriver(
-                environment=self._environment, application_args=self.application_args or []
+                environment=self._environment,
+                application_args=self.application_args or [],
+                grace_s=self.driver_grace_s,
             )
             return
         from tally.app.outcomes import batch_outcome  # DAG parsing must not import Kafka and MySQL

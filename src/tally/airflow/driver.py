@@ -25,7 +25,8 @@ from tally.spark.driver_log import JAVA_OPTIONS, is_noise, with_logging
 LOG_LEVEL: Final = "WARN"
 
 # Airflow kills a task's process five seconds after it has asked it to end.
-_GRACE_S: Final = 3.0
+GRACE_S: Final = 3.0
+"""Seconds that a driver has from SIGTERM to SIGKILL."""
 
 # The secrets file has these sections whole. Variables of the worker would override it in the
 # driver, although the connections override them here.
@@ -104,12 +105,12 @@ def error_line(lines: Iterable[str]) -> str:
     return (ours or lines or ["it printed nothing"])[-1]
 
 
-def end_group(leader: int) -> None:
+def end_group(leader: int, grace_s: float = GRACE_S) -> None:
     """End all processes of a group: SIGTERM, then SIGKILL."""
     for kind in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(leader, kind)
-        deadline = time.monotonic() + _GRACE_S
+        deadline = time.monotonic() + grace_s
         while _is_alive(leader) and time.monotonic() < deadline:
             time.sleep(0.05)
 
