@@ -39,9 +39,11 @@ def places(pattern: Group) -> Mapping[str, Place]:
 def _width(part: Part) -> int | None:
     """How many ASCII characters a part takes; None where that depends on the line."""
     match part:
+        case Taken(text="^" | "$"):
+            return 0
         case Taken():
-            chars = part.chars or frozenset()
-            return int(bool(chars)) if all(map(str.isascii, chars)) else None
+            # A class of which no character is known takes one all the same, whatever its bytes.
+            return 1 if part.chars and all(map(str.isascii, part.chars)) else None
         case Repeated():
             width = _width(part.part)
             return None if width is None or part.least != part.most else width * part.least

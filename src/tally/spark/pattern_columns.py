@@ -1,6 +1,7 @@
 """Lines of a pattern as Spark expressions: one run of a regular expression for each."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from pyspark.sql import Column
@@ -8,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812  (what every PySpark progra
 
 from tally.config.labels import LEVEL
 from tally.lines.format import LineFormat
-from tally.lines.pattern import HEAD_BYTES
+from tally.lines.pattern import HEAD_BYTES, TIME
 from tally.lines.time_format import TimeFormat
 from tally.spark.expressions import all_of, binary, looked_up
 from tally.spark.parsed_line import JudgedLine, ParsedLine, why_malformed
@@ -65,8 +66,9 @@ def pattern_line(
         if not time_names or not line_format.parsed_time_format.is_read_by_position:
             return judged().time_key
         time_format = line_format.parsed_time_format
-        checks = [_time_ends(found, time_format, has_more=bool(names)), *has_level]
-        return key_by_position(found, time_format, checks, lead=_MARK.encode())
+        ends = _time_ends(found, time_format, has_more=bool(names))
+        checks = [_is_mark(found, 1), ends, *has_level]
+        return key_by_position(found, time_format, checks, skip=1)
 
     def field_of(name: str) -> Column:
         text = F.get(F.split(rest.cast("string"), _MARK), F.lit(names.index(name)))
@@ -74,11 +76,63 @@ def pattern_line(
             return looked_up(text, line_format.level_names)
         return text
 
-    return ParsedLine(
+    plain = ParsedLine(
         judged=judged,
         time_key=time_key,
         is_at=lambda levels: first.isin(*[binary(word.encode()) for word in levels]),
         fields=field_of,
+    )
+    skip = None if as_text else _bytes_before_time(line_format, time_names)
+    return (
+        plain
+        if skip is None
+        else _in_place(plain, value, line, line_format, skip=skip, needs_level=needs_level)
+    )
+
+
+def _bytes_before_time(line_format: LineFormat, time_names: Sequence[str]) -> int | None:
+    """How many bytes stand before the time of every line; None where that depends on the line."""
+    if time_names != (TIME,) or not line_format.parsed_time_format.is_read_by_position:
+        return None
+    place = line_format.parsed_pattern.places.get(TIME)
+    is_whole = place is not None and place.width == line_format.parsed_time_format.width
+    return place.before if place is not None and is_whole else None
+
+
+def _in_place(
+    line: ParsedLine,
+    value: Column,
+    text: Column,
+    line_format: LineFormat,
+    *,
+    skip: int,
+    needs_level: bool,
+) -> ParsedLine:
+    """The same for a time that stands at one place in every line that the pattern matches.
+
+    Of the pattern no more is asked than the level, or whether it matches: the time need not be
+    copied out of the line by it.
+
+    Args:
+        line: As for any place.
+        value: Binary column with the record's bytes.
+        text: What the pattern sees of it.
+        line_format: With a pattern.
+        skip: Bytes before the time.
+        needs_level: Whether a line without a level is malformed.
+    """
+    pattern = line_format.parsed_pattern
+    matching = rf"(?d)\A(?:{pattern.java})"
+    level = F.lit(None)
+    if line_format.has_level:
+        level = F.regexp_extract(text, matching, pattern.python.groupindex[LEVEL])
+    matches = level != "" if needs_level else F.rlike(text, F.lit(matching))
+    return replace(
+        line,
+        time_key=lambda: key_by_position(
+            value, line_format.parsed_time_format, [matches], skip=skip
+        ),
+        is_at=lambda levels: level.isin(*levels),
     )
 
 

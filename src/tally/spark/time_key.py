@@ -47,7 +47,7 @@ def key_of_minute(well_formed: Column, time: Column) -> TimeKey:
 
 
 def key_by_position(
-    text: Column, time_format: TimeFormat, checks: Sequence[Column], *, lead: bytes = b""
+    text: Column, time_format: TimeFormat, checks: Sequence[Column], *, skip: int = 0
 ) -> TimeKey:
     """The key of a time that is read by position: its text, without the digits below the minute.
 
@@ -55,19 +55,17 @@ def key_by_position(
         text: Binary, holds the time.
         time_format: How it is written.
         checks: What must hold besides for the record to be well-formed.
-        lead: What stands before the time.
+        skip: Bytes that stand before it.
     """
-    skip = len(lead)
     stretches = list(_stretches(time_format, skip))
     pieces = [F.substring(text, part.position, part.width) for part in stretches if part.is_kept]
     key = (pieces[0] if len(pieces) == 1 else F.concat(*pieces)).cast("string")
     digits = [_digit_checks(text, part) for part in stretches if not part.is_kept]
-    conditions = [*itertools.chain.from_iterable(digits), *checks]
+    # What is always evaluated first: Spark shares its parts with other columns.
+    conditions = [*checks, *itertools.chain.from_iterable(digits)]
     return TimeKey(
         of_record=F.when(all_of(conditions), key) if conditions else key,
-        minute=lambda key, stages: _minute_by_position(
-            key.cast("binary"), time_format, lead, stages
-        ),
+        minute=lambda key, stages: _minute_by_position(key.cast("binary"), time_format, stages),
     )
 
 
@@ -87,8 +85,8 @@ class _Stretch:
 
 
 def _stretches(time_format: TimeFormat, skip: int) -> Iterator[_Stretch]:
-    """All of a text from its start to the end of its time, in order."""
-    at = 1
+    """All of a time, in order, where so many bytes stand before it."""
+    at = skip + 1
     for part in filter(_is_below_minute, time_format.parts):
         start = part.position + skip
         if start > at:
@@ -117,23 +115,20 @@ def _digit_checks(text: Column, part: _Stretch) -> list[Column]:
     ]
 
 
-def _minute_by_position(
-    key: Column, time_format: TimeFormat, lead: bytes, stages: Stages
-) -> Column:
+def _minute_by_position(key: Column, time_format: TimeFormat, stages: Stages) -> Column:
     """The minute of a binary key, with zeros for the digits that it lacks."""
     pieces, at = [], 1
-    for part in _stretches(time_format, len(lead)):
+    for part in _stretches(time_format, 0):
         if part.is_kept:
             pieces.append(F.substring(key, at, part.width))
             at += part.width
         else:
             pieces.append(binary(b"0" * part.width))
     text = stages.add(F.concat(*pieces))
-    normal = stages.add(normalised(text, time_format, skip=len(lead)))
+    normal = stages.add(normalised(text, time_format))
     checks = [
-        F.length(text) == len(lead) + time_format.width,
-        *([F.substring(text, 1, len(lead)) == binary(lead)] if lead else []),
-        *literal_checks(text, time_format, skip=len(lead)),
+        F.length(text) == time_format.width,
+        *literal_checks(text, time_format),
         is_normalised(normal),
         ~is_out_of_range(normal),
     ]
