@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -213,7 +213,10 @@ def test_statements_of_plan_and_audit_time_out_before_their_tasks(
 
     # The audit's is half an hour: what the driver is told is all that can be seen of it.
     monkeypatch.setattr(pymysql.Connection, "__init__", connect)
-    context: Any = {"ti": SimpleNamespace(dag_id="error_log", run_id="r")}
+    context: Any = {
+        "ti": SimpleNamespace(dag_id="error_log", run_id="r"),
+        "dag_run": SimpleNamespace(run_after=datetime.now(UTC)),
+    }
     tasks: dict[str, Any] = {
         "plan": bag.dags["error_log"].get_task("plan"),
         "audit": bag.dags["error_log_audit"].get_task("audit"),

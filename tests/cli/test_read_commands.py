@@ -307,7 +307,7 @@ def test_the_rules_of_folded_lines_are_unknown(tally: Call, world: World) -> Non
     assert [row["rule"] for row in document["minutes"]] == ["unknown"]
     assert document["outdated"] is None
     assert document["other_offsets"] == 0
-    assert "unknown: some lines of the minute are folded" in tally("counts").stdout
+    assert "unknown: the minute has lines of pruned segments" in tally("counts").stdout
 
 
 def test_batches_after_another_leave_that_one_out(world: World) -> None:

@@ -48,7 +48,8 @@ class TallyPlanOperator(BaseBranchOperator):
         ti = context["ti"]
         with final_unless_retryable():
             asked = brief_context(self.config, self.pipeline)
-            note = work.plan(asked, self.pipeline, ti.dag_id, ti.run_id)
+            due = context["dag_run"].run_after
+            note = work.plan(asked, self.pipeline, ti.dag_id, ti.run_id, due)
         self.log.info(note.text)
         ti.xcom_push(key=NOTE_KEY, value=note.to_xcom())
         wanted = {COUNT: note.batch_id is not None, BLOCKED: note.blocked is not None}

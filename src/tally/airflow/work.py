@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 
 from tally import __version__
@@ -32,9 +33,13 @@ class PlanNote:
         return asdict(self)
 
 
-def plan(ctx: Context, pipeline: str, dag_id: str, run_id: str) -> PlanNote:
-    """Plan the pipeline's next batch; the ledger records the DAG run."""
-    requester = Requester(name=f"airflow:{dag_id}", version=__version__, run_id=run_id)
+def plan(
+    ctx: Context, pipeline: str, dag_id: str, run_id: str, scheduled_at: datetime | None = None
+) -> PlanNote:
+    """Plan the pipeline's next batch; the ledger records the DAG run, and when it was due."""
+    requester = Requester(
+        name=f"airflow:{dag_id}", version=__version__, run_id=run_id, scheduled_at=scheduled_at
+    )
     asked = dataclasses.replace(ctx, requester=requester)
     view = use_case.plan(asked, PlanRequest(pipeline=pipeline))
     return note(view, ctx.settings.pipeline(pipeline).topics)
@@ -83,5 +88,6 @@ def event_of(outcome: BatchOutcome) -> dict[str, Any]:
         "records": outcome.records,
         "matched": outcome.matched,
         "malformed": outcome.malformed,
+        "seconds_until": dict(outcome.steps),
     }
     return event | ({"replanned_as": list(outcome.standing)} if outcome.is_replanned else {})

@@ -1,5 +1,6 @@
 """The outcome of a batch, or of the batches that were planned in its place."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tally.app.views import RangeView
@@ -29,6 +30,9 @@ class BatchOutcome:
     """Lines counted."""
     malformed: int
     """Records that could not be understood."""
+    steps: Mapping[str, float]
+    """Where its time went (:attr:`tally.ledger.reading.BatchRecord.steps`); of several batches,
+    that of the last."""
 
     @property
     def is_replanned(self) -> bool:
@@ -57,4 +61,5 @@ def batch_outcome(ctx: Context, batch_id: int) -> BatchOutcome:
         records=sum(record.records or 0 for record in records),
         matched=sum(record.matched or 0 for record in records),
         malformed=sum(record.malformed or 0 for record in records),
+        steps=records[-1].steps,
     )

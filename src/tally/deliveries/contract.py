@@ -6,6 +6,7 @@ safe before offsets move, how a replay replaces results, and what the audit can 
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from tally.ledger.invariants import Violation
@@ -28,6 +29,8 @@ class Result:
     """Version of the code that counted."""
     format_fingerprint: str
     """Of the rules by which it counted (:func:`tally.aggregates.fingerprint.fingerprint`)."""
+    read_at: datetime | None = None
+    """When the read had ended, in UTC; None where that is not known."""
 
 
 class Delivery(Protocol):

@@ -81,7 +81,7 @@ class TransactionalBatch:
         # 5
         mark_live(tx, batch, result.totals)
         check_written(tx, tables, batch.batch_id)
-        mark_committed(tx, batch, result.version, result.format_fingerprint)
+        mark_committed(tx, batch, result.version, result.format_fingerprint, result.read_at)
         if batch.replay_id is not None:
             settle_replay(tx, batch.replay_id)
         return True

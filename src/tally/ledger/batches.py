@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 
 from tally.errors import FencedError, UnknownBatchError, UsageError
 from tally.ledger.replay_state import settle_replay
@@ -51,6 +51,8 @@ class Requester:
     """Tally's version."""
     run_id: str | None = None
     """Airflow's run id, or another id that a repeated request has in common; None without one."""
+    scheduled_at: datetime | None = None
+    """When the schedule asked, with its zone; None when somebody else did."""
 
 
 def find_batch(tx: Transaction, batch_id: int, *, lock: bool = False) -> Batch:
@@ -107,8 +109,8 @@ def insert_batch(
     """
     batch_id = tx.insert(
         "insert into batch"
-        " (pipeline, kind, replay_id, planned_at, planned_version, requested_by, run_id)"
-        " values (%s, %s, %s, %s, %s, %s, %s)",
+        " (pipeline, kind, replay_id, planned_at, planned_version, requested_by, run_id,"
+        " scheduled_at) values (%s, %s, %s, %s, %s, %s, %s, %s)",
         (
             pipeline,
             kind,
@@ -117,6 +119,7 @@ def insert_batch(
             requester.version,
             requester.name,
             requester.run_id,
+            requester.scheduled_at and requester.scheduled_at.astimezone(UTC).replace(tzinfo=None),
         ),
     )
     tx.insert_many(

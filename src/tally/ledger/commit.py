@@ -1,6 +1,7 @@
 """The ledger's part of a commit: the fence, the offsets, and the states of batch and segments."""
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from tally.errors import DataLossError, FencedError
 from tally.ledger.batches import abandoned_error, find_batch
@@ -84,7 +85,9 @@ def mark_live(
         )
 
 
-def mark_committed(tx: Transaction, batch: Batch, version: str, fingerprint: str) -> None:
+def mark_committed(
+    tx: Transaction, batch: Batch, version: str, fingerprint: str, read_at: datetime | None
+) -> None:
     """Mark the batch committed.
 
     Args:
@@ -92,14 +95,17 @@ def mark_committed(tx: Transaction, batch: Batch, version: str, fingerprint: str
         batch: The batch as it was claimed.
         version: Version of the code that counted.
         fingerprint: Of the rules by which it counted.
+        read_at: When its read had ended, in UTC; None where that is not known.
     """
     tx.execute(
         "update batch set state = 'committed', committed_at = %s, committed_version = %s,"
-        " format_fingerprint = %s where batch_id = %s and attempt = %s and state = 'planned'",
+        " format_fingerprint = %s, read_at = %s"
+        " where batch_id = %s and attempt = %s and state = 'planned'",
         (
             tx.now(),
             version,
             fingerprint,
+            read_at and read_at.replace(tzinfo=None),
             batch.batch_id,
             batch.attempt,
         ),

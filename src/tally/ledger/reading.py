@@ -1,5 +1,6 @@
 """Reading the ledger for commands and the audit: batches, segments, minutes. Changes nothing."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,8 +21,9 @@ from tally.mysql.transactions import Row, Transaction
 
 _BATCHES = """
     select b.batch_id, b.pipeline, b.kind, b.replay_id, b.state, b.attempt, b.planned_at,
-           b.planned_version, b.requested_by, b.run_id, b.claimed_at, b.claimed_by, b.committed_at,
-           b.committed_version, b.format_fingerprint, b.abandoned_at, b.abandoned_by, b.reason,
+           b.planned_version, b.requested_by, b.run_id, b.scheduled_at, b.claimed_at, b.claimed_by,
+           b.read_at, b.committed_at, b.committed_version, b.format_fingerprint, b.abandoned_at,
+           b.abandoned_by, b.reason,
            count(s.segment_id) as segments, sum(s.state = 'superseded') as superseded,
            sum(s.until_offset - s.from_offset) as offsets,
            sum(s.records) as records, sum(s.matched) as matched,
@@ -62,10 +64,14 @@ class BatchRecord:
     """Who asked for it."""
     run_id: str | None
     """Airflow's run id, when Airflow asked; otherwise of a replay an id of the call."""
+    scheduled_at: datetime | None
+    """When the schedule asked for it; None when somebody else did."""
     claimed_at: datetime | None
     """When the newest attempt began."""
     claimed_by: str | None
     """The process of the newest attempt."""
+    read_at: datetime | None
+    """When its ranges had been read and counted; None until it is committed."""
     committed_at: datetime | None
     """When it became part of the result."""
     committed_version: str | None
@@ -100,6 +106,26 @@ class BatchRecord:
             return str(self.state)
         how = "replaced" if self.superseded == self.segments else "partly replaced"
         return f"{self.state}, {how}"
+
+    @property
+    def steps(self) -> dict[str, float]:
+        """Where its time went: the seconds until it was planned, claimed, read and committed.
+
+        Each from the one before, the first from the schedule; what is not known is left out. Times
+        are those of the machines that did it.
+        """
+        moments = {
+            "scheduled": self.scheduled_at,
+            "planned": self.planned_at,
+            "claimed": self.claimed_at,
+            "read": self.read_at,
+            "committed": self.committed_at,
+        }
+        known = [(name, at) for name, at in moments.items() if at is not None]
+        return {
+            name: round((at - before).total_seconds(), 3)
+            for (_, before), (name, at) in itertools.pairwise(known)
+        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -272,7 +298,7 @@ def writable_columns(tx: Transaction, database: str, tables: Sequence[str]) -> d
 
 def _batch(row: Row) -> BatchRecord:
     numbers = ("segments", "offsets", "records", "matched", "unmatched", "malformed")
-    times = ("planned_at", "claimed_at", "committed_at", "abandoned_at")
+    times = ("scheduled_at", "planned_at", "claimed_at", "read_at", "committed_at", "abandoned_at")
     return BatchRecord(
         **{
             **row,

@@ -120,6 +120,7 @@ def _count_and_commit(ctx: Context, batch: Batch, pipeline: Pipeline, begun: flo
     rows_before = _rows_before(ctx, batch, pipeline)
     request = CountRequest(pipeline=pipeline, ranges=ranges, batch=batch, rows_before=rows_before)
     with ctx.open_reader() as reader, reader.count(request) as counts:
+        read_at = ctx.clock.now()
         check_still_served(ctx, pipeline, batch)
         _check_no_record_lost(batch, counts.totals)
         check_understood(ctx, pipeline, batch, counts)
@@ -129,6 +130,7 @@ def _count_and_commit(ctx: Context, batch: Batch, pipeline: Pipeline, begun: flo
             dead_letters=counts.dead_letters,
             version=ctx.requester.version,
             format_fingerprint=fingerprint(pipeline),
+            read_at=read_at,
         )
         committed = commit_once(ctx, batch, pipeline, result)
         seconds = ctx.clock.monotonic() - begun

@@ -82,6 +82,8 @@ def batch(**times: datetime) -> BatchRecord:
             "committed_at",
             "committed_version",
             "format_fingerprint",
+            "scheduled_at",
+            "read_at",
             "abandoned_at",
             "abandoned_by",
             "reason",

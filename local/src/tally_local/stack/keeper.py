@@ -14,7 +14,6 @@ from threading import Event
 from typing import Final
 
 import click
-import grpc
 
 from tally_local.stack.ports import LOOPBACK
 
@@ -65,6 +64,8 @@ def keep(command: list[str], port: int, stopping: Event, *, hung_s: float) -> No
 
 def answers(port: int, timeout_s: float = ANSWER_S) -> bool:
     """Whether a server on the loopback address begins a connection of gRPC."""
+    import grpc  # noqa: PLC0415 - the command line does without
+
     with grpc.insecure_channel(f"{LOOPBACK}:{port}") as channel:
         try:
             grpc.channel_ready_future(channel).result(timeout=timeout_s)

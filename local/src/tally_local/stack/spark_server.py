@@ -10,10 +10,8 @@ from typing import Final
 from tally.config.servers import SparkSettings
 from tally.errors import StackError
 from tally.spark.class_archive import with_archive
-from tally.spark.connect import REDACTION, REDACTION_KEY
 from tally.spark.driver_log import JAVA_OPTIONS, with_logging
 from tally.spark.java import JAVA_ENVIRONMENT
-from tally.spark.session import session_options
 from tally_local.stack.credentials import Credentials
 from tally_local.stack.keeper import HUNG_S, answers
 from tally_local.stack.ports import LOOPBACK
@@ -79,6 +77,9 @@ class SparkServer:
         )
 
     def _conf(self, port: str, scratch: Path) -> dict[str, str]:
+        from tally.spark.connect import REDACTION, REDACTION_KEY  # noqa: PLC0415 - Spark is heavy
+        from tally.spark.session import session_options  # noqa: PLC0415 - as above
+
         settings = SparkSettings(master=MASTER, jars_dir=self._jars)
         # Without memory nothing is sure any more: the JVM ends, and the keeper starts another one.
         flags = f'-XX:+ExitOnOutOfMemoryError "-Djava.io.tmpdir={scratch}"'
