@@ -29,11 +29,22 @@ from tally.ledger.contributions import CONTRIBUTIONS_PER_INSERT
 from tally.ledger.dead_letters import DEAD_LETTERS_PER_INSERT
 from tally.ledger.results import lines_by_minute
 from tally.ledger.tables import Tables
-from tally.model import Batch, Contribution, DeadLetter, SegmentTotals, TopicPartition
+from tally.model import (
+    Batch,
+    Contribution,
+    DeadLetter,
+    KafkaSnapshot,
+    PartitionSnapshot,
+    SegmentTotals,
+    TopicPartition,
+    TopicSnapshot,
+)
 from tally.mysql.connection import connect
 from tally.mysql.errors import CommitUnansweredError
 from tally.mysql.transactions import Connection, Transaction
 from tally.pipeline.commit import commit_once
+from tally.pipeline.plan import plan_batch
+from tally.testing.kafka import FixedKafka
 from tally.testing.statements import at_statement
 from tests.proxy import CommitProxy, Cut
 from tests.waiting import wait_until
@@ -498,7 +509,9 @@ def test_a_commit_that_fails_after_many_chunks_leaves_none_of_them(world: World)
     def fail() -> None:
         raise MySQLUnavailableError("the connection broke (a test)")
 
-    failing = replace(world.database, listen=at_statement("^update segment set state", fail))
+    failing = replace(
+        world.database, listen=at_statement("^update segment s join json_table", fail)
+    )
     with pytest.raises(MySQLUnavailableError, match="a test"):
         commit(world.through(database=failing), batch, found)
     assert_untouched(world)
@@ -510,4 +523,32 @@ def test_a_commit_that_fails_after_many_chunks_leaves_none_of_them(world: World)
     assert left == [{"n": 0}]
     assert commit(world, batch, found)
     assert len(world.dead_letters()) == found.totals[world.partition(0)].malformed
+    assert world.audit().holds
+
+
+def planned_over(world: World, partitions: int) -> Batch:
+    """A batch over three more offsets in each of so many partitions, of a Kafka of values."""
+    held = world.offsets()
+    ends = {n: held.get(n, (0, 0))[1] + 3 for n in range(partitions)}
+    of_topic = TopicSnapshot(
+        topic_id="of values",
+        partitions={n: PartitionSnapshot(earliest=0, end=end) for n, end in ends.items()},
+    )
+    kafka = FixedKafka(KafkaSnapshot(cluster_id="of values", topics={world.topic: of_topic}))
+    batch = plan_batch(world.context(kafka=kafka), world.name).batch
+    assert batch is not None
+    return batch
+
+
+def test_many_partitions_commit_in_few_statements(world: World) -> None:
+    """None of them has a statement of its own."""
+    statements: dict[int, list[str]] = {10: [], 2_500: []}
+    for partitions, said in statements.items():
+        batch = claimed(world, planned_over(world, partitions))
+        assert len(batch.segments) == partitions
+        listening = world.through(database=replace(world.database, listen=said.append))
+        assert commit(listening, batch, result(batch))
+    assert len(statements[2_500]) <= len(statements[10]) + 10
+    assert world.counts() == {"2017-07-30 14:09": 3 * (10 + 2_500)}
+    assert {segment["state"] for segment in world.segments()} == {"live"}
     assert world.audit().holds

@@ -1,7 +1,9 @@
 """The ledger's part of a commit: the fence, the offsets, and the states of batch and segments."""
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Final
 
 from tally.errors import DataLossError, FencedError
 from tally.ledger.batches import abandoned_error, find_batch
@@ -9,6 +11,20 @@ from tally.ledger.contributions import lines_of_segment
 from tally.ledger.tables import Tables
 from tally.model import Batch, BatchState, SegmentTotals, TopicPartition
 from tally.mysql.transactions import Transaction
+
+_SEGMENTS_PER_STATEMENT: Final = 1_000
+
+# One statement for many segments: one for each would be thousands of round trips.
+_MARK_LIVE: Final = (
+    "update segment s join json_table(%s, '$[*]' columns ("
+    " segment_id bigint path '$[0]', records bigint path '$[1]', matched bigint path '$[2]',"
+    " unmatched bigint path '$[3]', malformed bigint path '$[4]', first_offset bigint path '$[5]',"
+    " last_offset bigint path '$[6]')) found on s.segment_id = found.segment_id"
+    " set s.state = 'live', s.records = found.records, s.matched = found.matched,"
+    " s.unmatched = found.unmatched, s.malformed = found.malformed,"
+    " s.first_offset = found.first_offset, s.last_offset = found.last_offset"
+    " where s.state = 'planned'"
+)
 
 
 def lock_attempt(tx: Transaction, batch: Batch) -> bool:
@@ -67,22 +83,25 @@ def mark_live(
     tx: Transaction, batch: Batch, totals_by_partition: Mapping[TopicPartition, SegmentTotals]
 ) -> None:
     """Make the batch's segments part of the result, with what was found in them."""
-    for segment in batch.segments:
-        totals = totals_by_partition[segment.range.partition]
-        tx.execute(
-            "update segment set state = 'live', records = %s, matched = %s, unmatched = %s,"
-            " malformed = %s, first_offset = %s, last_offset = %s"
-            " where segment_id = %s and state = 'planned'",
-            (
-                totals.records,
-                totals.matched,
-                totals.unmatched,
-                totals.malformed,
-                totals.first_offset,
-                totals.last_offset,
-                segment.segment_id,
-            ),
-        )
+    found = [
+        (segment.segment_id, *_numbers(totals_by_partition[segment.range.partition]))
+        for segment in batch.segments
+    ]
+    for first in range(0, len(found), _SEGMENTS_PER_STATEMENT):
+        part = found[first : first + _SEGMENTS_PER_STATEMENT]
+        tx.execute(_MARK_LIVE, (json.dumps(part),))
+
+
+def _numbers(totals: SegmentTotals) -> tuple[int | None, ...]:
+    """In the order of the statement's columns."""
+    return (
+        totals.records,
+        totals.matched,
+        totals.unmatched,
+        totals.malformed,
+        totals.first_offset,
+        totals.last_offset,
+    )
 
 
 def mark_committed(

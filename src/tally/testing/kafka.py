@@ -58,3 +58,33 @@ class DisturbedKafka:
     def rights(self, topics: Iterable[str]) -> Mapping[str, TopicRights]:
         """The other Kafka's answer."""
         return self._kafka.rights(topics)
+
+
+class FixedKafka:
+    """A Kafka that is nothing but one snapshot, for plans over more partitions than a broker has.
+
+    Args:
+        held: What every snapshot answers.
+    """
+
+    def __init__(self, held: KafkaSnapshot) -> None:
+        self._held = held
+
+    def snapshot(self, topics: Iterable[str], *, read_committed: bool = True) -> KafkaSnapshot:  # noqa: ARG002
+        """The one snapshot."""
+        return self._held
+
+    def offsets_at(
+        self,
+        partitions: Iterable[TopicPartition],
+        moment: datetime,  # noqa: ARG002
+    ) -> Mapping[TopicPartition, int | None]:
+        """No record is as young."""
+        return dict.fromkeys(partitions)
+
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Nothing is kept."""
+
+    def rights(self, topics: Iterable[str]) -> Mapping[str, TopicRights]:  # noqa: ARG002
+        """Nothing is known."""
+        return {}
