@@ -56,6 +56,7 @@ RATIO: Final = "tests/minute/test_malformed_ratio.py"
 PROVING: Final = "tests/cli/test_audit.py"
 LABELS: Final = "tests/minute/test_labels.py"
 JSON_COLUMNS: Final = "tests/spark/test_json_columns.py"
+LINE_COLUMNS: Final = "tests/spark/test_line_columns.py"
 LINE_FORMAT: Final = "tests/unit/test_line_format.py"
 TIME_RULES: Final = "tests/spark/test_time_rules.py"
 
@@ -339,6 +340,44 @@ MUTANTS: Final = (
         before="(?>.*?{part})",
         after="(?:.*?{part})",
         tests=("tests/spark/test_pattern_cost.py::test_no_value_of_a_filter_can_be_kept_busy",),
+    ),
+    # --- the key of a time, which a group of records shares
+    Mutant(
+        guard="a second above 59 makes a record malformed, whatever its minute",
+        where="tally.spark.time_key:_digit_checks",
+        before='        piece <= binary(b"59"),\n',
+        after="",
+        tests=(f"{LINE_COLUMNS}::test_no_byte_can_stand_in_for_another_in_the_fixed_layout",),
+    ),
+    Mutant(
+        guard="calendar and clock are asked about each key",
+        where="tally.spark.time_key:_minute_by_position",
+        before="        is_normalised(normal),\n",
+        after="",
+        tests=(f"{LINE_COLUMNS}::test_no_byte_can_stand_in_for_another_in_the_fixed_layout",),
+    ),
+    Mutant(
+        guard="a key without a minute makes all its records malformed",
+        where="tally.spark.grouping:Grouping._by_minute",
+        before='~is_read & ~F.col("continues")',
+        after="F.lit(value=False)",
+        tests=(f"{LINE_COLUMNS}::test_no_byte_can_stand_in_for_another_in_the_fixed_layout",),
+    ),
+    Mutant(
+        guard="a time is taken by its position only where ASCII alone stands before it",
+        where="tally.lines.places:_width",
+        before="1 if part.chars and all(map(str.isascii, part.chars)) else None",
+        after="1",
+        tests=("tests/unit/test_places.py",),
+    ),
+    Mutant(
+        guard="a line whose time is taken by its position must match the pattern",
+        where="tally.spark.pattern_columns:_in_place",
+        before="line_format.parsed_time_format, [matches], skip=skip",
+        after="line_format.parsed_time_format, [], skip=skip",
+        tests=(
+            f"{LINE_COLUMNS}::test_a_pattern_format_reads_hundreds_of_odd_lines_as_python_does",
+        ),
     ),
     # --- the minute of a line
     Mutant(
