@@ -20,7 +20,7 @@ from tally.app.migrate import check_migrated, migrate
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
 from tally.errors import AccessDeniedError, MySQLUnavailableError, SchemaError
-from tally.mysql.migrations import pending
+from tally.mysql.migrations import YOYO_PROBE, pending
 from tally.mysql.transactions import Database
 from tally.pipeline.plan import plan_batch
 from tally_local.stack.stack import Stack
@@ -148,7 +148,8 @@ def test_a_killed_migrator_is_taken_over(
     migrate(database(empty), empty)
     assert pending(database(empty)) == []
     check_migrated(database(empty), empty)
-    assert len(table_names(empty)) == 17
+    # The server may create a killed migrator's probe when the next one has looked for it already.
+    assert len([name for name in table_names(empty) if not name.startswith(YOYO_PROBE)]) == 17
 
 
 def test_a_ledger_that_is_not_migrated_says_so(empty: Settings, stack: Stack) -> None:
