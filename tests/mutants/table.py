@@ -359,7 +359,7 @@ MUTANTS: Final = (
     Mutant(
         guard="a key without a minute makes all its records malformed",
         where="tally.spark.grouping:Grouping._by_minute",
-        before='~is_read & ~F.col("continues")',
+        before="~is_read & ~continues",
         after="F.lit(value=False)",
         tests=(f"{LINE_COLUMNS}::test_no_byte_can_stand_in_for_another_in_the_fixed_layout",),
     ),

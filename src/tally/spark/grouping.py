@@ -7,7 +7,7 @@ minute. Few rows reach the second grouping.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypedDict
+from typing import TypedDict
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
@@ -16,8 +16,6 @@ from tally.aggregates.aggregate import Aggregate
 from tally.config.pipeline import Pipeline
 from tally.spark.line_columns import LineKeys, LineReader, Selection
 from tally.spark.stages import Stages
-
-_PLACE: Final = ("topic", "partition")
 
 
 class _OfRecord(TypedDict):
@@ -77,8 +75,7 @@ class Grouping:
         more = [F.octet_length("value").alias("octets")] if self.aggregate.has_bytes else []
         more += [F.col("timestamp")] if self.aggregate.labels else []
         keyed = line.stages.applied(records).select(
-            self._topic().alias("topic"),
-            "partition",
+            *self._places,
             "offset",
             line.key.alias("key"),
             line.is_counted.alias("is_counted"),
@@ -86,10 +83,13 @@ class Grouping:
             *(c.alias(n) for c, n in zip(line.labels, self.label_columns, strict=True)),
             *more,
         )
-        return self._by_minute(self._by_key(keyed), line)
+        by_minute = self._by_minute(self._by_key(keyed), line)
+        return by_minute if self.topic is None else by_minute.withColumn("topic", self._topic())
 
     def _by_key(self, keyed: DataFrame) -> DataFrame:
-        keys = (*_PLACE, "key", "is_counted", "continues", *self.label_columns)
+        # Spark would hash a constant, too, for each record.
+        continues = ("continues",) if self.reader.selection.leaves_continuations else ()
+        keys = (*self._places, "key", "is_counted", *continues, *self.label_columns)
         more = []
         if self.aggregate.has_bytes:
             more.append(F.sum(F.coalesce("octets", F.lit(0))).alias("bytes"))
@@ -106,7 +106,10 @@ class Grouping:
         stages = Stages()
         minute_of_key = stages.add(line.minute(F.col("key"), stages))
         is_read = minute_of_key.isNotNull()
-        is_malformed = ~is_read & ~F.col("continues")
+        continues = line.continues
+        if self.reader.selection.leaves_continuations:
+            continues = F.col("continues")
+        is_malformed = ~is_read & ~continues
         minute = F.when(F.col("is_counted"), minute_of_key).alias("minute")
         labels = [F.when(is_read, F.col(n)).alias(n) for n in self.label_columns]
         more = []
@@ -119,11 +122,11 @@ class Grouping:
             ]
         return (
             stages.applied(by_key)
-            .groupBy(*_PLACE, minute, *labels)
+            .groupBy(*self._places, minute, *labels)
             .agg(
                 F.sum("records").alias("records"),
                 _sum_where(is_malformed).alias("malformed"),
-                _sum_where(F.col("continues")).alias("continuations"),
+                _sum_where(continues).alias("continuations"),
                 F.min("first_offset").alias("first_offset"),
                 F.max("last_offset").alias("last_offset"),
                 F.min(F.when(is_malformed, F.col("first_offset"))).alias("first_malformed"),
@@ -150,6 +153,10 @@ class Grouping:
             F.substring("value", 1, bytes_max).alias("value"),
             F.octet_length("value").alias("value_bytes"),
         )
+
+    @property
+    def _places(self) -> tuple[str, ...]:
+        return ("topic", "partition") if self.topic is None else ("partition",)
 
     def _topic(self) -> Column:
         return F.col("topic") if self.topic is None else F.lit(self.topic)
