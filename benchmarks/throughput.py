@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from benchmarks.servers import PARTITIONS, Bench, bench, say
+from tally.ledger.reading import batch_record
 from tally.ledger.results import lines_by_minute
 from tally.ledger.tables import Tables
 from tally.pipeline.run import run_batch
@@ -59,8 +60,11 @@ def _compare(
     pipelines = iter(range(rounds + 1))
     found: dict[str, Mapping[str, int]] = {}
 
+    steps: list[Mapping[str, float]] = []
+
     def tally() -> None:
-        found["tally"] = _tally(servers, spark, f"round{next(pipelines)}")
+        found["tally"], taken = _tally(servers, spark, f"round{next(pipelines)}")
+        steps.append(taken)
 
     def python() -> None:
         found["python"] = _python(servers, lines)
@@ -86,6 +90,9 @@ def _compare(
             f"  {name:14} {median:7.2f} s  {lines / median / 1e6:5.2f} million lines/s"
             f"  {bare / median:5.2f} of the bare read"
         )
+    of_steps = {step: statistics.median(s[step] for s in steps[1:]) for step in steps[-1]}
+    said = ", ".join(f"{taken:.2f} s until {step}" for step, taken in of_steps.items())
+    say(f"tally, median of each step: {said}")
     wrong = [name for name, counts in found.items() if counts != expected]
     say(f"counts equal to what was written: {'NO: ' + ', '.join(wrong) if wrong else 'yes'}")
     return 1 if wrong else 0
@@ -128,11 +135,14 @@ def _line(minute: datetime, number: int) -> bytes:
     ).encode()
 
 
-def _tally(servers: Bench, spark: SparkSession, name: str) -> dict[str, int]:
+def _tally(
+    servers: Bench, spark: SparkSession, name: str
+) -> tuple[dict[str, int], Mapping[str, float]]:
     ctx = servers.context(spark)
-    run_batch(ctx, servers.plan(name))
+    batch_id = servers.plan(name)
+    run_batch(ctx, batch_id)
     with ctx.database.transaction(read_only=True) as tx:
-        return lines_by_minute(tx, Tables(result=name))
+        return lines_by_minute(tx, Tables(result=name)), batch_record(tx, batch_id).steps
 
 
 def _bare(servers: Bench, spark: SparkSession) -> None:
