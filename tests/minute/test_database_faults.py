@@ -52,7 +52,7 @@ STEPS = {
     "contributions are written": "^insert into `segment_count`",
     "the result changes": "^insert into `p_",
     "dead letters are written": "^insert into dead_letter",
-    "segments become live": "^update segment set state = 'live'",
+    "segments become live": "^update segment s join json_table",
 }
 
 
