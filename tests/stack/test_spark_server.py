@@ -3,8 +3,7 @@
 import json
 import signal
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import psutil
 import pytest
@@ -19,6 +18,7 @@ from tally_local.stack.server import Part, PartState
 from tally_local.stack.spark_server import SparkServer
 from tally_local.stack.stack import Stack
 from tests.conftest import PROJECT
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.stack,
@@ -27,7 +27,6 @@ pytestmark = [
 ]
 
 HUNG_S = 15.0
-PATIENCE_S = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -84,13 +83,6 @@ def engine(stack: Stack) -> str:
     return str(connections["tally_spark"]["conn_type"])
 
 
-def wait_for(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
-
-
 def test_the_server_asks_for_its_token(stack: Stack) -> None:
     """Whoever has it counts; the token is on no command line."""
     assert count(stack) == 7
@@ -112,8 +104,8 @@ def test_a_server_that_is_gone_is_started_again(stack: Stack, number: signal.Sig
     """At the same address, with the same token; the part counts as running all the time."""
     before = jvm(stack)
     before.send_signal(number)
-    wait_for(lambda: not before.is_running() or before.status() == psutil.STATUS_ZOMBIE)
-    wait_for(lambda: counts_again(stack))
+    wait_until(lambda: not before.is_running() or before.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: counts_again(stack))
     assert jvm(stack).pid != before.pid
     (status,) = {(s.state, s.pid) for s in stack.status() if s.part is Part.SPARK}
     assert status[0] is PartState.RUNNING
@@ -125,8 +117,8 @@ def test_a_server_without_memory_ends_instead_of_answering_wrongly(stack: Stack)
     with connect_session(settings(stack), {}) as session:
         with pytest.raises(Exception, match=r".*"):  # whatever the dying JVM says
             session.sql("select sequence(0, 2000000000)").collect()
-        wait_for(lambda: not before.is_running() or before.status() == psutil.STATUS_ZOMBIE)
-    wait_for(lambda: counts_again(stack))
+        wait_until(lambda: not before.is_running() or before.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: counts_again(stack))
 
 
 def test_a_server_that_is_stopped_stays_stopped(stack: Stack) -> None:

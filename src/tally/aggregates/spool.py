@@ -34,7 +34,6 @@ class Spool(Generic[T]):
             dir=None if folder is None else str(folder),
         )
         self._length = 0
-        self._written = 0
 
     def append(self, item: T) -> None:
         """Add an item at the end.
@@ -47,7 +46,6 @@ class Spool(Generic[T]):
         except OSError as error:
             raise self._unwritable(error) from error
         self._length += 1
-        self._written = self._file.tell()
 
     def __iter__(self) -> Iterator[T]:
         """Iterate from the first item; one iteration at a time.
@@ -81,12 +79,12 @@ class Spool(Generic[T]):
 
     def _unwritable(self, error: OSError) -> UnwritableError:
         folder = self._folder or Path(tempfile.gettempdir())
+        written = _mebibytes(self._file.tell())
         return UnwritableError(
             f"the counts of the batch do not fit into {folder}: {error.strerror} after "
-            f"{self._length:,} rows of {_mebibytes(self._written)}, {_free(folder)}; nothing was "
-            "committed",
-            next_step=f"free more than {_mebibytes(self._written)} in {folder}, or set "
-            "spark.spool_dir to a folder that has more",
+            f"{self._length:,} rows of {written}, {_free(folder)}; nothing was committed",
+            next_step=f"free more than {written} in {folder}, or set spark.spool_dir to a folder "
+            "that has more",
         )
 
 

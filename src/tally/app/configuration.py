@@ -18,7 +18,7 @@ from tally.formatting import inline_toml
 
 HIDDEN: Final = "(hidden)"
 _SECRET: Final = re.compile(
-    r"jaas|passw|secret|token|credential|(?:api|access|account|private|shared|sas).?key|sas.?token",
+    r"jaas|passw|secret|token|credential|(?:api|access|account|private|shared|sas).?key",
     re.IGNORECASE,
 )
 _PARAMETERS: Final = re.compile(r"(sc://[^/]*/;).*")

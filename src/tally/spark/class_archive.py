@@ -15,15 +15,14 @@ import tempfile
 import time
 from collections.abc import Mapping
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from tally.config.servers import SparkSettings
-from tally.errors import PackageMissingError
 from tally.spark.driver_log import JAVA_OPTIONS, with_logging
 from tally.spark.jars import Announce
 from tally.spark.java import JAVA_ENVIRONMENT, java
+from tally.spark.packages import spark_home
 
 _PATTERN: Final = "classes-*.jsa"
 # An archive of another version of Java, or for another class path, is nothing to warn about; a
@@ -98,23 +97,13 @@ def _find(jars_dir: Path) -> Path | None:
 def _identity(jars_dir: Path) -> str:
     """What Java compares before it uses an archive, as a digest."""
     answer = subprocess.run([java(), "-version"], capture_output=True, text=True, check=True)
-    text = f"{answer.stderr}\n{version('pyspark')}\n{_spark_home()}\n{jars_dir}"
+    text = f"{answer.stderr}\n{version('pyspark')}\n{spark_home()}\n{jars_dir}"
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _spark_home() -> Path:
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise PackageMissingError(
-            "PySpark, whose classes are archived, is not installed in this Python",
-            next_step="pip install 'kafka-tally[spark]'",
-        )
-    return Path(spec.origin).parent
 
 
 def _run_job(jars_dir: Path, made: Path) -> str | None:
     """Run the job; returns the last lines that were printed if there is no archive after it."""
-    home = _spark_home()
+    home = spark_home()
     flags = f'"-XX:ArchiveClassesAtExit={made}" -Xlog:cds=off -Xlog:cds+dynamic=off'
     argv = [
         str(home / "bin" / "spark-submit"),

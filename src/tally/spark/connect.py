@@ -101,8 +101,9 @@ def _session(settings: SparkSettings, deadline: "_Deadline", tries: int) -> Remo
 def _configure(settings: SparkSettings, session: RemoteSession, options: Mapping[str, str]) -> None:
     """Set what the server does not have already; each value takes two requests."""
     there = _answered(settings, lambda: session.conf.getAll)
-    wanted = {REDACTION_KEY: REDACTION, **options}
-    for key, value in wanted.items() - there.items():
+    for key, value in {REDACTION_KEY: REDACTION, **options}.items():
+        if there.get(key) == value:
+            continue
         try:
             if session.conf.isModifiable(key):
                 session.conf.set(key, value)

@@ -1,6 +1,7 @@
-"""The check that the Python packages for Spark are installed; it imports none of them."""
+"""The installed Python packages for Spark; none of them is imported."""
 
 import importlib.util
+from pathlib import Path
 from typing import Final
 
 from tally.config.servers import SparkSettings
@@ -23,3 +24,19 @@ def check_packages(settings: SparkSettings) -> None:
             f"spark.master is {settings.master}, and this Python has no {', '.join(missing)}",
             next_step=f"pip install 'kafka-tally[{extra}]'",
         )
+
+
+def spark_home() -> Path:
+    """The folder of the installed PySpark, with the programs that start its JVM.
+
+    Raises:
+        PackageMissingError: It is not installed, or only as a client of a Connect server.
+    """
+    spec = importlib.util.find_spec("pyspark")
+    home = None if spec is None or spec.origin is None else Path(spec.origin).parent
+    if home is None or not (home / "bin" / "spark-submit").is_file():
+        raise PackageMissingError(
+            "PySpark with its JVM is not installed in this Python",
+            next_step="pip install 'kafka-tally[spark]'",
+        )
+    return home

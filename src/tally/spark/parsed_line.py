@@ -7,8 +7,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
 from tally.lines.format import MalformedReason
-from tally.spark.time_columns import TimeColumns
-from tally.spark.time_key import TimeKey, key_of_minute
+from tally.spark.time_columns import TimeColumns, minute_of
+from tally.spark.time_key import TimeKey
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,12 +25,12 @@ class JudgedLine:
     @property
     def minute(self) -> Column:
         """The minute of a well-formed record, ``YYYY-MM-DD HH:MM:00``."""
-        return F.concat(F.substring(self.time, 1, 16).cast("string"), F.lit(":00"))
+        return minute_of(self.time)
 
     @property
     def time_key(self) -> TimeKey:
         """Its minute, for want of what is found with less work."""
-        return key_of_minute(self.well_formed, self.time)
+        return TimeKey(of_record=F.when(self.well_formed, self.minute), minute=lambda key, _: key)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

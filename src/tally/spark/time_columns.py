@@ -123,6 +123,11 @@ class TimeReader:
         return F.when(is_normalised(this) & (this <= limit), this).otherwise(before)
 
 
+def minute_of(time: Column) -> Column:
+    """The minute of a normalised time, as a string ``YYYY-MM-DD HH:MM:00``."""
+    return F.concat(F.substring(time, 1, 16).cast("string"), F.lit(":00"))
+
+
 def is_out_of_range(time: Column) -> Column:
     """Whether a normalised time lies in a year below 1000."""
     return time < binary(b"1")

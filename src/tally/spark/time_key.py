@@ -9,7 +9,6 @@ record.
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
@@ -17,9 +16,13 @@ from pyspark.sql import functions as F  # noqa: N812  (what every PySpark progra
 from tally.lines.time_format import TimeFormat, TimePart
 from tally.spark.expressions import all_of, binary
 from tally.spark.stages import Stages
-from tally.spark.time_columns import is_normalised, is_out_of_range, literal_checks, normalised
-
-_MINUTE_CHARS: Final = 16
+from tally.spark.time_columns import (
+    is_normalised,
+    is_out_of_range,
+    literal_checks,
+    minute_of,
+    normalised,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,19 +34,6 @@ class TimeKey:
     minute: Callable[[Column, Stages], Column]
     """From a key its minute, ``YYYY-MM-DD HH:MM:00``; null when there is none. The stages are for
     the frame that has the key."""
-
-
-def key_of_minute(well_formed: Column, time: Column) -> TimeKey:
-    """The key of a time that is judged record by record: its minute.
-
-    Args:
-        well_formed: Whether the record is.
-        time: Binary, starts with the normalised time.
-    """
-    return TimeKey(
-        of_record=F.when(well_formed, F.substring(time, 1, _MINUTE_CHARS).cast("string")),
-        minute=lambda key, _: F.concat(key, F.lit(":00")),
-    )
 
 
 def key_by_position(
@@ -132,5 +122,4 @@ def _minute_by_position(key: Column, time_format: TimeFormat, stages: Stages) ->
         is_normalised(normal),
         ~is_out_of_range(normal),
     ]
-    minute = F.concat(F.substring(normal, 1, _MINUTE_CHARS).cast("string"), F.lit(":00"))
-    return F.when(all_of(checks), minute)
+    return F.when(all_of(checks), minute_of(normal))

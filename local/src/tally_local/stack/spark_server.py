@@ -1,6 +1,5 @@
 """The Spark Connect server of one stack: it is kept warm, so that a batch starts no JVM."""
 
-import importlib.util
 import os
 import sys
 from collections.abc import Mapping
@@ -8,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from tally.config.servers import SparkSettings
-from tally.errors import StackError
 from tally.spark.class_archive import with_archive
 from tally.spark.driver_log import JAVA_OPTIONS, with_logging
 from tally.spark.java import JAVA_ENVIRONMENT
+from tally.spark.packages import spark_home
 from tally_local.stack.credentials import Credentials
 from tally_local.stack.keeper import HUNG_S, answers
 from tally_local.stack.ports import LOOPBACK
@@ -53,7 +52,7 @@ class SparkServer:
 
     def prepare(self, ports: Mapping[str, int]) -> Command:
         """Make the folder for its temporary files."""
-        home = _spark_home()
+        home = spark_home()
         scratch = self._folder / "tmp"
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         port = str(ports["spark"])
@@ -72,7 +71,6 @@ class SparkServer:
                 "SPARK_LOCAL_IP": LOOPBACK,
                 "PYSPARK_PYTHON": sys.executable,
                 _TOKEN_VARIABLE: self._credentials.spark_token,
-                "PYTHONUNBUFFERED": "1",
             },
         )
 
@@ -106,14 +104,3 @@ class SparkServer:
 def master(ports: Mapping[str, int]) -> str:
     """The address of the stack's server, for ``spark.master``."""
     return f"sc://{HOST}:{ports['spark']}"
-
-
-def _spark_home() -> Path:
-    spec = importlib.util.find_spec("pyspark")
-    home = None if spec is None or spec.origin is None else Path(spec.origin).parent
-    if home is None or not (home / "bin" / "spark-submit").is_file():
-        raise StackError(
-            "PySpark with its JVM is not installed in this Python",
-            next_step="make setup, or install the extra: pip install 'kafka-tally[spark]'",
-        )
-    return home
