@@ -1,10 +1,10 @@
 """A stand-in for spark-submit and the job: quick, and it can fail as a test wants.
 
 It is told by ``STAND_IN`` what to do, separated by commas: ``commit`` claims the batch and commits
-it as if every line were unmatched, ``commit=BATCH`` so with another one; ``replay`` does
-so as the job does, with superseded batches replanned; ``report=PATH`` writes what it was given;
-``say=TEXT`` prints; ``sleep`` waits to be killed; ``spark`` becomes the real spark-submit;
-``exit=CODE`` ends.
+it as if every line were unmatched, ``commit=BATCH`` so with another one; ``malformed`` does so
+as if every line were malformed; ``replay`` does so as the job does, with superseded batches
+replanned; ``report=PATH`` writes what it was given; ``say=TEXT`` prints; ``sleep`` waits to be
+killed; ``spark`` becomes the real spark-submit; ``exit=CODE`` ends.
 """
 
 import json
@@ -26,6 +26,7 @@ from tally.config.settings import Settings
 from tally.deliveries.choice import delivery_of
 from tally.deliveries.contract import Result
 from tally.ledger.batches import claim
+from tally.lines.format import MalformedReason
 from tally.model import (
     Contribution,
     DeadLetter,
@@ -38,14 +39,16 @@ from tally.pipeline.context import Context, Reader
 from tally.pipeline.replay import run_or_replan
 
 
-def nothing_counted(ranges: Sequence[OffsetRange]) -> dict[TopicPartition, SegmentTotals]:
-    """The totals of ranges in which every line is unmatched."""
+def nothing_counted(
+    ranges: Sequence[OffsetRange], *, malformed: bool = False
+) -> dict[TopicPartition, SegmentTotals]:
+    """The totals of ranges in which every line is unmatched, or malformed."""
     return {
         r.partition: SegmentTotals(
             records=r.offsets,
             matched=0,
-            unmatched=r.offsets,
-            malformed=0,
+            unmatched=0 if malformed else r.offsets,
+            malformed=r.offsets if malformed else 0,
             first_offset=r.from_offset,
             last_offset=r.until_offset - 1,
         )
@@ -53,15 +56,31 @@ def nothing_counted(ranges: Sequence[OffsetRange]) -> dict[TopicPartition, Segme
     }
 
 
-def commit(settings: Settings, batch_id: int) -> None:
+def dead_letters(ranges: Sequence[OffsetRange]) -> list[DeadLetter]:
+    """One for each offset."""
+    return [
+        DeadLetter(
+            partition=r.partition,
+            offset=offset,
+            reason=MalformedReason.EMPTY_VALUE.value,
+            value=b"",
+            value_bytes=0,
+        )
+        for r in ranges
+        for offset in range(r.from_offset, r.until_offset)
+    ]
+
+
+def commit(settings: Settings, batch_id: int, *, malformed: bool = False) -> None:
     """Commit the batch, with nothing counted."""
     database = Database(settings=settings.mysql)
     with database.transaction() as tx:
         batch = claim(tx, batch_id, "stand-in")
+    ranges = [segment.range for segment in batch.segments]
     nothing = Result(
-        totals=nothing_counted([segment.range for segment in batch.segments]),
+        totals=nothing_counted(ranges, malformed=malformed),
         contributions=[],
-        dead_letters=[],
+        dead_letters=dead_letters(ranges) if malformed else [],
         version="0",
         format_fingerprint="0",
     )
@@ -119,6 +138,8 @@ def main() -> None:
         match word:
             case "commit":
                 commit(load_settings(), int(value or batch_id))
+            case "malformed":
+                commit(load_settings(), batch_id, malformed=True)
             case "replay":
                 replay(load_settings(), batch_id)
             case "report":

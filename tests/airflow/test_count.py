@@ -74,6 +74,25 @@ def test_a_committed_batch_is_told_to_the_asset_and_to_xcom(
     assert event == wanted
 
 
+def test_a_batch_of_which_too_much_is_malformed_is_a_warning_of_the_log(
+    world: World, planned: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the rule of the health: a share above the limit, none at it."""
+    monkeypatch.setenv("STAND_IN", "malformed")
+
+    def warnings() -> list[str]:
+        capsys.readouterr()
+        Run(world, planned, STAND_IN).execute()
+        return [text for text in capsys.readouterr().out.splitlines() if "] malformed: " in text]
+
+    (warning,) = warnings()
+    assert "[warning" in warning
+    assert "3 of the 3 records" in warning
+    assert f"tally dead-letters {world.name}" in warning
+    world.configure(max_malformed_ratio=1.0)
+    assert warnings() == []
+
+
 def test_a_batch_that_is_committed_already_starts_no_spark(
     world: World, planned: int, spark: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,11 +4,17 @@ import json
 import signal
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import Any
 
 import psutil
 import pytest
 
 pytest.importorskip("pyspark")
+
+from pyspark.errors.exceptions.connect import SparkConnectException
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from tally.config.servers import SparkSettings
 from tally.errors import AccessDeniedError, SparkUnavailableError
@@ -27,6 +33,9 @@ pytestmark = [
 ]
 
 HUNG_S = 15.0
+STUCK_S = 2
+# It tries all ways in which four thousand letters can be shared by six words.
+BUSY_PATTERN = r"\w*\w*\w*\w*\w*\w* [A-Z]+"
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +51,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             jars=downloads.jars_dir,
             credentials=made.credentials(),
             hung_s=HUNG_S,
+            stuck_s=STUCK_S,
         )
 
     made = Stack(project=PROJECT, home=home, servers=server)
@@ -119,6 +129,33 @@ def test_a_server_without_memory_ends_instead_of_answering_wrongly(stack: Stack)
             session.sql("select sequence(0, 2000000000)").collect()
         wait_until(lambda: not before.is_running() or before.status() == psutil.STATUS_ZOMBIE)
     wait_until(lambda: counts_again(stack))
+
+
+def test_a_server_whose_task_does_not_end_is_replaced(stack: Stack) -> None:
+    """Cancelling is not enough: a regular expression heeds no interrupt, and keeps a core."""
+    before = jvm(stack)
+    with connect_session(settings(stack), {}) as session:
+        # Of the row's number, so that no planner evaluates it.
+        text = F.concat(F.lit("a"), F.repeat(F.lit("a"), 4_000 + F.col("id").cast("int")))
+        rows = session.range(0, 1, numPartitions=1).where(text.rlike(BUSY_PATTERN))
+        is_at_work = Event()
+
+        def told(*, inflight_tasks: int, **_: Any) -> None:
+            if inflight_tasks:
+                is_at_work.set()
+
+        session.registerProgressHandler(told)
+        with ThreadPoolExecutor() as pool:
+            found = pool.submit(rows.collect)
+            wait_until(is_at_work.is_set)
+            session.interruptAll()
+            with pytest.raises(SparkConnectException):
+                found.result()
+        assert before.is_running()
+        wait_until(lambda: not before.is_running() or before.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: counts_again(stack))
+    log = (stack.layout.logs / "spark.log").read_text(encoding="utf-8")
+    assert "keeper: a task of the server went on after it was cancelled" in log
 
 
 def test_a_server_that_is_stopped_stays_stopped(stack: Stack) -> None:

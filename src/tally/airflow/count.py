@@ -91,6 +91,8 @@ class TallyCountOperator(SparkSubmitOperator):
                 self._run_driver(settings, batch_id, context)
                 outcome = batch_outcome(connected_context(settings), batch_id)
         self.log.info(work.outcome_text(outcome))
+        if warning := work.warning_of(outcome, settings.pipeline(outcome.pipeline)):
+            self.log.warning(warning)
         context["ti"].xcom_push(key=OUTCOME_KEY, value=work.event_of(outcome))
         for asset in self.outlets:
             context["outlet_events"][asset].extra = work.event_of(outcome)

@@ -8,9 +8,12 @@ from typing import Any
 
 from tally import __version__
 from tally.app import plan as use_case
+from tally.app.health import malformed_problem
 from tally.app.outcomes import BatchOutcome
 from tally.app.plan import PlanRequest, PlanView
+from tally.config.pipeline import Pipeline
 from tally.ledger.batches import Requester
+from tally.ledger.rules import Understood
 from tally.pipeline.context import Context
 from tally.planning.blocks import blocked_error
 
@@ -78,6 +81,15 @@ def outcome_text(outcome: BatchOutcome) -> str:
         f"{outcome.matched} matched, {outcome.malformed} malformed, from "
         f"{', '.join(map(str, outcome.ranges))}"
     )
+
+
+def warning_of(outcome: BatchOutcome, pipeline: Pipeline) -> str | None:
+    """What the health of the pipeline says of a batch of which too much is malformed."""
+    read = Understood(records=outcome.records, malformed=outcome.malformed)
+    problem = malformed_problem(pipeline, read)
+    if problem is None:
+        return None
+    return f"{problem.reason}: {problem.detail}. Next: {problem.next_step}"
 
 
 def event_of(outcome: BatchOutcome) -> dict[str, Any]:

@@ -169,17 +169,22 @@ def _late(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
     )
 
 
+def malformed_problem(pipeline: Pipeline, read: Understood) -> Problem | None:
+    """What is wrong when too much of what was read last could not be understood."""
+    if read.ratio <= pipeline.max_malformed_ratio:
+        return None
+    return Problem(
+        reason=ProblemReason.MALFORMED,
+        health=Health.WARN,
+        detail=f"{read.malformed:,} of the {read.records:,} records that were read last are "
+        f"malformed, a larger share than max_malformed_ratio = {pipeline.max_malformed_ratio:g}",
+        next_step=f"tally dead-letters {pipeline.name}",
+    )
+
+
 def _warnings(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
-    read = found.understood
-    if read.ratio > pipeline.max_malformed_ratio:
-        yield Problem(
-            reason=ProblemReason.MALFORMED,
-            health=Health.WARN,
-            detail=f"{read.malformed:,} of the {read.records:,} records that were read last are "
-            f"malformed, a larger share than max_malformed_ratio = "
-            f"{pipeline.max_malformed_ratio:g}",
-            next_step=f"tally dead-letters {pipeline.name}",
-        )
+    if (malformed := malformed_problem(pipeline, found.understood)) is not None:
+        yield malformed
     limit = pipeline.max_lag_offsets
     if limit is not None and found.lag_offsets is not None and found.lag_offsets > limit:
         yield Problem(

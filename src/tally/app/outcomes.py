@@ -16,6 +16,8 @@ class BatchOutcome:
 
     batch_id: int
     """The requested batch."""
+    pipeline: str
+    """Its pipeline."""
     standing: tuple[int, ...]
     """The batches that count its ranges: itself, or those that were planned in its place."""
     is_committed: bool
@@ -54,6 +56,7 @@ def batch_outcome(ctx: Context, batch_id: int) -> BatchOutcome:
         ranges = [RangeView.of(s.range) for number in standing for s in segments_of(tx, number)]
     return BatchOutcome(
         batch_id=batch_id,
+        pipeline=records[-1].pipeline,
         standing=tuple(standing),
         is_committed=all(record.state is BatchState.COMMITTED for record in records),
         ranges=tuple(ranges),

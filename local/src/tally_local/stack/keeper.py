@@ -1,4 +1,4 @@
-"""Keeps a server running: starts it again when it has ended, or when it no longer answers.
+"""Keeps a Spark server running: starts it again when it has ended, hangs, or has a stuck task.
 
 Usage: ``python -m tally_local.stack.keeper --port PORT [--hung-s SECONDS] -- PROGRAM [ARGUMENT]…``
 
@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from threading import Event
+from threading import Event, Thread
 from typing import Final
 
 import click
@@ -19,6 +19,9 @@ from tally_local.stack.ports import LOOPBACK
 
 HUNG_S: Final = 60.0
 """Seconds without an answer after which a server counts as hung."""
+STUCK: Final = b"could not be stopped within"
+"""What Spark's log says of a task that goes on after it was cancelled, as a regular expression may:
+Java's heed no interrupt. Spark itself then ends an executor, but not a driver that is its own."""
 CHECK_S: Final = 2.0
 ANSWER_S: Final = 5.0
 STOP_S: Final = 10.0
@@ -43,6 +46,8 @@ def main() -> int:
 def keep(command: list[str], port: int, stopping: Event, *, hung_s: float) -> None:
     """Run a program until ``stopping`` is set; it is started again whenever it has ended.
 
+    What it writes to its standard error is passed on.
+
     Args:
         command: The program, which listens on the loopback address.
         port: The port on which it answers HTTP/2, as gRPC does.
@@ -52,9 +57,13 @@ def keep(command: list[str], port: int, stopping: Event, *, hung_s: float) -> No
     pause_s = 1.0
     while not stopping.is_set():
         began = time.monotonic()
-        with subprocess.Popen(command) as server:
-            ended = _watch(server, port, stopping, hung_s)
+        stuck = Event()
+        with subprocess.Popen(command, stderr=subprocess.PIPE) as server:
+            log = Thread(target=_pass_on, args=(server, stuck), daemon=True)
+            log.start()
+            ended = _watch(server, port, stopping, stuck, hung_s)
             _end(server)
+            log.join()
         if not stopping.is_set():
             lived_s = time.monotonic() - began
             pause_s = 1.0 if lived_s > _START_S else min(2 * pause_s, PAUSE_MAX_S)
@@ -74,14 +83,27 @@ def answers(port: int, timeout_s: float = ANSWER_S) -> bool:
     return True
 
 
-def _watch(server: "subprocess.Popen[bytes]", port: int, stopping: Event, hung_s: float) -> str:
-    """Return, with the reason, once the server has ended, hangs or is to be stopped."""
+def _pass_on(server: "subprocess.Popen[bytes]", stuck: Event) -> None:
+    """Copy a server's log to this process's; ``stuck`` is set when it tells of a stuck task."""
+    for line in server.stderr or ():
+        sys.stderr.buffer.write(line)
+        sys.stderr.buffer.flush()
+        if STUCK in line:
+            stuck.set()
+
+
+def _watch(
+    server: "subprocess.Popen[bytes]", port: int, stopping: Event, stuck: Event, hung_s: float
+) -> str:
+    """Return, with the reason, once the server has ended, hangs, is stuck or is to be stopped."""
     patience_s = max(_START_S, hung_s)  # until it has answered once
     last = time.monotonic()
     while not stopping.wait(CHECK_S):
         code = server.poll()
         if code is not None:
             return f"the server has ended with exit code {code}"
+        if stuck.is_set():
+            return "a task of the server went on after it was cancelled"
         if answers(port):
             last, patience_s = time.monotonic(), hung_s
         elif time.monotonic() - last > patience_s:

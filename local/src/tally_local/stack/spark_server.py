@@ -19,6 +19,7 @@ from tally_local.stack.server import Part
 
 MASTER: Final = "local[2]"
 MEMORY: Final = "1g"
+STUCK_S: Final = 60
 HOST: Final = "localhost"
 """The loopback address by the name with which PySpark sends a token without TLS."""
 _SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -28,13 +29,15 @@ _TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the 
 class SparkServer:
     """A Spark Connect server on the loopback address that asks for a token.
 
-    Its process is a keeper, which starts the JVM again when it has ended or no longer answers.
+    Its process is a keeper, which starts the JVM again when it has ended, no longer answers, or has
+    a task that goes on after it was cancelled.
 
     Args:
         folder: Its files.
         jars: The connector's jars.
         credentials: The stack's, the token among them.
         hung_s: Seconds without an answer after which the JVM is replaced.
+        stuck_s: Seconds that a cancelled task may go on before the JVM is replaced.
     """
 
     part = Part.SPARK
@@ -43,12 +46,19 @@ class SparkServer:
     stop_timeout_s = 20.0
 
     def __init__(
-        self, *, folder: Path, jars: Path, credentials: Credentials, hung_s: float = HUNG_S
+        self,
+        *,
+        folder: Path,
+        jars: Path,
+        credentials: Credentials,
+        hung_s: float = HUNG_S,
+        stuck_s: int = STUCK_S,
     ) -> None:
         self._folder = folder
         self._jars = jars
         self._credentials = credentials
         self._hung_s = hung_s
+        self._stuck_s = stuck_s
 
     def prepare(self, ports: Mapping[str, int]) -> Command:
         """Make the folder for its temporary files."""
@@ -86,6 +96,9 @@ class SparkServer:
             REDACTION_KEY: REDACTION,
             JAVA_OPTIONS: with_logging(flags),
             "spark.local.dir": str(scratch),
+            # Tells of tasks that go on after they were cancelled: the keeper reads it in the log.
+            "spark.task.reaper.enabled": "true",
+            "spark.task.reaper.killTimeout": f"{self._stuck_s}s",
             "spark.connect.grpc.binding.address": LOOPBACK,
             "spark.connect.grpc.binding.port": port,
             "spark.connect.grpc.port.maxRetries": "0",
