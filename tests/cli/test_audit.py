@@ -37,6 +37,15 @@ def test_a_sound_ledger_has_no_violation(tally: Call, world: World) -> None:
     assert answer.document["recount"] is None
 
 
+def test_a_recount_before_the_first_commit_claims_nothing(tally: Call, world: World) -> None:
+    """A planned batch is in no result yet: there is nothing to compare."""
+    world.produce([LINE] * 3, 0)
+    assert world.plan().batch is not None
+    answer = tally("audit", "--recount")
+    assert answer.exit_code == 0
+    assert "nothing is committed yet" in answer.stdout
+
+
 def test_a_result_that_was_touched_is_found(tally: Call, world: World) -> None:
     """Exit code 1, with the minute and both numbers."""
     world.produce([LINE] * 3, 0)

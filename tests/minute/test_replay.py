@@ -185,8 +185,9 @@ def test_records_that_go_between_request_and_run_leave_the_old_counts(
     count_minutes(world, spark, [ERROR] * 3)
     replay_id = request(world, BoundsAsked())
     world.delete_records(0, 1)
-    with pytest.raises(DataLossError):
+    with pytest.raises(DataLossError) as lost:
         run(world, replay_id, spark)
+    assert f"tally abandon {world.batches()[-1]['batch_id']}" in lost.value.next_step
     assert world.counts() == {"2017-07-30 14:09": 3}
     with world.database.transaction() as tx:
         abandon(tx, world.batches()[-1]["batch_id"], by="an operator", reason="gone")

@@ -371,6 +371,29 @@ MUTANTS: Final = (
         tests=("tests/unit/test_places.py",),
     ),
     Mutant(
+        guard="a character that a pattern spells by its number is known, too",
+        where="tally.lines.backtracking:_alphabet",
+        before="{*map(ord, pattern), *escaped}",
+        after="{*map(ord, pattern)}",
+        tests=("tests/unit/test_places.py", "tests/unit/test_line_format.py"),
+    ),
+    Mutant(
+        guard="bytes that are no UTF-8 are replaced in one way, whoever asks",
+        where="tally.spark.pattern_columns:_first_line",
+        before="F.make_valid_utf8(F.substring_index(",
+        after="(F.substring_index(",
+        tests=(
+            f"{LINE_COLUMNS}::test_bytes_that_are_no_utf_8_are_as_many_characters_as_in_python",
+        ),
+    ),
+    Mutant(
+        guard="a recount judges each record by itself",
+        where="tally.spark.line_columns:LineReader.keys",
+        before="if self.each or self.selection.leaves_continuations:",
+        after="if self.selection.leaves_continuations:",
+        tests=(f"{LINE_COLUMNS}::test_records_judged_one_by_one_are_counted_as_in_groups",),
+    ),
+    Mutant(
         guard="a line whose time is taken by its position must match the pattern",
         where="tally.spark.pattern_columns:_in_place",
         before="line_format.parsed_time_format, [matches], skip=skip",

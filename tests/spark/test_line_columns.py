@@ -1,5 +1,6 @@
 """Line formats in Spark: every record is understood as an independent reader understands it."""
 
+import dataclasses
 import random
 import re
 
@@ -9,6 +10,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
+from tally.config.labels import LEVEL
 from tally.lines.format import (
     CATALOGUE,
     FIXED_LAYOUT,
@@ -310,6 +312,76 @@ def test_a_pattern_format_reads_hundreds_of_odd_lines_as_python_does(
     if "yyyy" in line_format.time_format:
         reasons.add("time-out-of-range")
     assert_as_expected(spark, lines, line_format, {LEVEL_OF.get(name, "ERROR")}, reasons)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        *(r"[a-z\xfc]{4}-\d", r"[a-z\u00fc]{4}-\d", "[a-zü]{4}-[0-9]"),
+        *(r"[^\x00-\x2c]{4}-\d", r"t[\x61-\xff]te-\d", ".{4}-."),
+    ],
+)
+def test_a_time_behind_a_character_of_several_bytes_is_found(
+    spark: SparkSession, before: str
+) -> None:
+    """However a pattern spells the character: it may stand where most lines have one byte."""
+    packed = LineFormat(
+        name="custom",
+        pattern=rf"{before}(?<time>\d{{10}}) (?<level>[A-Z]+)",
+        time_format="yyMMddHHmm",
+    )
+    found = outcomes(
+        spark, ["tüte-10112101010 ERROR x".encode(), b"tute-10112101010 ERROR x"], packed
+    )
+    assert found == [(None, "2001-12-10 10:10:00")] * 2
+
+
+@pytest.mark.parametrize("filters", [{}, {LEVEL: ["*"]}], ids=["plain", "filtered"])
+@pytest.mark.parametrize(
+    "octets",
+    [b"\xed\xa0\x80", b"\xed\xa0\xbd\xed\xb8\x80", b"\xf0\x9f\x98", b"\xc0\xaf", b"\xff"],
+)
+def test_bytes_that_are_no_utf_8_are_as_many_characters_as_in_python(
+    spark: SparkSession, octets: bytes, filters: dict[str, list[str]]
+) -> None:
+    """Whether or not a filter or a label asks for text; Java's own decoder counts differently."""
+    wide = len(octets.decode("utf-8", "replace"))
+    for width in (1, 2, 3, 4, 6):
+        line_format = LineFormat(
+            name="custom",
+            pattern=rf"(?<time>\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d) <.{{{width}}}> (?<level>\w+)",
+            time_format="yyyy-MM-dd HH:mm:ss",
+        )
+        reader = LineReader(
+            line_format=line_format, levels=["ERROR"], selection=Selection(filters=filters)
+        )
+        ((reason, *_),) = read_records(spark, [b"2017-07-30 14:09:08 <%s> ERROR" % octets], reader)
+        assert (reason is None) is (width == wide)
+
+
+@pytest.mark.parametrize("name", ["fixed", "log4j", "apache-2.4"])
+def test_records_judged_one_by_one_are_counted_as_in_groups(spark: SparkSession, name: str) -> None:
+    """The recount's way, which asks the calendar for each record, beside that of a batch."""
+    line_format = CATALOGUE[name]
+    lines = (
+        odd_fixed_lines(random.Random(SEED), 300)
+        if line_format.is_fixed
+        else odd_lines(random.Random(SEED), line_format, 300)
+    )
+    reader = LineReader(
+        line_format=line_format,
+        levels=[LEVEL_OF.get(name, "ERROR")],
+    )
+    records = kafka_records(spark, lines).selectExpr(
+        "* except (partition)", "partition % 3 as partition"
+    )
+    grouped, each = (
+        grouping(way).counts(records) for way in (reader, dataclasses.replace(reader, each=True))
+    )
+    assert sorted(map(str, each.collect())) == sorted(map(str, grouped.collect()))
+    with settings(spark, adaptive__enabled="false"):
+        first, *_ = compiled_stages(each)
+    assert "stringToTimestampWithoutTimeZone(" in first
 
 
 def test_a_custom_format_with_a_12_hour_clock_and_optional_groups(spark: SparkSession) -> None:

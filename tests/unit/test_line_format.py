@@ -259,6 +259,8 @@ def test_a_repeat_that_one_odd_line_could_keep_busy_is_refused(construct: str) -
         (r"(?:ab){0,99}(?:ab){0,99}(?:ab){0,99}(?:ab){0,99}c", "(?:ab){0,99}"),
         ("é*[а-я]*é*x", "é*"),  # noqa: RUF001 - Cyrillic on purpose
         (r"(?i:a*)A*b", "a* and A*"),
+        (r"[a\xe9]*[b\u00e9]*[c\xe9]*x", r"[a\xe9]* and [b\u00e9]* and [c\xe9]*"),
+        (r"[\u0660-\u0669]*[\u0660-\u0669]*x", r"[\u0660-\u0669]*"),
     ],
 )
 def test_parts_that_can_share_a_text_in_many_ways_are_refused(construct: str, parts: str) -> None:

@@ -29,6 +29,7 @@ def test_a_group_behind_parts_of_a_fixed_width_has_a_place(pattern: str, place: 
         *("a?", "a*+", "a{1,2}", "(?:ab|c)", "(?<level>[A-Z]+)"),
         *(".", "[^a]", r"\W", r"\S", r"\D", "\u00e9", "[a\u4e00]", r"[\x90]", r"\x90", r"\u2028"),
         r"[\x00-\xff]",
+        *(r"[a-z\xfc]", r"[a\u00fc]", r"[a-\uffff]", r"[a\u0660-\u0669]", "[a\U0001f600]"),
     ],
 )
 def test_a_group_behind_anything_else_has_none(before: str) -> None:

@@ -27,9 +27,10 @@ class CountRequest:
     """The batch for which it is read, as it was claimed; None when nothing is to be committed."""
     rows_before: int = 0
     """Rows that it is to replace, where labels limit them; as many are never too many."""
-    check: bool = True
-    """Whether to raise when what was read is not what was asked for, and to keep dead letters. A
-    recount only compares counts and needs neither."""
+    is_recount: bool = False
+    """Whether the counts are only compared with those of a batch. Then nothing is raised when
+    records are missing or malformed, no dead letters are kept, and each record is judged by itself:
+    a second way to the same counts."""
 
     @property
     def may_miss(self) -> frozenset[TopicPartition]:

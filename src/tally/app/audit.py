@@ -101,6 +101,8 @@ class AuditView:
             return f"{plural(len(self.findings), 'violation')}: see docs/runbook.md, audit-finding"
         if self.recount is None:
             return "the ledger is consistent (--recount compares it with Kafka)"
+        if not self.segments:
+            return "nothing is committed yet, so there was nothing to compare with Kafka"
         if not self.recount.complete:
             return "the ledger is consistent and agrees with all that Kafka still holds"
         return "the ledger is consistent and agrees with Kafka, record for record"

@@ -12,7 +12,7 @@ from tally.cli.app import App
 from tally.cli.session import shared_session
 from tally.cli.ui.output import Meter
 from tally.cli.ui.values import moment, number
-from tally.errors import TallyError
+from tally.errors import DataLossError, TallyError
 from tally.formatting import plural
 from tally.ledger.replacements import Changes
 from tally.ledger.replays import ReplayRecord
@@ -57,10 +57,9 @@ def count_to_the_end(app: App, replay_id: int, preview: PreviewView | None = Non
             replay = use_case.replay(app.context, replay_id)
             ended = _count(app, replay, meter, done)
     except BaseException as error:
-        app.out.note(
-            f"replay {replay_id} has stopped: what it has committed stays, and the rest is "
-            f"resumed by: tally replay --resume {replay_id}"
-        )
+        is_lost = isinstance(error, DataLossError)  # then resuming would find the same
+        rest = "" if is_lost else f", and the rest is resumed by: tally replay --resume {replay_id}"
+        app.out.note(f"replay {replay_id} has stopped: what it has committed stays{rest}")
         if app.out.as_json:
             failure = ErrorView.of(error) if isinstance(error, TallyError) else None
             app.out.view(

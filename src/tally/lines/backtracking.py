@@ -26,6 +26,8 @@ WAYS_MAX: Final = 1 << 20
 UNBOUNDED: Final = 1 << 30
 """Repeats without end."""
 
+_CODE: Final = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4}))")
+
 Chars = frozenset[str]
 """Characters, of those that stand for all: see :func:`characters_of`."""
 
@@ -255,8 +257,13 @@ def characters_of(part: str, pattern: str) -> Chars:
 
 @functools.cache
 def _alphabet(pattern: str) -> str:
-    """Characters that stand for all: ASCII, those that a pattern names with their neighbours."""
-    named = {ord(c) for c in pattern if ord(c) > 127} | {0xE9, 0x4E00, 0xFFFD}
+    r"""Characters that stand for all: ASCII, those that a pattern names with their neighbours.
+
+    A class that takes other than ASCII characters names one of them, by itself or as ``\xhh`` or
+    ``\uhhhh``, or takes all that it does not name.
+    """
+    escaped = {int(found[1] or found[2], 16) for found in _CODE.finditer(pattern)}
+    named = {n for n in {*map(ord, pattern), *escaped} if n > 127} | {0xE9, 0x4E00, 0xFFFD}
     return "".join(map(chr, sorted({*range(128), *(n + d for n in named for d in (-1, 0, 1))})))
 
 

@@ -322,6 +322,8 @@ def _bounds(found: re.Match[str]) -> tuple[int, int]:
 
 def _check_escape(escape: str) -> None:
     letter = escape[1:2]
+    if letter == "u" and 0xD800 <= int(escape[2:] or "0", 16) <= 0xDFFF:
+        raise ValueError(f"holds {escape!r}, half of a character: write the whole character")
     if not letter or (letter.isalnum() and len(escape) == 2 and letter not in _CLASS_ESCAPES):
         raise ValueError(
             f"holds {escape!r}; of the escapes by a letter only \\d \\D \\s \\S \\w \\W \\t \\b, "

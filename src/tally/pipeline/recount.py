@@ -1,6 +1,8 @@
 """The recount: live segments are counted again from Kafka and compared with the ledger.
 
-A consistent ledger can still be wrong, and only the records show it. What Kafka no longer holds
+A consistent ledger can still be wrong, and only the records show it. A batch finds the minute of
+records in groups, a recount that of each record by itself: what is wrong with one way shows as a
+difference. What Kafka no longer holds
 cannot be checked; it is reported as unchecked, never as correct.
 """
 
@@ -160,7 +162,7 @@ class _Reader:
         """Totals and rows of each chunk's partition."""
         rows: dict[TopicPartition, Rows] = {c.range.partition: {} for c in chunks}
         ranges = [chunk.range for chunk in chunks]
-        request = CountRequest(pipeline=self.pipeline, ranges=ranges, check=False)
+        request = CountRequest(pipeline=self.pipeline, ranges=ranges, is_recount=True)
         with self._reader.count(request) as counts:
             aggregate = Aggregate.of(self.pipeline)
             for partition, key, sums in rows_of(self._tables, aggregate, counts.contributions):

@@ -72,16 +72,15 @@ def run_batch(ctx: Context, batch_id: int) -> Ran:
 
     try:
         return _count_and_commit(ctx, batch, pipeline, begun)
-    except RecordsMissingError as error:
-        if batch.kind is BatchKind.INGEST:
+    except DataLossError as error:
+        if batch.kind is not BatchKind.INGEST:
+            # No plan goes on without the records: a replay's ranges are what was asked for.
+            error.next_step = f"tally abandon {batch_id} --reason '…': what was counted stays"
+        elif isinstance(error, RecordsMissingError):
             _block_missing(ctx, batch, pipeline, error)
             raise
         _release(ctx, batch)
-        raise RecordsMissingError(
-            error.what,
-            ranges=error.ranges,
-            next_step=f"tally abandon {batch_id} --reason '…': what was counted stays",
-        ) from error
+        raise
     except BaseException:
         _release(ctx, batch)
         raise
@@ -182,9 +181,7 @@ def check_still_served(ctx: Context, pipeline: Pipeline, batch: Batch) -> None:
             ctx.clock.sleep(ctx.patience.doubt_pause_s)
     raise DataLossError(
         f"batch {batch.batch_id}: Kafka no longer holds what was planned: {'; '.join(causes)}",
-        next_step=f"tally plan {pipeline.name} abandons the batch and plans what is left"
-        if batch.kind is BatchKind.INGEST
-        else f"tally abandon {batch.batch_id} --reason '…': what was counted stays",
+        next_step=f"tally plan {pipeline.name} abandons the batch and plans what is left",
     )
 
 
@@ -205,8 +202,7 @@ def _check_no_record_lost(batch: Batch, totals: Mapping[TopicPartition, SegmentT
     if fewer:
         raise DataLossError(
             f"batch {batch.batch_id}: Kafka holds less than what it would replace: "
-            + "; ".join(fewer),
-            next_step=f"tally abandon {batch.batch_id} --reason '…': what was counted stays",
+            + "; ".join(fewer)
         )
 
 

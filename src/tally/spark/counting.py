@@ -92,7 +92,7 @@ class SparkReader:
         tallies = {r.partition: PartitionTally(r) for r in ranges}
         offsets = sum(r.offsets for r in ranges)
         records = self._records(pipeline, ranges)
-        grouping = _grouping(pipeline, ranges)
+        grouping = _grouping(pipeline, ranges, each=request.is_recount)
         series = SeriesLimit(pipeline, request.rows_before)
         with _divided(self.session, offsets):
             for row in self.fetch(grouping.counts(records), ranges):
@@ -116,7 +116,7 @@ class SparkReader:
             dead_letters=dead_letters,
             continuations=sum(tally.continuations for tally in tallies.values()),
         )
-        if request.check:
+        if not request.is_recount:
             series.check()
             check_totals(pipeline, ranges, totals, may_miss=request.may_miss)
             malformed = [r for t in tallies.values() if (r := t.malformed_range()) is not None]
@@ -187,5 +187,5 @@ def _divided(spark: SparkSession, offsets: int) -> Iterator[None]:
             spark.conf.set(_PARTS, before)
 
 
-def _grouping(pipeline: Pipeline, ranges: Sequence[OffsetRange]) -> Grouping:
-    return Grouping.of(pipeline, {r.partition.topic for r in ranges})
+def _grouping(pipeline: Pipeline, ranges: Sequence[OffsetRange], *, each: bool = False) -> Grouping:
+    return Grouping.of(pipeline, {r.partition.topic for r in ranges}, each=each)

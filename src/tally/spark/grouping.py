@@ -40,8 +40,14 @@ class Grouping:
     """Their topic where there is but one: its name then takes no place in the grouping."""
 
     @classmethod
-    def of(cls, pipeline: Pipeline, topics: set[str]) -> "Grouping":
-        """How the records of some of a pipeline's topics are grouped."""
+    def of(cls, pipeline: Pipeline, topics: set[str], *, each: bool = False) -> "Grouping":
+        """How the records of some of a pipeline's topics are grouped.
+
+        Args:
+            pipeline: The pipeline.
+            topics: Some of its topics.
+            each: Whether each record is judged by itself (:attr:`LineReader.each`).
+        """
         aggregate = Aggregate.of(pipeline)
         selection = Selection(
             filters=pipeline.filter,
@@ -54,6 +60,7 @@ class Grouping:
             levels=pipeline.levels,
             rule=pipeline.time_rule,
             selection=selection,
+            each=each,
         )
         topic = next(iter(topics)) if len(topics) == 1 else None
         return cls(reader=reader, aggregate=aggregate, topic=topic)

@@ -100,6 +100,9 @@ class LineReader:
     """How the minute follows from the line and the record."""
     selection: Selection = Selection()
     """Additional filters and labels."""
+    each: bool = False
+    """Whether records that are to be grouped are judged one by one all the same, which takes
+    longer: a second way to the same counts."""
 
     def __post_init__(self) -> None:
         if any(not level or any(map(str.isspace, level)) for level in self.levels):
@@ -153,9 +156,11 @@ class LineReader:
         line = self._taken_apart(value, record_time, stages)
         find = _finder(line, record or {})
         continues = F.lit(False)
-        if self.selection.leaves_continuations:
+        if self.each or self.selection.leaves_continuations:
             judged = line.judged()
-            time, continues = judged.time_key, self._continues(judged.reason)
+            time = judged.time_key
+            if self.selection.leaves_continuations:
+                continues = self._continues(judged.reason)
         else:
             time = line.time_key()
         conditions = self._is_counted(value, line, find)
@@ -176,10 +181,8 @@ class LineReader:
             return fixed_line(value, times, needs_level=needs_level)
         if self.line_format.is_json:
             return json_line(value, self.line_format, times, needs_level=needs_level)
-        as_text = bool(self.selection.labels or self.selection.filters)
-        return pattern_line(
-            value, self.line_format, times, as_text=as_text, needs_level=needs_level
-        )
+        whole = self.each or bool(self.selection.labels or self.selection.filters)
+        return pattern_line(value, self.line_format, times, whole=whole, needs_level=needs_level)
 
     def _is_counted(
         self, value: Column, line: ParsedLine, find: Callable[[str], Column]

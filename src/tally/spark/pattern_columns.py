@@ -28,7 +28,7 @@ _TO_THE_END: Final = 2**31 - 1
 
 
 def pattern_line(
-    value: Column, line_format: LineFormat, times: TimeReader, *, as_text: bool, needs_level: bool
+    value: Column, line_format: LineFormat, times: TimeReader, *, whole: bool, needs_level: bool
 ) -> ParsedLine:
     """Take the records in ``value`` apart.
 
@@ -36,14 +36,14 @@ def pattern_line(
         value: Binary column with the record's bytes.
         line_format: With a pattern.
         times: How the minute follows.
-        as_text: Whether fields of the line will be asked for, which are valid UTF-8.
+        whole: Whether the pattern is asked for all of its groups, even where fewer would do.
         needs_level: Whether a line without a level is malformed.
     """
     # The level first: of the groups it alone has its place in every line.
     names = [LEVEL] * line_format.has_level
     names += [name for name in line_format.fields if name != LEVEL]
     time_names = () if times.rule.from_record else line_format.time_names
-    line = F.make_valid_utf8(_first_line(value)) if as_text else _first_line(value)
+    line = _first_line(value)
     found = _groups(line, line_format.parsed_pattern.java, time_names, names).cast("binary")
     if time_names and not line_format.parsed_time_format.is_read_by_position:
         found = times.stages.add(found)  # both the time's columns and the others use it
@@ -82,7 +82,7 @@ def pattern_line(
         is_at=lambda levels: first.isin(*[binary(word.encode()) for word in levels]),
         fields=field_of,
     )
-    skip = None if as_text else _bytes_before_time(line_format, time_names)
+    skip = None if whole else _bytes_before_time(line_format, time_names)
     return (
         plain
         if skip is None
@@ -137,9 +137,9 @@ def _in_place(
 
 
 def _first_line(value: Column) -> Column:
-    """What a pattern sees of a record, as a string; its bytes may be no valid UTF-8."""
+    """What a pattern sees of a record, as valid UTF-8: Java replaces other bytes in its own way."""
     head = F.substring(value, 1, HEAD_BYTES).cast("string")
-    return F.substring_index(F.substring_index(head, "\n", 1), "\r", 1)
+    return F.make_valid_utf8(F.substring_index(F.substring_index(head, "\n", 1), "\r", 1))
 
 
 def _groups(
