@@ -1,15 +1,21 @@
 """The driver program, which ``jobs/count_errors.py`` runs."""
 
+import functools
 import logging
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from datetime import timedelta
 from functools import partial
 from types import FrameType
 
 import click
+from pyspark.sql import SparkSession
 
-from tally.app.context import open_context
-from tally.app.run import RanView, RunRequest, run
+from tally.app.catch_up import run_and_catch_up
+from tally.app.context import OpenSession, open_context
+from tally.app.run import RanView
 from tally.config.loading import load_settings
 from tally.errors import TallyError
 from tally.spark.session import spark_session
@@ -21,8 +27,16 @@ log = logging.getLogger("tally.job")
 @click.option(
     "--batch", "batch_id", type=click.IntRange(min=1), required=True, help="Batch to run."
 )
-def main(batch_id: int) -> None:
-    """Count one planned batch and commit it.
+@click.option(
+    "--catch-up-s",
+    type=click.FloatRange(min=0),
+    default=0,
+    metavar="SECONDS",
+    help="Count on after a batch that was cut at its size limit, as long as the next one will "
+    "probably end within so many seconds. 0: the batch alone.",
+)
+def main(batch_id: int, catch_up_s: float) -> None:
+    """Count a planned batch and commit it; of a backlog also those behind it, back to back.
 
     If another replay has superseded segments that a replay's batch was to replace, the batch is
     replanned and then counted.
@@ -36,12 +50,25 @@ def main(batch_id: int) -> None:
         settings = load_settings()
         if settings.spark.is_connect:
             signal.signal(signal.SIGTERM, _leave)
-        session = partial(spark_session, settings.spark, f"tally {batch_id}")
-        context = open_context(settings, open_session=session)
-        run(context, RunRequest(batch_id=batch_id), on_batch=_say)
+        open_session = partial(spark_session, settings.spark, f"tally {batch_id}")
+        with shared(open_session) as session:
+            context = open_context(settings, open_session=session)
+            run_and_catch_up(context, batch_id, timedelta(seconds=catch_up_s), on_batch=_say)
     except TallyError as error:
         click.echo(str(error), err=True)
         sys.exit(error.exit_code)
+
+
+@contextmanager
+def shared(open_session: OpenSession) -> Iterator[OpenSession]:
+    """What lends one session to all who ask; it is opened for the first one."""
+    with ExitStack() as stack:
+
+        @functools.cache
+        def opened() -> SparkSession:
+            return stack.enter_context(open_session())
+
+        yield lambda: nullcontext(opened())
 
 
 def _say(ran: RanView) -> None:

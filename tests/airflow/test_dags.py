@@ -300,7 +300,9 @@ def test_rendered_fields_hold_no_credentials(dag_id: str, bag: "DagBag") -> None
     assert set(shown) <= allowed
     if dag_id in MINUTE:
         assert shown["count.application"].endswith("jobs/count_errors.py")
-        assert shown["count.application_args"][0] == "--batch"
+        key, seconds, batch, _ = shown["count.application_args"]
+        assert (key, batch) == ("--catch-up-s", "--batch")
+        assert float(seconds) > 0
 
 
 def test_the_tasks_read_the_configuration_that_was_parsed(bag: "DagBag", config: Path) -> None:

@@ -49,6 +49,26 @@ def test_a_minute_counts_what_is_new(
     assert run_dag(f"{world.name}_audit").state == "success"
 
 
+@pytest.mark.spark
+def test_a_backlog_is_counted_within_one_run(
+    world: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batch after batch up to its end, by one driver; the event tells of all of them."""
+    use_spark(monkeypatch)
+    world.configure(max_records_per_partition=2)
+    world.produce([ERROR] * 5, 0)
+    run = run_dag(world.name)
+    assert run.state == "success"
+    assert world.counts() == {"2017-07-30 14:09": 5}
+    first, *behind = world.batches()
+    assert [b["run_id"] for b in behind] == [first["run_id"]] * 2
+    (event,) = run.events().values()
+    assert event["followed_by"] == [b["batch_id"] for b in behind]
+    assert event["ranges"] == [f"{world.topic}/0 {r}" for r in ("[0, 2)", "[2, 4)", "[4, 5)")]
+    assert (event["batch_id"], event["records"], event["matched"]) == (first["batch_id"], 5, 5)
+    assert world.audit().holds
+
+
 def test_nothing_new_ends_green_and_says_so(world: World, run_dag: RunDag) -> None:
     """No batch, no Spark, not even a connection to it; the plan says why."""
     run = run_dag(world.name)

@@ -1,6 +1,7 @@
 """The task that counts one batch in a process of its own; the ledger decides its outcome."""
 
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,7 +45,8 @@ class TallyCountOperator(SparkSubmitOperator):
 
     Safe to clear, retry and run twice: a batch that the ledger has as committed is not read again,
     and of several attempts only the newest can commit. Whatever happens to Spark or to Airflow
-    meanwhile, the ledger says whether the batch is in the result.
+    meanwhile, the ledger says whether the batch is in the result. After a standstill batches are
+    counted back to back, until all is counted or most of the task's time is over.
 
     The connection's type says how the driver is started: `spark` with spark-submit, `spark_connect`
     as a Python process that uses a Spark Connect server. Everything else is the same.
@@ -59,9 +61,11 @@ class TallyCountOperator(SparkSubmitOperator):
         config: str,
         batch: str = from_note("batch_id"),
         batch_name: str = "",
+        catch_up: timedelta = timedelta(0),
         **options: Any,
     ) -> None:
-        super().__init__(conn_id=SPARK, application_args=["--batch", batch], **options)
+        arguments = ["--catch-up-s", f"{catch_up.total_seconds():g}"] if catch_up else []
+        super().__init__(conn_id=SPARK, application_args=[*arguments, "--batch", batch], **options)
         self.config = config
         self.batch_name = batch_name
         self._secrets: Path | None = None

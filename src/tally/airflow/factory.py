@@ -143,6 +143,7 @@ def minute_dag(
             config=str(config),
             application=str(job),
             name=f"tally_{pipeline.name}",
+            catch_up=timeouts.catch_up,
             execution_timeout=timeouts.count,
             inlets=topic_assets(pipeline),
             outlets=[result_asset(pipeline)],

@@ -27,6 +27,7 @@ SHORT_TASK: Final = timedelta(minutes=2)
 # and what Airflow needs between them.
 _PLAN: Final = 0.2
 _RUN: Final = 1.25
+_CATCH_UP: Final = 0.8
 
 # The longest wait for one answer, as a part of its task's timeout.
 _ANSWER: Final = 0.5
@@ -40,6 +41,8 @@ class Timeouts:
     """One attempt of ``plan``; more than twice as long as the wait for any answer."""
     count: timedelta
     """One attempt of ``count``: the pipeline's patience."""
+    catch_up: timedelta
+    """The part of it in which batches of a backlog are counted back to back."""
     run: timedelta
     """The whole run, attempts and pauses included."""
 
@@ -53,7 +56,12 @@ class Timeouts:
         """
         patience = timedelta(seconds=pipeline.patience_s)
         _check_plan(pipeline, settings)
-        return cls(plan=patience * _PLAN, count=patience, run=patience * _RUN)
+        return cls(
+            plan=patience * _PLAN,
+            count=patience,
+            catch_up=patience * _CATCH_UP,
+            run=patience * _RUN,
+        )
 
 
 def bounded(settings: Settings, task: timedelta) -> Settings:

@@ -76,8 +76,9 @@ def note(view: PlanView, topics: Sequence[str]) -> PlanNote:
 def outcome_text(outcome: BatchOutcome) -> str:
     """A committed batch in one line for the log."""
     instead = f" as {list(outcome.standing)}" if outcome.is_replanned else ""
+    behind = f" and {list(outcome.followed_by)} behind it" if outcome.followed_by else ""
     return (
-        f"batch {outcome.batch_id} is committed{instead}: {outcome.records} records, "
+        f"batch {outcome.batch_id} is committed{instead}{behind}: {outcome.records} records, "
         f"{outcome.matched} matched, {outcome.malformed} malformed, from "
         f"{', '.join(map(str, outcome.ranges))}"
     )
@@ -93,7 +94,7 @@ def warning_of(outcome: BatchOutcome, pipeline: Pipeline) -> str | None:
 
 
 def event_of(outcome: BatchOutcome) -> dict[str, Any]:
-    """A committed batch as XCom and the events of the result's asset carry it."""
+    """A committed batch, with those that caught up behind it, for XCom and the asset's event."""
     event: dict[str, Any] = {
         "batch_id": outcome.batch_id,
         "ranges": [str(r) for r in outcome.ranges],
@@ -102,4 +103,8 @@ def event_of(outcome: BatchOutcome) -> dict[str, Any]:
         "malformed": outcome.malformed,
         "seconds_until": dict(outcome.steps),
     }
-    return event | ({"replanned_as": list(outcome.standing)} if outcome.is_replanned else {})
+    if outcome.is_replanned:
+        event["replanned_as"] = list(outcome.standing)
+    if outcome.followed_by:
+        event["followed_by"] = list(outcome.followed_by)
+    return event

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tally.app.views import RangeView
-from tally.ledger.reading import batch_record, segments_of
+from tally.ledger.reading import batch_record, caught_up_behind, segments_of
 from tally.ledger.replay_runs import standing_for
 from tally.model import BatchState
 from tally.pipeline.context import Context
@@ -20,8 +20,10 @@ class BatchOutcome:
     """Its pipeline."""
     standing: tuple[int, ...]
     """The batches that count its ranges: itself, or those that were planned in its place."""
+    followed_by: tuple[int, ...]
+    """Committed batches of the same run that caught up behind it."""
     is_committed: bool
-    """Whether all of these are committed."""
+    """Whether all of these are committed. What follows is of all of them."""
     ranges: tuple[RangeView, ...]
     """What they read."""
     offsets: int
@@ -52,12 +54,14 @@ def batch_outcome(ctx: Context, batch_id: int) -> BatchOutcome:
     """
     with ctx.database.transaction(read_only=True) as tx:
         standing = standing_for(tx, batch_id)
-        records = [batch_record(tx, number) for number in standing]
-        ranges = [RangeView.of(s.range) for number in standing for s in segments_of(tx, number)]
+        later = caught_up_behind(tx, batch_id)
+        records = [batch_record(tx, number) for number in (*standing, *later)]
+        ranges = [RangeView.of(s.range) for r in records for s in segments_of(tx, r.batch_id)]
     return BatchOutcome(
         batch_id=batch_id,
         pipeline=records[-1].pipeline,
         standing=tuple(standing),
+        followed_by=tuple(later),
         is_committed=all(record.state is BatchState.COMMITTED for record in records),
         ranges=tuple(ranges),
         offsets=sum(record.offsets for record in records),

@@ -189,6 +189,18 @@ def batch_record(tx: Transaction, batch_id: int) -> BatchRecord:
     return _batch(rows[0])
 
 
+def caught_up_behind(tx: Transaction, batch_id: int) -> list[int]:
+    """The committed ingest batches after a batch that were planned for the same run of Airflow."""
+    rows = tx.rows(
+        "select b.batch_id from batch a join batch b on b.pipeline = a.pipeline"
+        " and b.batch_id > a.batch_id and b.run_id = a.run_id and b.kind = 'ingest'"
+        " and b.state = 'committed' where a.batch_id = %s and a.kind = 'ingest'"
+        " order by b.batch_id",
+        (batch_id,),
+    )
+    return [row["batch_id"] for row in rows]
+
+
 def last_committed(tx: Transaction, pipeline: str) -> BatchRecord | None:
     """The ingest batch that was committed last; None before the first one."""
     row = tx.row(

@@ -1,0 +1,99 @@
+"""Batches of a backlog counted back to back, within one run."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tally.app.catch_up import run_and_catch_up
+from tally.app.outcomes import batch_outcome
+from tally.ledger.batches import Requester
+from tally.pipeline.context import Context
+from tally.pipeline.plan import plan_batch
+from tally.testing.clock import ManualClock
+from tests.world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.stack, pytest.mark.spark]
+
+ERROR = "2017-07-30 14:09:08 ERROR some message"
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def backlog(world: World) -> World:
+    """A pipeline of ten offsets at once, with 35 lines to count in one of two partitions."""
+    world.configure(max_records_per_partition=10)
+    world.produce([ERROR] * 35, 0)
+    world.produce([ERROR] * 3, 1)
+    return world
+
+
+def planned(ctx: Context, world: World) -> int:
+    """The batch that a run of Airflow has planned."""
+    airflow = Requester(name="airflow:p", version="1", run_id="scheduled__1")
+    batch = plan_batch(replace(ctx, requester=airflow), world.name).batch
+    assert batch is not None
+    return batch.batch_id
+
+
+def test_a_backlog_is_counted_within_one_run(backlog: World, spark: "SparkSession") -> None:
+    """Each batch is planned for the run, claimed by its process, and committed by itself."""
+    ctx = backlog.context(spark)
+    first = planned(ctx, backlog)
+    told: list[int] = []
+    done = run_and_catch_up(ctx, first, HOUR, on_batch=lambda ran: told.append(ran.batch_id))
+    assert [batch.offsets for batch in done] == [13, 10, 10, 5]
+    assert told == [batch.batch_id for batch in done]
+    assert backlog.counts() == {"2017-07-30 14:09": 38}
+    assert backlog.offsets() == {0: (0, 35), 1: (0, 3)}
+    rows = backlog.batches()
+    assert {(r["requested_by"], r["run_id"], r["state"]) for r in rows} == {
+        ("airflow:p", "scheduled__1", "committed")
+    }
+    assert all(r["claimed_by"] == ctx.requester.name for r in rows)
+    outcome = batch_outcome(ctx, first)
+    assert (outcome.standing, outcome.followed_by) == ((first,), tuple(told[1:]))
+    assert (outcome.records, outcome.matched, len(outcome.ranges)) == (38, 38, 5)
+    assert backlog.audit().holds
+
+
+def test_no_batch_is_begun_that_would_end_too_late(backlog: World, spark: "SparkSession") -> None:
+    """The rest waits for the next run; a run that is repeated does not go on either."""
+    ctx = backlog.context(spark)
+    first = planned(ctx, backlog)
+    assert len(run_and_catch_up(ctx, first, timedelta(0))) == 1
+    assert run_and_catch_up(ctx, first, HOUR)[0].committed_before
+    assert backlog.offsets()[0] == (0, 10)
+    second = planned(ctx, backlog)
+    clock = ManualClock()
+    slow = backlog.context(spark, database=replace(backlog.database, clock=clock))
+    done = run_and_catch_up(slow, second, HOUR, on_batch=lambda _: clock.sleep(2000))
+    assert [batch.offsets for batch in done] == [10, 10]
+    assert backlog.audit().holds
+
+
+def test_a_batch_of_somebody_else_is_left_to_them(backlog: World, spark: "SparkSession") -> None:
+    """They have planned it meanwhile, and will count it."""
+    ctx = backlog.context(spark)
+    first = planned(ctx, backlog)
+    theirs: list[int] = []
+    done = run_and_catch_up(
+        ctx, first, HOUR, on_batch=lambda _: theirs.append(planned(ctx, backlog))
+    )
+    assert [batch.batch_id for batch in done] == [first]
+    (batch,) = [b for b in backlog.batches() if b["batch_id"] == theirs[0]]
+    assert (batch["state"], batch["attempt"]) == ("planned", 0)
+
+
+def test_a_batch_that_is_not_full_is_the_last(world: World, spark: "SparkSession") -> None:
+    """What comes while it is counted belongs to the next minute."""
+    world.produce([ERROR] * 3, 0)
+    ctx = world.context(spark)
+    done = run_and_catch_up(
+        ctx, planned(ctx, world), HOUR, on_batch=lambda _: world.produce([ERROR], 0)
+    )
+    assert [batch.offsets for batch in done] == [3]
