@@ -5,7 +5,8 @@ Usage: ``.tally/venv/bin/python -m benchmarks.ledger_growth [--partitions 4 100 
 Commits minute batches by Tally's own planning and commit, each partition with counted lines in two
 minutes of every batch, without reading records: only the growth of the tables is measured. Prints
 the bytes of data and indexes that InnoDB's tables gain with each batch, the sum for a month of
-43,200 batches, and the rows that are left after everything is folded.
+43,200 batches, the sum for the days after which the daily DAG prunes what Kafka has lost, and
+the rows that are left after everything is folded.
 """
 
 import argparse
@@ -32,7 +33,8 @@ from tally.mysql.transactions import Database, Transaction
 from tally.pipeline.audit import audit_ledger
 
 PIPELINE = "growth"
-MINUTES_A_MONTH = 43_200
+MINUTES_A_DAY = 1_440
+DAYS_A_MONTH = 30
 LINES = 60
 TABLES = ("batch", "segment", "segment_count", "partition_offset", "folded_count", PIPELINE)
 REQUESTER = Requester(name="benchmark", version=__version__)
@@ -44,8 +46,12 @@ def main() -> int:
     parser.add_argument("--partitions", type=int, nargs="+", default=[4, 100, 1000])
     parser.add_argument("--rows", type=int, default=20_000, help="segments of each size")
     arguments = parser.parse_args()
-    say("| partitions | batches | bytes per batch | a month | rows per batch | rows once folded |")
-    say("|---:|---:|---:|---:|---:|---:|")
+    days = Pipeline.model_fields["prune_after_days"].default
+    say(
+        f"| partitions | batches | bytes per batch | a month | {days} days | rows per batch"
+        " | rows once folded |"
+    )
+    say("|---:|---:|---:|---:|---:|---:|---:|")
     for partitions in arguments.partitions:
         with bench([PIPELINE]) as servers:
             if not _measure(servers, partitions, max(5, arguments.rows // partitions)):
@@ -66,10 +72,11 @@ def _measure(servers: Bench, partitions: int, count: int) -> bool:
     _fold_everything(ctx.database)
     holds = holds and audit_ledger(ctx, PIPELINE).holds
     per_batch = grown / count
+    kept = [DAYS_A_MONTH, Pipeline.model_fields["prune_after_days"].default]
+    sums = [f"{per_batch * MINUTES_A_DAY * days / 2**30:,.1f} GiB" for days in kept]
     say(
-        f"| {partitions:,} | {count:,} | {per_batch:,.0f} "
-        f"| {per_batch * MINUTES_A_MONTH / 2**30:,.1f} GiB | {rows / count:,.0f} "
-        f"| {_rows(ctx.database):,} |"
+        f"| {partitions:,} | {count:,} | {per_batch:,.0f} | {' | '.join(sums)} "
+        f"| {rows / count:,.0f} | {_rows(ctx.database):,} |"
     )
     if not holds:
         say("the audit found violations")

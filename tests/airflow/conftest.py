@@ -53,6 +53,7 @@ topics = ["one", "two"]
 result_table = "other_counts"
 schedule = "*/5 * * * *"
 patience_s = 1200
+prune_after_days = 0
 """
 
 

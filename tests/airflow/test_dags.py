@@ -40,9 +40,13 @@ def test_the_minute_dag_plans_then_counts(dag_id: str, bag: "DagBag") -> None:
 
 
 @pytest.mark.parametrize("dag_id", AUDIT)
-def test_the_audit_dag_has_one_task(dag_id: str, bag: "DagBag") -> None:
-    """The task `audit`, and no other."""
-    assert [task.task_id for task in bag.dags[dag_id].tasks] == ["audit"]
+def test_the_audit_dag_prunes_behind_a_green_audit(dag_id: str, bag: "DagBag") -> None:
+    """Unless a pipeline keeps everything."""
+    dag = bag.dags[dag_id]
+    edges = {task.task_id: set(task.downstream_task_ids) for task in dag.tasks}
+    prunes = dag_id.startswith("error_log")
+    assert edges == ({"audit": {"prune"}, "prune": set()} if prunes else {"audit": set()})
+    assert {task.trigger_rule.value for task in dag.tasks} == {"all_success"}
 
 
 @pytest.mark.parametrize("dag_id", REPLAY)

@@ -159,4 +159,23 @@ def test_an_audit_with_a_violation_is_red(world: World, run_dag: RunDag) -> None
     world.execute(f"insert into `{world.name}` values ('2017-07-30 14:09:00', 1)")
     red = run_dag(f"{world.name}_audit")
     assert red.state == "failed"
-    assert red.tasks == {"audit": "failed"}
+    assert red.tasks == {"audit": "failed", "prune": "upstream_failed"}
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_what_is_old_and_gone_from_kafka_is_pruned_daily(world: World, run_dag: RunDag) -> None:
+    """What Kafka still holds stays, however old; and so does what is younger than the limit."""
+    for _ in range(3):
+        world.produce([INFO] * 2, 0)
+        assert run_dag(world.name).state == "success"
+    world.delete_records(0, before=4)
+    first, _, third = (batch["batch_id"] for batch in world.batches())
+    world.execute(
+        "update batch set committed_at = committed_at - interval 15 day where batch_id in (%s, %s)",
+        (first, third),
+    )
+    run = run_dag(f"{world.name}_audit")
+    assert run.state == "success"
+    assert run.xcom("prune", "return_value") == {"partitions": 1, "segments": 1, "rows": 2}
+    assert run_dag(f"{world.name}_audit").xcom("prune", "return_value")["segments"] == 0
+    assert world.audit().holds

@@ -1,6 +1,7 @@
 """The DAGs of each pipeline, made from the configuration; reads files, contacts no server."""
 
 import logging
+from datetime import timedelta
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any, Final
@@ -17,9 +18,11 @@ from tally.airflow.operators import (
     BLOCKED,
     COUNT,
     PLAN,
+    PRUNE,
     TallyAuditOperator,
     TallyBlockedOperator,
     TallyPlanOperator,
+    TallyPruneOperator,
     from_note,
 )
 from tally.airflow.policies import (
@@ -164,15 +167,15 @@ def minute_dag(
 
 
 def audit_dag(pipeline: Pipeline, *, config: Path, doc_md: str) -> DAG:
-    """The daily audit of the ledger and the result."""
+    """The daily audit of the ledger and the result; behind it, the pruning of the ledger."""
     with DAG(
         f"{pipeline.name}{AUDIT_SUFFIX}",
         description=f"Proves that {pipeline.table} is what was counted",
         schedule=_timetable(AUDIT_SCHEDULE, "AUDIT_SCHEDULE"),
-        dagrun_timeout=AUDIT_TIMEOUT * 2,
+        dagrun_timeout=AUDIT_TIMEOUT * 3,
         **shared(pipeline, doc_md),
     ) as dag:
-        TallyAuditOperator(
+        audit = TallyAuditOperator(
             task_id=AUDIT,
             pipeline=pipeline.name,
             config=str(config),
@@ -180,6 +183,16 @@ def audit_dag(pipeline: Pipeline, *, config: Path, doc_md: str) -> DAG:
             inlets=[result_asset(pipeline)],
             **documented(TallyAuditOperator),
         )
+        if pipeline.prune_after_days:
+            prune = TallyPruneOperator(
+                task_id=PRUNE,
+                pipeline=pipeline.name,
+                config=str(config),
+                older_than=timedelta(days=pipeline.prune_after_days),
+                execution_timeout=AUDIT_TIMEOUT,
+                **documented(TallyPruneOperator),
+            )
+            audit >> prune
     return dag
 
 

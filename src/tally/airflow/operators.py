@@ -1,6 +1,7 @@
-"""The tasks plan, blocked and audit, which do not count. Airflow shows their docstrings."""
+"""The tasks plan, blocked, audit and prune, which do not count. Airflow shows their docstrings."""
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ PLAN: Final = "plan"
 COUNT: Final = "count"
 BLOCKED: Final = "blocked"
 AUDIT: Final = "audit"
+PRUNE: Final = "prune"
 
 # The XCom key of `plan`; see tally.airflow.work.PlanNote.
 NOTE_KEY: Final = "batch"
@@ -116,3 +118,31 @@ class TallyAuditOperator(BaseOperator):
                 f"Next: tally audit {self.pipeline}"
             )
         return looked_at
+
+
+class TallyPruneOperator(BaseOperator):
+    """Fold old contributions that Kafka can no longer serve, so that the ledger does not grow on.
+
+    The result does not change, and the audit still proves it. Runs behind a green audit alone: what
+    a violation is found by stays. It may be ended and repeated at any time.
+    """
+
+    def __init__(
+        self, *, pipeline: str, config: str, older_than: timedelta, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        self.pipeline = pipeline
+        self.config = config
+        self.older_than = older_than
+
+    def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's signature
+        """Prune the ledger; what was folded and deleted goes to XCom."""
+        from tally.app.prune import PruneRequest, prune  # DAG parsing must not import MySQL
+
+        with final_unless_retryable():
+            settings = bounded(connected_settings(Path(self.config)), AUDIT_TIMEOUT)
+            request = PruneRequest(pipeline=self.pipeline, older_than=self.older_than)
+            view = prune(connected_context(settings), request)
+        pruned = {"partitions": view.partitions, "segments": view.segments, "rows": view.rows}
+        self.log.info("pruned the ledger of %s: %s", self.pipeline, pruned)
+        return pruned

@@ -207,6 +207,9 @@ class PipelineSettings(Section):
     max_lag_offsets: Annotated[int, Field(ge=0)] | None = None
     """Offsets that may wait to be counted; more are a warning of the pipeline's health. No limit
     when not set."""
+    prune_after_days: Annotated[int, Field(ge=0, le=36_500)] = 14
+    """Age in days at which the daily DAG folds contributions that Kafka can no longer serve, and
+    deletes superseded counts and abandoned batches, behind a green audit. 0: never."""
     owner: Annotated[str, Field(min_length=1)] = "tally"
     """Owner of the DAGs."""
     tags: list[str] = []
