@@ -11,7 +11,6 @@ from functools import partial
 from types import FrameType
 
 import click
-from pyspark.sql import SparkSession
 
 from tally.app.catch_up import run_and_catch_up
 from tally.app.context import OpenSession, open_context
@@ -63,11 +62,7 @@ def main(batch_id: int, catch_up_s: float) -> None:
 def shared(open_session: OpenSession) -> Iterator[OpenSession]:
     """What lends one session to all who ask; it is opened for the first one."""
     with ExitStack() as stack:
-
-        @functools.cache
-        def opened() -> SparkSession:
-            return stack.enter_context(open_session())
-
+        opened = functools.cache(lambda: stack.enter_context(open_session()))
         yield lambda: nullcontext(opened())
 
 
