@@ -109,10 +109,10 @@ def _commit(tx: Transaction, topic: str, partitions: int, number: int) -> None:
     )
     batch = batches.claim(tx, batch_id, "benchmark")
     pipeline = Pipeline(name=PIPELINE, topics=[topic])
-    delivery_of(pipeline).commit(tx, batch, _result(ranges, number))
+    delivery_of(pipeline).commit(tx, batch, result(ranges, number))
 
 
-def _result(ranges: list[OffsetRange], number: int) -> Result:
+def result(ranges: list[OffsetRange], number: int) -> Result:
     """Sixty lines a partition: two at the counted level in the minute before, three in this one."""
     minute = datetime(2026, 1, 1) + timedelta(minutes=number)  # noqa: DTZ001 - the lines' own clock
     return Result(

@@ -31,7 +31,7 @@ PARTITIONS = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """A Kafka and a MySQL for the benchmarks, with one new topic of four partitions."""
+    """The servers of the benchmarks, with one new topic."""
 
     stack: Stack
     """The servers."""
@@ -69,15 +69,23 @@ class Bench:
 
 
 @contextmanager
-def bench(pipelines: Sequence[str], keys: str = "") -> Iterator[Bench]:
+def bench(
+    pipelines: Sequence[str],
+    keys: str = "",
+    *,
+    partitions: int = PARTITIONS,
+    parts: Sequence[Part] = (Part.KAFKA, Part.MYSQL),
+) -> Iterator[Bench]:
     """Start the servers, drop what an earlier run left in the ledger, and create the topic.
 
     Args:
         pipelines: Names of pipelines that all read the topic, each into its own table.
         keys: Further keys of each pipeline, as TOML.
+        partitions: How many the topic has.
+        parts: The servers; where Spark's is one of them, the settings name it.
     """
     stack = Stack(project=PROJECT, home=PROJECT / ".tally" / "bench", announce=say)
-    with stack.foreground([Part.KAFKA, Part.MYSQL]), TemporaryDirectory() as folder:
+    with stack.foreground(parts), TemporaryDirectory() as folder:
         topic = f"{pipelines[0]}-{time.time_ns()}"
         config = Path(folder) / "tally.toml"
         config.touch(mode=0o600)
@@ -89,7 +97,7 @@ def bench(pipelines: Sequence[str], keys: str = "") -> Iterator[Bench]:
             tx.execute("drop database if exists tally")
             tx.execute("create database tally")
         migrate(Database(settings=settings.mysql), settings)
-        Kafka(settings.kafka).create_topic(topic, PARTITIONS)
+        Kafka(settings.kafka).create_topic(topic, partitions)
         yield Bench(stack=stack, config=config, settings=settings, topic=topic)
 
 

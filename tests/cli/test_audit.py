@@ -301,7 +301,7 @@ def test_a_recount_agrees_with_what_spark_committed(
         "records": 13,
         "not_checkable": [],
     }
-    assert "recounting: 13 of 13 offsets" in answer.stderr
+    assert f"recounting {world.name}: 13 of 13 offsets" in answer.stderr
 
 
 @pytest.mark.spark

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,7 @@ LOGS = PROJECT / "tests" / "logs"
 
 def configured(toml: str) -> Pipeline:
     """The pipeline that the keys to paste make."""
-    keys: dict[str, Any] = tomllib.loads(toml)["pipelines"]["NAME"]
+    (keys,) = tomllib.loads(toml)["pipelines"].values()
     settings = Settings(pipelines={"name": keys})
     return settings.pipeline("name")
 
@@ -36,6 +35,7 @@ def configured(toml: str) -> Pipeline:
         ("spark", "spark"),
         ("openstack", "openstack"),
         ("zookeeper", "zookeeper"),
+        ("access", "access"),
     ],
 )
 def test_the_ready_made_format_of_a_file_is_found(tally: Call, log: str, name: str) -> None:
@@ -76,7 +76,7 @@ def test_a_format_that_understands_nothing_says_why(tally: Call, world: World) -
     text = tally("format", "try", world.topic, "--format", "log4j").stdout
     assert "log4j: 0 of 1 understood" in text
     text = tally("format", "try", world.topic).stdout
-    assert "no ready-made format understands any of them" in text
+    assert "no ready-made format understands any of them; the first is\n  nothing" in text
 
 
 def test_json_with_other_keys_names_them(tally: Call, tmp_path: Path) -> None:

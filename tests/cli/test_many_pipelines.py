@@ -57,7 +57,7 @@ def test_every_pipeline_has_a_line_and_a_wrong_one_too(tally: Call, world: World
     assert "did you mean levels?" in problem["detail"]
     text = tally("pipelines", "--check")
     assert text.exit_code == 1
-    assert f"FAIL  {wrong}: disabled: it is disabled: " in text.stdout
+    assert f"FAIL  {wrong}: disabled: " in text.stdout
 
 
 def test_a_pipeline_that_was_never_migrated_is_not_well(tally: Call, add: Add) -> None:
@@ -106,10 +106,12 @@ def test_all_pipelines_are_counted_and_audited_and_one_stops_no_other(
         f"{name}: nothing new" for name in (world.name, second)
     ]
     shown = tally("counts")
-    assert [line.split() for line in shown.stdout.splitlines()[1:]] == [
-        [name, "2017-07-30", "14:09", "2017-07-30", "14:09", "3", "today"]
+    *rows, told = shown.stdout.splitlines()[1:]
+    assert [line.split() for line in rows] == [
+        [name, "1", "2017-07-30", "14:09", "2017-07-30", "14:09", "3", "today"]
         for name in (world.name, second)
     ]
+    assert told == "the latest 10 minutes of each; see --last"
     wrong = add("a_wrong", 'lvels = ["WARN"]')
     world.produce([LINE] * 2, 0)
     again = tally("run", "--json")

@@ -234,6 +234,16 @@ PATTERN_EXAMPLES: dict[str, dict[str, Outcome]] = {
         "time=1501423748 level=ERROR": UNMATCHED,
         "goroutine 1 [running]: level=ERROR": UNMATCHED,
     },
+    "access": {
+        '10.0.0.7 - - [30/Jul/2017:14:09:08 +0000] "GET / HTTP/1.1" 500 1': COUNTED,
+        '::1 - ann smith [30/Jul/2017:14:09:08 +0200] "POST /?x=\\"1\\" HTTP/2.0" 201 0': COUNTED,
+        'h:443 10.0.0.7 - - [30/Jul/2017:14:09:08 +0000] "-" 408 - "-" "[x]"\r\n': COUNTED,
+        '10.0.0.7 - - [30/Jul/2017:14:09:08 +0000] "GET /': UNMATCHED,
+        '10.0.0.7 - - [30/Jul/2017:14:09:08 +0000] "GET / HTTP/1.1" 5000 1': UNMATCHED,
+        '10.0.0.7 - - [2017-07-30 14:09:08] "GET / HTTP/1.1" 200 1': UNMATCHED,
+        '10.0.0.7 - - [31/Jun/2017:14:09:08 +0000] "GET / HTTP/1.1" 200 1': TIME_INVALID,
+        '10.0.0.7 - - [30/jul/2017:14:09:08 +0000] "GET / HTTP/1.1" 200 1': UNMATCHED,
+    },
     "openstack": {
         "2017-07-30 14:09:08.123 2931 ERROR nova.compute.manager [-] x": COUNTED,
         "nova.log.1 2017-07-30 14:09:08.123 2931 ERROR nova [-] x\nTraceback (most": COUNTED,

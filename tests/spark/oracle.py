@@ -28,6 +28,7 @@ _SHAPES = {
     "yy/MM/dd HH:mm:ss": rf"(?P<y>\d\d)/(?P<m>\d\d)/(?P<d>\d\d) {_CLOCK}",
     "yyMMdd HHmmss": r"(?P<y>\d\d)(?P<m>\d\d)(?P<d>\d\d) (?P<H>\d\d)(?P<M>\d\d)(?P<S>\d\d)",
     "dd-MMM-yyyy HH:mm:ss": rf"(?P<d>\d\d)-{_NAMED}-(?P<Y>\d{{4}}) {_CLOCK}",
+    "dd/MMM/yyyy:HH:mm:ss": rf"(?P<d>\d\d)/{_NAMED}/(?P<Y>\d{{4}}):{_CLOCK}",
     "EEE MMM dd HH:mm:ss yyyy": rf"{_WEEKDAY} {_NAMED} (?P<d>\d\d) {_CLOCK} (?P<Y>\d{{4}})",
     "EEE MMM dd HH:mm:ss.SSSSSS yyyy": rf"{_WEEKDAY} {_NAMED} (?P<d>\d\d) {_CLOCK}\.\d{{6}} "
     r"(?P<Y>\d{4})",

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import Row
 
-from tally.app.format_trial import levels_to_configure
+from tally.app.format_keys import levels_to_configure
 from tally.lines.format import CATALOGUE, LineFormat
 from tally.model import OffsetRange, TopicPartition
 from tally.spark.trial import newest_within

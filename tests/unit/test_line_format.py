@@ -588,6 +588,7 @@ def test_the_fingerprint_is_the_same_in_every_release() -> None:
         "syslog": "pattern:1:d6824cb833dbf128",
         "klog": "pattern:1:3a6b517e76eb7bd0",
         "android": "pattern:1:5f684a7880d27c3b",
+        "access": "pattern:1:5c430a80c76f053c",
         "openstack": "pattern:1:4ffb08148d571212",
         "windows-cbs": "pattern:1:31a1ff2558e882f2",
         "bgl": "pattern:1:a5626468d393711e",

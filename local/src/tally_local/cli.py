@@ -10,7 +10,7 @@ from tally.cli.command import Command
 from tally.cli.options import pass_app
 from tally.errors import ConfigError
 from tally.formatting import ABSENT
-from tally_local.kafka_tools import TOOLS, command
+from tally_local.kafka_tools import TOOLS, check_reachable, command
 from tally_local.stack.server import Part, PartStatus
 from tally_local.stack.stack import ALL_PARTS, Stack
 
@@ -67,7 +67,7 @@ def down(app: App, parts: tuple[str, ...]) -> None:
 
 
 @click.command(cls=Command, examples=["tally demo --once"])
-@click.option("--once", is_flag=True, help="Count two minutes, check them and stop.")
+@click.option("--once", is_flag=True, help="Count twice, check the counts and stop.")
 @click.pass_context
 def demo(context: click.Context, once: bool) -> None:
     """Count generated lines on the local stack and check the result."""
@@ -99,6 +99,7 @@ def kafka(app: App, tool: str, arguments: tuple[str, ...]) -> None:
     """
     stack, servers = _stack(app), app.settings.kafka.bootstrap_servers
     stack.install()
+    check_reachable(app.context.kafka, tool, arguments)
     program, *rest = command(tool, arguments, servers=servers, jars=stack.kafka_jars_dir)
     os.execv(program, [program, *rest])  # noqa: S606 - no shell; the tool gets terminal and signals
 

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from tally.errors import UsageError
+from tally.pipeline.context import KafkaPort
 from tally.spark.java import java
 
 TOOLS: Final[Mapping[str, str]] = {
@@ -21,6 +23,41 @@ TOOLS: Final[Mapping[str, str]] = {
 SERVER: Final = "--bootstrap-server"
 
 
+_WITH_A_TOPIC: Final = frozenset({"console-producer", "console-consumer"})
+
+
+def check_reachable(kafka: KafkaPort, tool: str, arguments: Sequence[str]) -> None:
+    """Raise where a tool would wait without a word: for a broker, or for a topic.
+
+    Args:
+        kafka: The configured brokers.
+        tool: One of :data:`TOOLS`.
+        arguments: The tool's own; with other brokers than the configured ones nothing is checked.
+
+    Raises:
+        TallyError: No broker answers, or they refuse.
+        UsageError: A topic that is to be written or read does not exist.
+    """
+    if "--help" in arguments or value_of(SERVER, arguments) is not None:
+        return
+    topic = value_of("--topic", arguments) if tool in _WITH_A_TOPIC else None
+    held = kafka.snapshot([] if topic is None else [topic])
+    if topic is not None and topic not in held.topics:
+        raise UsageError(
+            f"Kafka has no topic {topic}",
+            next_step=f"tally kafka topics --create --topic {topic} --partitions 4",
+        )
+
+
+def value_of(option: str, arguments: Sequence[str]) -> str | None:
+    """What is given for an option, as ``--option value`` or ``--option=value``; None without it."""
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, equals, value = argument.partition("=")
+        if name == option:
+            return value if equals else following
+    return None
+
+
 def command(tool: str, arguments: Sequence[str], *, servers: str, jars: Path) -> list[str]:
     """The command line that runs a tool.
 
@@ -33,8 +70,7 @@ def command(tool: str, arguments: Sequence[str], *, servers: str, jars: Path) ->
     Raises:
         StackError: Java is missing or too old.
     """
-    named = any(argument.partition("=")[0] == SERVER for argument in arguments)
-    where = [] if named else [SERVER, servers]
+    where = [SERVER, servers] if value_of(SERVER, arguments) is None else []
     return [
         *(java(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
         # Only the tool's own answer belongs on the terminal.

@@ -2,15 +2,16 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tally.app.context import OpenSession
+from tally.app.format_keys import FormatKeys, keys_to_paste, levels_to_configure
 from tally.config.pipeline import TOPIC_NAME
 from tally.errors import ConfigError, UsageError
-from tally.formatting import inline_toml, printable_bytes
+from tally.formatting import printable_bytes
 from tally.lines.format import CATALOGUE, LineFormat
 from tally.lines.parsing import parse_line_format
 from tally.lines.pattern import LEVEL
@@ -48,6 +49,8 @@ class TrialRequest:
     """As in the configuration; None tries every ready-made format."""
     time_rule: TimeRule = WALL_CLOCK
     """How the minute follows; a year that the format lacks is taken from the record."""
+    pipeline: str | None = None
+    """The pipeline whose keys are tried; None for one that is still to be configured."""
     limit: int = 1_000
     """About so many lines: the first of a file; of a topic the newest, as many of each
     partition."""
@@ -98,7 +101,10 @@ class TrialView:
     lines: int
     """Lines in the sample."""
     json_keys: tuple[str, ...]
-    """The keys of the first line that is a JSON object; empty when none is."""
+    """The keys of the first line that is a JSON object, those of objects in it behind a dot; empty
+    when none is."""
+    first: str
+    """The first line; unprintable characters are escaped, and a long line is cut."""
     trials: tuple[FormatTrial, ...]
     """The formats that were tried and understand a line, the best first; the one that was asked for
     in any case."""
@@ -134,6 +140,7 @@ def try_formats(ctx: Context, open_session: OpenSession, request: TrialRequest) 
         source=request.topic or str(request.file),
         lines=len(lines),
         json_keys=next(filter(None, map(_json_keys, texts)), ()),
+        first=printable_bytes(lines[0].value)[:LINE_CHARS],
         trials=tuple(sorted(trials, key=lambda trial: -trial.understood)),
     )
 
@@ -143,7 +150,16 @@ def _json_keys(text: str) -> tuple[str, ...]:
         found = json.loads(text) if text.lstrip().startswith("{") else None
     except (ValueError, RecursionError):
         return ()
-    return tuple(found) if isinstance(found, dict) else ()
+    return tuple(_paths(found)) if isinstance(found, dict) else ()
+
+
+def _paths(found: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    """The keys of an object, ``log.level`` for those of an object in it."""
+    for key, value in found.items():
+        if isinstance(value, dict):
+            yield from _paths(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}"
 
 
 def _candidates(request: TrialRequest) -> Iterator[tuple[LineFormat, TimeRule]]:
@@ -265,20 +281,26 @@ def _tried(
         for line in sound
         if LEVEL in line.fields
     )
+    continuations = sum(reasons[reason] for reason in continuation_reasons(line_format, rule))
     return FormatTrial(
         line_format=line_format.name,
         understood=len(sound),
         malformed=dict(reasons.most_common()),
-        continuations=sum(reasons[reason] for reason in continuation_reasons(line_format, rule)),
+        continuations=continuations,
         levels=dict(levels.most_common(LEVELS_SHOWN)),
         examples=tuple(sound[:EXAMPLES]),
         failures=tuple(failed.values()),
-        toml=_toml(request, line_format, rule, levels),
+        toml=keys_to_paste(
+            FormatKeys(
+                pipeline=request.pipeline,
+                topic=request.topic,
+                line_format=request.line_format or line_format.name,
+                time_rule=rule,
+                levels=levels_to_configure(line_format, levels),
+                continuations=continuations if levels else 0,
+            )
+        ),
     )
-
-
-_ERRORS: Final = frozenset({"SEVERE", "E"})
-"""Names of the level of errors that do not begin with ``err``: Java's own logging, Android."""
 
 
 def _line(line: "SampleLine", found: "ReadLine", names: Sequence[str]) -> TriedLine:
@@ -288,48 +310,3 @@ def _line(line: "SampleLine", found: "ReadLine", names: Sequence[str]) -> TriedL
         minute=found.minute,
         fields=dict(zip(names, found.fields, strict=True)) if found.reason is None else {},
     )
-
-
-def _toml(
-    request: TrialRequest, line_format: LineFormat, rule: TimeRule, levels: Mapping[str, int]
-) -> str:
-    """The keys that differ from the defaults."""
-    keys: dict[str, Any] = {"topics": [request.topic or "TOPIC"]}
-    text = request.line_format or line_format.name
-    keys["line_format"] = text
-    keys |= {"time": "record"} if rule.from_record else {}
-    keys |= {"assume_year": rule.assume_year} if rule.assume_year is not None else {}
-    keys |= {"time_zone": rule.zone} if rule.zone is not None else {}
-    wanted = levels_to_configure(line_format, levels)
-    keys |= {"levels": wanted} if wanted is not None else {}
-    rows = [f"{key} = {inline_toml(value)}" for key, value in keys.items()]
-    if wanted and not any(map(_is_error, wanted)):
-        rows.append("# all levels of the sample: keep those that mean an error")
-    if wanted == []:
-        rows.append('# to count some of them only: filter = { text = ["…"] }')
-    return "\n".join(["[pipelines.NAME]", *rows])
-
-
-def levels_to_configure(line_format: LineFormat, seen: Iterable[str]) -> list[str] | None:
-    """The levels to configure; None where the default does, empty where lines have no level.
-
-    Those that mean an error. Where neither the sample nor the format has one that is known to,
-    all of the sample.
-    """
-    if not line_format.has_level:
-        return []
-    words = [level for level in seen if not any(map(str.isspace, level))]
-    known = line_format.levels or tuple(dict.fromkeys(line_format.level_names.values()))
-    for levels in (words, known):
-        if errors := [level for level in levels if _is_error(level)]:
-            return None if errors == ["ERROR"] else errors
-    try:
-        line_format.printed_levels(["ERROR"])
-    except ValueError:
-        return words
-    return None
-
-
-def _is_error(level: str) -> bool:
-    """Whether a level is that of errors, by any of the names that it has."""
-    return level.casefold().startswith("err") or level in _ERRORS

@@ -73,7 +73,7 @@ class PipelineSummary:
         problem = Problem(
             reason=ProblemReason.DISABLED,
             health=Health.FAIL,
-            detail=f"it is disabled: {'; '.join(mistakes)}",
+            detail="; ".join(mistakes),
             next_step=CORRECT_THEM,
         )
         return cls(

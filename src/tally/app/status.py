@@ -146,7 +146,8 @@ def status(
     Args:
         ctx: What is needed from outside.
         request: Which pipeline to show.
-        on_unanswered: Called with the error when Kafka did not answer, or refused.
+        on_unanswered: Called with the error when Kafka did not answer, or refused; it may give the
+            error a better next step.
 
     Raises:
         UnknownPipelineError: No such pipeline is configured.
@@ -168,8 +169,8 @@ def status(
                 before,
             )
         except TallyError as unanswered:
-            error, kafka = ErrorView.of(unanswered), None
             on_unanswered(unanswered)
+            error, kafka = ErrorView.of(unanswered), None
     facts = Facts(
         kafka=kafka,
         kafka_error=error,

@@ -54,7 +54,11 @@ def cli(app: App, arguments: tuple[str, ...]) -> None:
     """Call Airflow's command line, with ARGUMENTS as they are.
 
     On the Airflow that AIRFLOW_HOME names; without it on that of the local stack, if there is one.
+    What dags pause and dags unpause print is the state before.
     """
     environment = {**os.environ, **airflow_environment(app)}
+    # It would warn with each command that a package is missing, with which it draws pictures.
+    quiet = [environment.get("PYTHONWARNINGS", ""), "ignore:Could not import graphviz"]
+    environment["PYTHONWARNINGS"] = ",".join(filter(None, quiet))
     program = [sys.executable, "-m", "airflow", *arguments]
     os.execve(sys.executable, program, environment)  # noqa: S606 - no shell; it gets the terminal

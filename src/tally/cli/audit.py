@@ -86,7 +86,7 @@ def _opened(app: App, recount: bool) -> AbstractContextManager[Context]:
 def _audit(app: App, ctx: Context, request: AuditRequest) -> AuditView:
     if not request.recount:
         return use_case.audit(ctx, request)
-    with app.out.progress("recounting", "offsets") as meter:
+    with app.out.progress(f"recounting {request.pipeline}", "offsets") as meter:
         return use_case.audit(ctx, request, progress=meter.update)
 
 

@@ -89,7 +89,9 @@ def counts(
     rules = ["" if row.rule is Rule.TODAY else row.rule for row in view.minutes]
     show_rows(app.out, view.columns, view.minutes, {"RULES": rules} if any(rules) else {})
     minutes = len({row.log_time for row in view.minutes})
-    app.out.line(f"{plural(minutes, 'minute')} shown, {plural(view.total, 'line')}")
+    shown = f"{plural(minutes, 'minute')} shown, {plural(view.total, 'line')}"
+    is_cut = last is not None and minutes == last
+    app.out.line(f"{shown}; --last {10 * minutes} shows earlier ones" if is_cut else shown)
     app.out.sentence(f"counted now: {view.rules}")
     if view.outdated is not None:
         app.out.sentence(str(view.outdated))
@@ -124,17 +126,20 @@ def _show_all(app: App, names: Sequence[str], request: CountsRequest) -> int:
         app.out.view(CountsListView(counts=tuple(each.done), errors=each.views))
     else:
         app.out.table(
-            ["PIPELINE", "FIRST MINUTE", "LAST MINUTE", "LINES", "RULES"],
+            ["PIPELINE", "MINUTES", "FROM", "UNTIL", "LINES", "RULES"],
             [_summary(view) for view in each.done],
-            numbers=["LINES"],
+            numbers=["MINUTES", "LINES"],
         )
+        if request.last is not None:
+            app.out.line(f"the latest {plural(request.last, 'minute')} of each; see --last")
     return app.finish(each)
 
 
 def _summary(view: CountsView) -> list[str]:
-    minutes = [row.log_time[:-3] for row in view.minutes] or [ABSENT]
+    minutes = sorted({row.log_time[:-3] for row in view.minutes})
+    ends = [minutes[0], minutes[-1]] if minutes else [ABSENT, ABSENT]
     rules = Rule.OTHER if view.other_offsets else Rule.TODAY
-    return [view.pipeline, minutes[0], minutes[-1], number(view.total), rules]
+    return [view.pipeline, number(len(minutes)), *ends, number(view.total), rules]
 
 
 def show_rows(

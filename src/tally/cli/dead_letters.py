@@ -70,5 +70,7 @@ def dead_letters(
         numbers=["BATCH", "OFFSET", "BYTES"],
         texts=["VALUE"],
     )
+    if not view.dead_letters:
+        app.out.line("none")
     if len(view.dead_letters) == limit:
         app.out.line(f"{limit:,} shown, there may be more: --limit N")

@@ -11,6 +11,8 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Final
 
+from tally.errors import KafkaUnavailableError, MySQLUnavailableError, TallyError
+
 GROUP: Final = "tally.cli"
 
 Sections = Mapping[str, Mapping[str, tuple[str, str]]]
@@ -48,6 +50,44 @@ def airflow_environment(app: object) -> dict[str, str]:
     for extension in extensions():
         found |= load(extension.airflow)(app)
     return found
+
+
+def explain(app: object, error: TallyError) -> None:
+    """Let the extensions give the error of a server that did not answer a better next step.
+
+    Args:
+        app: The :class:`tally.cli.app.App` of the command.
+        error: Other errors stay as they are.
+    """
+    if isinstance(error, KafkaUnavailableError | MySQLUnavailableError):
+        for extension in extensions():
+            load(extension.unanswered)(app, error)
+
+
+class Unanswered:
+    """Kafka's errors during a command that shows the ledger's side all the same.
+
+    Args:
+        app: The :class:`tally.cli.app.App` of the command.
+    """
+
+    def __init__(self, app: object) -> None:
+        self._app = app
+        self._errors: list[TallyError] = []
+
+    def __call__(self, error: TallyError) -> None:
+        """Keep an error, with a better next step where an extension has one."""
+        explain(self._app, error)
+        self._errors.append(error)
+
+    def check(self) -> None:
+        """Raise the first error, if there was one.
+
+        Raises:
+            TallyError: Kafka did not answer, or refused.
+        """
+        if self._errors:
+            raise self._errors[0]
 
 
 def load(reference: str) -> Callable[..., Any]:

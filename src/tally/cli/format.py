@@ -117,6 +117,7 @@ def try_(
         file=file if is_file else None,
         line_format=line_format,
         time_rule=time_rule,
+        pipeline=pipeline,
         limit=lines,
     )
     with lazy_session(app, needs_kafka=not is_file) as open_session:
@@ -158,7 +159,13 @@ def _show(app: App, view: TrialView, *, is_configured: bool) -> None:
             )
             app.out.line('  line_format = { json = { time = "…", level = "…" } }')
     elif not view.trials:
-        app.out.line("no ready-made format understands any of them: try a --pattern of your own")
+        app.out.line("no ready-made format understands any of them; the first is")
+        app.out.line(f"  {shortened(view.first, WIDTH)}")
+        app.out.line("try a pattern of your own, which begins as a line does, such as:")
+        app.out.line(
+            f"  tally format try {view.source} --time-format 'yyyy-MM-dd HH:mm:ss' "
+            r"--pattern '(?<time>\S+ \S+) \[\w+\] (?<level>[A-Z]+)'"
+        )
     if not view.trials:
         return
     if len(view.trials) > 1:

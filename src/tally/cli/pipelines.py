@@ -9,11 +9,11 @@ from tally.app.overview import PipelineSummary, PipelinesView, overview
 from tally.app.surroundings import look_around
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.extensions import airflow_environment
+from tally.cli.extensions import Unanswered, airflow_environment
 from tally.cli.options import check_option, json_option, wide_option
 from tally.cli.ui.output import Output
 from tally.cli.ui.values import HEALTH_LABELS, moment, number
-from tally.errors import EXIT_FINDINGS, TallyError
+from tally.errors import EXIT_FINDINGS
 
 
 @click.command(
@@ -44,18 +44,17 @@ def show_all(context: click.Context, *, check: bool) -> None:
         TallyError: Kafka did not answer, or refused; the ledger's side was shown.
     """
     app = context.ensure_object(App)
-    unanswered: list[TallyError] = []
+    unanswered = Unanswered(app)
     view = overview(
         app.context,
         surroundings=look_around(app.settings, airflow_environment(app) if check else None),
-        on_unanswered=unanswered.append,
+        on_unanswered=unanswered,
     )
     if app.out.as_json:
         app.out.view(view)
     else:
         _show(app, view)
-    for error in unanswered:
-        raise error
+    unanswered.check()
     context.exit(EXIT_FINDINGS if check and view.health is not Health.OK else 0)
 
 

@@ -8,11 +8,11 @@ from tally.app.status import PartitionStatus, StatusRequest, StatusView
 from tally.app.surroundings import look_around
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.extensions import airflow_environment
+from tally.cli.extensions import Unanswered, airflow_environment
 from tally.cli.options import check_option, json_option, pipeline_argument, wide_option
 from tally.cli.pipelines import show_all, show_problems
 from tally.cli.ui.values import HEALTH_LABELS, moment, number
-from tally.errors import EXIT_FINDINGS, TallyError
+from tally.errors import EXIT_FINDINGS
 from tally.formatting import ABSENT, plural
 
 
@@ -44,17 +44,16 @@ def status(context: click.Context, pipeline: str | None, check: bool) -> None:
     if pipeline is None and len(app.settings.names) > 1:
         show_all(context, check=check)
         return
-    unanswered: list[TallyError] = []
+    unanswered = Unanswered(app)
     name = app.pipeline(pipeline)
     around = look_around(app.settings, airflow_environment(app) if check else None)
     request = StatusRequest(pipeline=name, surroundings=around[name])
-    view = use_case.status(app.context, request, on_unanswered=unanswered.append)
+    view = use_case.status(app.context, request, on_unanswered=unanswered)
     if app.out.as_json:
         app.out.view(view)
     else:
         _show(app, view)
-    for error in unanswered:
-        raise error
+    unanswered.check()
     context.exit(EXIT_FINDINGS if check and view.health is not Health.OK else 0)
 
 

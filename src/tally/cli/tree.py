@@ -12,7 +12,7 @@ import click
 from tally import __version__
 from tally.cli.app import App
 from tally.cli.command import Group, write_examples
-from tally.cli.extensions import Sections, extensions, load
+from tally.cli.extensions import Sections, explain, extensions
 from tally.cli.failures import guarded, past_click
 from tally.cli.stopping import terminable
 from tally.cli.ui.log import LogFormatter, is_worth_saying
@@ -147,8 +147,7 @@ class TallyGroup(Group):
                         args, prog_name, standalone_mode=False, **extra
                     )
             except (KafkaUnavailableError, MySQLUnavailableError) as error:
-                for extension in extensions():
-                    load(extension.unanswered)(app, error)
+                explain(app, error)
                 raise
             except AccessDeniedError as error:
                 app.say_sources(error)

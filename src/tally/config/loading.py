@@ -88,8 +88,8 @@ def existing_files(base: Path) -> tuple[Path, ...]:
     if not base.is_file():
         raise ConfigError(
             f"there is no configuration file {base}",
-            next_step=f"run Tally in the directory of {CONFIG_NAME}, or set {CONFIG_VARIABLE} to "
-            "its path",
+            next_step=f"name another one with --config or {CONFIG_VARIABLE}, or run Tally in the "
+            f"directory of {CONFIG_NAME}",
         )
     files = [base]
     if (stack := base.parent / STACK_OVERLAY).is_file():

@@ -96,16 +96,16 @@ def translate(
         if refusal.code() in _LOGIN_REFUSED:
             denied.credentials = ("kafka.sasl_username", "kafka.sasl_password")
         return denied
-    return unavailable(servers, operation, error.str(), connection, timeout_s)
+    return unavailable(servers, error.str(), connection, timeout_s)
 
 
 def unavailable(
-    servers: str, operation: str, cause: str, connection: KafkaError | None, timeout_s: float
+    servers: str, cause: str, connection: KafkaError | None, timeout_s: float
 ) -> KafkaUnavailableError:
     """The error of a request without an answer; arguments as for :func:`translate`."""
     because = f": {connection.str()}" if connection else ""
     return KafkaUnavailableError(
-        f"Kafka ({servers}) could not {operation} within {timeout_s:g} s: {cause}{because}"
+        f"Kafka ({servers}) did not answer within {timeout_s:g} s: {cause}{because}"
     )
 
 

@@ -119,7 +119,7 @@ class Requests:
         self._connections.error = None  # what was before this request is not its cause
         left_s = deadline - self._clock.monotonic()
         if left_s <= 0:
-            raise self._unavailable(operation, "no time was left for it")
+            raise self._unavailable("no time was left for a request")
         try:
             return ask(self._client, left_s)
         except KafkaException as error:
@@ -131,7 +131,7 @@ class Requests:
         try:
             return future.result(left_s + self._grace_s)
         except TimeoutError:
-            raise self._unavailable(operation, "no answer") from None
+            raise self._unavailable("no answer") from None
         except KafkaException as error:
             raise self.error(operation, error.args[0]) from error
 
@@ -140,9 +140,9 @@ class Requests:
         servers = self._settings.bootstrap_servers
         return translate(servers, operation, error, self._poll(), self._timeout_s)
 
-    def _unavailable(self, operation: str, cause: str) -> KafkaUnavailableError:
+    def _unavailable(self, cause: str) -> KafkaUnavailableError:
         servers = self._settings.bootstrap_servers
-        return unavailable(servers, operation, cause, self._poll(), self._timeout_s)
+        return unavailable(servers, cause, self._poll(), self._timeout_s)
 
     def _poll(self) -> KafkaError | None:
         """The most telling error of the connections since the request; librdkafka queues them."""

@@ -230,6 +230,14 @@ PATTERNS: Final[Mapping[str, CatalogueEntry]] = MappingProxyType(
             time_format="MM-dd HH:mm:ss",
             levels=("V", "D", "I", "W", "E", "F", "S"),
         ),
+        "access": CatalogueEntry(
+            description="access logs of Apache and nginx, common and combined",
+            example='10.0.0.7 - - [30/Jul/2017:14:09:08 +0000] "GET /cart HTTP/1.1" 502 157',
+            pattern=r"(?<client>[\w.:%-]++) \S++ [^\[]*+"
+            r"\[(?<time>\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d)"
+            r"[^\]]*+\] \"(?:(?<method>[A-Z]++) )?(?:[^\"\\]|\\.)*+\" (?<status>\d{3})(?!\d)",
+            time_format="dd/MMM/yyyy:HH:mm:ss",
+        ),
         "openstack": CatalogueEntry(
             description="OpenStack's services, with or without the file's name in front",
             example="nova-api.log 2017-07-30 14:09:08.123 25746 ERROR nova.compute.manager [-] x",

@@ -69,7 +69,11 @@ def build_archive(jars_dir: Path, announce: Announce) -> Path | None:
     target = jars_dir / _PATTERN.replace("*", _identity(jars_dir))
     if target.exists():
         return target
-    announce(f"{_TITLE}: archived, so that Spark starts in half the time")
+    has_blank = " " in f"{jars_dir}{spark_home()}"
+    unless = "; Java 17 does not use it, as a folder above has a blank in its name"
+    announce(
+        f"{_TITLE}: archived, so that Spark starts in half the time{unless if has_blank else ''}"
+    )
     _sweep(jars_dir)
     with tempfile.TemporaryDirectory(prefix=_WORK, dir=jars_dir) as work:
         made = Path(work) / target.name

@@ -6,8 +6,11 @@ import pytest
 
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
+from tally.errors import UsageError
+from tally.model import KafkaSnapshot, PartitionSnapshot, TopicSnapshot
+from tally.testing.kafka import FixedKafka
 from tally_local.first_use import directions, own_name
-from tally_local.kafka_tools import TOOLS, command
+from tally_local.kafka_tools import TOOLS, check_reachable, command
 from tally_local.stack.credentials import Credentials
 from tally_local.stack.server import Part, PartState, PartStatus
 
@@ -90,6 +93,24 @@ def test_the_program_is_called_as_this_shell_finds_it(
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     assert own_name([str(program)], "/nowhere") == f"'{program}'"
+
+
+@pytest.mark.parametrize("topic", [["--topic", "alog"], ["--topic=alog"]])
+@pytest.mark.parametrize("tool", ["console-producer", "console-consumer"])
+def test_a_tool_of_kafka_does_not_wait_for_a_topic_that_is_not_there(
+    tool: str, topic: list[str]
+) -> None:
+    """It would wait without a word. Other brokers than the configured ones are not asked."""
+    held = PartitionSnapshot(earliest=0, end=0)
+    there = TopicSnapshot(topic_id="id", partitions={0: held})
+    empty = FixedKafka(KafkaSnapshot(cluster_id="c", topics={}))
+    check_reachable(FixedKafka(KafkaSnapshot(cluster_id="c", topics={"alog": there})), tool, topic)
+    with pytest.raises(UsageError, match="Kafka has no topic alog") as refused:
+        check_reachable(empty, tool, topic)
+    assert refused.value.next_step == "tally kafka topics --create --topic alog --partitions 4"
+    check_reachable(empty, tool, [*topic, "--bootstrap-server", "there:1"])
+    check_reachable(empty, "topics", ["--create", *topic])
+    check_reachable(empty, tool, ["--help"])
 
 
 @pytest.mark.parametrize(

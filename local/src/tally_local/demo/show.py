@@ -13,6 +13,7 @@ from tally.app.context import open_context
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
 from tally.errors import EXIT_FINDINGS, EXIT_OK, StackError
+from tally.formatting import plural
 from tally.ledger import positions, reading
 from tally.ledger.reading import BatchRecord, SegmentRecord
 from tally.ledger.results import lines_by_minute
@@ -206,7 +207,7 @@ def _verdict_line(verdict: AuditReport) -> str:
     if verdict.holds:
         return (
             f"audit: holds ({verdict.segments:,} segments, {verdict.records:,} records, "
-            f"{verdict.matched:,} matched in {verdict.minutes:,} minutes)"
+            f"{verdict.matched:,} matched in {plural(verdict.minutes, 'minute')})"
         )
     details = "\n".join(f"  {f.check}: {f.where}: {f.detail}" for f in verdict.violations)
     return f"audit: DOES NOT HOLD\n{details}"
@@ -222,7 +223,7 @@ def _comparison_line(comparison: Comparison, levels: str) -> str:
     total = sum(comparison.expected.values())
     return (
         f"the producer's own count: equal ({total:,} lines at {levels} in "
-        f"{len(comparison.expected):,} minutes)"
+        f"{plural(len(comparison.expected), 'minute')})"
     )
 
 

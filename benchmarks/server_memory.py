@@ -1,0 +1,86 @@
+"""How much memory a warm Spark Connect server needs, batch after batch.
+
+Usage: ``.tally/venv/bin/python -m benchmarks.server_memory [--batches 1000] [--pipelines 1]
+[--partitions 4]``
+
+Counts so many small batches on the local stack's own server, each in a session of its own as a
+task of Airflow does, the pipelines in turns. Prints the server's resident memory after a tenth of
+the batches and after all of them, and the time of a batch. Ends with exit code 1 if a pipeline has
+not counted every line, or the server was replaced.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+
+import psutil
+
+from benchmarks.reader_options import produce
+from benchmarks.servers import Bench, bench, say
+from tally.app.context import open_context
+from tally.ledger.results import lines_by_minute
+from tally.ledger.tables import Tables
+from tally.pipeline.plan import plan_batch
+from tally.pipeline.run import run_batch
+from tally.spark.session import spark_session
+from tally_local.stack.server import Part
+
+LINES = 10
+
+
+def main() -> int:
+    """Run it once and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--batches", type=int, default=1_000)
+    parser.add_argument("--pipelines", type=int, default=1)
+    parser.add_argument("--partitions", type=int, default=4)
+    asked = parser.parse_args()
+    names = [f"memory{number}" for number in range(asked.pipelines)]
+    parts = [Part.KAFKA, Part.MYSQL, Part.SPARK]
+    with bench(names, "levels = []", partitions=asked.partitions, parts=parts) as servers:
+        return _measure(servers, names, asked.batches, asked.partitions)
+
+
+def _measure(servers: Bench, names: list[str], batches: int, partitions: int) -> int:
+    # The program that counts asks for a session for each batch.
+    ctx = open_context(
+        servers.settings, open_session=lambda: spark_session(servers.settings.spark, names[0])
+    )
+    seconds: list[float] = []
+    resident = {}
+    first = _server(servers)
+    produced = 0
+    for number in range(batches):
+        if number % len(names) == 0:  # every pipeline reads the topic
+            produce(servers, dict.fromkeys(range(partitions), LINES))
+            produced += LINES * partitions
+        batch = plan_batch(ctx, names[number % len(names)]).batch
+        if batch is None:
+            raise RuntimeError("there is nothing to count")
+        began = time.perf_counter()
+        run_batch(ctx, batch.batch_id)
+        seconds.append(time.perf_counter() - began)
+        if number + 1 in {batches // 10, batches}:
+            resident[number + 1] = _server(servers).memory_info().rss / 2**20
+    say(f"{len(names)} pipelines of {partitions} partitions, one session for each batch")
+    for number, mib in resident.items():
+        say(f"  after batch {number:5,}: {mib:7,.0f} MiB resident")
+    early, late = (resident[number] for number in (batches // 10, batches))
+    say(f"  {late / early:.2f} of the first; median of a batch {statistics.median(seconds):.2f} s")
+    with ctx.database.transaction(read_only=True) as tx:
+        found = [sum(lines_by_minute(tx, Tables(result=name)).values()) for name in names]
+    is_right = found == [produced] * len(names)
+    is_same = _server(servers).pid == first.pid
+    say(f"every line counted: {'yes' if is_right else f'NO: {found} of {produced}'}")
+    say(f"one server all the time: {'yes' if is_same else 'NO'}")
+    return 0 if is_right and is_same else 1
+
+
+def _server(servers: Bench) -> psutil.Process:
+    (found,) = [p for p in servers.stack.members(Part.SPARK) if p.name() == "java"]
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
