@@ -8,7 +8,8 @@ sizes in turns, and prints medians as multiples of those with a task for each pa
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -49,6 +50,11 @@ def main() -> int:
     return 0
 
 
+def _tasks(offsets: int, sizes: Sequence[int]) -> int:
+    """Tasks of so many offsets."""
+    return sum(max(1, round(size / offsets)) for size in sizes)
+
+
 def _heap_in_use_mb(spark: SparkSession) -> int:
     """What a garbage collection leaves."""
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - Python has no other access
@@ -62,7 +68,11 @@ def _compare(
     servers: Bench, spark: SparkSession, ends: Mapping[int, int], rounds: int
 ) -> dict[int, float]:
     def work(size: int) -> None:
-        reader = SparkReader(session=spark, kafka=servers.settings.kafka, offsets_per_task=size)
+        reader = SparkReader(
+            session=spark,
+            kafka=servers.settings.kafka,
+            tasks=partial(_tasks, size),
+        )
         count(servers, reader, ends, {})
 
     return medians(SIZES, rounds, work)

@@ -2,13 +2,11 @@
 
 import functools
 import logging
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
-from types import FrameType
 
 import click
 
@@ -48,7 +46,9 @@ def main(batch_id: int, catch_up_s: float) -> None:
     try:
         settings = load_settings()
         if settings.spark.is_connect:
-            signal.signal(signal.SIGTERM, _leave)
+            from tally.spark.leaving import leave_on_sigterm  # noqa: PLC0415 - brings gRPC
+
+            leave_on_sigterm()
         open_session = partial(spark_session, settings.spark, f"tally {batch_id}")
         with shared(open_session) as session:
             context = open_context(settings, open_session=session)
@@ -69,8 +69,3 @@ def shared(open_session: OpenSession) -> Iterator[OpenSession]:
 def _say(ran: RanView) -> None:
     outcome = ran.before if ran.committed_before else f"committed {ran.records} records"
     click.echo(f"batch {ran.batch_id} {outcome}")
-
-
-def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    """Exit with clean-up: a Connect server continues to read for a client that just disappears."""
-    sys.exit(128 + number)

@@ -1,6 +1,11 @@
 """Counting on a Spark Connect server: a real one, and what it looks like when it is not well."""
 
+import json
+import signal
+import subprocess
+import sys
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -299,3 +304,41 @@ def test_a_server_that_falls_silent_keeps_nobody_waiting(
             pytest.fail("it answers")
     # Four seconds, and what a busy machine adds; by default one question takes as long as this.
     assert time.monotonic() - begun < default_s
+
+
+LOSES_ITS_EXIT = """
+import json, sys, time
+from tally.config.servers import SparkSettings
+from tally.spark.connect import connect_session
+from tally.spark.leaving import leave_on_sigterm
+
+leave_on_sigterm()
+with connect_session(SparkSettings.model_validate(json.loads(sys.argv[1])), {}):
+    try:
+        print("ready", flush=True)
+        time.sleep(600)
+    except SystemExit:
+        print("lost", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_driver_that_is_ended_closes_its_session_though_its_exit_gets_lost(
+    connect: ConnectServer,
+) -> None:
+    """An exception in gRPC's own code may leave its connection locked for ever."""
+    user = f"u{uuid.uuid4().hex}"
+    keys = {
+        "master": f"{connect.settings.master}/;user_id={user}",
+        "connect_token": connect.token,
+    }
+    with subprocess.Popen(
+        [sys.executable, "-c", LOSES_ITS_EXIT, json.dumps(keys)], stdout=subprocess.PIPE, text=True
+    ) as driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "ready\n"
+        driver.send_signal(signal.SIGTERM)
+        assert driver.stdout.read() == "lost\n"
+    assert driver.returncode == 128 + signal.SIGTERM
+    closed = "ConnectSessionClosed"
+    wait_until(lambda: any(closed in e and user in e for e in connect.events().splitlines()))

@@ -7,7 +7,7 @@ import pytest
 
 from tally.aggregates.counts import CountRequest
 from tally.model import OffsetRange, TopicPartition
-from tally.spark.counting import SparkReader
+from tally.spark.counting import SparkReader, tasks_for
 from tally.spark.session import spark_session
 from tests.world import World
 
@@ -53,7 +53,7 @@ def test_a_read_tells_how_far_it_is_while_it_goes_on(
         reader = SparkReader(
             session=session,
             kafka=world.settings.kafka,
-            offsets_per_task=500,
+            tasks=lambda sizes: sum(sizes) // 500,
             on_read=lambda read, total: told.append((read, total)),
         )
         asked = CountRequest(pipeline=world.settings.pipeline(world.name), ranges=ranges)
@@ -65,3 +65,23 @@ def test_a_read_tells_how_far_it_is_while_it_goes_on(
     assert read == sorted(set(read))
     assert any(0 < offsets < 2_100 for offsets in read), read
     assert len(told) == ended_at  # nothing is told of a read that has ended
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tasks"),
+    [
+        ([], 0),
+        ([10], 1),
+        ([1_499_999], 1),
+        ([4_000_000], 4),
+        ([2_500_000] * 4, 4),
+        ([2_500_001, 2_499_999, 2_500_000, 2_500_000], 4),
+        ([9_000_000, 300_000, 300_000], 6),
+        ([100_000] * 64, 64),
+        ([50_000_000], 10),
+        ([20_000_000] * 4, 16),
+    ],
+)
+def test_large_ranges_are_divided_among_tasks(sizes: list[int], tasks: int) -> None:
+    """No further than a few cores need, unless a task would read too much."""
+    assert tasks_for(sizes) == tasks

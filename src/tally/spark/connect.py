@@ -4,6 +4,7 @@ The server keeps the configuration that it was started with; a session may set o
 options. Every wait for the server has a timeout, except the wait for the rows of a count.
 """
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import Any, Final, cast
 import grpc
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql import SparkSession
-from pyspark.sql.connect.client import DefaultChannelBuilder
+from pyspark.sql.connect.client import DefaultChannelBuilder, SparkConnectClient
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession as RemoteSession
 
@@ -25,7 +26,9 @@ from tally.errors import (
     SparkUnavailableError,
     TallyError,
 )
-from tally.spark.errors import sentence_of
+from tally.spark.errors import sentence_of, spark_errors
+
+log = logging.getLogger(__name__)
 
 # The server shows each plan with its options in its web page and its event log, and hides what
 # this expression matches. Kafka's password is in such an option.
@@ -36,6 +39,9 @@ REDACTION: Final = r'(?is)(jaas|password|secret)(?:[^"\\]|\\.)*"\s*value:\s*"(?:
 _MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
 
 _REFUSED: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
+# The sessions of this process that are open, by their ids.
+_open: Final[dict[str, SparkSettings]] = {}
+
 _AWAY: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
 
@@ -74,6 +80,7 @@ def connect_session(
     with _plans_for_a_server():
         deadline = _Deadline(patience.answer_s)
         session = _session(settings, deadline, patience.tries)
+        _open[session.session_id] = settings
         try:
             _configure(settings, session, options)
             _check_connector(settings, session)
@@ -85,14 +92,40 @@ def connect_session(
             deadline.seconds = patience.close_s
             session.client.set_retry_policies([])
             session.stop()
+            del _open[session.session_id]
 
 
-def _session(settings: SparkSettings, deadline: "_Deadline", tries: int) -> RemoteSession:
-    """A session that has sent the server no request yet."""
+def release_sessions(timeout_s: float = 0.7) -> None:
+    """Close the open sessions of this process through connections of their own.
+
+    For another thread, when the one that uses a session cannot close it. What runs in them ends.
+
+    Args:
+        timeout_s: Longest wait for each session.
+    """
+    for session_id, settings in list(_open.items()):
+        channel = _channel(settings, _Deadline(timeout_s))
+        channel.set(DefaultChannelBuilder.PARAM_SESSION_ID, session_id)
+        client = SparkConnectClient(connection=channel)
+        client.set_retry_policies([])
+        try:
+            client.release_session()
+        except spark_errors() as error:
+            log.warning("session_not_closed", extra={"cause": sentence_of(str(error))})
+
+
+def _channel(settings: SparkSettings, deadline: "_Deadline") -> DefaultChannelBuilder:
+    """A connection to the server that has sent it nothing yet."""
     channel = DefaultChannelBuilder(settings.master)
     if token := settings.connect_token.get_secret_value():
         channel.set(DefaultChannelBuilder.PARAM_TOKEN, token)
     channel.add_interceptor(deadline)
+    return channel
+
+
+def _session(settings: SparkSettings, deadline: "_Deadline", tries: int) -> RemoteSession:
+    """A session that has sent the server no request yet."""
+    channel = _channel(settings, deadline)
     session = RemoteSession.builder.channelBuilder(channel).create()
     session.client.set_retry_policies([DefaultPolicy(max_retries=tries)])
     return session

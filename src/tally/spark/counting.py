@@ -30,7 +30,25 @@ from tally.spark.reading import collect, read_errors, read_ranges
 DEAD_LETTER_BYTES_PER_TASK: Final = 32 * 1024 * 1024
 
 # And the groups of one Spark task: so many at most.
-_GROUPS_PER_TASK: Final = 100_000
+_GROUPS_PER_TASK: Final = 250_000
+
+# A task costs the start of a consumer, and what that has fetched beyond the end. So ranges are
+# divided no further than a few cores need, or the memory of a task.
+_TASK_OFFSETS_MIN: Final = 1_000_000
+_TASK_OFFSETS_MAX: Final = 5_000_000
+_TASKS: Final = 4
+
+
+def tasks_for(sizes: Sequence[int]) -> int:
+    """How many Spark tasks read ranges of so many offsets each.
+
+    One for each, and more where several cores would wait for one large range, or a task would read
+    too much.
+    """
+    wanted = min(_TASK_OFFSETS_MAX, max(_TASK_OFFSETS_MIN, sum(sizes) / _TASKS))
+    return sum(max(1, round(size / wanted)) for size in sizes)
+
+
 _PARTS: Final = "spark.sql.shuffle.partitions"
 
 
@@ -46,9 +64,8 @@ class SparkReader:
     """Folder for rows that do not fit into memory; the system's temporary folder when None."""
     fetch: Callable[[DataFrame, Sequence[OffsetRange]], Iterator[Row]] = collect
     """Brings rows to the driver as they arrive, with Spark's errors as ours."""
-    offsets_per_task: int = 1_000_000
-    """A Spark task reads about so many offsets at most: a range with more is divided, so that
-    several cores read a large partition."""
+    tasks: Callable[[Sequence[int]], int] = tasks_for
+    """How many Spark tasks read ranges of so many offsets."""
     on_read: OnRead | None = None
     """Told from another thread how far a read is."""
 
@@ -128,9 +145,8 @@ class SparkReader:
         self, pipeline: Pipeline, ranges: Sequence[OffsetRange], *, bytes_max: int = 0
     ) -> DataFrame:
         """The records, divided into tasks of which none reads or returns too much."""
-        by_offsets = -(-sum(r.offsets for r in ranges) // self.offsets_per_task)
         by_bytes = -(-bytes_max // DEAD_LETTER_BYTES_PER_TASK)
-        tasks = max(by_offsets, by_bytes)
+        tasks = max(self.tasks([r.offsets for r in ranges]), by_bytes)
         return read_ranges(self.session, self.kafka, pipeline, ranges, tasks=tasks)
 
     def _collect_dead_letters(
