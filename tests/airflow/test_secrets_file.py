@@ -218,13 +218,18 @@ def test_the_jvm_flags_yield_to_the_configuration() -> None:
     """Small batches start quickly; configured flags are kept, and so is a log of one's own."""
     from tally.airflow.driver import submit_conf
     from tally.spark.driver_log import LOGGING
-    from tally.spark.session import QUICK_START, QUICK_START_OFFSETS_MAX, driver_flags
+    from tally.spark.session import (
+        QUICK_START,
+        QUICK_START_OFFSETS_MAX,
+        THROUGHPUT,
+        driver_flags,
+    )
 
     key = "spark.driver.extraJavaOptions"
     log = f'"-Dlog4j2.configurationFile={LOGGING.as_uri()}"'
     small, large = QUICK_START_OFFSETS_MAX, QUICK_START_OFFSETS_MAX + 1
     assert submit_conf({}, driver_flags(small))[key] == f"{QUICK_START} {log}"
-    assert submit_conf({}, driver_flags(large))[key] == log
+    assert submit_conf({}, driver_flags(large))[key] == f"{THROUGHPUT} {log}"
     assert submit_conf({key: "-Xint"}, QUICK_START)[key] == f"-Xint {log}"
     own = "-Dlog4j2.configurationFile=mine.xml"
     assert submit_conf({key: own}, QUICK_START)[key] == own

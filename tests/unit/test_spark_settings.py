@@ -9,7 +9,8 @@ from tally.config.loading import load_settings
 from tally.config.servers import SparkSettings
 from tally.errors import ConfigError
 from tally.spark.counting import DEAD_LETTER_BYTES_PER_TASK
-from tally.spark.session import SESSION_DEFAULTS, reader_options
+from tally.spark.driver_log import JAVA_OPTIONS
+from tally.spark.session import SESSION_DEFAULTS, THROUGHPUT, reader_options, with_throughput
 
 MINIMAL = '[pipelines.error_log]\ntopics = ["alog"]\n'
 
@@ -108,3 +109,21 @@ def test_what_a_read_leaves_in_memory_is_dropped_before_it_adds_up(cache: str) -
     for key in ("timeout", "evictorThreadRunInterval"):
         seconds = SESSION_DEFAULTS[f"spark.kafka.{cache}.{key}"]
         assert 0 < int(seconds.removesuffix("s")) <= 5
+
+
+@pytest.mark.parametrize(
+    ("own", "variable", "flags"),
+    [
+        ("", "", THROUGHPUT),
+        ("-Xss4m", "-Dx=y", f"{THROUGHPUT} -Xss4m"),
+        ("-XX:+UseG1GC", "", "-XX:+UseG1GC"),
+        ("-Xss4m", "-XX:+UseSerialGC", "-Xss4m"),
+    ],
+)
+def test_a_collector_that_was_chosen_stays(
+    own: str, variable: str, flags: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java does not start with two of them."""
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", variable)
+    options = with_throughput({JAVA_OPTIONS: own} if own else {})
+    assert options[JAVA_OPTIONS] == flags

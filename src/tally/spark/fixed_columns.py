@@ -1,5 +1,6 @@
 """Lines of the fixed layout as Spark expressions, by byte positions."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column
@@ -18,17 +19,19 @@ _LEVEL: Final = r"\A[^ \t\r\n]*+"
 _LEVEL_ENDS: Final = (b" ", b"\t", b"\r", b"\n", b"")
 
 
-def fixed_line(value: Column, times: TimeReader, *, needs_level: bool) -> ParsedLine:
+def fixed_line(value: Column, times: TimeReader, *, levels: Sequence[str]) -> ParsedLine:
     """Take the records in ``value`` apart.
 
     Args:
         value: Binary column with the record's bytes.
         times: How the minute follows.
-        needs_level: Whether a line without a level is malformed.
+        levels: Those that will be looked for; with one, a line without a level is malformed.
     """
-    before_level = F.substring(value, 20, 2)
-    has_level = all_of([before_level > binary(b"  "), before_level < binary(b"!")])
-    level_checks = [has_level] if needs_level else []
+    # As many bytes as the longest level takes: Spark cuts them out once for both questions.
+    width = max((len(level.encode()) for level in levels), default=0) + 2
+    before_level = F.substring(value, 20, width)
+    has_level = all_of([before_level >= binary(b" !"), before_level < binary(b"!")])
+    level_checks = [has_level] if levels else []
 
     def judged() -> JudgedLine:
         if times.rule.from_record:

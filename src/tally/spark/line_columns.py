@@ -178,7 +178,8 @@ class LineReader:
         times = TimeReader(rule=self.rule, record_micros=_micros(record_time), stages=stages)
         needs_level = bool(self.levels)
         if self.line_format.is_fixed:
-            return fixed_line(value, times, needs_level=needs_level)
+            levels = self.line_format.printed_levels(self.levels)
+            return fixed_line(value, times, levels=levels)
         if self.line_format.is_json:
             return json_line(value, self.line_format, times, needs_level=needs_level)
         whole = self.each or bool(self.selection.labels or self.selection.filters)
