@@ -68,6 +68,10 @@ SESSION_DEFAULTS: Final[Mapping[str, str]] = {
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
     # JSON lines: the last of duplicate keys wins. Otherwise such a record would be malformed.
     "spark.sql.variant.allowDuplicateKeys": "true",
+    # Spark starts a thread for each stage until it has so many, 1,024 by default, and keeps each
+    # for a minute: a busy server had a thousand of them, with their stacks.
+    "spark.sql.shuffleExchange.maxThreadThreshold": "64",
+    "spark.sql.resultQueryStage.maxThreadThreshold": "64",
     "spark.sql.redaction.options.regex": "(?i)url|jaas|password|secret",
     # Idle consumers keep their buffers and the records that they fetched last, megabytes for each
     # task. The next read never uses them, as each has a consumer group of its own; kept for Spark's
