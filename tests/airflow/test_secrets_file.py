@@ -214,7 +214,7 @@ def test_sensitive_spark_configuration_is_not_on_the_command_line() -> None:
     assert not {"x", "y"} & set(conf.values())
 
 
-def test_the_jvm_flags_yield_to_the_configuration() -> None:
+def test_the_jvm_flags_yield_to_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small batches start quickly; configured flags are kept, and so is a log of one's own."""
     from tally.airflow.driver import submit_conf
     from tally.spark.driver_log import LOGGING
@@ -225,6 +225,7 @@ def test_the_jvm_flags_yield_to_the_configuration() -> None:
         driver_flags,
     )
 
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)  # the tests' own
     key = "spark.driver.extraJavaOptions"
     log = f'"-Dlog4j2.configurationFile={LOGGING.as_uri()}"'
     small, large = QUICK_START_OFFSETS_MAX, QUICK_START_OFFSETS_MAX + 1
@@ -233,3 +234,6 @@ def test_the_jvm_flags_yield_to_the_configuration() -> None:
     assert submit_conf({key: "-Xint"}, QUICK_START)[key] == f"-Xint {log}"
     own = "-Dlog4j2.configurationFile=mine.xml"
     assert submit_conf({key: own}, QUICK_START)[key] == own
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseG1GC")  # Java starts with one collector only
+    assert driver_flags(small) == "-XX:TieredStopAtLevel=1"
+    assert driver_flags(large) == ""

@@ -37,6 +37,7 @@ QUICK_START_OFFSETS_MAX: Final = 1_000_000
 # faster than Java's default one.
 THROUGHPUT: Final = "-XX:+UseParallelGC -XX:NewRatio=1"
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
+_OF_COLLECTOR: Final = re.compile(rf"\s*(?:{_COLLECTOR.pattern}|-XX:NewRatio=\d+)")
 _JAVA_VARIABLES: Final = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 LOOPBACK: Final = "127.0.0.1"
@@ -206,7 +207,7 @@ def _forget_dead_jvm() -> bool:
 
 def driver_flags(offsets: int) -> str:
     """Flags for the JVM of a driver that reads this number of offsets; may be empty."""
-    return QUICK_START if offsets <= QUICK_START_OFFSETS_MAX else THROUGHPUT
+    return beside(QUICK_START if offsets <= QUICK_START_OFFSETS_MAX else THROUGHPUT)
 
 
 def with_throughput(options: Mapping[str, str]) -> dict[str, str]:
@@ -216,9 +217,22 @@ def with_throughput(options: Mapping[str, str]) -> dict[str, str]:
         options: Of a session whose JVM starts here.
     """
     own = options.get(JAVA_OPTIONS, "")
-    if any(map(_COLLECTOR.search, [own, *(os.environ.get(n, "") for n in _JAVA_VARIABLES)])):
-        return dict(options)
-    return {**options, JAVA_OPTIONS: f"{THROUGHPUT} {own}".strip()}
+    flags = f"{beside(THROUGHPUT, own)} {own}".strip()
+    return {**options, JAVA_OPTIONS: flags} if flags else dict(options)
+
+
+def beside(flags: str, own: str = "") -> str:
+    """Flags of Tally's for a JVM, without their collector where another one was chosen.
+
+    Java does not start with two of them.
+
+    Args:
+        flags: Tally's.
+        own: Other flags of the same JVM; variables of the environment count as well.
+    """
+    others = [own, *(os.environ.get(name, "") for name in _JAVA_VARIABLES)]
+    is_chosen = any(map(_COLLECTOR.search, others))
+    return _OF_COLLECTOR.sub("", flags).strip() if is_chosen else flags
 
 
 def _submitted_master() -> str | None:

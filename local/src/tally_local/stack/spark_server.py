@@ -86,11 +86,11 @@ class SparkServer:
 
     def _conf(self, port: str, scratch: Path) -> dict[str, str]:
         from tally.spark.connect import REDACTION, REDACTION_KEY  # noqa: PLC0415 - Spark is heavy
-        from tally.spark.session import THROUGHPUT, session_options  # noqa: PLC0415 - as above
+        from tally.spark.session import THROUGHPUT, beside, session_options  # noqa: PLC0415 - as above
 
         settings = SparkSettings(master=MASTER, jars_dir=self._jars)
         # Without memory nothing is sure any more: the JVM ends, and the keeper starts another one.
-        flags = f'{THROUGHPUT} -XX:+ExitOnOutOfMemoryError "-Djava.io.tmpdir={scratch}"'
+        flags = f'{beside(THROUGHPUT)} -XX:+ExitOnOutOfMemoryError "-Djava.io.tmpdir={scratch}"'
         conf = {
             **session_options(settings),
             REDACTION_KEY: REDACTION,
