@@ -1,17 +1,14 @@
 """The driver program, which ``jobs/count_errors.py`` runs."""
 
-import functools
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 
 import click
 
 from tally.app.catch_up import run_and_catch_up
-from tally.app.context import OpenSession, open_context
+from tally.app.context import open_context, shared
 from tally.app.run import RanView
 from tally.config.loading import load_settings
 from tally.errors import TallyError
@@ -56,14 +53,6 @@ def main(batch_id: int, catch_up_s: float) -> None:
     except TallyError as error:
         click.echo(str(error), err=True)
         sys.exit(error.exit_code)
-
-
-@contextmanager
-def shared(open_session: OpenSession) -> Iterator[OpenSession]:
-    """What lends one session to all who ask; it is opened for the first one."""
-    with ExitStack() as stack:
-        opened = functools.cache(lambda: stack.enter_context(open_session()))
-        yield lambda: nullcontext(opened())
 
 
 def _say(ran: RanView) -> None:

@@ -2,12 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tally.config.servers import SparkSettings
 from tally.config.settings import Settings
+from tally.errors import CountTimeoutError
 from tally.kafka.client import Kafka
 from tally.ledger.batches import Requester
 from tally.mysql.transactions import Database
@@ -20,6 +21,29 @@ if TYPE_CHECKING:  # Spark is heavy; most commands do without
 
 OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
 """Opens a Spark session with the Kafka connector, and stops it."""
+
+
+@contextmanager
+def shared(open_session: OpenSession) -> Iterator[OpenSession]:
+    """What lends one session to all who ask: opened for the first one, stopped at the end.
+
+    After a count that took too long, with which Spark was ended, whoever asks next gets another.
+    """
+    with ExitStack() as scope:
+        opened: list[SparkSession] = []
+
+        @contextmanager
+        def lend() -> Iterator["SparkSession"]:
+            if not opened:
+                opened.append(scope.enter_context(open_session()))
+            try:
+                yield opened[0]
+            except CountTimeoutError:
+                opened.clear()
+                scope.close()
+                raise
+
+        yield lend
 
 
 def open_context(

@@ -5,12 +5,10 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from tally.cli.ui.stderr import filtered_stderr
-from tally.errors import CountTimeoutError
 from tally.spark.driver_log import JAVA_OPTIONS, is_noise, quiet
 from tally.spark.packages import check_packages
 
@@ -35,12 +33,11 @@ def shared_session(app: "App", on_read: "OnRead | None" = None) -> Iterator["Con
     Raises:
         PackageMissingError: Spark is not installed; nothing has been claimed yet.
     """
-    from tally.app.context import spark_reader  # noqa: PLC0415 - Spark is heavy
+    from tally.app.context import shared, spark_reader  # noqa: PLC0415 - brings the clients
 
     check_packages(app.settings.spark)
-    with ExitStack() as cleanup:
-        session = _Session(app, cleanup, app.open_spark)
-        open_reader = spark_reader(app.settings, session.lend, on_read)
+    with shared(_announced(app, app.open_spark)) as lend:
+        open_reader = spark_reader(app.settings, lend, on_read)
         yield dataclasses.replace(app.context, open_reader=open_reader)
 
 
@@ -55,35 +52,30 @@ def lazy_session(app: "App", *, needs_kafka: bool) -> Iterator["OpenSession"]:
     Raises:
         PackageMissingError: Spark is not installed.
     """
+    from tally.app.context import shared  # noqa: PLC0415 - brings the clients
+
     check_packages(app.settings.spark)
-    with ExitStack() as cleanup:
-        yield _Session(app, cleanup, app.open_spark if needs_kafka else app.open_plain_spark).lend
+    open_spark = app.open_spark if needs_kafka else app.open_plain_spark
+    with shared(_announced(app, open_spark)) as lend:
+        yield lend
 
 
-class _Session:
-    def __init__(self, app: "App", cleanup: ExitStack, open_spark: "OpenSpark") -> None:
-        self._app = app
-        self._open_spark = open_spark
-        self._scope = cleanup.enter_context(ExitStack())
+def _announced(app: "App", open_spark: "OpenSpark") -> "OpenSession":
+    """What opens a session and says so, while the terminal waits for it."""
 
     @contextmanager
-    def lend(self) -> Iterator["SparkSession"]:
-        try:
-            yield self._opened
-        except CountTimeoutError:  # Spark was ended; whoever asks next gets another one
-            self._scope.close()
-            del self._opened
-            raise
-
-    @cached_property
-    def _opened(self) -> "SparkSession":
+    def opened() -> Iterator["SparkSession"]:
         from tally.spark.session import session_options  # noqa: PLC0415 - Spark is heavy
 
-        settings, out = self._app.settings.spark, self._app.out
+        settings, out = app.settings.spark, app.out
         options = session_options(settings).get(JAVA_OPTIONS, "")
         out.note(f"starting Spark on {settings.master}")
-        with _interrupts_wait(out), filtered_stderr(is_noise):
-            return self._scope.enter_context(self._open_spark(quiet(settings, options)))
+        with ExitStack() as scope:
+            with _interrupts_wait(out), filtered_stderr(is_noise):
+                session = scope.enter_context(open_spark(quiet(settings, options)))
+            yield session
+
+    return opened
 
 
 @contextmanager
