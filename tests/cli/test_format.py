@@ -61,6 +61,7 @@ def test_the_newest_records_of_a_topic_are_tried(tally: Call, world: World) -> N
     assert trial["malformed"] == {"no-match": 1, "null-value": 1}
     assert trial["levels"] == {"ERROR": 1, "WARN": 1}
     assert "levels" not in trial["toml"]
+    assert '# continuation_lines = "unmatched"  # for 1 line' in trial["toml"]
     assert trial["examples"][1]["fields"] == {"level": "WARN", "service": "cart"}
     assert configured(trial["toml"]).format.pattern == pattern
     text = tally("format", "try", world.topic, *options).stdout

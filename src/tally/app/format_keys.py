@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tally.formatting import inline_toml
+from tally.formatting import inline_toml, plural
 from tally.lines.format import LineFormat
 from tally.lines.time_rule import TimeRule
 
@@ -44,7 +44,9 @@ def keys_to_paste(found: FormatKeys) -> str:
     if levels == []:
         rows.append('# to count some of them only: filter = { text = ["…"] }')
     if found.continuations:
-        rows.append(f'# continuation_lines = "unmatched"  # for {found.continuations:,} lines')
+        rows.append(
+            f'# continuation_lines = "unmatched"  # for {plural(found.continuations, "line")}'
+        )
     if found.pipeline is not None:
         rows.append("# its other keys stay as they are")
     return "\n".join([f"[pipelines.{found.pipeline or 'NAME'}]", *rows])

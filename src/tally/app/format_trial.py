@@ -140,7 +140,7 @@ def try_formats(ctx: Context, open_session: OpenSession, request: TrialRequest) 
         source=request.topic or str(request.file),
         lines=len(lines),
         json_keys=next(filter(None, map(_json_keys, texts)), ()),
-        first=printable_bytes(lines[0].value)[:LINE_CHARS],
+        first=_text(lines[0]),
         trials=tuple(sorted(trials, key=lambda trial: -trial.understood)),
     )
 
@@ -148,9 +148,9 @@ def try_formats(ctx: Context, open_session: OpenSession, request: TrialRequest) 
 def _json_keys(text: str) -> tuple[str, ...]:
     try:
         found = json.loads(text) if text.lstrip().startswith("{") else None
+        return tuple(_paths(found)) if isinstance(found, dict) else ()
     except (ValueError, RecursionError):
         return ()
-    return tuple(_paths(found)) if isinstance(found, dict) else ()
 
 
 def _paths(found: Mapping[str, Any], before: str = "") -> Iterator[str]:
@@ -297,15 +297,19 @@ def _tried(
                 line_format=request.line_format or line_format.name,
                 time_rule=rule,
                 levels=levels_to_configure(line_format, levels),
-                continuations=continuations if levels else 0,
+                continuations=continuations if sound else 0,
             )
         ),
     )
 
 
+def _text(line: "SampleLine") -> str:
+    return printable_bytes(line.value)[:LINE_CHARS]
+
+
 def _line(line: "SampleLine", found: "ReadLine", names: Sequence[str]) -> TriedLine:
     return TriedLine(
-        line=printable_bytes(line.value)[:LINE_CHARS],
+        line=_text(line),
         reason=found.reason,
         minute=found.minute,
         fields=dict(zip(names, found.fields, strict=True)) if found.reason is None else {},
