@@ -35,6 +35,7 @@ from tally.pipeline.audit import audit_ledger
 PIPELINE = "growth"
 MINUTES_A_DAY = 1_440
 DAYS_A_MONTH = 30
+DAYS_KEPT = Pipeline.model_fields["prune_after_days"].default
 LINES = 60
 TABLES = ("batch", "segment", "segment_count", "partition_offset", "folded_count", PIPELINE)
 REQUESTER = Requester(name="benchmark", version=__version__)
@@ -46,9 +47,8 @@ def main() -> int:
     parser.add_argument("--partitions", type=int, nargs="+", default=[4, 100, 1000])
     parser.add_argument("--rows", type=int, default=20_000, help="segments of each size")
     arguments = parser.parse_args()
-    days = Pipeline.model_fields["prune_after_days"].default
     say(
-        f"| partitions | batches | bytes per batch | a month | {days} days | rows per batch"
+        f"| partitions | batches | bytes per batch | a month | {DAYS_KEPT} days | rows per batch"
         " | rows once folded |"
     )
     say("|---:|---:|---:|---:|---:|---:|---:|")
@@ -72,8 +72,8 @@ def _measure(servers: Bench, partitions: int, count: int) -> bool:
     _fold_everything(ctx.database)
     holds = holds and audit_ledger(ctx, PIPELINE).holds
     per_batch = grown / count
-    kept = [DAYS_A_MONTH, Pipeline.model_fields["prune_after_days"].default]
-    sums = [f"{per_batch * MINUTES_A_DAY * days / 2**30:,.1f} GiB" for days in kept]
+    spans = (DAYS_A_MONTH, DAYS_KEPT)
+    sums = [f"{per_batch * MINUTES_A_DAY * days / 2**30:,.1f} GiB" for days in spans]
     say(
         f"| {partitions:,} | {count:,} | {per_batch:,.0f} | {' | '.join(sums)} "
         f"| {rows / count:,.0f} | {_rows(ctx.database):,} |"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from tally.airflow.timeouts import Timeouts, bounded
+from tally.airflow.timeouts import AUDIT_TIMEOUT, Timeouts, bounded
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
 from tally.errors import ConfigError, SparkConnectionError
@@ -67,6 +67,15 @@ def brief_context(config: str, pipeline: str) -> "Context":
     return connected_context(
         bounded(settings, Timeouts.of(settings.pipeline(pipeline), settings).plan)
     )
+
+
+def daily_context(config: str) -> "Context":
+    """The context of a task of the daily DAG: its statements time out before the task does.
+
+    Raises:
+        ConfigError: As :func:`connected_settings`.
+    """
+    return connected_context(bounded(connected_settings(Path(config)), AUDIT_TIMEOUT))
 
 
 def connected_context(settings: Settings) -> "Context":

@@ -2,15 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final
 
 from airflow.sdk import BaseBranchOperator, BaseOperator, Context
 
-from tally.airflow.connections import brief_context, connected_context, connected_settings
+from tally.airflow.connections import brief_context, daily_context
 from tally.airflow.failures import final, final_unless_retryable
 from tally.airflow.links import LossesLink
-from tally.airflow.timeouts import AUDIT_TIMEOUT, bounded
 from tally.formatting import plural
 
 PLAN: Final = "plan"
@@ -97,8 +95,7 @@ class TallyAuditOperator(BaseOperator):
         from tally.app.audit import AuditRequest, audit  # DAG parsing must not import MySQL
 
         with final_unless_retryable():
-            settings = bounded(connected_settings(Path(self.config)), AUDIT_TIMEOUT)
-            report = audit(connected_context(settings), AuditRequest(pipeline=self.pipeline))
+            report = audit(daily_context(self.config), AuditRequest(pipeline=self.pipeline))
         looked_at = {
             "partitions": report.partitions,
             "segments": report.segments,
@@ -140,9 +137,8 @@ class TallyPruneOperator(BaseOperator):
         from tally.app.prune import PruneRequest, prune  # DAG parsing must not import MySQL
 
         with final_unless_retryable():
-            settings = bounded(connected_settings(Path(self.config)), AUDIT_TIMEOUT)
             request = PruneRequest(pipeline=self.pipeline, older_than=self.older_than)
-            view = prune(connected_context(settings), request)
+            view = prune(daily_context(self.config), request)
         pruned = {"partitions": view.partitions, "segments": view.segments, "rows": view.rows}
         self.log.info("pruned the ledger of %s: %s", self.pipeline, pruned)
         return pruned

@@ -59,4 +59,5 @@ def _may_go_on(ctx: Context, done: Sequence[RanView], within: timedelta, begun: 
         return False
     limit = ctx.settings.pipeline(done[-1].pipeline).max_records_per_partition
     ends_s = ctx.clock.monotonic() - begun + max(batch.seconds for batch in done)
-    return is_cut(done[-1].ranges, limit) and ends_s <= within.total_seconds()
+    sizes = [r.offsets for r in done[-1].ranges]
+    return is_cut(sizes, limit) and ends_s <= within.total_seconds()

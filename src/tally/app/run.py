@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Self
 
 from tally.app.views import CountedRangeView, ErrorView
 from tally.errors import UsageError
@@ -11,14 +11,6 @@ from tally.pipeline.plan import Planned, plan_batch
 from tally.pipeline.replay import run_or_replan
 from tally.pipeline.run import Ran
 from tally.planning.blocks import Block, blocked_error
-
-
-class HasOffsets(Protocol):
-    """A range."""
-
-    @property
-    def offsets(self) -> int:
-        """How many offsets it spans."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,10 +187,10 @@ def has_caught_up(planned: Planned, max_records_per_partition: int) -> bool:
     """
     if planned.batch is None:
         return True
-    ranges = [s.range for s in planned.batch.segments]
-    return not planned.resumed and not is_cut(ranges, max_records_per_partition)
+    sizes = [s.range.offsets for s in planned.batch.segments]
+    return not planned.resumed and not is_cut(sizes, max_records_per_partition)
 
 
-def is_cut(ranges: Iterable[HasOffsets], max_records_per_partition: int) -> bool:
-    """Whether a batch of these ranges was cut at the size limit, so that it may leave records."""
-    return any(r.offsets >= max_records_per_partition for r in ranges)
+def is_cut(sizes: Iterable[int], max_records_per_partition: int) -> bool:
+    """Whether a batch whose ranges span so many offsets was cut, so that it may leave records."""
+    return any(size >= max_records_per_partition for size in sizes)

@@ -2,8 +2,8 @@
 
 A consistent ledger can still be wrong, and only the records show it. A batch finds the minute of
 records in groups, a recount that of each record by itself: what is wrong with one way shows as a
-difference. What Kafka no longer holds
-cannot be checked; it is reported as unchecked, never as correct.
+difference. What Kafka no longer holds cannot be checked; it is reported as unchecked, never as
+correct.
 """
 
 from collections.abc import Callable, Iterator, Sequence

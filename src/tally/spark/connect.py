@@ -39,10 +39,10 @@ REDACTION: Final = r'(?is)(jaas|password|secret)(?:[^"\\]|\\.)*"\s*value:\s*"(?:
 _MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
 
 _REFUSED: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
+_AWAY: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+
 # The sessions of this process that are open, by their ids.
 _open: Final[dict[str, SparkSettings]] = {}
-
-_AWAY: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from threading import Event, Thread
 from typing import Final
 
@@ -86,8 +87,9 @@ def answers(port: int, timeout_s: float = ANSWER_S) -> bool:
 def _pass_on(server: "subprocess.Popen[bytes]", stuck: Event) -> None:
     """Copy a server's log to this process's; ``stuck`` is set when it tells of a stuck task."""
     for line in server.stderr or ():
-        sys.stderr.buffer.write(line)
-        sys.stderr.buffer.flush()
+        with suppress(OSError):  # a full disk: the server must not wait for its log
+            sys.stderr.buffer.write(line)
+            sys.stderr.buffer.flush()
         if STUCK in line:
             stuck.set()
 
