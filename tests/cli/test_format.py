@@ -86,7 +86,26 @@ def test_json_with_other_keys_names_them(tally: Call, tmp_path: Path) -> None:
     file.write_text('{"when": "2017-07-30 14:09:08", "how bad": "ERROR"}\n', encoding="utf-8")
     text = tally("format", "try", str(file)).stdout
     assert "JSON with the keys when, how bad; name those of time and level" in text
-    assert 'line_format = { json = { time = "…", level = "…" } }' in text
+    assert f"tally format try {file} --field time=… --field level=…" in text
+
+
+def test_json_fields_are_tried_and_pasted(tally: Call, tmp_path: Path) -> None:
+    """Nested ones and further ones too, as the configuration would have them."""
+    file = tmp_path / "shop.log"
+    file.write_text(
+        '{"at": {"when": "2017-07-30 14:09:08"}, "how bad": "ERROR", "shop": "Łódź"}\n',
+        encoding="utf-8",
+    )
+    fields = ("time=at.when", "level=how bad", "shop=shop")
+    words = ["--time-format", "yyyy-MM-dd HH:mm:ss"]
+    words += [word for field in fields for word in ("--field", field)]
+    (trial,) = tally("format", "try", str(file), *words, "--json").document["trials"]
+    assert trial["understood"] == 1
+    (example,) = trial["examples"]
+    assert example["minute"] == "2017-07-30 14:09:00"
+    assert example["fields"] == {"level": "ERROR", "shop": "Łódź"}
+    pasted = tomllib.loads(trial["toml"])["pipelines"]["NAME"]
+    assert pasted["line_format"]["json"] == dict(field.split("=") for field in fields)
 
 
 def test_of_a_file_no_more_is_read_than_a_sample_holds(tally: Call, tmp_path: Path) -> None:
@@ -108,6 +127,10 @@ def test_of_a_file_no_more_is_read_than_a_sample_holds(tally: Call, tmp_path: Pa
         (("/var/log/no such file.log",), "there is no file of that name"),
         (("x", "--format", "nope"), "no such line format"),
         (("x", "--format", "log4j", "--pattern", "y"), "one of them"),
+        (("x", "--field", "time=a", "--pattern", "y"), "one of them"),
+        (("x", "--field", "time"), "a name and its keys"),
+        (("x", "--field", "time=a", "--field", "time=b"), "given twice"),
+        (("x", "--time-format", "epoch_seconds"), "--pattern or --field"),
         (("x", "--format", "log4j", "--pipeline", "y"), "one of them"),
         (("x", "--pipeline", "y", "--time", "record"), "with --pipeline its own"),
         (("x", "--pipeline", "nope"), "no pipeline 'nope' is configured"),

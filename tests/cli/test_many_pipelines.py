@@ -91,6 +91,19 @@ def test_kafka_is_asked_once_when_it_does_not_answer(
     assert found == {key: ["kafka-unanswered"] for key in (world.name, second)}
 
 
+def test_a_refused_login_is_told_once(
+    tally: Call, add: Add, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the same for all pipelines; where the password comes from is said with it."""
+    add("second")
+    with monkeypatch.context() as patched:  # the world drops its tables later
+        patched.setenv("TALLY_MYSQL__PASSWORD", "wrong")
+        answer = tally("counts")
+    assert answer.exit_code == 4
+    assert answer.stderr.count("access-denied") == 1
+    assert answer.stderr.count("TALLY_MYSQL__PASSWORD") == 1
+
+
 @pytest.mark.usefixtures("lent_spark")
 def test_all_pipelines_are_counted_and_audited_and_one_stops_no_other(
     tally: Call, world: World, add: Add

@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from tally.errors import JarsMissingError, UsageError
-from tally.spark.jars import CONNECTOR, Announce, JarList, Jars, check, install_connector
+from tally.spark.jars import (
+    CONNECTOR,
+    Announce,
+    JarList,
+    Jars,
+    check,
+    install_connector,
+    is_download,
+)
 from tally_local.stack.server_jars import SERVERS
 
 CONTENT = b"a jar"
@@ -76,6 +84,20 @@ def test_the_connector_is_fetched_into_a_folder_of_ones_own(tmp_path: Path) -> N
     found[0].write_bytes(b"damaged")
     assert install_connector(folder, said.append) == found
     check(folder, CONNECTOR.checksums["spark"])
+
+
+@pytest.mark.parametrize(
+    ("line", "jar"),
+    [
+        ("\t[SUCCESSFUL ] org.apache.kafka#kafka-clients;3.9.2!kafka-clients.jar (310ms)", True),
+        ("\t[SUCCESSFUL ] org.xerial#snappy-java;1.1!snappy-java.jar(bundle) (9ms)", True),
+        ("\tfound org.apache.kafka#kafka-clients;3.9.2 in central", False),
+        ("\t[SUCCESSFUL ] org.apache#apache;30!apache.pom (20ms)", False),
+    ],
+)
+def test_progress_counts_the_jars_that_have_arrived(line: str, jar: bool) -> None:
+    """Of Ivy's lines those that end a download."""
+    assert is_download(line) is jar
 
 
 def test_a_folder_with_other_jars_is_left_alone(tmp_path: Path) -> None:

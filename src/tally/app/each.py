@@ -5,7 +5,13 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from tally.app.views import ErrorView
-from tally.errors import EXIT_OK, KafkaUnavailableError, MySQLUnavailableError, TallyError
+from tally.errors import (
+    EXIT_OK,
+    AccessDeniedError,
+    KafkaUnavailableError,
+    MySQLUnavailableError,
+    TallyError,
+)
 
 T = TypeVar("T")
 
@@ -19,7 +25,8 @@ class Each(Generic[T]):
     errors: dict[str, TallyError] = field(default_factory=dict)
     """The error of each other pipeline, by name."""
     down: TallyError | None = None
-    """The error of a server that did not answer, which is also that of all later pipelines."""
+    """The error of a server that did not answer, or refused the login, which is also that of all
+    later pipelines."""
 
     @property
     def views(self) -> dict[str, ErrorView]:
@@ -33,7 +40,12 @@ class Each(Generic[T]):
 
 
 def is_down(error: TallyError) -> bool:
-    """Whether a server does not answer at all; not just for one topic or one statement."""
+    """Whether a server does not answer at all; not just for one topic or one statement.
+
+    A refused login counts: the server answers nothing to this user.
+    """
+    if isinstance(error, AccessDeniedError):
+        return bool(error.credentials)
     return type(error) in {KafkaUnavailableError, MySQLUnavailableError}
 
 

@@ -1,6 +1,6 @@
 """``format``: line formats, tried before they are trusted."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +45,18 @@ def _year(_: click.Context, __: click.Parameter, value: str | None) -> int | str
     return int(value)
 
 
+def _fields(_: click.Context, __: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    fields = {}
+    for value in values:
+        name, _equals, path = value.partition("=")
+        if not (name and path):
+            raise click.BadParameter(f"{value!r}: a name and its keys, such as time=log.timestamp")
+        if name in fields:
+            raise click.BadParameter(f"{name} is given twice")
+        fields[name] = path
+    return fields
+
+
 @format.command(
     "try",
     cls=Command,
@@ -53,6 +65,7 @@ def _year(_: click.Context, __: click.Parameter, value: str | None) -> int | str
         "tally format try /var/log/syslog --format syslog",
         "tally format try alog --pipeline error_log",
         "tally format try x --pattern '(?<time>\\d+) (?<level>\\w+)' --time-format epoch_seconds",
+        "tally format try app.json --field time=ts --field level=sev --time-format epoch_seconds",
     ],
 )
 @click.argument("source", metavar="TOPIC|FILE", shell_complete=completion.topics_and_files)
@@ -64,7 +77,17 @@ def _year(_: click.Context, __: click.Parameter, value: str | None) -> int | str
     help="The format and the time's keys of this pipeline.",
 )
 @click.option("--pattern", metavar="REGEX", help="This pattern, with named groups.")
-@click.option("--time-format", metavar="FORMAT", help="How the pattern's time is written.")
+@click.option(
+    "--field",
+    "fields",
+    metavar="NAME=PATH",
+    multiple=True,
+    callback=_fields,
+    help="A field of JSON lines and its keys, as log.level; once for each of them.",
+)
+@click.option(
+    "--time-format", metavar="FORMAT", help="How the time of --pattern or --field is written."
+)
 @click.option("--time", type=click.Choice(["line", "record"]), help="As in the configuration.")
 @click.option("--assume-year", metavar="YEAR", callback=_year, help="As in the configuration.")
 @click.option("--time-zone", metavar="ZONE", callback=_zone, help="As in the configuration.")
@@ -83,27 +106,30 @@ def try_(
     source: str,
     name: str | None,
     pipeline: str | None,
-    pattern: str | None,
-    time_format: str | None,
     lines: int,
-    **rule: Any,
+    **given: Any,
 ) -> None:
     """Show what formats make of a sample of a topic or of a file.
 
     Shows what is read as time, level and other fields, how many lines are malformed and why, and
-    the keys to paste into tally.toml. Without --format, --pattern and --pipeline every ready-made
-    format is tried, and those that understand a line are listed, the best first. A year that a
-    format does not print is taken from the record. Nothing is written. A file can be tried without
-    a valid configuration.
+    the keys to paste into tally.toml. Without --format, --pattern, --field and --pipeline every
+    ready-made format is tried, and those that understand a line are listed, the best first. A year
+    that a format does not print is taken from the record. Nothing is written. A file can be tried
+    without a valid configuration.
     """
-    if bool(name) + bool(pattern) + bool(pipeline) > 1 or (time_format and not pattern):
-        raise UsageError("--format, --pattern with its --time-format, or --pipeline: one of them")
+    rule = {key: given[key] for key in ("time", "assume_year", "time_zone")}
+    keys = {"pattern": "pattern", "json": "fields", "time_format": "time_format"}
+    table = {key: given[option] for key, option in keys.items() if given[option]}
+    if sum(map(bool, (name, pipeline, table.get("pattern"), table.get("json")))) > 1:
+        raise UsageError("--format, --pattern, --field, --pipeline: only one of them")
+    if table.keys() == {"time_format"}:
+        raise UsageError("--time-format: goes with --pattern or --field")
     if pipeline and any(rule.values()):
         raise UsageError("--time, --assume-year, --time-zone: with --pipeline its own are taken")
     file = Path(source)
     is_file = file.exists() and not file.is_dir()  # a pipe is read as well
     app.settings = _settings(app, is_optional=is_file and not pipeline)
-    line_format: str | Mapping[str, Any] | None = name or _table(pattern, time_format)
+    line_format: str | Mapping[str, Any] | None = name or table or None
     time_rule = TimeRule(
         from_record=rule["time"] == "record",
         assume_year=rule["assume_year"],
@@ -142,11 +168,6 @@ def _settings(app: App, *, is_optional: bool) -> "Settings":
         return Settings.defaults()
 
 
-def _table(pattern: str | None, time_format: str | None) -> dict[str, str] | None:
-    given = {"pattern": pattern, "time_format": time_format}
-    return {key: text for key, text in given.items() if text} or None
-
-
 def _show(app: App, view: TrialView, *, is_configured: bool) -> None:
     app.out.line(f"{view.source}: {plural(view.lines, 'line')}")
     if not any(trial.understood for trial in view.trials) and view.json_keys:
@@ -154,10 +175,11 @@ def _show(app: App, view: TrialView, *, is_configured: bool) -> None:
         if is_configured:
             app.out.line(there)
         else:
+            app.out.line(f"{there}; name those of time and level, and say how the time is written:")
             app.out.line(
-                f"{there}; name those of time and level, and try the pipeline with --pipeline NAME:"
+                f"  tally format try {view.source} --field time=… --field level=… "
+                "--time-format 'yyyy-MM-dd HH:mm:ss'"
             )
-            app.out.line('  line_format = { json = { time = "…", level = "…" } }')
     elif not view.trials:
         app.out.line("no ready-made format understands any of them; the first is")
         app.out.line(f"  {shortened(view.first, WIDTH)}")

@@ -26,7 +26,8 @@ Announce = Callable[[str], None]
 
 # Relative to the working directory: brackets in the checkout's path would be taken for tokens.
 PATTERN = "fetched/[conf]/[artifact]-[revision](-[classifier]).[ext]"
-ANNOUNCE_EVERY = 20
+STEPS: Final = 5
+"""How many times a download says how far it is."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,9 @@ class Jars:
 
     def _run(self, argv: list[str], configuration: str, announce: Announce) -> None:
         last: deque[str] = deque(maxlen=15)
-        found = 0
+        total = len(self._wanted.checksums[configuration])
+        steps = {total * step // STEPS for step in range(1, STEPS + 1)}
+        loaded = 0
         with subprocess.Popen(
             argv,
             cwd=self._work,
@@ -188,10 +191,11 @@ class Jars:
             try:
                 for line in process.stdout or ():
                     last.append(line.rstrip())
-                    if line.lstrip().startswith("found "):
-                        found += 1
-                        if found % ANNOUNCE_EVERY == 0:
-                            announce(f"{self._wanted.titles[configuration]}: {found} modules found")
+                    if is_download(line):
+                        loaded += 1
+                        if loaded in steps:
+                            title = self._wanted.titles[configuration]
+                            announce(f"{title}: {loaded} of {total} jars downloaded")
             except BaseException:
                 process.kill()
                 raise
@@ -200,6 +204,11 @@ class Jars:
                 f"Ivy could not fetch the jars of {configuration}:\n" + "\n".join(last),
                 next_step="check that Maven Central can be reached, then try again",
             )
+
+
+def is_download(line: str) -> bool:
+    """Whether a line of Ivy's output says that a jar has arrived."""
+    return "[SUCCESSFUL ]" in line and ".jar" in line
 
 
 def ivy_jar() -> Path:
