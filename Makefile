@@ -5,6 +5,7 @@ RUN := $(VENV)/python -m
 # Given on the command line: ONCE=1 for the demo, ARGS for pytest and the campaign, DURATION_S and
 # SEED for the campaign, UPGRADE=1 for newer versions, WORKERS for the number of tests at a time.
 ONCE ?=
+QUICK ?=
 ARGS ?=
 UPGRADE ?=
 WORKERS ?= 3
@@ -15,7 +16,7 @@ SEED ?= 1
 # imports again, which takes as long as its work.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test unit chaos mutants lint format docs picture dist lock compose-secrets clean
+.PHONY: help setup demo test unit chaos mutants bench lint format docs picture dist lock compose-secrets clean
 
 help:
 	@echo 'make demo [ONCE=1]      set up, then show Tally at work on real servers'
@@ -24,6 +25,7 @@ help:
 	@echo 'make setup              everything into .tally: packages, jars, servers'
 	@echo 'make chaos [DURATION_S=600 SEED=1]  inject faults, and check that the counts hold'
 	@echo 'make mutants            remove each guard, and check which tests fail'
+	@echo 'make bench [QUICK=1]    compare with other tools; renews tables and picture in docs/'
 	@echo 'make lint | format      check, or rewrite, the style'
 	@echo 'make docs               regenerate the references and the picture in docs/'
 	@echo 'make picture            only the picture'
@@ -52,6 +54,10 @@ chaos: setup
 mutants: setup
 	@$(RUN) tests.mutants $(ARGS)
 
+# Needs a quiet machine and about an hour; QUICK=1 shows in minutes that everything works.
+bench: setup
+	@$(RUN) benchmarks $(if $(QUICK),--quick)
+
 lint: setup
 	$(RUN) ruff check
 	$(RUN) ruff format --check
@@ -68,7 +74,7 @@ docs: setup picture
 	$(RUN) tally.cli.json_reference > docs/json.md
 	$(RUN) tally.config.reference > docs/configuration.md
 
-# The standard library is enough for these two.
+# The standard library is enough for this one.
 picture:
 	$(PYTHON) docs/picture.py > docs/batch-lifecycle.svg
 

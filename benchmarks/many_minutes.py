@@ -17,8 +17,8 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 import psutil
-from confluent_kafka import Producer
 
+from benchmarks.lines import producer
 from benchmarks.servers import PARTITIONS, Bench, bench, say
 from tally.pipeline.audit import audit_ledger
 from tally.pipeline.context import Context
@@ -48,26 +48,19 @@ def main() -> int:
 
 
 def _produce(servers: Bench, minutes: int) -> None:
-    producer = Producer(
-        {
-            "bootstrap.servers": servers.settings.kafka.bootstrap_servers,
-            "linger.ms": 50,
-            "queue.buffering.max.messages": 1_000_000,
-        }
-    )
     first = datetime(2020, 1, 1)  # noqa: DTZ001 - the lines' own clock has no zone
-    for start in range(0, minutes, CHUNK):
-        values = [
-            f"{first + timedelta(minutes=n):%Y-%m-%d %H:%M:%S} ERROR x".encode()
-            for n in range(start, min(start + CHUNK, minutes))
-        ]
-        for partition in range(PARTITIONS):
-            messages = [{"value": value} for value in values]
-            if producer.produce_batch(servers.topic, messages, partition=partition) != len(values):
-                raise RuntimeError("the producer's queue is full")
-        while len(producer) > 500_000:
-            producer.poll(0.1)
-    producer.flush()
+    with producer(servers) as kafka:
+        for start in range(0, minutes, CHUNK):
+            values = [
+                f"{first + timedelta(minutes=n):%Y-%m-%d %H:%M:%S} ERROR x".encode()
+                for n in range(start, min(start + CHUNK, minutes))
+            ]
+            for partition in range(PARTITIONS):
+                messages = [{"value": value} for value in values]
+                if kafka.produce_batch(servers.topic, messages, partition=partition) != len(values):
+                    raise RuntimeError("the producer's queue is full")
+            while len(kafka) > 500_000:
+                kafka.poll(0.1)
 
 
 def _run(servers: Bench, command: list[str]) -> dict[str, int]:

@@ -7,15 +7,13 @@ with one of them changed at a time, in turns, and prints medians as multiples of
 """
 
 import argparse
-import statistics
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Mapping
 
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from benchmarks.contest import medians
+from benchmarks.lines import producer
 from benchmarks.servers import PARTITIONS, Bench, bench, say
 from tally.aggregates.counts import CountRequest
 from tally.model import OffsetRange, TopicPartition
@@ -37,8 +35,6 @@ VARIANTS: Mapping[str, Mapping[str, str]] = {
     },
     "kafka.check.crcs = true (Kafka's own)": {"kafka.check.crcs": "true"},
 }
-
-T = TypeVar("T")
 
 
 def main() -> int:
@@ -69,18 +65,6 @@ def _compare(servers: Bench, spark: SparkSession, lines: int, rounds: int) -> di
     return medians(
         VARIANTS, rounds, lambda name: count(servers, reader, evenly(lines), VARIANTS[name])
     )
-
-
-def medians(variants: Iterable[T], rounds: int, work: Callable[[T], None]) -> dict[T, float]:
-    """The median seconds of each variant of some work; the variants take turns."""
-    seconds: dict[T, list[float]] = {variant: [] for variant in variants}
-    for number in range(rounds + 1):
-        for variant, measured in seconds.items():
-            began = time.perf_counter()
-            work(variant)
-            if number:  # the first round warms the session's code
-                measured.append(time.perf_counter() - began)
-    return {variant: statistics.median(measured) for variant, measured in seconds.items()}
 
 
 def evenly(lines: int) -> dict[int, int]:
@@ -126,21 +110,13 @@ def produce(servers: Bench, more: Mapping[int, int]) -> None:
 
     Each read ends at its partition's end, as a minute batch does.
     """
-    producer = Producer(
-        {
-            "bootstrap.servers": servers.settings.kafka.bootstrap_servers,
-            "linger.ms": 50,
-            "queue.buffering.max.messages": 1_000_000,
-            "queue.buffering.max.kbytes": 1_000_000,
-        }
-    )
-    for partition, lines in more.items():
-        for first in range(0, lines, CHUNK):
-            values = [{"value": LINE}] * min(CHUNK, lines - first)
-            producer.produce_batch(servers.topic, values, partition=partition)
-            while len(producer) > 500_000:
-                producer.poll(0.1)
-    producer.flush()
+    with producer(servers) as kafka:
+        for partition, lines in more.items():
+            for first in range(0, lines, CHUNK):
+                values = [{"value": LINE}] * min(CHUNK, lines - first)
+                kafka.produce_batch(servers.topic, values, partition=partition)
+                while len(kafka) > 500_000:
+                    kafka.poll(0.1)
 
 
 if __name__ == "__main__":

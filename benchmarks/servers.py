@@ -1,12 +1,12 @@
 """What the benchmarks share: servers of their own, a fresh ledger, a fresh topic, the job."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.spark_submit import job, spark_environment
 
@@ -40,7 +40,7 @@ class Bench:
     settings: Settings
     """The settings from that file."""
     topic: str
-    """The topic that every pipeline reads."""
+    """The topic that every pipeline reads, or the first of several topics."""
 
     def plan(self, pipeline: str) -> int:
         """Plan a batch and return its id; there must be something new."""
@@ -76,20 +76,39 @@ def bench(
     partitions: int = PARTITIONS,
     parts: Sequence[Part] = (Part.KAFKA, Part.MYSQL),
 ) -> Iterator[Bench]:
-    """Start the servers, drop what an earlier run left in the ledger, and create the topic.
+    """Start the servers, with pipelines that all read one new topic, each into its own table.
 
     Args:
-        pipelines: Names of pipelines that all read the topic, each into its own table.
-        keys: Further keys of each pipeline, as TOML.
+        pipelines: Their names.
+        keys: Further keys of each, as TOML.
         partitions: How many the topic has.
+        parts: The servers; where Spark's is one of them, the settings name it.
+    """
+    topic = f"{pipelines[0]}-{time.time_ns()}"
+    with serving(
+        dict.fromkeys(pipelines, f'topics = ["{topic}"]\n{keys}'), {topic: partitions}, parts
+    ) as servers:
+        yield servers
+
+
+@contextmanager
+def serving(
+    pipelines: Mapping[str, str],
+    topics: Mapping[str, int],
+    parts: Sequence[Part] = (Part.KAFKA, Part.MYSQL),
+) -> Iterator[Bench]:
+    """Start the servers, drop what an earlier run left in the ledger, and create the topics.
+
+    Args:
+        pipelines: Their keys, as TOML, by name.
+        topics: Partitions by name; the first is the topic of :attr:`Bench.topic`.
         parts: The servers; where Spark's is one of them, the settings name it.
     """
     stack = Stack(project=PROJECT, home=PROJECT / ".tally" / "bench", announce=say)
     with stack.foreground(parts), TemporaryDirectory() as folder:
-        topic = f"{pipelines[0]}-{time.time_ns()}"
         config = Path(folder) / "tally.toml"
         config.touch(mode=0o600)
-        tables = [f'[pipelines.{name}]\ntopics = ["{topic}"]\n{keys}\n' for name in pipelines]
+        tables = [f"[pipelines.{name}]\n{keys}\n" for name, keys in pipelines.items()]
         overlay = stack.overlay.read_text(encoding="utf-8")
         config.write_text("\n".join([overlay, *tables]), encoding="utf-8")
         settings = load_settings(config)
@@ -97,8 +116,21 @@ def bench(
             tx.execute("drop database if exists tally")
             tx.execute("create database tally")
         migrate(Database(settings=settings.mysql), settings)
-        Kafka(settings.kafka).create_topic(topic, partitions)
-        yield Bench(stack=stack, config=config, settings=settings, topic=topic)
+        for topic, partitions in topics.items():
+            Kafka(settings.kafka).create_topic(topic, partitions)
+        yield Bench(stack=stack, config=config, settings=settings, topic=next(iter(topics)))
+
+
+def login(servers: Bench) -> dict[str, Any]:
+    """How a peer logs in to MySQL."""
+    mysql = servers.settings.mysql
+    return {
+        "host": mysql.host,
+        "port": mysql.port,
+        "user": mysql.user,
+        "password": mysql.password.get_secret_value() if mysql.password else "",
+        "database": mysql.database,
+    }
 
 
 def say(message: str) -> None:

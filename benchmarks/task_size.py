@@ -14,7 +14,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from benchmarks.reader_options import PIPELINE, count, evenly, medians, produce
+from benchmarks.contest import medians
+from benchmarks.reader_options import PIPELINE, count, evenly, produce
 from benchmarks.servers import PARTITIONS, Bench, bench, say
 from tally.spark.counting import SparkReader
 from tally.spark.session import spark_session

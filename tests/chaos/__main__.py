@@ -41,6 +41,9 @@ def main() -> int:
     parser.add_argument(
         "--by-level", action="store_true", help="the first campaign counts by level and in bytes"
     )
+    parser.add_argument(
+        "--warm", action="store_true", help="everything counts on the Spark server of tally up"
+    )
     parser.add_argument("--without-airflow", action="store_true", help="only the command line")
     parser.add_argument("--json", type=Path, help="where the reports are written, too")
     options = parser.parse_args()
@@ -98,6 +101,7 @@ def _kill_processes(options: argparse.Namespace, duration_s: float) -> Report:
         gap_s=(options.gap_s[0], options.gap_s[1]),
         rate=options.rate,
         with_airflow=not options.without_airflow,
+        keeps_spark=options.warm,
         home=PROJECT / ".tally" / "chaos",
     )
     report = run_campaign(orders, _say)

@@ -33,6 +33,7 @@ class Role(StrEnum):
     TASK = "Airflow worker"
     SCHEDULER = "Airflow scheduler"
     CONNECT = "Spark Connect server"
+    KEEPER = "Spark server's keeper"
     BROKER = "Kafka broker"
     MYSQL = "MySQL server"
 
@@ -51,8 +52,14 @@ class Fault:
     """How often it is chosen, compared with the others."""
     strike: Callable[["Attacker"], None]
     """Play the fault and schedule its repair; raises NoVictimError without a victim."""
-    needs_airflow: bool = False
-    """Whether its victims exist only where Airflow runs."""
+    victim: Role | None = None
+    """The role of the process that it hits; None where that depends on the moment."""
+
+    def is_possible(self, system: System) -> bool:
+        """Whether there are such processes in the system at all."""
+        absent = set() if system.with_airflow else {*_OF_AIRFLOW}
+        absent |= {Role.JVM} if system.keeps_spark else {Role.KEEPER}
+        return self.victim not in absent
 
 
 class Repairer:
@@ -219,7 +226,9 @@ class Attacker:
             return _persistently(lambda: stack.up([Part.KAFKA]))
         if role is Role.MYSQL:
             return _persistently(lambda: stack.up([Part.MYSQL]))
-        if role is Role.CONNECT:
+        if role is Role.KEEPER:
+            return _persistently(lambda: stack.up([Part.SPARK]))
+        if role is Role.CONNECT and not self.system.keeps_spark:  # the keeper does it
             return _persistently(self.system.connect.start)
         if role is Role.SCHEDULER:
             return _persistently(self._start_scheduler)
@@ -300,8 +309,7 @@ def _lane(name: str) -> Callable[[System], list[psutil.Process]]:
 
 
 def _connect(system: System) -> list[psutil.Process]:
-    server = system.connect.server
-    return [server.process] if server is not None and is_alive(server.process) else []
+    return list(filter(is_alive, system.spark_servers()))
 
 
 def arguments(process: psutil.Process) -> list[str]:
@@ -348,6 +356,7 @@ _FINDERS: Final[dict[Role, Callable[[System], list[psutil.Process]]]] = {
     Role.TASK: _airflow(_is_task),
     Role.SCHEDULER: _airflow(_is_scheduler),
     Role.CONNECT: _connect,
+    Role.KEEPER: _main(Part.SPARK),
     Role.BROKER: _main(Part.KAFKA),
     Role.MYSQL: _main(Part.MYSQL),
 }
@@ -375,6 +384,7 @@ _KILLS: Final = {
     Role.TASK: 3.0,
     Role.SCHEDULER: 0.7,
     Role.CONNECT: 1.5,
+    Role.KEEPER: 0.7,
     Role.BROKER: 2.0,
     Role.MYSQL: 3.0,
 }
@@ -386,6 +396,7 @@ _PAUSES: Final = {
     Role.TASK: (2.0, 15.0),
     Role.SCHEDULER: (1.0, 10.0),
     Role.CONNECT: (2.0, 5.0),
+    Role.KEEPER: (1.0, 5.0),
     Role.BROKER: (3.0, 5.0),
     Role.MYSQL: (4.0, 5.0),
 }
@@ -396,7 +407,7 @@ def _kill(role: Role, weight: float) -> Fault:
         name=f"SIGKILL {role}",
         weight=weight,
         strike=lambda attacker: attacker.kill(role),
-        needs_airflow=role in _OF_AIRFLOW,
+        victim=role,
     )
 
 
@@ -405,7 +416,7 @@ def _pause(role: Role, weight: float, longest_s: float) -> Fault:
         name=f"SIGSTOP {role}",
         weight=weight,
         strike=lambda attacker: attacker.pause(role, longest_s),
-        needs_airflow=role in _OF_AIRFLOW,
+        victim=role,
     )
 
 

@@ -84,6 +84,8 @@ class Orders:
     """Whether Airflow runs the minute DAG, beside the command line."""
     home: Path
     """The home of the servers."""
+    keeps_spark: bool = False
+    """Whether everything counts on the Spark server that the local stack keeps."""
 
 
 @dataclass(slots=True)
@@ -264,7 +266,12 @@ def run_campaign(orders: Orders, say: Callable[[str], None]) -> Report:
         f"{platform.python_version()}",
         started_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
     )
-    with running(orders.home, with_airflow=orders.with_airflow, announce=say) as system:
+    with running(
+        orders.home,
+        with_airflow=orders.with_airflow,
+        keeps_spark=orders.keeps_spark,
+        announce=say,
+    ) as system:
         _run(system, orders, report, say)
     left = [" ".join(arguments(p))[:100] for p in system.processes()]
     report.problems += [f"a process is left behind: {line}" for line in left]
@@ -368,7 +375,7 @@ def _strike(
     """Play faults; returns which, and when."""
     repairer = Repairer()
     attacker = Attacker(system, orders.seed, repairer)
-    faults = [fault for fault in FAULTS if orders.with_airflow or not fault.needs_airflow]
+    faults = [fault for fault in FAULTS if fault.is_possible(system)]
     waited_for = attacker.random.sample(faults, len(faults))
     struck: list[tuple[str, float]] = []
     begun = time.monotonic()
@@ -468,8 +475,8 @@ def _wait_for_orphans(system: System, report: Report) -> None:
 
 def counting(system: System) -> list[str]:
     """Command lines of all processes that plan, count or commit."""
-    connect = system.connect.server
-    lines = [arguments(p) for p in system.processes() if connect is None or p != connect.process]
+    servers = system.spark_servers()
+    lines = [arguments(p) for p in system.processes() if p not in servers]
     return [" ".join(line)[:100] for line in lines if _counts(line)]
 
 

@@ -1,7 +1,8 @@
 """The system under attack: servers, Airflow, a Spark Connect server, and commands.
 
-Everything is the real thing, in processes of its own: the minute DAG in Airflow with spark-submit,
-``tally run`` and ``tally replay`` over Spark Connect, a broker, a MySQL server.
+Everything is the real thing, in processes of its own: the minute DAG in Airflow, ``tally run`` and
+``tally replay``, a broker, a MySQL server. Airflow counts by spark-submit and the commands over a
+Spark Connect server; or all of them count on the server that ``tally up`` keeps.
 """
 
 import contextlib
@@ -184,17 +185,28 @@ class System:
     Args:
         home: Its folder; emptied first.
         with_airflow: Whether Airflow runs the minute DAG, too.
+        keeps_spark: Whether everything counts on the stack's own Spark server, whose keeper starts
+            it again.
         announce: Told what happens.
     """
 
-    def __init__(self, home: Path, *, with_airflow: bool, announce: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        with_airflow: bool,
+        announce: Callable[[str], None],
+        keeps_spark: bool = False,
+    ) -> None:
         self.home = home
         self.with_airflow = with_airflow
+        self.keeps_spark = keeps_spark
         self._announce = announce
         Stack(project=PROJECT, home=home).down()
         shutil.rmtree(home, ignore_errors=True)
         self.stack = Stack(project=PROJECT, home=home, announce=announce)
-        self.parts = [Part.KAFKA, Part.MYSQL, *([Part.AIRFLOW] if with_airflow else [])]
+        self._servers = [Part.KAFKA, Part.MYSQL, *([Part.SPARK] if keeps_spark else [])]
+        self.parts = [*self._servers, *([Part.AIRFLOW] if with_airflow else [])]
         self.config = home / "tally.toml"
         self.partitions = FIRST_PARTITIONS
         self._growing = threading.Lock()
@@ -214,10 +226,11 @@ class System:
         """Start the servers; return when all are ready, with a topic and a ledger."""
         self.home.mkdir(mode=0o700, parents=True)
         self.config.write_text(CONFIGURATION, encoding="utf-8")
-        self.stack.up([Part.KAFKA, Part.MYSQL])
+        self.stack.up(self._servers)
         migrate(Database(settings=self.settings.mysql), self.settings)
         Kafka(self.settings.kafka).create_topic(TOPIC, FIRST_PARTITIONS)
-        self.connect.start()
+        if not self.keeps_spark:
+            self.connect.start()
         if self.with_airflow:
             # Airflow hands its environment on to the DAGs, and to the job.
             with _environment(self._configured()):
@@ -273,9 +286,15 @@ class System:
 
     def repair(self) -> None:
         """Start again whatever is down."""
-        self.stack.up([Part.KAFKA, Part.MYSQL])
-        if self.connect.server is None or not is_alive(self.connect.server.process):
+        self.stack.up(self._servers)
+        if not self.keeps_spark and not any(map(is_alive, self.spark_servers())):
             self.connect.start()
+
+    def spark_servers(self) -> list[psutil.Process]:
+        """The JVM of the Spark Connect server; none while it is down."""
+        if self.keeps_spark:
+            return [p for p in self.stack.members(Part.SPARK) if p.name() == "java"]
+        return [] if self.connect.server is None else [self.connect.server.process]
 
     def close(self) -> None:
         """End everything that was started."""
@@ -371,9 +390,11 @@ def _partitions(admin: AdminClient) -> int:
 
 
 @contextmanager
-def running(home: Path, *, with_airflow: bool, announce: Callable[[str], None]) -> Iterator[System]:
-    """A system that is started, and ended whatever happens."""
-    system = System(home, with_airflow=with_airflow, announce=announce)
+def running(
+    home: Path, *, with_airflow: bool, keeps_spark: bool, announce: Callable[[str], None]
+) -> Iterator[System]:
+    """A system that is started, and ended whatever happens; arguments as for :class:`System`."""
+    system = System(home, with_airflow=with_airflow, keeps_spark=keeps_spark, announce=announce)
     try:
         system.start()
         yield system

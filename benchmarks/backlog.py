@@ -1,0 +1,190 @@
+"""How fast a backlog is counted, compared with a bare read and with other tools, in one run.
+
+Usage: ``.tally/venv/bin/python -m benchmarks.backlog [--lines 10000000] [--rounds 5]``
+
+Writes lines of 71 bytes over four partitions to a topic of its own on a stack of its own, whose
+counts per minute it knows, and reads all of them in each of these ways, in turns:
+
+- ConsumerPerformance: Kafka's own tool, records discarded, its start excluded,
+- a bare read: Spark reads every record and discards it, in the session that Tally counts in,
+- Tally: plan, claim, count, check and commit of one batch into MySQL,
+- a Spark batch with the defaults of Spark and Kafka, Structured Streaming, and a Python loop over
+  confluent-kafka in one process and in two: all count the same into the same MySQL.
+
+What each of them has counted must be what was written, or it ends with exit code 1.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from benchmarks.contest import Table, Timed, take_turns, timed
+from benchmarks.lines import BYTES, Written, write_lines
+from benchmarks.peers import consumer_performance, python_consumer, spark_programs, store
+from benchmarks.servers import PARTITIONS, Bench, bench, login, say
+from tally.ledger.results import lines_by_minute
+from tally.ledger.tables import Tables
+from tally.pipeline.run import run_batch
+from tally.spark.session import reader_options, spark_session
+
+LIMIT = "ConsumerPerformance, records thrown away"
+BARE = "a bare Spark read, records thrown away"
+TALLY = "**Tally**: plan, claim, count, check, commit"
+PEERS = {
+    "streaming": "Spark Structured Streaming, `availableNow`",
+    "defaults": "a Spark batch with default options",
+    "python2": "Python over confluent-kafka, two processes",
+    "python1": "Python over confluent-kafka, one process",
+}
+
+TABLE = "backlog"
+
+
+def main() -> int:
+    """Run the comparison and print its table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lines", type=int, default=10_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    asked = parser.parse_args()
+    table = measure(asked.lines, asked.rounds)
+    say("\n".join(table.lines()))
+    return 0
+
+
+def measure(lines: int, rounds: int) -> Table:
+    """Run the comparison.
+
+    Raises:
+        RuntimeError: Somebody has counted other than what was written.
+    """
+    pipelines = [f"round{number}" for number in range(rounds + 1)]
+    with bench(pipelines, f"max_records_per_partition = {lines}") as servers:
+        written = write_lines(servers, lines, PARTITIONS)
+        with (
+            spark_session(servers.settings.spark, "backlog") as spark,
+            _contestants(servers, spark, written) as contestants,
+        ):
+            return _table(take_turns(contestants, rounds), lines)
+
+
+def _table(seconds: Mapping[str, float], lines: int) -> Table:
+    limit, bare = seconds[LIMIT], seconds[BARE]
+    return Table(
+        name=TABLE,
+        headers=[
+            f"{lines:,} lines of {BYTES} bytes",
+            "seconds",
+            "million lines/s",
+            "rate of ConsumerPerformance's",
+            "time of the bare read's",
+        ],
+        rows=[
+            [
+                name,
+                f"{took:.2f}",
+                f"{lines / took / 1e6:.2f}",
+                f"{limit / took:.2f}",
+                f"{took / bare:.2f}",
+            ]
+            for name, took in sorted(seconds.items(), key=lambda item: item[1])
+        ],
+    )
+
+
+@contextmanager
+def _contestants(
+    servers: Bench, spark: SparkSession, written: Written
+) -> Iterator[dict[str, Timed]]:
+    kafka = servers.settings.kafka.bootstrap_servers
+    options = reader_options(servers.settings.kafka, servers.settings.pipeline("round0"))
+    peers = _Peers(login=login(servers), written=written)
+    with python_consumer.processes(2) as two:
+        yield {
+            LIMIT: partial(
+                consumer_performance.fetch,
+                servers.stack.kafka_jars_dir,
+                kafka,
+                servers.topic,
+                written.lines,
+            ),
+            BARE: timed(
+                lambda: spark_programs.read_bare(spark, servers.topic, written.partitions, options)
+            ),
+            TALLY: _Tally(servers=servers, spark=spark, written=written),
+            PEERS["streaming"]: peers.timed(
+                "streaming",
+                lambda commit: spark_programs.stream_available(
+                    spark, servers.topic, options, commit
+                ),
+            ),
+            PEERS["defaults"]: peers.timed(
+                "defaults",
+                lambda commit: spark_programs.count_by_defaults(
+                    spark, servers.topic, kafka, commit
+                ),
+            ),
+            PEERS["python2"]: peers.timed(
+                "python2", lambda commit: commit(two(kafka, servers.topic, written.ranges))
+            ),
+            PEERS["python1"]: peers.timed(
+                "python1",
+                lambda commit: commit(python_consumer.count(kafka, servers.topic, written.ranges)),
+            ),
+        }
+
+
+@dataclass(kw_only=True, slots=True)
+class _Tally:
+    """Tally's whole batch; each round is one of a pipeline that has counted nothing yet."""
+
+    servers: Bench
+    spark: SparkSession
+    written: Written
+    rounds: int = 0
+
+    def __call__(self) -> float:
+        name = f"round{self.rounds}"
+        self.rounds += 1
+        ctx = self.servers.context(self.spark)
+        took = timed(lambda: run_batch(ctx, self.servers.plan(name)))()
+        with ctx.database.transaction(read_only=True) as tx:
+            _check(name, lines_by_minute(tx, Tables(result=name)), self.written)
+        return took
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Peers:
+    """Peers that count into tables of their own, which are empty before each round."""
+
+    login: store.Login
+    written: Written
+
+    def timed(
+        self, peer: str, count: Callable[[Callable[[Mapping[str, int]], None]], None]
+    ) -> Timed:
+        def run() -> float:
+            store.prepare(self.login, peer)
+            took = timed(
+                lambda: count(
+                    lambda counts: store.commit(self.login, peer, counts, self.written.ends)
+                )
+            )()
+            _check(peer, store.result(self.login, peer), self.written)
+            return took
+
+        return run
+
+
+def _check(name: str, counts: Mapping[str, int], written: Written) -> None:
+    found = {minute[:16]: count for minute, count in counts.items()}
+    if found != written.errors:
+        raise RuntimeError(f"{name} has not counted what was written")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Contestants that do the same work in turns, within one run, and the table of their times."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from benchmarks.servers import say
+
+T = TypeVar("T")
+
+Timed = Callable[[], float]
+"""Does the work once and returns the seconds that it took."""
+
+
+def timed(work: Callable[[], object]) -> Timed:
+    """The work, timed from its call to its return."""
+
+    def run() -> float:
+        began = time.perf_counter()
+        work()
+        return time.perf_counter() - began
+
+    return run
+
+
+def take_turns(contestants: Mapping[str, Timed], rounds: int) -> dict[str, float]:
+    """The median seconds of each contestant.
+
+    Args:
+        contestants: By name. Each works once in every round, so that all meet the same noise.
+        rounds: That are measured; one before them warms everybody's code.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for number in range(rounds + 1):
+        for name, run in contestants.items():
+            took = run()
+            say(f"  round {number or 'of warming'}: {name} {took:.2f} s")
+            if number:
+                seconds[name].append(took)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def medians(variants: Iterable[T], rounds: int, work: Callable[[T], None]) -> dict[T, float]:
+    """The median seconds of each variant of some work; the variants take turns."""
+    by_name = {str(variant): variant for variant in variants}
+    runs = {name: timed(partial(work, variant)) for name, variant in by_name.items()}
+    seconds = take_turns(runs, rounds)
+    return {variant: seconds[name] for name, variant in by_name.items()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """A result as it stands in the documentation."""
+
+    name: str
+    """By which the page has its place (:mod:`benchmarks.page`)."""
+    headers: Sequence[str]
+    """The first column has names, the others numbers."""
+    rows: Sequence[Sequence[str]]
+    """Cells, formatted."""
+
+    def lines(self) -> list[str]:
+        """The table in Markdown."""
+        head = f"| {' | '.join(self.headers)} |"
+        ruler = f"|---|{'---:|' * (len(self.headers) - 1)}"
+        return [head, ruler, *(f"| {' | '.join(row)} |" for row in self.rows)]
