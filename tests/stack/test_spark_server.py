@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from tally.config.servers import SparkSettings
 from tally.errors import AccessDeniedError, SparkUnavailableError
 from tally.spark.connect import ConnectPatience, connect_session
-from tally_local.stack.keeper import answers
+from tally.spark.keeper import answers
 from tally_local.stack.server import Part, PartState
 from tally_local.stack.spark_server import SparkServer
 from tally_local.stack.stack import Stack

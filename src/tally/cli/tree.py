@@ -28,6 +28,10 @@ SECTIONS: Final[Sections] = {
         "doctor": ("tally.cli.doctor", "Check everything Tally needs and say what to do."),
         "airflow": ("tally.cli.airflow", "Let an Airflow of your own find Tally, and call it."),
         "jars": ("tally.cli.jars", "Fetch Spark's Kafka connector, and prepare Spark's start."),
+        "connect-server": (
+            "tally.cli.connect_server",
+            "Keep a Spark Connect server running, so that no batch starts a Spark.",
+        ),
         "version": ("tally.cli.version", "Show the versions of Tally and of what it runs on."),
         "prune": ("tally.cli.prune", "Fold old contributions that Kafka can no longer serve."),
     },

@@ -1,6 +1,6 @@
 """Keeps a Spark server running: starts it again when it has ended, hangs, or has a stuck task.
 
-Usage: ``python -m tally_local.stack.keeper --port PORT [--hung-s SECONDS] -- PROGRAM [ARGUMENT]…``
+Usage: ``python -m tally.spark.keeper --port PORT [--hung-s SECONDS] -- PROGRAM [ARGUMENT]…``
 
 SIGTERM ends the server, and then the keeper.
 """
@@ -10,14 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from threading import Event, Thread
 from typing import Final
 
 import click
 
-from tally_local.stack.ports import LOOPBACK
-
+LOOPBACK: Final = "127.0.0.1"
 HUNG_S: Final = 60.0
 """Seconds without an answer after which a server counts as hung."""
 STUCK: Final = b"could not be stopped within"
@@ -37,14 +37,32 @@ def main() -> int:
     parser.add_argument("--hung-s", type=float, default=HUNG_S)
     parser.add_argument("command", nargs="+")
     arguments = parser.parse_args()
-    stopping = Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
-    keep(arguments.command, arguments.port, stopping, hung_s=arguments.hung_s)
+    keep_until_told(arguments.command, arguments.port, hung_s=arguments.hung_s)
     return 0
 
 
-def keep(command: list[str], port: int, stopping: Event, *, hung_s: float) -> None:
+def keep_until_told(
+    command: list[str],
+    port: int,
+    *,
+    hung_s: float = HUNG_S,
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Run a program until SIGTERM or SIGINT; arguments as for :func:`keep`."""
+    stopping = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    keep(command, port, stopping, hung_s=hung_s, environment=environment)
+
+
+def keep(
+    command: list[str],
+    port: int,
+    stopping: Event,
+    *,
+    hung_s: float,
+    environment: Mapping[str, str] | None = None,
+) -> None:
     """Run a program until ``stopping`` is set; it is started again whenever it has ended.
 
     What it writes to its standard error is passed on.
@@ -54,12 +72,13 @@ def keep(command: list[str], port: int, stopping: Event, *, hung_s: float) -> No
         port: The port on which it answers HTTP/2, as gRPC does.
         stopping: Ends it.
         hung_s: Seconds without an answer after which it is killed.
+        environment: Its environment; this process's by default.
     """
     pause_s = 1.0
     while not stopping.is_set():
         began = time.monotonic()
         stuck = Event()
-        with subprocess.Popen(command, stderr=subprocess.PIPE) as server:
+        with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment) as server:
             log = Thread(target=_pass_on, args=(server, stuck), daemon=True)
             log.start()
             ended = _watch(server, port, stopping, stuck, hung_s)

@@ -1,0 +1,79 @@
+"""How a Spark Connect server is started that counts for Tally."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from tally.config.servers import SparkSettings
+from tally.spark.class_archive import with_archive
+from tally.spark.connect import REDACTION, REDACTION_KEY
+from tally.spark.driver_log import JAVA_OPTIONS, with_logging
+from tally.spark.java import JAVA_ENVIRONMENT
+from tally.spark.packages import spark_home
+from tally.spark.session import LOOPBACK, THROUGHPUT, beside, is_local, session_options
+
+MEMORY: Final = "1g"
+STUCK_S: Final = 60
+"""Seconds that a cancelled task may go on before its executor, or the server, is replaced."""
+_SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
+
+
+def server_command(
+    settings: SparkSettings,
+    *,
+    port: int,
+    scratch: Path,
+    memory: str = MEMORY,
+    stuck_s: int = STUCK_S,
+) -> list[str]:
+    """The command line of a server, without a secret.
+
+    Args:
+        settings: Spark's master for the server, the connector's jars, and further configuration.
+        port: Where it listens on the loopback address: Spark's server speaks no TLS, and PySpark
+            sends a token without TLS to ``localhost`` alone.
+        scratch: A folder for its temporary files.
+        memory: Its heap, in Java's notation.
+        stuck_s: Seconds that a cancelled task may go on.
+
+    Raises:
+        JarsMissingError: The connector's jars are not there.
+        PackageMissingError: PySpark is not installed.
+    """
+    # Without memory nothing is sure any more: the JVM ends, and its keeper starts another one.
+    flags = f'{beside(THROUGHPUT)} -XX:+ExitOnOutOfMemoryError "-Djava.io.tmpdir={scratch}"'
+    conf = {
+        REDACTION_KEY: REDACTION,
+        JAVA_OPTIONS: with_logging(flags),
+        "spark.local.dir": str(scratch),
+        # Tells of tasks that go on after they were cancelled: the keeper reads it in the log.
+        "spark.task.reaper.enabled": "true",
+        "spark.task.reaper.killTimeout": f"{stuck_s}s",
+        "spark.connect.grpc.binding.address": LOOPBACK,
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.grpc.port.maxRetries": "0",
+        **session_options(settings),
+    }
+    if is_local(settings):
+        conf = with_archive(conf, settings)
+    submit = [str(spark_home() / "bin" / "spark-submit"), "--master", settings.master]
+    options = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+    return [*submit, "--driver-memory", memory, *options, "--class", _SERVER, "spark-internal"]
+
+
+def server_environment(token: str) -> Mapping[str, str]:
+    """The variables of a server that asks for a token, beside those of this process.
+
+    Variables of Spark that would point to another Spark or another server are left out.
+    """
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("SPARK_")}
+    return {
+        **inherited,
+        **JAVA_ENVIRONMENT,
+        "SPARK_HOME": str(spark_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        _TOKEN_VARIABLE: token,
+    }
