@@ -16,6 +16,7 @@ from tally.config.servers import SparkSettings
 from tally.errors import AccessDeniedError, SparkUnavailableError
 from tally.spark.connect import ConnectPatience, connect_session
 from tally_local.stack.stack import Stack
+from tests.chaos.attack import arguments
 from tests.chaos.system import TALLY
 from tests.conftest import PROJECT
 from tests.waiting import wait_until
@@ -43,11 +44,19 @@ def server(config: Path) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port: int = unused.getsockname()[1]
-    scratch = config.parent / "tmp"
+    scratch, defaults = config.parent / "tmp", config.parent / "conf" / "spark-defaults.conf"
     scratch.mkdir()
+    defaults.parent.mkdir()
+    defaults.write_text("spark.sql.debug.maxToStringFields 77\n", encoding="utf-8")
     with subprocess.Popen(
         [TALLY, "--config", config, "connect-server", "--master", "local[1]", "--port", str(port)],
-        env={**os.environ, "TALLY_SPARK__CONNECT_TOKEN": TOKEN, "TMPDIR": str(scratch)},
+        env={
+            **os.environ,
+            "TALLY_SPARK__CONNECT_TOKEN": TOKEN,
+            "TMPDIR": str(scratch),
+            "SPARK_CONF_DIR": str(defaults.parent),
+            "SPARK_REMOTE": "sc://localhost:1",
+        },
     ) as process:
         yield process, port
         process.kill()
@@ -59,6 +68,7 @@ def count(port: int, token: str = TOKEN) -> int:
         {"master": f"sc://localhost:{port}", "connect_token": token}
     )
     with connect_session(settings, {}, ConnectPatience(tries=1)) as session:
+        assert session.conf.get("spark.sql.debug.maxToStringFields") == "77"
         return session.range(7).count()
 
 
@@ -72,18 +82,22 @@ def counts(port: int) -> bool:
 def test_a_server_of_ones_own_counts_until_it_is_told_to_end(
     server: tuple["subprocess.Popen[bytes]", int], config: Path
 ) -> None:
-    """It asks for its token, which no command line has, and leaves nothing behind."""
+    """It asks for its token, which no command line has, and leaves nothing behind.
+
+    Spark's own defaults apply to it, and no variable makes a client of it.
+    """
     process, port = server
     wait_until(lambda: counts(port))
     with pytest.raises(AccessDeniedError):
         count(port, "another")
     family = [psutil.Process(process.pid)]
     family += family[0].children(recursive=True)
-    assert [p.name() for p in family].count("java") == 1
-    assert all(TOKEN not in " ".join(p.cmdline()) for p in family)
+    commands = list(map(arguments, family))
+    assert sum("spark-internal" in command for command in commands) == 1
+    assert all(TOKEN not in " ".join(command) for command in commands)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
-    assert not [p for p in family if p.is_running()]
+    assert not any(map(arguments, family))
     assert list((config.parent / "tmp").iterdir()) == []
 
 

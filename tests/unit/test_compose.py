@@ -194,7 +194,10 @@ def test_only_airflow_is_published_and_only_to_this_machine() -> None:
     assert published == {"airflow-apiserver": ["127.0.0.1:${TALLY_AIRFLOW_PORT:-8080}:8080"]}
     internal = {name for name, network in COMPOSE["networks"].items() if network}
     for name, service in SERVICES.items():
-        assert set(service["networks"]) - internal == ({"web"} if name in published else set())
+        if "network_mode" in service:  # it opens no port, and listens where only its host does
+            assert service["network_mode"].removeprefix("service:") in SERVICES.keys() - published
+        else:
+            assert set(service["networks"]) - internal == ({"web"} if name in published else set())
     assert all(COMPOSE["networks"][name] == {"internal": True} for name in internal)
 
 
@@ -341,7 +344,11 @@ def test_generated_secrets_agree_with_one_another() -> None:
     files, others = compose_secrets.secret_files(), compose_secrets.secret_files()
     mysql = files["mysql_tally_password"]
     connections = json.loads(files["airflow_connections.json"])
-    assert tomllib.loads(files["tally.toml"]) == {"mysql": {"password": mysql}}
+    token = connections["tally_spark"]["password"]
+    assert tomllib.loads(files["tally.toml"]) == {
+        "mysql": {"password": mysql},
+        "spark": {"connect_token": token},
+    }
     assert connections["tally_mysql"]["password"] == mysql
     assert f":{files['postgres_password']}@postgres/" in files["airflow_database"]
     assert not set(files.values()) & set(others.values())
@@ -353,7 +360,13 @@ def test_connections_name_services_of_the_file() -> None:
     kafka = connections["tally_kafka"]["extra"]["bootstrap.servers"]
     scheduler = SERVICES["airflow-scheduler"]["environment"]
     assert kafka == scheduler["TALLY_KAFKA__BOOTSTRAP_SERVERS"]
-    assert connections["tally_spark"]["host"] == scheduler["TALLY_SPARK__MASTER"]
+    spark = connections["tally_spark"]
+    assert f"sc://{spark['host']}:{spark['port']}" == scheduler["TALLY_SPARK__MASTER"]
+    server = SERVICES["spark-connect"]
+    assert server["network_mode"] == "service:airflow-scheduler"
+    assert server["command"][-2:] == ["--port", str(spark["port"])]
+    assert str(spark["port"]) in server["healthcheck"]["test"][-1]
+    assert "spark://spark-master:7077" in server["command"]
     assert connections["tally_mysql"]["host"] == scheduler["TALLY_MYSQL__HOST"]
     assert {kafka.split(":")[0], "mysql", "spark-master"} <= SERVICES.keys()
 

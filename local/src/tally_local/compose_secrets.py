@@ -26,10 +26,10 @@ COMPOSE_FILE: Final = "docker-compose.yml"
 
 def secret_files() -> dict[str, str]:
     """New secrets by file name; a secret that several servers share is the same in all files."""
-    mysql, postgres = _password(), _password()
+    mysql, postgres, spark = _password(), _password(), _password()
     return {
         "airflow_api_secret_key": _password(),
-        "airflow_connections.json": json.dumps(_connections(mysql), indent=2),
+        "airflow_connections.json": json.dumps(_connections(mysql, spark), indent=2),
         "airflow_database": f"postgresql+psycopg2://airflow:{postgres}@postgres/airflow",
         "airflow_fernet_key": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
         "airflow_jwt_secret": _password(),
@@ -37,7 +37,7 @@ def secret_files() -> dict[str, str]:
         "mysql_root_password": _password(),
         "mysql_tally_password": mysql,
         "postgres_password": postgres,
-        "tally.toml": f'[mysql]\npassword = "{mysql}"\n',
+        "tally.toml": f'[mysql]\npassword = "{mysql}"\n[spark]\nconnect_token = "{spark}"\n',
     }
 
 
@@ -60,7 +60,7 @@ def write_secrets(folder: Path) -> bool:
     return True
 
 
-def _connections(mysql_password: str) -> Mapping[str, Mapping[str, object]]:
+def _connections(mysql_password: str, spark_token: str) -> Mapping[str, Mapping[str, object]]:
     """Airflow's connections, in the format of its local-filesystem backend."""
     return {
         "tally_kafka": {"conn_type": "kafka", "extra": {"bootstrap.servers": "kafka:9092"}},
@@ -72,11 +72,12 @@ def _connections(mysql_password: str) -> Mapping[str, Mapping[str, object]]:
             "password": mysql_password,
             "schema": "tally",
         },
-        # Python on a standalone cluster runs in client mode only.
+        # The server in the scheduler's network.
         "tally_spark": {
-            "conn_type": "spark",
-            "host": "spark://spark-master:7077",
-            "extra": {"spark-binary": "spark-submit", "deploy-mode": "client"},
+            "conn_type": "spark_connect",
+            "host": "localhost",
+            "port": 15002,
+            "password": spark_token,
         },
     }
 

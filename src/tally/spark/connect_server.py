@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +18,10 @@ STUCK_S: Final = 60
 """Seconds that a cancelled task may go on before its executor, or the server, is replaced."""
 _SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
+
+OWN: Final = frozenset({"SPARK_HOME", _TOKEN_VARIABLE})
+"""Variables of Spark that :func:`server_environment` sets."""
+_OF_CLIENTS: Final = frozenset({"SPARK_REMOTE", "SPARK_API_MODE", "SPARK_CONNECT_MODE_ENABLED"})
 
 
 def server_command(
@@ -64,12 +67,12 @@ def server_command(
     return [*submit, "--driver-memory", memory, *options, "--class", _SERVER, "spark-internal"]
 
 
-def server_environment(token: str) -> Mapping[str, str]:
-    """The variables of a server that asks for a token, beside those of this process.
+def server_environment(token: str) -> dict[str, str]:
+    """The environment for a server that asks for a token: that of this process.
 
-    Variables of Spark that would point to another Spark or another server are left out.
+    Variables that would make a client of it are left out.
     """
-    inherited = {name: text for name, text in os.environ.items() if not name.startswith("SPARK_")}
+    inherited = {name: text for name, text in os.environ.items() if name not in _OF_CLIENTS}
     return {
         **inherited,
         **JAVA_ENVIRONMENT,

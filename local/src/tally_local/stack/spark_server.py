@@ -55,10 +55,12 @@ class SparkServer:
     def prepare(self, ports: Mapping[str, int]) -> Command:
         """Make the folder for its temporary files."""
         from tally.spark.connect_server import (  # noqa: PLC0415 - Spark is heavy
+            OWN,
             server_command,
             server_environment,
         )
 
+        environment = server_environment(self._credentials.spark_token)
         scratch = self._folder / "tmp"
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         server = server_command(
@@ -72,7 +74,8 @@ class SparkServer:
             argv=(sys.executable, "-m", "tally.spark.keeper", *keep, "--", *server),
             cwd=self._folder,
             env={
-                **server_environment(self._credentials.spark_token),
+                # A Spark that is configured for something else is not meant.
+                **{n: v for n, v in environment.items() if n in OWN or not n.startswith("SPARK_")},
                 "SPARK_LOCAL_IP": LOOPBACK,
             },
         )
