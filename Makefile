@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV := .tally/venv/bin
 RUN := $(VENV)/python -m
 # Given on the command line: ONCE=1 for the demo, ARGS for pytest and the campaign, DURATION_S and
-# SEED for the campaign, UPGRADE=1 for newer versions, WORKERS for the number of tests at a time.
+# SEED for the campaign, QUICK=1 and PEERS=all for the benchmarks, UPGRADE=1 for newer versions,
+# WORKERS for the number of tests at a time.
 ONCE ?=
 QUICK ?=
+PEERS ?=
 ARGS ?=
 UPGRADE ?=
 WORKERS ?= 3
@@ -25,7 +27,7 @@ help:
 	@echo 'make setup              everything into .tally: packages, jars, servers'
 	@echo 'make chaos [DURATION_S=600 SEED=1]  inject faults, and check that the counts hold'
 	@echo 'make mutants            remove each guard, and check which tests fail'
-	@echo 'make bench [QUICK=1]    compare with other tools; renews tables and picture in docs/'
+	@echo 'make bench [QUICK=1 PEERS=all]  compare with other tools; renews tables and picture in docs/'
 	@echo 'make lint | format      check, or rewrite, the style'
 	@echo 'make docs               regenerate the references and the picture in docs/'
 	@echo 'make picture            only the picture'
@@ -54,9 +56,10 @@ chaos: setup
 mutants: setup
 	@$(RUN) tests.mutants $(ARGS)
 
-# Needs a quiet machine and about an hour; QUICK=1 shows in minutes that everything works.
+# Needs a quiet machine and about an hour; QUICK=1 shows in minutes that everything works. PEERS=all
+# installs further tools, each into an environment of its own below .tally/peers.
 bench: setup
-	@$(RUN) benchmarks $(if $(QUICK),--quick)
+	@$(RUN) benchmarks $(if $(QUICK),--quick) $(if $(filter all,$(PEERS)),--all)
 
 lint: setup
 	$(RUN) ruff check

@@ -3,14 +3,16 @@
 Runs the comparisons one after the other. Each result replaces its table in ``docs/performance.md``;
 at last the picture is drawn from it. With ``--quick`` few lines are counted in one round, which
 shows that everything works and nothing else: the tables are printed, and the page stays as it is.
+With ``--all`` the backlog is counted by tools too that are installed for it.
 """
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from benchmarks import backlog, page, scaling, small_batch
 from benchmarks.contest import Table
+from benchmarks.peers.isolated import ISOLATED, Isolated
 from benchmarks.picture import SVG, picture
 from benchmarks.servers import say
 
@@ -24,8 +26,10 @@ def main() -> int:
     """Run the comparisons."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few lines, one round; only printed")
-    quick = parser.parse_args().quick
-    for measure in _comparisons(is_quick=quick):
+    parser.add_argument("--all", action="store_true", help="with tools that are installed for it")
+    asked = parser.parse_args()
+    quick = asked.quick
+    for measure in _comparisons(ISOLATED if asked.all else (), is_quick=quick):
         table = measure()
         say("\n".join(["", *table.lines(), ""]))
         if not quick:
@@ -35,10 +39,10 @@ def main() -> int:
     return 0
 
 
-def _comparisons(*, is_quick: bool) -> Iterator[Callable[[], Table]]:
+def _comparisons(isolated: Sequence[Isolated], *, is_quick: bool) -> Iterator[Callable[[], Table]]:
     rounds = 1 if is_quick else ROUNDS
     lines, largest = (QUICK_LINES, 2 * QUICK_LINES) if is_quick else (LINES, LARGEST)
-    yield lambda: backlog.measure(lines, rounds)
+    yield lambda: backlog.measure(lines, rounds, isolated)
     yield lambda: small_batch.measure(rounds)
     yield lambda: scaling.measure(lines, rounds, largest)
 

@@ -1,6 +1,6 @@
 """How fast a backlog is counted, compared with a bare read and with other tools, in one run.
 
-Usage: ``.tally/venv/bin/python -m benchmarks.backlog [--lines 10000000] [--rounds 5]``
+Usage: ``.tally/venv/bin/python -m benchmarks.backlog [--lines 10000000] [--rounds 5] [--all]``
 
 Writes lines of 71 bytes over four partitions to a topic of its own on a stack of its own, whose
 counts per minute it knows, and reads all of them in each of these ways, in turns:
@@ -9,14 +9,16 @@ counts per minute it knows, and reads all of them in each of these ways, in turn
 - a bare read: Spark reads every record and discards it, in the session that Tally counts in,
 - Tally: plan, claim, count, check and commit of one batch into MySQL,
 - a Spark batch with the defaults of Spark and Kafka, Structured Streaming, and a Python loop over
-  confluent-kafka in one process and in two: all count the same into the same MySQL.
+  confluent-kafka in one process and in two: all count the same into the same MySQL,
+- with ``--all`` also the tools of :mod:`benchmarks.peers.isolated`, each in an environment of its
+  own, the start of its program excluded.
 
 What each of them has counted must be what was written, or it ends with exit code 1.
 """
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +28,7 @@ from pyspark.sql import SparkSession
 from benchmarks.contest import Table, Timed, take_turns, timed
 from benchmarks.lines import BYTES, Written, write_lines
 from benchmarks.peers import consumer_performance, python_consumer, spark_programs, store
+from benchmarks.peers.isolated import ISOLATED, Isolated
 from benchmarks.servers import PARTITIONS, Bench, bench, login, say
 from tally.ledger.results import lines_by_minute
 from tally.ledger.tables import Tables
@@ -50,25 +53,37 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lines", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--all", action="store_true", help="the tools that are installed for it")
     asked = parser.parse_args()
-    table = measure(asked.lines, asked.rounds)
+    table = measure(asked.lines, asked.rounds, ISOLATED if asked.all else ())
     say("\n".join(table.lines()))
     return 0
 
 
-def measure(lines: int, rounds: int) -> Table:
+def measure(lines: int, rounds: int, isolated: Sequence[Isolated] = ()) -> Table:
     """Run the comparison.
+
+    Args:
+        lines: To be counted.
+        rounds: That are measured.
+        isolated: Further peers; those that are not installed are installed.
 
     Raises:
         RuntimeError: Somebody has counted other than what was written.
     """
     pipelines = [f"round{number}" for number in range(rounds + 1)]
+    for peer in isolated:
+        peer.install()
     with bench(pipelines, f"max_records_per_partition = {lines}") as servers:
         written = write_lines(servers, lines, PARTITIONS)
         with (
             spark_session(servers.settings.spark, "backlog") as spark,
             _contestants(servers, spark, written) as contestants,
         ):
+            contestants |= {
+                peer.title: _Program(servers=servers, peer=peer, written=written)
+                for peer in isolated
+            }
             return _table(take_turns(contestants, rounds), lines)
 
 
@@ -178,6 +193,30 @@ class _Peers:
             return took
 
         return run
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Program:
+    """A peer that is a program of its own."""
+
+    servers: Bench
+    peer: Isolated
+    written: Written
+
+    def __call__(self) -> float:
+        where = login(self.servers)
+        store.prepare(where, self.peer.name)
+        took = self.peer.count(
+            {
+                "servers": self.servers.settings.kafka.bootstrap_servers,
+                "topic": self.servers.topic,
+                "ranges": self.written.ranges,
+                "login": where,
+                "peer": self.peer.name,
+            }
+        )
+        _check(self.peer.name, store.result(where, self.peer.name), self.written)
+        return took
 
 
 def _check(name: str, counts: Mapping[str, int], written: Written) -> None:

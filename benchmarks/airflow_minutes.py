@@ -1,0 +1,309 @@
+"""From the minute's boundary to the commit, under Airflow, and the CPU time of all processes.
+
+Usage: ``.tally/venv/bin/python -m benchmarks.airflow_minutes [--minutes 30]``
+
+Starts Kafka, MySQL, Airflow and a warm Spark server, and lets Airflow's schedule run for so many
+minutes in each of these ways, one after the other:
+
+- a DAG of two empty tasks: what Airflow itself takes,
+- the minute DAG while nothing is written,
+- the minute DAG on the warm server, with 10,000 lines a minute,
+- the same by spark-submit, without the server.
+
+Prints median and 99th percentile of the time from the boundary of a minute to the commit, the share
+of each step, and the CPU seconds of a minute: Airflow's own, those of its tasks with their drivers,
+those of Spark's server, Kafka and MySQL. Every line must be counted, or it ends with an error.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psutil
+
+from benchmarks.contest import Table
+from benchmarks.servers import PARTITIONS, PROJECT, say
+from tally.app.context import open_context
+from tally.app.migrate import migrate
+from tally.config.loading import load_settings
+from tally.kafka.client import Kafka
+from tally.ledger.reading import BatchRecord, list_batches
+from tally.mysql.transactions import Database
+from tally.pipeline.audit import audit_ledger
+from tally.pipeline.plan import plan_batch
+from tally.pipeline.run import run_batch
+from tally_local.demo.airflow_api import AirflowApi
+from tally_local.demo.traffic import Traffic
+from tally_local.demo.writer import LineWriter
+from tally_local.stack.airflow_config import ADMIN
+from tally_local.stack.server import Part
+from tally_local.stack.stack import Stack
+
+TABLE = "minutes"
+PIPELINE = "error_log"
+EMPTY = "two_empty_tasks"
+TOPIC = "minutes"
+LINES_PER_MINUTE = 10_000
+STEPS = ("planned", "claimed", "read", "committed")
+DAG = f'''
+from datetime import datetime
+from airflow.sdk import DAG, task
+
+with DAG("{EMPTY}", schedule="* * * * *", start_date=datetime(2026, 1, 1), catchup=False,
+         max_active_runs=1):
+    @task
+    def first():
+        return None
+
+    @task
+    def second():
+        return None
+
+    first() >> second()
+'''
+CONFIGURATION = f"""
+[pipelines.{PIPELINE}]
+topics = ["{TOPIC}"]
+"""
+
+
+@dataclass(kw_only=True, slots=True)
+class Phase:
+    """What one of the ways took."""
+
+    title: str
+    minutes: float = 0
+    seconds: list[float] = field(default_factory=list)
+    """From the boundary of a minute to the commit, or to the end of the run."""
+    steps: list[Mapping[str, float]] = field(default_factory=list)
+    """The seconds of each step, for each batch."""
+    cpu: Mapping[str, float] = field(default_factory=dict)
+    """CPU seconds by whose they were."""
+
+
+def main() -> int:
+    """Run all ways and print their table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=int, default=30)
+    table = measure(parser.parse_args().minutes)
+    say("\n".join(table.lines()))
+    return 0
+
+
+def measure(minutes: int) -> Table:
+    """Run all ways.
+
+    Raises:
+        RuntimeError: A run of Airflow has failed, or a line was not counted.
+    """
+    with _project() as project:
+        system = _System(project)
+        with system.stack.foreground([Part.KAFKA, Part.MYSQL, Part.SPARK]):
+            system.prepare()
+            with system.stack.foreground([Part.AIRFLOW]):
+                phases = list(_phases(system, minutes))
+    base = statistics.median(phases[0].seconds)
+    return Table(
+        name=TABLE,
+        headers=[
+            "Airflow's schedule runs",
+            "median, s",
+            "of two empty tasks'",
+            "99 %, s",
+            *(f"until {step}, s" for step in STEPS),
+            "CPU s a minute: Airflow",
+            "its tasks",
+            "Spark's server",
+            "Kafka and MySQL",
+        ],
+        rows=[_row(phase, base) for phase in phases],
+    )
+
+
+def _phases(system: "_System", minutes: int) -> Iterator[Phase]:
+    yield system.run(Phase(title="two empty tasks"), EMPTY, minutes)
+    yield system.run(Phase(title="Tally, nothing new"), PIPELINE, minutes)
+    yield system.run(Phase(title="**Tally**, a warm server"), PIPELINE, minutes, lines=True)
+    system.stack.down([Part.SPARK])
+    yield system.run(Phase(title="Tally by spark-submit"), PIPELINE, minutes, lines=True)
+    system.check()
+
+
+def _row(phase: Phase, base: float) -> list[str]:
+    ordered = sorted(phase.seconds)
+    last = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+    median = statistics.median(ordered)
+    known = [[steps[step] for steps in phase.steps if step in steps] for step in STEPS]
+    return [
+        phase.title,
+        f"{median:.2f}",
+        f"{median / base:.2f}",
+        f"{last:.2f}",
+        *(f"{statistics.median(values):.2f}" if values else "" for values in known),
+        *(f"{seconds / phase.minutes:.1f}" for seconds in phase.cpu.values()),
+    ]
+
+
+class _System:
+    """Servers with Airflow, whose DAG folder has the DAG of two empty tasks as well."""
+
+    def __init__(self, project: Path) -> None:
+        self.stack = Stack(project=project, home=project / "home", announce=say)
+        self.config = project / "tally.toml"
+        self._sent = 0
+
+    def prepare(self) -> None:
+        """Create the ledger and the topic."""
+        os.environ |= {
+            "TALLY_CONFIG": str(self.config),
+            "TALLY_SECRETS_FILE": str(self.stack.overlay),
+        }
+        self.settings = load_settings(self.config)
+        migrate(Database(settings=self.settings.mysql), self.settings)
+        Kafka(self.settings.kafka).create_topic(TOPIC, PARTITIONS)
+
+    def run(self, phase: Phase, dag_id: str, minutes: int, *, lines: bool = False) -> Phase:
+        """Let a DAG run for so many minutes, and one before, which warms it."""
+        airflow = self._airflow()
+        airflow.unpause(dag_id)
+        with self._traffic(lines=lines):
+            _until_second(45)
+            time.sleep(60)  # the first run is over
+            began, cpu = time.time(), self._cpu()
+            time.sleep(60 * minutes)
+            phase.minutes = (time.time() - began) / 60
+            phase.cpu = {who: now - cpu[who] for who, now in self._cpu().items()}
+        if lines:
+            phase.steps = [batch.steps for batch in self._batches(began)]
+            phase.seconds = [sum(steps.values()) for steps in phase.steps]
+        airflow.pause(dag_id)
+        runs = airflow.ask("GET", f"/api/v2/dags/{dag_id}/dagRuns?limit=100&order_by=-run_after")
+        states = {run["state"] for run in runs["dag_runs"]}
+        if "failed" in states:
+            raise RuntimeError(f"{dag_id}: a run has failed")
+        if not lines:
+            phase.seconds = [
+                (_moment(run["end_date"]) - _moment(run["run_after"])).total_seconds()
+                for run in runs["dag_runs"]
+                if run["state"] == "success" and _moment(run["run_after"]).timestamp() >= began
+            ]
+        if not phase.seconds:
+            raise RuntimeError(f"{phase.title}: nothing has run")
+        return phase
+
+    def check(self) -> None:
+        """Count what is left; raise unless every line was counted."""
+        ctx = open_context(load_settings(self.config))  # by now without the server
+        while (batch := plan_batch(ctx, PIPELINE).batch) is not None:
+            run_batch(ctx, batch.batch_id)
+        counted = audit_ledger(ctx, PIPELINE)
+        if not counted.holds or counted.records != self._sent:
+            raise RuntimeError(f"counted {counted.records} lines of {self._sent}: {counted}")
+
+    def _airflow(self) -> AirflowApi:
+        (status,) = (s for s in self.stack.status() if s.part is Part.AIRFLOW)
+        return AirflowApi(str(status.address), ADMIN, self.stack.credentials().airflow_admin)
+
+    @contextmanager
+    def _traffic(self, *, lines: bool) -> Iterator[None]:
+        if not lines:
+            yield
+            return
+        with Traffic(
+            LineWriter(self.settings.kafka),
+            TOPIC,
+            partitions=PARTITIONS,
+            levels=self.settings.pipeline(PIPELINE).levels,
+            rate=LINES_PER_MINUTE // 60,
+            seed=1,
+        ) as traffic:
+            yield
+        self._sent += traffic.sent
+
+    def _batches(self, began: float) -> list[BatchRecord]:
+        """The batches that were scheduled since, and are committed."""
+        with Database(settings=self.settings.mysql).transaction(read_only=True) as tx:
+            found = list_batches(tx, PIPELINE, limit=1_000)
+        return [
+            batch
+            for batch in found
+            if batch.committed_at is not None
+            and batch.scheduled_at is not None
+            and batch.scheduled_at.timestamp() >= began
+        ]
+
+    def _cpu(self) -> dict[str, float]:
+        """CPU seconds so far, by whose they are: a task is all that Airflow's workers start."""
+        airflow = self.stack.members(Part.AIRFLOW)
+        workers = [p for p in airflow if _is_worker(p)]
+        tasks = {child for worker in workers for child in _below(worker)}
+        rest = [p for p in airflow if p not in tasks and p not in workers]
+        others = [p for part in (Part.KAFKA, Part.MYSQL) for p in self.stack.members(part)]
+        return {
+            "Airflow": sum(sum(_cpu_of(p)) for p in rest) + sum(_cpu_of(p)[0] for p in workers),
+            "its tasks": sum(_cpu_of(p)[1] for p in workers) + sum(sum(_cpu_of(p)) for p in tasks),
+            "Spark's server": sum(sum(_cpu_of(p)) for p in self.stack.members(Part.SPARK)),
+            "Kafka and MySQL": sum(sum(_cpu_of(p)) for p in others),
+        }
+
+
+def _cpu_of(process: psutil.Process) -> tuple[float, float]:
+    """CPU seconds of a process, and of its children that have ended; none of one that is gone."""
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0, 0.0
+    return times.user + times.system, times.children_user + times.children_system
+
+
+def _below(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return " ".join(process.cmdline()).startswith("airflow worker")
+    except psutil.Error:
+        return False
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _until_second(second: int) -> None:
+    """Wait for so many seconds behind the boundary of a minute."""
+    time.sleep((second - time.time()) % 60)
+
+
+@contextmanager
+def _project() -> Iterator[Path]:
+    """A checkout like this one, with one DAG more, a configuration and a home of its own."""
+    with TemporaryDirectory(prefix="tally-minutes-") as folder:
+        project = Path(folder).resolve()
+        for path in PROJECT.iterdir():
+            if path.name not in {".tally", "dags", "tally.toml"}:
+                (project / path.name).symlink_to(path)
+        for folder_, source in (("dags", PROJECT / "dags"), (".tally", PROJECT / ".tally")):
+            (project / folder_).mkdir()
+            for path in source.iterdir():
+                if folder_ == "dags" or path.name == "downloads":
+                    (project / folder_ / path.name).symlink_to(path)
+        (project / "dags" / f"{EMPTY}.py").write_text(DAG, encoding="utf-8")
+        (project / "tally.toml").write_text(CONFIGURATION, encoding="utf-8")
+        yield project
+
+
+if __name__ == "__main__":
+    sys.exit(main())

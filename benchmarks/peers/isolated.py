@@ -1,0 +1,90 @@
+"""Peers in an environment of their own: tools whose packages do not belong beside Tally's."""
+
+import json
+import os
+import subprocess
+import venv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.servers import PROJECT, say
+
+FOLDER = PROJECT / ".tally" / "peers"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Isolated:
+    """A peer."""
+
+    name: str
+    """The name of its environment and of its table."""
+    title: str
+    """What the table of results calls it."""
+    program: str
+    """Its module in :mod:`benchmarks.peers.programs`."""
+    requirements: Sequence[str]
+    """Packages by exact version."""
+
+    def install(self) -> None:
+        """Make its environment, unless it is there."""
+        home = FOLDER / self.name
+        stamp, wanted = home / "installed", "\n".join(self.requirements)
+        if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
+            return
+        say(f"installing {', '.join(self.requirements)}")
+        venv.create(home, clear=True, with_pip=True)
+        pip = [str(self._python), "-m", "pip", "install", "--quiet", *self.requirements]
+        subprocess.run(pip, check=True)
+        stamp.write_text(wanted, encoding="utf-8")
+
+    def count(self, asked: Mapping[str, Any]) -> float:
+        """Run its program; the seconds that it took from its own start to the commit.
+
+        Args:
+            asked: As :mod:`benchmarks.peers.program` takes it.
+        """
+        done = subprocess.run(
+            [self._python, "-m", f"benchmarks.peers.programs.{self.program}"],
+            input=json.dumps(asked),
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            cwd=PROJECT,
+            env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        )
+        return float(json.loads(done.stdout.splitlines()[-1])["seconds"])
+
+    @property
+    def _python(self) -> Path:
+        return FOLDER / self.name / "bin" / "python"
+
+
+_MYSQL = ("PyMySQL==1.2.4", "cryptography==50.0.2")
+ISOLATED = (
+    Isolated(
+        name="quix",
+        title="Quix Streams",
+        program="quix",
+        requirements=("quixstreams==3.28.1", *_MYSQL),
+    ),
+    Isolated(
+        name="bytewax",
+        title="Bytewax",
+        program="bytewax_flow",
+        requirements=("bytewax==0.21.1", "confluent-kafka==2.16.1", *_MYSQL),
+    ),
+    Isolated(
+        name="pathway",
+        title="Pathway",
+        program="pathway_table",
+        requirements=("pathway==0.33.0", *_MYSQL),
+    ),
+    Isolated(
+        name="flink",
+        title="PyFlink, a bounded query",
+        program="flink_query",
+        requirements=("apache-flink==2.3.0", *_MYSQL),
+    ),
+)
