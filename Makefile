@@ -76,6 +76,7 @@ docs: setup picture
 	$(RUN) tally.cli.reference > docs/cli.md
 	$(RUN) tally.cli.json_reference > docs/json.md
 	$(RUN) tally.config.reference > docs/configuration.md
+	$(RUN) benchmarks.picture > docs/performance.svg
 
 # The standard library is enough for this one.
 picture:

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 
 from benchmarks import backlog, page, scaling, small_batch
-from benchmarks.contest import Table
+from benchmarks.page import Table
 from benchmarks.peers.isolated import ISOLATED, Isolated
-from benchmarks.picture import SVG, picture
+from benchmarks.picture import BACKLOG, SVG, picture
 from benchmarks.servers import say
 
 ROUNDS = 5
@@ -35,7 +35,7 @@ def main() -> int:
         if not quick:
             page.put(table)
     if not quick:
-        SVG.write_text(picture(page.get(backlog.TABLE)), encoding="utf-8")
+        SVG.write_text(picture(page.get(BACKLOG)), encoding="utf-8")
     return 0
 
 

@@ -29,7 +29,7 @@ from tempfile import TemporaryDirectory
 
 import psutil
 
-from benchmarks.contest import Table
+from benchmarks.page import Table
 from benchmarks.servers import PARTITIONS, PROJECT, say
 from tally.app.context import open_context
 from tally.app.migrate import migrate

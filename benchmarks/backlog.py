@@ -25,10 +25,12 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from benchmarks.contest import Table, Timed, take_turns, timed
+from benchmarks.contest import Timed, take_turns, timed
 from benchmarks.lines import BYTES, Written, write_lines
+from benchmarks.page import Table
 from benchmarks.peers import consumer_performance, python_consumer, spark_programs, store
 from benchmarks.peers.isolated import ISOLATED, Isolated
+from benchmarks.picture import BACKLOG
 from benchmarks.servers import PARTITIONS, Bench, bench, login, say
 from tally.ledger.results import lines_by_minute
 from tally.ledger.tables import Tables
@@ -44,8 +46,6 @@ PEERS = {
     "python2": "Python over confluent-kafka, two processes",
     "python1": "Python over confluent-kafka, one process",
 }
-
-TABLE = "backlog"
 
 
 def main() -> int:
@@ -90,7 +90,7 @@ def measure(lines: int, rounds: int, isolated: Sequence[Isolated] = ()) -> Table
 def _table(seconds: Mapping[str, float], lines: int) -> Table:
     limit, bare = seconds[LIMIT], seconds[BARE]
     return Table(
-        name=TABLE,
+        name=BACKLOG,
         headers=[
             f"{lines:,} lines of {BYTES} bytes",
             "seconds",

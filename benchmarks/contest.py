@@ -1,9 +1,8 @@
-"""Contestants that do the same work in turns, within one run, and the table of their times."""
+"""Contestants that do the same work in turns, within one run."""
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -49,21 +48,3 @@ def medians(variants: Iterable[T], rounds: int, work: Callable[[T], None]) -> di
     runs = {name: timed(partial(work, variant)) for name, variant in by_name.items()}
     seconds = take_turns(runs, rounds)
     return {variant: seconds[name] for name, variant in by_name.items()}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Table:
-    """A result as it stands in the documentation."""
-
-    name: str
-    """By which the page has its place (:mod:`benchmarks.page`)."""
-    headers: Sequence[str]
-    """The first column has names, the others numbers."""
-    rows: Sequence[Sequence[str]]
-    """Cells, formatted."""
-
-    def lines(self) -> list[str]:
-        """The table in Markdown."""
-        head = f"| {' | '.join(self.headers)} |"
-        ruler = f"|---|{'---:|' * (len(self.headers) - 1)}"
-        return [head, ruler, *(f"| {' | '.join(row)} |" for row in self.rows)]

@@ -1,12 +1,29 @@
 """Results in ``docs/performance.md``: each table stands between two marks of its name."""
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.contest import Table
-from benchmarks.servers import PROJECT
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 
-PAGE = PROJECT / "docs" / "performance.md"
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """A result as it stands in the documentation."""
+
+    name: str
+    """The name of its place on the page."""
+    headers: Sequence[str]
+    """The first column has names, the others numbers."""
+    rows: Sequence[Sequence[str]]
+    """Cells, formatted."""
+
+    def lines(self) -> list[str]:
+        """The table in Markdown."""
+        head = f"| {' | '.join(self.headers)} |"
+        ruler = f"|---|{'---:|' * (len(self.headers) - 1)}"
+        return [head, ruler, *(f"| {' | '.join(row)} |" for row in self.rows)]
 
 
 def put(table: Table, page: Path = PAGE) -> None:

@@ -1,17 +1,17 @@
 """Draws ``docs/performance.svg`` from the table of a backlog in ``docs/performance.md``.
 
-``make picture`` writes it, a test holds the two equal. The standard library is enough.
+``make docs`` writes it, a test holds the two equal. The standard library is enough.
 """
 
 import sys
 from collections.abc import Iterator
 from html import escape
 
-from benchmarks.contest import Table
-from benchmarks.page import get
-from benchmarks.servers import PROJECT
+from benchmarks.page import PAGE, Table, get
 
-SVG = PROJECT / "docs" / "performance.svg"
+SVG = PAGE.with_suffix(".svg")
+BACKLOG = "backlog"
+"""The table that is drawn."""
 WIDTH, LEFT, TOP, ROW, BAR = 960, 330, 84, 44, 24
 RATE = 2
 """The column that is drawn."""
@@ -82,4 +82,4 @@ def _name(name: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(picture(get("backlog")))
+    sys.stdout.write(picture(get(BACKLOG)))

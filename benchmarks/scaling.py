@@ -24,8 +24,9 @@ from pathlib import Path
 import psutil
 from pyspark.sql import SparkSession
 
-from benchmarks.contest import Table, take_turns
+from benchmarks.contest import take_turns
 from benchmarks.lines import write_lines
+from benchmarks.page import Table
 from benchmarks.servers import PARTITIONS, Bench, say, serving
 from tally.app.context import open_context
 from tally.config.loading import load_settings

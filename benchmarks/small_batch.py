@@ -19,7 +19,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from benchmarks.contest import Table, Timed, take_turns, timed
+from benchmarks.contest import Timed, take_turns, timed
+from benchmarks.page import Table
 from benchmarks.peers import store
 from benchmarks.servers import PARTITIONS, PROJECT, Bench, login, say, serving
 from tally.model import TopicPartition

@@ -6,10 +6,12 @@ import subprocess
 import venv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from benchmarks.servers import PROJECT, say
+from tally.spark.jars import JarList, Jars
 
 FOLDER = PROJECT / ".tally" / "peers"
 
@@ -26,9 +28,13 @@ class Isolated:
     """Its module in :mod:`benchmarks.peers.programs`."""
     requirements: Sequence[str]
     """Packages by exact version."""
+    jars: JarList | None = None
+    """Jars that its program needs, in the configuration of its name."""
 
     def install(self) -> None:
         """Make its environment, unless it is there."""
+        if self.jars is not None:
+            Jars(FOLDER / "downloads", self.jars).install(self.name, say)
         home = FOLDER / self.name
         stamp, wanted = home / "installed", "\n".join(self.requirements)
         if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
@@ -45,9 +51,11 @@ class Isolated:
         Args:
             asked: As :mod:`benchmarks.peers.program` takes it.
         """
+        jars = None if self.jars is None else Jars(FOLDER / "downloads", self.jars)
+        found = [] if jars is None else sorted(map(str, jars.folder(self.name).iterdir()))
         done = subprocess.run(
             [self._python, "-m", f"benchmarks.peers.programs.{self.program}"],
-            input=json.dumps(asked),
+            input=json.dumps({**asked, "jars": found}),
             stdout=subprocess.PIPE,
             text=True,
             check=True,
@@ -86,5 +94,8 @@ ISOLATED = (
         title="PyFlink, a bounded query",
         program="flink_query",
         requirements=("apache-flink==2.3.0", *_MYSQL),
+        jars=JarList(
+            resources.files("benchmarks.peers") / "flink", {"flink": "Flink's Kafka connector"}
+        ),
     ),
 )

@@ -9,7 +9,8 @@ from typing import Any
 from benchmarks.peers import store
 
 Asked = Mapping[str, Any]
-"""``servers``, ``topic``, ``ranges`` as partition, first offset and end, ``login`` and ``peer``."""
+"""``servers``, ``topic``, ``ranges`` as partition, first offset and end, ``login``, ``peer``, and
+the paths of ``jars``."""
 
 LEVEL = slice(20, 26)
 ERROR = b"ERROR "

@@ -16,6 +16,8 @@ from tally.errors import UnwritableError
 T = TypeVar("T")
 
 MEMORY_BYTES: Final = 8 * 1024 * 1024
+_CHUNK: Final = 32
+"""Items that are pickled together: what they share, such as their class, is written once."""
 
 
 class Spool(Generic[T]):
@@ -33,7 +35,9 @@ class Spool(Generic[T]):
             prefix="tally-spool-",
             dir=None if folder is None else str(folder),
         )
-        self._length = 0
+        self._chunks = 0
+        self._last: list[T] = []
+        """The items behind the last chunk."""
 
     def append(self, item: T) -> None:
         """Add an item at the end.
@@ -41,27 +45,32 @@ class Spool(Generic[T]):
         Raises:
             UnwritableError: The folder is full, missing or not writable.
         """
+        self._last.append(item)
+        if len(self._last) < _CHUNK:
+            return
         try:
-            pickle.dump(item, self._file, protocol=pickle.HIGHEST_PROTOCOL)
+            pickle.dump(self._last, self._file, protocol=pickle.HIGHEST_PROTOCOL)
         except OSError as error:
             raise self._unwritable(error) from error
-        self._length += 1
+        self._chunks += 1
+        self._last = []
 
     def __iter__(self) -> Iterator[T]:
-        """Iterate from the first item; one iteration at a time.
+        """Iterate from the first item; one iteration at a time, and nothing is added meanwhile.
 
         Raises:
-            UnwritableError: As :meth:`Spool.append`; the last items may be in a buffer.
+            UnwritableError: As :meth:`Spool.append`; the last chunk may be in a buffer.
         """
         try:
             self._file.seek(0)
         except OSError as error:
             raise self._unwritable(error) from error
-        for _ in range(self._length):
-            yield pickle.load(self._file)  # noqa: S301 - our own temporary file
+        for _ in range(self._chunks):
+            yield from pickle.load(self._file)  # noqa: S301 - our own temporary file
+        yield from self._last
 
     def __len__(self) -> int:
-        return self._length
+        return self._chunks * _CHUNK + len(self._last)
 
     def close(self) -> None:
         """Release the memory or the file."""
@@ -82,7 +91,7 @@ class Spool(Generic[T]):
         written = _mebibytes(self._file.tell())
         return UnwritableError(
             f"the counts of the batch do not fit into {folder}: {error.strerror} after "
-            f"{self._length:,} rows of {written}, {_free(folder)}; nothing was committed",
+            f"{len(self):,} rows of {written}, {_free(folder)}; nothing was committed",
             next_step=f"free more than {written} in {folder}, or set spark.spool_dir to a folder "
             "that has more",
         )

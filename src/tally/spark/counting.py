@@ -166,16 +166,18 @@ class SparkReader:
         )
         letters = _grouping(pipeline, ranges).malformed(records, pipeline.dead_letter_max_bytes)
         found = dict.fromkeys(totals, 0)
-        for row in self.fetch(letters, ranges):
-            partition = TopicPartition(topic=row.topic, partition=row.partition)
+        known = {(partition.topic, partition.partition): partition for partition in totals}
+        # By position: a row looks for the name of a field each time.
+        for topic, number, offset, reason, value, value_bytes in self.fetch(letters, ranges):
+            partition = known[topic, number]
             found[partition] += 1
             counts.dead_letters.append(
                 DeadLetter(
                     partition=partition,
-                    offset=row.offset,
-                    reason=row.reason,
-                    value=None if row.value is None else bytes(row.value),
-                    value_bytes=row.value_bytes,
+                    offset=offset,
+                    reason=reason,
+                    value=None if value is None else bytes(value),
+                    value_bytes=value_bytes,
                 )
             )
         if wrong := [str(p) for p, total in totals.items() if found[p] != total.malformed]:
