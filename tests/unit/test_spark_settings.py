@@ -105,8 +105,11 @@ def test_a_task_sends_its_dead_letters_straight_to_the_driver() -> None:
 
 @pytest.mark.parametrize("cache", ["consumer.cache", "consumer.fetchedData.cache"])
 def test_what_a_read_leaves_in_memory_is_dropped_before_it_adds_up(cache: str) -> None:
-    """No later read uses it; ``benchmarks.task_size`` shows the heap after sixty reads, and
-    ``benchmarks.scaling`` how long 64 partitions take."""
+    """No later read uses it.
+
+    ``benchmarks.task_size`` shows the heap after sixty reads, ``benchmarks.scaling`` how long 64
+    partitions take.
+    """
     for key in ("timeout", "evictorThreadRunInterval"):
         milliseconds = SESSION_DEFAULTS[f"spark.kafka.{cache}.{key}"]
         assert 0 < int(milliseconds.removesuffix("ms")) <= 5_000
