@@ -9,7 +9,7 @@ from tally.model import Batch, DeadLetter
 from tally.mysql.transactions import Parameters, Transaction
 
 # Limits of one INSERT; the one in bytes is for max_allowed_packet.
-DEAD_LETTERS_PER_INSERT: Final = 1_000
+DEAD_LETTERS_PER_INSERT: Final = 300
 DEAD_LETTER_BYTES_PER_INSERT: Final = 1_048_576
 
 
