@@ -43,7 +43,6 @@ from tally.pipeline.run import run_batch
 from tally_local.demo.airflow_api import AirflowApi
 from tally_local.demo.traffic import Traffic
 from tally_local.demo.writer import LineWriter
-from tally_local.stack.airflow_config import ADMIN
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 
@@ -172,7 +171,7 @@ class _System:
 
     def run(self, phase: Phase, dag_id: str, minutes: int, *, lines: bool = False) -> Phase:
         """Let a DAG run for so many minutes, and one before, which warms it."""
-        airflow = self._airflow()
+        airflow = AirflowApi.of(self.stack)
         airflow.unpause(dag_id)
         with self._traffic(lines=lines):
             _until_second(45)
@@ -207,10 +206,6 @@ class _System:
         counted = audit_ledger(ctx, PIPELINE)
         if not counted.holds or counted.records != self._sent:
             raise RuntimeError(f"counted {counted.records} lines of {self._sent}: {counted}")
-
-    def _airflow(self) -> AirflowApi:
-        (status,) = (s for s in self.stack.status() if s.part is Part.AIRFLOW)
-        return AirflowApi(str(status.address), ADMIN, self.stack.credentials().airflow_admin)
 
     @contextmanager
     def _traffic(self, *, lines: bool) -> Iterator[None]:
@@ -295,11 +290,11 @@ def _project() -> Iterator[Path]:
         for path in PROJECT.iterdir():
             if path.name not in {".tally", "dags", "tally.toml"}:
                 (project / path.name).symlink_to(path)
-        for folder_, source in (("dags", PROJECT / "dags"), (".tally", PROJECT / ".tally")):
-            (project / folder_).mkdir()
-            for path in source.iterdir():
-                if folder_ == "dags" or path.name == "downloads":
-                    (project / folder_ / path.name).symlink_to(path)
+        (project / "dags").mkdir()
+        for path in (PROJECT / "dags").iterdir():
+            (project / "dags" / path.name).symlink_to(path)
+        (project / ".tally").mkdir()
+        (project / ".tally" / "downloads").symlink_to(PROJECT / ".tally" / "downloads")
         (project / "dags" / f"{EMPTY}.py").write_text(DAG, encoding="utf-8")
         (project / "tally.toml").write_text(CONFIGURATION, encoding="utf-8")
         yield project

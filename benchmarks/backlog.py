@@ -80,11 +80,8 @@ def measure(lines: int, rounds: int, isolated: Sequence[Isolated] = ()) -> Table
             spark_session(servers.settings.spark, "backlog") as spark,
             _contestants(servers, spark, written) as contestants,
         ):
-            contestants |= {
-                peer.title: _Program(servers=servers, peer=peer, written=written)
-                for peer in isolated
-            }
-            return _table(take_turns(contestants, rounds), lines)
+            everybody = {**contestants, **_programs(servers, written, isolated)}
+            return _table(take_turns(everybody, rounds), lines)
 
 
 def _table(seconds: Mapping[str, float], lines: int) -> Table:
@@ -182,41 +179,36 @@ class _Peers:
     def timed(
         self, peer: str, count: Callable[[Callable[[Mapping[str, int]], None]], None]
     ) -> Timed:
+        def commit(counts: Mapping[str, int]) -> None:
+            store.commit(self.login, peer, counts, self.written.ends)
+
+        return self.checked(peer, timed(lambda: count(commit)))
+
+    def checked(self, peer: str, counting: Timed) -> Timed:
+        """Into empty tables, and what is there at the end must be what was written."""
+
         def run() -> float:
             store.prepare(self.login, peer)
-            took = timed(
-                lambda: count(
-                    lambda counts: store.commit(self.login, peer, counts, self.written.ends)
-                )
-            )()
+            took = counting()
             _check(peer, store.result(self.login, peer), self.written)
             return took
 
         return run
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Program:
-    """A peer that is a program of its own."""
-
-    servers: Bench
-    peer: Isolated
-    written: Written
-
-    def __call__(self) -> float:
-        where = login(self.servers)
-        store.prepare(where, self.peer.name)
-        took = self.peer.count(
-            {
-                "servers": self.servers.settings.kafka.bootstrap_servers,
-                "topic": self.servers.topic,
-                "ranges": self.written.ranges,
-                "login": where,
-                "peer": self.peer.name,
-            }
-        )
-        _check(self.peer.name, store.result(where, self.peer.name), self.written)
-        return took
+def _programs(servers: Bench, written: Written, isolated: Sequence[Isolated]) -> dict[str, Timed]:
+    """The peers that are programs of their own, by title."""
+    peers = _Peers(login=login(servers), written=written)
+    asked = {
+        "servers": servers.settings.kafka.bootstrap_servers,
+        "topic": servers.topic,
+        "ranges": written.ranges,
+        "login": peers.login,
+    }
+    return {
+        peer.title: peers.checked(peer.name, partial(peer.count, {**asked, "peer": peer.name}))
+        for peer in isolated
+    }
 
 
 def _check(name: str, counts: Mapping[str, int], written: Written) -> None:

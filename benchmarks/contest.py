@@ -25,14 +25,14 @@ def timed(work: Callable[[], object]) -> Timed:
     return run
 
 
-def take_turns(contestants: Mapping[str, Timed], rounds: int) -> dict[str, float]:
+def take_turns(contestants: Mapping[T, Timed], rounds: int) -> dict[T, float]:
     """The median seconds of each contestant.
 
     Args:
-        contestants: By name. Each works once in every round, so that all meet the same noise.
+        contestants: Each works once in every round, so that all meet the same noise.
         rounds: That are measured; one before them warms everybody's code.
     """
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    seconds: dict[T, list[float]] = {name: [] for name in contestants}
     for number in range(rounds + 1):
         for name, run in contestants.items():
             took = run()
@@ -44,7 +44,4 @@ def take_turns(contestants: Mapping[str, Timed], rounds: int) -> dict[str, float
 
 def medians(variants: Iterable[T], rounds: int, work: Callable[[T], None]) -> dict[T, float]:
     """The median seconds of each variant of some work; the variants take turns."""
-    by_name = {str(variant): variant for variant in variants}
-    runs = {name: timed(partial(work, variant)) for name, variant in by_name.items()}
-    seconds = take_turns(runs, rounds)
-    return {variant: seconds[name] for name, variant in by_name.items()}
+    return take_turns({variant: timed(partial(work, variant)) for variant in variants}, rounds)

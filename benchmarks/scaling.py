@@ -27,12 +27,11 @@ from pyspark.sql import SparkSession
 from benchmarks.contest import take_turns
 from benchmarks.lines import write_lines
 from benchmarks.page import Table
-from benchmarks.servers import PARTITIONS, Bench, say, serving
+from benchmarks.servers import PARTITIONS, Bench, plan, say, serving
 from tally.app.context import open_context
 from tally.config.loading import load_settings
 from tally.ledger.reading import batch_record
 from tally.pipeline.context import Context
-from tally.pipeline.plan import plan_batch
 from tally.pipeline.run import run_batch
 from tally.spark.session import spark_session
 
@@ -209,16 +208,9 @@ def _in_session(
 
 def _count(ctx: Context, pipeline: str, lines: int | None = None) -> float:
     """Count one batch; the seconds from plan to commit."""
-
-    def whole() -> int:
-        batch = plan_batch(ctx, pipeline).batch
-        if batch is None:
-            raise RuntimeError(f"{pipeline} has nothing to count")
-        run_batch(ctx, batch.batch_id)
-        return batch.batch_id
-
     began = time.perf_counter()
-    batch_id = whole()
+    batch_id = plan(ctx, pipeline)
+    run_batch(ctx, batch_id)
     took = time.perf_counter() - began
     with ctx.database.transaction(read_only=True) as tx:
         records = batch_record(tx, batch_id).records

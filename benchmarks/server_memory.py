@@ -17,11 +17,10 @@ import time
 import psutil
 
 from benchmarks.reader_options import produce
-from benchmarks.servers import Bench, bench, say
+from benchmarks.servers import Bench, bench, plan, say
 from tally.app.context import open_context
 from tally.ledger.results import lines_by_minute
 from tally.ledger.tables import Tables
-from tally.pipeline.plan import plan_batch
 from tally.pipeline.run import run_batch
 from tally.spark.session import spark_session
 from tally_local.stack.server import Part
@@ -55,11 +54,9 @@ def _measure(servers: Bench, names: list[str], batches: int, partitions: int) ->
         if number % len(names) == 0:  # every pipeline reads the topic
             produce(servers, dict.fromkeys(range(partitions), LINES))
             produced += LINES * partitions
-        batch = plan_batch(ctx, names[number % len(names)]).batch
-        if batch is None:
-            raise RuntimeError("there is nothing to count")
+        batch_id = plan(ctx, names[number % len(names)])
         began = time.perf_counter()
-        run_batch(ctx, batch.batch_id)
+        run_batch(ctx, batch_id)
         seconds.append(time.perf_counter() - began)
         if number + 1 in {batches // 10, batches}:
             resident[number + 1] = _server(servers).memory_info().rss / 2**20

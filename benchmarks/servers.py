@@ -44,10 +44,7 @@ class Bench:
 
     def plan(self, pipeline: str) -> int:
         """Plan a batch and return its id; there must be something new."""
-        batch = plan_batch(self.context(), pipeline).batch
-        if batch is None:
-            raise RuntimeError("there is nothing to count")
-        return batch.batch_id
+        return plan(self.context(), pipeline)
 
     def context(self, spark: "SparkSession | None" = None) -> Context:
         """What the steps of a pipeline need.
@@ -66,6 +63,14 @@ class Bench:
     def environment(self) -> dict[str, str]:
         """The environment of the Spark entry point."""
         return spark_environment(TALLY_CONFIG=str(self.config))
+
+
+def plan(ctx: Context, pipeline: str) -> int:
+    """Plan a batch and return its id; there must be something new."""
+    batch = plan_batch(ctx, pipeline).batch
+    if batch is None:
+        raise RuntimeError(f"{pipeline} has nothing to count")
+    return batch.batch_id
 
 
 @contextmanager

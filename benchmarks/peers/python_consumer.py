@@ -1,8 +1,6 @@
 """A plain Python loop over confluent-kafka, in one process or in several."""
 
-import json
 import multiprocessing
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +8,7 @@ from typing import Protocol
 
 from confluent_kafka import Consumer, TopicPartition
 
-from benchmarks.peers import store
+from benchmarks.peers.program import run
 
 Range = tuple[int, int, int]
 """A partition, the first offset to read and the one behind the last."""
@@ -76,10 +74,7 @@ def processes(number: int) -> Iterator[Count]:
 
 def main() -> None:
     """Count what stdin asks for, and commit it: the program of a small batch."""
-    asked = json.load(sys.stdin)
-    counts = count(asked["servers"], asked["topic"], asked["ranges"])
-    ends = {number: end for number, _, end in asked["ranges"]}
-    store.commit(asked["login"], asked["peer"], counts, ends)
+    run(lambda asked: count(asked["servers"], asked["topic"], asked["ranges"]))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,6 @@ from tally.errors import EXIT_RETRYABLE
 from tally.kafka.client import Kafka
 from tally.mysql.transactions import Database
 from tally_local.demo.airflow_api import AirflowApi
-from tally_local.stack.airflow_config import ADMIN
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.connect_server import ConnectServer, connect_server
@@ -240,8 +239,7 @@ class System:
 
     def airflow(self) -> AirflowApi:
         """Airflow's API."""
-        (status,) = (s for s in self.stack.status() if s.part is Part.AIRFLOW)
-        return AirflowApi(str(status.address), ADMIN, self.stack.credentials().airflow_admin)
+        return AirflowApi.of(self.stack)
 
     def environment(self) -> dict[str, str]:
         """Of the commands."""

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
@@ -10,9 +10,6 @@ from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import pass_app
 from tally.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tally.config.settings import Settings
 
 PORT: Final = 15_002
 MEMORY: Final = "1g"
@@ -58,10 +55,11 @@ def connect_server(app: App, master: str, port: int, memory: str) -> None:
     machines put a proxy with TLS in front of it. `spark.jars_dir` and `spark.conf` apply to it.
     Ends with SIGTERM or Ctrl-C.
     """
+    from tally.config.loading import load_settings  # noqa: PLC0415 - --help does without
     from tally.spark.connect_server import server_command, server_environment  # noqa: PLC0415
     from tally.spark.keeper import keep_until_told  # noqa: PLC0415 - as above, --help does without
 
-    settings = _settings(app).spark
+    settings = load_settings(app.config_path, needed="none").spark
     token = settings.connect_token.get_secret_value()
     if not token:
         raise ConfigError(
@@ -78,9 +76,3 @@ def connect_server(app: App, master: str, port: int, memory: str) -> None:
         )
         app.out.note(f"a Spark Connect server on {master} is kept at sc://localhost:{port}")
         keep_until_told(command, port, environment=server_environment(token))
-
-
-def _settings(app: App) -> "Settings":
-    from tally.config.loading import load_settings  # noqa: PLC0415 - --help does without
-
-    return load_settings(app.config_path, needed="none")

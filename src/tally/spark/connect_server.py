@@ -10,12 +10,10 @@ from tally.spark.class_archive import with_archive
 from tally.spark.connect import REDACTION, REDACTION_KEY
 from tally.spark.driver_log import JAVA_OPTIONS, with_logging
 from tally.spark.java import JAVA_ENVIRONMENT
+from tally.spark.keeper import LOOPBACK, STUCK_S
 from tally.spark.packages import spark_home
-from tally.spark.session import LOOPBACK, THROUGHPUT, beside, is_local, session_options
+from tally.spark.session import THROUGHPUT, beside, is_local, session_options
 
-MEMORY: Final = "1g"
-STUCK_S: Final = 60
-"""Seconds that a cancelled task may go on before its executor, or the server, is replaced."""
 _SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -29,7 +27,7 @@ def server_command(
     *,
     port: int,
     scratch: Path,
-    memory: str = MEMORY,
+    memory: str,
     stuck_s: int = STUCK_S,
 ) -> list[str]:
     """The command line of a server, without a secret.

@@ -20,6 +20,8 @@ import click
 LOOPBACK: Final = "127.0.0.1"
 HUNG_S: Final = 60.0
 """Seconds without an answer after which a server counts as hung."""
+STUCK_S: Final = 60
+"""Seconds that a cancelled task may go on before the server, or its executor, is replaced."""
 STUCK: Final = b"could not be stopped within"
 """What Spark's log says of a task that goes on after it was cancelled, as a regular expression may:
 Java's heed no interrupt. Spark itself then ends an executor, but not a driver that is its own."""

@@ -20,6 +20,7 @@ from tally.errors import JarsMissingError, SparkUnavailableError
 from tally.spark.class_archive import with_archive
 from tally.spark.driver_log import JAVA_OPTIONS
 from tally.spark.errors import sentence_of, spark_errors
+from tally.spark.keeper import LOOPBACK
 from tally.spark.packages import check_packages
 from tally.spark.scratch import folder_of_process, with_scratch
 
@@ -39,8 +40,6 @@ THROUGHPUT: Final = "-XX:+UseParallelGC -XX:NewRatio=1"
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
 _OF_COLLECTOR: Final = re.compile(rf"\s*(?:{_COLLECTOR.pattern}|-XX:NewRatio=\d+)")
 _JAVA_VARIABLES: Final = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
-
-LOOPBACK: Final = "127.0.0.1"
 
 # How long an executor waits for the records of its range, in milliseconds: Spark's default of two
 # minutes is longer than the interval of a batch.

@@ -1,7 +1,7 @@
 """A client for the few requests that the demonstration sends to Airflow's API."""
 
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import httpx
 from tenacity import (
@@ -12,6 +12,9 @@ from tenacity import (
 )
 
 from tally.errors import StackError
+from tally_local.stack.airflow_config import ADMIN
+from tally_local.stack.server import Part
+from tally_local.stack.stack import Stack
 
 REQUEST_TIMEOUT_S: Final = 10
 PATIENCE_S: Final = 180
@@ -45,6 +48,12 @@ class AirflowApi:
         self._address = address.rstrip("/")
         self._user = user
         self._password = password
+
+    @classmethod
+    def of(cls, stack: Stack) -> Self:
+        """That of a stack whose Airflow runs, as its admin."""
+        (status,) = (s for s in stack.status() if s.part is Part.AIRFLOW)
+        return cls(str(status.address), ADMIN, stack.credentials().airflow_admin)
 
     def unpause(self, dag_id: str) -> None:
         """Unpause a DAG; waits until Airflow has parsed it.

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Final
 
 from tally.config.servers import SparkSettings
-from tally.spark.keeper import HUNG_S, answers
+from tally.spark.keeper import HUNG_S, STUCK_S, answers
 from tally_local.stack.credentials import Credentials
 from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.processes import Command, Record
 from tally_local.stack.server import Part
 
 MASTER: Final = "local[2]"
-STUCK_S: Final = 60
+MEMORY: Final = "1g"
 HOST: Final = "localhost"
 """The loopback address by the name with which PySpark sends a token without TLS."""
 
@@ -67,6 +67,7 @@ class SparkServer:
             SparkSettings(master=MASTER, jars_dir=self._jars),
             port=ports["spark"],
             scratch=scratch,
+            memory=MEMORY,
             stuck_s=self._stuck_s,
         )
         keep = ("--port", str(ports["spark"]), "--hung-s", str(self._hung_s))
