@@ -8,6 +8,7 @@ import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -274,6 +275,29 @@ def test_killing_the_task_ends_the_driver_and_takes_its_secrets_away(
     given = json.loads((tmp_path / "given").read_text(encoding="utf-8"))
     assert not Path(given["environment"]["TALLY_SECRETS_FILE"]).exists()
     assert not Path(f"/proc/{given['pid']}").exists()
+    assert state(world, planned) == "planned"
+
+
+def test_killing_the_task_while_its_driver_is_made_starts_none(
+    world: World, planned: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The signal can come when there is a driver that the task does not know yet."""
+    from airflow.sdk.exceptions import AirflowException
+
+    from tally.airflow import count
+
+    monkeypatch.setenv("STAND_IN", f"report={tmp_path / 'given'}")
+    run = Run(world, planned, STAND_IN)
+
+    class AskedMeanwhile(count.DriverHook):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            run.operator.on_kill()
+
+    monkeypatch.setattr(count, "DriverHook", AskedMeanwhile)
+    with pytest.raises(AirflowException, match="before the driver started"):
+        run.execute()
+    assert not (tmp_path / "given").exists()
     assert state(world, planned) == "planned"
 
 

@@ -5,7 +5,7 @@ import os
 import subprocess
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -15,6 +15,7 @@ from tests.spark_submit import SPARK_HOME, spark_environment
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
+    from tally.airflow.connect_driver import ConnectDriver
     from tally.airflow.driver import DriverHook
 
 pytestmark = pytest.mark.airflow
@@ -127,14 +128,66 @@ def test_killing_ends_every_process_of_the_driver(
         assert not alive(int(pid))
 
 
-def test_killing_before_and_after_the_driver_runs_does_nothing(programs: Path) -> None:
+def test_killing_a_driver_that_has_ended_does_nothing(programs: Path) -> None:
     """Airflow may ask at any moment."""
     write_program(programs, "exit 0")
     driver = hook(programs)
-    driver.on_kill()
     driver.submit("job.py")
     driver.on_kill()
     assert driver.exit_code == 0
+
+
+@pytest.mark.parametrize("connect", [False, True])
+def test_a_driver_that_was_asked_to_end_is_not_started(
+    connect: bool, programs: Path, tmp_path: Path
+) -> None:
+    """Airflow may ask before there is a process."""
+    from airflow.sdk.exceptions import AirflowException
+
+    driver, job = sleeper(programs, tmp_path, connect=connect)
+    driver.on_kill()
+    with pytest.raises(AirflowException, match="before the driver started"):
+        driver.submit(job)
+    assert driver.exit_code is None
+    assert not (tmp_path / "pid").exists()
+
+
+@pytest.mark.parametrize("connect", [False, True])
+def test_a_driver_that_is_asked_to_end_while_it_starts_ends(
+    connect: bool, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow's signal can come when the process runs and the driver does not know it yet."""
+    from airflow.sdk.exceptions import AirflowException
+
+    driver, job = sleeper(programs, tmp_path, connect=connect)
+
+    class AskedMeanwhile(subprocess.Popen[str]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            wait_until((tmp_path / "pid").exists)
+            driver.on_kill()
+
+    monkeypatch.setattr(subprocess, "Popen", AskedMeanwhile)
+    with pytest.raises(AirflowException):
+        driver.submit(job)
+    assert not alive(int((tmp_path / "pid").read_text(encoding="utf-8")))
+
+
+def sleeper(
+    programs: Path, tmp_path: Path, *, connect: bool
+) -> tuple["DriverHook | ConnectDriver", str]:
+    """A driver and its job, which writes its process id to ``pid`` and sleeps."""
+    from tally.airflow.connect_driver import ConnectDriver
+
+    script = f"echo $$ > '{tmp_path}/new' && mv '{tmp_path}/new' '{tmp_path}/pid' && sleep 3600"
+    if not connect:
+        write_program(programs, script)
+        return hook(programs), "job.py"
+    job = tmp_path / "job.py"
+    job.write_text(
+        f"import os; os.execv('/bin/bash', ['bash', '-c', {script!r}])\n", encoding="utf-8"
+    )
+    return ConnectDriver(environment={"PATH": "/usr/bin:/bin"}, application_args=[]), str(job)
 
 
 def test_the_driver_does_not_die_with_its_workers_group(programs: Path, tmp_path: Path) -> None:

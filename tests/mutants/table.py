@@ -260,6 +260,13 @@ MUTANTS: Final = (
         tests=("tests/unit/test_counting.py",),
     ),
     Mutant(
+        guard="a driver that is asked to end while it starts ends",
+        where="tally.airflow.driver:DriverHook._process_spark_submit_log",
+        before="if self._killed and self._submit_sp is not None:",
+        after="if self._submit_sp is None:",
+        tests=("tests/airflow/test_driver.py",),
+    ),
+    Mutant(
         guard="a task that runs again reads to the same end",
         where="tally.spark.reading:read_ranges",
         before='.option("endingOffsets", json.dumps(ends))',

@@ -11,7 +11,7 @@ from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from airflow.sdk.exceptions import AirflowException
 from pydantic import ValidationError
 
-from tally.airflow.driver import GRACE_S, end_group, error_line
+from tally.airflow.driver import GRACE_S, KILLED, end_group, error_line
 from tally.config.servers import SparkSettings
 from tally.errors import SparkConnectionError
 
@@ -40,6 +40,7 @@ class ConnectDriver:
         self._environment = {**environment, "PYTHONUNBUFFERED": "1"}
         self._arguments = list(application_args)
         self._process: subprocess.Popen[str] | None = None
+        self._killed = False
         self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
 
     @property
@@ -56,8 +57,10 @@ class ConnectDriver:
         """Run the job to its end; what it prints goes to the task's log.
 
         Raises:
-            AirflowException: It ended with an exit code other than 0.
+            AirflowException: It ended with an exit code other than 0, or it was killed.
         """
+        if self._killed:
+            raise AirflowException(KILLED)
         with subprocess.Popen(
             [sys.executable, application, *self._arguments],
             env=self._environment,
@@ -68,9 +71,7 @@ class ConnectDriver:
             errors="replace",
         ) as self._process:
             try:
-                for line in self._process.stdout or ():
-                    self._lines.append(line.rstrip())
-                    log.info("%s", line.rstrip())
+                self._follow(self._process)
             except BaseException:  # Airflow's task timeout is no AirflowException
                 self.on_kill()
                 raise
@@ -79,8 +80,19 @@ class ConnectDriver:
                 f"the driver ended with exit code {self._process.returncode}: {self.error_line}"
             )
 
+    def _follow(self, process: subprocess.Popen[str]) -> None:
+        if self._killed:  # on_kill came before the process was known
+            end_group(process.pid, self._grace_s)
+        for line in process.stdout or ():
+            self._lines.append(line.rstrip())
+            log.info("%s", line.rstrip())
+
     def on_kill(self) -> None:
-        """End the job; it closes its session, and the server ends what runs in it."""
+        """End the job; it closes its session, and the server ends what runs in it.
+
+        One that starts at this moment is ended too.
+        """
+        self._killed = True
         if self._process is not None and self._process.returncode is None:
             end_group(self._process.pid, self._grace_s)
 

@@ -19,6 +19,7 @@ from tally.airflow.connections import (
 )
 from tally.airflow.driver import (
     GRACE_S,
+    KILLED,
     DriverHook,
     driver_environment,
     submit_conf,
@@ -126,7 +127,7 @@ class TallyCountOperator(SparkSubmitOperator):
         with ExitStack() as stack:
             self._prepare(settings, batch_id, stack)
             if self._killed:
-                raise AirflowException(f"batch {batch_id}: asked to end before the driver started")
+                raise AirflowException(f"batch {batch_id}: {KILLED}")
             failure = self._drive(context)
         self._judge(settings, batch_id, failure)
 
@@ -185,10 +186,13 @@ class TallyCountOperator(SparkSubmitOperator):
         return driver
 
     def _get_hook(self) -> DriverHook:
-        return DriverHook(
+        hook = self._hook = DriverHook(
             environment=self._environment,
             conf=self.conf,
             conn_id=self._conn_id,
             name=self.name,
             application_args=self.application_args,
         )
+        if self._killed:  # asked after: on_kill finds the hook by itself
+            raise AirflowException(KILLED)
+        return hook

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import psutil
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.sdk.exceptions import AirflowException
 
 from tally.config.servers import SparkSettings
 from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE
@@ -27,6 +28,9 @@ LOG_LEVEL: Final = "WARN"
 # Airflow kills a task's process five seconds after it has asked it to end.
 GRACE_S: Final = 3.0
 """Seconds that a driver has from SIGTERM to SIGKILL."""
+
+KILLED: Final = "asked to end before the driver started"
+"""Why a driver was not started."""
 
 # The secrets file has these sections whole. Variables of the worker would override it in the
 # driver, although the connections override them here.
@@ -55,6 +59,7 @@ class DriverHook(SparkSubmitHook):
     def __init__(self, *, environment: Mapping[str, str], **options: Any) -> None:
         super().__init__(**options)
         self._environment = dict(environment)
+        self._killed = False
 
     @property
     def exit_code(self) -> int | None:
@@ -67,7 +72,14 @@ class DriverHook(SparkSubmitHook):
         return error_line(self._last_submit_log_lines)
 
     def submit(self, application: str = "", **options: Any) -> str | None:
-        """Run spark-submit to its end."""
+        """Run spark-submit to its end.
+
+        Raises:
+            SparkConnectionError: There is no spark-submit.
+            AirflowException: It ended with an exit code other than 0, or it was killed.
+        """
+        if self._killed:
+            raise AirflowException(KILLED)
         binary = str(self._connection["spark_binary"])
         if shutil.which(binary, path=self._environment.get("PATH")) is None:
             raise SparkConnectionError(
@@ -83,10 +95,14 @@ class DriverHook(SparkSubmitHook):
                 self._submit_sp.stdout.close()  # the provider leaves it open
 
     def _process_spark_submit_log(self, itr: Iterable[str]) -> None:
+        # on_kill came before the process was known
+        if self._killed and self._submit_sp is not None:
+            end_group(self._submit_sp.pid)
         super()._process_spark_submit_log(line for line in itr if not is_noise(line.encode()))
 
     def on_kill(self) -> None:
-        """End spark-submit, the JVM and the Python driver."""
+        """End spark-submit, the JVM and the Python driver; one that starts at this moment too."""
+        self._killed = True
         if self._submit_sp is not None and self._submit_sp.returncode is None:
             end_group(self._submit_sp.pid)
         super().on_kill()
