@@ -179,7 +179,7 @@ def sleeper(
     """A driver and its job, which writes its process id to ``pid`` and sleeps."""
     from tally.airflow.connect_driver import ConnectDriver
 
-    script = f"echo $$ > '{tmp_path}/new' && mv '{tmp_path}/new' '{tmp_path}/pid' && sleep 3600"
+    script = f"echo $$ > '{tmp_path}/new' && mv '{tmp_path}/new' '{tmp_path}/pid' && sleep 120"
     if not connect:
         write_program(programs, script)
         return hook(programs), "job.py"
