@@ -56,6 +56,7 @@ RATIO: Final = "tests/minute/test_malformed_ratio.py"
 PROVING: Final = "tests/cli/test_audit.py"
 LABELS: Final = "tests/minute/test_labels.py"
 JSON_COLUMNS: Final = "tests/spark/test_json_columns.py"
+PATTERN_LINES: Final = "tests/spark/test_pattern_lines.py"
 LINE_COLUMNS: Final = "tests/spark/test_line_columns.py"
 LINE_FORMAT: Final = "tests/unit/test_line_format.py"
 TIME_RULES: Final = "tests/spark/test_time_rules.py"
@@ -386,9 +387,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="bytes that are no UTF-8 are replaced in one way, whoever asks",
-        where="tally.spark.pattern_columns:_first_line",
-        before="F.make_valid_utf8(F.substring_index(",
-        after="(F.substring_index(",
+        where="tally.spark.pattern_columns:_Groups.__init__",
+        before="F.make_valid_utf8(head)",
+        after="head",
         tests=(
             f"{LINE_COLUMNS}::test_bytes_that_are_no_utf_8_are_as_many_characters_as_in_python",
         ),
@@ -402,12 +403,33 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a line whose time is taken by its position must match the pattern",
-        where="tally.spark.pattern_columns:_in_place",
-        before="line_format.parsed_time_format, [matches], skip=skip",
-        after="line_format.parsed_time_format, [], skip=skip",
+        where="tally.spark.pattern_columns:pattern_line",
+        before="checks = [*(has_level or [groups.match()]), *_is_behind(",
+        after="checks = [*_is_behind(",
         tests=(
             f"{LINE_COLUMNS}::test_a_pattern_format_reads_hundreds_of_odd_lines_as_python_does",
         ),
+    ),
+    Mutant(
+        guard="a time of any width is taken by its position only where its end is seen",
+        where="tally.spark.pattern_columns:_is_behind",
+        before="if not place.behind:",
+        after="if place.before >= 0:",
+        tests=(PATTERN_LINES,),
+    ),
+    Mutant(
+        guard="a group that could go on behind a written time has no place",
+        where="tally.lines.places:_takes_just",
+        before="return not (can_end or goes_on)",
+        after="return not can_end",
+        tests=("tests/unit/test_places.py",),
+    ),
+    Mutant(
+        guard="a pattern sees no more of a record than its first line",
+        where="tally.lines.pattern:_within_line",
+        before='if chars.isdisjoint("\\r\\n"):',
+        after="if chars is not None:",
+        tests=(PATTERN_LINES,),
     ),
     # --- the minute of a line
     Mutant(

@@ -317,14 +317,37 @@ def test_both_spellings_of_a_named_group_mean_the_same() -> None:
     """Python's ``(?P<time>…)`` and Java's ``(?<time>…)`` give one line format."""
     java = parse_pattern(PATTERN)
     python = parse_pattern(PATTERN.replace("(?<", "(?P<"))
-    assert java.java == python.java == PATTERN
+    assert java.java == python.java
+    assert java.spelling == python.spelling == PATTERN
     assert java.python == python.python
 
 
 def test_what_differs_in_spelling_only_is_translated_for_java() -> None:
     r"""``$`` and ``\b`` depend on Java's version and on line ends; their translations do not."""
-    java = parse_pattern(PATTERN + r"\b[$.]$").java
-    assert java == PATTERN + r"(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))[$.]\z"
+    java = parse_pattern(PATTERN + r"\b[$.]$")
+    translated = PATTERN + r"(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))[$.]"
+    assert java.java == translated + r"(?![^\r\n])"
+    assert java.spelling == translated + r"\z"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "java"),
+    [
+        (r"[a-z]\S\w\d\. x", r"[a-z]\S\w\d\. x"),
+        (".*", r"[^\r\n]*"),
+        (r"[^\]x]+", r"[^\r\n\]x]+"),
+        ("[^-a]", r"[^\r\n\-a]"),
+        ("[^^]", r"[^\r\n^]"),
+        (r"\D\s", r"[\D&&[^\r\n]][\s&&[^\r\n]]"),
+        (r"[\s,]", r"[[\s,]&&[^\r\n]]"),
+        (r"\x0a", r"[\x0a&&[^\r\n]]"),
+    ],
+)
+def test_java_sees_a_line_up_to_its_end(pattern: str, java: str) -> None:
+    """No part takes a line feed or a carriage return; a fingerprint does not depend on that."""
+    parsed = parse_pattern(pattern)
+    assert parsed.java == java
+    assert parsed.spelling == pattern
 
 
 @pytest.mark.parametrize(

@@ -1,26 +1,42 @@
-"""Named groups whose place in a line follows from the pattern alone."""
+"""Where the time stands in every line, as it follows from the pattern and the time format."""
+
+import itertools
+import random
+import string
 
 import pytest
 
 from tally.lines.pattern import parse_pattern
-from tally.lines.places import Place
+from tally.lines.places import Place, Shape, place_of
+from tally.lines.time_format import parse_time_format
+
+DIGIT = frozenset(string.digits)
+TIME_FORMAT = "yyyy-MM-dd HH:mm:ss"
+
+
+def place(pattern: str, shape: Shape) -> Place | None:
+    """The place of the group ``time``."""
+    return place_of(parse_pattern(pattern).parts, "time", shape)
 
 
 @pytest.mark.parametrize(
-    ("pattern", "place"),
+    ("pattern", "before", "width"),
     [
-        (r"(?<time>\d\d)", Place(0, 2)),
-        (r"^\[(?<time>\d{4}-\d\d)\]$", Place(1, 7)),
-        (r"a{3}\x41(?<time>\d)", Place(4, 1)),
-        (r"(?:ab|cd)(?=x)(?<time>\d)", Place(2, 1)),
-        (r"(?>ab)(?i:k)(?<time>[A-Z][a-z]{2})", Place(3, 3)),
-        (r"(?<level>[A-Z]{4}) (?<time>\d)", Place(5, 1)),
-        (r"(x)(?<time>\d)", Place(1, 1)),
+        (r"(?<time>\d\d)", 0, 2),
+        (r"^\[(?<time>\d{4}.\d\d)\]$", 1, 7),
+        (r"a{3}\x41(?<time>\d)", 4, 1),
+        (r"(?:ab|cd)(?=x)(?<time>\d)", 2, 1),
+        (r"(?>ab)(?i:k)(?<time>.{3})", 3, 3),
+        (r"(?<level>[A-Z]{4}) (?<time>\d)", 5, 1),
+        (r"(x)(?<time>\d)", 1, 1),
+        (r"(?<time>.)", 0, 1),
     ],
 )
-def test_a_group_behind_parts_of_a_fixed_width_has_a_place(pattern: str, place: Place) -> None:
-    """In bytes: what stands before it, and itself, is ASCII."""
-    assert parse_pattern(pattern).places["time"] == place
+def test_a_group_behind_parts_of_a_fixed_width_has_a_place(
+    pattern: str, before: int, width: int
+) -> None:
+    """In bytes: what stands before it is ASCII. If it takes that width only, nothing is asked."""
+    assert place(pattern, [None] * width) == Place(before=before)
 
 
 @pytest.mark.parametrize(
@@ -34,13 +50,99 @@ def test_a_group_behind_parts_of_a_fixed_width_has_a_place(pattern: str, place: 
 )
 def test_a_group_behind_anything_else_has_none(before: str) -> None:
     """How many bytes stand before it depends on the line."""
-    assert parse_pattern(rf"{before}(?<time>\d\d)").places.get("time") is None
+    assert place(rf"{before}(?<time>\d\d)", [DIGIT, DIGIT]) is None
 
 
 @pytest.mark.parametrize(
     "pattern",
-    [r"(?<time>\d\d?)", r"(?<time>.)", r"(?:(?<time>\d))?x", r"(?<time>\d)|(?<level>x)"],
+    [r"(?:(?<time>\d))?x", r"(?<time>\d)|(?<level>x)", r"(?:x(?<time>\d))", r"(?<level>\d)"],
 )
-def test_a_group_that_is_not_always_there_as_wide_has_none(pattern: str) -> None:
-    """Of several widths, of any characters, in a part that may be left out."""
-    assert parse_pattern(pattern).places.get("time") is None
+def test_a_group_that_is_not_always_there_has_none(pattern: str) -> None:
+    """In a part that may be left out, or in another group."""
+    assert place(pattern, [DIGIT]) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "behind"),
+    [
+        (r"^(?<time>\S+ \S+) (?<level>[A-Z]+)", " "),
+        (r"^\[(?<time>[^\]]+)\] ", "]"),
+        (r"(?<time>\S+ [\d:]+)\s+x", "\t\n\x0b\x0c\r "),
+        (r"(?<time>\S+ [\d:]+)[.,]\d", ".,"),
+        (r"(?<time>\S++ \S++) x", " "),
+    ],
+)
+def test_a_group_of_any_width_has_a_place_where_the_next_character_ends_it(
+    pattern: str, behind: str
+) -> None:
+    """The written time can then be taken as a whole or not at all."""
+    found = place(pattern, parse_time_format(TIME_FORMAT).chars)
+    assert found is not None
+    assert found.behind == frozenset(behind)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(?<time>\S+ \S+)",
+        r"(?<time>.+) x",
+        r"(?<time>.*?\d) ",
+        r"(?<time>\S+ \S+)\S",
+        r"(?<time>\S+ \S+):\d\d",
+        r"(?<time>\S+)-",
+        r"(?<time>\S+ \S+)(?: |$)x",
+        r"(?<time>\S+ \S+) ?x",
+        r"(?<time>\S+ [\d:]+)\D",
+        r"(?<time>\S+(?: \S+)?) ",
+    ],
+)
+def test_a_group_that_could_end_elsewhere_has_none(pattern: str) -> None:
+    """Within the written time, or behind it; or what comes next is not that simple."""
+    assert place(pattern, parse_time_format(TIME_FORMAT).chars) is None
+
+
+def test_a_place_is_where_every_match_has_its_time() -> None:
+    """Random patterns and all short lines of a few characters, compared with Python's matcher."""
+    rng, found = random.Random(20170730), 0
+    lines = ["".join(chars) for n in range(7) for chars in itertools.product("1: x", repeat=n)]
+    shape: Shape = [DIGIT, frozenset(":"), DIGIT]
+
+    def has_shape(text: str) -> bool:
+        return len(text) == 3 and text[1] == ":" and text[0] == text[2] == "1"
+
+    for _ in range(3_000):
+        pattern = _random_pattern(rng)
+        try:
+            parsed = parse_pattern(pattern)
+        except ValueError:
+            continue
+        at = place_of(parsed.parts, "time", shape)
+        if at is None:
+            continue
+        found += bool(at.behind)
+        for line in lines:
+            match = parsed.python.match(line)
+            there = line[at.before : at.before + 3]
+            behind = line[at.before + 3 : at.before + 4]
+            by_place = has_shape(there) and (not at.behind or (behind and behind in at.behind))
+            by_match = match is not None and has_shape(match["time"] or "")
+            if match is not None:
+                assert bool(by_place) == by_match, (pattern, line)
+            if match is not None and by_match:
+                assert match.span("time") == (at.before, at.before + 3), (pattern, line)
+    assert found > 50
+
+
+def _random_pattern(rng: random.Random) -> str:
+    """Something before a group, the group, and something behind it."""
+    before = rng.choice(["", "", "x", " ", r"[x ]", "^"])
+    inside = "".join(_random_part(rng) for _ in range(rng.randrange(1, 5)))
+    behind = rng.choice([" ", " ", "x", ":", r"\s+", "[x ]", "", "x*", "(?: |x)"])
+    rest = rng.choice(["", "x", r"\d?", ".*"])
+    return f"{before}(?<time>{inside}){behind}{rest}"
+
+
+def _random_part(rng: random.Random) -> str:
+    one = rng.choice([r"\d", r"\S", "1", ":", ".", "[1:]", "[^ ]", "(?:1|:)", "(?:1:|x)", "(?=1)"])
+    many = ["", "", "", "+", "*", "?", "*?", "++", "{1,3}", "{3}"]
+    return one + ("" if one.startswith("(?=") else rng.choice(many))

@@ -226,8 +226,8 @@ class LineFormat:
         if self.is_json:
             places = sorted((field.name, field.paths) for field in self.json_fields)
             return f"json:{_MEANING_VERSION}:{_digest(places, self.time_format)}"
-        java, levels = self.parsed_pattern.java, sorted(self.level_names.items())
-        return f"pattern:{_MEANING_VERSION}:{_digest(java, self.time_format, levels)}"
+        spelling, levels = self.parsed_pattern.spelling, sorted(self.level_names.items())
+        return f"pattern:{_MEANING_VERSION}:{_digest(spelling, self.time_format, levels)}"
 
 
 def time_names(names: Sequence[str]) -> tuple[str, ...]:

@@ -10,20 +10,19 @@ overflow Java's stack: see :meth:`_Scanner._check_repeat` and :mod:`tally.lines.
 
 import functools
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from tally.lines.backtracking import (
     UNBOUNDED,
     WAYS_MAX,
+    Chars,
     Group,
     Repeated,
     Taken,
     characters_of,
     worst,
 )
-from tally.lines.places import Place, places
 
 TIME: Final = "time"
 """The named group that holds the time; a pattern for lines without one does without."""
@@ -37,6 +36,7 @@ HEAD_BYTES: Final = 4096
 """A pattern sees this much of a line, so that a 10 MB line costs no more than another."""
 
 _GROUP_REPEATS_MAX: Final = 100
+_LINE_END: Final = r"(?![^\r\n])"
 _CLASS_ESCAPES: Final = "dDsSwWt"
 _JAVA_WORD_BOUNDARY: Final = r"(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))"
 _NAMED_GROUP: Final = re.compile(r"\(\?P?<([A-Za-z][A-Za-z0-9]*)>")
@@ -48,19 +48,19 @@ _ESCAPE: Final = re.compile(r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[ -/:-@\[-`{-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinePattern:
-    """A checked pattern in both languages. Build it with :func:`parse_pattern`.
-
-    Both must be matched from the start of a line that holds neither line feed nor carriage return.
-    """
+    """A checked pattern in both languages. Build it with :func:`parse_pattern`."""
 
     java: str
-    r"""For ``java.util.regex`` with UNIX_LINES, inside ``\A(?:…)``."""
+    r"""For ``java.util.regex``, inside ``\A(?:…)``. It sees a record up to its first line feed or
+    carriage return, as if the record ended there: no part takes one, and ``$`` holds before it."""
     python: re.Pattern[str]
-    """For Python's ``match``."""
+    """For Python's ``match`` at the start of a line that holds neither of the two."""
     groups: tuple[str, ...]
     """All named groups, in order."""
-    places: Mapping[str, Place]
-    """Where the named groups stand that are at one place in every line that matches."""
+    parts: Group
+    """All of it, taken apart."""
+    spelling: str
+    """The same for every way to write the same pattern: what a fingerprint is made of."""
 
 
 @dataclass(slots=True)
@@ -91,6 +91,7 @@ class _Scanner:
     at: int = 0
     java: list[str] = field(default_factory=list)
     python: list[str] = field(default_factory=list)
+    spelling: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     groups: list[_Group] = field(default_factory=list)
     whole: Group = field(default_factory=Group)
@@ -121,7 +122,7 @@ class _Scanner:
                     self._take(1)
                     self._inside.branches.append([])
                 case "$":
-                    self._take(1, java=r"\z", python=r"\Z")
+                    self._take(1, java=_LINE_END, python=r"\Z", spelling=r"\z")
                     self._inside.branches[-1].append(Taken(text="$", chars=frozenset()))
                 case _:
                     self._take_character(1)
@@ -134,15 +135,17 @@ class _Scanner:
     def _take_character(self, width: int) -> None:
         """Move on over what takes one character of a line."""
         text = self.text[self.at : self.at + width]
-        self._take(width)
-        self._inside.branches[-1].append(Taken(text=text, chars=characters_of(text, self.text)))
+        chars = characters_of(text, self.text)
+        self._take(width, java=_within_line(text, chars), spelling=text)
+        self._inside.branches[-1].append(Taken(text=text, chars=chars))
         self.atom = _Atom()
 
-    def _take(self, width: int, *, java: str | None = None, python: str | None = None) -> None:
+    def _take(self, width: int, *, java: str = "", python: str = "", spelling: str = "") -> None:
         """Move on by ``width``, writing the same text to both languages unless told otherwise."""
         taken = self.text[self.at : self.at + width]
-        self.java.append(taken if java is None else java)
-        self.python.append(taken if python is None else python)
+        self.java.append(java or taken)
+        self.python.append(python or taken)
+        self.spelling.append(spelling or java or taken)
         self.at += width
         self.atom = None
 
@@ -295,8 +298,24 @@ def parse_pattern(text: str) -> LinePattern:
         java="".join(scanner.java),
         python=python,
         groups=tuple(scanner.names),
-        places=places(scanner.whole),
+        parts=scanner.whole,
+        spelling="".join(scanner.spelling),
     )
+
+
+def _within_line(text: str, chars: Chars) -> str:
+    r"""What takes one character, in Java's spelling, so that it takes no line end.
+
+    A negated class gets the line ends as members, for its speed: Java is slow at an intersection.
+    """
+    if chars.isdisjoint("\r\n"):
+        return text
+    if text == ".":
+        return r"[^\r\n]"
+    if text.startswith("[^"):
+        members = text[2:]
+        return r"[^\r\n" + ("\\" if members.startswith("-") else "") + members
+    return rf"[{text}&&[^\r\n]]"
 
 
 def _check_ways(pattern: Group) -> None:

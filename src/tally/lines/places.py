@@ -1,39 +1,130 @@
-"""Named groups that stand at one place in every line that a pattern matches."""
+"""Where the time of a line stands, where that follows from its pattern and its time format."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
-from tally.lines.backtracking import Group, Part, Repeated, Taken
+from tally.lines.backtracking import Chars, Group, Part, Repeated, Taken
+
+_BEHIND_MAX: Final = 8
+"""Characters that a record is asked for at one place."""
+
+Shape = Sequence[Chars | None]
+"""For each byte of a written time the characters that may stand there; None for any."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Bytes of a line."""
+    """Where a time stands in every line that the pattern matches and that has a time.
+
+    A line has its time there, and nowhere else, when the pattern matches it, the bytes at this
+    place are a time in the time format, and one of :attr:`Place.behind` follows. No other line
+    that the pattern matches has a time.
+    """
 
     before: int
-    """How many stand before it."""
-    width: int
-    """How many there are."""
+    """How many bytes stand before it."""
+    behind: frozenset[str] = frozenset()
+    """Of these ASCII characters one must follow; empty where nothing need be asked."""
 
 
-def places(pattern: Group) -> Mapping[str, Place]:
-    """The named groups of which place and width follow from the pattern alone.
+def place_of(pattern: Group, name: str, shape: Shape) -> Place | None:
+    r"""The place of a time, whatever the pattern says of its width; None where there is no one.
 
-    Only ASCII characters stand before and in them, so characters are bytes, whatever the encoding.
-    A group inside of another has no place here.
+    ``\S+ \S+`` takes texts of many widths. But behind a fixed place it can only take a whole
+    ``2017-07-30 14:09:08`` if a blank comes next in the pattern, and in the line. So all ways in
+    which the group could take the written time are tried here, and the next character with it.
+
+    Args:
+        pattern: All of it.
+        name: The named group of the time, which is not inside of another.
+        shape: What may stand in a written time.
     """
-    found: dict[str, Place] = {}
     if len(pattern.branches) > 1:
-        return found
+        return None
     before = 0
-    for part in pattern.branches[0]:
+    parts = pattern.branches[0]
+    for part, follower in zip(parts, [*parts[1:], None], strict=True):
+        if isinstance(part, Group) and part.name == name:
+            return _with_behind(part, follower, shape, before)
         width = _width(part)
         if width is None:
             break
-        if isinstance(part, Group) and part.name:
-            found[part.name] = Place(before, width)
         before += width
-    return found
+    return None
+
+
+def _with_behind(group: Group, follower: Part | None, shape: Shape, before: int) -> Place | None:
+    if _takes_just(group, shape, behind=None):
+        return Place(before=before)
+    behind = _first_chars(follower)
+    if behind is not None and _takes_just(group, shape, behind=behind):
+        return Place(before=before, behind=behind)
+    return None
+
+
+def _takes_just(group: Group, shape: Shape, *, behind: Chars | None) -> bool:
+    """Whether a group takes a written time as a whole or not at all, with some character behind."""
+    taken = _Taking([*shape, behind])
+    shorter = {end for end in taken.ends(group, 0) if end < len(shape)}
+    goes_on = len(shape) + 1 in taken.reached
+    if behind is None:
+        return not (shorter or goes_on)
+    can_end = any(there is None or there & behind for there in map(shape.__getitem__, shorter))
+    return not (can_end or goes_on)
+
+
+def _first_chars(part: Part | None) -> Chars | None:
+    """What must come first in a part that takes something; None where that is not simple."""
+    if isinstance(part, Repeated):
+        return _first_chars(part.part) if part.least else None
+    chars = part.chars if isinstance(part, Taken) else None
+    return chars if chars and len(chars) <= _BEHIND_MAX and all(map(str.isascii, chars)) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Taking:
+    """What parts can take of a text; more than they can, where that is simpler."""
+
+    text: Shape
+    reached: set[int] = field(default_factory=set)
+    """Behind each character that a part may have taken, on whatever way."""
+
+    def ends(self, part: Part, start: int) -> set[int]:
+        """Where a part may end that starts there."""
+        match part:
+            case Taken(text="^" | "$") | Group(is_ahead=True):
+                return {start}
+            case Taken():
+                return {start + 1} if self._takes(part, start) else set()
+            case Repeated():
+                return self._ends_of_repeated(part, start)
+            case Group():
+                return {end for branch in part.branches for end in self._ends_of(branch, start)}
+
+    def _takes(self, part: Taken, at: int) -> bool:
+        if at == len(self.text):
+            return False
+        there = self.text[at]
+        # A class of which no character is known takes one all the same.
+        if part.chars and there is not None and not there & part.chars:
+            return False
+        self.reached.add(at + 1)
+        return True
+
+    def _ends_of_repeated(self, part: Repeated, start: int) -> set[int]:
+        ends = self._ends_of([part.part] * min(part.least, len(self.text) + 1), start)
+        found = set(ends)
+        for _ in range(min(part.most - part.least, len(self.text))):
+            ends = self._ends_of([part.part], *ends)
+            found |= ends
+        return found
+
+    def _ends_of(self, branch: list[Part], *starts: int) -> set[int]:
+        ends = set(starts)
+        for part in branch:
+            ends = {end for at in ends for end in self.ends(part, at)}
+        return ends
 
 
 def _width(part: Part) -> int | None:

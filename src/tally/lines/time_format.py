@@ -7,6 +7,7 @@ seconds, milliseconds or microseconds since 1970.
 
 import itertools
 import re
+import string
 from dataclasses import dataclass
 from typing import Final
 
@@ -103,6 +104,17 @@ class TimePart:
         digits = f"{{{self.width}}}" if self.width else "{1,2}"
         return named.get(self.letters) or f"([0-9]{digits})"
 
+    @property
+    def chars(self) -> list[frozenset[str] | None]:
+        """For each of its bytes, if it has a width, the characters that may stand there.
+
+        None for any character: names are not spelled out, nor what takes several bytes.
+        """
+        if self.literal.isascii() and self.literal:
+            return [frozenset(char) for char in self.literal]
+        is_number = not self.literal and self.letters not in {"EEE", "MMM", "a", *BLANK_PADDED}
+        return [frozenset(string.digits) if is_number else None] * self.width
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeFormat:
@@ -131,6 +143,11 @@ class TimeFormat:
     def is_read_by_position(self) -> bool:
         """Whether every field has its place and its year."""
         return self.width > 0 and self.has_year and not set(self.letters) & set(BLANK_PADDED)
+
+    @property
+    def chars(self) -> list[frozenset[str] | None]:
+        """For each byte of a time of a fixed width, the characters that may stand there."""
+        return [chars for part in self.parts for chars in part.chars]
 
     @property
     def letters(self) -> tuple[str, ...]:

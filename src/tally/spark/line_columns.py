@@ -182,8 +182,9 @@ class LineReader:
             return fixed_line(value, times, levels=levels)
         if self.line_format.is_json:
             return json_line(value, self.line_format, times, needs_level=needs_level)
-        whole = self.each or bool(self.selection.labels or self.selection.filters)
-        return pattern_line(value, self.line_format, times, whole=whole, needs_level=needs_level)
+        return pattern_line(
+            value, self.line_format, times, whole=self.each, needs_level=needs_level
+        )
 
     def _is_counted(
         self, value: Column, line: ParsedLine, find: Callable[[str], Column]

@@ -1,7 +1,6 @@
-"""Lines of a pattern as Spark expressions: one run of a regular expression for each."""
+"""Lines of a pattern as Spark expressions: a regular expression runs for each group in use."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from functools import cache
 from typing import Final
 
 from pyspark.sql import Column
@@ -10,9 +9,10 @@ from pyspark.sql import functions as F  # noqa: N812  (what every PySpark progra
 from tally.config.labels import LEVEL
 from tally.lines.format import LineFormat
 from tally.lines.pattern import HEAD_BYTES, TIME
-from tally.lines.time_format import TimeFormat
+from tally.lines.places import Place, place_of
 from tally.spark.expressions import all_of, binary, looked_up
 from tally.spark.parsed_line import JudgedLine, ParsedLine, why_malformed
+from tally.spark.stages import Stages
 from tally.spark.time_columns import (
     TimeColumns,
     TimeReader,
@@ -23,8 +23,46 @@ from tally.spark.time_columns import (
 )
 from tally.spark.time_key import TimeKey, key_by_position
 
-_MARK: Final = "\n"
-_TO_THE_END: Final = 2**31 - 1
+_JOINT: Final = " "
+"""Between the groups date and clock in the text of a time."""
+
+
+class _Groups:
+    """What the groups of a pattern find in the records, each looked for once.
+
+    Args:
+        value: Binary column with the record's bytes.
+        line_format: With a pattern.
+        stages: Where the columns go.
+    """
+
+    def __init__(self, value: Column, line_format: LineFormat, stages: Stages) -> None:
+        # As valid UTF-8: Java replaces other bytes in its own way.
+        head = F.substring(value, 1, HEAD_BYTES).cast("string")
+        self._text = stages.add(F.make_valid_utf8(head))
+        self._stages = stages
+        self._pattern = line_format.parsed_pattern
+        self._time_names = line_format.time_names
+        self._regex = rf"\A(?:{self._pattern.java})"
+        self._found: dict[str, Column] = {}
+
+    def text(self, name: str) -> Column:
+        """String: what a group took; empty where it took no part or the pattern matches nothing."""
+        if name not in self._found:
+            number = self._pattern.python.groupindex[name]
+            column = F.regexp_extract(self._text, self._regex, number)
+            self._found[name] = self._stages.add(column)
+        return self._found[name]
+
+    def time(self) -> Column:
+        """Binary: the text of the time."""
+        pieces = [self.text(name) for name in self._time_names]
+        joined = pieces[0] if len(pieces) == 1 else F.concat_ws(_JOINT, *pieces)
+        return joined.cast("binary")
+
+    def match(self) -> Column:
+        """Boolean: whether the pattern matches."""
+        return F.rlike(self._text, F.lit(self._regex))
 
 
 def pattern_line(
@@ -36,26 +74,19 @@ def pattern_line(
         value: Binary column with the record's bytes.
         line_format: With a pattern.
         times: How the minute follows.
-        whole: Whether the pattern is asked for all of its groups, even where fewer would do.
+        whole: Whether the pattern is asked for the time even where its place is known.
         needs_level: Whether a line without a level is malformed.
     """
-    # The level first: of the groups it alone has its place in every line.
-    names = [LEVEL] * line_format.has_level
-    names += [name for name in line_format.fields if name != LEVEL]
-    time_names = () if times.rule.from_record else line_format.time_names
-    line = _first_line(value)
-    found = _groups(line, line_format.parsed_pattern.java, time_names, names).cast("binary")
-    if time_names and not line_format.parsed_time_format.is_read_by_position:
-        found = times.stages.add(found)  # both the time's columns and the others use it
-    rest = _rest(found, line_format, times)
-    first = rest if len(names) == 1 else F.split(rest.cast("string"), _MARK)[0].cast("binary")
-    has_level = [F.length(first) > 0] if needs_level else []
+    groups = _Groups(value, line_format, times.stages)
+    has_level = [groups.text(LEVEL) != ""] if needs_level else []
+    by_position = not times.rule.from_record and line_format.parsed_time_format.is_read_by_position
 
     def judged() -> JudgedLine:
-        time = _time(found, line_format, times, has_more=bool(names))
-        matches = [F.length(value) > 0, _is_mark(found, 1)] if times.rule.from_record else []
-        well_formed = all_of([*matches, time.exists, time.in_range, *has_level])
-        no_match = ~_is_mark(found, 1)
+        # A time that exists was found by the pattern. An empty record may match, but has no line.
+        is_line = [groups.match(), F.length(value) > 0] if times.rule.from_record else []
+        time = _time(groups, line_format, times)
+        well_formed = all_of([*is_line, time.exists, time.in_range, *has_level])
+        no_match = ~groups.match()
         return JudgedLine(
             reason=why_malformed(value, well_formed=well_formed, no_match=no_match, time=time),
             well_formed=well_formed,
@@ -63,150 +94,62 @@ def pattern_line(
         )
 
     def time_key() -> TimeKey:
-        if not time_names or not line_format.parsed_time_format.is_read_by_position:
+        if not by_position:
             return judged().time_key
         time_format = line_format.parsed_time_format
-        ends = _time_ends(found, time_format, has_more=bool(names))
-        checks = [_is_mark(found, 1), ends, *has_level]
-        return key_by_position(found, time_format, checks, skip=1)
+        place = None if whole else _place_of_time(line_format)
+        if place is None:
+            # Where the pattern does not match there is no time, and where it does there is a level.
+            time = groups.time()
+            return key_by_position(
+                time, time_format, [F.length(time) == time_format.width, *has_level]
+            )
+        checks = [*(has_level or [groups.match()]), *_is_behind(value, line_format, place)]
+        return key_by_position(value, time_format, checks, skip=place.before)
 
     def field_of(name: str) -> Column:
-        text = F.get(F.split(rest.cast("string"), _MARK), F.lit(names.index(name)))
+        text = groups.text(name)
         if name == LEVEL and line_format.level_names:
             return looked_up(text, line_format.level_names)
         return text
 
-    plain = ParsedLine(
+    return ParsedLine(
         judged=judged,
         time_key=time_key,
-        is_at=lambda levels: first.isin(*[binary(word.encode()) for word in levels]),
+        is_at=lambda levels: groups.text(LEVEL).isin(*levels),
         fields=field_of,
     )
-    skip = None if whole else _bytes_before_time(line_format, time_names)
-    return (
-        plain
-        if skip is None
-        else _in_place(plain, value, line, line_format, skip=skip, needs_level=needs_level)
-    )
 
 
-def _bytes_before_time(line_format: LineFormat, time_names: Sequence[str]) -> int | None:
-    """How many bytes stand before the time of every line; None where that depends on the line."""
-    if time_names != (TIME,) or not line_format.parsed_time_format.is_read_by_position:
+@cache
+def _place_of_time(line_format: LineFormat) -> Place | None:
+    """Where a time stands that is read by position; None where the pattern must be asked."""
+    if line_format.time_names != (TIME,):
         return None
-    place = line_format.parsed_pattern.places.get(TIME)
-    is_whole = place is not None and place.width == line_format.parsed_time_format.width
-    return place.before if place is not None and is_whole else None
+    time_format = line_format.parsed_time_format
+    return place_of(line_format.parsed_pattern.parts, TIME, time_format.chars)
 
 
-def _in_place(
-    line: ParsedLine,
-    value: Column,
-    text: Column,
-    line_format: LineFormat,
-    *,
-    skip: int,
-    needs_level: bool,
-) -> ParsedLine:
-    """The same for a time that stands at one place in every line that the pattern matches.
-
-    Of the pattern no more is asked than the level, or whether it matches: the time need not be
-    copied out of the line by it.
-
-    Args:
-        line: As for any place.
-        value: Binary column with the record's bytes.
-        text: What the pattern sees of it.
-        line_format: With a pattern.
-        skip: Bytes before the time.
-        needs_level: Whether a line without a level is malformed.
-    """
-    pattern = line_format.parsed_pattern
-    matching = rf"(?d)\A(?:{pattern.java})"
-    level = F.lit(None)
-    if line_format.has_level:
-        level = F.regexp_extract(text, matching, pattern.python.groupindex[LEVEL])
-    matches = level != "" if needs_level else F.rlike(text, F.lit(matching))
-    return replace(
-        line,
-        time_key=lambda: key_by_position(
-            value, line_format.parsed_time_format, [matches], skip=skip
-        ),
-        is_at=lambda levels: level.isin(*levels),
-    )
+def _is_behind(value: Column, line_format: LineFormat, place: Place) -> list[Column]:
+    """That a character follows without which the time might stand elsewhere."""
+    if not place.behind:
+        return []
+    there = F.substring(value, place.before + line_format.parsed_time_format.width + 1, 1)
+    return [there.isin(*[binary(char.encode()) for char in sorted(place.behind)])]
 
 
-def _first_line(value: Column) -> Column:
-    """What a pattern sees of a record, as valid UTF-8: Java replaces other bytes in its own way."""
-    head = F.substring(value, 1, HEAD_BYTES).cast("string")
-    return F.make_valid_utf8(F.substring_index(F.substring_index(head, "\n", 1), "\r", 1))
-
-
-def _groups(
-    line: Column, java_pattern: str, time_names: Sequence[str], names: Sequence[str]
-) -> Column:
-    r"""``\n``, the groups of the time, then for each name ``\n`` and its group, in one run.
-
-    A line in which the pattern finds nothing stays as it is and thus has no ``\n``, so no line can
-    pass itself off as a result. A group that took no part is empty.
-    """
-    whole_line = rf"(?d)\A(?:{java_pattern})[^\n]*+"
-    time = " ".join(f"${{{name}}}" for name in time_names)
-    return F.regexp_replace(
-        line, whole_line, f"{_MARK}{time}" + "".join(f"{_MARK}${{{name}}}" for name in names)
-    )
-
-
-def _time(
-    found: Column, line_format: LineFormat, times: TimeReader, *, has_more: bool
-) -> TimeColumns:
+def _time(groups: _Groups, line_format: LineFormat, times: TimeReader) -> TimeColumns:
     if times.rule.from_record:
         return times.of_record()
-    if line_format.parsed_time_format.is_read_by_position:
-        return _by_position(found, line_format, has_more=has_more)
-    return times.of_text(_piece(found, 1), line_format, whole=True)
-
-
-def _rest(found: Column, line_format: LineFormat, times: TimeReader) -> Column:
-    """The binary text behind the time and its mark."""
-    if times.rule.from_record:
-        return F.substring(found, 3, _TO_THE_END)
+    text = times.stages.add(groups.time())
     time_format = line_format.parsed_time_format
-    if time_format.is_read_by_position:
-        return F.substring(found, time_format.width + 3, _TO_THE_END)
-    return _piece(found, 2).cast("binary")
-
-
-def _piece(found: Column, number: int) -> Column:
-    """What stands before the marks (0), the time (1), or all that follows it (2)."""
-    return F.get(F.split(found.cast("string"), _MARK, 3), F.lit(number))
-
-
-def _by_position(found: Column, line_format: LineFormat, *, has_more: bool) -> TimeColumns:
-    time_format = line_format.parsed_time_format
-    normal = normalised(found, time_format, skip=1)
-    places = _place_checks(found, time_format, has_more=has_more)
-    absent = f"{_MARK}{line_format.absent_time}{_MARK if has_more else ''}".encode()
-    is_missing = F.substring(found, 1, len(absent)) == binary(absent)
+    if not time_format.is_read_by_position:
+        return times.of_text(text.cast("string"), line_format, whole=True)
+    normal = times.stages.add(normalised(text, time_format))
+    is_whole = F.length(text) == time_format.width
     return TimeColumns(
-        is_missing=is_missing if has_more else found == binary(absent),
-        exists=all_of([*places, *time_checks(normal)]),
+        is_missing=text == binary(line_format.absent_time.encode()),
+        exists=all_of([is_whole, *literal_checks(text, time_format), *time_checks(normal)]),
         in_range=~is_out_of_range(normal),
         normal=normal,
     )
-
-
-def _place_checks(found: Column, time_format: TimeFormat, *, has_more: bool) -> list[Column]:
-    """That the time has the width of its format, and its literals are where they should be."""
-    end = _time_ends(found, time_format, has_more=has_more)
-    return [_is_mark(found, 1), end, *literal_checks(found, time_format, skip=1)]
-
-
-def _time_ends(found: Column, time_format: TimeFormat, *, has_more: bool) -> Column:
-    if has_more:
-        return _is_mark(found, time_format.width + 2)
-    return F.length(found) == time_format.width + 1
-
-
-def _is_mark(found: Column, position: int) -> Column:
-    return F.substring(found, position, 1) == binary(_MARK.encode())
