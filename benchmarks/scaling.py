@@ -25,7 +25,7 @@ import psutil
 from pyspark.sql import SparkSession
 
 from benchmarks.contest import take_turns
-from benchmarks.lines import write_lines
+from benchmarks.lines import LINES_PER_MINUTE, write_lines
 from benchmarks.page import Table
 from benchmarks.servers import PARTITIONS, Bench, plan, say, serving
 from tally.app.context import open_context
@@ -87,7 +87,7 @@ class Alone:
 
 def variants(lines: int, largest: int) -> dict[str, Variant]:
     """What is compared, by the names of its pipelines."""
-    few = min(lines, MALFORMED_MAX)
+    few, minute = min(lines, MALFORMED_MAX), min(lines, LINES_PER_MINUTE)
     fixed = Variant(
         title=f"{lines:,} lines of the fixed layout, {PARTITIONS} partitions", lines=lines
     )
@@ -111,6 +111,10 @@ def variants(lines: int, largest: int) -> dict[str, Variant]:
         "few": Variant(title=f"{few:,} lines", lines=few),
         "malformed": Variant(
             title=f"{few:,} malformed lines", lines=few, keys=MALFORMED, base="few"
+        ),
+        "minute": Variant(title=f"{minute:,} lines", lines=minute),
+        "malformed_minute": Variant(
+            title=f"{minute:,} malformed lines", lines=minute, keys=MALFORMED, base="minute"
         ),
         "core": Variant(title="1 core", lines=lines, cores=1, in_turns=False),
         "one_core": Variant(

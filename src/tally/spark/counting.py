@@ -25,8 +25,8 @@ from tally.spark.grouping import Grouping
 from tally.spark.progress import OnRead, watched
 from tally.spark.reading import collect, read_errors, read_ranges
 
-# The driver's JVM holds the dead letters of one Spark task at a time: about so many bytes, were
-# they spread evenly over the offsets.
+# The driver's JVM holds the dead letters of two Spark tasks at a time, each about so many bytes,
+# were they spread evenly over the offsets.
 DEAD_LETTER_BYTES_PER_TASK: Final = 32 * 1024 * 1024
 
 # And the groups of one Spark task: so many at most.
@@ -109,7 +109,12 @@ class SparkReader:
         tallies = {r.partition: PartitionTally(r) for r in ranges}
         offsets = sum(r.offsets for r in ranges)
         records = self._records(pipeline, ranges)
-        grouping = _grouping(pipeline, ranges, each=request.is_recount)
+        grouping = Grouping.of(
+            pipeline,
+            {r.partition.topic for r in ranges},
+            each=request.is_recount,
+            is_small=offsets <= _GROUPS_PER_TASK,
+        )
         series = SeriesLimit(pipeline, request.rows_before)
         with _divided(self.session, offsets):
             for row in self.fetch(grouping.counts(records), ranges):
@@ -164,7 +169,8 @@ class SparkReader:
         records = self._records(
             pipeline, ranges, bytes_max=found_before * pipeline.dead_letter_max_bytes
         )
-        letters = _grouping(pipeline, ranges).malformed(records, pipeline.dead_letter_max_bytes)
+        grouping = Grouping.of(pipeline, {r.partition.topic for r in ranges})
+        letters = grouping.malformed(records, pipeline.dead_letter_max_bytes)
         found = dict.fromkeys(totals, 0)
         known = {(partition.topic, partition.partition): partition for partition in totals}
         # By position: a row looks for the name of a field each time.
@@ -203,7 +209,3 @@ def _divided(spark: SparkSession, offsets: int) -> Iterator[None]:
     finally:
         if before is not None:
             spark.conf.set(_PARTS, before)
-
-
-def _grouping(pipeline: Pipeline, ranges: Sequence[OffsetRange], *, each: bool = False) -> Grouping:
-    return Grouping.of(pipeline, {r.partition.topic for r in ranges}, each=each)

@@ -2,7 +2,8 @@
 
 The counts are grouped twice. First by the key of the time (:mod:`tally.spark.time_key`), which is
 cheap to find in every record; then, after calendar and clock were asked once for each key, by
-minute. Few rows reach the second grouping.
+minute. Few rows reach the second grouping, and those of a small batch reach it in one task, without
+another exchange.
 """
 
 from collections.abc import Mapping
@@ -38,15 +39,20 @@ class Grouping:
     """What is counted of them."""
     topic: str | None = None
     """Their topic where there is but one: its name then takes no place in the grouping."""
+    is_small: bool = False
+    """Whether one task can hold all groups, even if no two records share one."""
 
     @classmethod
-    def of(cls, pipeline: Pipeline, topics: set[str], *, each: bool = False) -> "Grouping":
+    def of(
+        cls, pipeline: Pipeline, topics: set[str], *, each: bool = False, is_small: bool = False
+    ) -> "Grouping":
         """How the records of some of a pipeline's topics are grouped.
 
         Args:
             pipeline: The pipeline.
             topics: Some of its topics.
             each: Whether each record is judged by itself (:attr:`LineReader.each`).
+            is_small: Whether one task can hold all groups.
         """
         aggregate = Aggregate.of(pipeline)
         selection = Selection(
@@ -63,7 +69,7 @@ class Grouping:
             each=each,
         )
         topic = next(iter(topics)) if len(topics) == 1 else None
-        return cls(reader=reader, aggregate=aggregate, topic=topic)
+        return cls(reader=reader, aggregate=aggregate, topic=topic, is_small=is_small)
 
     @property
     def label_columns(self) -> tuple[str, ...]:
@@ -90,7 +96,8 @@ class Grouping:
             *(c.alias(n) for c, n in zip(line.labels, self.label_columns, strict=True)),
             *more,
         )
-        by_minute = self._by_minute(self._by_key(keyed), line)
+        by_key = self._by_key(keyed)
+        by_minute = self._by_minute(by_key.coalesce(1) if self.is_small else by_key, line)
         return by_minute if self.topic is None else by_minute.withColumn("topic", self._topic())
 
     def _by_key(self, keyed: DataFrame) -> DataFrame:

@@ -76,9 +76,9 @@ def read_ranges(
 
 
 def collect(rows: DataFrame, ranges: Sequence[OffsetRange]) -> Iterator[Row]:
-    """The rows, with one Spark partition in memory at a time; Spark's errors become Tally's."""
+    """The rows, with at most two Spark partitions in memory; Spark's errors become Tally's."""
     with read_errors(ranges):
-        yield from rows.toLocalIterator()
+        yield from rows.toLocalIterator(prefetchPartitions=True)
 
 
 @contextmanager
