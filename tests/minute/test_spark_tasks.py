@@ -70,8 +70,9 @@ def test_tasks_that_are_killed_are_run_again_and_count_once(
 def test_a_stage_that_is_computed_again_counts_once(world: World) -> None:
     """Its results are lost when half of them are fetched, and Spark reads Kafka again."""
     minutes = [f"2017-07-30 14:{n:02}" for n in range(60)]
-    world.produce([f"{minute}:08 ERROR x" for minute in minutes] * 3, 0)
-    world.produce([f"{minute}:08 ERROR x" for minute in minutes] * 2, 1)
+    # More than a small batch, whose groups come in one part.
+    world.produce([f"{minute}:08 ERROR x" for minute in minutes] * 3_000, 0)
+    world.produce([f"{minute}:08 ERROR x" for minute in minutes] * 2_000, 1)
     batch = world.plan().batch
     assert batch is not None
     world.produce([ERROR])
@@ -80,7 +81,7 @@ def test_a_stage_that_is_computed_again_counts_once(world: World) -> None:
     assert done.returncode == 0, done.stderr
     committed, computed_again = done.stdout.split()
     assert (committed, int(computed_again) > 0) == ("True", True)
-    assert world.counts() == dict.fromkeys(minutes, 5)
+    assert world.counts() == dict.fromkeys(minutes, 5_000)
     assert world.audit().holds
 
 
