@@ -425,6 +425,13 @@ MUTANTS: Final = (
         tests=("tests/unit/test_places.py",),
     ),
     Mutant(
+        guard="a class takes a character of either case where one of them is not ignored",
+        where="tally.lines.backtracking:characters_of",
+        before="[re.NOFLAG, re.IGNORECASE] if",
+        after="[re.IGNORECASE] if",
+        tests=("tests/unit/test_places.py",),
+    ),
+    Mutant(
         guard="a pattern sees no more of a record than its first line",
         where="tally.lines.pattern:_within_line",
         before='if chars.isdisjoint("\\r\\n"):',

@@ -30,6 +30,7 @@ BY_PATTERN = [
     r"^(?<time>.*) (?<level>[A-Z]+)",
     r"^(?<time>[^A-Z]+?)[ .](?<level>[A-Z]+)",
     r"^\W?(?<time>\S+ \S+) (?<level>[A-Z]+)",
+    r"^(?<time>[^a-z]+) (?<level>(?i:info|error))\b",
 ]
 
 

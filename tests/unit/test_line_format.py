@@ -151,6 +151,7 @@ def test_a_table_becomes_a_custom_line_format() -> None:
         (r"(\S+)", "(?<time>…)"),
         (r"(?<time>\S+) (?<level>\w+) (?<level>\w+)", "no regular expression"),
         (r"(?<time>\S+ (?<level>\w+)", "no regular expression"),
+        (r"(?<time>\S+) (?<level>[z-a])", "no regular expression"),
         (r"(?<time>\S+)) (?<level>\w+)", "never opened"),
         (r"(?<time>[0-9+) (?<level>\w+)", "character class"),
         (r"(?<time>\S+) (?<level>\w{3,2})", "no regular expression"),

@@ -94,6 +94,7 @@ def test_a_group_of_any_width_has_a_place_where_the_next_character_ends_it(
         r"(?<time>\S+ \S+) ?x",
         r"(?<time>\S+ [\d:]+)\D",
         r"(?<time>\S+(?: \S+)?) ",
+        r"(?i)(?<time>[^t ]+ [^t]+)(?:t)x",
     ],
 )
 def test_a_group_that_could_end_elsewhere_has_none(pattern: str) -> None:
@@ -101,16 +102,32 @@ def test_a_group_that_could_end_elsewhere_has_none(pattern: str) -> None:
     assert place(pattern, parse_time_format(TIME_FORMAT).chars) is None
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"^(?<time>[^a-z]+) (?<level>(?i:info|error))\b",
+        r"(?<time>[^z]+)Z (?<level>(?i:error|warn))",
+        r"(?<time>\S{10}(?:[^t]\d\d:\d\d|T\d\d:\d\d:\d\d)) ?(?i:.*)",
+        r"(?<time>[^t]+) (?i:error)",
+    ],
+)
+def test_a_negated_class_takes_a_capital_letter_although_case_is_ignored_elsewhere(
+    pattern: str,
+) -> None:
+    """It could go on over the ``T`` of another time, and a blank."""
+    assert place(pattern, parse_time_format("yyyy-MM-dd'T'HH:mm:ss").chars) is None
+
+
 def test_a_place_is_where_every_match_has_its_time() -> None:
     """Random patterns and all short lines of a few characters, compared with Python's matcher."""
     rng, found = random.Random(20170730), 0
-    lines = ["".join(chars) for n in range(7) for chars in itertools.product("1: x", repeat=n)]
-    shape: Shape = [DIGIT, frozenset(":"), DIGIT]
+    lines = ["".join(chars) for n in range(7) for chars in itertools.product("1T x", repeat=n)]
+    shape: Shape = [DIGIT, frozenset("T"), DIGIT]
 
     def has_shape(text: str) -> bool:
-        return len(text) == 3 and text[1] == ":" and text[0] == text[2] == "1"
+        return text == "1T1"
 
-    for _ in range(3_000):
+    for _ in range(6_000):
         pattern = _random_pattern(rng)
         try:
             parsed = parse_pattern(pattern)
@@ -135,14 +152,19 @@ def test_a_place_is_where_every_match_has_its_time() -> None:
 
 def _random_pattern(rng: random.Random) -> str:
     """Something before a group, the group, and something behind it."""
-    before = rng.choice(["", "", "x", " ", r"[x ]", "^"])
+    before = rng.choice(["", "", "x", " ", r"[x ]", "^", "(?i)"])
     inside = "".join(_random_part(rng) for _ in range(rng.randrange(1, 5)))
-    behind = rng.choice([" ", " ", "x", ":", r"\s+", "[x ]", "", "x*", "(?: |x)"])
-    rest = rng.choice(["", "x", r"\d?", ".*"])
+    behind = rng.choice([" ", " ", "x", "T", r"\s+", "[x ]", "", "x*", "(?: |x)"])
+    rest = rng.choice(["", "x", r"\d?", ".*", "(?i:X)"])
     return f"{before}(?<time>{inside}){behind}{rest}"
 
 
 def _random_part(rng: random.Random) -> str:
-    one = rng.choice([r"\d", r"\S", "1", ":", ".", "[1:]", "[^ ]", "(?:1|:)", "(?:1:|x)", "(?=1)"])
+    one = rng.choice(
+        [
+            *(r"\d", r"\S", "1", "T", ".", "[1T]", "[^ ]", "[^t]", "[^a-z]", "(?:1|T)"),
+            *("(?:1T|x)", "(?=1)", "(?i:t)", "(?i:[^T])"),
+        ]
+    )
     many = ["", "", "", "+", "*", "?", "*?", "++", "{1,3}", "{3}"]
     return one + ("" if one.startswith("(?=") else rng.choice(many))

@@ -34,7 +34,7 @@ Chars = frozenset[str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Taken:
-    """One character of some; of none where the part takes no room, such as ``^``."""
+    """One character of some; none in ``$``, which takes no room."""
 
     text: str
     chars: Chars | None
@@ -244,15 +244,21 @@ def worst(pattern: Group, line_chars: int) -> tuple[int, list[Choice]]:
 
 @functools.cache
 def characters_of(part: str, pattern: str) -> Chars:
-    """What a single character, an escape or a class of a pattern takes, of :func:`_alphabet`.
+    """What a single character, an escape or a class of a pattern may take, of :func:`_alphabet`.
+
+    All that it takes, and more where the pattern ignores case somewhere: what it would take there,
+    too. A negated class takes less where case is ignored.
 
     Args:
         part: Its text, as Python reads it.
         pattern: The pattern that it stands in.
+
+    Raises:
+        re.error: It is no regular expression.
     """
-    ignores_case = re.IGNORECASE if "(?i" in pattern else re.NOFLAG
-    matches = re.compile(part, re.ASCII | ignores_case).fullmatch
-    return frozenset(c for c in _alphabet(pattern) if matches(c))
+    flags = [re.NOFLAG, re.IGNORECASE] if "(?i" in pattern else [re.NOFLAG]
+    ways = [re.compile(part, re.ASCII | flag).fullmatch for flag in flags]
+    return frozenset(c for c in _alphabet(pattern) if any(matches(c) for matches in ways))
 
 
 @functools.cache

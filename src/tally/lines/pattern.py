@@ -60,7 +60,7 @@ class LinePattern:
     parts: Group
     """All of it, taken apart."""
     spelling: str
-    """The same for every way to write the same pattern: what a fingerprint is made of."""
+    """What a fingerprint is made of: never changes, also where the two above do."""
 
 
 @dataclass(slots=True)
@@ -283,16 +283,16 @@ def parse_pattern(text: str) -> LinePattern:
             pattern's name.
     """
     scanner = _Scanner(text)
-    scanner.scan()
+    try:
+        scanner.scan()
+        python = re.compile("".join(scanner.python), re.ASCII)
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from error
     if any(scanner.captures_ahead) or (scanner.captures_ahead and scanner.chooses):
         raise ValueError(
             "has a lookahead with a named group inside of a group or a choice; Java "
             "keeps what it found there even where the rest then fails. Put it outside"
         )
-    try:
-        python = re.compile("".join(scanner.python), re.ASCII)
-    except re.error as error:
-        raise ValueError(f"is no regular expression: {error}") from error
     _check_ways(scanner.whole)
     return LinePattern(
         java="".join(scanner.java),

@@ -93,7 +93,7 @@ class _Taking:
     def ends(self, part: Part, start: int) -> set[int]:
         """Where a part may end that starts there."""
         match part:
-            case Taken(text="^" | "$") | Group(is_ahead=True):
+            case Taken(text="$") | Group(is_ahead=True):
                 return {start}
             case Taken():
                 return {start + 1} if self._takes(part, start) else set()
@@ -130,7 +130,7 @@ class _Taking:
 def _width(part: Part) -> int | None:
     """How many ASCII characters a part takes; None where that depends on the line."""
     match part:
-        case Taken(text="^" | "$"):
+        case Taken(text="$"):
             return 0
         case Taken():
             # A class of which no character is known takes one all the same, whatever its bytes.

@@ -108,11 +108,11 @@ class TimePart:
     def chars(self) -> list[frozenset[str] | None]:
         """For each of its bytes, if it has a width, the characters that may stand there.
 
-        None for any character: names are not spelled out, nor what takes several bytes.
+        None for any character, as names are not spelled out.
         """
-        if self.literal.isascii() and self.literal:
+        if self.literal:
             return [frozenset(char) for char in self.literal]
-        is_number = not self.literal and self.letters not in {"EEE", "MMM", "a", *BLANK_PADDED}
+        is_number = self.letters not in {"EEE", "MMM", "a", *BLANK_PADDED}
         return [frozenset(string.digits) if is_number else None] * self.width
 
 
