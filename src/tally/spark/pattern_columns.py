@@ -1,6 +1,5 @@
 """Lines of a pattern as Spark expressions: a regular expression runs for each group in use."""
 
-from functools import cache
 from typing import Final
 
 from pyspark.sql import Column
@@ -83,12 +82,12 @@ def pattern_line(
 
     def judged() -> JudgedLine:
         # A time that exists was found by the pattern. An empty record may match, but has no line.
-        is_line = [groups.match(), F.length(value) > 0] if times.rule.from_record else []
+        matches = groups.match()
+        is_line = [matches, F.length(value) > 0] if times.rule.from_record else []
         time = _time(groups, line_format, times)
         well_formed = all_of([*is_line, time.exists, time.in_range, *has_level])
-        no_match = ~groups.match()
         return JudgedLine(
-            reason=why_malformed(value, well_formed=well_formed, no_match=no_match, time=time),
+            reason=why_malformed(value, well_formed=well_formed, no_match=~matches, time=time),
             well_formed=well_formed,
             time=time.normal,
         )
@@ -121,7 +120,6 @@ def pattern_line(
     )
 
 
-@cache
 def _place_of_time(line_format: LineFormat) -> Place | None:
     """Where a time stands that is read by position; None where the pattern must be asked."""
     if line_format.time_names != (TIME,):

@@ -192,17 +192,16 @@ def timestamp(line: Column) -> Column:
     return F.substring(line, 1, 19).cast("string").try_cast("timestamp_ntz")
 
 
-def literal_checks(text: Column, time_format: TimeFormat, *, skip: int = 0) -> list[Column]:
+def literal_checks(text: Column, time_format: TimeFormat) -> list[Column]:
     """That literals, fractions and weekdays of a time stand where they should.
 
     Args:
-        text: Binary, holds the time.
+        text: Binary, starts with the time.
         time_format: How it is written.
-        skip: Bytes that stand before it.
     """
     checks = []
     for part in time_format.parts:
-        piece = _piece(text, part, skip)
+        piece = _piece(text, part)
         if part.literal:
             checks.append(piece == F.lit(part.literal))
         elif part.letters == "EEE":
@@ -212,15 +211,14 @@ def literal_checks(text: Column, time_format: TimeFormat, *, skip: int = 0) -> l
     return checks
 
 
-def normalised(text: Column, time_format: TimeFormat, *, skip: int = 0) -> Column:
+def normalised(text: Column, time_format: TimeFormat) -> Column:
     """The time as binary ``YYYY-MM-DD HH:MM:SS``; null or misshapen when a field is.
 
     Args:
-        text: Binary, holds the time.
+        text: Binary, starts with the time.
         time_format: How it is written.
-        skip: Bytes that stand before it.
     """
-    fields = {part.letters: _piece(text, part, skip) for part in time_format.parts if part.letters}
+    fields = {part.letters: _piece(text, part) for part in time_format.parts if part.letters}
     return _assembled(fields, _year(fields))
 
 
@@ -254,5 +252,5 @@ def _hour_of_day(hour: Column, marker: Column) -> Column:
     return looked_up(F.concat(hour, marker), hours)
 
 
-def _piece(text: Column, part: TimePart, skip: int) -> Column:
-    return F.substring(text, part.position + skip, part.width).cast("string")
+def _piece(text: Column, part: TimePart) -> Column:
+    return F.substring(text, part.position, part.width).cast("string")
