@@ -23,6 +23,7 @@ from tally.errors import StackError
 from tally_local.stack.processes import TOKEN_VARIABLE
 from tally_local.stack.server import Part, PartState, PartStatus
 from tally_local.stack.stack import Stack
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.stack
 
@@ -152,6 +153,8 @@ def test_a_killed_kafka_comes_back_with_its_topics(running: Stack) -> None:
 
     admin = AdminClient({"bootstrap.servers": address(running, Part.KAFKA)})
     admin.create_topics([NewTopic("kept", 2)])["kept"].result(20)
+    # A new topic is listed a moment after it was created.
+    wait_until(lambda: "kept" in ask()[1])
     before = ask()
     running.kill(Part.KAFKA)
     running.up(SERVERS)
