@@ -352,9 +352,23 @@ MUTANTS: Final = (
     # --- the key of a time, which a group of records shares
     Mutant(
         guard="a second above 59 makes a record malformed, whatever its minute",
-        where="tally.spark.time_key:_digit_checks",
-        before='        piece <= binary(b"59"),\n',
-        after="",
+        where="tally.spark.time_key:_stretches",
+        before="_Stretch(part.position + skip + 1, 1, is_kept=False)",
+        after="_Stretch(part.position + skip, 2, is_kept=False)",
+        tests=(f"{LINE_COLUMNS}::test_no_byte_can_stand_in_for_another_in_the_fixed_layout",),
+    ),
+    Mutant(
+        guard="what the key leaves out of the seconds is a digit",
+        where="tally.spark.time_key:_are_digits",
+        before='[piece >= binary(b"0"), piece <= binary(b"9")]',
+        after='[piece >= binary(b"0")]',
+        tests=(f"{LINE_COLUMNS}::test_no_byte_can_stand_in_for_another_in_the_fixed_layout",),
+    ),
+    Mutant(
+        guard="a level ends with its word",
+        where="tally.spark.fixed_columns:_is_level",
+        before="return may_be & with_end.isin(*[binary(word + end) for end in _LEVEL_ENDS])",
+        after="return may_be",
         tests=(f"{LINE_COLUMNS}::test_no_byte_can_stand_in_for_another_in_the_fixed_layout",),
     ),
     Mutant(

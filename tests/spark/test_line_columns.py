@@ -298,9 +298,9 @@ def test_a_record_that_begins_no_line_is_left_out(
 
 
 def test_no_byte_can_stand_in_for_another_in_the_fixed_layout(spark: SparkSession) -> None:
-    """Each of the first 22 bytes of a line is replaced by every byte there is."""
+    """Each byte of a line, up to the one behind the level, is replaced by every byte there is."""
     line = b"2017-07-30 14:09:08 ERROR x"
-    lines = [line[:at] + bytes([byte]) + line[at + 1 :] for at in range(22) for byte in range(256)]
+    lines = [line[:at] + bytes([byte]) + line[at + 1 :] for at in range(26) for byte in range(256)]
     assert_as_expected(
         spark, lines, FIXED_LAYOUT, {"ERROR"}, {"no-time", "time-invalid", "no-level"}
     )

@@ -55,7 +55,7 @@ def fixed_line(value: Column, times: TimeReader, *, levels: Sequence[str]) -> Pa
     return ParsedLine(
         judged=judged,
         time_key=time_key,
-        is_at=lambda levels: any_of(_is_level(value, 20, level) for level in levels),
+        is_at=lambda levels: any_of(_is_level(value, before_level, level) for level in levels),
         # No label is longer than some hundred characters, so the level is not looked for further.
         fields=lambda _: F.when(
             has_level,
@@ -74,9 +74,16 @@ def _stated(value: Column) -> TimeColumns:
     )
 
 
-def _is_level(value: Column, position: int, level: str) -> Column:
-    """Whether a blank, ``level`` and the end of the word stand at ``position``."""
+def _is_level(value: Column, before_level: Column, level: str) -> Column:
+    """Whether a blank, ``level`` and the end of the word follow the time.
+
+    Args:
+        value: The record's bytes.
+        before_level: Those behind the time, as many as the longest level takes or more.
+        level: The level.
+    """
     word = b" " + level.encode()
-    return F.substring(value, position, len(word) + 1).isin(
-        *[binary(word + end) for end in _LEVEL_ENDS]
-    )
+    # Two comparisons rule out nearly all other levels; every end sorts before "!".
+    may_be = (before_level >= binary(word)) & (before_level < binary(word + b"!"))
+    with_end = F.substring(value, 20, len(word) + 1)
+    return may_be & with_end.isin(*[binary(word + end) for end in _LEVEL_ENDS])

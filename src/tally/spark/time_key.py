@@ -2,8 +2,9 @@
 
 Calendar and clock are asked once for each distinct key instead of once for each record: a batch
 has few minutes and many records. A key is cheap to find and holds all that the minute depends on.
-What it does not depend on, digits of seconds and of fractions, is left out and checked for each
-record.
+What it does not depend on, the last digit of the seconds and those of a fraction, is left out and
+checked for each record. The first digit of the seconds stays: six keys for each minute cost less
+than two more comparisons for each record.
 """
 
 import itertools
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
-from tally.lines.time_format import TimeFormat, TimePart
+from tally.lines.time_format import TimeFormat
 from tally.spark.expressions import all_of, binary
 from tally.spark.stages import Stages
 from tally.spark.time_columns import (
@@ -39,7 +40,7 @@ class TimeKey:
 def key_by_position(
     text: Column, time_format: TimeFormat, checks: Sequence[Column], *, skip: int = 0
 ) -> TimeKey:
-    """The key of a time that is read by position: its text, without the digits below the minute.
+    """The key of a time that is read by position: its text, without what the minute does not need.
 
     Args:
         text: Binary, holds the time.
@@ -50,7 +51,7 @@ def key_by_position(
     stretches = list(_stretches(time_format, skip))
     pieces = [F.substring(text, part.position, part.width) for part in stretches if part.is_kept]
     key = (pieces[0] if len(pieces) == 1 else F.concat(*pieces)).cast("string")
-    digits = [_digit_checks(text, part) for part in stretches if not part.is_kept]
+    digits = [_are_digits(text, part) for part in stretches if not part.is_kept]
     # What is always evaluated first: Spark shares its parts with other columns.
     conditions = [*checks, *itertools.chain.from_iterable(digits)]
     return TimeKey(
@@ -66,43 +67,33 @@ class _Stretch:
     position: int
     """Where it starts, from 1."""
     width: int
-    letters: str = ""
-    """The field's, when it is dropped."""
-
-    @property
-    def is_kept(self) -> bool:
-        return not self.letters
+    is_kept: bool = True
 
 
 def _stretches(time_format: TimeFormat, skip: int) -> Iterator[_Stretch]:
     """All of a time, in order, where so many bytes stand before it."""
     at = skip + 1
-    for part in filter(_is_below_minute, time_format.parts):
-        start = part.position + skip
-        if start > at:
-            yield _Stretch(at, start - at)
-        yield _Stretch(start, part.width, part.letters)
-        at = start + part.width
+    for part in time_format.parts:
+        if part.letters == "ss":
+            dropped = _Stretch(part.position + skip + 1, 1, is_kept=False)
+        elif part.letters.startswith("S"):
+            dropped = _Stretch(part.position + skip, part.width, is_kept=False)
+        else:
+            continue
+        if dropped.position > at:
+            yield _Stretch(at, dropped.position - at)
+        yield dropped
+        at = dropped.position + dropped.width
     if end := time_format.width + skip + 1 - at:
         yield _Stretch(at, end)
 
 
-def _is_below_minute(part: TimePart) -> bool:
-    return part.letters == "ss" or part.letters.startswith("S")
-
-
-def _digit_checks(text: Column, part: _Stretch) -> list[Column]:
-    """That seconds are 00 to 59, and that a fraction is digits."""
+def _are_digits(text: Column, part: _Stretch) -> list[Column]:
+    """That all bytes of a stretch are digits."""
     piece = F.substring(text, part.position, part.width)
-    if part.letters != "ss":
+    if part.width > 1:
         return [piece.cast("string").rlike(rf"\A[0-9]{{{part.width}}}\z")]
-    last = F.substring(text, part.position + 1, 1)
-    return [
-        piece >= binary(b"00"),
-        piece <= binary(b"59"),
-        last >= binary(b"0"),
-        last <= binary(b"9"),
-    ]
+    return [piece >= binary(b"0"), piece <= binary(b"9")]
 
 
 def _minute_by_position(key: Column, time_format: TimeFormat, stages: Stages) -> Column:
