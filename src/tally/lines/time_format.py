@@ -60,6 +60,8 @@ _HINTS: Final = {
 )
 _RESERVED = "[]{}#"
 _QUOTED = re.compile(r"'((?:[^']|'')+)'", re.DOTALL)
+NORMAL: Final = "yyyy-MM-dd HH:mm:ss"
+"""The format of normalised times; it has as many characters as they have."""
 _KIND: Final = {"yy": "yyyy", "MMM": "MM"}
 
 
@@ -143,6 +145,11 @@ class TimeFormat:
     def is_read_by_position(self) -> bool:
         """Whether every field has its place and its year."""
         return self.width > 0 and self.has_year and not set(self.letters) & set(BLANK_PADDED)
+
+    @property
+    def is_normal(self) -> bool:
+        """Whether a time starts as :data:`NORMAL` is written."""
+        return self.text.startswith(NORMAL)
 
     @property
     def chars(self) -> list[frozenset[str] | None]:

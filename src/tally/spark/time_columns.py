@@ -20,6 +20,7 @@ from tally.lines.format import LineFormat
 from tally.lines.time_format import (
     BLANK_PADDED,
     MONTHS,
+    NORMAL,
     UNPADDED,
     WEEKDAYS,
     TimeFormat,
@@ -195,12 +196,17 @@ def timestamp(line: Column) -> Column:
 def literal_checks(text: Column, time_format: TimeFormat) -> list[Column]:
     """That literals, fractions and weekdays of a time stand where they should.
 
+    Not those within :func:`normalised`, where that is cut out of the text: whoever asks whether it
+    exists has asked for them.
+
     Args:
         text: Binary, starts with the time.
         time_format: How it is written.
     """
     checks = []
     for part in time_format.parts:
+        if time_format.is_normal and part.position <= len(NORMAL):
+            continue
         piece = _piece(text, part)
         if part.literal:
             checks.append(piece == F.lit(part.literal))
@@ -218,6 +224,8 @@ def normalised(text: Column, time_format: TimeFormat) -> Column:
         text: Binary, starts with the time.
         time_format: How it is written.
     """
+    if time_format.is_normal:
+        return F.substring(text, 1, len(NORMAL))
     fields = {part.letters: _piece(text, part) for part in time_format.parts if part.letters}
     return _assembled(fields, _year(fields))
 
