@@ -12,34 +12,42 @@ from tally.errors import ConfigError
 from tally.formatting import ABSENT
 from tally_local.kafka_tools import TOOLS, check_reachable, command
 from tally_local.stack.server import Part, PartStatus
-from tally_local.stack.stack import ALL_PARTS, Stack
+from tally_local.stack.stack import ALL_PARTS, USUAL_PARTS, Stack
 
 parts_argument = click.argument(
     "parts", nargs=-1, metavar="[PART]...", type=click.Choice([str(part) for part in Part])
 )
 
 
-@click.command(cls=Command, examples=["tally up", "tally up kafka mysql"])
+@click.command(cls=Command, examples=["tally up", "tally up kafka mysql", "tally up --cluster"])
 @parts_argument
+@click.option(
+    "--cluster",
+    is_flag=True,
+    help="Count on a standalone Spark cluster: a master, and two workers on hosts of their own.",
+)
 @click.option(
     "--foreground",
     is_flag=True,
     help="Stay until Ctrl-C or SIGTERM, then stop what was started.",
 )
 @pass_app
-def up(app: App, parts: tuple[str, ...], foreground: bool) -> None:
+def up(app: App, parts: tuple[str, ...], cluster: bool, foreground: bool) -> None:
     """Start the local stack: Kafka, MySQL, Spark and Airflow.
 
     Real servers, without root and without Docker. The first call downloads them. Everything is in
     .tally beside the configuration, where all other commands find the addresses and passwords. A
-    part that runs already is not restarted. PART is kafka, mysql, spark or airflow; by default all.
+    part that runs already is not restarted. PART is kafka, mysql, cluster, spark or airflow; by
+    default all but the cluster, which --cluster adds: then Spark counts there.
     Spark is a Spark Connect server, which is kept running, so that a batch starts no JVM. After
     tally down spark each batch has a Spark of its own again, in Airflow by spark-submit.
 
     Then the tables are migrated, and the topics of the configured pipelines are created if they do
     not exist. A second call changes nothing, and shows addresses and passwords again.
     """
-    stack, wanted = _stack(app), _parts(parts)
+    stack, wanted = _stack(app), _parts(parts) or USUAL_PARTS
+    if cluster:
+        wanted = (*wanted, Part.CLUSTER)
     if not foreground:
         _show(app, stack.up(wanted))
         _make_ready(app, stack)
@@ -62,7 +70,7 @@ def down(app: App, parts: tuple[str, ...]) -> None:
     Stops exactly the processes that were started for this checkout, by any command. To delete the
     data, delete the folder .tally afterwards.
     """
-    stopped = _stack(app).down(_parts(parts))
+    stopped = _stack(app).down(_parts(parts) or ALL_PARTS)
     app.out.line(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")
 
 
@@ -120,7 +128,7 @@ def _stack(app: App) -> Stack:
 
 
 def _parts(names: tuple[str, ...]) -> tuple[Part, ...]:
-    return tuple(Part(name) for name in names) or ALL_PARTS
+    return tuple(Part(name) for name in names)
 
 
 def _show(app: App, states: list[PartStatus]) -> None:

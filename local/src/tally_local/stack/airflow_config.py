@@ -9,6 +9,7 @@ from pathlib import Path
 from tally_local.stack.credentials import Credentials
 from tally_local.stack.mysql_server import DATABASE, USER
 from tally_local.stack.ports import LOOPBACK
+from tally_local.stack.spark_cluster import cluster_master
 from tally_local.stack.spark_server import HOST
 
 ADMIN = "admin"
@@ -106,10 +107,10 @@ def _spark(ports: Mapping[str, int], credentials: Credentials) -> dict[str, obje
             "port": ports["spark"],
             "password": credentials.spark_token,
         }
-    # In the format of the Spark provider; a local master supports only client mode.
+    # In the format of the Spark provider; Python runs on these masters only in client mode.
     return {
         "conn_type": "spark",
-        "host": "local[2]",
+        "host": cluster_master(ports) if "cluster" in ports else "local[2]",
         "extra": {"spark-binary": "spark-submit", "deploy-mode": "client"},
     }
 

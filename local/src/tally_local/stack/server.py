@@ -14,6 +14,7 @@ class Part(StrEnum):
 
     KAFKA = "kafka"
     MYSQL = "mysql"
+    CLUSTER = "cluster"
     SPARK = "spark"
     AIRFLOW = "airflow"
 

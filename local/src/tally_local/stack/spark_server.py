@@ -11,6 +11,7 @@ from tally_local.stack.credentials import Credentials
 from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.processes import Command, Record
 from tally_local.stack.server import Part
+from tally_local.stack.spark_cluster import CONF
 
 MASTER: Final = "local[2]"
 MEMORY: Final = "1g"
@@ -28,6 +29,7 @@ class SparkServer:
         folder: Its files.
         jars: The connector's jars.
         credentials: The stack's, the token among them.
+        cluster: The master of the cluster on which it counts; in its own JVM when None.
         hung_s: Seconds without an answer after which the JVM is replaced.
         stuck_s: Seconds that a cancelled task may go on before the JVM is replaced.
     """
@@ -43,12 +45,15 @@ class SparkServer:
         folder: Path,
         jars: Path,
         credentials: Credentials,
+        cluster: str | None = None,
         hung_s: float = HUNG_S,
         stuck_s: int = STUCK_S,
     ) -> None:
         self._folder = folder
-        self._jars = jars
         self._credentials = credentials
+        self._spark = SparkSettings(
+            master=cluster or MASTER, jars_dir=jars, conf=dict(CONF) if cluster else {}
+        )
         self._hung_s = hung_s
         self._stuck_s = stuck_s
 
@@ -64,7 +69,7 @@ class SparkServer:
         scratch = self._folder / "tmp"
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         server = server_command(
-            SparkSettings(master=MASTER, jars_dir=self._jars),
+            self._spark,
             port=ports["spark"],
             scratch=scratch,
             memory=MEMORY,

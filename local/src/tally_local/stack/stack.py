@@ -24,9 +24,12 @@ from tally_local.stack.ports import Ports, is_free
 from tally_local.stack.processes import Processes, Record
 from tally_local.stack.server import Part, PartState, PartStatus, Server
 from tally_local.stack.server_jars import SERVERS
+from tally_local.stack.spark_cluster import SparkCluster, cluster_master
 from tally_local.stack.spark_server import SparkServer
 
 ALL_PARTS = tuple(Part)
+USUAL_PARTS = tuple(part for part in Part if part is not Part.CLUSTER)
+"""Those that are started where none is named."""
 POLL_S = 0.1
 WATCH_S = 1.0
 PORT_TRIES = 3
@@ -100,7 +103,7 @@ class Stack:
             self._jars.install("kafka", self._announce)
             self._programs.install(self._announce)
 
-    def up(self, parts: Sequence[Part] = ALL_PARTS) -> list[PartStatus]:
+    def up(self, parts: Sequence[Part] = USUAL_PARTS) -> list[PartStatus]:
         """Start the ``parts`` that do not run, with the data they had; return when all are ready.
 
         Raises:
@@ -110,7 +113,10 @@ class Stack:
         self.install()
         self._make_home()
         with held(self.layout.lock, self._announce):
-            servers = [self._server(part) for part in ALL_PARTS if part in parts]
+            if Part.CLUSTER in parts and not self._runs(Part.CLUSTER) and self._down(Part.SPARK):
+                parts = (*parts, Part.SPARK)  # to count on the cluster from now on
+            # One after the other: where Spark counts depends on whether the cluster was started.
+            servers = (self._server(part) for part in ALL_PARTS if part in parts)
             starts = [(server, self._running(server) or self._start(server)) for server in servers]
             for server, start in starts:
                 self._wait_until_ready(server, start)
@@ -123,6 +129,8 @@ class Stack:
         """
         if not self.layout.home.is_dir():
             return []
+        if Part.CLUSTER in parts and self._processes.record(Part.CLUSTER) is not None:
+            parts = (*parts, Part.SPARK)  # it counts on the cluster
         with held(self.layout.lock, self._announce):
             return [part for part in reversed(ALL_PARTS) if part in parts and self._down(part)]
 
@@ -135,10 +143,11 @@ class Stack:
         self._processes.kill(part)
 
     def status(self) -> list[PartStatus]:
-        """The status of each part; sends no request to a server."""
-        return [self._status(self._server(part)) for part in ALL_PARTS]
+        """The status of each part, of the cluster once it was started; sends no request."""
+        parts = ALL_PARTS if self._processes.record(Part.CLUSTER) is not None else USUAL_PARTS
+        return [self._status(self._server(part)) for part in parts]
 
-    def watch(self, parts: Sequence[Part] = ALL_PARTS) -> None:
+    def watch(self, parts: Sequence[Part] = USUAL_PARTS) -> None:
         """Return when another command has stopped one of the ``parts``.
 
         Raises:
@@ -147,7 +156,7 @@ class Stack:
         while len(self.stopped(parts)) < len(parts):
             time.sleep(WATCH_S)
 
-    def stopped(self, parts: Sequence[Part] = ALL_PARTS) -> list[Part]:
+    def stopped(self, parts: Sequence[Part] = USUAL_PARTS) -> list[Part]:
         """Those of the ``parts`` that another command has stopped; waits while it is stopping them.
 
         Raises:
@@ -166,7 +175,7 @@ class Stack:
         return {status.part: status.state for status in self.status() if status.part in parts}
 
     @contextmanager
-    def foreground(self, parts: Sequence[Part] = ALL_PARTS) -> Iterator[list[PartStatus]]:
+    def foreground(self, parts: Sequence[Part] = USUAL_PARTS) -> Iterator[list[PartStatus]]:
         """Run the ``parts`` inside the block and stop them after it.
 
         Ctrl-C and SIGTERM raise KeyboardInterrupt inside the block; while the stack is stopped they
@@ -200,13 +209,23 @@ class Stack:
                 credentials=credentials,
                 options=self._mysql_options,
             )
+        if part is Part.CLUSTER:
+            return SparkCluster(folder=folder)
         if part is Part.SPARK:
-            return SparkServer(folder=folder, jars=self.jars_dir, credentials=credentials)
+            has_cluster = self._processes.record(Part.CLUSTER) is not None
+            return SparkServer(
+                folder=folder,
+                jars=self.jars_dir,
+                credentials=credentials,
+                cluster=cluster_master(self._ports.remembered()) if has_cluster else None,
+            )
         return AirflowServer(layout=self.layout, credentials=credentials)
 
     def _running(self, server: Server) -> Record | None:
-        record = self._processes.record(server.part)
-        return record if self._processes.main_process(server.part) is not None else None
+        return self._processes.record(server.part) if self._runs(server.part) else None
+
+    def _runs(self, part: Part) -> bool:
+        return self._processes.main_process(part) is not None
 
     def _wait_until_ready(self, server: Server, start: Record) -> None:
         tries = 1
@@ -233,7 +252,7 @@ class Stack:
         def is_ready() -> bool | None:
             if server.is_ready(ports, start):
                 return True
-            return None if self._processes.main_process(server.part) is not None else False
+            return None if self._runs(server.part) else False
 
         until_known = Retrying(
             retry=retry_if_result(lambda ready: ready is None),
@@ -252,10 +271,10 @@ class Stack:
         return not all(is_free(ports[name]) for name in server.ports)
 
     def _down(self, part: Part) -> bool:
-        if self._processes.main_process(part) is not None:
+        if self._runs(part):
             self._announce(f"{part}: stopping")
         did_run = self._processes.stop(part, timeout_s=self._server(part).stop_timeout_s)
-        if part is Part.SPARK and did_run:
+        if part in (Part.SPARK, Part.CLUSTER) and did_run:
             self._write_addresses()
         return did_run
 
@@ -287,12 +306,13 @@ class Stack:
     def _write_addresses(self, starting: Part | None = None) -> None:
         """Write the servers' addresses for Tally and Airflow.
 
-        That of Spark only from its start to its stop: without a server, each batch has a Spark of
-        its own.
+        Those of Spark only from their start to their stop: without a server, each batch has a
+        Spark of its own, on the cluster if there is one.
         """
         ports = self._ports.remembered()
-        if starting is not Part.SPARK and self._processes.record(Part.SPARK) is None:
-            ports.pop(Part.SPARK, None)
+        for part in (Part.SPARK, Part.CLUSTER):
+            if starting is not part and self._processes.record(part) is None:
+                ports.pop(part, None)
         credentials = self.credentials()
         write_overlay(self.layout.overlay, ports=ports, credentials=credentials, jars=self.jars_dir)
         AirflowServer(layout=self.layout, credentials=credentials).write_connections(ports)

@@ -1,0 +1,141 @@
+"""Runs the nodes of a standalone Spark cluster; a node that has ended is started again.
+
+Usage: ``python -m tally_local.stack.cluster_nodes --port PORT --web-port PORT --folder FOLDER``
+
+SIGTERM ends all nodes, and then the program.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+import click
+
+from tally.spark.java import JAVA_ENVIRONMENT
+from tally.spark.packages import spark_home
+from tally_local.stack.ports import LOOPBACK
+
+WORKERS: Final = ("127.0.0.2", "127.0.0.3")
+"""The workers' addresses: Spark's speculation and exclusion tell workers apart by their hosts."""
+CORES: Final = 2
+"""Of each worker: room for two applications that take one core of each."""
+MEMORY: Final = "3g"
+_MASTER: Final = "org.apache.spark.deploy.master.Master"
+_WORKER: Final = "org.apache.spark.deploy.worker.Worker"
+# Files of finished applications, a copy of the connector's jars each, are deleted after an hour.
+_CLEANUP: Final = (
+    "-Dspark.worker.cleanup.enabled=true -Dspark.worker.cleanup.interval=600"
+    " -Dspark.worker.cleanup.appDataTtl=3600"
+)
+_POLL_S: Final = 0.5
+_PAUSE_S: Final = 1.0
+_STOP_S: Final = 10.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """One process of the cluster."""
+
+    name: str
+    """For messages."""
+    argv: tuple[str, ...]
+    """Program and arguments."""
+    env: Mapping[str, str]
+    """Its whole environment."""
+
+
+def main() -> int:
+    """Run the nodes until SIGTERM."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--web-port", type=int, required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    asked = parser.parse_args()
+    stopping = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    run_nodes(nodes_of(asked.port, asked.web_port, asked.folder), stopping)
+    return 0
+
+
+def nodes_of(port: int, web_port: int, folder: Path) -> list[Node]:
+    """The master and the workers.
+
+    Args:
+        port: Of the master.
+        web_port: Of the master's page, which tells which workers there are.
+        folder: Where the workers keep files.
+    """
+    master = ("--host", LOOPBACK, "--port", str(port), "--webui-port", str(web_port))
+    # Its second way in, which has a fixed port, is not needed.
+    no_rest = {"SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"}
+    environment = {**_environment(LOOPBACK), **no_rest}
+    nodes = [Node(name="master", argv=_program(_MASTER, *master), env=environment)]
+    for host in WORKERS:
+        work = folder / host
+        options = ("--host", host, "--port", "0", "--webui-port", "0", "--cores", str(CORES))
+        limits = ("--memory", MEMORY, "--work-dir", str(work))
+        environment = {
+            **_environment(host),
+            "SPARK_WORKER_OPTS": _CLEANUP,
+            "SPARK_LOCAL_DIRS": str(work / "tmp"),
+        }
+        argv = _program(_WORKER, *options, *limits, f"spark://{LOOPBACK}:{port}")
+        nodes.append(Node(name=f"worker {host}", argv=argv, env=environment))
+    return nodes
+
+
+def run_nodes(nodes: list[Node], stopping: Event) -> None:
+    """Run the nodes until ``stopping`` is set; one that has ended is started again."""
+    running = {node.name: _started(node) for node in nodes}
+    try:
+        while not stopping.wait(_POLL_S):
+            for node in nodes:
+                if (code := running[node.name].poll()) is not None:
+                    click.echo(f"{node.name} has ended with exit code {code}; started again")
+                    stopping.wait(_PAUSE_S)
+                    running[node.name] = _started(node)
+    finally:
+        _end(list(running.values()))
+
+
+def _program(name: str, *options: str) -> tuple[str, ...]:
+    return (str(spark_home() / "bin" / "spark-class"), name, *options)
+
+
+def _environment(host: str) -> dict[str, str]:
+    # A Spark that is configured for something else is not meant.
+    inherited = {n: v for n, v in os.environ.items() if not n.startswith("SPARK_")}
+    return {
+        **inherited,
+        **JAVA_ENVIRONMENT,
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LOCAL_IP": host,
+        "SPARK_DAEMON_MEMORY": "256m",
+    }
+
+
+def _started(node: Node) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(node.argv, env=dict(node.env))
+
+
+def _end(processes: "list[subprocess.Popen[bytes]]") -> None:
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

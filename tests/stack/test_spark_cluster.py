@@ -1,0 +1,156 @@
+"""The local stack's Spark cluster: batches are counted on workers, whatever happens to one."""
+
+import json
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tally.config.servers import SparkSettings
+from tally.spark.connect import connect_session
+from tally_local.stack.cluster_nodes import WORKERS
+from tally_local.stack.server import Part, PartState
+from tally_local.stack.stack import Stack
+from tests.conftest import PROJECT
+from tests.spark_submit import job, spark_environment
+from tests.waiting import wait_until
+from tests.world import World
+
+pytestmark = [pytest.mark.stack, pytest.mark.spark]
+
+ERROR = "2017-07-30 14:09:08 ERROR some message"
+LINES = 1_000
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A stack of which the cluster runs, and a Spark server that counts there."""
+    made = Stack(project=PROJECT, home=tmp_path_factory.mktemp("a home"))
+    made.up([Part.CLUSTER, Part.SPARK])
+    yield made
+    made.down()
+
+
+def settings(cluster: Stack) -> SparkSettings:
+    """What the stack tells every command of its Spark."""
+    return SparkSettings.model_validate(tomllib.loads(cluster.overlay.read_text("utf-8"))["spark"])
+
+
+def running(cluster: Stack) -> set[Part]:
+    return {s.part for s in cluster.status() if s.state is PartState.RUNNING}
+
+
+def workers(cluster: Stack) -> dict[str, psutil.Process]:
+    """The workers' processes by their host."""
+    found = {}
+    for process in cluster.members(Part.CLUSTER):
+        line = process.cmdline()
+        if "org.apache.spark.deploy.worker.Worker" in line:
+            found[line[line.index("--host") + 1]] = process
+    return found
+
+
+def hosts(cluster: Stack) -> list[str]:
+    """The hosts of the executors; two of them may be on one for which the other worker is away."""
+    lines = [process.cmdline() for process in cluster.members(Part.CLUSTER)]
+    return sorted(line[line.index("--hostname") + 1] for line in lines if "--executor-id" in line)
+
+
+def registered(cluster: Stack) -> set[str]:
+    """The hosts of the workers that the master knows to be alive."""
+    port = json.loads(cluster.layout.ports.read_text("utf-8"))["cluster-web"]
+    page = httpx.get(f"http://127.0.0.1:{port}/json/", trust_env=False).json()
+    return {w["host"] for w in page["workers"] if w["state"] == "ALIVE"}
+
+
+def counts_on(cluster: Stack, world: World) -> int:
+    """Plan and count a batch on the cluster's Spark server; returns its records."""
+    (batch,) = [world.plan().batch]
+    assert batch is not None
+    with connect_session(settings(cluster), {}) as session:
+        return sum(t.records for t in world.run(batch.batch_id, session).totals.values())
+
+
+def test_both_workers_count_and_no_line_is_lost_with_one(cluster: Stack, world: World) -> None:
+    """A worker that is killed is started again; until then the other one counts."""
+    world.produce([ERROR] * LINES)
+    assert counts_on(cluster, world) == LINES
+    wait_until(lambda: hosts(cluster) == list(WORKERS), pause_s=0.5)
+    for rounds, host in enumerate(WORKERS, start=2):
+        gone = workers(cluster)[host]
+        gone.kill()
+        world.produce([ERROR] * LINES)
+        assert counts_on(cluster, world) == LINES
+        assert world.counts() == {"2017-07-30 14:09": rounds * LINES}
+        wait_until(lambda: workers(cluster).keys() == set(WORKERS), pause_s=0.5)
+        assert workers(cluster)[host].pid != gone.pid
+        wait_until(lambda: registered(cluster) == set(WORKERS), pause_s=0.5)
+    assert world.audit().holds
+    assert Part.CLUSTER in running(cluster)
+
+
+def test_the_cluster_listens_on_loopback_addresses_alone(cluster: Stack) -> None:
+    """Nobody else on the network can reach it, nor its executors."""
+    wait_until(lambda: len(hosts(cluster)) == len(WORKERS), pause_s=0.5)
+    listening = [
+        connection.laddr.ip.removeprefix("::ffff:")
+        for process in cluster.members(Part.CLUSTER)
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert set(listening) == {"127.0.0.1", *WORKERS}
+
+
+@pytest.mark.timeout(1800)
+def test_without_the_server_a_batch_is_submitted_to_the_cluster(
+    cluster: Stack, world: World
+) -> None:
+    """Jars and code reach the executors by the configuration alone."""
+    world.produce([ERROR] * LINES)
+    batch = world.plan().batch
+    assert batch is not None
+    cluster.down([Part.SPARK])
+    assert running(cluster) == {Part.CLUSTER}
+    spark = settings(cluster)
+    assert spark.master.startswith("spark://127.0.0.1:")
+    connection = json.loads((cluster.layout.airflow / "connections.json").read_text("utf-8"))
+    assert connection["tally_spark"]["host"] == spark.master
+    command = job(world.stack, batch.batch_id, master=spark.master, conf=spark.conf)
+    answer = subprocess.run(
+        command, env=spark_environment(), capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert world.counts() == {"2017-07-30 14:09": LINES}
+    cluster.up([Part.SPARK])
+
+
+def test_the_server_goes_where_the_cluster_goes(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """It counts on the cluster from its start to its stop, and is not left without it."""
+    stack = Stack(project=PROJECT, home=tmp_path_factory.mktemp("another home"))
+    try:
+        stack.up([Part.SPARK])
+        alone = masters(stack)
+        stack.up([Part.CLUSTER])
+        assert running(stack) == {Part.CLUSTER, Part.SPARK}
+        assert alone == ["local[2]"]
+        assert masters(stack)[0].startswith("spark://")
+        stack.down([Part.CLUSTER])
+        assert running(stack) == set()
+        assert stack.members(Part.CLUSTER) == []
+        assert "spark://" not in stack.overlay.read_text(encoding="utf-8")
+        stack.up([Part.SPARK])
+        assert masters(stack) == ["local[2]"]
+    finally:
+        stack.down()
+
+
+def masters(stack: Stack) -> list[Any]:
+    """Where the stack's Spark server counts."""
+    lines = [p.cmdline() for p in stack.members(Part.SPARK) if p.name() == "java"]
+    return [line[line.index("--master") + 1] for line in lines if "--master" in line]
