@@ -1,32 +1,32 @@
-"""Two concurrent attempts at one task, on a cluster of two host names of one machine."""
+"""Two concurrent attempts at one task, on a cluster whose workers have hosts of their own.
+
+Spark copies a task only to another host than that of its first attempt.
+"""
 
 import json
-import re
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from tally.spark.session import QUICK_START
-from tests.spark_submit import SPARK_HOME, job, spark_environment
+from tally_local.stack.ports import LOOPBACK
+from tally_local.stack.server import Part
+from tally_local.stack.spark_cluster import SparkCluster
+from tally_local.stack.stack import Stack
+from tests.conftest import PROJECT
+from tests.spark_submit import job, spark_environment
 from tests.world import World
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark]
 
 ERROR = "2017-07-30 14:09:08 ERROR some message"
 LINES = 30_000
-DEPLOY = "org.apache.spark.deploy"
-DRIVER = "127.0.0.1"
-WORKERS = ("127.0.0.1", "localhost")
-"""Spark copies a task only to another host than that of its first attempt; by name these differ."""
-
 EAGER = {
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": QUICK_START,
-    "spark.driver.host": DRIVER,
+    "spark.driver.host": LOOPBACK,
     "spark.speculation": "true",
     "spark.speculation.interval": "10ms",
     "spark.speculation.quantile": "0.1",
@@ -40,47 +40,16 @@ EAGER = {
 """Copies every task for which there is room."""
 
 
-@contextmanager
-def daemon(log: Path, host: str, said: str, *command: str) -> Iterator[str]:
-    """A process of Spark's; yields what its log says when it is ready."""
-    with (
-        log.open("wb") as written,
-        subprocess.Popen(
-            [
-                str(SPARK_HOME / "bin" / "spark-class"),
-                *command,
-                "--host",
-                host,
-                "--webui-port",
-                "0",
-            ],
-            env=spark_environment(SPARK_LOCAL_IP=host),
-            stdout=written,
-            stderr=written,
-        ) as process,
-    ):
-        try:
-            while not (found := re.search(said, log.read_text(encoding="utf-8"))):
-                assert process.poll() is None, f"it has ended before it said {said}"
-                time.sleep(0.1)
-            yield found[0]
-        finally:
-            process.kill()
-
-
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
     """The address of a cluster with two workers of one core."""
-    with ExitStack() as stack:
-        first = (f"{DEPLOY}.master.Master", "--port", "0")
-        log = tmp_path / "master.log"
-        url = stack.enter_context(daemon(log, DRIVER, rf"spark://{DRIVER}:[1-9]\d*", *first))
-        for host in WORKERS:
-            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / host))
-            worker = (f"{DEPLOY}.worker.Worker", *size, url)
-            log = tmp_path / f"{host}.log"
-            stack.enter_context(daemon(log, host, "Successfully registered with master", *worker))
-        yield url
+    home = tmp_path / "home"
+    cluster = SparkCluster(folder=home / Part.CLUSTER, cores=1)
+    stack = Stack(project=PROJECT, home=home, servers=lambda _: cluster)
+    address = stack.up([Part.CLUSTER])[0].address
+    assert address is not None
+    yield address
+    stack.down([Part.CLUSTER])
 
 
 @pytest.mark.timeout(3600)
@@ -107,7 +76,7 @@ def count(world: World, batch_id: int, master: str, events: Path) -> None:
     subprocess.run(
         job(world.stack, batch_id, master=master, conf=conf),
         env=spark_environment(
-            TALLY_CONFIG=str(world.config), TALLY_SPARK__MASTER=master, SPARK_LOCAL_IP=DRIVER
+            TALLY_CONFIG=str(world.config), TALLY_SPARK__MASTER=master, SPARK_LOCAL_IP=LOOPBACK
         ),
         check=True,
     )

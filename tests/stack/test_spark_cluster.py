@@ -14,8 +14,8 @@ pytest.importorskip("pyspark")
 
 from tally.config.servers import SparkSettings
 from tally.spark.connect import connect_session
-from tally_local.stack.cluster_nodes import WORKERS
 from tally_local.stack.server import Part, PartState
+from tally_local.stack.spark_cluster import WORKERS
 from tally_local.stack.stack import Stack
 from tests.conftest import PROJECT
 from tests.spark_submit import job, spark_environment

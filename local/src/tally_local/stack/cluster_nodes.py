@@ -1,6 +1,7 @@
 """Runs the nodes of a standalone Spark cluster; a node that has ended is started again.
 
-Usage: ``python -m tally_local.stack.cluster_nodes --port PORT --web-port PORT --folder FOLDER``
+Usage: ``python -m tally_local.stack.cluster_nodes --port PORT --web-port PORT --folder FOLDER
+--cores CORES HOST…``
 
 SIGTERM ends all nodes, and then the program.
 """
@@ -22,11 +23,8 @@ from tally.spark.java import JAVA_ENVIRONMENT
 from tally.spark.packages import spark_home
 from tally_local.stack.ports import LOOPBACK
 
-WORKERS: Final = ("127.0.0.2", "127.0.0.3")
-"""The workers' addresses: Spark's speculation and exclusion tell workers apart by their hosts."""
-CORES: Final = 2
-"""Of each worker: room for two applications that take one core of each."""
 MEMORY: Final = "3g"
+"""Of each worker, for the executors that it starts."""
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
 # Files of finished applications, a copy of the connector's jars each, are deleted after an hour.
@@ -57,39 +55,16 @@ def main() -> int:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--web-port", type=int, required=True)
     parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--cores", type=int, required=True)
+    parser.add_argument("hosts", nargs="+", metavar="HOST")
     asked = parser.parse_args()
     stopping = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    run_nodes(nodes_of(asked.port, asked.web_port, asked.folder), stopping)
+    nodes = [_master(asked.port, asked.web_port)]
+    nodes += [_worker(host, asked.port, asked.cores, asked.folder / host) for host in asked.hosts]
+    run_nodes(nodes, stopping)
     return 0
-
-
-def nodes_of(port: int, web_port: int, folder: Path) -> list[Node]:
-    """The master and the workers.
-
-    Args:
-        port: Of the master.
-        web_port: Of the master's page, which tells which workers there are.
-        folder: Where the workers keep files.
-    """
-    master = ("--host", LOOPBACK, "--port", str(port), "--webui-port", str(web_port))
-    # Its second way in, which has a fixed port, is not needed.
-    no_rest = {"SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"}
-    environment = {**_environment(LOOPBACK), **no_rest}
-    nodes = [Node(name="master", argv=_program(_MASTER, *master), env=environment)]
-    for host in WORKERS:
-        work = folder / host
-        options = ("--host", host, "--port", "0", "--webui-port", "0", "--cores", str(CORES))
-        limits = ("--memory", MEMORY, "--work-dir", str(work))
-        environment = {
-            **_environment(host),
-            "SPARK_WORKER_OPTS": _CLEANUP,
-            "SPARK_LOCAL_DIRS": str(work / "tmp"),
-        }
-        argv = _program(_WORKER, *options, *limits, f"spark://{LOOPBACK}:{port}")
-        nodes.append(Node(name=f"worker {host}", argv=argv, env=environment))
-    return nodes
 
 
 def run_nodes(nodes: list[Node], stopping: Event) -> None:
@@ -104,6 +79,39 @@ def run_nodes(nodes: list[Node], stopping: Event) -> None:
                     running[node.name] = _started(node)
     finally:
         _end(list(running.values()))
+
+
+def _master(port: int, web_port: int) -> Node:
+    address = ("--host", LOOPBACK, "--port", str(port))
+    # Its page tells which workers there are. Its second way in, which has a fixed port, is not
+    # needed.
+    return Node(
+        name="master",
+        argv=_program(_MASTER, *address, "--webui-port", str(web_port)),
+        env={**_environment(LOOPBACK), "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"},
+    )
+
+
+def _worker(host: str, port: int, cores: int, work: Path) -> Node:
+    """A worker on a host.
+
+    Args:
+        host: Its address, which its executors have as well.
+        port: Of the master.
+        cores: That it offers.
+        work: Where it and its executors keep files.
+    """
+    address = ("--host", host, "--port", "0", "--webui-port", "0", "--work-dir", str(work))
+    offer = ("--cores", str(cores), "--memory", MEMORY, f"spark://{LOOPBACK}:{port}")
+    return Node(
+        name=f"worker {host}",
+        argv=_program(_WORKER, *address, *offer),
+        env={
+            **_environment(host),
+            "SPARK_WORKER_OPTS": _CLEANUP,
+            "SPARK_LOCAL_DIRS": str(work / "tmp"),
+        },
+    )
 
 
 def _program(name: str, *options: str) -> tuple[str, ...]:

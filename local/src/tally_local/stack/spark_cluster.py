@@ -2,16 +2,20 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import httpx
 
-from tally_local.stack.cluster_nodes import WORKERS
 from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.processes import Command, Record
 from tally_local.stack.server import Part
+
+WORKERS: Final = ("127.0.0.2", "127.0.0.3")
+"""The workers' hosts: by them Spark's speculation and exclusion tell workers apart."""
+CORES: Final = 2
+"""Of each worker: room for two applications that take one core of each."""
 
 CONF: Final[Mapping[str, str]] = {
     # One core of each worker, so that two applications find room at the same time.
@@ -29,6 +33,8 @@ class SparkCluster:
 
     Args:
         folder: Its files.
+        hosts: Addresses of the workers.
+        cores: Of each worker.
     """
 
     part = Part.CLUSTER
@@ -36,15 +42,18 @@ class SparkCluster:
     start_timeout_s = 120.0
     stop_timeout_s = 30.0
 
-    def __init__(self, *, folder: Path) -> None:
+    def __init__(self, *, folder: Path, hosts: Sequence[str] = WORKERS, cores: int = CORES) -> None:
         self._folder = folder
+        self._hosts = hosts
+        self._cores = cores
 
     def prepare(self, ports: Mapping[str, int]) -> Command:
         """Name the program that starts the nodes."""
-        own = ("--port", str(ports["cluster"]), "--web-port", str(ports["cluster-web"]))
         program = (sys.executable, "-m", "tally_local.stack.cluster_nodes")
+        own = ("--port", str(ports["cluster"]), "--web-port", str(ports["cluster-web"]))
+        workers = ("--folder", str(self._folder), "--cores", str(self._cores), *self._hosts)
         return Command(
-            argv=(*program, *own, "--folder", str(self._folder)),
+            argv=(*program, *own, *workers),
             cwd=self._folder,
             env=dict(os.environ),
         )
@@ -58,7 +67,7 @@ class SparkCluster:
             alive: int = answer.raise_for_status().json()["aliveworkers"]
         except (httpx.HTTPError, ValueError):
             return False
-        return alive == len(WORKERS)
+        return alive == len(self._hosts)
 
     def address(self, ports: Mapping[str, int]) -> str:
         """The address for ``spark.master``."""
