@@ -120,6 +120,19 @@ def test_no_record_writes_the_number_that_ends_it(spark: SparkSession) -> None:
     assert [row[0] for row in read(spark, records, [])] == ["no-match"] * len(records)
 
 
+def test_an_escape_has_digits_of_ascii_alone(spark: SparkSession) -> None:
+    """Of others Spark takes the last eight bits: U+0135 would be the digit 5."""
+    records = [
+        rb'{"time":"2017-07-30T14:09:08Z","level":"\u%sRROR"}' % digits.encode()
+        for at, digit in enumerate("0045")
+        for beyond in (chr(0x100 + ord(digit)), chr(0x1F600 + ord(digit) % 256), "\uff14", "é")
+        for digits in ["0045"[:at] + beyond + "0045"[at + 1 :], "0045"[:at] + beyond]
+    ]
+    records += [rb'{"time":"2017-07-30T14:09:0\u003\xc4\xb8Z","level":"ERROR"}']
+    assert [json_oracle.read_object(record) for record in records] == [None] * len(records)
+    assert [row[0] for row in read(spark, records, [])] == ["no-match"] * len(records)
+
+
 VALUES = (
     ('"two words"', "two words", ""),
     (r'"\u0041\n\u00e9\ud83d\ude00\/"', "A\né😀/", ""),
@@ -129,6 +142,7 @@ VALUES = (
     (r'"\\\ud83d\ude00\\\ude00"', "\\😀\\?", ""),
     (r'"\\ud83d\\\\ude00"', "\\ud83d\\\\ude00", ""),
     (r'{"\ud83d":1,"y":2,"\ude00":3}', '{"?":3,"y":2}', "2"),
+    (r'"\\uĵ \\\\u004ĵ"', r"\uĵ \\u004ĵ", ""),
     ("true", "true", ""),
     ("null", "", ""),
     ('""', "", ""),

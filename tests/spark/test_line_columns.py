@@ -204,6 +204,15 @@ def test_lines_without_a_level_are_counted_where_no_level_is_asked_for(
         assert outcomes(spark, [text.encode()], line_format) == [NO_LEVEL]
 
 
+def test_a_level_that_is_no_utf8_is_a_label_as_python_decodes_it(spark: SparkSession) -> None:
+    """In the fixed layout, too, each part of a broken character is one U+FFFD."""
+    reader = LineReader(line_format=FIXED_LAYOUT, levels=[], selection=Selection(labels=["level"]))
+    levels = [b"ERR\xed\xa0\x80", b"\xf0\x9f\x98", b"\xff\xc3(", "é😀".encode()]
+    lines = [b"2017-07-30 14:09:08 " + level + b" x" for level in levels]
+    found = [row[3] for row in read_records(spark, lines, reader)]
+    assert found == [level.decode(errors="replace") for level in levels]
+
+
 @pytest.mark.parametrize(
     ("wanted", "counted"), [("*", "abcd"), ("?*", ""), ("x*", "ab"), ("", "cd"), ("x", "a")]
 )

@@ -59,9 +59,14 @@ def fixed_line(value: Column, times: TimeReader, *, levels: Sequence[str]) -> Pa
         # No label is longer than some hundred characters, so the level is not looked for further.
         fields=lambda _: F.when(
             has_level,
-            F.regexp_extract(F.substring(value, 21, HEAD_BYTES).cast("string"), _LEVEL, 0),
+            F.regexp_extract(_text(F.substring(value, 21, HEAD_BYTES)), _LEVEL, 0),
         ),
     )
+
+
+def _text(value: Column) -> Column:
+    """As valid UTF-8: Java replaces other bytes in its own way."""
+    return F.make_valid_utf8(value.cast("string"))
 
 
 def _stated(value: Column) -> TimeColumns:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812  (what every PySpark progra
 from tally.config.labels import LEVEL
 from tally.lines.format import LineFormat
 from tally.lines.json_fields import JsonPath
-from tally.spark.expressions import all_of, binary
+from tally.spark.expressions import all_of, any_of, binary
 from tally.spark.parsed_line import JudgedLine, ParsedLine, why_malformed
 from tally.spark.time_columns import (
     TimeColumns,
@@ -44,7 +44,7 @@ def json_line(
         times: How the minute follows.
         needs_level: Whether a line without a level is malformed.
     """
-    text = _without_halves(F.make_valid_utf8(value.cast("string")))
+    text = _without_odd_escapes(F.make_valid_utf8(value.cast("string")))
     parsed = F.try_parse_json(F.concat(F.lit("["), text, F.lit(f",{RECORD_END}]")))
     # As JSON a string has its quotes: only the number itself is equal.
     second = F.to_json(F.try_variant_get(parsed, "$[1]", "variant"))
@@ -76,22 +76,31 @@ def json_line(
     return ParsedLine(judged=judged, time_key=lambda: judged().time_key, is_at=is_at, fields=find)
 
 
-def _without_halves(text: Column) -> Column:
-    """A document in which ``?`` stands for each escape of half a surrogate pair.
+def _without_odd_escapes(text: Column) -> Column:
+    r"""A document without the escapes that Spark reads in a way of its own.
 
-    Spark sorts an object's keys with their halves, stores ``?`` for each, and searches among 32 and
-    more keys by order: it would miss keys of such an object.
+    ``?`` stands for each escape of half a surrogate pair: Spark sorts an object's keys with their
+    halves, stores ``?`` for each, and searches among 32 and more keys by order, so it would miss
+    keys of such an object. An escape with a digit beyond ASCII is made one that no JSON has: of
+    such a digit Spark looks at the last eight bits alone, so ``\u004ĵ`` would be ``E``.
     """
     # So that a backslash before "u" is never the second one of an escaped backslash.
     separate = F.regexp_replace(text, r"\\\\", r"\\u005c")
-    whole = F.regexp_replace(separate, _HALF, "?")
-    may_have = F.contains(text, F.lit(r"\ud")) | F.contains(text, F.lit(r"\uD"))
-    return F.when(may_have, whole).otherwise(text)
+    usual = F.regexp_replace(F.regexp_replace(separate, _HALF, "?"), _BEYOND, r"\\x")
+    may_have = F.contains(text, F.lit(r"\u")) & any_of(
+        [
+            F.contains(text, F.lit(r"\ud")),
+            F.contains(text, F.lit(r"\uD")),
+            F.rlike(text, F.lit(_BEYOND)),
+        ]
+    )
+    return F.when(may_have, usual).otherwise(text)
 
 
 _HIGH: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}"
 _LOW: Final = r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF: Final = rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}"
+_BEYOND: Final = r"\\u(?=[0-9a-fA-F]{0,3}[^\x00-\x7f])"
 
 
 def _time(texts: Sequence[Column], line_format: LineFormat, times: TimeReader) -> TimeColumns:
