@@ -344,7 +344,7 @@ MUTANTS: Final = (
     Mutant(
         guard="an escape in JSON has digits of ASCII alone",
         where="tally.spark.json_columns:_without_odd_escapes",
-        before='F.regexp_replace(F.regexp_replace(separate, _HALF, "?"), _BEYOND, r"\\x")',
+        before=r'F.regexp_replace(F.regexp_replace(separate, _HALF, "?"), _BEYOND, r"\\x")',
         after='F.regexp_replace(separate, _HALF, "?")',
         tests=(f"{JSON_COLUMNS}::test_an_escape_has_digits_of_ascii_alone",),
     ),
