@@ -4,7 +4,7 @@ import json
 import subprocess
 import tomllib
 from collections.abc import Iterator
-from typing import Any
+from contextlib import suppress
 
 import httpx
 import psutil
@@ -46,19 +46,25 @@ def running(cluster: Stack) -> set[Part]:
     return {s.part for s in cluster.status() if s.state is PartState.RUNNING}
 
 
+def command_lines(cluster: Stack, part: Part) -> Iterator[tuple[psutil.Process, list[str]]]:
+    """The processes of a part; one that ends at this moment is left out."""
+    for process in cluster.members(part):
+        with suppress(psutil.Error):
+            yield process, process.cmdline()
+
+
 def workers(cluster: Stack) -> dict[str, psutil.Process]:
     """The workers' processes by their host."""
-    found = {}
-    for process in cluster.members(Part.CLUSTER):
-        line = process.cmdline()
-        if "org.apache.spark.deploy.worker.Worker" in line:
-            found[line[line.index("--host") + 1]] = process
-    return found
+    return {
+        line[line.index("--host") + 1]: process
+        for process, line in command_lines(cluster, Part.CLUSTER)
+        if "org.apache.spark.deploy.worker.Worker" in line
+    }
 
 
 def hosts(cluster: Stack) -> list[str]:
     """The hosts of the executors; two of them may be on one for which the other worker is away."""
-    lines = [process.cmdline() for process in cluster.members(Part.CLUSTER)]
+    lines = [line for _, line in command_lines(cluster, Part.CLUSTER)]
     return sorted(line[line.index("--hostname") + 1] for line in lines if "--executor-id" in line)
 
 
@@ -98,13 +104,12 @@ def test_both_workers_count_and_no_line_is_lost_with_one(cluster: Stack, world: 
 def test_the_cluster_listens_on_loopback_addresses_alone(cluster: Stack) -> None:
     """Nobody else on the network can reach it, nor its executors."""
     wait_until(lambda: len(hosts(cluster)) == len(WORKERS), pause_s=0.5)
-    listening = [
-        connection.laddr.ip.removeprefix("::ffff:")
-        for process in cluster.members(Part.CLUSTER)
-        for connection in process.net_connections("tcp")
-        if connection.status == psutil.CONN_LISTEN
-    ]
-    assert set(listening) == {"127.0.0.1", *WORKERS}
+    listening = set()
+    for process, _ in command_lines(cluster, Part.CLUSTER):
+        with suppress(psutil.Error):
+            found = process.net_connections("tcp")
+            listening |= {c.laddr.ip for c in found if c.status == psutil.CONN_LISTEN}
+    assert {ip.removeprefix("::ffff:") for ip in listening} == {"127.0.0.1", *WORKERS}
 
 
 @pytest.mark.timeout(1800)
@@ -150,7 +155,11 @@ def test_the_server_goes_where_the_cluster_goes(tmp_path_factory: pytest.TempPat
         stack.down()
 
 
-def masters(stack: Stack) -> list[Any]:
+def masters(stack: Stack) -> list[str]:
     """Where the stack's Spark server counts."""
-    lines = [p.cmdline() for p in stack.members(Part.SPARK) if p.name() == "java"]
-    return [line[line.index("--master") + 1] for line in lines if "--master" in line]
+    lines = [line for _, line in command_lines(stack, Part.SPARK)]
+    return [
+        line[line.index("--master") + 1]
+        for line in lines
+        if "--master" in line and line[0].endswith("java")
+    ]
