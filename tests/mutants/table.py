@@ -408,9 +408,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="bytes that are no UTF-8 are replaced in one way, whoever asks",
-        where="tally.spark.pattern_columns:_Groups.__init__",
-        before="F.make_valid_utf8(head)",
-        after="head",
+        where="tally.spark.expressions:valid_text",
+        before='F.make_valid_utf8(value.cast("string"))',
+        after='value.cast("string")',
         tests=(
             f"{LINE_COLUMNS}::test_bytes_that_are_no_utf_8_are_as_many_characters_as_in_python",
         ),

@@ -12,6 +12,11 @@ def binary(literal: bytes) -> Column:
     return F.lit(bytearray(literal))
 
 
+def valid_text(value: Column) -> Column:
+    """Bytes as a string of valid UTF-8: Java replaces other bytes in its own way."""
+    return F.make_valid_utf8(value.cast("string"))
+
+
 def all_of(conditions: Sequence[Column]) -> Column:
     """Whether all of them hold; at least one is given."""
     return _joined(and_, conditions)

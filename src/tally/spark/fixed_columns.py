@@ -7,14 +7,14 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
 from tally.lines.pattern import HEAD_BYTES
-from tally.lines.time_format import parse_time_format
-from tally.spark.expressions import all_of, any_of, binary
+from tally.lines.time_format import NORMAL, parse_time_format
+from tally.spark.expressions import all_of, any_of, binary, valid_text
 from tally.spark.parsed_line import JudgedLine, ParsedLine, why_malformed
 from tally.spark.time_columns import TimeColumns, TimeReader, time_checks, timestamp
 from tally.spark.time_key import TimeKey, key_by_position
 
 _SHAPE: Final = r"\A[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\z"
-_TIME: Final = parse_time_format("yyyy-MM-dd HH:mm:ss")
+_TIME: Final = parse_time_format(NORMAL)
 _LEVEL: Final = r"\A[^ \t\r\n]*+"
 _LEVEL_ENDS: Final = (b" ", b"\t", b"\r", b"\n", b"")
 
@@ -59,14 +59,9 @@ def fixed_line(value: Column, times: TimeReader, *, levels: Sequence[str]) -> Pa
         # No label is longer than some hundred characters, so the level is not looked for further.
         fields=lambda _: F.when(
             has_level,
-            F.regexp_extract(_text(F.substring(value, 21, HEAD_BYTES)), _LEVEL, 0),
+            F.regexp_extract(valid_text(F.substring(value, 21, HEAD_BYTES)), _LEVEL, 0),
         ),
     )
-
-
-def _text(value: Column) -> Column:
-    """As valid UTF-8: Java replaces other bytes in its own way."""
-    return F.make_valid_utf8(value.cast("string"))
 
 
 def _stated(value: Column) -> TimeColumns:

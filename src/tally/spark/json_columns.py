@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812  (what every PySpark progra
 from tally.config.labels import LEVEL
 from tally.lines.format import LineFormat
 from tally.lines.json_fields import JsonPath
-from tally.spark.expressions import all_of, any_of, binary
+from tally.spark.expressions import all_of, any_of, binary, valid_text
 from tally.spark.parsed_line import JudgedLine, ParsedLine, why_malformed
 from tally.spark.time_columns import (
     TimeColumns,
@@ -44,7 +44,7 @@ def json_line(
         times: How the minute follows.
         needs_level: Whether a line without a level is malformed.
     """
-    text = _without_odd_escapes(F.make_valid_utf8(value.cast("string")))
+    text = _without_odd_escapes(valid_text(value))
     parsed = F.try_parse_json(F.concat(F.lit("["), text, F.lit(f",{RECORD_END}]")))
     # As JSON a string has its quotes: only the number itself is equal.
     second = F.to_json(F.try_variant_get(parsed, "$[1]", "variant"))

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from threading import Event, Thread
 from typing import Final
@@ -51,10 +51,15 @@ def keep_until_told(
     environment: Mapping[str, str] | None = None,
 ) -> None:
     """Run a program until SIGTERM or SIGINT; arguments as for :func:`keep`."""
+    keep(command, port, told_to_stop(), hung_s=hung_s, environment=environment)
+
+
+def told_to_stop() -> Event:
+    """What SIGTERM and SIGINT set from now on, instead of ending the process."""
     stopping = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    keep(command, port, stopping, hung_s=hung_s, environment=environment)
+    return stopping
 
 
 def keep(
@@ -84,7 +89,7 @@ def keep(
             log = Thread(target=_pass_on, args=(server, stuck), daemon=True)
             log.start()
             ended = _watch(server, port, stopping, stuck, hung_s)
-            _end(server)
+            end([server])
             log.join()
         if not stopping.is_set():
             lived_s = time.monotonic() - began
@@ -134,12 +139,16 @@ def _watch(
     return "stopped"
 
 
-def _end(server: "subprocess.Popen[bytes]") -> None:
-    server.terminate()
-    try:
-        server.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        server.kill()
+def end(servers: "Sequence[subprocess.Popen[bytes]]") -> None:
+    """End servers with SIGTERM, and those that have not ended some seconds later with SIGKILL."""
+    for server in servers:
+        server.terminate()
+    for server in servers:
+        try:
+            server.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
 
 
 def _say(text: str) -> None:

@@ -9,7 +9,7 @@ from tally.config.labels import LEVEL
 from tally.lines.format import LineFormat
 from tally.lines.pattern import HEAD_BYTES, TIME
 from tally.lines.places import Place, place_of
-from tally.spark.expressions import all_of, binary, looked_up
+from tally.spark.expressions import all_of, binary, looked_up, valid_text
 from tally.spark.parsed_line import JudgedLine, ParsedLine, why_malformed
 from tally.spark.stages import Stages
 from tally.spark.time_columns import (
@@ -36,9 +36,7 @@ class _Groups:
     """
 
     def __init__(self, value: Column, line_format: LineFormat, stages: Stages) -> None:
-        # As valid UTF-8: Java replaces other bytes in its own way.
-        head = F.substring(value, 1, HEAD_BYTES).cast("string")
-        self._text = stages.add(F.make_valid_utf8(head))
+        self._text = stages.add(valid_text(F.substring(value, 1, HEAD_BYTES)))
         self._stages = stages
         self._pattern = line_format.parsed_pattern
         self._time_names = line_format.time_names

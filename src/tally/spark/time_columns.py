@@ -196,8 +196,8 @@ def timestamp(line: Column) -> Column:
 def literal_checks(text: Column, time_format: TimeFormat) -> list[Column]:
     """That literals, fractions and weekdays of a time stand where they should.
 
-    Not those within :func:`normalised`, where that is cut out of the text: whoever asks whether it
-    exists has asked for them.
+    Not those within :func:`normalised` where that is cut out of the text: the question whether such
+    a time exists answers for them, too.
 
     Args:
         text: Binary, starts with the time.

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
-import httpx
-
 from tally.config.loading import CONFIG_NAME
 from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.errors import StackError
@@ -17,6 +15,7 @@ from tally.spark.java import JAVA_ENVIRONMENT
 from tally_local.stack.airflow_config import airflow_cfg, connections_json, passwords_json
 from tally_local.stack.credentials import Credentials
 from tally_local.stack.layout import Layout
+from tally_local.stack.pages import page_of
 from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.private_files import write_private
 from tally_local.stack.processes import Command, Record
@@ -89,13 +88,10 @@ class AirflowServer:
 
     def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:
         """Whether the API answers and all parts have sent a heartbeat since the start."""
-        try:
-            # This machine's own address: a proxy would not find it.
-            answer = httpx.get(self.address(ports) + HEALTH, timeout=5, trust_env=False)
-            health = answer.raise_for_status().json()
-        except (httpx.HTTPError, ValueError):
-            return False
-        return all(heartbeat > start.started_at for heartbeat in _heartbeats(health))
+        health = page_of(self.address(ports) + HEALTH)
+        return health is not None and all(
+            heartbeat > start.started_at for heartbeat in _heartbeats(health)
+        )
 
     def address(self, ports: Mapping[str, int]) -> str:
         """The address for a browser."""

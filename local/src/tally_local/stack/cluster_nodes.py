@@ -8,7 +8,6 @@ SIGTERM ends all nodes, and then the program.
 
 import argparse
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from typing import Final
 import click
 
 from tally.spark.java import JAVA_ENVIRONMENT
+from tally.spark.keeper import end, told_to_stop
 from tally.spark.packages import spark_home
 from tally_local.stack.ports import LOOPBACK
 
@@ -34,7 +34,6 @@ _CLEANUP: Final = (
 )
 _POLL_S: Final = 0.5
 _PAUSE_S: Final = 1.0
-_STOP_S: Final = 10.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,9 +57,7 @@ def main() -> int:
     parser.add_argument("--cores", type=int, required=True)
     parser.add_argument("hosts", nargs="+", metavar="HOST")
     asked = parser.parse_args()
-    stopping = Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+    stopping = told_to_stop()
     nodes = [_master(asked.port, asked.web_port)]
     nodes += [_worker(host, asked.port, asked.cores, asked.folder / host) for host in asked.hosts]
     run_nodes(nodes, stopping)
@@ -78,7 +75,7 @@ def run_nodes(nodes: list[Node], stopping: Event) -> None:
                     stopping.wait(_PAUSE_S)
                     running[node.name] = _started(node)
     finally:
-        _end(list(running.values()))
+        end(list(running.values()))
 
 
 def _master(port: int, web_port: int) -> Node:
@@ -132,17 +129,6 @@ def _environment(host: str) -> dict[str, str]:
 
 def _started(node: Node) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(node.argv, env=dict(node.env))
-
-
-def _end(processes: "list[subprocess.Popen[bytes]]") -> None:
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        try:
-            process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import httpx
-
+from tally_local.stack.pages import page_of
 from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.processes import Command, Record
 from tally_local.stack.server import Part
@@ -60,14 +59,8 @@ class SparkCluster:
 
     def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:  # noqa: ARG002
         """Whether all workers have told the master of themselves."""
-        page = f"http://{LOOPBACK}:{ports['cluster-web']}/json/"
-        try:
-            # This machine's own address: a proxy would not find it.
-            answer = httpx.get(page, timeout=5, trust_env=False)
-            alive: int = answer.raise_for_status().json()["aliveworkers"]
-        except (httpx.HTTPError, ValueError):
-            return False
-        return alive == len(self._hosts)
+        page = page_of(f"http://{LOOPBACK}:{ports['cluster-web']}/json/")
+        return page is not None and page["aliveworkers"] == len(self._hosts)
 
     def address(self, ports: Mapping[str, int]) -> str:
         """The address for ``spark.master``."""
