@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
 
-import httpx
 import psutil
 import pytest
 
@@ -14,6 +13,7 @@ pytest.importorskip("pyspark")
 
 from tally.config.servers import SparkSettings
 from tally.spark.connect import connect_session
+from tally_local.stack.pages import page_of
 from tally_local.stack.server import Part, PartState
 from tally_local.stack.spark_cluster import WORKERS
 from tally_local.stack.stack import Stack
@@ -71,13 +71,14 @@ def hosts(cluster: Stack) -> list[str]:
 def registered(cluster: Stack) -> set[str]:
     """The hosts of the workers that the master knows to be alive."""
     port = json.loads(cluster.layout.ports.read_text("utf-8"))["cluster-web"]
-    page = httpx.get(f"http://127.0.0.1:{port}/json/", trust_env=False).json()
+    page = page_of(f"http://127.0.0.1:{port}/json/")
+    assert page is not None
     return {w["host"] for w in page["workers"] if w["state"] == "ALIVE"}
 
 
 def counts_on(cluster: Stack, world: World) -> int:
     """Plan and count a batch on the cluster's Spark server; returns its records."""
-    (batch,) = [world.plan().batch]
+    batch = world.plan().batch
     assert batch is not None
     with connect_session(settings(cluster), {}) as session:
         return sum(t.records for t in world.run(batch.batch_id, session).totals.values())
@@ -147,6 +148,8 @@ def test_the_server_goes_where_the_cluster_goes(tmp_path_factory: pytest.TempPat
         assert masters(stack)[0].startswith("spark://")
         stack.down([Part.CLUSTER])
         assert running(stack) == set()
+        assert stack.stopped([Part.CLUSTER, Part.SPARK]) == [Part.CLUSTER, Part.SPARK]
+        stack.watch([Part.CLUSTER, Part.CLUSTER])  # as `tally up cluster --cluster --foreground`
         assert stack.members(Part.CLUSTER) == []
         assert "spark://" not in stack.overlay.read_text(encoding="utf-8")
         stack.up([Part.SPARK])

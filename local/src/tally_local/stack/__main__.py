@@ -11,7 +11,7 @@ from tally.spark.class_archive import build_archive
 from tally.spark.jars import CONNECTOR, Jars, folder_checksums
 from tally_local.stack.server import Part, PartState
 from tally_local.stack.server_jars import SERVERS
-from tally_local.stack.stack import ALL_PARTS, Stack
+from tally_local.stack.stack import ALL_PARTS, USUAL_PARTS, Stack
 
 
 def _announce(message: str) -> None:
@@ -26,17 +26,18 @@ def _install(stack: Stack, parts: list[Part]) -> int:  # noqa: ARG001
 
 
 def _up(stack: Stack, parts: list[Part]) -> int:
-    stack.up(parts)
-    return _status(stack, parts)
+    wanted = parts or list(USUAL_PARTS)
+    stack.up(wanted)
+    return _status(stack, wanted)
 
 
 def _down(stack: Stack, parts: list[Part]) -> int:
-    stack.down(parts)
+    stack.down(parts or ALL_PARTS)
     return EXIT_OK
 
 
 def _status(stack: Stack, parts: list[Part]) -> int:
-    found = [status for status in stack.status() if status.part in parts]
+    found = [status for status in stack.status() if not parts or status.part in parts]
     for status in found:
         sys.stdout.write(
             f"{status.part:8} {status.state:8} {status.address or '-':24} pid {status.pid or '-'}\n"
@@ -47,10 +48,11 @@ def _status(stack: Stack, parts: list[Part]) -> int:
 
 
 def _foreground(stack: Stack, parts: list[Part]) -> int:
+    wanted = parts or list(USUAL_PARTS)
     try:
-        with stack.foreground(parts):
-            _status(stack, parts)
-            stack.watch(parts)
+        with stack.foreground(wanted):
+            _status(stack, wanted)
+            stack.watch(wanted)
     except KeyboardInterrupt:
         pass
     return EXIT_OK
@@ -84,7 +86,7 @@ def main() -> int:
     """Run one action; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tally_local.stack")
     parser.add_argument("action", choices=_ACTIONS)
-    parser.add_argument("parts", nargs="*", type=Part, default=list(ALL_PARTS), metavar="PART")
+    parser.add_argument("parts", nargs="*", type=Part, metavar="PART")
     parser.add_argument("--project", type=Path, default=Path.cwd(), help="the checkout")
     parser.add_argument("--home", type=Path, help="the stack's folder (default: .tally in it)")
     arguments = parser.parse_args()

@@ -129,9 +129,9 @@ class Stack:
         """
         if not self.layout.home.is_dir():
             return []
-        if Part.CLUSTER in parts and self._processes.record(Part.CLUSTER) is not None:
-            parts = (*parts, Part.SPARK)  # it counts on the cluster
         with held(self.layout.lock, self._announce):
+            if Part.CLUSTER in parts and self._has_cluster():
+                parts = (*parts, Part.SPARK)  # it counts on the cluster
             return [part for part in reversed(ALL_PARTS) if part in parts and self._down(part)]
 
     def members(self, part: Part) -> list[psutil.Process]:
@@ -144,7 +144,7 @@ class Stack:
 
     def status(self) -> list[PartStatus]:
         """The status of each part, of the cluster once it was started; sends no request."""
-        parts = ALL_PARTS if self._processes.record(Part.CLUSTER) is not None else USUAL_PARTS
+        parts = ALL_PARTS if self._has_cluster() else USUAL_PARTS
         return [self._status(self._server(part)) for part in parts]
 
     def watch(self, parts: Sequence[Part] = USUAL_PARTS) -> None:
@@ -153,7 +153,7 @@ class Stack:
         Raises:
             StackError: One crashed; its last log lines are in the message.
         """
-        while len(self.stopped(parts)) < len(parts):
+        while len(self.stopped(parts)) < len(set(parts)):
             time.sleep(WATCH_S)
 
     def stopped(self, parts: Sequence[Part] = USUAL_PARTS) -> list[Part]:
@@ -172,7 +172,7 @@ class Stack:
         return [part for part, state in states.items() if state is PartState.STOPPED]
 
     def _states(self, parts: Sequence[Part]) -> dict[Part, PartState]:
-        return {status.part: status.state for status in self.status() if status.part in parts}
+        return {part: self._status(self._server(part)).state for part in parts}
 
     @contextmanager
     def foreground(self, parts: Sequence[Part] = USUAL_PARTS) -> Iterator[list[PartStatus]]:
@@ -212,17 +212,20 @@ class Stack:
         if part is Part.CLUSTER:
             return SparkCluster(folder=folder)
         if part is Part.SPARK:
-            has_cluster = self._processes.record(Part.CLUSTER) is not None
             return SparkServer(
                 folder=folder,
                 jars=self.jars_dir,
                 credentials=credentials,
-                cluster=cluster_master(self._ports.remembered()) if has_cluster else None,
+                cluster=cluster_master(self._ports.remembered()) if self._has_cluster() else None,
             )
         return AirflowServer(layout=self.layout, credentials=credentials)
 
     def _running(self, server: Server) -> Record | None:
         return self._processes.record(server.part) if self._runs(server.part) else None
+
+    def _has_cluster(self) -> bool:
+        """Whether the cluster was started, and not stopped since."""
+        return self._processes.record(Part.CLUSTER) is not None
 
     def _runs(self, part: Part) -> bool:
         return self._processes.main_process(part) is not None
