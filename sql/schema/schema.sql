@@ -1,6 +1,7 @@
 CREATE TABLE `batch` (
   `batch_id` bigint unsigned NOT NULL AUTO_INCREMENT,
   `pipeline` varchar(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  `lane` varchar(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
   `kind` enum('ingest','replay','fold') NOT NULL,
   `state` enum('planned','committed','abandoned') NOT NULL DEFAULT 'planned',
   `attempt` int unsigned NOT NULL DEFAULT '0',
@@ -18,8 +19,8 @@ CREATE TABLE `batch` (
   `abandoned_at` datetime(6) DEFAULT NULL,
   `abandoned_by` varchar(250) DEFAULT NULL,
   `reason` varchar(1000) DEFAULT NULL,
-  `open_ingest` varchar(63) CHARACTER SET ascii COLLATE ascii_bin GENERATED ALWAYS AS ((case when ((`kind` = _utf8mb4'ingest') and (`state` = _utf8mb4'planned')) then `pipeline` end)) STORED,
   `replay_id` bigint unsigned DEFAULT NULL,
+  `open_ingest` varchar(95) CHARACTER SET ascii COLLATE ascii_bin GENERATED ALWAYS AS ((case when ((`kind` = _utf8mb4'ingest') and (`state` = _utf8mb4'planned')) then concat(`pipeline`,`lane`) end)) STORED,
   PRIMARY KEY (`batch_id`),
   UNIQUE KEY `one_open_ingest_batch` (`open_ingest`),
   KEY `batches_of_pipeline` (`pipeline`,`batch_id`),

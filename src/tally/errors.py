@@ -272,15 +272,14 @@ class DataLossError(OperatorError):
 class RecordsMissingError(DataLossError):
     """A range was read to its end, and some of its offsets hold no record.
 
-    Args:
-        ranges: Every range that has holes, as it was planned.
-        what: As for every error.
-        next_step: As for every error.
+    ``ranges`` are all that have holes, as they were planned.
     """
 
     code = "records-missing"
 
-    def __init__(self, what: str, *, ranges: Sequence[OffsetRange], next_step: str = "") -> None:
+    def __init__(
+        self, what: str, *, ranges: Sequence[OffsetRange] = (), next_step: str = ""
+    ) -> None:
         super().__init__(what, next_step=next_step)
         self.ranges = tuple(ranges)
 

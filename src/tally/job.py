@@ -2,8 +2,10 @@
 
 import logging
 import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import click
 
@@ -17,9 +19,32 @@ from tally.spark.session import spark_session
 log = logging.getLogger("tally.job")
 
 
+class BatchIds(click.ParamType[tuple[int, ...]]):
+    """Ids of batches, with commas between them."""
+
+    name = "batches"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """The ids of a text such as ``3,4``."""
+        try:
+            ids = tuple(int(part) for part in str(value).split(","))
+        except ValueError:
+            ids = ()
+        if not ids or min(ids) < 1:
+            self.fail(f"{value!r}: ids such as 3 or 3,4", param, ctx)
+        return ids
+
+
 @click.command()
 @click.option(
-    "--batch", "batch_id", type=click.IntRange(min=1), required=True, help="Batch to run."
+    "--batch",
+    "batch_ids",
+    type=BatchIds(),
+    required=True,
+    metavar="ID[,ID…]",
+    help="Batch to run, or batches of one pipeline.",
 )
 @click.option(
     "--catch-up-s",
@@ -29,8 +54,8 @@ log = logging.getLogger("tally.job")
     help="Count on after a batch that was cut at its size limit, as long as the next one will "
     "probably end within so many seconds. 0: the batch alone.",
 )
-def main(batch_id: int, catch_up_s: float) -> None:
-    """Count a planned batch and commit it; of a backlog also those behind it, back to back.
+def main(batch_ids: Sequence[int], catch_up_s: float) -> None:
+    """Count planned batches and commit each; of a backlog also those behind it, back to back.
 
     If another replay has superseded segments that a replay's batch was to replace, the batch is
     replanned and then counted.
@@ -46,10 +71,10 @@ def main(batch_id: int, catch_up_s: float) -> None:
             from tally.spark.leaving import leave_on_sigterm  # noqa: PLC0415 - brings gRPC
 
             leave_on_sigterm()
-        open_session = partial(spark_session, settings.spark, f"tally {batch_id}")
+        open_session = partial(spark_session, settings.spark, f"tally {batch_ids[0]}")
         with shared(open_session) as session:
             context = open_context(settings, open_session=session)
-            run_and_catch_up(context, batch_id, timedelta(seconds=catch_up_s), on_batch=_say)
+            run_and_catch_up(context, batch_ids, timedelta(seconds=catch_up_s), on_batch=_say)
     except TallyError as error:
         click.echo(str(error), err=True)
         sys.exit(error.exit_code)

@@ -189,6 +189,9 @@ class Batch:
     """The replay that it is part of; None for an ingest batch."""
     claimed_by: str | None = None
     """Who began the newest attempt; None when none has begun."""
+    is_of_partition: bool = False
+    """Whether it is planned as the batch of one partition alone, and may be open beside batches of
+    other partitions."""
 
     @property
     def offsets(self) -> int:

@@ -113,7 +113,7 @@ def context(settings: Settings) -> Context:
 
 def replay(settings: Settings, batch_id: int) -> None:
     """Run the batch as the job does, without Spark."""
-    run_or_replan(context(settings), batch_id)
+    run_or_replan(context(settings), [batch_id])
 
 
 def report(path: Path) -> None:

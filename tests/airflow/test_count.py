@@ -62,7 +62,7 @@ def test_a_committed_batch_is_told_to_the_asset_and_to_xcom(
     run = Run(world, planned, STAND_IN)
     run.execute()
     wanted = {
-        "batch_id": planned,
+        "batch_ids": [planned],
         "ranges": [f"{world.topic}/0 [0, 2)", f"{world.topic}/1 [0, 1)"],
         "records": 3,
         "matched": 0,
@@ -115,7 +115,7 @@ def test_a_driver_that_fails_after_the_commit_is_a_success(
     monkeypatch.setenv("STAND_IN", f"commit,exit={code}")
     run = Run(world, planned, STAND_IN)
     run.execute()
-    assert run.pushed["outcome"]["batch_id"] == planned
+    assert run.pushed["outcome"]["batch_ids"] == [planned]
 
 
 @pytest.mark.parametrize("code", [2, 4])

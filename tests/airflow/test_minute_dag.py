@@ -39,7 +39,7 @@ def test_a_minute_counts_what_is_new(
     assert all(step >= 0 for step in seconds.values())
     assert run.events().keys() == {f"tally_{world.name}"}
     assert event == {
-        "batch_id": batch["batch_id"],
+        "batch_ids": [batch["batch_id"]],
         "ranges": [f"{world.topic}/0 [0, 3)", f"{world.topic}/1 [0, 2)"],
         "records": 5,
         "matched": 3,
@@ -65,7 +65,7 @@ def test_a_backlog_is_counted_within_one_run(
     (event,) = run.events().values()
     assert event["followed_by"] == [b["batch_id"] for b in behind]
     assert event["ranges"] == [f"{world.topic}/0 {r}" for r in ("[0, 2)", "[2, 4)", "[4, 5)")]
-    assert (event["batch_id"], event["records"], event["matched"]) == (first["batch_id"], 5, 5)
+    assert (event["batch_ids"], event["records"], event["matched"]) == ([first["batch_id"]], 5, 5)
     assert world.audit().holds
 
 
@@ -123,7 +123,7 @@ def test_a_failed_count_makes_the_run_red(
     monkeypatch.setenv("STAND_IN", "commit")
     green = run_dag(world.name)
     assert green.state == "success"
-    assert green.xcom("plan", "batch")["batch_id"] == red.xcom("plan", "batch")["batch_id"]
+    assert green.xcom("plan", "batch")["batch_ids"] == red.xcom("plan", "batch")["batch_ids"]
     assert [batch["state"] for batch in world.batches()] == ["committed"]
 
 
@@ -135,7 +135,7 @@ def test_a_batch_of_another_planner_is_resumed(world: World, run_dag: RunDag) ->
     assert planned is not None
     world.produce([INFO] * 4, 0)
     first = run_dag(world.name)
-    assert first.xcom("plan", "batch")["batch_id"] == planned.batch_id
+    assert first.xcom("plan", "batch")["batch_ids"] == [planned.batch_id]
     assert "is resumed" in first.xcom("plan", "batch")["text"]
     assert world.offsets()[0] == (0, 3)
     assert run_dag(world.name).xcom("plan", "batch")["ranges"] == [f"{world.topic}/0 [3, 7)"]

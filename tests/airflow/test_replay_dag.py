@@ -86,7 +86,7 @@ def test_a_replay_with_real_spark_replaces_what_was_counted(
     assert list(event.pop("seconds_until")) == ["claimed", "read", "committed"]
     assert run.events().keys() == {f"tally_{world.name}"}
     assert event == {
-        "batch_id": batches[0]["batch_id"],
+        "batch_ids": [batches[0]["batch_id"]],
         "ranges": [f"{world.topic}/0 [0, 3)"],
         "records": 3,
         "matched": 2,
@@ -359,7 +359,7 @@ def test_a_batch_that_was_replanned_by_a_driver_that_died_is_followed(
         raise OSError("the driver dies")
 
     with pytest.raises(OSError, match="the driver dies"):
-        run_or_replan(counted.context(open_reader=open_reader), ours)
+        run_or_replan(counted.context(open_reader=open_reader), [ours])
     replanned = counted.batches()[-1]["batch_id"]
     assert {b["batch_id"]: b["state"] for b in counted.batches()}[ours] == "abandoned"
 
@@ -367,7 +367,7 @@ def test_a_batch_that_was_replanned_by_a_driver_that_died_is_followed(
     run = run_dag(dag, REAL, again=True)
     assert (run.state, run.tasks) == ("success", GREEN)
     told = run.events()[f"tally_{counted.name}"]
-    assert (told["batch_id"], told["replanned_as"]) == (ours, [replanned])
+    assert (told["batch_ids"], told["replanned_as"]) == ([ours], [replanned])
     assert counted.audit().holds
 
 

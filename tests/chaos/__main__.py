@@ -44,6 +44,12 @@ def main() -> int:
     parser.add_argument(
         "--warm", action="store_true", help="everything counts on the Spark server of tally up"
     )
+    parser.add_argument(
+        "--delivery",
+        choices=["batch", "partition"],
+        default="batch",
+        help="how the pipeline of the second campaign commits; the first has both",
+    )
     parser.add_argument("--without-airflow", action="store_true", help="only the command line")
     parser.add_argument("--json", type=Path, help="where the reports are written, too")
     options = parser.parse_args()
@@ -102,6 +108,7 @@ def _kill_processes(options: argparse.Namespace, duration_s: float) -> Report:
         rate=options.rate,
         with_airflow=not options.without_airflow,
         keeps_spark=options.warm,
+        delivery=options.delivery,
         home=PROJECT / ".tally" / "chaos",
     )
     report = run_campaign(orders, _say)

@@ -34,6 +34,7 @@ class Role(StrEnum):
     SCHEDULER = "Airflow scheduler"
     CONNECT = "Spark Connect server"
     KEEPER = "Spark server's keeper"
+    WORKER = "Python worker of Spark"
     BROKER = "Kafka broker"
     MYSQL = "MySQL server"
 
@@ -59,6 +60,7 @@ class Fault:
         """Whether there are such processes in the system at all."""
         absent = set() if system.with_airflow else {*_OF_AIRFLOW}
         absent |= {Role.JVM} if system.keeps_spark else {Role.KEEPER}
+        absent |= set() if system.delivery == "partition" else {Role.WORKER}
         return self.victim not in absent
 
 
@@ -312,6 +314,19 @@ def _connect(system: System) -> list[psutil.Process]:
     return list(filter(is_alive, system.spark_servers()))
 
 
+def _workers(system: System) -> list[psutil.Process]:
+    """The Python processes in which tasks of Spark commit."""
+    found = {p for server in _connect(system) for p in _below(server)} | {*system.processes()}
+    return [p for p in found if any("pyspark" in word for word in arguments(p)[1:3])]
+
+
+def _below(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.Error:
+        return []
+
+
 def arguments(process: psutil.Process) -> list[str]:
     """The arguments of its command line; empty when it has ended."""
     try:
@@ -357,6 +372,7 @@ _FINDERS: Final[dict[Role, Callable[[System], list[psutil.Process]]]] = {
     Role.SCHEDULER: _airflow(_is_scheduler),
     Role.CONNECT: _connect,
     Role.KEEPER: _main(Part.SPARK),
+    Role.WORKER: _workers,
     Role.BROKER: _main(Part.KAFKA),
     Role.MYSQL: _main(Part.MYSQL),
 }
@@ -385,6 +401,7 @@ _KILLS: Final = {
     Role.SCHEDULER: 0.7,
     Role.CONNECT: 1.5,
     Role.KEEPER: 0.7,
+    Role.WORKER: 10.0,
     Role.BROKER: 2.0,
     Role.MYSQL: 3.0,
 }
@@ -397,6 +414,7 @@ _PAUSES: Final = {
     Role.SCHEDULER: (1.0, 10.0),
     Role.CONNECT: (2.0, 5.0),
     Role.KEEPER: (1.0, 5.0),
+    Role.WORKER: (6.0, 20.0),
     Role.BROKER: (3.0, 5.0),
     Role.MYSQL: (4.0, 5.0),
 }

@@ -86,6 +86,8 @@ class Orders:
     """The home of the servers."""
     keeps_spark: bool = False
     """Whether everything counts on the Spark server that the local stack keeps."""
+    delivery: str = "batch"
+    """How the pipeline commits."""
 
 
 @dataclass(slots=True)
@@ -270,6 +272,7 @@ def run_campaign(orders: Orders, say: Callable[[str], None]) -> Report:
         orders.home,
         with_airflow=orders.with_airflow,
         keeps_spark=orders.keeps_spark,
+        delivery=orders.delivery,
         announce=say,
     ) as system:
         _run(system, orders, report, say)

@@ -166,9 +166,17 @@ class Campaign:
         start = self.random.choice(["earliest", "earliest", "latest"])
         offsets = self.random.choice(["dense", "dense", "dense", "sparse"])
         limit = self.random.choice([1000, 1000, 4])
+        delivery = self.random.choice(["batch", "partition"])
         said = some_lines(self.random)
         self.pipeline.begin(
-            op.Beginning(partitions=2, start=start, offsets=offsets, limit=limit, said=said)
+            op.Beginning(
+                partitions=2,
+                start=start,
+                offsets=offsets,
+                limit=limit,
+                delivery=delivery,
+                said=said,
+            )
         )
 
     def _round(self, scenario: Scenario) -> None:

@@ -66,6 +66,7 @@ line_format = "fixed"
 levels = ["ERROR"]
 patience_s = 240
 max_records_per_partition = 20000
+delivery = "{delivery}"
 """
 
 
@@ -186,6 +187,7 @@ class System:
         with_airflow: Whether Airflow runs the minute DAG, too.
         keeps_spark: Whether everything counts on the stack's own Spark server, whose keeper starts
             it again.
+        delivery: How the pipeline commits.
         announce: Told what happens.
     """
 
@@ -196,8 +198,10 @@ class System:
         with_airflow: bool,
         announce: Callable[[str], None],
         keeps_spark: bool = False,
+        delivery: str = "batch",
     ) -> None:
         self.home = home
+        self.delivery = delivery
         self.with_airflow = with_airflow
         self.keeps_spark = keeps_spark
         self._announce = announce
@@ -224,7 +228,7 @@ class System:
     def start(self) -> None:
         """Start the servers; return when all are ready, with a topic and a ledger."""
         self.home.mkdir(mode=0o700, parents=True)
-        self.config.write_text(CONFIGURATION, encoding="utf-8")
+        self.config.write_text(CONFIGURATION.format(delivery=self.delivery), encoding="utf-8")
         self.stack.up(self._servers)
         migrate(Database(settings=self.settings.mysql), self.settings)
         Kafka(self.settings.kafka).create_topic(TOPIC, FIRST_PARTITIONS)
@@ -389,10 +393,21 @@ def _partitions(admin: AdminClient) -> int:
 
 @contextmanager
 def running(
-    home: Path, *, with_airflow: bool, keeps_spark: bool, announce: Callable[[str], None]
+    home: Path,
+    *,
+    with_airflow: bool,
+    keeps_spark: bool,
+    delivery: str,
+    announce: Callable[[str], None],
 ) -> Iterator[System]:
     """A system that is started, and ended whatever happens; arguments as for :class:`System`."""
-    system = System(home, with_airflow=with_airflow, keeps_spark=keeps_spark, announce=announce)
+    system = System(
+        home,
+        with_airflow=with_airflow,
+        keeps_spark=keeps_spark,
+        delivery=delivery,
+        announce=announce,
+    )
     try:
         system.start()
         yield system

@@ -175,7 +175,7 @@ def test_a_re_created_topic_is_counted_from_its_start_once_it_is_adopted(
 
     assert tally(*words, "--yes", "--json").document == {**preview, "adopted": True}
     assert topic_ids(world) == ["retired", "current"]
-    assert tally("plan", "--json").document["batch"]["ranges"][0]["until_offset"] == 10
+    assert tally("plan", "--json").document["batches"][0]["ranges"][0]["until_offset"] == 10
     commit(world)
     assert sum(world.counts().values()) == 13
     assert tally("audit").exit_code == 0
@@ -214,7 +214,7 @@ def test_an_abandoned_batch_gives_its_offsets_back(tally: Call, world: World) ->
     assert (view["batch_id"], view["dry_run"], view["kind"]) == (int(batch_id), False, "ingest")
     assert [(r["from_offset"], r["until_offset"]) for r in view["ranges"]] == [(0, 3)]
     assert [(b["state"], b["reason"]) for b in world.batches()] == [("abandoned", "ticket 17")]
-    again = tally("plan", "--json").document["batch"]
+    again = tally("plan", "--json").document["batches"][0]
     assert again["batch_id"] > planned.batch_id
     assert again["ranges"][0]["until_offset"] == 3
 

@@ -51,7 +51,7 @@ def something_planned(world: World) -> tuple[str, ...]:
 
 def planned(tally: Call, world: World) -> bool:
     """Whether `tally status` shows an open batch."""
-    return tally("status", world.name, "--json").document["open_batch"] is not None
+    return tally("status", world.name, "--json").document["open_batches"] != []
 
 
 def accepted(tally: Call, world: World) -> bool:

@@ -17,14 +17,14 @@ def test_a_dry_run_shows_what_a_plan_then_does_and_writes_nothing(
     preview = tally("plan", "--dry-run", "--json")
     assert preview.exit_code == 0
     assert preview.document["dry_run"] is True
-    assert preview.document["batch"]["batch_id"] is None
+    assert preview.document["batches"][0]["batch_id"] is None
     assert world.batches() == []
     assert world.offsets() == {}
 
     planned = tally("plan", "--json").document
-    assert planned["batch"]["ranges"] == preview.document["batch"]["ranges"]
-    assert [r["until_offset"] for r in planned["batch"]["ranges"]] == [3, 4]
-    assert [b["batch_id"] for b in world.batches()] == [planned["batch"]["batch_id"]]
+    assert planned["batches"][0]["ranges"] == preview.document["batches"][0]["ranges"]
+    assert [r["until_offset"] for r in planned["batches"][0]["ranges"]] == [3, 4]
+    assert [b["batch_id"] for b in world.batches()] == [planned["batches"][0]["batch_id"]]
 
 
 def test_an_open_batch_is_resumed_unchanged(tally: Call, world: World) -> None:
@@ -34,7 +34,7 @@ def test_an_open_batch_is_resumed_unchanged(tally: Call, world: World) -> None:
     world.produce([LINE] * 3, 0)
     again = tally("plan", "--json").document
     assert (first["resumed"], again["resumed"]) == (False, True)
-    assert again["batch"] == first["batch"]
+    assert again["batches"] == first["batches"]
     assert "is resumed" in tally("plan").stdout
 
 
@@ -79,7 +79,7 @@ def test_a_blocked_partition_ends_with_4_after_the_others_were_planned(
 
     answer = tally("plan", "--json")
     assert answer.exit_code == 4
-    assert [r["partition"] for r in answer.document["batch"]["ranges"]] == [1]
+    assert [r["partition"] for r in answer.document["batches"][0]["ranges"]] == [1]
     assert [(b["partition"], b["reason"]) for b in answer.document["blocks"]] == [
         (0, "records-lost")
     ]

@@ -43,7 +43,7 @@ def test_status_sets_the_ledger_beside_kafka(tally: Call, world: World) -> None:
     first, second = document["partitions"]
     assert (first["next_offset"], first["kafka_end"], first["lag_offsets"]) == (3, 8, 5)
     assert (second["next_offset"], second["kafka_end"], second["lag_offsets"]) == (0, 2, 2)
-    assert document["open_batch"]["batch_id"] == opened.batch_id
+    assert document["open_batches"][0]["batch_id"] == opened.batch_id
     assert document["last_committed_batch"]["batch_id"] == committed
     assert document["last_committed_batch"]["records"] == 3
     assert document["kafka_answered"] is True

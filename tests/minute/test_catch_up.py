@@ -45,7 +45,7 @@ def test_a_backlog_is_counted_within_one_run(backlog: World, spark: "SparkSessio
     ctx = backlog.context(spark)
     first = planned(ctx, backlog)
     told: list[int] = []
-    done = run_and_catch_up(ctx, first, HOUR, on_batch=lambda ran: told.append(ran.batch_id))
+    done = run_and_catch_up(ctx, [first], HOUR, on_batch=lambda ran: told.append(ran.batch_id))
     assert [batch.offsets for batch in done] == [13, 10, 10, 5]
     assert told == [batch.batch_id for batch in done]
     assert backlog.counts() == {"2017-07-30 14:09": 38}
@@ -55,7 +55,7 @@ def test_a_backlog_is_counted_within_one_run(backlog: World, spark: "SparkSessio
         ("airflow:p", "scheduled__1", "committed")
     }
     assert all(r["claimed_by"] == ctx.requester.name for r in rows)
-    outcome = batch_outcome(ctx, first)
+    outcome = batch_outcome(ctx, [first])
     assert (outcome.standing, outcome.followed_by) == ((first,), tuple(told[1:]))
     assert (outcome.records, outcome.matched, len(outcome.ranges)) == (38, 38, 5)
     assert backlog.audit().holds
@@ -65,13 +65,13 @@ def test_no_batch_is_begun_that_would_end_too_late(backlog: World, spark: "Spark
     """The rest waits for the next run; a run that is repeated does not go on either."""
     ctx = backlog.context(spark)
     first = planned(ctx, backlog)
-    assert len(run_and_catch_up(ctx, first, timedelta(0))) == 1
-    assert run_and_catch_up(ctx, first, HOUR)[0].committed_before
+    assert len(run_and_catch_up(ctx, [first], timedelta(0))) == 1
+    assert run_and_catch_up(ctx, [first], HOUR)[0].committed_before
     assert backlog.offsets()[0] == (0, 10)
     second = planned(ctx, backlog)
     clock = ManualClock()
     slow = backlog.context(spark, database=replace(backlog.database, clock=clock))
-    done = run_and_catch_up(slow, second, HOUR, on_batch=lambda _: clock.sleep(2000))
+    done = run_and_catch_up(slow, [second], HOUR, on_batch=lambda _: clock.sleep(2000))
     assert [batch.offsets for batch in done] == [10, 10]
     assert backlog.audit().holds
 
@@ -82,7 +82,7 @@ def test_a_batch_of_somebody_else_is_left_to_them(backlog: World, spark: "SparkS
     first = planned(ctx, backlog)
     theirs: list[int] = []
     done = run_and_catch_up(
-        ctx, first, HOUR, on_batch=lambda _: theirs.append(planned(ctx, backlog))
+        ctx, [first], HOUR, on_batch=lambda _: theirs.append(planned(ctx, backlog))
     )
     assert [batch.batch_id for batch in done] == [first]
     (batch,) = [b for b in backlog.batches() if b["batch_id"] == theirs[0]]
@@ -94,6 +94,6 @@ def test_a_batch_that_is_not_full_is_the_last(world: World, spark: "SparkSession
     world.produce([ERROR] * 3, 0)
     ctx = world.context(spark)
     done = run_and_catch_up(
-        ctx, planned(ctx, world), HOUR, on_batch=lambda _: world.produce([ERROR], 0)
+        ctx, [planned(ctx, world)], HOUR, on_batch=lambda _: world.produce([ERROR], 0)
     )
     assert [batch.offsets for batch in done] == [3]

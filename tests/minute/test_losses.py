@@ -228,7 +228,7 @@ def test_an_accepted_truncation_waits_until_the_partition_has_grown(world: World
     assert world.plan().blocks == ()
     world.produce([ERROR] * 2)
     assert world.plan() == Planned(
-        pipeline=world.name, batch=None, resumed=False, blocks=(), abandoned=()
+        pipeline=world.name, batches=(), resumed=False, blocks=(), abandoned=()
     )
     world.produce([ERROR] * 4)
     planned = world.plan()

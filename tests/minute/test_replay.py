@@ -446,7 +446,7 @@ def test_a_batch_that_was_replanned_and_abandoned_in_part_is_not_done(
     with world.database.transaction() as tx:
         abandon(tx, second, by="an operator", reason="gone")
     with pytest.raises(FencedError, match="replanned"):
-        run_or_replan(world.context(spark), batch_id)
+        run_or_replan(world.context(spark), [batch_id])
     assert [ran.batch.batch_id for ran in run(world, replay_id, spark)] == [first]
     assert replay_state(world, replay_id) == "cancelled"
 

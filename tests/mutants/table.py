@@ -57,6 +57,7 @@ PROVING: Final = "tests/cli/test_audit.py"
 LABELS: Final = "tests/minute/test_labels.py"
 JSON_COLUMNS: Final = "tests/spark/test_json_columns.py"
 PATTERN_LINES: Final = "tests/spark/test_pattern_lines.py"
+BY_PARTITION: Final = "tests/minute/test_by_partition.py"
 LINE_COLUMNS: Final = "tests/spark/test_line_columns.py"
 LINE_FORMAT: Final = "tests/unit/test_line_format.py"
 TIME_RULES: Final = "tests/spark/test_time_rules.py"
@@ -66,8 +67,8 @@ MUTANTS: Final = (
     Mutant(
         guard="an open batch is resumed, not planned again",
         where="tally.ledger.batches:find_open_ingest",
-        before='"where open_ingest = %s"',
-        after="\"where open_ingest = concat(%s, '?')\"",
+        before='"where open_ingest = %s or',
+        after="\"where open_ingest = concat(%s, '?') or",
         tests=(f"{PLAN}::test_a_plan_is_resumed_with_the_same_ranges",),
     ),
     Mutant(
@@ -115,7 +116,7 @@ MUTANTS: Final = (
     Mutant(
         guard="an answer that would block is asked for again",
         where="tally.pipeline.plan:_plan",
-        before="    if (plan.doubtful or causes) and not believe:",
+        before="    if (plan.doubtful or any(causes.values())) and not believe:",
         after="    if plan is None:",
         tests=(f"{KAFKA_ANSWERS}::test_old_metadata_is_asked_for_again_before_it_is_believed",),
     ),
@@ -235,19 +236,19 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a retry reads the planned end, not the current end",
-        where="tally.pipeline.run:_count_and_commit",
-        before="    ranges = [segment.range for segment in batch.segments]\n",
-        after="    now = ctx.kafka.snapshot(list(pipeline.topics))\n"
-        "    ranges = [\n"
-        "        OffsetRange(\n"
-        "            partition=s.range.partition,\n"
-        "            from_offset=s.range.from_offset,\n"
-        "            until_offset=now.topics[s.range.partition.topic]\n"
-        "            .partitions[s.range.partition.partition]\n"
-        "            .end,\n"
-        "        )\n"
-        "        for s in batch.segments\n"
-        "    ]\n",
+        where="tally.pipeline.run:count_request",
+        before="        ranges=[segment.range for segment in batch.segments],\n",
+        after="        ranges=[\n"
+        "            OffsetRange(\n"
+        "                partition=s.range.partition,\n"
+        "                from_offset=s.range.from_offset,\n"
+        "                until_offset=ctx.kafka.snapshot(list(pipeline.topics))\n"
+        "                .topics[s.range.partition.topic]\n"
+        "                .partitions[s.range.partition.partition]\n"
+        "                .end,\n"
+        "            )\n"
+        "            for s in batch.segments\n"
+        "        ],\n",
         tests=(
             f"{TASKS}::test_tasks_that_are_killed_are_run_again_and_count_once",
             f"{MINUTE}::test_a_backlog_is_counted_batch_by_batch",
@@ -281,10 +282,109 @@ MUTANTS: Final = (
         after="        and totals[r.partition].records > r.offsets\n",
         tests=(f"{MINUTE}::test_a_hole_in_the_range_is_data_loss",),
     ),
+    # --- by partition
+    Mutant(
+        guard="beside an open batch nothing of its partition is planned",
+        where="tally.planning.ingest:beside",
+        before="if by_partition and r.partition not in busy)",
+        after="if by_partition)",
+        tests=("tests/unit/test_planning.py",),
+    ),
+    Mutant(
+        guard="by partition each batch of a replay has one range",
+        where="tally.planning.replay:plan_replay",
+        before="    if by_partition:\n",
+        after="    if not pieces:\n",
+        tests=("tests/unit/test_replay_planning.py",),
+    ),
+    Mutant(
+        guard="a partition that commits by itself is read by one task",
+        where="tally.spark.reading:read_ranges",
+        before="if key.lower() not in DIVIDING}",
+        after="if key}",
+        tests=(f"{BY_PARTITION}::test_a_partition_is_read_by_one_task",),
+    ),
+    Mutant(
+        guard="a task has records of one partition",
+        where="tally.spark.task_groups:_only",
+        before='    if extremes["min"] != extremes["max"]:',
+        after='    if extremes["min"] is None:',
+        tests=(f"{BY_PARTITION}::test_a_task_with_two_partitions_is_refused",),
+    ),
+    Mutant(
+        guard="a task has batches of records of one partition",
+        where="tally.spark.task_groups:add_up",
+        before="        if where is not None and found != where:",
+        after="        if where is None and found == where:",
+        tests=(f"{BY_PARTITION}::test_a_task_with_two_partitions_is_refused",),
+    ),
+    Mutant(
+        guard="there are as many tasks as ranges",
+        where="tally.spark.task_counting:outcome_of_each",
+        before="    if len(told) != len(requests) or len(silent) != len(unknown):",
+        after="    if not requests:",
+        tests=("tests/spark/test_task_counting.py",),
+    ),
+    Mutant(
+        guard="a task that failed before it knew its partition is no empty one",
+        where="tally.spark.task_counting:outcome_of_each",
+        before="        if outcome.error is not None or outcome.bug:",
+        after="        if outcome.bug:",
+        tests=("tests/spark/test_task_counting.py",),
+    ),
+    Mutant(
+        guard="malformed records are committed with their dead letters",
+        where="tally.spark.task_work:TaskWork._outcome",
+        before="            if gathering.malformed and not reading.has_malformed:",
+        after="            if gathering is None:",
+        tests=("tests/spark/test_task_counting.py",),
+    ),
+    Mutant(
+        guard="a copy of a task that has committed is no other attempt",
+        where="tally.pipeline.run_partitions:_committed",
+        before=" or now.attempt != batch.attempt:",
+        after=" or now.attempt > 0:",
+        tests=(f"{BY_PARTITION}::test_a_task_that_spark_repeats_counts_once",),
+    ),
+    Mutant(
+        guard="a task commits nothing of an input that was cut",
+        where="tally.spark.task_groups:Input.__iter__",
+        before="        if not self._is_whole:",
+        after="        if self._is_whole is None:",
+        tests=("tests/spark/test_task_counting.py",),
+    ),
+    Mutant(
+        guard="both reads of a task find the same",
+        where="tally.spark.task_work:_check_same",
+        before="    if first != second:",
+        after="    if first.records < 0:",
+        tests=("tests/spark/test_task_counting.py",),
+    ),
+    Mutant(
+        guard="a partition that Spark cannot read holds up no other",
+        where="tally.pipeline.run_partitions:_count",
+        before="        if len(todo) > 1:",
+        after="        if not todo:",
+        tests=(f"{BY_PARTITION}::test_a_partition_that_spark_cannot_read_holds_up_no_other",),
+    ),
+    Mutant(
+        guard="executors with another version commit nothing",
+        where="tally.pipeline.run_partitions:_CommitInTask.__call__",
+        before="        if self.version != __version__:",
+        after="        if not self.version:",
+        tests=(f"{BY_PARTITION}::test_executors_with_another_version_commit_nothing",),
+    ),
+    Mutant(
+        guard="a partition that fails ends its attempt",
+        where="tally.pipeline.run_partitions:_count",
+        before="            end_attempt(ctx, batch, pipeline, outcome)\n            outcomes",
+        after="            outcomes",
+        tests=(f"{BY_PARTITION}::test_a_hole_blocks_its_partition_and_the_others_commit",),
+    ),
     Mutant(
         guard="what was read is still what was planned",
-        where="tally.pipeline.run:_count_and_commit",
-        before="        check_still_served(ctx, pipeline, batch)\n",
+        where="tally.pipeline.run:commit_counts",
+        before="    check_still_served(ctx, pipeline, batch)\n",
         after="",
         tests=(f"{MINUTE}::test_a_topic_recreated_under_the_read_is_data_loss",),
     ),
@@ -387,7 +487,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a key without a minute makes all its records malformed",
-        where="tally.spark.grouping:Grouping._by_minute",
+        where="tally.spark.grouping:Grouping._groups",
         before="~is_read & ~continues",
         after="F.lit(value=False)",
         tests=(f"{LINE_COLUMNS}::test_no_byte_can_stand_in_for_another_in_the_fixed_layout",),
@@ -874,8 +974,8 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a replay erases nothing that Kafka holds no more",
-        where="tally.pipeline.run:_count_and_commit",
-        before="        _check_no_record_lost(batch, counts.totals)\n",
+        where="tally.pipeline.run:commit_counts",
+        before="    _check_no_record_lost(batch, counts.totals)\n",
         after="",
         tests=(f"{REPLAY}::test_compaction_since_the_first_count_erases_nothing",),
     ),

@@ -137,6 +137,7 @@ class Machine(RuleBasedStateMachine):
             start=st.sampled_from(["earliest", "latest"]),
             offsets=st.sampled_from(["dense", "dense", "sparse"]),
             limit=st.sampled_from([1000, 4, 2]),
+            delivery=st.sampled_from(["batch", "partition"]),
             said=SAID,
         )
     )
@@ -238,6 +239,7 @@ class Machine(RuleBasedStateMachine):
             line_format=st.sampled_from([None, "fixed", "log4j"]),
             offsets=st.sampled_from([None, "dense", "sparse"]),
             limit=st.sampled_from([None, 1, 3, 5, 1000]),
+            delivery=st.sampled_from([None, None, "batch", "partition"]),
         )
     )
     def configure(self, what: op.Operation) -> None:

@@ -94,6 +94,7 @@ class Configure:
     line_format: str | None = None
     offsets: str | None = None
     limit: int | None = None
+    delivery: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,4 +305,5 @@ class Beginning:
     start: str = "earliest"
     offsets: str = "dense"
     limit: int = 1000
+    delivery: str = "batch"
     said: tuple[Said, ...] = field(default=())

@@ -217,13 +217,25 @@ class Oracle:
                 erased = self.counted(s).records - self.counted(by_id[s["superseded_by"]]).records
                 assert not erased, f"{sorted(erased)} of {s} were erased"
 
+    def _check_open_batches(self) -> None:
+        """At most one ingest batch is open, or one of each partition."""
+        open_ = self.pipeline.rows(
+            "select b.batch_id, b.lane, concat('/', s.incarnation_id, '/', s.partition_id) as place"
+            " from batch b join segment s using (batch_id)"
+            " where b.pipeline = %s and b.kind = 'ingest' and b.state = 'planned'",
+            (self.pipeline.name,),
+        )
+        places = [row["place"] for row in open_]
+        assert len(places) == len(set(places)), open_
+        assert len({row["batch_id"] for row in open_ if not row["lane"]}) <= 1, open_
+        assert all(row["lane"] == row["place"] for row in open_ if row["lane"]), open_
+
     def _check_batches(self) -> None:
         rows = self.pipeline.rows(
             "select batch_id, kind, state, replay_id from batch where pipeline = %s",
             (self.pipeline.name,),
         )
-        open_ = [row for row in rows if (row["kind"], row["state"]) == ("ingest", "planned")]
-        assert len(open_) <= 1, open_
+        self._check_open_batches()
         committed = {row["batch_id"] for row in rows if row["state"] == "committed"}
         assert self._committed & {row["batch_id"] for row in rows} <= committed
         self.commits += len(committed - self._committed)

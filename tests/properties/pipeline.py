@@ -147,6 +147,7 @@ class PipelineUnderTest:
             kafka=self.kafka,
             open_reader=self._open_reader,
             patience=Patience(outcome_s=OUTCOME_S),
+            elsewhere=lambda: self._context(process),
         )
 
     @contextmanager
@@ -170,7 +171,12 @@ class PipelineUnderTest:
 
     def begin(self, beginning: op.Beginning) -> None:
         """An empty ledger and a new topic."""
-        self.configure(start=beginning.start, offsets=beginning.offsets, limit=beginning.limit)
+        self.configure(
+            start=beginning.start,
+            offsets=beginning.offsets,
+            limit=beginning.limit,
+            delivery=beginning.delivery,
+        )
         generation = self.kafka.create(TOPIC, beginning.partitions)
         for number, log in enumerate(generation.logs):
             self.kafka.write(log, beginning.said[number :: beginning.partitions])
@@ -297,18 +303,23 @@ class PipelineUnderTest:
             line_format=what.line_format,
             offsets=what.offsets,
             limit=what.limit,
+            delivery=what.delivery,
         )
 
     # --- minutes
 
     def _do_plan(self, _: op.Plan) -> None:
         planned = plan_batch(self.ctx, self.name)
-        if planned.batch is not None:
-            self._must_be_so(_IS_THERE, planned.batch.batch_id)
+        for batch in planned.batches:
+            self._must_be_so(_IS_THERE, batch.batch_id)
 
     def _do_run_minute(self, _: op.RunMinute) -> None:
-        if (batch := self._choose_batch(0, state="planned", kind="ingest")) is not None:
-            self._run(batch)
+        found = self._batches(state="planned", kind="ingest")
+        if len(found) == 1:
+            self._run(found[0])
+        elif found:
+            for ran in run_or_replan(self.ctx, [batch["batch_id"] for batch in found]):
+                self._must_be_so(_IS_COMMITTED, ran.batch.batch_id)
 
     def _do_run(self, what: op.Run) -> None:
         if (batch := self._choose_batch(what.batch)) is not None:
@@ -516,7 +527,7 @@ class PipelineUnderTest:
     def _do_run_replay_batch(self, what: op.RunReplayBatch) -> None:
         batch = self._choose_batch(what.batch, kind="replay")
         if batch is not None:
-            for ran in run_or_replan(self.ctx, batch["batch_id"]):
+            for ran in run_or_replan(self.ctx, [batch["batch_id"]]):
                 self._must_be_so(_IS_COMMITTED, ran.batch.batch_id)
 
     def _do_replan(self, what: op.Replan) -> None:
@@ -576,7 +587,7 @@ class PipelineUnderTest:
                 return
             batch_id = left[0]["batch_id"]
             try:
-                run_or_replan(self.ctx, batch_id)
+                run_or_replan(self.ctx, [batch_id])
             except OvertakenError as error:
                 raise Unexpected(
                     f"batch {batch_id} was overtaken without another replay: {error}"
@@ -601,12 +612,15 @@ class PipelineUnderTest:
     def _choose_batch(
         self, number: int, *, state: str | None = None, kind: str | None = None
     ) -> Row | None:
-        found = self.rows(
+        found = self._batches(state=state, kind=kind)
+        return found[number % len(found)] if found else None
+
+    def _batches(self, *, state: str | None = None, kind: str | None = None) -> list[Row]:
+        return self.rows(
             "select batch_id, state, kind from batch where pipeline = %s"
             " and (%s is null or state = %s) and (%s is null or kind = %s) order by batch_id desc",
             (self.name, state, state, kind, kind),
         )
-        return found[number % len(found)] if found else None
 
     def _choose_replay(self, number: int) -> int | None:
         found = self.rows(

@@ -4,15 +4,16 @@ The readers follow :class:`tally.pipeline.context.Reader`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from tally.aggregates.checks import check_totals
 from tally.aggregates.counts import CountRequest, Counts
 from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
-from tally.errors import DataLossError
+from tally.errors import DataLossError, TallyError
 from tally.model import (
     EMPTY_TOTALS,
     Batch,
@@ -79,6 +80,17 @@ class ModelReader:
             self.then()
             yield Counts(totals=totals, contributions=contributions, dead_letters=dead_letters)
 
+    def count_each(
+        self, requests: Sequence[CountRequest], work: Callable[[CountRequest, Counts], Any]
+    ) -> Iterator[tuple[CountRequest, Any]]:
+        """See :meth:`tally.pipeline.context.Reader.count_each`; one after another."""
+        for request in requests:
+            try:
+                with self.count(request) as counts:
+                    yield request, work(request, counts)
+            except TallyError as error:
+                yield request, error
+
     def _read(self, r: OffsetRange) -> Mapping[int, Record]:
         generation = self.kafka.topics.get(r.partition.topic)
         log = generation.logs[r.partition.partition] if generation and _has(generation, r) else None
@@ -94,6 +106,11 @@ class KilledReader:
     process: Process
 
     def count(self, _: CountRequest) -> AbstractContextManager[Counts]:
+        """Raise, as the process is killed."""
+        self.process.is_dead = True
+        raise Killed
+
+    def count_each(self, *_: object) -> Iterator[tuple[CountRequest, Any]]:
         """Raise, as the process is killed."""
         self.process.is_dead = True
         raise Killed
@@ -118,6 +135,10 @@ class StoppedReader:
             except Killed:
                 self.keep(request, counts)
                 raise
+
+    def count_each(self, *_: object) -> Iterator[tuple[CountRequest, Any]]:
+        """Stopped workers run one batch at a time."""
+        raise NotImplementedError
 
 
 def claimed(request: CountRequest) -> Batch:

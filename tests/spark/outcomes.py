@@ -95,7 +95,7 @@ def read_records(
         malformed = reason is not None
         place = number * 10 if malformed else None
         assert row.minute == minute, (values[number], row.minute, minute)
-        assert [row[name] for name in grouping(reader).label_columns] == labelled
+        assert [row[name] for name in grouping(reader).aggregate.label_columns] == labelled
         assert (row.records, row.malformed, row.continuations) == (1, malformed, continues), (
             values[number],
             reason,

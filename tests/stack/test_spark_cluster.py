@@ -4,7 +4,9 @@ import json
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 import pytest
@@ -12,6 +14,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tally.config.servers import SparkSettings
+from tally.pipeline.replay import run_or_replan
 from tally.spark.connect import connect_session
 from tally_local.stack.pages import page_of
 from tally_local.stack.server import Part, PartState
@@ -26,6 +29,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.spark]
 
 ERROR = "2017-07-30 14:09:08 ERROR some message"
 LINES = 1_000
+TRIES = 5
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +72,18 @@ def hosts(cluster: Stack) -> list[str]:
     return sorted(line[line.index("--hostname") + 1] for line in lines if "--executor-id" in line)
 
 
+def spread(cluster: Stack) -> None:
+    """Have an executor on each host: on a busy machine, both may be on one."""
+    for _ in range(TRIES):
+        wait_until(lambda: registered(cluster) == set(WORKERS), pause_s=0.5)
+        cluster.down([Part.SPARK])
+        cluster.up([Part.SPARK])
+        wait_until(lambda: len(hosts(cluster)) == len(WORKERS), pause_s=0.5)
+        if hosts(cluster) == list(WORKERS):
+            return
+    raise AssertionError(f"the executors are on {hosts(cluster)}")
+
+
 def registered(cluster: Stack) -> set[str]:
     """The hosts of the workers that the master knows to be alive."""
     port = json.loads(cluster.layout.ports.read_text("utf-8"))["cluster-web"]
@@ -88,7 +104,7 @@ def test_both_workers_count_and_no_line_is_lost_with_one(cluster: Stack, world: 
     """A worker that is killed is started again; until then the other one counts."""
     world.produce([ERROR] * LINES)
     assert counts_on(cluster, world) == LINES
-    wait_until(lambda: hosts(cluster) == list(WORKERS), pause_s=0.5)
+    spread(cluster)
     for rounds, host in enumerate(WORKERS, start=2):
         gone = workers(cluster)[host]
         gone.kill()
@@ -100,6 +116,52 @@ def test_both_workers_count_and_no_line_is_lost_with_one(cluster: Stack, world: 
         wait_until(lambda: registered(cluster) == set(WORKERS), pause_s=0.5)
     assert world.audit().holds
     assert Part.CLUSTER in running(cluster)
+
+
+def test_partitions_that_commit_by_themselves_lose_nothing_with_a_worker(
+    cluster: Stack, migrated: Stack, tmp_path: Path
+) -> None:
+    """A worker is killed when the first partition is committed: the others follow, each once."""
+    world = World.create(migrated, tmp_path, delivery="partition", partitions=6)
+    for rounds, host in enumerate(WORKERS, start=1):
+        spread(cluster)
+        for partition in range(6):
+            world.produce([ERROR] * LINES, partition)
+        ids = [batch.batch_id for batch in world.plan().batches]
+        before = len(live(world))
+        with ThreadPoolExecutor() as pool:
+            killer = pool.submit(kill_at_the_first_commit, cluster, host, world, before)
+            with connect_session(settings(cluster), {}) as session:
+                ran = run_or_replan(world.context(session), ids)
+        assert sorted(one.batch.batch_id for one in ran) == ids
+        assert world.counts() == {"2017-07-30 14:09": rounds * 6 * LINES}
+        assert 0 < killer.result() < 6
+        wait_until(lambda: registered(cluster) == set(WORKERS), pause_s=0.5)
+    assert world.audit().holds
+
+
+def kill_at_the_first_commit(cluster: Stack, host: str, world: World, before: int) -> int:
+    """Kill a worker with its executor; returns how many segments were committed by then.
+
+    Args:
+        cluster: The stack.
+        host: Of the worker.
+        world: The pipeline.
+        before: Segments that were committed before.
+    """
+    wait_until(lambda: len(live(world)) > before, pause_s=0.02)
+    committed = len(live(world)) - before
+    worker = workers(cluster)[host]
+    for process, line in command_lines(cluster, Part.CLUSTER):
+        if process.pid == worker.pid or ("--executor-id" in line and host in line):
+            with suppress(psutil.Error):
+                process.kill()
+    return committed
+
+
+def live(world: World) -> list[int]:
+    """The segments that are committed."""
+    return [s["segment_id"] for s in world.segments() if s["state"] == "live"]
 
 
 def test_the_cluster_listens_on_loopback_addresses_alone(cluster: Stack) -> None:

@@ -1,11 +1,14 @@
 """The tree of errors: what each class promises, and its drawing."""
 
+import pickle
 import re
+from collections.abc import Iterator
 
 import pytest
 
 from tally import errors
-from tally.errors import OutcomeUnknownError, RetryableError, TallyError
+from tally.errors import OutcomeUnknownError, RecordsMissingError, RetryableError, TallyError
+from tally.model import OffsetRange, TopicPartition
 from tally.mysql.errors import CommitUnansweredError
 
 
@@ -33,3 +36,23 @@ def walk(kind: type[TallyError], depth: int) -> list[tuple[int, type[TallyError]
     """A class and all of the module's below it, with their depth."""
     below = [child for child in kind.__subclasses__() if child.__module__ == errors.__name__]
     return [(depth, kind), *(found for child in below for found in walk(child, depth + 1))]
+
+
+def test_every_error_survives_the_way_from_a_spark_task() -> None:
+    """An error of a task is pickled: the driver gets the same class, sentences and ranges."""
+    r = OffsetRange(partition=TopicPartition(topic="t", partition=1), from_offset=2, until_offset=5)
+    for kind in every_kind():
+        error = kind("what")
+        error.next_step = "do this"
+        copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+        assert (type(copy), str(copy)) == (kind, str(error))
+    missing = pickle.loads(pickle.dumps(RecordsMissingError("what", ranges=[r])))  # noqa: S301
+    assert missing.ranges == (r,)
+
+
+def every_kind(kind: type[TallyError] = TallyError) -> Iterator[type[TallyError]]:
+    """All classes of errors that are raised."""
+    for below in kind.__subclasses__():
+        if "code" in vars(below):
+            yield below
+        yield from every_kind(below)

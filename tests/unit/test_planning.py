@@ -365,3 +365,11 @@ def test_an_open_batch_keeps_its_partitions_to_itself() -> None:
     assert rest.ranges == ()
     assert rest.losses == (expired(offsets(P1, 10, 20)),)
     assert [block.partition for block in rest.blocks] == [1]
+
+
+def test_by_partition_an_open_batch_holds_up_no_other_partition() -> None:
+    """Beside it the ranges of other partitions are planned."""
+    snapshot = kafka({0: held(0, 30), 1: held(0, 30)})
+    planned = plan(snapshot, known({0: 10, 1: 10}))
+    rest = beside(planned, [planned_segment(10, 20)], by_partition=True)
+    assert rest.ranges == (offsets(P1, 10, 30),)

@@ -79,17 +79,19 @@ def plan(
     snapshot: KafkaSnapshot | None = None,
     limit: int = 1_000,
     sparse: bool = False,
+    by_partition: bool = False,
 ) -> ReplayPlan:
-    by_partition: dict[TopicPartition, list[Tile]] = {}
+    tiles_of: dict[TopicPartition, list[Tile]] = {}
     for tile in tiles:
-        by_partition.setdefault(tile.range.partition, []).append(tile)
+        tiles_of.setdefault(tile.range.partition, []).append(tile)
     return plan_replay(
         asked,
         known=known(100, 100) if ledger is None else ledger,
-        tiles=by_partition,
+        tiles=tiles_of,
         kafka=kafka((0, 100), (0, 100)) if snapshot is None else snapshot,
         offsets_per_range=limit,
         sparse=sparse,
+        by_partition=by_partition,
     )
 
 
@@ -175,6 +177,21 @@ def test_each_batch_has_one_range_of_a_partition() -> None:
     found = plan(asked, tiles, limit=3)
     assert [[p.range for p in pieces] for pieces in found.batches] == [
         [offsets(0, 3), offsets(0, 3, P1)],
+        [offsets(3, 6)],
+        [offsets(6, 9)],
+    ]
+
+
+def test_by_partition_each_batch_has_one_range() -> None:
+    """Each piece commits by itself."""
+    asked = [offsets(0, 9), offsets(0, 3, P1)]
+    tiles = [*segments(0, 3, 6, 9), *segments(0, 3, partition=P1, first_id=9)]
+    found = plan(asked, tiles, limit=3, by_partition=True)
+    assert found.by_partition
+    assert found.rounds == 3
+    assert [[p.range for p in pieces] for pieces in found.batches] == [
+        [offsets(0, 3)],
+        [offsets(0, 3, P1)],
         [offsets(3, 6)],
         [offsets(6, 9)],
     ]

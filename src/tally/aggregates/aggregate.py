@@ -32,6 +32,11 @@ class Aggregate:
     has_bytes: bool
     """Whether the lengths of the values are added up beside the lines."""
 
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """Columns of the labels in Spark; their own names might be those of Kafka's."""
+        return tuple(f"label_{number}" for number, _ in enumerate(self.labels))
+
     @classmethod
     def of(cls, pipeline: Pipeline) -> "Aggregate":
         """What a pipeline counts, by its configuration."""

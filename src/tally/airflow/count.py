@@ -1,5 +1,6 @@
 """The task that counts one batch in a process of its own; the ledger decides its outcome."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -60,7 +61,7 @@ class TallyCountOperator(SparkSubmitOperator):
         self,
         *,
         config: str,
-        batch: str = from_note("batch_id"),
+        batch: str = from_note("batch_ids", " | join(',')"),
         batch_name: str = "",
         catch_up: timedelta = timedelta(0),
         **options: Any,
@@ -88,13 +89,15 @@ class TallyCountOperator(SparkSubmitOperator):
 
         with final_unless_retryable():
             settings = connected_settings(Path(self.config))
-            batch_id = self._batch_id()
-            outcome = batch_outcome(connected_context(settings), batch_id)
+            batch_ids = self._batch_ids()
+            outcome = batch_outcome(connected_context(settings), batch_ids)
             if outcome.is_committed:
-                self.log.info("batch %s is committed already; nothing to do", batch_id)
+                self.log.info("batch %s is committed already; nothing to do", self._batches)
             else:
-                self._run_driver(settings, batch_id, context)
-                outcome = batch_outcome(connected_context(settings), batch_id)
+                self._run_driver(settings, batch_ids, context)
+                outcome = batch_outcome(connected_context(settings), batch_ids)
+        if outcome.abandoned:
+            raise final("; ".join(outcome.abandoned))
         self.log.info(work.outcome_text(outcome))
         if warning := work.warning_of(outcome, settings.pipeline(outcome.pipeline)):
             self.log.warning(warning)
@@ -112,10 +115,20 @@ class TallyCountOperator(SparkSubmitOperator):
             if driver is not None:
                 driver.on_kill()
 
-    def _batch_id(self) -> int:
-        return int((self.application_args or [])[-1])
+    @property
+    def _batches(self) -> str:
+        """As the driver is told: ``3``, or ``3,4``."""
+        return str((self.application_args or [""])[-1])
 
-    def _run_driver(self, settings: Settings, batch_id: int, context: Context) -> None:
+    def _batch_ids(self) -> list[int]:
+        try:
+            return [int(number) for number in self._batches.split(",")]
+        except ValueError:
+            raise final(
+                f"{self._batches!r} names no batch: clear the task before, which plans it again"
+            ) from None
+
+    def _run_driver(self, settings: Settings, batch_ids: Sequence[int], context: Context) -> None:
         connection = require_spark_connection()
         # The connection says where Spark runs, in the driver too.
         spark = (
@@ -125,13 +138,13 @@ class TallyCountOperator(SparkSubmitOperator):
         )
         settings = settings.model_copy(update={"spark": spark})
         with ExitStack() as stack:
-            self._prepare(settings, batch_id, stack)
+            self._prepare(settings, batch_ids, stack)
             if self._killed:
-                raise AirflowException(f"batch {batch_id}: {KILLED}")
+                raise AirflowException(f"batch {self._batches}: {KILLED}")
             failure = self._drive(context)
-        self._judge(settings, batch_id, failure)
+        self._judge(settings, batch_ids, failure)
 
-    def _prepare(self, settings: Settings, batch_id: int, stack: ExitStack) -> None:
+    def _prepare(self, settings: Settings, batch_ids: Sequence[int], stack: ExitStack) -> None:
         """Set what the driver is started with; this late, so that Airflow stores none of it."""
         self._secrets = stack.enter_context(secrets_file(settings))
         self._environment = driver_environment(Path(self.config), self._secrets)
@@ -145,7 +158,7 @@ class TallyCountOperator(SparkSubmitOperator):
         from tally.app.outcomes import batch_outcome  # DAG parsing must not import Kafka and MySQL
         from tally.spark.session import driver_flags, is_local, session_options  # nor Spark
 
-        flags = driver_flags(batch_outcome(connected_context(settings), batch_id).offsets)
+        flags = driver_flags(batch_outcome(connected_context(settings), batch_ids).offsets)
         self.conf = submit_conf(session_options(settings.spark), flags)
         if is_local(settings.spark):  # executors on other machines do not have the folder
             with_folder = with_scratch(self.conf, stack.enter_context(scratch_folder()))
@@ -161,22 +174,27 @@ class TallyCountOperator(SparkSubmitOperator):
             return error
         return None
 
-    def _judge(self, settings: Settings, batch_id: int, failure: AirflowException | None) -> None:
-        """Raise unless the batch is committed: the ledger decides before the driver's exit code."""
+    def _judge(
+        self, settings: Settings, batch_ids: Sequence[int], failure: AirflowException | None
+    ) -> None:
+        """Raise unless all is committed: the ledger decides before the driver's exit code."""
         from tally.app.outcomes import batch_outcome  # DAG parsing must not import Kafka and MySQL
 
-        if batch_outcome(connected_context(settings), batch_id).is_committed:
+        outcome = batch_outcome(connected_context(settings), batch_ids)
+        if outcome.is_committed and not outcome.abandoned:
             if failure is not None:
                 self.log.warning("the driver failed after the commit: %s", failure)
             return
+        if failure is None and outcome.is_committed:
+            return  # what was abandoned is told by whoever has asked for the outcome
         if failure is None:
             raise AirflowException(
-                f"batch {batch_id}: the driver ended with exit code 0, but the batch is "
+                f"batch {self._batches}: the driver ended with exit code 0, but the batch is "
                 "not committed in the ledger"
             )
         driver = self._driver()
         if driver.exit_code in _FINAL_EXITS:
-            raise final(f"batch {batch_id}: {driver.error_line}") from None
+            raise final(f"batch {self._batches}: {driver.error_line}") from None
         raise failure
 
     def _driver(self) -> DriverHook | ConnectDriver:

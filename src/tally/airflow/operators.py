@@ -23,9 +23,9 @@ NOTE_KEY: Final = "batch"
 _VIOLATIONS_SHOWN: Final = 20
 
 
-def from_note(field: str) -> str:
-    """A template for a field of the XCom of ``plan``."""
-    return f"{{{{ ti.xcom_pull(task_ids='{PLAN}', key='{NOTE_KEY}')['{field}'] }}}}"
+def from_note(field: str, then: str = "") -> str:
+    """A template for a field of the XCom of ``plan``, with a filter of Jinja's behind it."""
+    return f"{{{{ ti.xcom_pull(task_ids='{PLAN}', key='{NOTE_KEY}')['{field}']{then} }}}}"
 
 
 class TallyPlanOperator(BaseBranchOperator):
@@ -52,7 +52,7 @@ class TallyPlanOperator(BaseBranchOperator):
             note = work.plan(asked, self.pipeline, ti.dag_id, ti.run_id, due)
         self.log.info(note.text)
         ti.xcom_push(key=NOTE_KEY, value=note.to_xcom())
-        wanted = {COUNT: note.batch_id is not None, BLOCKED: note.blocked is not None}
+        wanted = {COUNT: bool(note.batch_ids), BLOCKED: note.blocked is not None}
         return [task_id for task_id, is_wanted in wanted.items() if is_wanted]
 
 

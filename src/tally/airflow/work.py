@@ -10,7 +10,7 @@ from tally import __version__
 from tally.app import plan as use_case
 from tally.app.health import malformed_problem
 from tally.app.outcomes import BatchOutcome
-from tally.app.plan import PlanRequest, PlanView
+from tally.app.plan import PlanRequest, PlanView, named_batches
 from tally.config.pipeline import Pipeline
 from tally.ledger.batches import Requester
 from tally.ledger.rules import Understood
@@ -22,8 +22,8 @@ from tally.planning.blocks import blocked_error
 class PlanNote:
     """The XCom of ``plan``, as plain values that Airflow stores and shows."""
 
-    batch_id: int | None
-    """The batch to count; None when there is nothing new."""
+    batch_ids: list[int]
+    """The batches to count; empty when there is nothing new."""
     ranges: list[str]
     """The ranges that it reads, ``alog/0 [300, 310)``."""
     blocked: str | None
@@ -56,17 +56,18 @@ def note(view: PlanView, topics: Sequence[str]) -> PlanNote:
         topics: The topics in which nothing is new, when there is no batch.
     """
     blocked = blocked_error(view.pipeline, view.blocks) if view.blocks else None
-    ranges = [str(r) for r in view.batch.ranges] if view.batch else []
+    ranges = [str(r) for r in view.ranges]
     text = f"nothing new in {', '.join(topics)}"
-    if view.batch is not None:
-        verb = "is resumed" if view.resumed else "is planned"
-        text = f"batch {view.batch.batch_id} {verb}: {', '.join(ranges)}"
+    if view.batches:
+        are = "is" if len(view.batches) == 1 else "are"
+        verb = f"{are} resumed" if view.resumed else f"{are} planned"
+        text = f"{named_batches(view.batch_ids)} {verb}: {', '.join(ranges)}"
     if view.abandoned:
         text += f"; the open batch is abandoned: {'; '.join(view.abandoned)}"
     if blocked:
         text += f"; {blocked}"
     return PlanNote(
-        batch_id=view.batch.batch_id if view.batch else None,
+        batch_ids=view.batch_ids,
         ranges=ranges,
         blocked=str(blocked) if blocked else None,
         text=text,
@@ -77,8 +78,10 @@ def outcome_text(outcome: BatchOutcome) -> str:
     """A committed batch in one line for the log."""
     instead = f" as {list(outcome.standing)}" if outcome.is_replanned else ""
     behind = f" and {list(outcome.followed_by)} behind it" if outcome.followed_by else ""
+    are = "is" if len(outcome.batch_ids) == 1 else "are"
     return (
-        f"batch {outcome.batch_id} is committed{instead}{behind}: {outcome.records} records, "
+        f"{named_batches(outcome.batch_ids)} {are} committed{instead}{behind}: "
+        f"{outcome.records} records, "
         f"{outcome.matched} matched, {outcome.malformed} malformed, from "
         f"{', '.join(map(str, outcome.ranges))}"
     )
@@ -96,7 +99,7 @@ def warning_of(outcome: BatchOutcome, pipeline: Pipeline) -> str | None:
 def event_of(outcome: BatchOutcome) -> dict[str, Any]:
     """A committed batch, with those that caught up behind it, for XCom and the asset's event."""
     event: dict[str, Any] = {
-        "batch_id": outcome.batch_id,
+        "batch_ids": list(outcome.batch_ids),
         "ranges": [str(r) for r in outcome.ranges],
         "records": outcome.records,
         "matched": outcome.matched,

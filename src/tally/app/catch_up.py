@@ -14,12 +14,12 @@ from tally.pipeline.plan import plan_batch
 
 def run_and_catch_up(
     ctx: Context,
-    batch_id: int,
+    batch_ids: Sequence[int],
     within: timedelta,
     *,
     on_batch: Callable[[RanView], None] = lambda _: None,
 ) -> tuple[RanView, ...]:
-    """Count a planned batch; while a minute batch was cut at its size limit, also the next one.
+    """Count planned batches; while a minute batch was cut at its size limit, also what is next.
 
     For a scheduler that would otherwise count one batch of a backlog with each start. Each batch is
     planned, claimed and committed like any other, and recorded for the run that planned the first
@@ -27,7 +27,7 @@ def run_and_catch_up(
 
     Args:
         ctx: What is needed from outside.
-        batch_id: The ledger's key of the first batch.
+        batch_ids: The ledger's keys of the first batches, of one pipeline.
         within: No batch is begun that would end later than that, judged by the longest one before.
         on_batch: Called with each batch when it is committed.
 
@@ -35,29 +35,36 @@ def run_and_catch_up(
         TallyError: As :func:`tally.app.run.run`; what was committed before stays.
     """
     begun = ctx.clock.monotonic()
-    done = [*run(ctx, RunRequest(batch_id=batch_id), on_batch=on_batch).batches]
-    if not _may_go_on(ctx, done, within, begun):
+    last = done = [*run(ctx, RunRequest(batch_ids=tuple(batch_ids)), on_batch=on_batch).batches]
+    if not _may_go_on(ctx, done, last, within, begun):
         return tuple(done)
     with ctx.database.transaction(read_only=True) as tx:
-        first = batch_record(tx, batch_id)
+        first = batch_record(tx, max(batch_ids))
     requester = Requester(
         name=first.requested_by, version=ctx.requester.version, run_id=first.run_id
     )
     planner = dataclasses.replace(ctx, requester=requester)
-    while first.kind is BatchKind.INGEST and _may_go_on(ctx, done, within, begun):
+    while first.kind is BatchKind.INGEST and _may_go_on(ctx, done, last, within, begun):
         planned = plan_batch(planner, first.pipeline)
-        if planned.batch is None or planned.resumed:
+        if not planned.batches or planned.resumed:
             break
-        request = RunRequest(batch_id=planned.batch.batch_id)
-        done += run(ctx, request, on_batch=on_batch).batches
+        request = RunRequest(batch_ids=tuple(batch.batch_id for batch in planned.batches))
+        last = [*run(ctx, request, on_batch=on_batch).batches]
+        done = done + last
     return tuple(done)
 
 
-def _may_go_on(ctx: Context, done: Sequence[RanView], within: timedelta, begun: float) -> bool:
-    """Whether the last batch may have left records, and there is time for another one."""
-    if not done or done[-1].committed_before:
+def _may_go_on(
+    ctx: Context,
+    done: Sequence[RanView],
+    last: Sequence[RanView],
+    within: timedelta,
+    begun: float,
+) -> bool:
+    """Whether the last batches may have left records, and there is time for others."""
+    if not last or any(batch.committed_before for batch in last):
         return False
-    limit = ctx.settings.pipeline(done[-1].pipeline).max_records_per_partition
+    limit = ctx.settings.pipeline(last[0].pipeline).max_records_per_partition
     ends_s = ctx.clock.monotonic() - begun + max(batch.seconds for batch in done)
-    sizes = [r.offsets for r in done[-1].ranges]
+    sizes = [r.offsets for batch in last for r in batch.ranges]
     return is_cut(sizes, limit) and ends_s <= within.total_seconds()

@@ -64,6 +64,7 @@ def open_context(
         database=Database(settings=settings.mysql),
         kafka=Kafka(settings.kafka),
         open_reader=spark_reader(settings, open_session or partial(own_session, settings.spark)),
+        elsewhere=partial(open_context, settings),
     )
     return context if requester is None else dataclasses.replace(context, requester=requester)
 

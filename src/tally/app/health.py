@@ -91,8 +91,8 @@ class Findings:
     """Those of them that Kafka got before ``overdue_before``."""
     overdue_before: datetime
     """What is older should have been counted, by the schedule."""
-    open_batch: BatchRecord | None
-    """The minute batch that is planned and not committed."""
+    open_batches: Sequence[BatchRecord]
+    """The minute batches that are planned and not committed."""
     understood: Understood
     """What the latest batches under today's rules have read."""
     surroundings: Surroundings
@@ -147,7 +147,8 @@ def _waiting_for_a_decision(pipeline: Pipeline, found: Findings) -> Iterator[Pro
 
 def _late(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
     """Something has waited longer than two starts of the schedule and the patience of a batch."""
-    batch, before = found.open_batch, found.overdue_before
+    before = found.overdue_before
+    batch = min(found.open_batches, key=lambda one: one.planned_at, default=None)
     if batch is not None and batch.planned_at < before:
         waits = (
             f"batch {batch.batch_id} waits to be committed since "

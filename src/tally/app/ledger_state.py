@@ -25,10 +25,11 @@ class LedgerState:
 
     known: Mapping[str, KnownTopic]
     """Its topics, by name."""
-    open_batch: Batch | None = None
-    """The minute batch that is planned and not committed."""
-    open_record: BatchRecord | None = None
-    """The same batch, as it is shown."""
+    open_batches: tuple[Batch, ...] = ()
+    """The minute batches that are planned and not committed: at most one, or one of each
+    partition."""
+    open_records: tuple[BatchRecord, ...] = ()
+    """The same batches, as they are shown."""
     last: BatchRecord | None = None
     """The minute batch that was committed last."""
     losses: tuple[LossView, ...] = ()
@@ -42,11 +43,11 @@ class LedgerState:
     def read(cls, tx: Transaction, of: Pipeline) -> Self:
         """The state now."""
         pipeline = of.name
-        batch = find_open_ingest(tx, pipeline)
+        open_batches = tuple(find_open_ingest(tx, pipeline))
         return cls(
             known=known_topics(tx, pipeline),
-            open_batch=batch,
-            open_record=batch_record(tx, batch.batch_id) if batch else None,
+            open_batches=open_batches,
+            open_records=tuple(batch_record(tx, batch.batch_id) for batch in open_batches),
             last=last_committed(tx, pipeline),
             losses=tuple(map(LossView.loss, find_losses(tx, pipeline, only_open=True))),
             understood=recently_understood(tx, pipeline, fingerprint(of)),
@@ -54,8 +55,8 @@ class LedgerState:
         )
 
     def planned_until(self, where: TopicPartition) -> int | None:
-        """Where the open batch ends; None when it does not read the partition."""
-        segments = self.open_batch.segments if self.open_batch else ()
+        """Where the open batch of a partition ends; None when none reads it."""
+        segments = (s for batch in self.open_batches for s in batch.segments)
         return next((s.range.until_offset for s in segments if s.range.partition == where), None)
 
 

@@ -1,9 +1,10 @@
-"""The outcome of a batch, or of the batches that were planned in its place."""
+"""The outcome of batches, or of those that were planned in their place."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tally.app.views import RangeView
+from tally.errors import FencedError
 from tally.ledger.reading import batch_record, caught_up_behind, segments_of
 from tally.ledger.replay_runs import standing_for
 from tally.model import BatchState
@@ -12,18 +13,21 @@ from tally.pipeline.context import Context
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchOutcome:
-    """What a batch read and counted."""
+    """What some batches of a pipeline read and counted."""
 
-    batch_id: int
-    """The requested batch."""
+    batch_ids: tuple[int, ...]
+    """The requested batches."""
     pipeline: str
-    """Its pipeline."""
+    """Their pipeline."""
     standing: tuple[int, ...]
-    """The batches that count its ranges: itself, or those that were planned in its place."""
+    """The batches that count their ranges: themselves, or those that were planned in their
+    place."""
     followed_by: tuple[int, ...]
     """Committed batches of the same run that caught up behind it."""
     is_committed: bool
     """Whether all of these are committed. What follows is of all of them."""
+    abandoned: tuple[str, ...]
+    """The errors of those of several requested batches that were abandoned."""
     ranges: tuple[RangeView, ...]
     """What they read."""
     offsets: int
@@ -40,29 +44,38 @@ class BatchOutcome:
 
     @property
     def is_replanned(self) -> bool:
-        """Whether other batches were planned in its place."""
-        return self.standing != (self.batch_id,)
+        """Whether other batches were planned in the place of one."""
+        return not set(self.standing) <= set(self.batch_ids)
 
 
-def batch_outcome(ctx: Context, batch_id: int) -> BatchOutcome:
-    """The outcome of a batch.
+def batch_outcome(ctx: Context, batch_ids: Sequence[int]) -> BatchOutcome:
+    """The outcome of batches of one pipeline.
 
     Raises:
-        UnknownBatchError: The ledger has no batch with this id.
-        FencedError: It was abandoned, and nothing counts all of its ranges in its place.
+        UnknownBatchError: The ledger has no batch with one of these ids.
+        FencedError: All were abandoned, and nothing counts all of their ranges in their place.
         MySQLUnavailableError: The server did not answer.
     """
     with ctx.database.transaction(read_only=True) as tx:
-        standing = standing_for(tx, batch_id)
-        later = caught_up_behind(tx, batch_id)
+        standing: list[int] = []
+        abandoned: list[FencedError] = []
+        for asked in batch_ids:
+            try:
+                standing += standing_for(tx, asked)
+            except FencedError as error:
+                abandoned.append(error)
+        if not standing:
+            raise abandoned[0]
+        later = caught_up_behind(tx, max(batch_ids))
         records = [batch_record(tx, number) for number in (*standing, *later)]
         ranges = [RangeView.of(s.range) for r in records for s in segments_of(tx, r.batch_id)]
     return BatchOutcome(
-        batch_id=batch_id,
+        batch_ids=tuple(batch_ids),
         pipeline=records[-1].pipeline,
         standing=tuple(standing),
         followed_by=tuple(later),
         is_committed=all(record.state is BatchState.COMMITTED for record in records),
+        abandoned=tuple(map(str, abandoned)),
         ranges=tuple(ranges),
         offsets=sum(record.offsets for record in records),
         records=sum(record.records or 0 for record in records),

@@ -1,5 +1,6 @@
-"""Planning a pipeline's next batch."""
+"""Planning what a pipeline counts next."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -51,36 +52,46 @@ class PlanView:
     """The pipeline."""
     dry_run: bool
     """Whether nothing was written."""
-    batch: PlannedBatchView | None
-    """The batch to run; null when nothing is new."""
+    batches: tuple[PlannedBatchView, ...]
+    """What is to be run: one batch, or with `delivery = "partition"` one of each partition; empty
+    when nothing is new."""
     resumed: bool
-    """Whether the batch was planned before."""
+    """Whether one of them was planned before."""
     abandoned: tuple[str, ...]
-    """Why the open batch was abandoned; empty when it was not."""
+    """Why an open batch was abandoned; empty when none was."""
     blocks: tuple[Block, ...]
     """What is not read, and why."""
 
     @property
     def title(self) -> str:
         """The outcome in one line."""
-        batch = self.batch
-        if batch is None:
+        if not self.batches:
             return f"{self.pipeline}: {'nothing planned' if self.blocks else 'nothing new'}"
+        are = "are" if len(self.batches) > 1 else "is"
         if self.resumed:
-            verb = "would be resumed" if self.dry_run else "is resumed"
+            verb = "would be resumed" if self.dry_run else f"{are} resumed"
         elif self.dry_run:
-            return f"{self.pipeline}: a batch would be planned: {self.extent}"
+            what = "a batch" if len(self.batches) == 1 else plural(len(self.batches), "batch")
+            return f"{self.pipeline}: {what} would be planned: {self.extent}"
         else:
-            verb = "is planned"
-        return f"batch {batch.batch_id} of {self.pipeline} {verb}: {self.extent}"
+            verb = f"{are} planned"
+        return f"{named_batches(self.batch_ids)} of {self.pipeline} {verb}: {self.extent}"
+
+    @property
+    def batch_ids(self) -> list[int]:
+        """The ledger's keys of the batches that are recorded there."""
+        return [batch.batch_id for batch in self.batches if batch.batch_id is not None]
+
+    @property
+    def ranges(self) -> list[RangeView]:
+        """What the batches read."""
+        return [r for batch in self.batches for r in batch.ranges]
 
     @property
     def extent(self) -> str:
-        """The size of the batch: ``4 partitions, 1,000 offsets``."""
-        if self.batch is None:
-            return "nothing"
-        ranges = plural(len(self.batch.ranges), "partition")
-        return f"{ranges}, {plural(self.batch.offsets, 'offset')}"
+        """The size of the batches: ``4 partitions, 1,000 offsets``."""
+        offsets = sum(batch.offsets for batch in self.batches)
+        return f"{plural(len(self.ranges), 'partition')}, {plural(offsets, 'offset')}"
 
     def check_unblocked(self) -> None:
         """Raise while something is blocked; the other partitions were planned all the same.
@@ -104,15 +115,23 @@ def plan(ctx: Context, request: PlanRequest) -> PlanView:
 
 def plan_view(planned: Planned, *, dry_run: bool = False) -> PlanView:
     """The view of a plan."""
-    is_unwritten = dry_run and not planned.resumed
+    unwritten = planned.new_ids if dry_run else ()
     return PlanView(
         pipeline=planned.pipeline,
         dry_run=dry_run,
-        batch=None if planned.batch is None else _batch(planned.batch, is_unwritten=is_unwritten),
+        batches=tuple(
+            _batch(batch, is_unwritten=batch.batch_id in unwritten) for batch in planned.batches
+        ),
         resumed=planned.resumed,
         abandoned=planned.abandoned,
         blocks=planned.blocks,
     )
+
+
+def named_batches(batch_ids: Sequence[int]) -> str:
+    """``batch 3``, or ``batches 3, 4``."""
+    noun = "batch" if len(batch_ids) == 1 else "batches"
+    return f"{noun} {', '.join(map(str, batch_ids))}"
 
 
 def _batch(batch: Batch, *, is_unwritten: bool) -> PlannedBatchView:

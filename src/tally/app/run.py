@@ -1,6 +1,6 @@
 """Counting a batch, or batch after batch until a pipeline has caught up."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,24 +15,24 @@ from tally.planning.blocks import Block, blocked_error
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRequest:
-    """What to count: one planned batch, or what a pipeline has to count next.
+    """What to count: planned batches, or what a pipeline has to count next.
 
     Raises:
         UsageError: Both are named, or neither.
     """
 
-    batch_id: int | None = None
-    """This batch."""
+    batch_ids: tuple[int, ...] = ()
+    """These batches."""
     pipeline: str | None = None
     """This pipeline's next batch."""
     until_caught_up: bool = False
     """Whether to continue until everything is counted that Kafka held at the last plan."""
 
     def __post_init__(self) -> None:
-        if (self.batch_id is None) == (self.pipeline is None):
+        if bool(self.batch_ids) == (self.pipeline is not None):
             raise UsageError("name a batch or a pipeline", next_step="name one of the two")
-        if self.batch_id is not None and self.until_caught_up:
-            raise UsageError("one batch cannot catch up", next_step="name the pipeline instead")
+        if self.batch_ids and self.until_caught_up:
+            raise UsageError("a batch cannot catch up", next_step="name the pipeline instead")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,7 +141,7 @@ def run(
     on_batch: Callable[[RanView], None] = lambda _: None,
     on_abandoned: Callable[[str], None] = lambda _: None,
 ) -> RunView:
-    """Count a planned batch, or the next batches of a pipeline, and commit each.
+    """Count planned batches, or the next ones of a pipeline, and commit each.
 
     A replay's batch whose segments another replay has superseded is replanned first; the batches
     that replace it are run.
@@ -158,14 +158,16 @@ def run(
     """
     done: list[RanView] = []
 
-    def run_one(batch_id: int) -> None:
-        for ran in run_or_replan(ctx, batch_id):
+    def run_each(batch_ids: Sequence[int]) -> None:
+        def tell(ran: Ran) -> None:
             done.append(RanView.of(ran))
             on_batch(done[-1])
 
+        run_or_replan(ctx, batch_ids, on_ran=tell)
+
     blocks: tuple[Block, ...] = ()
-    if request.batch_id is not None:
-        run_one(request.batch_id)
+    if request.batch_ids:
+        run_each(request.batch_ids)
     if request.pipeline is not None:
         limit = ctx.settings.pipeline(request.pipeline).max_records_per_partition
         is_done = False
@@ -174,20 +176,20 @@ def run(
             blocks = planned.blocks
             for cause in planned.abandoned:
                 on_abandoned(cause)
-            if planned.batch is not None:
-                run_one(planned.batch.batch_id)
+            if planned.batches:
+                run_each([batch.batch_id for batch in planned.batches])
             is_done = not request.until_caught_up or has_caught_up(planned, limit)
     return RunView(pipeline=request.pipeline, batches=tuple(done), blocks=blocks)
 
 
 def has_caught_up(planned: Planned, max_records_per_partition: int) -> bool:
-    """Whether nothing was left in Kafka when the batch was planned.
+    """Whether nothing was left in Kafka when the batches were planned.
 
     A resumed batch does not say what Kafka holds now; a batch at the size limit may leave records.
     """
-    if planned.batch is None:
+    if not planned.batches:
         return True
-    sizes = [s.range.offsets for s in planned.batch.segments]
+    sizes = [s.range.offsets for batch in planned.batches for s in batch.segments]
     return not planned.resumed and not is_cut(sizes, max_records_per_partition)
 
 

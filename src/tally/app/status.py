@@ -127,8 +127,9 @@ class StatusView:
     """What is not read, and why."""
     open_losses: tuple[LossView, ...]
     """Lost ranges that wait for a decision, oldest first."""
-    open_batch: BatchRecord | None
-    """The minute batch that is planned and not committed."""
+    open_batches: tuple[BatchRecord, ...]
+    """The minute batches that are planned and not committed: at most one, or with
+    `delivery = "partition"` one of each partition."""
     last_committed_batch: BatchRecord | None
     """The minute batch that was committed last."""
 
@@ -222,7 +223,7 @@ def compose(pipeline: Pipeline, ledger: LedgerState, facts: Facts) -> StatusView
         if kafka
         else 0,
         overdue_before=facts.overdue_before,
-        open_batch=ledger.open_record,
+        open_batches=ledger.open_records,
         understood=ledger.understood,
         surroundings=facts.surroundings,
     )
@@ -240,7 +241,7 @@ def compose(pipeline: Pipeline, ledger: LedgerState, facts: Facts) -> StatusView
         partitions=partitions,
         blocks=blocks,
         open_losses=ledger.losses,
-        open_batch=ledger.open_record,
+        open_batches=ledger.open_records,
         last_committed_batch=ledger.last,
     )
 

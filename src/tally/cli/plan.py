@@ -15,7 +15,7 @@ from tally.cli.ui.values import number
     examples=[
         "tally plan",
         "tally plan error_log --dry-run",
-        "tally plan error_log --json | jq .batch.batch_id",
+        "tally plan error_log --json | jq .batches[].batch_id",
     ],
 )
 @pipeline_argument
@@ -26,7 +26,8 @@ def plan(app: App, pipeline: str | None, dry_run: bool) -> None:
     """Fix which offsets the next batch reads.
 
     Asks Kafka for new records and stores their ranges in the ledger; they never change after that.
-    A batch that was planned before and is not committed yet is resumed unchanged. Partitions on
+    A batch that was planned before and is not committed yet is resumed unchanged. With delivery =
+    "partition" each partition has a batch of its own. Partitions on
     which Kafka and the ledger disagree are left out and named, with exit code 4; the others are
     planned.
     """
@@ -44,9 +45,9 @@ def _show(app: App, view: PlanView) -> None:
         verb = "would be" if view.dry_run else "is"
         app.out.line(f"the open batch {verb} abandoned: {cause}")
     app.out.line(view.title)
-    if view.batch is not None:
+    if view.batches:
         app.out.table(
             ["PARTITION", "RANGE", "OFFSETS"],
-            [[r.place, r.span, number(r.offsets)] for r in view.batch.ranges],
+            [[r.place, r.span, number(r.offsets)] for r in view.ranges],
             numbers=["OFFSETS"],
         )

@@ -60,7 +60,7 @@ def run(context: click.Context, batch_id: int | None, pipeline: str | None, run_
     if len(names) > 1:
         context.exit(_run_all(app, names, until_caught_up=run_all))
     request = RunRequest(
-        batch_id=batch_id,
+        batch_ids=() if batch_id is None else (batch_id,),
         pipeline=app.pipeline(names[0]) if names else None,
         until_caught_up=run_all,
     )

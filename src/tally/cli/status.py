@@ -68,12 +68,12 @@ def _show(app: App, view: StatusView) -> None:
         )
         app.out.line()
     app.out.line(f"pipeline {view.pipeline}, table {view.result_table}")
-    if (batch := view.open_batch) is not None:
+    for batch in view.open_batches:
         app.out.line(
             f"open batch: {batch.batch_id}, planned {moment(batch.planned_at)}, attempt "
             f"{batch.attempt}, {plural(batch.offsets, 'offset')}"
         )
-    else:
+    if not view.open_batches:
         app.out.line("open batch: none")
     if (last := view.last_committed_batch) is not None:
         app.out.sentence(

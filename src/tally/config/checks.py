@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from tally.config.labels import FILTER_STARS_MAX, RECORD_FIELDS, TEXT
-from tally.config.pipeline import PipelineSettings
+from tally.config.pipeline import DIVIDING, PipelineSettings
 from tally.config.servers import KafkaSettings, MySQLSettings
 from tally.errors import ConfigError
 from tally.formatting import close_to
@@ -25,6 +25,7 @@ def mistakes(
         kafka: Time-outs of the brokers.
     """
     yield from line_mistakes(name, pipeline)
+    yield from _about_delivery(f"pipelines.{name}", pipeline)
     yield from _about_patience(f"pipelines.{name}", pipeline, mysql, kafka)
 
 
@@ -97,6 +98,18 @@ def _unknown_fields(key: str, fields: Sequence[str], line_format: LineFormat) ->
         yield (
             f"{key}: {', '.join(unknown)}: lines of the format {line_format.name} have no such "
             f"field{close_to(unknown[0], known)}; there are {', '.join(known)}{others}"
+        )
+
+
+def _about_delivery(key: str, pipeline: PipelineSettings) -> Iterator[str]:
+    """A partition that several tasks read cannot be committed by one of them."""
+    if pipeline.delivery != "partition":
+        return
+    if dividing := [k for k in pipeline.reader if k.lower() in DIVIDING]:
+        yield (
+            f"{key}.reader.{dividing[0]}: it divides a partition between Spark tasks, and delivery "
+            '= "partition" commits each partition from the one task that reads it: leave the '
+            'option out, or choose delivery = "batch"'
         )
 
 

@@ -59,6 +59,9 @@ READER_FORBIDDEN = frozenset(
     }
 )
 
+# Divide a partition between Spark tasks; in small letters.
+DIVIDING = frozenset({"minpartitions", "maxrecordsperpartition"})
+
 
 # These would show in a representation of the settings and in Spark's plans.
 READER_SECRETS = re.compile(r"jaas|password|secret", re.IGNORECASE)
@@ -191,6 +194,10 @@ class PipelineSettings(Section):
     health."""
     dead_letter_max_bytes: Annotated[int, Field(ge=0, le=16_777_215)] = 16_384
     """Bytes of a malformed record that are kept; its whole length is always recorded."""
+    delivery: Literal["batch", "partition"] = "batch"
+    """What is committed together, in one transaction. `batch`: the counts and offsets of all
+    partitions, by the driver. `partition`: those of each partition by itself, by the Spark task
+    that reads it; see docs/delivery.md."""
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
     """Whether records of open and aborted transactions are left out."""
     offsets: Literal["dense", "sparse"] = "dense"
@@ -276,6 +283,11 @@ class Pipeline(PipelineSettings):
     def has_own_tables(self) -> bool:
         """Whether its contributions have columns that those of other pipelines do not have."""
         return bool(self.labels) or self.measure != "count"
+
+    @property
+    def commits_by_partition(self) -> bool:
+        """Whether each partition is a batch by itself."""
+        return self.delivery == "partition"
 
     @property
     def reads_committed(self) -> bool:

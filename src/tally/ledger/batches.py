@@ -1,6 +1,6 @@
 """Batches and their segments: reading, planning, claiming, abandoning."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -18,8 +18,8 @@ from tally.model import (
 from tally.mysql.transactions import Row, Transaction
 
 _BATCH = (
-    "select batch_id, pipeline, kind, state, attempt, planned_at, claimed_at, claimed_by, replay_id"
-    " from batch "
+    "select batch_id, pipeline, lane, kind, state, attempt, planned_at, claimed_at, claimed_by,"
+    " replay_id from batch "
 )
 
 _SEGMENTS = """
@@ -36,8 +36,8 @@ _SEGMENTS = """
             join segment o on o.segment_id = r.replaced_id
             where r.segment_id = s.segment_id) as offsets_replaced
     from segment s join topic_incarnation i using (incarnation_id)
-    where s.batch_id = %s
-    order by i.topic, s.partition_id, s.from_offset
+    where s.batch_id in ({})
+    order by s.batch_id, i.topic, s.partition_id, s.from_offset
 """
 
 
@@ -67,22 +67,46 @@ def find_batch(tx: Transaction, batch_id: int, *, lock: bool = False) -> Batch:
     Raises:
         UnknownBatchError: The ledger has none of that id.
     """
-    row = tx.row(_BATCH + "where batch_id = %s" + (" for update" if lock else ""), (batch_id,))
-    if row is None:
-        raise UnknownBatchError(
-            f"the ledger has no batch {batch_id}", next_step="tally batches lists them"
-        )
-    return _batch(tx, row)
+    return find_batches(tx, [batch_id], lock=lock)[0]
 
 
-def find_open_ingest(tx: Transaction, pipeline: str, *, lock: bool = False) -> Batch | None:
-    """The pipeline's planned ingest batch, None without one; there is never a second.
+def find_batches(tx: Transaction, batch_ids: Sequence[int], *, lock: bool = False) -> list[Batch]:
+    """Batches with their segments, in the order of their ids.
 
-    With ``lock`` its row is locked until the transaction ends: the call waits for a running commit
-    of the batch, and later reads see its result.
+    Args:
+        tx: An open transaction.
+        batch_ids: The ledger's keys; at least one.
+        lock: As in :func:`find_batch`.
+
+    Raises:
+        UnknownBatchError: The ledger has none of one of the ids.
     """
-    row = tx.row(_BATCH + "where open_ingest = %s" + (" for update" if lock else ""), (pipeline,))
-    return None if row is None else _batch(tx, row)
+    among = f"where batch_id in ({_list_of(batch_ids)}) order by batch_id"
+    rows = tx.rows(_BATCH + among + (" for update" if lock else ""), tuple(batch_ids))
+    if missing := sorted(set(batch_ids) - {row["batch_id"] for row in rows}):
+        raise UnknownBatchError(
+            f"the ledger has no batch {missing[0]}", next_step="tally batches lists them"
+        )
+    return _batches(tx, rows)
+
+
+def find_open_ingest(tx: Transaction, pipeline: str, *, lock: bool = False) -> list[Batch]:
+    """The pipeline's planned ingest batches: at most one, or one of each partition.
+
+    With ``lock`` their rows are locked until the transaction ends: the call waits for a running
+    commit of a batch, and later reads see its result.
+    """
+    # Lanes begin with a slash, and 0 is the character behind it.
+    among = (
+        "where open_ingest = %s or open_ingest > concat(%s, '/') and open_ingest < concat(%s, '0')"
+        " order by batch_id"
+    )
+    found = _batches(tx, tx.rows(_BATCH + among, (pipeline,) * 3))
+    if not lock or not found:
+        return found
+    # In the order in which they are claimed; the index has another one.
+    locked = find_batches(tx, [batch.batch_id for batch in found], lock=True)
+    return [batch for batch in locked if batch.state is BatchState.PLANNED]
 
 
 def insert_batch(
@@ -93,6 +117,7 @@ def insert_batch(
     requester: Requester,
     *,
     replay_id: int | None = None,
+    is_of_partition: bool = False,
 ) -> int:
     """Record a planned batch; from now on its ranges never change.
 
@@ -103,16 +128,19 @@ def insert_batch(
         ranges: What is read, by the ledger's key of the topic's generation.
         requester: Who asks.
         replay_id: The replay that it is part of.
+        is_of_partition: Whether its only range is committed by itself, beside batches of other
+            partitions.
 
     Returns:
         The batch's id.
     """
     batch_id = tx.insert(
         "insert into batch"
-        " (pipeline, kind, replay_id, planned_at, planned_version, requested_by, run_id,"
-        " scheduled_at) values (%s, %s, %s, %s, %s, %s, %s, %s)",
+        " (pipeline, lane, kind, replay_id, planned_at, planned_version, requested_by, run_id,"
+        " scheduled_at) values (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
         (
             pipeline,
+            _lane(ranges) if is_of_partition else "",
             kind,
             replay_id,
             tx.now(),
@@ -144,17 +172,31 @@ def claim(tx: Transaction, batch_id: int, claimed_by: str) -> Batch:
         UnknownBatchError: The ledger has none of that id.
         FencedError: The batch was abandoned.
     """
-    batch = find_batch(tx, batch_id, lock=True)
-    if batch.state is BatchState.COMMITTED:
-        return batch
+    (batch,) = claim_all(tx, [batch_id], claimed_by)
     if batch.state is BatchState.ABANDONED:
         raise abandoned_error(tx, batch_id)
+    return batch
+
+
+def claim_all(tx: Transaction, batch_ids: Sequence[int], claimed_by: str) -> list[Batch]:
+    """Raise the attempts of those of some batches that are planned.
+
+    Returns:
+        All of them in the order of their ids: with the new attempt, or as they have ended.
+
+    Raises:
+        UnknownBatchError: The ledger has none of one of the ids.
+    """
+    found = find_batches(tx, batch_ids, lock=True)
+    planned = [batch.batch_id for batch in found if batch.state is BatchState.PLANNED]
+    if not planned:
+        return found
     tx.execute(
         "update batch set attempt = attempt + 1, claimed_at = %s, claimed_by = %s"
-        " where batch_id = %s",
-        (tx.now(), claimed_by, batch_id),
+        f" where batch_id in ({_list_of(planned)})",
+        (tx.now(), claimed_by, *planned),
     )
-    return find_batch(tx, batch_id)
+    return find_batches(tx, batch_ids)
 
 
 def release(tx: Transaction, batch: Batch) -> None:
@@ -211,7 +253,28 @@ def abandoned_error(tx: Transaction, batch_id: int) -> FencedError:
     )
 
 
-def _batch(tx: Transaction, row: Row) -> Batch:
+def _lane(ranges: Mapping[int, Sequence[OffsetRange]]) -> str:
+    """Names the partition of a batch that has one alone."""
+    ((incarnation_id, (only,)),) = ranges.items()
+    return f"/{incarnation_id}/{only.partition.partition}"
+
+
+def _list_of(values: Sequence[object]) -> str:
+    """Placeholders for a statement's list."""
+    return ", ".join(["%s"] * len(values))
+
+
+def _batches(tx: Transaction, rows: Sequence[Row]) -> list[Batch]:
+    if not rows:
+        return []
+    ids = [row["batch_id"] for row in rows]
+    segments: dict[int, list[Segment]] = {batch_id: [] for batch_id in ids}
+    for item in tx.rows(_SEGMENTS.format(_list_of(ids)), tuple(ids)):
+        segments[item["batch_id"]].append(_segment(item))
+    return [_batch(row, segments[row["batch_id"]]) for row in rows]
+
+
+def _batch(row: Row, segments: Iterable[Segment]) -> Batch:
     return Batch(
         batch_id=row["batch_id"],
         pipeline=row["pipeline"],
@@ -222,7 +285,8 @@ def _batch(tx: Transaction, row: Row) -> Batch:
         claimed_at=row["claimed_at"] and row["claimed_at"].replace(tzinfo=UTC),
         claimed_by=row["claimed_by"],
         replay_id=row["replay_id"],
-        segments=tuple(_segment(item) for item in tx.rows(_SEGMENTS, (row["batch_id"],))),
+        is_of_partition=bool(row["lane"]),
+        segments=tuple(segments),
     )
 
 

@@ -1,6 +1,6 @@
 """Topic generations, committed offsets and open losses, and recording a plan."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tally.errors import ConfigError
 from tally.ledger.batches import Requester, insert_batch
@@ -128,13 +128,24 @@ def write_plan(
     known: Mapping[str, KnownTopic],
     cluster_id: str,
     requester: Requester,
-) -> int | None:
-    """Record the plan: new topics and partitions, new and restored losses, and the batch.
+    *,
+    by_partition: bool = False,
+) -> list[int]:
+    """Record the plan: new topics and partitions, new and restored losses, and what is read.
 
     The caller has held the pipeline's lock since before it read ``known``.
 
+    Args:
+        tx: An open transaction.
+        pipeline: The pipeline.
+        plan: What was decided.
+        known: The generations of its topics before.
+        cluster_id: Of the cluster that the topics are on.
+        requester: Who asks.
+        by_partition: Whether each range is a batch by itself, instead of one batch of all.
+
     Returns:
-        The new batch's id; None when there is nothing to read.
+        Ids of the new batches; empty when there is nothing to read.
     """
     incarnation_ids = {topic: entry.incarnation_id for topic, entry in known.items()}
     for topic, topic_id in plan.new_topics.items():
@@ -156,14 +167,27 @@ def write_plan(
         record_loss(tx, incarnation_ids[loss.range.partition.topic], loss)
     for partition in plan.restored:
         _close_restored(tx, incarnation_ids[partition.topic], partition.partition)
-    if not plan.ranges:
-        return None
-    by_generation: dict[int, list[OffsetRange]] = {}
-    for offset_range in plan.ranges:
-        by_generation.setdefault(incarnation_ids[offset_range.partition.topic], []).append(
-            offset_range
+    parts = [[r] for r in plan.ranges] if by_partition else [plan.ranges] if plan.ranges else []
+    return [
+        insert_batch(
+            tx,
+            pipeline,
+            BatchKind.INGEST,
+            _by_generation(part, incarnation_ids),
+            requester,
+            is_of_partition=by_partition,
         )
-    return insert_batch(tx, pipeline, BatchKind.INGEST, by_generation, requester)
+        for part in parts
+    ]
+
+
+def _by_generation(
+    ranges: Sequence[OffsetRange], incarnation_ids: Mapping[str, int]
+) -> dict[int, list[OffsetRange]]:
+    found: dict[int, list[OffsetRange]] = {}
+    for r in ranges:
+        found.setdefault(incarnation_ids[r.partition.topic], []).append(r)
+    return found
 
 
 def insert_generation(

@@ -119,7 +119,15 @@ def insert_batches(
 ) -> list[int]:
     """Record the batches of a replay, with what each of their segments is to replace."""
     return [
-        _insert_batch(tx, pipeline, replay_id, pieces, incarnation_ids, requester)
+        _insert_batch(
+            tx,
+            pipeline,
+            replay_id,
+            pieces,
+            incarnation_ids,
+            requester,
+            is_of_partition=plan.by_partition,
+        )
         for pieces in plan.batches
     ]
 
@@ -131,12 +139,22 @@ def _insert_batch(
     pieces: Sequence[Piece],
     incarnation_ids: Mapping[str, int],
     requester: Requester,
+    *,
+    is_of_partition: bool,
 ) -> int:
     ranges: dict[int, list[OffsetRange]] = {}
     for piece in pieces:
         incarnation_id = incarnation_ids[piece.range.partition.topic]
         ranges.setdefault(incarnation_id, []).append(piece.range)
-    batch_id = insert_batch(tx, pipeline, BatchKind.REPLAY, ranges, requester, replay_id=replay_id)
+    batch_id = insert_batch(
+        tx,
+        pipeline,
+        BatchKind.REPLAY,
+        ranges,
+        requester,
+        replay_id=replay_id,
+        is_of_partition=is_of_partition,
+    )
     for piece in pieces:
         row = tx.row(
             "select segment_id from segment"

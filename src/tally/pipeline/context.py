@@ -7,11 +7,11 @@ makes one of its own, with a fake of :mod:`tally.testing` where it needs one.
 import getpass
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from tally import __version__
 from tally.aggregates.counts import CountRequest, Counts
@@ -45,6 +45,11 @@ class Reader(Protocol):
 
     def count(self, request: CountRequest) -> AbstractContextManager[Counts]:
         """The counts of the ranges; they are released at the end of the ``with`` block."""
+
+    def count_each(
+        self, requests: Sequence[CountRequest], work: Callable[[CountRequest, Counts], Any]
+    ) -> Iterator[tuple[CountRequest, Any]]:
+        """What ``work`` makes of the counts of each request's only range, where it is read."""
 
 
 OpenReader = Callable[[], AbstractContextManager[Reader]]
@@ -89,6 +94,9 @@ class Context:
     """The cluster."""
     open_reader: OpenReader
     """How records are read."""
+    elsewhere: "Callable[[], Context] | None" = None
+    """Makes a context of the same servers in another process, where nothing is read; picklable.
+    None where no step runs in another one."""
     requester: Requester = field(default_factory=this_process)
     """Who runs the step, and with which version of the code."""
     patience: Patience = field(default_factory=Patience)

@@ -1,4 +1,4 @@
-"""Planning a minute batch: fixing the ranges that it reads, before anything is read."""
+"""Planning what a minute counts: fixing the ranges that it reads, before anything is read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,22 +22,31 @@ class Planned:
 
     pipeline: str
     """The pipeline."""
-    batch: Batch | None
-    """The batch to run; None when there is nothing new."""
+    batches: tuple[Batch, ...]
+    """What is to be run: at most one batch, or one of each partition; none when nothing is new."""
     resumed: bool
-    """Whether the batch was planned before and is resumed."""
+    """Whether one of them was planned before and is resumed."""
     blocks: tuple[Block, ...]
     """What is not read, and why."""
+    new_ids: tuple[int, ...] = ()
+    """Those of them that were planned now."""
     abandoned: tuple[str, ...] = ()
-    """Why the open batch was abandoned; empty when it was not."""
+    """Why an open batch was abandoned; empty when none was."""
+
+    @property
+    def batch(self) -> Batch | None:
+        """The batch to run, of a pipeline that has one at a time; None when nothing is new."""
+        if len(self.batches) > 1:
+            raise ValueError(f"{self.pipeline} has {len(self.batches)} open batches")
+        return self.batches[0] if self.batches else None
 
 
 def plan_batch(ctx: Context, name: str, *, dry_run: bool = False) -> Planned:
-    """Plan the pipeline's next batch, or resume the open one.
+    """Plan the pipeline's next batch, or resume the open one; or those of its partitions.
 
     Safe to call at any time and concurrently: the ledger serialises planners, and there is at most
-    one open ingest batch. With ``dry_run`` the answer is the same and nothing is written; the id of
-    a new batch is then not valid.
+    one open ingest batch, or one of each partition. With ``dry_run`` the answer is the same and
+    nothing is written; the id of a new batch is then not valid.
 
     Raises:
         UnknownPipelineError: No such pipeline is configured.
@@ -74,8 +83,8 @@ def _ask_kafka(ctx: Context, pipeline: Pipeline) -> _Facts:
     """Ask Kafka for everything, before the planning transaction takes its locks."""
     with ctx.database.transaction(read_only=True) as tx:
         known = positions.known_topics(tx, pipeline.name)
-        batch = batches.find_open_ingest(tx, pipeline.name)
-    open_topics = {s.range.partition.topic for s in batch.segments} if batch else set()
+        open_batches = batches.find_open_ingest(tx, pipeline.name)
+    open_topics = {s.range.partition.topic for b in open_batches for s in b.segments}
     snapshot = ctx.kafka.snapshot(
         sorted({*pipeline.topics, *open_topics}),
         read_committed=pipeline.reads_committed,
@@ -88,34 +97,43 @@ def _ask_kafka(ctx: Context, pipeline: Pipeline) -> _Facts:
 def _plan(tx: Transaction, facts: _Facts, requester: Requester, believe: bool) -> Planned | None:
     """One planning transaction; None when Kafka's answer is doubtful and must be asked again.
 
-    It locks the open batch first. From then on no commit can move an offset, so the positions that
-    it reads next stay valid.
+    It locks the open batches first. From then on no commit can move an offset of theirs, and others
+    have none to move, so the positions that it reads next stay valid.
     """
     pipeline = facts.pipeline
     positions.lock_pipeline(tx, pipeline.name, pipeline.table)
     check_tables(tables_of(tx, pipeline.name), pipeline)
-    batch = batches.find_open_ingest(tx, pipeline.name, lock=True)
+    open_batches = batches.find_open_ingest(tx, pipeline.name, lock=True)
     known = positions.known_topics(tx, pipeline.name)
     plan = plan_ingest(pipeline, known=known, kafka=facts.snapshot, starts=facts.starts)
-    causes = _why_abandon(batch, facts, known) if batch else ()
-    if (plan.doubtful or causes) and not believe:
+    causes = {b.batch_id: _why_abandon(b, facts, known) for b in open_batches}
+    if (plan.doubtful or any(causes.values())) and not believe:
         return None
 
-    cluster_id = facts.snapshot.cluster_id
-    if batch is not None and not causes:
-        plan = beside(plan, batch.segments)
-        positions.write_plan(tx, pipeline.name, plan, known, cluster_id, requester)
-        return Planned(pipeline=pipeline.name, batch=batch, resumed=True, blocks=plan.blocks)
-    if batch is not None:
-        reason = f"it can no longer be counted: {'; '.join(causes)}"[:1000]
-        batches.abandon(tx, batch.batch_id, by=requester.name, reason=reason)
-    batch_id = positions.write_plan(tx, pipeline.name, plan, known, cluster_id, requester)
+    resumed = [b for b in open_batches if not causes[b.batch_id]]
+    for batch_id, why in causes.items():
+        if why:
+            reason = f"it can no longer be counted: {'; '.join(why)}"[:1000]
+            batches.abandon(tx, batch_id, by=requester.name, reason=reason)
+    if resumed:
+        busy = [segment for b in resumed for segment in b.segments]
+        plan = beside(plan, busy, by_partition=pipeline.commits_by_partition)
+    new = positions.write_plan(
+        tx,
+        pipeline.name,
+        plan,
+        known,
+        facts.snapshot.cluster_id,
+        requester,
+        by_partition=pipeline.commits_by_partition,
+    )
     return Planned(
         pipeline=pipeline.name,
-        batch=None if batch_id is None else batches.find_batch(tx, batch_id),
-        resumed=False,
+        batches=(*resumed, *(batches.find_batches(tx, new) if new else ())),
+        resumed=bool(resumed),
+        new_ids=tuple(new),
         blocks=plan.blocks,
-        abandoned=causes,
+        abandoned=tuple(cause for why in causes.values() for cause in why),
     )
 
 

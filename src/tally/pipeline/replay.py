@@ -7,7 +7,7 @@ may run concurrently.
 
 import dataclasses
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,7 @@ from tally.errors import (
     OvertakenError,
     PreviewOutdatedError,
     ReplayRefusedError,
+    TallyError,
     TransactionRetryError,
 )
 from tally.ledger import batches, positions, replay_runs, replays
@@ -32,6 +33,7 @@ from tally.pipeline.replay_plan import (
     snapshot_of,
 )
 from tally.pipeline.run import Ran, run_batch
+from tally.pipeline.run_partitions import Outcomes, run_partitions, worst_of
 
 # How many conflicts with other replays in a row lead to a replanned batch; the next is an error.
 OVERTAKEN_TRIES: Final = 5
@@ -115,7 +117,7 @@ def _written_once(ctx: Context, work: Callable[[Transaction], Requested]) -> Req
 
 
 def run_replay(ctx: Context, replay_id: int) -> Iterator[Ran]:
-    """Run the planned batches of a replay, one after another.
+    """Run the planned batches of a replay, one after another, or those of many partitions at once.
 
     Yields:
         The outcome of each batch, as soon as it is committed.
@@ -131,36 +133,90 @@ def run_replay(ctx: Context, replay_id: int) -> Iterator[Ran]:
     while True:
         with ctx.database.transaction(read_only=True) as tx:
             left = replays.planned_batches(tx, replay_id)
-        if not left:
+            together = _together(batches.find_batches(tx, left), left[0]) if left else []
+        if not together:
             return
-        yield from run_or_replan(ctx, left[0])
+        yield from run_or_replan(ctx, [batch.batch_id for batch in together])
 
 
-def run_or_replan(ctx: Context, batch_id: int) -> list[Ran]:
-    """Run a batch of either kind; a replay's batch is replanned when another replay came first.
+def run_or_replan(
+    ctx: Context, batch_ids: Sequence[int], *, on_ran: Callable[[Ran], None] = lambda _: None
+) -> list[Ran]:
+    """Run batches of either kind; a replay's batch is replanned when another replay came first.
 
     For a batch that was replanned before, its replacements are run. An ingest batch is never
-    replanned.
+    replanned. Batches of single partitions are run in one Spark job. All have their turn before an
+    error is raised.
+
+    Args:
+        ctx: What is needed from outside.
+        batch_ids: The ledger's keys.
+        on_ran: Called with each batch that is committed, also where another one fails.
 
     Returns:
-        The outcome of each batch that was run: several when it was replanned as several.
+        The outcome of each batch that was run: several for one that was replanned as several.
 
     Raises:
-        As :func:`run_replay`.
+        As :func:`run_replay`; what was committed before stays.
     """
-    with ctx.database.transaction(read_only=True) as tx:
-        todo = replay_runs.standing_for(tx, batch_id)
-    done, overtaken = [], 0
+    done: list[Ran] = []
+    failed: dict[int, TallyError] = {}
+    todo = _standing(ctx, batch_ids, failed)
+    rounds = 0
     while todo:
-        try:
-            done.append(run_batch(ctx, todo[0]))
-            todo.pop(0)
-        except OvertakenError:
-            overtaken += 1
-            if overtaken == OVERTAKEN_TRIES:
-                raise
-            todo[:1] = replan_batch(ctx, todo[0])
+        with ctx.database.transaction(read_only=True) as tx:
+            now = _together(batches.find_batches(tx, todo), todo[0])
+        outcomes = _run(ctx, now)
+        for ran in outcomes.done:
+            done.append(ran)
+            on_ran(ran)
+        todo = [batch_id for batch_id in todo if batch_id not in {b.batch_id for b in now}]
+        rounds += any(isinstance(error, OvertakenError) for error in outcomes.failed.values())
+        for batch_id, error in outcomes.failed.items():
+            if not isinstance(error, OvertakenError) or rounds == OVERTAKEN_TRIES:
+                failed[batch_id] = error
+                continue
+            try:
+                todo = [*replan_batch(ctx, batch_id), *todo]
+            except TallyError as refused:
+                failed[batch_id] = refused
+    if failed:
+        raise worst_of(failed)
     return done
+
+
+def _standing(ctx: Context, batch_ids: Sequence[int], failed: dict[int, TallyError]) -> list[int]:
+    """The batches that count the ranges of some batches; abandoned ones are noted as failed."""
+    todo: list[int] = []
+    with ctx.database.transaction(read_only=True) as tx:
+        for batch_id in batch_ids:
+            try:
+                todo += replay_runs.standing_for(tx, batch_id)
+            except FencedError as error:
+                failed[batch_id] = error
+    return todo
+
+
+def _together(found: Sequence[Batch], first: int) -> list[Batch]:
+    """Which of some batches are run next: one, or with one of a single partition its likes."""
+    (now,) = [batch for batch in found if batch.batch_id == first]
+    if not now.is_of_partition:
+        return [now]
+    together = {now.segments[0].range.partition: now}
+    for batch in found:
+        if batch.is_of_partition and batch.pipeline == now.pipeline:
+            together.setdefault(batch.segments[0].range.partition, batch)
+    return list(together.values())
+
+
+def _run(ctx: Context, together: Sequence[Batch]) -> Outcomes:
+    batch_ids = [batch.batch_id for batch in together]
+    if together[0].is_of_partition:
+        return run_partitions(ctx, batch_ids)
+    try:
+        return Outcomes(done=[run_batch(ctx, batch_ids[0])])
+    except TallyError as error:
+        return Outcomes(failed={batch_ids[0]: error})
 
 
 def replan_batch(ctx: Context, batch_id: int) -> list[int]:

@@ -74,7 +74,7 @@ def preview_replay(ctx: Context, name: str, request: Request) -> Preview:
         plan = plan_against(tx, pipeline, known, snapshot, asked)
         minutes, first, last = tiles.minutes_of(tx, name, plan.replaces)
         offsets = sum(r.offsets for r in plan.widened)
-        seconds = replays.seconds_for(tx, name, len(plan.batches), offsets)
+        seconds = replays.seconds_for(tx, name, plan.rounds, offsets)
         folded = tiles.folded_minutes_of(tx, name) if pipeline.labels else None
     partitions = sorted({r.partition for r in asked})
     return Preview(
@@ -173,6 +173,7 @@ def plan_against(
         kafka=snapshot,
         offsets_per_range=pipeline.max_records_per_partition,
         sparse=pipeline.is_sparse,
+        by_partition=pipeline.commits_by_partition,
     )
 
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tally.aggregates.counts import CountRequest
+from tally.aggregates.counts import CountRequest, Counts
 from tally.aggregates.fingerprint import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.deliveries.contract import Result
@@ -72,18 +72,30 @@ def run_batch(ctx: Context, batch_id: int) -> Ran:
 
     try:
         return _count_and_commit(ctx, batch, pipeline, begun)
-    except DataLossError as error:
-        if batch.kind is not BatchKind.INGEST:
-            # No plan goes on without the records: a replay's ranges are what was asked for.
-            error.next_step = f"tally abandon {batch_id} --reason '…': what was counted stays"
-        elif isinstance(error, RecordsMissingError):
-            _block_missing(ctx, batch, pipeline, error)
-            raise
-        _release(ctx, batch)
+    except BaseException as error:
+        end_attempt(ctx, batch, pipeline, error)
         raise
-    except BaseException:
-        _release(ctx, batch)
-        raise
+
+
+def end_attempt(ctx: Context, batch: Batch, pipeline: Pipeline, error: BaseException) -> None:
+    """Record that an attempt has failed, so that the next plan need not wait; best effort.
+
+    Where offsets hold no record, an ingest batch is abandoned and its partitions with holes are
+    blocked. A replay's error says what comes next instead.
+
+    Args:
+        ctx: What is needed from outside.
+        batch: The batch as it was claimed.
+        pipeline: Its settings.
+        error: Why it was not committed.
+    """
+    if isinstance(error, DataLossError) and batch.kind is not BatchKind.INGEST:
+        # No plan goes on without the records: a replay's ranges are what was asked for.
+        error.next_step = f"tally abandon {batch.batch_id} --reason '…': what was counted stays"
+    elif isinstance(error, RecordsMissingError):
+        _block_missing(ctx, batch, pipeline, error)
+        return
+    _release(ctx, batch)
 
 
 def _block_missing(
@@ -115,23 +127,9 @@ def _block_missing(
 
 
 def _count_and_commit(ctx: Context, batch: Batch, pipeline: Pipeline, begun: float) -> Ran:
-    ranges = [segment.range for segment in batch.segments]
-    rows_before = _rows_before(ctx, batch, pipeline)
-    request = CountRequest(pipeline=pipeline, ranges=ranges, batch=batch, rows_before=rows_before)
+    request = count_request(ctx, batch, pipeline)
     with ctx.open_reader() as reader, reader.count(request) as counts:
-        read_at = ctx.clock.now()
-        check_still_served(ctx, pipeline, batch)
-        _check_no_record_lost(batch, counts.totals)
-        check_understood(ctx, pipeline, batch, counts)
-        result = Result(
-            totals=counts.totals,
-            contributions=counts.contributions,
-            dead_letters=counts.dead_letters,
-            version=ctx.requester.version,
-            format_fingerprint=fingerprint(pipeline),
-            read_at=read_at,
-        )
-        committed = commit_once(ctx, batch, pipeline, result)
+        committed = commit_counts(ctx, batch, pipeline, counts)
         seconds = ctx.clock.monotonic() - begun
         totals = counts.totals
     if not committed:  # by the attempt that overtook this one
@@ -139,8 +137,48 @@ def _count_and_commit(ctx: Context, batch: Batch, pipeline: Pipeline, begun: flo
             ledgers = batches.find_batch(tx, batch.batch_id)
         return Ran(batch=ledgers, committed=False, totals={}, seconds=seconds)
     if batch.kind is BatchKind.INGEST:
-        mirror_offsets(ctx, pipeline.name, ranges)
+        mirror_offsets(ctx, pipeline.name, request.ranges)
     return Ran(batch=batch, committed=True, totals=totals, seconds=seconds)
+
+
+def count_request(ctx: Context, batch: Batch, pipeline: Pipeline) -> CountRequest:
+    """What is read for a claimed batch."""
+    return CountRequest(
+        pipeline=pipeline,
+        ranges=[segment.range for segment in batch.segments],
+        batch=batch,
+        rows_before=_rows_before(ctx, batch, pipeline),
+    )
+
+
+def commit_counts(ctx: Context, batch: Batch, pipeline: Pipeline, counts: Counts) -> bool:
+    """Check what was read of a batch against Kafka and the ledger, and commit it.
+
+    Args:
+        ctx: What is needed from outside; no reader is.
+        batch: The batch as it was claimed.
+        pipeline: Its settings.
+        counts: What was found in all of its ranges, checked against them.
+
+    Returns:
+        Whether this call committed it; False when it was committed before.
+
+    Raises:
+        TallyError: As :func:`run_batch`; nothing was committed.
+    """
+    read_at = ctx.clock.now()
+    check_still_served(ctx, pipeline, batch)
+    _check_no_record_lost(batch, counts.totals)
+    check_understood(ctx, pipeline, batch, counts)
+    result = Result(
+        totals=counts.totals,
+        contributions=counts.contributions,
+        dead_letters=counts.dead_letters,
+        version=ctx.requester.version,
+        format_fingerprint=fingerprint(pipeline),
+        read_at=read_at,
+    )
+    return commit_once(ctx, batch, pipeline, result)
 
 
 def _rows_before(ctx: Context, batch: Batch, pipeline: Pipeline) -> int:

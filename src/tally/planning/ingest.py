@@ -288,12 +288,19 @@ def overtaken(segments: Sequence[Segment], known: Mapping[str, KnownTopic]) -> t
     return tuple(causes)
 
 
-def beside(plan: Plan, segments: Sequence[Segment]) -> Plan:
-    """A plan beside an open batch: no ranges, and no losses or blocks of the batch's partitions."""
+def beside(plan: Plan, segments: Sequence[Segment], *, by_partition: bool = False) -> Plan:
+    """A plan beside open batches: no ranges, losses or blocks of their partitions.
+
+    Args:
+        plan: The plan.
+        segments: Those of the open batches.
+        by_partition: Whether other partitions have ranges; if not, nothing is read before the open
+            batch has ended.
+    """
     busy = {segment.range.partition for segment in segments}
     return replace(
         plan,
-        ranges=(),
+        ranges=tuple(r for r in plan.ranges if by_partition and r.partition not in busy),
         losses=tuple(loss for loss in plan.losses if loss.range.partition not in busy),
         blocks=tuple(
             block

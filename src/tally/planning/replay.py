@@ -4,6 +4,7 @@ Requested ranges are widened to whole segments, because a live segment is replac
 are then cut into batches, each with at most one range of a partition.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -60,6 +61,8 @@ class ReplayPlan:
     """The requested ranges, in order, overlaps joined."""
     batches: tuple[tuple[Piece, ...], ...] = ()
     """The pieces of each batch; together they are the widened ranges."""
+    by_partition: bool = False
+    """Whether each batch has one piece alone, committed by itself."""
     refusals: tuple[Refusal, ...] = ()
     """Ranges that cannot be reprocessed; if there is one, there are no batches."""
     possible: tuple[OffsetRange, ...] = ()
@@ -71,6 +74,14 @@ class ReplayPlan:
         """All pieces, in order of partition and offset."""
         pieces = (piece for batch in self.batches for piece in batch)
         return tuple(sorted(pieces, key=lambda piece: piece.range))
+
+    @property
+    def rounds(self) -> int:
+        """How many reads it takes: batches of different partitions are read at once."""
+        if not self.by_partition:
+            return len(self.batches)
+        of_partition = Counter(piece.range.partition for piece in self.pieces)
+        return max(of_partition.values(), default=0)
 
     @property
     def widened(self) -> tuple[OffsetRange, ...]:
@@ -99,6 +110,7 @@ def plan_replay(
     kafka: KafkaSnapshot,
     offsets_per_range: int,
     sparse: bool = False,
+    by_partition: bool = False,
 ) -> ReplayPlan:
     """Widen the requested ranges and cut them into batches, or say what cannot be reprocessed.
 
@@ -110,6 +122,7 @@ def plan_replay(
         offsets_per_range: The most offsets of one range, unless a single segment is larger.
         sparse: Whether offsets may be missing anywhere. Counted and uncounted offsets are then not
             read in one range: new records could hide that counted ones are gone.
+        by_partition: Whether each batch has one range alone.
     """
     ranges = join_ranges(asked)
     refusals: list[Refusal] = []
@@ -130,7 +143,10 @@ def plan_replay(
     for r in join_ranges(wide, touching=True):  # two ranges may touch the same segment
         cut = _cut(r, _touched(tiles, r), offsets_per_range, sparse=sparse)
         pieces.setdefault(r.partition, []).extend(cut)
-    return ReplayPlan(asked=tuple(ranges), batches=tuple(_rounds(pieces)))
+    rounds = tuple(_rounds(pieces))
+    if by_partition:
+        rounds = tuple((piece,) for of_round in rounds for piece in of_round)
+    return ReplayPlan(asked=tuple(ranges), batches=rounds, by_partition=by_partition)
 
 
 def join_ranges(ranges: Sequence[OffsetRange], *, touching: bool = False) -> list[OffsetRange]:

@@ -8,20 +8,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from tally.aggregates.checks import SeriesLimit, check_totals
 from tally.aggregates.counts import CountRequest, Counts
-from tally.aggregates.partition_tally import PartitionTally
+from tally.aggregates.gathering import Gathering
 from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError
-from tally.model import Contribution, DeadLetter, OffsetRange, TopicPartition
+from tally.model import Contribution, DeadLetter, OffsetRange
 from tally.spark.deadline import deadline
 from tally.spark.grouping import Grouping
+from tally.spark.packages import check_arrow
 from tally.spark.progress import OnRead, watched
 from tally.spark.reading import collect, read_errors, read_ranges
 
@@ -98,6 +98,38 @@ class SparkReader:
                 counts = self._read(request, contributions, dead_letters)
             yield counts
 
+    def count_each(
+        self, requests: Sequence[CountRequest], work: Callable[[CountRequest, Counts], Any]
+    ) -> Iterator[tuple[CountRequest, Any]]:
+        """Count each range in the Spark task that reads it, and work on its counts there.
+
+        Args:
+            requests: Of one pipeline, each with one range, each of another partition.
+            work: Called in an executor with a request and its counts, which were checked as
+                :meth:`SparkReader.count` does; it is pickled, and so is what it returns. It may be
+                called more than once, also at the same time.
+
+        Yields:
+            For each request what the work has returned, or the :class:`tally.errors.TallyError`
+            that it, or the check of the counts, has raised.
+
+        Raises:
+            ReadError: Spark could not read; the same call may succeed later.
+            CountTimeoutError: It took longer than the pipeline's patience; Spark was ended.
+            PackageMissingError: PyArrow is not installed.
+        """
+        check_arrow()
+        from tally.spark.task_counting import TaskCounting  # noqa: PLC0415 - needs Arrow
+
+        ranges = [r.ranges[0] for r in requests]
+        counting = TaskCounting(session=self.session, kafka=self.kafka, spool_dir=self.spool_dir)
+        with (
+            deadline(self.session, requests[0].pipeline.patience_s),
+            watched(self.session, sum(r.offsets for r in ranges), self.on_read),
+            read_errors(ranges),
+        ):
+            yield from counting.outcomes(requests, work)
+
     def _read(
         self,
         request: CountRequest,
@@ -106,7 +138,7 @@ class SparkReader:
     ) -> Counts:
         """Read, count and check; the spools are filled."""
         pipeline, ranges = request.pipeline, request.ranges
-        tallies = {r.partition: PartitionTally(r) for r in ranges}
+        gathering = Gathering(request, contributions)
         offsets = sum(r.offsets for r in ranges)
         records = self._records(pipeline, ranges)
         grouping = Grouping.of(
@@ -115,35 +147,12 @@ class SparkReader:
             each=request.is_recount,
             is_small=offsets <= _GROUPS_PER_TASK,
         )
-        series = SeriesLimit(pipeline, request.rows_before)
         with _divided(self.session, offsets):
             for row in self.fetch(grouping.counts(records), ranges):
-                partition = TopicPartition(topic=row.topic, partition=row.partition)
-                tallies[partition].add(row)
-                if row.minute is not None:
-                    series.add(row)
-                    contributions.append(
-                        Contribution(
-                            partition=partition,
-                            log_time=row.minute,
-                            log_count=row.records,
-                            labels=tuple(row[name] for name in grouping.label_columns),
-                            log_bytes=row.bytes if grouping.aggregate.has_bytes else 0,
-                        )
-                    )
-        totals = {partition: tally.totals() for partition, tally in tallies.items()}
-        counts = Counts(
-            totals=totals,
-            contributions=contributions,
-            dead_letters=dead_letters,
-            continuations=sum(tally.continuations for tally in tallies.values()),
-        )
-        if not request.is_recount:
-            series.check()
-            check_totals(pipeline, ranges, totals, may_miss=request.may_miss)
-            malformed = [r for t in tallies.values() if (r := t.malformed_range()) is not None]
-            if malformed:
-                self._collect_dead_letters(pipeline, malformed, counts)
+                gathering.add(row)
+        counts = gathering.counts(dead_letters)
+        if gathering.malformed and not request.is_recount:
+            self._collect_dead_letters(pipeline, gathering.malformed, counts)
         return counts
 
     def _records(

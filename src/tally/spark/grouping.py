@@ -6,15 +6,19 @@ minute. Few rows reach the second grouping, and those of a small batch reach it 
 another exchange.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypedDict
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql.types import StructField
 
 from tally.aggregates.aggregate import Aggregate
+from tally.aggregates.sums import Sum, sums_of_groups, sums_of_records
 from tally.config.pipeline import Pipeline
+from tally.spark.arrow_types import arrow_schema, nullable
 from tally.spark.line_columns import LineKeys, LineReader, Selection
 from tally.spark.stages import Stages
 
@@ -71,52 +75,107 @@ class Grouping:
         topic = next(iter(topics)) if len(topics) == 1 else None
         return cls(reader=reader, aggregate=aggregate, topic=topic, is_small=is_small)
 
-    @property
-    def label_columns(self) -> tuple[str, ...]:
-        """Columns of the labels in the frames; their own names might be those of Kafka's."""
-        return tuple(f"label_{number}" for number, _ in enumerate(self.aggregate.labels))
-
     def counts(self, records: DataFrame) -> DataFrame:
         """The sums of the records by partition, counted minute and labels.
 
-        The minute is null for records that are not counted. Beside the keys there are ``records``,
-        ``malformed``, ``continuations``, ``first_offset``, ``last_offset``, ``first_malformed``,
-        ``last_malformed``; where they are asked for, ``bytes``, and, with labels, ``first_s`` and
-        ``last_s``, the Unix times of the first and the last record.
+        The minute is null for records that are not counted. Beside the keys there is what
+        :func:`tally.aggregates.sums.sums_of_groups` names.
         """
+        line, keyed = self._keyed(records)
+        by_key = keyed.groupBy(*self._keys).agg(*_added(sums_of_records(self.aggregate)))
+        groups = self._groups(by_key.coalesce(1) if self.is_small else by_key, line)
+        by_minute = groups.groupBy(*self.places, "minute", *self.aggregate.label_columns).agg(
+            *_added(sums_of_groups(self.aggregate))
+        )
+        return by_minute if self.topic is None else by_minute.withColumn("topic", self._topic())
+
+    def counts_in_tasks(self, records: DataFrame) -> DataFrame:
+        """The groups of :meth:`Grouping.counts`, within each Spark task and without an exchange.
+
+        Several rows may be of one minute: whoever reads them adds them up. The last row of each
+        task tells that these are all (:class:`tally.spark.task_groups.Whole`).
+        """
+        line, keyed = self._keyed(records)
+        from tally.spark.task_groups import Whole, add_up  # noqa: PLC0415 - Arrow may be missing
+
+        keys = [key for key in self._keys if key not in self.places]
+        sums = sums_of_records(self.aggregate)
+        of = keyed.schema
+        schema = nullable(
+            [of[name] for name in (*self.places, *keys)]
+            + [StructField(s.name, of[s.of].dataType) for s in sums]
+        )
+        grouped = Whole(
+            partial(add_up, places=self.places, keys=keys, sums=sums), arrow_schema(schema)
+        )
+        # Unlike an aggregation, Python gets each column that is there.
+        needed = keyed.select(*self.places, *keys, *dict.fromkeys(s.of for s in sums))
+        by_key = needed.mapInArrow(grouped, schema)
+        return self._groups(by_key, line)
+
+    def judged_in_tasks(self, records: DataFrame, bytes_max: int) -> DataFrame:
+        """The records in the columns of :meth:`Grouping.counts_in_tasks`, each judged by itself.
+
+        Those that are malformed have ``reason``, the first bytes of their ``value`` and
+        ``value_bytes``, its length, besides; in others these are null.
+        """
+        from tally.spark.task_groups import Whole, unchanged  # noqa: PLC0415 - as above
+
+        line = self.reader.judged(F.col("value"), **self._of_record())
+        reason = line.stages.add(line.malformed_reason)
+        is_malformed = reason.isNotNull()
+        only = partial(F.when, is_malformed)
+        more = []
+        if self.aggregate.has_bytes:
+            more.append(F.coalesce(F.octet_length("value"), F.lit(0)).cast("long").alias("bytes"))
+        if self.aggregate.labels:
+            more += [F.col("timestamp").cast("long").alias(n) for n in ("first_s", "last_s")]
+        judged = line.stages.applied(records).select(
+            *self.places,
+            line.minute.alias("minute"),
+            *(c.alias(n) for c, n in zip(line.labels, self.aggregate.label_columns, strict=True)),
+            F.lit(1).cast("long").alias("records"),
+            is_malformed.cast("long").alias("malformed"),
+            line.continues.cast("long").alias("continuations"),
+            F.col("offset").alias("first_offset"),
+            F.col("offset").alias("last_offset"),
+            only(F.col("offset")).alias("first_malformed"),
+            only(F.col("offset")).alias("last_malformed"),
+            *more,
+            reason.alias("reason"),
+            only(F.substring("value", 1, bytes_max)).alias("value"),
+            only(F.octet_length("value")).alias("value_bytes"),
+        )
+        schema = nullable(judged.schema.fields)
+        return judged.mapInArrow(Whole(unchanged, arrow_schema(schema)), schema)
+
+    def _keyed(self, records: DataFrame) -> tuple[LineKeys, DataFrame]:
+        """What the records are grouped by first, and what is added up of them."""
         line = self.reader.keys(F.col("value"), **self._of_record())
-        more = [F.octet_length("value").alias("octets")] if self.aggregate.has_bytes else []
-        more += [F.col("timestamp")] if self.aggregate.labels else []
+        more = []
+        if self.aggregate.has_bytes:
+            more.append(F.coalesce(F.octet_length("value"), F.lit(0)).cast("long").alias("octets"))
+        if self.aggregate.labels:
+            more.append(F.col("timestamp"))
         keyed = line.stages.applied(records).select(
-            *self._places,
+            *self.places,
             "offset",
             line.key.alias("key"),
             line.is_counted.alias("is_counted"),
             line.continues.alias("continues"),
-            *(c.alias(n) for c, n in zip(line.labels, self.label_columns, strict=True)),
+            *(c.alias(n) for c, n in zip(line.labels, self.aggregate.label_columns, strict=True)),
             *more,
         )
-        by_key = self._by_key(keyed)
-        by_minute = self._by_minute(by_key.coalesce(1) if self.is_small else by_key, line)
-        return by_minute if self.topic is None else by_minute.withColumn("topic", self._topic())
+        return line, keyed
 
-    def _by_key(self, keyed: DataFrame) -> DataFrame:
+    @property
+    def _keys(self) -> tuple[str, ...]:
         # Spark would hash a constant, too, for each record.
         continues = ("continues",) if self.reader.selection.leaves_continuations else ()
-        keys = (*self._places, "key", "is_counted", *continues, *self.label_columns)
-        more = []
-        if self.aggregate.has_bytes:
-            more.append(F.sum(F.coalesce("octets", F.lit(0))).alias("bytes"))
-        if self.aggregate.labels:
-            more += [F.min("timestamp").alias("first"), F.max("timestamp").alias("last")]
-        return keyed.groupBy(*keys).agg(
-            F.count("*").alias("records"),
-            F.min("offset").alias("first_offset"),
-            F.max("offset").alias("last_offset"),
-            *more,
-        )
+        return (*self.places, "key", "is_counted", *continues, *self.aggregate.label_columns)
 
-    def _by_minute(self, by_key: DataFrame, line: LineKeys) -> DataFrame:
+    def _groups(self, by_key: DataFrame, line: LineKeys) -> DataFrame:
+        """The groups of a key with their minute, in the columns that are added up next."""
         stages = Stages()
         minute_of_key = stages.add(line.minute(F.col("key"), stages))
         is_read = minute_of_key.isNotNull()
@@ -124,29 +183,21 @@ class Grouping:
         if self.reader.selection.leaves_continuations:
             continues = F.col("continues")
         is_malformed = ~is_read & ~continues
-        minute = F.when(F.col("is_counted"), minute_of_key).alias("minute")
-        labels = [F.when(is_read, F.col(n)).alias(n) for n in self.label_columns]
-        more = []
-        if self.aggregate.has_bytes:
-            more.append(F.sum("bytes").alias("bytes"))
+        more = [F.col("bytes")] if self.aggregate.has_bytes else []
         if self.aggregate.labels:
-            more += [
-                F.min("first").cast("long").alias("first_s"),
-                F.max("last").cast("long").alias("last_s"),
-            ]
-        return (
-            stages.applied(by_key)
-            .groupBy(*self._places, minute, *labels)
-            .agg(
-                F.sum("records").alias("records"),
-                _sum_where(is_malformed).alias("malformed"),
-                _sum_where(continues).alias("continuations"),
-                F.min("first_offset").alias("first_offset"),
-                F.max("last_offset").alias("last_offset"),
-                F.min(F.when(is_malformed, F.col("first_offset"))).alias("first_malformed"),
-                F.max(F.when(is_malformed, F.col("last_offset"))).alias("last_malformed"),
-                *more,
-            )
+            more += [F.col(n).cast("long").alias(f"{n}_s") for n in ("first", "last")]
+        return stages.applied(by_key).select(
+            *self.places,
+            F.when(F.col("is_counted"), minute_of_key).alias("minute"),
+            *(F.when(is_read, F.col(n)).alias(n) for n in self.aggregate.label_columns),
+            "records",
+            F.when(is_malformed, F.col("records")).otherwise(0).alias("malformed"),
+            F.when(continues, F.col("records")).otherwise(0).alias("continuations"),
+            "first_offset",
+            "last_offset",
+            F.when(is_malformed, F.col("first_offset")).alias("first_malformed"),
+            F.when(is_malformed, F.col("last_offset")).alias("last_malformed"),
+            *more,
         )
 
     def malformed(self, records: DataFrame, bytes_max: int) -> DataFrame:
@@ -169,7 +220,8 @@ class Grouping:
         )
 
     @property
-    def _places(self) -> tuple[str, ...]:
+    def places(self) -> tuple[str, ...]:
+        """Columns that name a record's partition."""
         return ("topic", "partition") if self.topic is None else ("partition",)
 
     def _topic(self) -> Column:
@@ -186,5 +238,6 @@ class Grouping:
         }
 
 
-def _sum_where(condition: Column) -> Column:
-    return F.sum(F.when(condition, F.col("records")).otherwise(0))
+def _added(sums: Sequence[Sum]) -> list[Column]:
+    functions = {"count": F.count, "sum": F.sum, "min": F.min, "max": F.max}
+    return [functions[s.kind](s.of).alias(s.name) for s in sums]

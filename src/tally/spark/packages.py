@@ -26,6 +26,19 @@ def check_packages(settings: SparkSettings) -> None:
         )
 
 
+def check_arrow() -> None:
+    """Raise unless this Python can work on records within a Spark task.
+
+    Raises:
+        PackageMissingError: It has no PyArrow.
+    """
+    if importlib.util.find_spec("pyarrow") is None:
+        raise PackageMissingError(
+            'delivery = "partition" needs PyArrow, which this Python does not have',
+            next_step="pip install 'kafka-tally[connect]', here and in the executors' Python",
+        )
+
+
 def spark_home() -> Path:
     """The folder of the installed PySpark, with the programs that start its JVM.
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from tally.config.pipeline import Pipeline
+from tally.config.pipeline import DIVIDING, Pipeline
 from tally.config.servers import KafkaSettings
 from tally.errors import (
     ConfigError,
@@ -43,7 +43,7 @@ def read_ranges(
     pipeline: Pipeline,
     ranges: Sequence[OffsetRange],
     *,
-    tasks: int = 1,
+    tasks: int | None = 1,
 ) -> DataFrame:
     """The records of exactly these ranges, in the columns of Spark's Kafka source; read lazily.
 
@@ -52,10 +52,13 @@ def read_ranges(
         kafka: How the executors reach Kafka.
         pipeline: Its reader options.
         ranges: At most one for each partition.
-        tasks: The least number of Spark tasks that read the ranges.
+        tasks: The least number of Spark tasks that read the ranges; None for exactly one for each,
+            whatever the options say.
     """
     options = reader_options(kafka, pipeline)
-    if tasks > len(ranges):
+    if tasks is None:
+        options = {key: value for key, value in options.items() if key.lower() not in DIVIDING}
+    elif tasks > len(ranges):
         options["minPartitions"] = str(max(tasks, int(options.get("minPartitions", 0))))
     partitions: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}

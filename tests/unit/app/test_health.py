@@ -35,7 +35,7 @@ SOUND = Findings(
     lag_offsets=0,
     overdue_offsets=0,
     overdue_before=BEFORE,
-    open_batch=None,
+    open_batches=(),
     understood=Understood(records=10, malformed=5),
     surroundings=UNKNOWN,
 )
@@ -172,7 +172,7 @@ def test_a_loss_is_named_once() -> None:
 
 @pytest.mark.parametrize(
     "waiting",
-    [{"open_batch": batch(planned_at=BEFORE - timedelta(seconds=1))}, {"overdue_offsets": 1}],
+    [{"open_batches": [batch(planned_at=BEFORE - timedelta(seconds=1))]}, {"overdue_offsets": 1}],
     ids=["planned", "not planned"],
 )
 def test_what_waits_too_long_is_late(waiting: dict[str, Any]) -> None:
@@ -182,7 +182,7 @@ def test_what_waits_too_long_is_late(waiting: dict[str, Any]) -> None:
 
 def test_what_waits_no_longer_than_it_may_is_not_late() -> None:
     """A batch that was planned then, or records that came since."""
-    assert reasons(replace(SOUND, open_batch=batch(planned_at=BEFORE))) == []
+    assert reasons(replace(SOUND, open_batches=[batch(planned_at=BEFORE)])) == []
     assert reasons(replace(SOUND, lag_offsets=9)) == []
 
 

@@ -210,7 +210,7 @@ def test_what_is_planned_is_shown_beside_what_is_counted(pipeline: Pipeline) -> 
     both = known(Position(start_offset=0, next_offset=3), Position(start_offset=0, next_offset=9))
     view = compose(
         pipeline,
-        LedgerState(known=both, open_batch=batch),
+        LedgerState(known=both, open_batches=(batch,)),
         Facts(now=NOW, overdue_before=NOW),
     )
     assert [p.planned_until for p in view.partitions] == [8, None]

@@ -75,7 +75,7 @@ def record(**values: Any) -> BatchRecord:
 
 def test_a_planned_batch_carries_its_ranges() -> None:
     """Half-open ranges under the ledger's names."""
-    shape = document(plan_view(planned(batch())))["batch"]
+    shape = document(plan_view(planned(batch())))["batches"][0]
     assert shape["batch_id"] == 7
     assert shape["planned_at"] == "2026-11-20T14:00:00Z"
     later = document(record(planned_at=AT.replace(microsecond=120_000)))
@@ -88,10 +88,10 @@ def test_a_planned_batch_carries_its_ranges() -> None:
 def test_a_batch_that_would_be_planned_has_no_id() -> None:
     """A dry run rolls the id back, so it is not shown."""
     view = plan_view(planned(batch()), dry_run=True)
-    assert document(view)["batch"]["batch_id"] is None
+    assert document(view)["batches"][0]["batch_id"] is None
     assert "a batch would be planned" in view.title
     resumed = plan_view(planned(batch(), resumed=True), dry_run=True)
-    assert document(resumed)["batch"]["batch_id"] == 7
+    assert document(resumed)["batches"][0]["batch_id"] == 7
 
 
 def test_a_batch_carries_everything_the_ledger_says_and_null_for_what_is_not_yet() -> None:
@@ -234,7 +234,9 @@ def test_a_recount_that_compared_nothing_is_a_finding() -> None:
 
 def planned(one: Batch | None, *, resumed: bool = False) -> Planned:
     """The outcome of planning."""
-    return Planned(pipeline="p", batch=one, resumed=resumed, blocks=())
+    batches = (one,) if one else ()
+    new = () if resumed else tuple(batch.batch_id for batch in batches)
+    return Planned(pipeline="p", batches=batches, resumed=resumed, new_ids=new, blocks=())
 
 
 def test_run_all_continues_after_a_batch_that_was_cut_or_planned_earlier() -> None:

@@ -1,0 +1,104 @@
+"""What each delivery costs: the same lines, counted and committed in turns, in one run.
+
+Usage: ``.tally/venv/bin/python -m benchmarks.deliveries [--lines 10000000] [--rounds 5]``
+
+Each delivery counts all lines of a topic in each round, into a pipeline that has counted nothing
+yet, in one warm session. What it has counted must be what was written, or it ends with exit code 1.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from benchmarks.contest import take_turns, timed
+from benchmarks.lines import BYTES, Written, write_lines
+from benchmarks.page import Table
+from benchmarks.servers import PARTITIONS, Bench, say, serving
+from tally.ledger.results import lines_by_minute
+from tally.ledger.tables import Tables
+from tally.pipeline.plan import plan_batch
+from tally.pipeline.replay import run_or_replan
+from tally.spark.session import spark_session
+
+DELIVERIES = ("batch", "partition")
+
+
+def main() -> int:
+    """Run the comparison and print its table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lines", type=int, default=10_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    asked = parser.parse_args()
+    say("\n".join(measure(asked.lines, asked.rounds).lines()))
+    return 0
+
+
+def measure(lines: int, rounds: int) -> Table:
+    """Run the comparison.
+
+    Raises:
+        RuntimeError: A delivery has counted other than what was written.
+    """
+    topic = f"deliveries-{time.time_ns()}"  # Kafka keeps those of earlier runs
+    keys = f'topics = ["{topic}"]\nmax_records_per_partition = {lines}\ndelivery = '
+    pipelines = {
+        f"{delivery}{number}": f'{keys}"{delivery}"'
+        for delivery in DELIVERIES
+        for number in range(rounds + 1)
+    }
+    with serving(pipelines, {topic: PARTITIONS}) as servers:
+        written = write_lines(servers, lines, PARTITIONS)
+        with spark_session(servers.settings.spark, "deliveries") as spark:
+            everybody = {d: _Counting(servers, spark, written, d) for d in DELIVERIES}
+            return _table(take_turns(everybody, rounds), lines)
+
+
+@dataclass(slots=True)
+class _Counting:
+    """One delivery; each round is one of a pipeline that has counted nothing yet."""
+
+    servers: Bench
+    spark: SparkSession
+    written: Written
+    delivery: str
+    rounds: int = 0
+
+    def __call__(self) -> float:
+        name = f"{self.delivery}{self.rounds}"
+        self.rounds += 1
+        ctx = self.servers.context(self.spark)
+
+        def count() -> None:
+            run_or_replan(ctx, [batch.batch_id for batch in plan_batch(ctx, name).batches])
+
+        took = timed(count)()
+        with ctx.database.transaction(read_only=True) as tx:
+            counts = lines_by_minute(tx, Tables(result=name))
+        if {minute[:16]: count for minute, count in counts.items()} != self.written.errors:
+            raise RuntimeError(f"{name} has not counted what was written")
+        return took
+
+
+def _table(seconds: Mapping[str, float], lines: int) -> Table:
+    first = seconds[DELIVERIES[0]]
+    return Table(
+        name="deliveries",
+        headers=[
+            f"{lines:,} lines of {BYTES} bytes",
+            "seconds",
+            "million lines/s",
+            "rate of the first",
+        ],
+        rows=[
+            [f"`{name}`", f"{took:.2f}", f"{lines / took / 1e6:.2f}", f"{first / took:.2f}"]
+            for name, took in seconds.items()
+        ],
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""The counts of a read, gathered from its groups and checked."""
+
+from typing import Any
+
+from tally.aggregates.aggregate import Aggregate
+from tally.aggregates.checks import SeriesLimit, check_totals
+from tally.aggregates.counts import CountRequest, Counts
+from tally.aggregates.partition_tally import PartitionTally
+from tally.aggregates.spool import Spool
+from tally.model import Contribution, DeadLetter, OffsetRange, TopicPartition
+
+
+class Gathering:
+    """Takes the groups of a read and makes them its counts.
+
+    Args:
+        request: What was read.
+        contributions: Filled with what is counted.
+    """
+
+    def __init__(self, request: CountRequest, contributions: Spool[Contribution]) -> None:
+        self._request = request
+        self._contributions = contributions
+        self._aggregate = Aggregate.of(request.pipeline)
+        self._tallies = {r.partition: PartitionTally(r) for r in request.ranges}
+        self._series = SeriesLimit(request.pipeline, request.rows_before)
+
+    def add(self, row: Any) -> None:
+        """Add one group.
+
+        Args:
+            row: With ``topic``, ``partition``, ``minute``, the columns of the labels
+                (:attr:`tally.aggregates.aggregate.Aggregate.label_columns`) and those of
+                :func:`tally.aggregates.sums.sums_of_groups`.
+        """
+        partition = TopicPartition(topic=row.topic, partition=row.partition)
+        self._tallies[partition].add(row)
+        if row.minute is None:
+            return
+        self._series.add(row)
+        self._contributions.append(
+            Contribution(
+                partition=partition,
+                log_time=row.minute,
+                log_count=row.records,
+                labels=tuple(row[name] for name in self._aggregate.label_columns),
+                log_bytes=row.bytes if self._aggregate.has_bytes else 0,
+            )
+        )
+
+    def counts(self, dead_letters: Spool[DeadLetter]) -> Counts:
+        """The counts, once all groups were added; what is read only to compare is not checked.
+
+        Args:
+            dead_letters: The malformed records, as far as they are kept by now.
+
+        Raises:
+            RecordsMissingError: Offsets of a dense range hold no record.
+            DataLossError: What was read is not what was asked for.
+            MalformedFloodError: More records are malformed than the pipeline allows.
+            SeriesFloodError: The labels have more values than the pipeline allows.
+        """
+        request = self._request
+        totals = {partition: tally.totals() for partition, tally in self._tallies.items()}
+        if not request.is_recount:
+            self._series.check()
+            check_totals(request.pipeline, request.ranges, totals, may_miss=request.may_miss)
+        return Counts(
+            totals=totals,
+            contributions=self._contributions,
+            dead_letters=dead_letters,
+            continuations=sum(tally.continuations for tally in self._tallies.values()),
+        )
+
+    @property
+    def malformed(self) -> list[OffsetRange]:
+        """For each partition with malformed records the smallest range that holds them."""
+        return [r for t in self._tallies.values() if (r := t.malformed_range()) is not None]

@@ -1,0 +1,140 @@
+"""Counting each range in the one Spark task that reads it, and working on its counts there."""
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from tally.aggregates.counts import CountRequest
+from tally.aggregates.gathering import Gathering
+from tally.aggregates.spool import Spool
+from tally.aggregates.sums import sums_of_groups
+from tally.config.servers import KafkaSettings
+from tally.errors import ReadError, TallyError
+from tally.model import Contribution, DeadLetter, SegmentTotals, TopicPartition
+from tally.spark.grouping import Grouping
+from tally.spark.reading import read_ranges
+from tally.spark.task_work import OUTCOME_SCHEMA, TaskOutcome, TaskWork, Work
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskCounting:
+    """Reads with one Spark session; a task of it for each range."""
+
+    session: SparkSession
+    """A session with the Kafka connector; its executors' Python has Tally and PyArrow."""
+    kafka: KafkaSettings
+    """How the executors reach Kafka."""
+    spool_dir: Path | None
+    """Folder of the executors for rows that do not fit into memory; None for the system's."""
+
+    def outcomes(
+        self, requests: Sequence[CountRequest], work: Work
+    ) -> Iterator[tuple[CountRequest, Any]]:
+        """Read each range in a task, and do the work there; malformed records take a second read.
+
+        Args:
+            requests: Of one pipeline, each with one range, each of another partition.
+            work: What is done with the counts of a range; it is pickled.
+
+        Yields:
+            For each request what the work has returned, or the error that was raised.
+
+        Raises:
+            ReadError: Spark did not read each range in one task.
+        """
+        first_reads = {}
+        for request, outcome in self._read(requests, work):
+            if outcome.first_read is not None:
+                first_reads[request.ranges[0].partition] = outcome.first_read
+            else:
+                yield from said([(request, outcome)])
+        again = [r for r in requests if r.ranges[0].partition in first_reads]
+        if again:
+            yield from said(self._read(again, work, first_reads))
+
+    def _read(
+        self,
+        requests: Sequence[CountRequest],
+        work: Work,
+        first_reads: Mapping[TopicPartition, SegmentTotals] | None = None,
+    ) -> list[tuple[CountRequest, TaskOutcome]]:
+        pipeline = requests[0].pipeline
+        ranges = [r.ranges[0] for r in requests]
+        grouping = Grouping.of(pipeline, {r.partition.topic for r in ranges})
+        records = read_ranges(self.session, self.kafka, pipeline, ranges, tasks=None)
+        if first_reads is not None:
+            rows = grouping.judged_in_tasks(records, pipeline.dead_letter_max_bytes)
+        else:
+            rows = grouping.counts_in_tasks(records)
+        task = TaskWork(
+            requests=requests,
+            work=work,
+            topic=grouping.topic,
+            places=grouping.places,
+            keys=("minute", *grouping.aggregate.label_columns),
+            sums=sums_of_groups(grouping.aggregate),
+            spool_dir=self.spool_dir,
+            first_reads=first_reads or {},
+        )
+        told = [_told(row.outcome) for row in rows.mapInArrow(task, OUTCOME_SCHEMA).collect()]
+        return outcome_of_each(requests, told, work)
+
+
+def said(
+    outcomes: Iterable[tuple[CountRequest, TaskOutcome]],
+) -> Iterator[tuple[CountRequest, Any]]:
+    """For each request what the work has returned, or the error that was raised.
+
+    Raises:
+        RuntimeError: There is a bug in what a task does.
+    """
+    for request, outcome in outcomes:
+        if outcome.bug:
+            raise RuntimeError(f"a Spark task has failed: {outcome.bug}")
+        yield request, outcome.error or outcome.value
+
+
+def _told(pickled: bytes) -> TaskOutcome:
+    outcome: TaskOutcome = pickle.loads(pickled)  # noqa: S301 - written by a task of ours
+    return outcome
+
+
+def outcome_of_each(
+    requests: Sequence[CountRequest], told: Sequence[TaskOutcome], work: Work
+) -> list[tuple[CountRequest, TaskOutcome]]:
+    """The outcome of each request, in order.
+
+    A task that has read no record cannot know its partition: its work is done here.
+
+    Raises:
+        ReadError: There were not as many tasks as ranges, or two tasks have read one of them.
+        TallyError: A task has failed before it knew its partition.
+    """
+    found = {o.partition: o for o in told if o.partition is not None}
+    unknown = [o for o in told if o.partition is None]
+    for outcome in unknown:
+        if outcome.error is not None or outcome.bug:
+            raise outcome.error or RuntimeError(f"a Spark task has failed: {outcome.bug}")
+    silent = [r for r in requests if r.ranges[0].partition not in found]
+    if len(told) != len(requests) or len(silent) != len(unknown):
+        raise ReadError(
+            f"Spark read {len(requests)} ranges in {len(told)} tasks, {len(found)} of them with "
+            "records, instead of each in one",
+            next_step="leave options out of reader that divide or join partitions",
+        )
+    found |= {r.ranges[0].partition: _of_nothing(r, work) for r in silent}
+    return [(r, found[r.ranges[0].partition]) for r in requests]
+
+
+def _of_nothing(request: CountRequest, work: Work) -> TaskOutcome:
+    partition = request.ranges[0].partition
+    with Spool[Contribution]() as contributions, Spool[DeadLetter]() as dead_letters:
+        try:
+            counts = Gathering(request, contributions).counts(dead_letters)
+            return TaskOutcome(partition=partition, value=work(request, counts))
+        except TallyError as error:
+            return TaskOutcome(partition=partition, error=error)

@@ -1,0 +1,158 @@
+"""What a Spark task does with the counts of its partition, where it has read them.
+
+Runs in the Python workers of Spark's executors. A task tells the driver what became of it in one
+row; rows that were read never reach the driver.
+"""
+
+import pickle
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Row
+
+from tally.aggregates.counts import CountRequest, Counts
+from tally.aggregates.gathering import Gathering
+from tally.aggregates.spool import Spool
+from tally.aggregates.sums import Sum
+from tally.errors import DataLossError, TallyError
+from tally.model import Contribution, DeadLetter, SegmentTotals, TopicPartition
+from tally.spark.task_groups import Input, add_up
+
+Work = Callable[[CountRequest, Counts], Any]
+"""What is done with the counts of a partition; what it returns reaches the driver."""
+
+OUTCOME_SCHEMA: Final = "outcome binary"
+_MALFORMED: Final = ("reason", "value", "value_bytes")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskOutcome:
+    """What became of a task."""
+
+    partition: TopicPartition | None = None
+    """The partition that it has read; None when it has read no record."""
+    value: Any = None
+    """What the work has returned."""
+    error: TallyError | None = None
+    """Why the work was not done."""
+    bug: str = ""
+    """The traceback of an error that nobody has foreseen."""
+    first_read: SegmentTotals | None = None
+    """What was read, when the work was left undone because malformed records are to be kept."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskWork:
+    """The work of every task of a read."""
+
+    requests: Sequence[CountRequest]
+    """One for each partition, which is its only range."""
+    work: Work
+    """What is done for each; picklable."""
+    topic: str | None
+    """The topic, where no column has it."""
+    places: Sequence[str]
+    """Columns that name a partition."""
+    keys: Sequence[str]
+    """Minute and labels."""
+    sums: Sequence[Sum]
+    """The columns that are added up."""
+    spool_dir: Path | None
+    """Folder for rows that do not fit into memory; the system's temporary folder when None."""
+    first_reads: Mapping[TopicPartition, SegmentTotals] = field(default_factory=dict)
+    """What a first read has found, where this is the second one: it must find the same."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Add up the rows of a task, do the work, and tell what became of it."""
+        with (
+            Spool[Contribution](folder=self.spool_dir) as contributions,
+            Spool[DeadLetter](folder=self.spool_dir) as dead_letters,
+        ):
+            reading = _Reading(self, contributions, dead_letters)
+            outcome = self._outcome(reading, Input(batches))
+        yield pa.RecordBatch.from_pydict({"outcome": [pickle.dumps(outcome)]})
+
+    def _outcome(self, reading: "_Reading", batches: Iterable[pa.RecordBatch]) -> TaskOutcome:
+        try:
+            reading.add(batches)
+            partition, request, gathering = reading.partition, reading.request, reading.gathering
+            if partition is None or request is None or gathering is None:
+                return TaskOutcome()
+            counts = gathering.counts(reading.dead_letters)
+            totals = counts.totals[partition]
+            if gathering.malformed and not reading.has_malformed:
+                return TaskOutcome(partition=partition, first_read=totals)
+            _check_same(partition, self.first_reads.get(partition, totals), totals)
+            return TaskOutcome(partition=partition, value=self.work(request, counts))
+        except TallyError as error:
+            return TaskOutcome(partition=reading.partition, error=error)
+        except Exception:  # noqa: BLE001 - the driver raises it; it is no reason to try again
+            return TaskOutcome(partition=reading.partition, bug=traceback.format_exc())
+
+
+class _Reading:
+    """What a task has read so far."""
+
+    def __init__(
+        self, task: TaskWork, contributions: Spool[Contribution], dead_letters: Spool[DeadLetter]
+    ) -> None:
+        self._task = task
+        self._contributions = contributions
+        self.dead_letters = dead_letters
+        self.has_malformed = False
+        """Whether the rows have the values of malformed records."""
+        self.partition: TopicPartition | None = None
+        self.request: CountRequest | None = None
+        self.gathering: Gathering | None = None
+
+    def add(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Add up all rows."""
+        task = self._task
+        for groups in add_up(self._kept(batches), task.places, task.keys, task.sums):
+            for group in groups.to_pylist():
+                row = Row(**{"topic": task.topic, **group})
+                if self.gathering is None:
+                    self.gathering = self._begun(row)
+                self.gathering.add(row)
+
+    def _begun(self, row: Row) -> Gathering:
+        self.partition = TopicPartition(topic=row.topic, partition=row.partition)
+        (self.request,) = (
+            r for r in self._task.requests if r.ranges[0].partition == self.partition
+        )
+        return Gathering(self.request, self._contributions)
+
+    def _kept(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows without the values of malformed records, which are kept."""
+        for batch in batches:
+            if _MALFORMED[0] in batch.schema.names:
+                self.has_malformed = True
+                self._keep(batch.filter(pc.is_valid(batch.column(_MALFORMED[0]))))
+            yield batch.drop_columns([n for n in _MALFORMED if n in batch.schema.names])
+
+    def _keep(self, malformed: pa.RecordBatch) -> None:
+        for row in malformed.to_pylist():
+            topic = row.get("topic", self._task.topic)
+            self.dead_letters.append(
+                DeadLetter(
+                    partition=TopicPartition(topic=topic, partition=row["partition"]),
+                    offset=row["first_offset"],
+                    reason=row["reason"],
+                    value=row["value"],
+                    value_bytes=row["value_bytes"],
+                )
+            )
+
+
+def _check_same(partition: TopicPartition, first: SegmentTotals, second: SegmentTotals) -> None:
+    if first != second:
+        raise DataLossError(
+            f"{partition} was not the same when it was read again for its malformed records: "
+            f"{first}, then {second}",
+            next_step="run it again",
+        )

@@ -1,0 +1,286 @@
+"""What tasks tell the driver that commit their own partition."""
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
+
+from tally.aggregates.aggregate import Aggregate
+from tally.aggregates.counts import CountRequest, Counts
+from tally.aggregates.sums import Sum, sums_of_groups, sums_of_records
+from tally.config.pipeline import Pipeline
+from tally.errors import DataLossError, FencedError, ReadError
+from tally.model import OffsetRange, SegmentTotals, TopicPartition
+from tally.spark.task_counting import outcome_of_each, said
+from tally.spark.task_groups import Input, Whole, add_up, unchanged
+from tally.spark.task_work import TaskOutcome, TaskWork
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+PIPELINE = Pipeline(name="p", topics=["t"], offsets="sparse")
+AGGREGATE = Aggregate.of(PIPELINE)
+
+
+def partition(number: int) -> TopicPartition:
+    """A partition of the topic."""
+    return TopicPartition(topic="t", partition=number)
+
+
+def request(number: int) -> CountRequest:
+    """A range of ten offsets."""
+    r = OffsetRange(partition=partition(number), from_offset=0, until_offset=10)
+    return CountRequest(pipeline=PIPELINE, ranges=[r])
+
+
+def records(_: CountRequest, counts: Counts) -> int:
+    """The work of these tasks."""
+    return sum(total.records for total in counts.totals.values())
+
+
+def told(*outcomes: TaskOutcome) -> list[tuple[int, Any]]:
+    """What the driver makes of the outcomes of tasks for two partitions."""
+    found = outcome_of_each([request(0), request(1)], outcomes, records)
+    return [(r.ranges[0].partition.partition, o.error or o.value) for r, o in found]
+
+
+def test_each_request_gets_the_outcome_of_its_task() -> None:
+    """In the order of the requests, whatever order the tasks end in."""
+    one = TaskOutcome(partition=partition(1), value="one")
+    assert told(one, TaskOutcome(partition=partition(0), value="none")) == [(0, "none"), (1, "one")]
+
+
+def test_the_work_of_a_task_without_records_is_done_by_the_driver() -> None:
+    """Only the driver can know which partition it was."""
+    assert told(TaskOutcome(partition=partition(1), value=7), TaskOutcome()) == [(0, 0), (1, 7)]
+
+
+@pytest.mark.parametrize(
+    "outcomes",
+    [
+        [TaskOutcome(partition=partition(0))],
+        [TaskOutcome(partition=partition(0)), TaskOutcome(partition=partition(0))],
+        [TaskOutcome(partition=partition(n)) for n in (0, 1, 1)],
+        [TaskOutcome(partition=partition(0)), TaskOutcome(partition=partition(1)), TaskOutcome()],
+    ],
+)
+def test_a_range_that_one_task_has_not_read_whole_is_an_error(outcomes: list[TaskOutcome]) -> None:
+    """Fewer tasks than ranges, or more, or two for one range: the driver does not guess."""
+    with pytest.raises(ReadError, match="instead of each in one"):
+        told(*outcomes)
+
+
+def test_a_task_that_fails_before_it_knows_its_partition_is_no_empty_one() -> None:
+    """Its error is raised; nothing is committed for it."""
+    lost = DataLossError("gone")
+    with pytest.raises(DataLossError, match="gone"):
+        told(TaskOutcome(partition=partition(0)), TaskOutcome(error=lost))
+
+
+def groups(*rows: dict[str, Any]) -> pa.RecordBatch:
+    """Groups of a task, with what they have in common filled in."""
+    usual = {
+        "partition": 1,
+        "minute": "2026-01-01 00:00:00",
+        "records": 1,
+        "malformed": 0,
+        "continuations": 0,
+        "first_offset": 3,
+        "last_offset": 3,
+        "first_malformed": None,
+        "last_malformed": None,
+    }
+    of_letters = [
+        pa.field("reason", pa.string()),
+        pa.field("value", pa.binary()),
+        pa.field("value_bytes", pa.int32()),
+    ]
+    schema = pa.schema(
+        [
+            pa.field("partition", pa.int32()),
+            pa.field("minute", pa.string()),
+            *(pa.field(s.name, pa.int64()) for s in sums_of_groups(AGGREGATE)),
+            *(of_letters if "reason" in rows[0] else []),
+        ]
+    )
+    return pa.RecordBatch.from_pylist([{**usual, **row} for row in rows], schema=schema)
+
+
+def outcome(
+    *batches: pa.RecordBatch, work: Any = records, is_cut: bool = False, **more: Any
+) -> TaskOutcome:
+    """What a task tells that gets these groups, and the row behind them unless it is cut."""
+    whole = [] if is_cut else list(Whole(unchanged, (batches or (groups({}),))[0].schema)([]))
+    task = TaskWork(
+        requests=[request(0), request(1)],
+        work=work,
+        topic="t",
+        places=("partition",),
+        keys=("minute",),
+        sums=sums_of_groups(AGGREGATE),
+        spool_dir=None,
+        **more,
+    )
+    (row,) = list(task(iter([*batches, *whole])))
+    found = pickle.loads(row.column("outcome")[0].as_py())  # noqa: S301 - our own
+    assert isinstance(found, TaskOutcome)
+    return found
+
+
+def test_a_task_works_on_the_sums_of_its_partition() -> None:
+    """Groups of one minute are added up before the work gets them."""
+
+    def contributions(_: CountRequest, counts: Counts) -> list[tuple[str, int]]:
+        return [(c.log_time, c.log_count) for c in counts.contributions]
+
+    first, second = groups({"records": 2}, {"minute": None, "first_offset": 1}), groups({})
+    found = outcome(first, second, work=contributions)
+    assert (found.partition, found.value) == (partition(1), [("2026-01-01 00:00:00", 3)])
+    assert found.error is None
+
+
+def test_a_task_without_records_says_so() -> None:
+    """It does not know its partition."""
+    assert outcome() == TaskOutcome()
+    assert outcome(groups({}).slice(1)) == TaskOutcome()
+
+
+def test_a_task_whose_input_was_cut_commits_nothing() -> None:
+    """The end of the input is no proof: a sparse range may have any number of records."""
+    for cut in (outcome(groups({}), is_cut=True), outcome(is_cut=True)):
+        assert isinstance(cut.error, ReadError)
+        assert "too early" in cut.error.what
+        assert cut.value is None
+
+
+def test_a_bug_in_the_work_is_no_reason_to_try_again() -> None:
+    """The driver raises it with its traceback."""
+
+    def wrong(*_: object) -> None:
+        raise KeyError("what")
+
+    found = outcome(groups({}), work=wrong)
+    assert "KeyError: 'what'" in found.bug
+    with pytest.raises(RuntimeError, match="KeyError: 'what'"):
+        list(said([(request(1), found)]))
+
+
+def test_a_second_read_must_find_what_the_first_has_found() -> None:
+    """Otherwise one of them was not whole."""
+    one = SegmentTotals(
+        records=2, matched=2, unmatched=0, malformed=0, first_offset=3, last_offset=3
+    )
+    found = outcome(groups({}), first_reads={partition(1): one})
+    assert isinstance(found.error, DataLossError)
+    assert outcome(groups({"records": 2}), first_reads={partition(1): one}).value == 2
+
+
+def test_malformed_records_are_not_committed_without_their_values() -> None:
+    """The work is left undone until the records were read one by one."""
+    bad = {"minute": None, "malformed": 1, "first_malformed": 3, "last_malformed": 3}
+    assert outcome(groups(bad)) == TaskOutcome(
+        partition=partition(1),
+        first_read=SegmentTotals(
+            records=1, matched=0, unmatched=0, malformed=1, first_offset=3, last_offset=3
+        ),
+    )
+
+    def kept(_: CountRequest, counts: Counts) -> list[tuple[int, str, bytes | None]]:
+        return [(d.offset, d.reason, d.value) for d in counts.dead_letters]
+
+    whole = {**bad, "reason": "no_match", "value": b"x", "value_bytes": 1}
+    fine = {"reason": None, "value": None, "value_bytes": None, "first_offset": 4, "last_offset": 4}
+    found = outcome(groups(whole, fine), work=kept)
+    assert found.value == [(3, "no_match", b"x")]
+
+
+def test_an_error_of_the_work_is_told_with_its_partition() -> None:
+    """The driver decides what becomes of the batch; the job goes on."""
+
+    def fenced(*_: object) -> None:
+        raise FencedError("another attempt", next_step="look")
+
+    found = outcome(groups({}), work=fenced)
+    assert isinstance(found.error, FencedError)
+    assert (found.partition, found.error.next_step) == (partition(1), "look")
+
+
+def test_what_is_read_outside_of_the_range_is_an_error() -> None:
+    """The task checks what it has read as the driver does."""
+    found = outcome(groups({"last_offset": 10}))
+    assert isinstance(found.error, DataLossError)
+
+
+def some_rows(size: int) -> Iterator[pa.RecordBatch]:
+    """Ten thousand rows with seven keys, in batches of a size."""
+    rows = [{"partition": 1, "key": f"k{n % 7}", "offset": n} for n in range(10_000)]
+    schema = pa.schema([("partition", pa.int32()), ("key", pa.string()), ("offset", pa.int64())])
+    for at in range(0, len(rows), size):
+        yield pa.RecordBatch.from_pylist(rows[at : at + size], schema=schema)
+
+
+@pytest.mark.parametrize("size", [1, 99, 10_000])
+def test_the_sums_do_not_depend_on_how_rows_arrive(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Partial groups are added up again when there are many of them."""
+    monkeypatch.setattr("tally.spark.task_groups._ROWS_MAX", 20)
+    found = pa.Table.from_batches(
+        add_up(some_rows(size), ["partition"], ["key"], sums_of_records(AGGREGATE))
+    ).sort_by("key")
+    assert found.column_names == ["partition", "key", "records", "first_offset", "last_offset"]
+    assert found.to_pylist()[2] == {
+        "partition": 1,
+        "key": "k2",
+        "records": 1429,
+        "first_offset": 2,
+        "last_offset": 9998,
+    }
+    assert found.num_rows == 7
+
+
+def test_a_sum_of_sums_is_a_sum() -> None:
+    """Counted once, added up from then on."""
+    assert Sum("records", "count", "offset").again == Sum("records", "sum", "records")
+    assert Sum("first", "min", "offset").again == Sum("first", "min", "first")
+
+
+def test_the_end_of_the_input_of_a_task_proves_nothing(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Where the JVM fails, Python sees an end like any other; the row behind the last one tells."""
+    told = tmp_path / "told"
+
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows, end = 0, "whole"
+        try:
+            for batch in Input(batches):
+                rows += batch.num_rows
+        except ReadError:
+            end = "cut"
+        told.write_text(f"{rows} {end}", encoding="utf-8")
+        yield pa.RecordBatch.from_pydict({"records": pa.array([rows], pa.int64())})
+
+    schema = pa.schema([("records", pa.int64())])
+    number = F.col("id")
+    rows = spark.range(0, 400_000, 1, 1).select(number.alias("records"))
+    whole = rows.mapInArrow(Whole(unchanged, schema), "records long")
+    whole.mapInArrow(look, "records long").collect()
+    assert told.read_text("utf-8") == "400000 whole"
+    told.unlink()
+    broken = F.when(F.col("records") == 300_000, F.raise_error(F.lit("broken")))
+    cut = rows.select(F.coalesce(broken, F.col("records")).alias("records"))
+    with pytest.raises(PySparkException, match="broken"):
+        cut.mapInArrow(look, "records long").collect()
+    wait_until(lambda: told.exists() and told.read_text("utf-8"))
+    seen, end = told.read_text("utf-8").split()
+    assert end == "cut"
+    assert 0 < int(seen) < 300_000
