@@ -60,7 +60,11 @@ class SparkCluster:
     def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:  # noqa: ARG002
         """Whether all workers have told the master of themselves."""
         page = page_of(f"http://{LOOPBACK}:{ports['cluster-web']}/json/")
-        return page is not None and page["aliveworkers"] == len(self._hosts)
+        if page is None:
+            return False
+        # By host: a worker that was slow to get an answer may have told the master twice.
+        alive = {worker["host"] for worker in page["workers"] if worker["state"] == "ALIVE"}
+        return alive == set(self._hosts)
 
     def address(self, ports: Mapping[str, int]) -> str:
         """The address for ``spark.master``."""
