@@ -31,9 +31,9 @@ from benchmarks.page import Table
 from benchmarks.peers import consumer_performance, python_consumer, spark_programs, store
 from benchmarks.peers.isolated import ISOLATED, Isolated
 from benchmarks.picture import BACKLOG
-from benchmarks.servers import PARTITIONS, Bench, bench, login, say
-from tally.ledger.results import lines_by_minute
-from tally.ledger.tables import Tables
+from benchmarks.rounds import Rounds
+from benchmarks.servers import PARTITIONS, Bench, bench, login, plan, say
+from tally.pipeline.context import Context
 from tally.pipeline.run import run_batch
 from tally.spark.session import reader_options, spark_session
 
@@ -127,7 +127,9 @@ def _contestants(
             BARE: timed(
                 lambda: spark_programs.read_bare(spark, servers.topic, written.partitions, options)
             ),
-            TALLY: _Tally(servers=servers, spark=spark, written=written),
+            TALLY: Rounds(
+                servers=servers, spark=spark, written=written, name="round", count=_count_once
+            ),
             PEERS["streaming"]: peers.timed(
                 "streaming",
                 lambda commit: spark_programs.stream_available(
@@ -148,25 +150,6 @@ def _contestants(
                 lambda commit: commit(python_consumer.count(kafka, servers.topic, written.ranges)),
             ),
         }
-
-
-@dataclass(kw_only=True, slots=True)
-class _Tally:
-    """Tally's whole batch; each round is one of a pipeline that has counted nothing yet."""
-
-    servers: Bench
-    spark: SparkSession
-    written: Written
-    rounds: int = 0
-
-    def __call__(self) -> float:
-        name = f"round{self.rounds}"
-        self.rounds += 1
-        ctx = self.servers.context(self.spark)
-        took = timed(lambda: run_batch(ctx, self.servers.plan(name)))()
-        with ctx.database.transaction(read_only=True) as tx:
-            _check(name, lines_by_minute(tx, Tables(result=name)), self.written)
-        return took
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -190,7 +173,7 @@ class _Peers:
         def run() -> float:
             store.prepare(self.login, peer)
             took = counting()
-            _check(peer, store.result(self.login, peer), self.written)
+            self.written.check(peer, store.result(self.login, peer))
             return took
 
         return run
@@ -211,10 +194,8 @@ def _programs(servers: Bench, written: Written, isolated: Sequence[Isolated]) ->
     }
 
 
-def _check(name: str, counts: Mapping[str, int], written: Written) -> None:
-    found = {minute[:16]: count for minute, count in counts.items()}
-    if found != written.errors:
-        raise RuntimeError(f"{name} has not counted what was written")
+def _count_once(ctx: Context, pipeline: str) -> None:
+    run_batch(ctx, plan(ctx, pipeline))
 
 
 if __name__ == "__main__":

@@ -10,16 +10,13 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
-
-from benchmarks.contest import take_turns, timed
-from benchmarks.lines import BYTES, Written, write_lines
+from benchmarks.contest import take_turns
+from benchmarks.lines import BYTES, write_lines
 from benchmarks.page import Table
-from benchmarks.servers import PARTITIONS, Bench, say, serving
-from tally.ledger.results import lines_by_minute
-from tally.ledger.tables import Tables
+from benchmarks.rounds import Rounds
+from benchmarks.servers import PARTITIONS, say, serving
+from tally.pipeline.context import Context
 from tally.pipeline.plan import plan_batch
 from tally.pipeline.replay import run_or_replan
 from tally.spark.session import spark_session
@@ -53,34 +50,15 @@ def measure(lines: int, rounds: int) -> Table:
     with serving(pipelines, {topic: PARTITIONS}) as servers:
         written = write_lines(servers, lines, PARTITIONS)
         with spark_session(servers.settings.spark, "deliveries") as spark:
-            everybody = {d: _Counting(servers, spark, written, d) for d in DELIVERIES}
+            everybody = {
+                d: Rounds(servers=servers, spark=spark, written=written, name=d, count=_count_all)
+                for d in DELIVERIES
+            }
             return _table(take_turns(everybody, rounds), lines)
 
 
-@dataclass(slots=True)
-class _Counting:
-    """One delivery; each round is one of a pipeline that has counted nothing yet."""
-
-    servers: Bench
-    spark: SparkSession
-    written: Written
-    delivery: str
-    rounds: int = 0
-
-    def __call__(self) -> float:
-        name = f"{self.delivery}{self.rounds}"
-        self.rounds += 1
-        ctx = self.servers.context(self.spark)
-
-        def count() -> None:
-            run_or_replan(ctx, [batch.batch_id for batch in plan_batch(ctx, name).batches])
-
-        took = timed(count)()
-        with ctx.database.transaction(read_only=True) as tx:
-            counts = lines_by_minute(tx, Tables(result=name))
-        if {minute[:16]: count for minute, count in counts.items()} != self.written.errors:
-            raise RuntimeError(f"{name} has not counted what was written")
-        return took
+def _count_all(ctx: Context, pipeline: str) -> None:
+    run_or_replan(ctx, [batch.batch_id for batch in plan_batch(ctx, pipeline).batches])
 
 
 def _table(seconds: Mapping[str, float], lines: int) -> Table:

@@ -1,7 +1,7 @@
 """Lines of a log whose counts are known, and writing them to a topic."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -37,6 +37,19 @@ class Written:
         for number, first in enumerate(range(0, self.lines, _CHUNK)):
             counts[number % self.partitions] += min(_CHUNK, self.lines - first)
         return [(partition, 0, counts[partition]) for partition in range(self.partitions)]
+
+    def check(self, name: str, counts: Mapping[str, int]) -> None:
+        """Raise unless somebody has counted what was written.
+
+        Args:
+            name: Of who has counted.
+            counts: By minute, of which the first 16 characters count.
+
+        Raises:
+            RuntimeError: They have not.
+        """
+        if {minute[:16]: count for minute, count in counts.items()} != self.errors:
+            raise RuntimeError(f"{name} has not counted what was written")
 
     @property
     def ends(self) -> dict[int, int]:

@@ -61,6 +61,13 @@ def minute(world: World, spark: "SparkSession") -> list[Ran]:
     return run_or_replan(world.context(spark), ids) if ids else []
 
 
+def planned_in(world: World, *partitions: int) -> list[int]:
+    """Write the lines to some partitions; returns the batches that are planned."""
+    for partition in partitions:
+        world.produce(LINES, partition)
+    return [batch.batch_id for batch in world.plan().batches]
+
+
 def states(world: World) -> dict[int, str]:
     """The state of each partition's only segment."""
     return {s["partition_id"]: s["state"] for s in world.segments()}
@@ -256,7 +263,7 @@ def test_a_change_of_delivery_leaves_open_batches_as_they_are(
 
 
 class DisturbedReader:
-    """Reads with Spark, and does something between the read of a task and its commit."""
+    """Reads with Spark, and does something after the claim, before the read."""
 
     def __init__(self, reader: SparkReader, before: Callable[[CountRequest], None]) -> None:
         self.reader, self.before = reader, before
@@ -271,26 +278,31 @@ class DisturbedReader:
         yield from self.reader.count_each(requests, work)
 
 
-def disturbed(
-    world: World, spark: "SparkSession", before: Callable[[CountRequest], None]
+def reading_by(
+    world: World, spark: "SparkSession", wrapped: Callable[[SparkReader], Reader]
 ) -> Context:
-    """A context whose reader is disturbed."""
+    """A context with something around its reader."""
     ctx = world.context(spark)
 
     @contextmanager
     def opened() -> Iterator[Reader]:
         with ctx.open_reader() as reader:
             assert isinstance(reader, SparkReader)
-            yield DisturbedReader(reader, before)
+            yield wrapped(reader)
 
     return dataclasses.replace(ctx, open_reader=opened)
 
 
+def disturbed(
+    world: World, spark: "SparkSession", before: Callable[[CountRequest], None]
+) -> Context:
+    """A context whose reader is disturbed."""
+    return reading_by(world, spark, lambda reader: DisturbedReader(reader, before))
+
+
 def test_the_newest_attempt_of_each_partition_commits(world: World, spark: "SparkSession") -> None:
     """An attempt that was overtaken at one partition commits the others, and changes nothing."""
-    world.produce(LINES, 0)
-    world.produce(LINES, 1)
-    ids = [batch.batch_id for batch in world.plan().batches]
+    ids = planned_in(world, 0, 1)
 
     def overtake(request: CountRequest) -> None:
         if request.ranges[0].partition.partition == 0:
@@ -306,9 +318,7 @@ def test_the_newest_attempt_of_each_partition_commits(world: World, spark: "Spar
 
 def test_an_abandoned_partition_is_not_counted(world: World, spark: "SparkSession") -> None:
     """A batch that is abandoned under the read changes nothing; its offsets are planned again."""
-    world.produce(LINES, 0)
-    world.produce(LINES, 1)
-    ids = [batch.batch_id for batch in world.plan().batches]
+    ids = planned_in(world, 0, 1)
 
     def abandon(request: CountRequest) -> None:
         if request.ranges[0].partition.partition == 1:
@@ -326,8 +336,7 @@ def test_a_topic_that_is_created_again_under_the_read_commits_nothing(
     world: World, spark: "SparkSession"
 ) -> None:
     """The task asks for the topic's id after its read."""
-    world.produce(LINES, 0)
-    ids = [batch.batch_id for batch in world.plan().batches]
+    ids = planned_in(world, 0)
 
     def create_again(_: CountRequest) -> None:
         world.delete_topic()
@@ -342,8 +351,7 @@ def test_a_topic_that_is_created_again_under_the_read_commits_nothing(
 
 def test_a_task_that_spark_repeats_counts_once(world: World, spark: "SparkSession") -> None:
     """The second copy of a task finds its batch committed, for the attempt that it works for."""
-    world.produce(LINES, 0)
-    ids = [batch.batch_id for batch in world.plan().batches]
+    ids = planned_in(world, 0)
     told = []
 
     class Twice:
@@ -356,15 +364,7 @@ def test_a_task_that_spark_repeats_counts_once(world: World, spark: "SparkSessio
             told.extend(self.reader.count_each(requests, work))
             yield from self.reader.count_each(requests, work)
 
-    ctx = world.context(spark)
-
-    @contextmanager
-    def opened() -> Iterator[Reader]:
-        with ctx.open_reader() as reader:
-            assert isinstance(reader, SparkReader)
-            yield Twice(reader)
-
-    (ran,) = run_or_replan(dataclasses.replace(ctx, open_reader=opened), ids)
+    (ran,) = run_or_replan(reading_by(world, spark, Twice), ids)
     assert ran.committed
     assert [outcome for _, outcome in told] == [ran.totals]
     assert world.counts() == COUNTED
@@ -428,8 +428,7 @@ def test_executors_with_another_version_commit_nothing(
     world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the ledger records as the version is the one that has counted."""
-    world.produce(LINES, 0)
-    ids = [batch.batch_id for batch in world.plan().batches]
+    ids = planned_in(world, 0)
     monkeypatch.setattr("tally.pipeline.run_partitions.__version__", "0.0.0")
     with pytest.raises(PackageMissingError, match=r"the driver's has 0\.0\.0"):
         run_or_replan(world.context(spark), ids)
@@ -440,9 +439,7 @@ def test_a_batch_that_was_abandoned_before_holds_up_no_other(
     world: World, spark: "SparkSession"
 ) -> None:
     """It is told at the end, and the others are counted."""
-    world.produce(LINES, 0)
-    world.produce(LINES, 1)
-    ids = [batch.batch_id for batch in world.plan().batches]
+    ids = planned_in(world, 0, 1)
     world.database.run(lambda tx: batches.abandon(tx, ids[0], by="ann", reason="a test"))
     with pytest.raises(FencedError, match="was abandoned by ann"):
         run_or_replan(world.context(spark), ids)

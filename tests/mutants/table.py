@@ -335,7 +335,7 @@ MUTANTS: Final = (
     Mutant(
         guard="malformed records are committed with their dead letters",
         where="tally.spark.task_work:TaskWork._outcome",
-        before="            if gathering.malformed and not reading.has_malformed:",
+        before="            if gathering.malformed and not self.first_reads:",
         after="            if gathering is None:",
         tests=("tests/spark/test_task_counting.py",),
     ),

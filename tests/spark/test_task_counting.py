@@ -178,9 +178,10 @@ def test_a_second_read_must_find_what_the_first_has_found() -> None:
     one = SegmentTotals(
         records=2, matched=2, unmatched=0, malformed=0, first_offset=3, last_offset=3
     )
-    found = outcome(groups({}), first_reads={partition(1): one})
+    fine = {"reason": None, "value": None, "value_bytes": None}
+    found = outcome(groups(fine), first_reads={partition(1): one})
     assert isinstance(found.error, DataLossError)
-    assert outcome(groups({"records": 2}), first_reads={partition(1): one}).value == 2
+    assert outcome(groups({**fine, "records": 2}), first_reads={partition(1): one}).value == 2
 
 
 def test_malformed_records_are_not_committed_without_their_values() -> None:
@@ -198,7 +199,10 @@ def test_malformed_records_are_not_committed_without_their_values() -> None:
 
     whole = {**bad, "reason": "no_match", "value": b"x", "value_bytes": 1}
     fine = {"reason": None, "value": None, "value_bytes": None, "first_offset": 4, "last_offset": 4}
-    found = outcome(groups(whole, fine), work=kept)
+    first = SegmentTotals(
+        records=2, matched=1, unmatched=0, malformed=1, first_offset=3, last_offset=4
+    )
+    found = outcome(groups(whole, fine), work=kept, first_reads={partition(1): first})
     assert found.value == [(3, "no_match", b"x")]
 
 

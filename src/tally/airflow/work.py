@@ -59,9 +59,7 @@ def note(view: PlanView, topics: Sequence[str]) -> PlanNote:
     ranges = [str(r) for r in view.ranges]
     text = f"nothing new in {', '.join(topics)}"
     if view.batches:
-        are = "is" if len(view.batches) == 1 else "are"
-        verb = f"{are} resumed" if view.resumed else f"{are} planned"
-        text = f"{named_batches(view.batch_ids)} {verb}: {', '.join(ranges)}"
+        text = f"{named_batches(view.batch_ids)} {view.verb}: {', '.join(ranges)}"
     if view.abandoned:
         text += f"; the open batch is abandoned: {'; '.join(view.abandoned)}"
     if blocked:

@@ -67,15 +67,16 @@ class PlanView:
         """The outcome in one line."""
         if not self.batches:
             return f"{self.pipeline}: {'nothing planned' if self.blocks else 'nothing new'}"
-        are = "are" if len(self.batches) > 1 else "is"
-        if self.resumed:
-            verb = "would be resumed" if self.dry_run else f"{are} resumed"
-        elif self.dry_run:
+        if self.dry_run and not self.resumed:
             what = "a batch" if len(self.batches) == 1 else plural(len(self.batches), "batch")
             return f"{self.pipeline}: {what} would be planned: {self.extent}"
-        else:
-            verb = f"{are} planned"
-        return f"{named_batches(self.batch_ids)} of {self.pipeline} {verb}: {self.extent}"
+        return f"{named_batches(self.batch_ids)} of {self.pipeline} {self.verb}: {self.extent}"
+
+    @property
+    def verb(self) -> str:
+        """What becomes of the batches: ``is planned``, ``are resumed``."""
+        are = "would be" if self.dry_run else "is" if len(self.batches) == 1 else "are"
+        return f"{are} {'resumed' if self.resumed else 'planned'}"
 
     @property
     def batch_ids(self) -> list[int]:

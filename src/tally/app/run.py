@@ -1,6 +1,6 @@
 """Counting a batch, or batch after batch until a pipeline has caught up."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -158,16 +158,13 @@ def run(
     """
     done: list[RanView] = []
 
-    def run_each(batch_ids: Sequence[int]) -> None:
-        def tell(ran: Ran) -> None:
-            done.append(RanView.of(ran))
-            on_batch(done[-1])
-
-        run_or_replan(ctx, batch_ids, on_ran=tell)
+    def tell(ran: Ran) -> None:
+        done.append(RanView.of(ran))
+        on_batch(done[-1])
 
     blocks: tuple[Block, ...] = ()
     if request.batch_ids:
-        run_each(request.batch_ids)
+        run_or_replan(ctx, request.batch_ids, on_ran=tell)
     if request.pipeline is not None:
         limit = ctx.settings.pipeline(request.pipeline).max_records_per_partition
         is_done = False
@@ -177,7 +174,7 @@ def run(
             for cause in planned.abandoned:
                 on_abandoned(cause)
             if planned.batches:
-                run_each([batch.batch_id for batch in planned.batches])
+                run_or_replan(ctx, [batch.batch_id for batch in planned.batches], on_ran=tell)
             is_done = not request.until_caught_up or has_caught_up(planned, limit)
     return RunView(pipeline=request.pipeline, batches=tuple(done), blocks=blocks)
 

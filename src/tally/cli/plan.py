@@ -27,9 +27,8 @@ def plan(app: App, pipeline: str | None, dry_run: bool) -> None:
 
     Asks Kafka for new records and stores their ranges in the ledger; they never change after that.
     A batch that was planned before and is not committed yet is resumed unchanged. With delivery =
-    "partition" each partition has a batch of its own. Partitions on
-    which Kafka and the ledger disagree are left out and named, with exit code 4; the others are
-    planned.
+    "partition" each partition has a batch of its own. Partitions on which Kafka and the ledger
+    disagree are left out and named, with exit code 4; the others are planned.
     """
     request = PlanRequest(pipeline=app.pipeline(pipeline), dry_run=dry_run)
     view = use_case.plan(app.context, request)

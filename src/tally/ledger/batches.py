@@ -101,11 +101,11 @@ def find_open_ingest(tx: Transaction, pipeline: str, *, lock: bool = False) -> l
         "where open_ingest = %s or open_ingest > concat(%s, '/') and open_ingest < concat(%s, '0')"
         " order by batch_id"
     )
-    found = _batches(tx, tx.rows(_BATCH + among, (pipeline,) * 3))
-    if not lock or not found:
-        return found
+    rows = tx.rows(_BATCH + among, (pipeline,) * 3)
+    if not lock or not rows:
+        return _batches(tx, rows)
     # In the order in which they are claimed; the index has another one.
-    locked = find_batches(tx, [batch.batch_id for batch in found], lock=True)
+    locked = find_batches(tx, [row["batch_id"] for row in rows], lock=True)
     return [batch for batch in locked if batch.state is BatchState.PLANNED]
 
 

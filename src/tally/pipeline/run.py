@@ -132,13 +132,18 @@ def _count_and_commit(ctx: Context, batch: Batch, pipeline: Pipeline, begun: flo
         committed = commit_counts(ctx, batch, pipeline, counts)
         seconds = ctx.clock.monotonic() - begun
         totals = counts.totals
-    if not committed:  # by the attempt that overtook this one
-        with ctx.database.transaction(read_only=True) as tx:
-            ledgers = batches.find_batch(tx, batch.batch_id)
-        return Ran(batch=ledgers, committed=False, totals={}, seconds=seconds)
+    if not committed:
+        return ran_by_another(ctx, batch, seconds)
     if batch.kind is BatchKind.INGEST:
         mirror_offsets(ctx, pipeline.name, request.ranges)
     return Ran(batch=batch, committed=True, totals=totals, seconds=seconds)
+
+
+def ran_by_another(ctx: Context, batch: Batch, seconds: float) -> Ran:
+    """The outcome of a batch that the attempt has committed which overtook this one."""
+    with ctx.database.transaction(read_only=True) as tx:
+        ledgers = batches.find_batch(tx, batch.batch_id)
+    return Ran(batch=ledgers, committed=False, totals={}, seconds=seconds)
 
 
 def count_request(ctx: Context, batch: Batch, pipeline: Pipeline) -> CountRequest:

@@ -27,7 +27,14 @@ from tally.ledger.batches import Requester, abandoned_error
 from tally.ledger.reading import segments_of
 from tally.model import Batch, BatchKind, BatchState, SegmentTotals, TopicPartition
 from tally.pipeline.context import Context
-from tally.pipeline.run import Ran, commit_counts, count_request, end_attempt, mirror_offsets
+from tally.pipeline.run import (
+    Ran,
+    commit_counts,
+    count_request,
+    end_attempt,
+    mirror_offsets,
+    ran_by_another,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +123,7 @@ def _count(ctx: Context, todo: Sequence[Batch], outcomes: Outcomes, begun: float
             end_attempt(ctx, batch, pipeline, outcome)
             outcomes.failed[batch.batch_id] = outcome
         else:
-            with ctx.database.transaction(read_only=True) as tx:
-                ledgers = batches.find_batch(tx, batch.batch_id)
-            outcomes.done.append(Ran(batch=ledgers, committed=False, totals={}, seconds=seconds))
+            outcomes.done.append(ran_by_another(ctx, batch, seconds))
 
 
 def _mirror(ctx: Context, done: Sequence[Ran]) -> None:

@@ -95,9 +95,9 @@ class Grouping:
         Several rows may be of one minute: whoever reads them adds them up. The last row of each
         task tells that these are all (:class:`tally.spark.task_groups.Whole`).
         """
-        line, keyed = self._keyed(records)
         from tally.spark.task_groups import Whole, add_up  # noqa: PLC0415 - Arrow may be missing
 
+        line, keyed = self._keyed(records)
         keys = [key for key in self._keys if key not in self.places]
         sums = sums_of_records(self.aggregate)
         of = keyed.schema
@@ -127,13 +127,13 @@ class Grouping:
         only = partial(F.when, is_malformed)
         more = []
         if self.aggregate.has_bytes:
-            more.append(F.coalesce(F.octet_length("value"), F.lit(0)).cast("long").alias("bytes"))
+            more.append(_octets().alias("bytes"))
         if self.aggregate.labels:
             more += [F.col("timestamp").cast("long").alias(n) for n in ("first_s", "last_s")]
         judged = line.stages.applied(records).select(
             *self.places,
             line.minute.alias("minute"),
-            *(c.alias(n) for c, n in zip(line.labels, self.aggregate.label_columns, strict=True)),
+            *self._named_labels(line.labels),
             F.lit(1).cast("long").alias("records"),
             is_malformed.cast("long").alias("malformed"),
             line.continues.cast("long").alias("continuations"),
@@ -154,7 +154,7 @@ class Grouping:
         line = self.reader.keys(F.col("value"), **self._of_record())
         more = []
         if self.aggregate.has_bytes:
-            more.append(F.coalesce(F.octet_length("value"), F.lit(0)).cast("long").alias("octets"))
+            more.append(_octets().alias("octets"))
         if self.aggregate.labels:
             more.append(F.col("timestamp"))
         keyed = line.stages.applied(records).select(
@@ -163,10 +163,13 @@ class Grouping:
             line.key.alias("key"),
             line.is_counted.alias("is_counted"),
             line.continues.alias("continues"),
-            *(c.alias(n) for c, n in zip(line.labels, self.aggregate.label_columns, strict=True)),
+            *self._named_labels(line.labels),
             *more,
         )
         return line, keyed
+
+    def _named_labels(self, labels: Sequence[Column]) -> list[Column]:
+        return [c.alias(n) for c, n in zip(labels, self.aggregate.label_columns, strict=True)]
 
     @property
     def _keys(self) -> tuple[str, ...]:
@@ -236,6 +239,11 @@ class Grouping:
             },
             "record_time": F.col("timestamp"),
         }
+
+
+def _octets() -> Column:
+    """The length of a record's value; 0 without one."""
+    return F.coalesce(F.octet_length("value"), F.lit(0)).cast("long")
 
 
 def _added(sums: Sequence[Sum]) -> list[Column]:

@@ -105,7 +105,7 @@ def add_up(
         ReadError: The task has rows of two partitions.
     """
     again = [total.again for total in sums]
-    where: tuple[object, ...] | None = None
+    where: tuple[pa.Scalar, ...] | None = None
     partial: list[pa.Table] = []
     for batch in batches:
         if not batch.num_rows:
@@ -120,10 +120,8 @@ def add_up(
     if where is None:
         return
     groups = _grouped(pa.concat_tables(partial), keys, again)
-    types = dict(zip(places, (_type_of(value) for value in where), strict=True))
     for number, (place, value) in enumerate(zip(places, where, strict=True)):
-        column = pa.repeat(pa.scalar(value, types[place]), groups.num_rows)
-        groups = groups.add_column(number, place, column)
+        groups = groups.add_column(number, place, pa.repeat(value, groups.num_rows))
     yield from groups.to_batches(max_chunksize=_ROWS_AT_ONCE)
 
 
@@ -136,15 +134,11 @@ def _grouped(rows: pa.Table, keys: Sequence[str], sums: Sequence[Sum]) -> pa.Tab
     return pa.table(columns, names=[*keys, *(s.name for s in sums)])
 
 
-def _only(batch: pa.RecordBatch, place: str) -> object:
-    extremes = pc.min_max(batch.column(place)).as_py()
+def _only(batch: pa.RecordBatch, place: str) -> pa.Scalar:
+    extremes = pc.min_max(batch.column(place))
     if extremes["min"] != extremes["max"]:
         raise _two_partitions(extremes["min"], extremes["max"])
     return extremes["min"]
-
-
-def _type_of(value: object) -> pa.DataType:
-    return pa.int32() if isinstance(value, int) else pa.string()
 
 
 def _two_partitions(one: object, other: object) -> ReadError:

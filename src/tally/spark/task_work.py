@@ -65,7 +65,8 @@ class TaskWork:
     spool_dir: Path | None
     """Folder for rows that do not fit into memory; the system's temporary folder when None."""
     first_reads: Mapping[TopicPartition, SegmentTotals] = field(default_factory=dict)
-    """What a first read has found, where this is the second one: it must find the same."""
+    """What a first read has found, where this is the second one, whose rows have the values of
+    malformed records; it must find the same."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Add up the rows of a task, do the work, and tell what became of it."""
@@ -85,7 +86,7 @@ class TaskWork:
                 return TaskOutcome()
             counts = gathering.counts(reading.dead_letters)
             totals = counts.totals[partition]
-            if gathering.malformed and not reading.has_malformed:
+            if gathering.malformed and not self.first_reads:
                 return TaskOutcome(partition=partition, first_read=totals)
             _check_same(partition, self.first_reads.get(partition, totals), totals)
             return TaskOutcome(partition=partition, value=self.work(request, counts))
@@ -104,8 +105,6 @@ class _Reading:
         self._task = task
         self._contributions = contributions
         self.dead_letters = dead_letters
-        self.has_malformed = False
-        """Whether the rows have the values of malformed records."""
         self.partition: TopicPartition | None = None
         self.request: CountRequest | None = None
         self.gathering: Gathering | None = None
@@ -128,12 +127,13 @@ class _Reading:
         return Gathering(self.request, self._contributions)
 
     def _kept(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows without the values of malformed records, which are kept."""
+        """The rows; in a second read without the values of malformed records, which are kept."""
         for batch in batches:
-            if _MALFORMED[0] in batch.schema.names:
-                self.has_malformed = True
+            if self._task.first_reads:
                 self._keep(batch.filter(pc.is_valid(batch.column(_MALFORMED[0]))))
-            yield batch.drop_columns([n for n in _MALFORMED if n in batch.schema.names])
+                yield batch.drop_columns(list(_MALFORMED))
+            else:
+                yield batch
 
     def _keep(self, malformed: pa.RecordBatch) -> None:
         for row in malformed.to_pylist():
