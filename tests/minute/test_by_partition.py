@@ -49,9 +49,19 @@ COUNTED = {"2017-07-30 14:09": 2, "2017-07-30 14:11": 1}
 BAD = ["2017-07-30 14:09:08", "no time", None, "2017-02-30 14:09:08 ERROR no such day"]
 
 
-@pytest.fixture
-def world(migrated: "Stack", tmp_path: Path) -> World:
-    """A topic of three partitions, each of which is committed by itself."""
+@pytest.fixture(params=[0, 1, 32], ids=["grouped by Arrow", "by both", "by Spark"])
+def world(
+    migrated: "Stack",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> World:
+    """A topic of three partitions, each of which is committed by itself.
+
+    So many of the ranges of a read, however small, are grouped by Spark, and the others by Arrow.
+    """
+    monkeypatch.setattr("tally.spark.task_counting._APART_OFFSETS_MIN", 0)
+    monkeypatch.setattr("tally.spark.task_counting._APART_MAX", request.param)
     return World.create(migrated, tmp_path, delivery="partition", partitions=3)
 
 

@@ -305,6 +305,23 @@ MUTANTS: Final = (
         tests=(f"{BY_PARTITION}::test_a_partition_is_read_by_one_task",),
     ),
     Mutant(
+        guard="ranges that Spark groups are each read by a task of their own",
+        where="tally.spark.session:SESSION_DEFAULTS",
+        before='"spark.sql.unionOutputPartitioning": "false"',
+        after='"spark.sql.unionOutputPartitioning": "true"',
+        tests=(f"{BY_PARTITION}::test_each_partition_is_a_batch_of_its_own",),
+    ),
+    Mutant(
+        guard="a range that Spark groups for its task goes through no exchange",
+        where="tally.spark.grouping:Grouping.counts_in_tasks",
+        before="[records.coalesce(1) for records in apart]",
+        after="list(apart)",
+        tests=(
+            "tests/spark/test_task_counting.py::"
+            "test_ranges_of_their_own_are_grouped_without_an_exchange",
+        ),
+    ),
+    Mutant(
         guard="a task has records of one partition",
         where="tally.spark.task_groups:_only",
         before='    if extremes["min"] != extremes["max"]:',

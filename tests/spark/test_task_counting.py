@@ -16,7 +16,8 @@ from tally.aggregates.sums import Sum, sums_of_groups, sums_of_records
 from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError, FencedError, ReadError
 from tally.model import OffsetRange, SegmentTotals, TopicPartition
-from tally.spark.task_counting import outcome_of_each, said
+from tally.spark.grouping import Grouping
+from tally.spark.task_counting import outcome_of_each, said, worth_a_plan
 from tally.spark.task_groups import Input, Whole, add_up, unchanged
 from tally.spark.task_work import TaskOutcome, TaskWork
 from tests.waiting import wait_until
@@ -288,3 +289,37 @@ def test_the_end_of_the_input_of_a_task_proves_nothing(
     seen, end = told.read_text("utf-8").split()
     assert end == "cut"
     assert 0 < int(seen) < 300_000
+
+
+def test_large_ranges_have_a_plan_of_their_own() -> None:
+    """The largest ones, and not too many of them."""
+    ranges = [
+        OffsetRange(partition=partition(number), from_offset=0, until_offset=offsets)
+        for number, offsets in enumerate([10, 300_000, 199_999, 400_000])
+    ]
+    assert worth_a_plan(ranges) == [ranges[3], ranges[1]]
+    many = [
+        OffsetRange(partition=partition(n), from_offset=0, until_offset=500_000 + n)
+        for n in range(100)
+    ]
+    assert worth_a_plan(many) == many[:-33:-1]
+
+
+def test_ranges_of_their_own_are_grouped_without_an_exchange(
+    spark: "SparkSession", capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each in one task, which gets all that is in it."""
+    records = spark.range(0, 100, 1, 3).select(
+        F.lit("2026-01-01 00:00:00 ERROR x").cast("binary").alias("value"),
+        F.lit(None).cast("binary").alias("key"),
+        F.lit(1).alias("partition"),
+        F.col("id").alias("offset"),
+        F.current_timestamp().alias("timestamp"),
+    )
+    groups = Grouping.of(PIPELINE, {"t"}).counts_in_tasks(None, [records, records])
+    groups.explain()
+    plan = capsys.readouterr().out
+    assert plan.count("HashAggregate") == 4
+    assert "Exchange" not in plan
+    numbers = [row.records for row in groups.collect()]
+    assert sorted(numbers, key=str) == [100, 100, None, None]

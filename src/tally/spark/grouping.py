@@ -8,7 +8,7 @@ another exchange.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import TypedDict
 
 from pyspark.sql import Column, DataFrame
@@ -89,29 +89,47 @@ class Grouping:
         )
         return by_minute if self.topic is None else by_minute.withColumn("topic", self._topic())
 
-    def counts_in_tasks(self, records: DataFrame) -> DataFrame:
+    def counts_in_tasks(
+        self, together: DataFrame | None, apart: Sequence[DataFrame] = ()
+    ) -> DataFrame:
         """The groups of :meth:`Grouping.counts`, within each Spark task and without an exchange.
 
         Several rows may be of one minute: whoever reads them adds them up. The last row of each
         task tells that these are all (:class:`tally.spark.task_groups.Whole`).
-        """
-        from tally.spark.task_groups import Whole, add_up  # noqa: PLC0415 - Arrow may be missing
 
-        line, keyed = self._keyed(records)
+        Args:
+            together: Records of ranges, one in each task; Arrow groups them, in Python.
+            apart: Records of one range each; Spark groups them. Each takes a plan of its own.
+        """
+        from tally.spark.task_groups import Whole, add_up, unchanged  # noqa: PLC0415 - needs Arrow
+
+        # What is one partition to Spark, it groups without an exchange.
+        frames = [records.coalesce(1) for records in apart]
+        if together is not None:
+            frames.append(together)
+        keyed = [self._keyed(records) for records in frames]
+        line, of = keyed[0][0], keyed[0][1].schema
         keys = [key for key in self._keys if key not in self.places]
         sums = sums_of_records(self.aggregate)
-        of = keyed.schema
         schema = nullable(
             [of[name] for name in (*self.places, *keys)]
             + [StructField(s.name, of[s.of].dataType) for s in sums]
         )
-        grouped = Whole(
-            partial(add_up, places=self.places, keys=keys, sums=sums), arrow_schema(schema)
-        )
-        # Unlike an aggregation, Python gets each column that is there.
-        needed = keyed.select(*self.places, *keys, *dict.fromkeys(s.of for s in sums))
-        by_key = needed.mapInArrow(grouped, schema)
-        return self._groups(by_key, line)
+        schema_of_arrow = arrow_schema(schema)
+        by_key = []
+        if apart:
+            grouped = [
+                frame.groupBy(*self.places, *keys).agg(*_added(sums))
+                for _, frame in keyed[: len(apart)]
+            ]
+            whole = Whole(unchanged, schema_of_arrow)
+            by_key.append(reduce(DataFrame.unionAll, grouped).mapInArrow(whole, schema))
+        if together is not None:
+            # Unlike an aggregation, Python gets each column that is there.
+            needed = keyed[-1][1].select(*self.places, *keys, *dict.fromkeys(s.of for s in sums))
+            add = partial(add_up, places=self.places, keys=keys, sums=sums)
+            by_key.append(needed.mapInArrow(Whole(add, schema_of_arrow), schema))
+        return self._groups(reduce(DataFrame.unionAll, by_key), line)
 
     def judged_in_tasks(self, records: DataFrame, bytes_max: int) -> DataFrame:
         """The records in the columns of :meth:`Grouping.counts_in_tasks`, each judged by itself.

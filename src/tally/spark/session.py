@@ -71,6 +71,9 @@ SESSION_DEFAULTS: Final[Mapping[str, str]] = {
     # What Python gets of Spark at once, where it gets records: with more rows than Spark's 10,000
     # each takes less time.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    # Otherwise Spark joins frames of one partition each into one task; tally.spark.task_counting
+    # needs one for each range.
+    "spark.sql.unionOutputPartitioning": "false",
     # JSON lines: the last of duplicate keys wins. Otherwise such a record would be malformed.
     "spark.sql.variant.allowDuplicateKeys": "true",
     # Spark starts a thread for each stage until it has so many, 1,024 by default, and keeps each
