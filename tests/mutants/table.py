@@ -58,6 +58,7 @@ LABELS: Final = "tests/minute/test_labels.py"
 JSON_COLUMNS: Final = "tests/spark/test_json_columns.py"
 PATTERN_LINES: Final = "tests/spark/test_pattern_lines.py"
 BY_PARTITION: Final = "tests/minute/test_by_partition.py"
+TASK_COUNTING: Final = "tests/spark/test_task_counting.py"
 LINE_COLUMNS: Final = "tests/spark/test_line_columns.py"
 LINE_FORMAT: Final = "tests/unit/test_line_format.py"
 TIME_RULES: Final = "tests/spark/test_time_rules.py"
@@ -316,10 +317,7 @@ MUTANTS: Final = (
         where="tally.spark.grouping:Grouping.counts_in_tasks",
         before="[records.coalesce(1) for records in apart]",
         after="list(apart)",
-        tests=(
-            "tests/spark/test_task_counting.py::"
-            "test_ranges_of_their_own_are_grouped_without_an_exchange",
-        ),
+        tests=(f"{TASK_COUNTING}::test_ranges_of_their_own_are_grouped_without_an_exchange",),
     ),
     Mutant(
         guard="a task has records of one partition",
@@ -340,21 +338,21 @@ MUTANTS: Final = (
         where="tally.spark.task_counting:outcome_of_each",
         before="    if len(told) != len(requests) or len(silent) != len(unknown):",
         after="    if not requests:",
-        tests=("tests/spark/test_task_counting.py",),
+        tests=(TASK_COUNTING,),
     ),
     Mutant(
         guard="a task that failed before it knew its partition is no empty one",
         where="tally.spark.task_counting:outcome_of_each",
         before="        if outcome.error is not None or outcome.bug:",
         after="        if outcome.bug:",
-        tests=("tests/spark/test_task_counting.py",),
+        tests=(TASK_COUNTING,),
     ),
     Mutant(
         guard="malformed records are committed with their dead letters",
         where="tally.spark.task_work:TaskWork._outcome",
         before="            if gathering.malformed and not self.first_reads:",
         after="            if gathering is None:",
-        tests=("tests/spark/test_task_counting.py",),
+        tests=(TASK_COUNTING,),
     ),
     Mutant(
         guard="a copy of a task that has committed is no other attempt",
@@ -368,14 +366,14 @@ MUTANTS: Final = (
         where="tally.spark.task_groups:Input.__iter__",
         before="        if not self._is_whole:",
         after="        if self._is_whole is None:",
-        tests=("tests/spark/test_task_counting.py",),
+        tests=(TASK_COUNTING,),
     ),
     Mutant(
         guard="both reads of a task find the same",
         where="tally.spark.task_work:_check_same",
         before="    if first != second:",
         after="    if first.records < 0:",
-        tests=("tests/spark/test_task_counting.py",),
+        tests=(TASK_COUNTING,),
     ),
     Mutant(
         guard="a partition that Spark cannot read holds up no other",
