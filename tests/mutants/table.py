@@ -315,8 +315,8 @@ MUTANTS: Final = (
     Mutant(
         guard="a range that Spark groups for its task goes through no exchange",
         where="tally.spark.grouping:Grouping.counts_in_tasks",
-        before="[records.coalesce(1) for records in apart]",
-        after="list(apart)",
+        before="self._keyed(records.coalesce(1), line)",
+        after="self._keyed(records, line)",
         tests=(f"{TASK_COUNTING}::test_ranges_of_their_own_are_grouped_without_an_exchange",),
     ),
     Mutant(

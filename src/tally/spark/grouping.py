@@ -81,8 +81,8 @@ class Grouping:
         The minute is null for records that are not counted. Beside the keys there is what
         :func:`tally.aggregates.sums.sums_of_groups` names.
         """
-        line, keyed = self._keyed(records)
-        by_key = keyed.groupBy(*self._keys).agg(*_added(sums_of_records(self.aggregate)))
+        line = self._line_keys()
+        by_key = self._by_key(self._keyed(records, line))
         groups = self._groups(by_key.coalesce(1) if self.is_small else by_key, line)
         by_minute = groups.groupBy(*self.places, "minute", *self.aggregate.label_columns).agg(
             *_added(sums_of_groups(self.aggregate))
@@ -103,30 +103,25 @@ class Grouping:
         """
         from tally.spark.task_groups import Whole, add_up, unchanged  # noqa: PLC0415 - needs Arrow
 
+        line = self._line_keys()
         # What is one partition to Spark, it groups without an exchange.
-        frames = [records.coalesce(1) for records in apart]
-        if together is not None:
-            frames.append(together)
-        keyed = [self._keyed(records) for records in frames]
-        line, of = keyed[0][0], keyed[0][1].schema
-        keys = [key for key in self._keys if key not in self.places]
+        large = [self._keyed(records.coalesce(1), line) for records in apart]
+        small = [] if together is None else [self._keyed(together, line)]
+        of = (large + small)[0].schema
         sums = sums_of_records(self.aggregate)
         schema = nullable(
-            [of[name] for name in (*self.places, *keys)]
+            [of[name] for name in self._keys]
             + [StructField(s.name, of[s.of].dataType) for s in sums]
         )
         schema_of_arrow = arrow_schema(schema)
         by_key = []
-        if apart:
-            grouped = [
-                frame.groupBy(*self.places, *keys).agg(*_added(sums))
-                for _, frame in keyed[: len(apart)]
-            ]
-            whole = Whole(unchanged, schema_of_arrow)
-            by_key.append(reduce(DataFrame.unionAll, grouped).mapInArrow(whole, schema))
-        if together is not None:
+        if large:
+            groups = reduce(DataFrame.unionAll, [self._by_key(keyed) for keyed in large])
+            by_key.append(groups.mapInArrow(Whole(unchanged, schema_of_arrow), schema))
+        for keyed in small:
             # Unlike an aggregation, Python gets each column that is there.
-            needed = keyed[-1][1].select(*self.places, *keys, *dict.fromkeys(s.of for s in sums))
+            needed = keyed.select(*self._keys, *dict.fromkeys(s.of for s in sums))
+            keys = [key for key in self._keys if key not in self.places]
             add = partial(add_up, places=self.places, keys=keys, sums=sums)
             by_key.append(needed.mapInArrow(Whole(add, schema_of_arrow), schema))
         return self._groups(reduce(DataFrame.unionAll, by_key), line)
@@ -167,15 +162,21 @@ class Grouping:
         schema = nullable(judged.schema.fields)
         return judged.mapInArrow(Whole(unchanged, arrow_schema(schema)), schema)
 
-    def _keyed(self, records: DataFrame) -> tuple[LineKeys, DataFrame]:
+    def _line_keys(self) -> LineKeys:
+        return self.reader.keys(F.col("value"), **self._of_record())
+
+    def _by_key(self, keyed: DataFrame) -> DataFrame:
+        """The groups of records with the same key."""
+        return keyed.groupBy(*self._keys).agg(*_added(sums_of_records(self.aggregate)))
+
+    def _keyed(self, records: DataFrame, line: LineKeys) -> DataFrame:
         """What the records are grouped by first, and what is added up of them."""
-        line = self.reader.keys(F.col("value"), **self._of_record())
         more = []
         if self.aggregate.has_bytes:
             more.append(_octets().alias("octets"))
         if self.aggregate.labels:
             more.append(F.col("timestamp"))
-        keyed = line.stages.applied(records).select(
+        return line.stages.applied(records).select(
             *self.places,
             "offset",
             line.key.alias("key"),
@@ -184,7 +185,6 @@ class Grouping:
             *self._named_labels(line.labels),
             *more,
         )
-        return line, keyed
 
     def _named_labels(self, labels: Sequence[Column]) -> list[Column]:
         return [c.alias(n) for c, n in zip(labels, self.aggregate.label_columns, strict=True)]

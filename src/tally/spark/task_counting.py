@@ -1,7 +1,7 @@
 """Counting each range in the one Spark task that reads it, and working on its counts there."""
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,14 +21,15 @@ from tally.spark.reading import read_ranges
 from tally.spark.task_work import OUTCOME_SCHEMA, TaskOutcome, TaskWork, Work
 
 _APART_OFFSETS_MIN: Final = 200_000
+"""Fewer records take Arrow less time than another plan takes Spark."""
 _APART_MAX: Final = 32
 
 
 def worth_a_plan(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
     """The ranges whose records Spark should group, and not Arrow in Python.
 
-    Spark groups a range in its one task where the range has a plan of its own, which costs some
-    milliseconds. A record costs a third of a microsecond more in Python.
+    Spark groups a range in its one task where the range has a plan of its own, which costs time
+    however few records it has. In Python each record costs more.
     """
     large = [r for r in ranges if r.offsets >= _APART_OFFSETS_MIN]
     return sorted(large, key=lambda r: r.offsets, reverse=True)[:_APART_MAX]
@@ -42,8 +43,6 @@ class TaskCounting:
     """A session with the Kafka connector; its executors' Python has Tally and PyArrow."""
     kafka: KafkaSettings
     """How the executors reach Kafka."""
-    apart: Callable[[Sequence[OffsetRange]], Sequence[OffsetRange]] = worth_a_plan
-    """Which ranges have a plan of their own."""
     spool_dir: Path | None
     """Folder of the executors for rows that do not fit into memory; None for the system's."""
 
@@ -85,7 +84,7 @@ class TaskCounting:
         if first_reads is not None:
             rows = grouping.judged_in_tasks(read(ranges), pipeline.dead_letter_max_bytes)
         else:
-            apart = self.apart(ranges)
+            apart = dict.fromkeys(worth_a_plan(ranges))
             together = [r for r in ranges if r not in apart]
             rows = grouping.counts_in_tasks(
                 read(together) if together else None, [read([r]) for r in apart]
