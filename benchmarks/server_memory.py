@@ -4,15 +4,21 @@ Usage: ``.tally/venv/bin/python -m benchmarks.server_memory [--batches 1000] [--
 [--partitions 4]``
 
 Counts so many small batches on the local stack's own server, each in a session of its own as a
-task of Airflow does, the pipelines in turns. Prints the server's resident memory after a tenth of
-the batches and after all of them, and the time of a batch. Ends with exit code 1 if a pipeline has
-not counted every line, or the server was replaced.
+task of Airflow does, the pipelines in turns. Prints, after a tenth of the batches and after all of
+them, the server's resident memory and the heap that is still in use once its garbage was collected
+(by the JDK's ``jcmd``), and the time of a batch. Ends with exit code 1 if a pipeline has not
+counted every line, or the server was replaced.
 """
 
 import argparse
+import re
+import shutil
 import statistics
+import subprocess
 import sys
 import time
+from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -47,7 +53,7 @@ def _measure(servers: Bench, names: list[str], batches: int, partitions: int) ->
         servers.settings, open_session=lambda: spark_session(servers.settings.spark, names[0])
     )
     seconds: list[float] = []
-    resident = {}
+    used = {}
     first = _server(servers)
     produced = 0
     for number in range(batches):
@@ -59,12 +65,18 @@ def _measure(servers: Bench, names: list[str], batches: int, partitions: int) ->
         run_batch(ctx, batch_id)
         seconds.append(time.perf_counter() - began)
         if number + 1 in {batches // 10, batches}:
-            resident[number + 1] = _server(servers).memory_info().rss / 2**20
+            used[number + 1] = _used(_server(servers))
     say(f"{len(names)} pipelines of {partitions} partitions, one session for each batch")
-    for number, mib in resident.items():
-        say(f"  after batch {number:5,}: {mib:7,.0f} MiB resident")
-    early, late = (resident[number] for number in (batches // 10, batches))
-    say(f"  {late / early:.2f} of the first; median of a batch {statistics.median(seconds):.2f} s")
+    for number, mib in used.items():
+        say(
+            f"  after batch {number:5,}: {mib.resident:7,.0f} MiB resident, "
+            f"{mib.live:5,.0f} MiB of heap in use without garbage"
+        )
+    early, late = (used[number].live for number in (batches // 10, batches))
+    say(
+        f"  {late / early:.2f} of the first heap; median of a batch "
+        f"{statistics.median(seconds):.2f} s"
+    )
     with ctx.database.transaction(read_only=True) as tx:
         found = [sum(lines_by_minute(tx, Tables(result=name)).values()) for name in names]
     is_right = found == [produced] * len(names)
@@ -72,6 +84,28 @@ def _measure(servers: Bench, names: list[str], batches: int, partitions: int) ->
     say(f"every line counted: {'yes' if is_right else f'NO: {found} of {produced}'}")
     say(f"one server all the time: {'yes' if is_same else 'NO'}")
     return 0 if is_right and is_same else 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Used:
+    """Memory in MiB."""
+
+    resident: float
+    live: float
+
+
+def _used(server: psutil.Process) -> _Used:
+    """What a server has taken, and what it needs: a heap is filled before it is collected."""
+    resident = server.memory_info().rss / 2**20
+    jcmd = shutil.which("jcmd") or str(Path(server.exe()).with_name("jcmd"))
+    for command in ("GC.run", "GC.heap_info"):
+        said = subprocess.run(
+            [jcmd, str(server.pid), command], check=True, capture_output=True, text=True
+        ).stdout
+    found = re.search(r"total \d+K, used (\d+)K", said)
+    if found is None:
+        raise ValueError(f"jcmd does not tell the heap: {said}")
+    return _Used(resident, int(found[1]) / 1024)
 
 
 def _server(servers: Bench) -> psutil.Process:

@@ -95,6 +95,7 @@ CREATE TABLE `pipeline` (
   `created_at` datetime(6) NOT NULL,
   `labels` varchar(2000) CHARACTER SET ascii COLLATE ascii_bin DEFAULT NULL,
   `measure` enum('count','bytes') NOT NULL DEFAULT 'count',
+  `rows_table` varchar(63) CHARACTER SET ascii COLLATE ascii_bin DEFAULT NULL,
   PRIMARY KEY (`pipeline`),
   UNIQUE KEY `result_table_has_one_owner` (`result_table`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
@@ -127,6 +128,12 @@ CREATE TABLE `replay` (
   CONSTRAINT `ended_replay_says_when` CHECK (((`state` = _utf8mb4'open') = (`ended_at` is null)))
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
+CREATE TABLE `row_outbox` (
+  `segment_id` bigint unsigned NOT NULL,
+  PRIMARY KEY (`segment_id`),
+  CONSTRAINT `outbox_of_segment` FOREIGN KEY (`segment_id`) REFERENCES `segment` (`segment_id`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
+
 CREATE TABLE `segment` (
   `segment_id` bigint unsigned NOT NULL AUTO_INCREMENT,
   `batch_id` bigint unsigned NOT NULL,
@@ -144,6 +151,7 @@ CREATE TABLE `segment` (
   `last_offset` bigint DEFAULT NULL,
   `live_from` bigint GENERATED ALWAYS AS ((case when (`state` in (_utf8mb4'live',_utf8mb4'folded')) then `from_offset` end)) STORED,
   `live_until` bigint GENERATED ALWAYS AS ((case when (`state` in (_utf8mb4'live',_utf8mb4'folded')) then `until_offset` end)) STORED,
+  `row_set` bigint unsigned DEFAULT NULL,
   PRIMARY KEY (`segment_id`),
   UNIQUE KEY `one_range_of_a_partition` (`batch_id`,`incarnation_id`,`partition_id`),
   UNIQUE KEY `live_segments_start_apart` (`incarnation_id`,`partition_id`,`live_from`),

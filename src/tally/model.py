@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class BatchKind(StrEnum):
@@ -240,6 +241,29 @@ class Contribution:
     """A value for each label of the pipeline, in order; '' where the line has none."""
     log_bytes: int = 0
     """Length of the lines' values together."""
+
+
+class KeptLine(NamedTuple):
+    """A counted line, as a row."""
+
+    offset: int
+    """Its offset."""
+    log_time: str
+    """The minute it was counted in, ``YYYY-MM-DD HH:MM:00``."""
+    value: bytes | None
+    """The record's value."""
+    key_digest: bytes | None
+    """SHA-256 of the fields of ``row_key``; None without it, or where one of them is missing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowSet:
+    """The kept lines of one segment, all of them, written by one Spark task."""
+
+    set_id: int
+    """Its key on the server where lines are kept."""
+    rows: int
+    """How many lines."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -172,7 +172,7 @@ class Attacker:
             self.repairer.later(self.random.uniform(0.5, 5), lambda: self._set_read_only(0))
 
     def _set_read_only(self, value: int) -> None:
-        for tries_left in reversed(range(20)):
+        for tries_left in reversed(range(300)):  # a busy machine takes long to restart it
             try:
                 with contextlib.closing(self.system.connect_as_root()) as connection:
                     with connection.cursor() as cursor:

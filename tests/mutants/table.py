@@ -61,6 +61,8 @@ BY_PARTITION: Final = "tests/minute/test_by_partition.py"
 TASK_COUNTING: Final = "tests/spark/test_task_counting.py"
 LINE_COLUMNS: Final = "tests/spark/test_line_columns.py"
 LINE_FORMAT: Final = "tests/unit/test_line_format.py"
+ROWS: Final = "tests/minute/test_kept_rows.py"
+PUBLISH: Final = "tests/unit/test_publish.py"
 TIME_RULES: Final = "tests/spark/test_time_rules.py"
 
 MUTANTS: Final = (
@@ -350,7 +352,7 @@ MUTANTS: Final = (
     Mutant(
         guard="malformed records are committed with their dead letters",
         where="tally.spark.task_work:TaskWork._outcome",
-        before="            if gathering.malformed and not self.first_reads:",
+        before="            if gathering.malformed and not self.is_judged:",
         after="            if gathering is None:",
         tests=(TASK_COUNTING,),
     ),
@@ -1112,7 +1114,7 @@ MUTANTS: Final = (
     Mutant(
         guard="a label without a column is not counted",
         where="tally.pipeline.plan:_plan",
-        before="    check_tables(tables_of(tx, pipeline.name), pipeline)\n",
+        before="    check_tables(tables, pipeline)\n",
         after="",
         tests=(f"{LABELS}::test_a_label_without_a_column_counts_nothing",),
     ),
@@ -1227,5 +1229,96 @@ MUTANTS: Final = (
         before="least_matched=1 if",
         after="least_matched=0 if",
         tests=(RATIO,),
+    ),
+    Mutant(
+        guard="nothing is written to a set that was dropped",
+        where="tally.deliveries.row_store:RowStore._lock",
+        before='if row is None or row["state"] not in states:',
+        after="if False:",
+        tests=(f"{ROWS}::test_a_writer_that_wakes_after_a_replay_invents_no_row",),
+    ),
+    Mutant(
+        guard="an older attempt keeps no lines behind a newer one",
+        where="tally.deliveries.row_store:RowStore.open_set",
+        before="if newer is not None:",
+        after="if False:",
+        tests=(f"{ROWS}::test_an_older_attempt_cannot_begin_behind_a_newer_one",),
+    ),
+    Mutant(
+        guard="a set is sealed with as many rows as were written",
+        where="tally.deliveries.row_store:RowStore.seal",
+        before='if found is None or found["n"] != rows:',
+        after="if False:",
+        tests=(f"{ROWS}::test_a_set_with_other_rows_than_lines_is_not_committed",),
+    ),
+    Mutant(
+        guard="a batch is committed with as many rows as lines",
+        where="tally.ledger.row_sets:record_row_set",
+        before="if rows.rows != totals.matched:",
+        after="if False:",
+        tests=(f"{ROWS}::test_a_set_with_other_rows_than_lines_is_not_committed",),
+    ),
+    Mutant(
+        guard="readers see only live sets",
+        where="tally.deliveries.row_tables:_VIEW",
+        before="where s.state = 'live'{first}",
+        after="where s.state <> 'dropped'{first}",
+        tests=(f"{ROWS}::test_an_attempt_writes_beside_a_stopped_one",),
+    ),
+    Mutant(
+        guard="a set that becomes live replaces those of its range",
+        where="tally.deliveries.row_store:RowStore.publish",
+        before="""where n.set_id in %s and o.state = 'live'\"""",
+        after="""where n.set_id in %s and o.state = 'none'\"""",
+        tests=(f"{ROWS}::test_a_replay_replaces_the_rows_of_its_range",),
+    ),
+    Mutant(
+        guard="a set that was dropped never becomes live",
+        where="tally.deliveries.row_store:RowStore.publish",
+        before="where state = 'sealed' and set_id in %s",
+        after="where set_id in %s",
+        tests=(f"{ROWS}::test_a_publisher_that_wakes_late_brings_nothing_back",),
+    ),
+    Mutant(
+        guard="a set whose attempt may still commit is not dropped",
+        where="tally.pipeline.publish:verdict",
+        before="waiting.attempt >= segment.attempt",
+        after="waiting.attempt > segment.attempt",
+        tests=(f"{ROWS}::test_a_set_of_the_newest_attempt_waits_for_its_commit",),
+    ),
+    Mutant(
+        guard="of several sets of a segment the committed one is shown",
+        where="tally.pipeline.publish:verdict",
+        before="if segment.row_set == waiting.set_id:",
+        after="if segment.row_set is not None:",
+        tests=(f"{ROWS}::test_a_task_that_spark_repeats_keeps_each_line_once",),
+    ),
+    Mutant(
+        guard="what readers may not see yet is not folded",
+        where="tally.ledger.folding:fold_partition",
+        before='" and not exists (select 1 from row_outbox x where x.segment_id = s.segment_id)"',
+        after='""',
+        tests=(f"{ROWS}::test_what_is_not_shown_yet_is_not_folded",),
+    ),
+    Mutant(
+        guard="lines are kept where they were kept before",
+        where="tally.ledger.row_sets:check_rows_view",
+        before="if tables.rows_view != pipeline.rows_view:",
+        after="if False:",
+        tests=(f"{ROWS}::test_lines_are_kept_where_they_were_kept_before",),
+    ),
+    Mutant(
+        guard="the audit compares rows with lines",
+        where="tally.pipeline.audit:audit_ledger",
+        before="violations += row_violations(ctx, pipeline)",
+        after="",
+        tests=(f"{ROWS}::test_the_audit_finds_rows_that_are_not_the_lines",),
+    ),
+    Mutant(
+        guard="an audit says only what it finds each time",
+        where="tally.pipeline.publish:row_violations",
+        before="for segment_id, what in again.items() if segment_id in found",
+        after="for segment_id, what in again.items()",
+        tests=(f"{PUBLISH}::test_what_differs_for_a_moment_is_no_violation",),
     ),
 )

@@ -55,7 +55,30 @@ class Oracle:
         self._live = {s["segment_id"]: s for s in live}
         with self.pipeline.wire.past_the_proxy():
             verdict = audit_ledger(self.pipeline.ctx, self.pipeline.name)
-        assert verdict.holds, verdict.violations
+            assert verdict.holds, verdict.violations
+            self._check_rows(live)
+
+    def _check_rows(self, live: list[Row]) -> None:
+        """Readers see the expected lines, each once, where they are kept; the audit shows them."""
+        view = self.pipeline.pipeline.rows_view
+        if view is None:
+            return
+        rows = self.pipeline.rows(
+            f"select topic_id, partition_id, record_offset, log_time from `{view}`"
+        )
+        found = sorted((*list(row.values())[:3], str(row["log_time"])) for row in rows)
+        expected = sorted(
+            (s["topic_id"], s["partition_id"], offset, minute)
+            for s in live
+            for offset, minute in self.counted(s).lines
+        )
+        assert found == expected, f"readers see {found}, the records say {expected}"
+        sets = f"{view}__sets"
+        waiting = self.pipeline.rows(
+            f"select s.* from `{sets}` s left join segment l on l.segment_id = s.segment_id"
+            " where s.state <> 'live' and coalesce(l.state, 'gone') <> 'planned'"
+        )
+        assert not waiting, f"sets of no use: {waiting}"
 
     def counted(self, segment: Row) -> "Expected":
         """What a segment's count must have found."""
@@ -71,6 +94,7 @@ class Oracle:
         found: dict[int, Record] = {}
         minutes: Rows = Counter()
         lengths: Rows = Counter()
+        lines = set()
         malformed = []
         for offset in range(s["from_offset"], s["until_offset"]):
             record = log.at(offset, read.tick)
@@ -83,8 +107,9 @@ class Oracle:
             elif level in read.levels:
                 key = (record.log_time, *([level] if read.by_level else []))
                 minutes[key] += 1
+                lines.add((offset, record.log_time))
                 lengths[key] += record.length if read.has_bytes else 0
-        return Expected(frozenset(found), minutes, lengths, tuple(malformed))
+        return Expected(frozenset(found), minutes, lengths, tuple(malformed), frozenset(lines))
 
     def _fold(self, s: Row) -> "Expected":
         """The expected counts of the segments that a folded one has replaced."""
@@ -92,6 +117,7 @@ class Oracle:
         minutes: Rows = Counter()
         lengths: Rows = Counter()
         malformed: tuple[int, ...] = ()
+        lines: frozenset[tuple[int, str]] = frozenset()
         for old in self._live.values():
             here = [old[key] == s[key] for key in ("incarnation_id", "partition_id")]
             if all(here) and s["from_offset"] <= old["from_offset"] < s["until_offset"]:
@@ -100,7 +126,8 @@ class Oracle:
                 minutes += found.minutes
                 lengths += found.lengths
                 malformed += found.malformed
-        return Expected(records, minutes, lengths, malformed)
+                lines |= found.lines
+        return Expected(records, minutes, lengths, malformed, lines)
 
     def _check_result(self, live: list[Row]) -> None:
         """The result table is the expected sum, row by row, without other rows."""
@@ -257,6 +284,8 @@ class Expected:
     lengths: Rows
     """Bytes of the lines; nothing where they are not measured."""
     malformed: tuple[int, ...]
+    lines: frozenset[tuple[int, str]]
+    """Offset and minute of each counted line."""
 
     @property
     def rows(self) -> dict[tuple[str, ...], tuple[int, int]]:

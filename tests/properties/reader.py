@@ -6,7 +6,7 @@ The readers follow :class:`tally.pipeline.context.Reader`.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tally.aggregates.checks import check_totals
@@ -19,11 +19,11 @@ from tally.model import (
     Batch,
     Contribution,
     DeadLetter,
+    KeptLine,
     OffsetRange,
     SegmentTotals,
     TopicPartition,
 )
-from tally.pipeline.context import Reader
 from tests.properties.disturbance import Killed, Process
 from tests.properties.kafka_model import Generation, KafkaModel, Record
 
@@ -81,15 +81,35 @@ class ModelReader:
             yield Counts(totals=totals, contributions=contributions, dead_letters=dead_letters)
 
     def count_each(
-        self, requests: Sequence[CountRequest], work: Callable[[CountRequest, Counts], Any]
+        self,
+        requests: Sequence[CountRequest],
+        work: Callable[[CountRequest, Counts], Any],
+        open_set: Callable[[CountRequest], Any] | None = None,
     ) -> Iterator[tuple[CountRequest, Any]]:
         """See :meth:`tally.pipeline.context.Reader.count_each`; one after another."""
         for request in requests:
             try:
                 with self.count(request) as counts:
-                    yield request, work(request, counts)
+                    yield request, work(request, self.kept(request, counts, open_set))
             except TallyError as error:
                 yield request, error
+
+    def kept(
+        self,
+        request: CountRequest,
+        counts: Counts,
+        open_set: Callable[[CountRequest], Any] | None,
+    ) -> Counts:
+        """The counts, with the set of their lines where they are kept."""
+        if open_set is None:
+            return counts
+        lines = open_set(request)
+        for r in request.ranges:
+            for offset, record in self._read(r).items():
+                level = record.level(str(request.pipeline.line_format))
+                if level is not None and level in request.pipeline.levels:
+                    lines.add([KeptLine(offset, record.log_time, level.encode(), None)])
+        return replace(counts, row_set=lines.seal())
 
     def _read(self, r: OffsetRange) -> Mapping[int, Record]:
         generation = self.kafka.topics.get(r.partition.topic)
@@ -121,7 +141,7 @@ class StoppedReader:
     """The process is stopped after its read, before its commit."""
 
     process: Process
-    reader: Reader
+    reader: ModelReader
     keep: Callable[[CountRequest, Counts], None]
     """Called with the counts of an attempt that came to its commit."""
 
@@ -136,9 +156,25 @@ class StoppedReader:
                 self.keep(request, counts)
                 raise
 
-    def count_each(self, *_: object) -> Iterator[tuple[CountRequest, Any]]:
-        """Stopped workers run one batch at a time."""
-        raise NotImplementedError
+    def count_each(
+        self,
+        requests: Sequence[CountRequest],
+        work: Callable[[CountRequest, Counts], Any],
+        open_set: Callable[[CountRequest], Any] | None = None,
+    ) -> Iterator[tuple[CountRequest, Any]]:
+        """Stopped behind its last row."""
+        (request,) = requests  # stopped workers run one batch at a time
+        try:
+            with self.reader.count(request) as read:
+                counts = self.reader.kept(request, read, open_set)
+                self.process.is_dead = True
+                try:
+                    yield request, work(request, counts)
+                except Killed:
+                    self.keep(request, counts)
+                    raise
+        except TallyError as error:
+            yield request, error
 
 
 def claimed(request: CountRequest) -> Batch:

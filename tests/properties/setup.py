@@ -9,7 +9,7 @@ import pymysql
 from pydantic import SecretStr
 
 from tally.app.migrate import migrate
-from tally.config.names import tables_beside
+from tally.config.names import ROWS_SUFFIX, row_tables, tables_beside
 from tally.config.pipeline import Pipeline
 from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
@@ -33,6 +33,7 @@ _WIPE: Sequence[str] = (
     "delete c from segment_count c join segment using (segment_id) join batch b using (batch_id)",
     "delete d from dead_letter d join segment using (segment_id) join batch b using (batch_id)",
     "delete r from replacement r join segment using (segment_id) join batch b using (batch_id)",
+    "delete o from row_outbox o join segment using (segment_id) join batch b using (batch_id)",
     "delete s from segment s join batch b using (batch_id)",
     "delete b from batch b",
     "delete b from replay b",
@@ -67,8 +68,10 @@ def settings_for(
         "labels": ["level"] if by_level else [],
         "measure": "bytes" if in_bytes else "count",
     }
-    settings = make_settings(stack, folder / "tally.toml", {name: keys})
-    migrate(Database(settings=settings.mysql), settings)
+    # With the tables of its lines: whether it keeps them is decided for each example.
+    for more in ({"delivery": "rows"}, {}):
+        settings = make_settings(stack, folder / "tally.toml", {name: {**keys, **more}})
+        migrate(Database(settings=settings.mysql), settings)
     # The proxy reads the statements, so the connection is not encrypted.
     plain = settings.mysql.model_copy(update={"tls": "disabled"})
     return settings.model_copy(update={"mysql": plain})
@@ -141,12 +144,16 @@ def _wipe(connection: "pymysql.Connection[Any]", pipeline: Pipeline) -> None:
     """Empty the ledger, except for the pipeline's tables."""
     own = tables_beside(pipeline.table) if pipeline.has_own_tables else ()
     with connection.cursor() as cursor:
-        for table in (pipeline.table, *own):
+        for table in (pipeline.table, *own, *row_tables(pipeline.table + ROWS_SUFFIX)):
             cursor.execute(f"delete from `{table}`")
         for statement in _WIPE:
             cursor.execute(f"{statement} where b.pipeline = %s", (pipeline.name,))
         if not own:  # its row records the columns of its own tables
             cursor.execute("delete from pipeline where pipeline = %s", (pipeline.name,))
+        else:
+            cursor.execute(
+                "update pipeline set rows_table = null where pipeline = %s", (pipeline.name,)
+            )
 
 
 def _prepare(connection: "pymysql.Connection[Any]") -> None:

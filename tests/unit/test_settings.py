@@ -664,3 +664,46 @@ def test_each_of_several_mistakes_has_a_line_of_its_own() -> None:
     assert "; mysql.user = 5" in str(raised.value), "a log has one line"
     with pytest.raises(ConfigError, match=r"is not valid: mysql\.port = 0: "):
         load("[mysql]\nport = 0\n" + MINIMAL)
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ('delivery = "at_least_once"', "what is delivered twice would be counted twice"),
+        ('delivery = "exactly_once"', "delivery"),
+        ('rows_table = "lines"', 'rows_table: only delivery = "rows" keeps the lines'),
+        ('row_key = ["level"]', 'row_key: only delivery = "rows" keeps the lines'),
+        ('delivery = "rows"\nrow_key = ["request"]', "have no such field"),
+        ('delivery = "rows"\nrows_table = "batch"', "one of Tally's own tables"),
+        ('delivery = "rows"\nrows_table = "a__sets"', "one of Tally's own tables"),
+        (f'delivery = "rows"\nrows_table = "{"a" * 60}"', "more than 58 characters"),
+        ('delivery = "rows"\nreader = { minPartitions = "8" }', 'delivery = "rows" commits each'),
+        ('delivery = "partition"\nreader = { minPartitions = "8" }', '= "partition" commits each'),
+    ],
+)
+def test_a_delivery_that_does_not_fit_is_refused_with_the_reason(keys: str, told: str) -> None:
+    """And with the right one, where there is one."""
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        load(MINIMAL + keys + "\n")
+
+
+def test_no_view_of_lines_has_the_name_of_another_result() -> None:
+    """Neither that of a table nor that of a view."""
+    rows = '[pipelines.{}]\ntopics = ["alog"]\ndelivery = "rows"\nrows_table = "lines"\n'
+    for text in (
+        rows.format("a") + rows.format("b"),
+        rows.format("a") + '[pipelines.b]\ntopics = ["alog"]\nresult_table = "lines"\n',
+    ):
+        settings = load(text)
+        assert "have the same table or view lines" in settings.disabled["b"][0]
+
+
+def test_lines_are_kept_beside_the_result_unless_it_is_said_where() -> None:
+    """The view's name, and the server: that of the ledger without a section of its own."""
+    settings = load(MINIMAL + 'delivery = "rows"\n')
+    assert (settings.pipeline("error_log").rows_view, settings.results) == ("error_log_rows", None)
+    settings = load(MINIMAL + 'delivery = "rows"\nrows_table = "e"\n[results]\nhost = "h"\n')
+    assert settings.pipeline("error_log").rows_view == "e"
+    assert settings.results is not None
+    assert (settings.results.host, settings.results.user) == ("h", "tally")
+    assert load().pipeline("error_log").rows_view is None

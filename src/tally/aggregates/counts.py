@@ -10,6 +10,7 @@ from tally.model import (
     Contribution,
     DeadLetter,
     OffsetRange,
+    RowSet,
     SegmentTotals,
     TopicPartition,
 )
@@ -54,3 +55,5 @@ class Counts:
     """Malformed records."""
     continuations: int = 0
     """Unmatched records that begin no line, where the pipeline leaves them out."""
+    row_set: RowSet | None = None
+    """The counted lines, where the pipeline keeps them."""

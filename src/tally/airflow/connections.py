@@ -1,10 +1,10 @@
 """Airflow's connections as Tally's configuration.
 
 They are read only while a task or the API server works, never while DAGs are parsed.
-``tally_kafka`` and ``tally_mysql`` override all other sources of the settings; where one is not
-defined, the file and the environment apply. ``tally_spark`` must be defined: it says where the
-count runs, and its type says how: ``spark`` with spark-submit, ``spark_connect`` on a running
-Spark Connect server.
+``tally_kafka``, ``tally_mysql`` and ``tally_results`` override all other sources of the settings;
+where one is not defined, the file and the environment apply. ``tally_spark`` must be defined: it
+says where the count runs, and its type says how: ``spark`` with spark-submit, ``spark_connect`` on
+a running Spark Connect server.
 """
 
 import logging
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 KAFKA: Final = "tally_kafka"
 MYSQL: Final = "tally_mysql"
+RESULTS: Final = "tally_results"
 SPARK: Final = "tally_spark"
 
 SUBMIT_TYPE: Final = "spark"
@@ -40,9 +41,11 @@ def connected_settings(config: Path) -> Settings:
         ConfigError: The file or a connection holds a value that is not allowed.
     """
     kafka, mysql = find_connection(KAFKA), find_connection(MYSQL)
+    results = find_connection(RESULTS)
     overrides = {
         "kafka": _kafka_values(kafka) if kafka else {},
         "mysql": _mysql_values(mysql) if mysql else {},
+        "results": _mysql_values(results) if results else {},
     }
     settings = load_settings(
         config, overrides={key: value for key, value in overrides.items() if value}

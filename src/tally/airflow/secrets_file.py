@@ -17,7 +17,7 @@ from tally.leftovers import is_private, new_file
 
 KIND: Final = "secrets"
 SUFFIX: Final = ".toml"
-_SECTIONS: Final = ("kafka", "mysql", "spark")
+_SECTIONS: Final = ("kafka", "mysql", "results", "spark")
 
 
 @contextmanager
@@ -33,7 +33,9 @@ def secrets_file(settings: Settings) -> Iterator[Path]:
     descriptor, path = new_file(KIND, SUFFIX, _session_folder())
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            tomli_w.dump({key: _plain(getattr(settings, key)) for key in _SECTIONS}, stream)
+            sections = {key: getattr(settings, key) for key in _SECTIONS}
+            plain = {key: _plain(of) for key, of in sections.items() if of is not None}
+            tomli_w.dump(plain, stream)
         yield path
     finally:
         path.unlink(missing_ok=True)

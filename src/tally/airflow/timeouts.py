@@ -8,7 +8,7 @@ where no task is involved.
 import math
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
@@ -68,8 +68,11 @@ def bounded(settings: Settings, task: timedelta) -> Settings:
     """The settings with which statements time out before their task does."""
     longest = math.ceil(task.total_seconds() * _ANSWER)
     statement_s = min(settings.mysql.statement_timeout_s, longest)
-    mysql = settings.mysql.model_copy(update={"statement_timeout_s": statement_s})
-    return settings.model_copy(update={"mysql": mysql})
+    bound = {"statement_timeout_s": statement_s}
+    update: dict[str, Any] = {"mysql": settings.mysql.model_copy(update=bound)}
+    if settings.results is not None:
+        update["results"] = settings.results.model_copy(update=bound)
+    return settings.model_copy(update=update)
 
 
 def _check_plan(pipeline: Pipeline, settings: Settings) -> None:

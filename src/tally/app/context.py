@@ -62,11 +62,17 @@ def open_context(
     context = Context(
         settings=settings,
         database=Database(settings=settings.mysql),
+        kept_in=results_database(settings),
         kafka=Kafka(settings.kafka),
         open_reader=spark_reader(settings, open_session or partial(own_session, settings.spark)),
         elsewhere=partial(open_context, settings),
     )
     return context if requester is None else dataclasses.replace(context, requester=requester)
+
+
+def results_database(settings: Settings) -> Database | None:
+    """Where lines are kept; None for the ledger's database."""
+    return None if settings.results is None else Database(settings=settings.results)
 
 
 def spark_reader(

@@ -2,7 +2,9 @@
 
 from contextlib import suppress
 
+from tally.app.context import results_database
 from tally.config.settings import Settings
+from tally.deliveries.row_tables import RowTables
 from tally.errors import SchemaError
 from tally.ledger.table_changes import (
     FIRST_RESULT,
@@ -12,6 +14,7 @@ from tally.ledger.table_changes import (
     prepare_tables,
     result_tables,
 )
+from tally.ledger.tables import find_tables
 from tally.mysql import migrations
 from tally.mysql.transactions import Database, table_names
 
@@ -39,6 +42,7 @@ def migrate(database: Database, settings: Settings) -> list[str]:
         done += create_result_tables(database, settings)
         for name in sorted(settings.pipelines):
             done += prepare_tables(database, settings.pipeline(name))
+            done += _prepare_rows(database, settings, name)
         return done
 
 
@@ -51,7 +55,39 @@ def missing(database: Database, settings: Settings) -> list[str]:
     lacking += [f"table {table}" for table in sorted(result_tables(settings) - there)]
     for name in sorted(settings.pipelines):
         lacking += missing_tables(database, settings.pipeline(name))
+        lacking += _missing_rows(database, settings, name)
     return lacking
+
+
+def _missing_rows(database: Database, settings: Settings, name: str) -> list[str]:
+    """The view of a pipeline's lines, as a text, if it is to be made."""
+    pipeline = settings.pipeline(name)
+    if (view := pipeline.rows_view) is None:
+        return []
+    try:
+        is_there = _store(database, settings, view).is_prepared(
+            name, is_keyed=bool(pipeline.row_key)
+        )
+    except SchemaError:  # there is no database yet
+        is_there = False
+    return [] if is_there else [f"view {view} of the lines of {name}"]
+
+
+def _prepare_rows(database: Database, settings: Settings, name: str) -> list[str]:
+    """Make the view of a pipeline's lines, and the tables behind it."""
+    pipeline = settings.pipeline(name)
+    lacking = _missing_rows(database, settings, name)
+    if lacking and pipeline.rows_view is not None:
+        with database.transaction(read_only=True) as tx:
+            recorded = find_tables(tx, name)
+        is_recorded = recorded is not None and recorded.rows_view == pipeline.rows_view
+        store = _store(database, settings, pipeline.rows_view)
+        store.prepare(name, is_keyed=bool(pipeline.row_key), is_recorded=is_recorded)
+    return lacking
+
+
+def _store(database: Database, settings: Settings, view: str) -> RowTables:
+    return RowTables(database=results_database(settings) or database, view=view)
 
 
 def check_migrated(database: Database, settings: Settings) -> None:

@@ -67,6 +67,7 @@ def _about_lines(key: str, pipeline: PipelineSettings, line_format: LineFormat) 
     yield from _hidden_fields(key, pipeline, line_format)
     filters = {field: of for field, of in pipeline.filter.items() if field != TEXT}
     yield from _unknown_fields(f"{key}.labels", pipeline.labels, line_format)
+    yield from _unknown_fields(f"{key}.row_key", pipeline.row_key, line_format)
     yield from _unknown_fields(f"{key}.filter", list(filters), line_format)
     for field, values in filters.items():
         for value in values:
@@ -82,7 +83,7 @@ def _hidden_fields(key: str, pipeline: PipelineSettings, line_format: LineFormat
     taken = (*RECORD_FIELDS, TEXT)
     kind, asked = "json", set(taken)
     if line_format.pattern:  # a group may have any name, as long as nothing is asked of it
-        kind, asked = "pattern", {*pipeline.labels, *pipeline.filter}
+        kind, asked = "pattern", {*pipeline.labels, *pipeline.row_key, *pipeline.filter}
     if hidden := [f for f in line_format.fields if f in taken and f in asked]:
         yield (
             f"{key}.line_format.{kind}: {', '.join(hidden)}: {', '.join(taken)} are not the line's "
@@ -103,13 +104,20 @@ def _unknown_fields(key: str, fields: Sequence[str], line_format: LineFormat) ->
 
 def _about_delivery(key: str, pipeline: PipelineSettings) -> Iterator[str]:
     """A partition that several tasks read cannot be committed by one of them."""
-    if pipeline.delivery != "partition":
+    if pipeline.delivery != "rows":
+        for name in ("rows_table", "row_key"):
+            if getattr(pipeline, name):
+                yield (
+                    f'{key}.{name}: only delivery = "rows" keeps the lines: choose it, or leave '
+                    f"{name} out"
+                )
+    if pipeline.delivery == "batch":
         return
     if dividing := [k for k in pipeline.reader if k.lower() in DIVIDING]:
         yield (
             f"{key}.reader.{dividing[0]}: it divides a partition between Spark tasks, and delivery "
-            '= "partition" commits each partition from the one task that reads it: leave the '
-            'option out, or choose delivery = "batch"'
+            f'= "{pipeline.delivery}" commits each partition from the one task that reads it: '
+            'leave the option out, or choose delivery = "batch"'
         )
 
 

@@ -26,6 +26,7 @@ RESERVED_TABLES = frozenset(
         "pipeline",
         "replacement",
         "replay",
+        "row_outbox",
         "segment",
         "segment_count",
         "topic_incarnation",
@@ -36,7 +37,14 @@ RESERVED_TABLES = frozenset(
 # A pipeline with labels, or one that measures bytes, has these besides its result table.
 CONTRIBUTIONS_SUFFIX = "__segments"
 FOLDED_SUFFIX = "__folded"
+# And one that keeps the lines has these beside its view of them.
+KEPT_SUFFIX = "__kept"
+SETS_SUFFIX = "__sets"
+_OWN_SUFFIXES = (CONTRIBUTIONS_SUFFIX, FOLDED_SUFFIX, KEPT_SUFFIX, SETS_SUFFIX)
+ROWS_SUFFIX: Final = "_rows"
+"""Of the view of the lines, behind the name of the result table."""
 _OWN_TABLE_MAX = 64 - len(CONTRIBUTIONS_SUFFIX)
+_ROWS_VIEW_MAX = 64 - len(KEPT_SUFFIX)
 
 
 DAG_SUFFIXES: Final = {"_replay": "replayed", "_losses": "asked about losses", "_audit": "audited"}
@@ -76,11 +84,25 @@ def tables_beside(result_table: str) -> tuple[str, str]:
     return result_table + CONTRIBUTIONS_SUFFIX, result_table + FOLDED_SUFFIX
 
 
+def row_tables(view: str) -> tuple[str, str]:
+    """The tables of rows and of their sets, behind the view of a pipeline's lines.
+
+    Raises:
+        ValueError: The view's name is too long for these names.
+    """
+    if len(view) > _ROWS_VIEW_MAX:
+        raise ValueError(
+            f"rows_table {view} has more than {_ROWS_VIEW_MAX} characters, which leaves no room "
+            "for the names of the tables behind it"
+        )
+    return view + KEPT_SUFFIX, view + SETS_SUFFIX
+
+
 def check_result_table(name: str) -> str:
-    """The name; ValueError unless it may be a result table's."""
+    """The name; ValueError unless it may be that of a table or view of a pipeline."""
     if not MYSQL_NAME.fullmatch(name):
         raise ValueError("a table's name is lower-case letters, digits and underscores, at most 63")
-    own = name.startswith(("_yoyo", "yoyo")) or name.endswith((CONTRIBUTIONS_SUFFIX, FOLDED_SUFFIX))
+    own = name.startswith(("_yoyo", "yoyo")) or name.endswith(_OWN_SUFFIXES)
     if name in RESERVED_TABLES or own:
         raise ValueError("one of Tally's own tables has this name, or may have it")
     return name

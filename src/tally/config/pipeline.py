@@ -10,7 +10,7 @@ from cronsim import CronSim, CronSimError
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from tally.config.labels import TEXT, check_label, check_label_chars, check_labels
-from tally.config.names import check_result_table
+from tally.config.names import ROWS_SUFFIX, check_result_table
 from tally.config.section import Option, Section
 from tally.lines.format import LineFormat
 from tally.lines.parsing import parse_line_format
@@ -124,6 +124,15 @@ def _parse_start(value: object) -> object:
     return value
 
 
+def _check_exactly_once(delivery: object) -> object:
+    if delivery in {"at_least_once", "at_most_once", "append", "streaming"}:
+        raise ValueError(
+            "counts are sums: what is delivered twice would be counted twice, and what is lost is "
+            'missing; "batch" is the choice for counts, "rows" for single lines'
+        )
+    return delivery
+
+
 def _check_filter_key(key: str) -> str:
     return key if key == TEXT else check_label(key)
 
@@ -194,10 +203,19 @@ class PipelineSettings(Section):
     health."""
     dead_letter_max_bytes: Annotated[int, Field(ge=0, le=16_777_215)] = 16_384
     """Bytes of a malformed record that are kept; its whole length is always recorded."""
-    delivery: Literal["batch", "partition"] = "batch"
+    delivery: Annotated[
+        Literal["batch", "partition", "rows"], BeforeValidator(_check_exactly_once)
+    ] = "batch"
     """What is committed together, in one transaction. `batch`: the counts and offsets of all
     partitions, by the driver. `partition`: those of each partition by itself, by the Spark task
-    that reads it; see docs/delivery.md."""
+    that reads it. `rows`: as `partition`, and each counted line is kept as a row, which may be on
+    another server; see docs/delivery.md."""
+    rows_table: Annotated[str, AfterValidator(check_result_table)] | None = None
+    """With `delivery = "rows"`: the view of the lines; `<result table>_rows` when not set."""
+    row_key: list[Label] = []
+    """With `delivery = "rows"`: fields that together name what a line tells of, such as
+    `["request_id"]`; of lines with the same values the view has only the first. A line that lacks
+    one of them is always there. Without: every line."""
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
     """Whether records of open and aborted transactions are left out."""
     offsets: Literal["dense", "sparse"] = "dense"
@@ -287,7 +305,14 @@ class Pipeline(PipelineSettings):
     @property
     def commits_by_partition(self) -> bool:
         """Whether each partition is a batch by itself."""
-        return self.delivery == "partition"
+        return self.delivery in {"partition", "rows"}
+
+    @property
+    def rows_view(self) -> str | None:
+        """The view of the lines; None when they are not kept."""
+        if self.delivery != "rows":
+            return None
+        return self.rows_table or self.table + ROWS_SUFFIX
 
     @property
     def reads_committed(self) -> bool:

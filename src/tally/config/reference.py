@@ -17,7 +17,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from tally.config.pipeline import READER_DEFAULTS, PipelineSettings
-from tally.config.servers import KafkaSettings, MySQLSettings, SparkSettings
+from tally.config.servers import KafkaSettings, MySQLSettings, ResultsSettings, SparkSettings
 
 HEADER: Final = """\
 # Configuration
@@ -43,7 +43,7 @@ variable, restart the processes that have it. What was counted before stays as i
 
 The first place that has the value wins, key by key:
 
-1. Airflow's connections `tally_kafka` and `tally_mysql`, in Airflow's tasks
+1. Airflow's connections `tally_kafka`, `tally_mysql` and `tally_results`, in Airflow's tasks
    (see [airflow.md](airflow.md#connections)),
 2. the environment: the variable below each key,
 3. the file that `TALLY_SECRETS_FILE` names: TOML of the same shape, readable by its owner alone,
@@ -82,6 +82,7 @@ def render() -> str:
     sections = [
         *_section("kafka", "TALLY_KAFKA", KafkaSettings),
         *_section("mysql", "TALLY_MYSQL", MySQLSettings),
+        *_section("results", "TALLY_RESULTS", ResultsSettings),
         *_section("spark", "TALLY_SPARK", SparkSettings),
         *_section("pipelines.NAME", "TALLY_PIPELINES__NAME", PipelineSettings),
     ]

@@ -91,6 +91,10 @@ class MySQLSettings(Section):
         return self
 
 
+class ResultsSettings(MySQLSettings):
+    """The database of the lines that `delivery = "rows"` keeps; no value comes from `[mysql]`."""
+
+
 # What PySpark's client accepts; its own check comes only after a batch is claimed.
 _CONNECT_SCHEME = "sc://"
 _CONNECT_URL = re.compile(

@@ -24,10 +24,11 @@ from tally.config.names import (
     PREFIX,
     check_pipeline_name,
     check_result_table,
+    row_tables,
     tables_beside,
 )
 from tally.config.pipeline import Pipeline, PipelineSettings
-from tally.config.servers import KafkaSettings, MySQLSettings, SparkSettings
+from tally.config.servers import KafkaSettings, MySQLSettings, ResultsSettings, SparkSettings
 from tally.config.sources import Environment, environment
 from tally.errors import ConfigError, UnknownPipelineError
 from tally.formatting import close_to
@@ -57,6 +58,8 @@ class Settings(BaseSettings):
 
     kafka: KafkaSettings = KafkaSettings()
     mysql: MySQLSettings = MySQLSettings()
+    results: ResultsSettings | None = None
+    """Where lines are kept; in the ledger's database when the section is not there."""
     spark: SparkSettings = SparkSettings()
     pipelines: dict[str, PipelineSettings] = {}
     """The pipelines, by name."""
@@ -120,7 +123,11 @@ class Settings(BaseSettings):
     def defaults(cls) -> "Settings":
         """The defaults alone, without pipelines; no file and no variable is read."""
         return cls.model_construct(
-            kafka=KafkaSettings(), mysql=MySQLSettings(), spark=SparkSettings(), pipelines={}
+            kafka=KafkaSettings(),
+            mysql=MySQLSettings(),
+            results=None,
+            spark=SparkSettings(),
+            pipelines={},
         )
 
     @property
@@ -167,6 +174,11 @@ def _named(name: str, settings: PipelineSettings) -> Pipeline:
     return Pipeline(name=name, **keys)
 
 
+def _views(pipeline: Pipeline) -> set[str]:
+    """The names by which readers know a pipeline's result and its lines."""
+    return {pipeline.table, *filter(None, [pipeline.rows_view])}
+
+
 def _mistaken_names(
     name: str, settings: PipelineSettings, pipelines: Mapping[str, PipelineSettings]
 ) -> list[str]:
@@ -177,6 +189,9 @@ def _mistaken_names(
         check_result_table(pipeline.table)
         if pipeline.has_own_tables:
             tables_beside(pipeline.table)  # whose names must not be too long
+        if pipeline.rows_view is not None:
+            check_result_table(pipeline.rows_view)
+            row_tables(pipeline.rows_view)
     except ValueError as error:
         return [f"pipelines.{name}: {error}"]
     for suffix, done in DAG_SUFFIXES.items():
@@ -187,6 +202,9 @@ def _mistaken_names(
     for other, keys in pipelines.items():
         if other == name:
             break
-        if _named(other, keys).table == pipeline.table:
+        taken_by = _named(other, keys)
+        if taken_by.table == pipeline.table:
             return [f"pipelines {other} and {name} have the same result_table {pipeline.table}"]
+        if same := _views(taken_by) & _views(pipeline):
+            return [f"pipelines {other} and {name} have the same table or view {min(same)}"]
     return []

@@ -1,7 +1,7 @@
 """Environment variables ``TALLY_…``: which there are, and what is said of any other."""
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, get_args
 
 from pydantic import BaseModel
 
@@ -46,7 +46,7 @@ def unknown_variables(names: Iterable[str]) -> Iterator[str]:
 def _known_variables() -> list[str]:
     known = sorted(OTHER_VARIABLES)
     for section, field in Settings.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            keys = field.annotation.model_fields
-            known += [f"{PREFIX}{section.upper()}__{key.upper()}" for key in keys]
+        for model in (field.annotation, *get_args(field.annotation)):
+            if isinstance(model, type) and issubclass(model, BaseModel):
+                known += [f"{PREFIX}{section.upper()}__{k.upper()}" for k in model.model_fields]
     return known

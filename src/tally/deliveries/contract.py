@@ -11,7 +11,7 @@ from typing import Protocol
 
 from tally.ledger.invariants import Violation
 from tally.ledger.tables import Tables
-from tally.model import Batch, Contribution, DeadLetter, SegmentTotals, TopicPartition
+from tally.model import Batch, Contribution, DeadLetter, RowSet, SegmentTotals, TopicPartition
 from tally.mysql.transactions import Transaction
 
 
@@ -31,6 +31,8 @@ class Result:
     """Of the rules by which it counted (:func:`tally.aggregates.fingerprint.fingerprint`)."""
     read_at: datetime | None = None
     """When the read had ended, in UTC; None where that is not known."""
+    row_set: RowSet | None = None
+    """The counted lines, where the pipeline keeps them."""
 
 
 class Delivery(Protocol):

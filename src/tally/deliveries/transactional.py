@@ -22,6 +22,7 @@ from tally.ledger.contributions import (
 from tally.ledger.dead_letters import replace_dead_letters
 from tally.ledger.invariants import RESULT_CHECKS, Violation
 from tally.ledger.replay_state import settle_replay
+from tally.ledger.row_sets import check_rows_view
 from tally.ledger.supersede import supersede
 from tally.ledger.tables import Tables, check_tables, tables_of
 from tally.model import Batch, BatchKind
@@ -55,7 +56,8 @@ class TransactionalBatch:
             Whether this call committed it; False when it was committed before.
 
         Raises:
-            ConfigError: The pipeline counts into another table. Nothing is changed.
+            ConfigError: The pipeline counts into another table, or keeps its lines elsewhere.
+                Nothing is changed.
             SchemaError: A label has no column yet. Nothing is changed.
             FencedError: A newer attempt owns the batch, it was abandoned, a partition's committed
                 offset is not the batch's first, or another replay came first. Nothing is changed.
@@ -66,6 +68,7 @@ class TransactionalBatch:
             return False
         tables = tables_of(tx, batch.pipeline)
         check_tables(tables, self.pipeline)
+        check_rows_view(tables, self.pipeline)
         # 2
         if batch.kind is BatchKind.INGEST:
             move_offsets(tx, batch)

@@ -108,6 +108,8 @@ def fold_partition(
         # Not what a planned replay is to replace.
         " and not exists (select 1 from replacement r join segment n on n.segment_id = r.segment_id"
         "   where r.replaced_id = s.segment_id and n.state = 'planned')"
+        # Nor what readers may not see yet.
+        " and not exists (select 1 from row_outbox x where x.segment_id = s.segment_id)"
         f" order by s.live_from limit {SEGMENTS_PER_FOLD} for update",
         (*key, cutoff, 2**63 - 1 if before is None else before),
     )
@@ -192,6 +194,7 @@ def forget_history(tx: Transaction, pipeline: str, cutoff: datetime) -> Folded:
         " where b.pipeline = %s and b.committed_at < %s and o.state = 'superseded'"
         # Only segments without predecessors: the oldest of a chain is deleted first.
         " and not exists (select 1 from segment p where p.superseded_by = o.segment_id)"
+        " and not exists (select 1 from row_outbox x where x.segment_id = o.segment_id)"
         f" limit {SEGMENTS_PER_FOLD}",
         (pipeline, cutoff),
     )

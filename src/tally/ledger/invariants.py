@@ -24,7 +24,7 @@ class Violation:
     """One thing that the audit found to be wrong."""
 
     check: str
-    """``tiling``, ``result``, ``segment``, ``state``, ``topic`` or ``recount``."""
+    """``tiling``, ``result``, ``segment``, ``state``, ``topic``, ``rows`` or ``recount``."""
     where: str
     """The partition, minute, segment or topic."""
     detail: str

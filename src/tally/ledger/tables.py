@@ -57,6 +57,8 @@ class Tables:
     """Label columns, in the order in which they were added."""
     has_bytes: bool = False
     """Whether there is a column of bytes."""
+    rows_view: str | None = None
+    """The view of the lines, where they are kept."""
 
     @property
     def has_own(self) -> bool:
@@ -255,7 +257,7 @@ def recorded_labels(labels: Sequence[LabelColumn]) -> str:
     return json.dumps([[label.column, label.chars, label.is_used] for label in labels])
 
 
-_SELECT: Final = "select p.result_table, p.labels, p.measure from pipeline p"
+_SELECT: Final = "select p.result_table, p.labels, p.measure, p.rows_table from pipeline p"
 
 
 def _known(row: Row | None, what: str) -> Tables:
@@ -267,7 +269,7 @@ def _known(row: Row | None, what: str) -> Tables:
 def _tables(row: Row) -> Tables:
     name: str = row["result_table"]
     if not name.endswith(OWN_TABLES):
-        return Tables(result=name)
+        return Tables(result=name, rows_view=row["rows_table"])
     result = name.removesuffix(OWN_TABLES)
     contributions, folded = tables_beside(result)
     return Tables(
@@ -279,4 +281,5 @@ def _tables(row: Row) -> Tables:
             for column, chars, is_used in json.loads(row["labels"] or "[]")
         ),
         has_bytes=row["measure"] == "bytes",
+        rows_view=row["rows_table"],
     )

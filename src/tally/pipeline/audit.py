@@ -11,6 +11,7 @@ from tally.deliveries.choice import delivery_of
 from tally.ledger.invariants import LEDGER_CHECKS, Violation, extent
 from tally.ledger.tables import Tables, tables_to_read
 from tally.pipeline.context import Context
+from tally.pipeline.publish import row_violations
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +42,8 @@ class AuditReport:
 def audit_ledger(ctx: Context, name: str) -> AuditReport:
     """Check invariants 1, 2 and 5, and the states, on one consistent snapshot of the ledger.
 
+    Lines that are kept are compared with the counts besides.
+
     Raises:
         SchemaError: The ledger is not migrated.
         MySQLUnavailableError: The server did not answer.
@@ -52,6 +55,7 @@ def audit_ledger(ctx: Context, name: str) -> AuditReport:
         violations += [found for check in LEDGER_CHECKS for found in check(tx, name, tables)]
         violations += delivery_of(pipeline).violations(tx, tables)
         counted = extent(tx, name, tables)
+    violations += row_violations(ctx, pipeline)
     return AuditReport(
         pipeline=name,
         violations=tuple(violations),

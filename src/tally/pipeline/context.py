@@ -47,9 +47,15 @@ class Reader(Protocol):
         """The counts of the ranges; they are released at the end of the ``with`` block."""
 
     def count_each(
-        self, requests: Sequence[CountRequest], work: Callable[[CountRequest, Counts], Any]
+        self,
+        requests: Sequence[CountRequest],
+        work: Callable[[CountRequest, Counts], Any],
+        open_set: Callable[[CountRequest], Any] | None = None,
     ) -> Iterator[tuple[CountRequest, Any]]:
-        """What ``work`` makes of the counts of each request's only range, where it is read."""
+        """What ``work`` makes of the counts of each request's only range, where it is read.
+
+        With ``open_set`` the counted lines are kept there, too.
+        """
 
 
 OpenReader = Callable[[], AbstractContextManager[Reader]]
@@ -89,12 +95,14 @@ class Context:
     settings: Settings
     """The configuration."""
     database: Database
-    """Where the ledger and the results are; its clock is used by all steps."""
+    """Where the ledger and the counts are; its clock is used by all steps."""
+    kept_in: Database | None = None
+    """Where lines are kept, if not there."""
     kafka: KafkaPort
     """The cluster."""
     open_reader: OpenReader
     """How records are read."""
-    elsewhere: "Callable[[], Context] | None" = None
+    elsewhere: "OpenContext | None" = None
     """Makes a context of the same servers in another process, where nothing is read; picklable.
     None where no step runs in another one."""
     requester: Requester = field(default_factory=this_process)
@@ -103,6 +111,15 @@ class Context:
     """How long to wait."""
 
     @property
+    def rows(self) -> Database:
+        """Where lines are kept."""
+        return self.kept_in or self.database
+
+    @property
     def clock(self) -> Clock:
         """The database's clock, so that a step reads and writes times of one clock."""
         return self.database.clock
+
+
+OpenContext = Callable[[], Context]
+"""Makes a context in another process; picklable."""

@@ -8,6 +8,7 @@ from functools import partial
 from tally.config.pipeline import Pipeline
 from tally.ledger import batches, positions
 from tally.ledger.batches import Requester
+from tally.ledger.row_sets import record_rows_view
 from tally.ledger.tables import check_tables, tables_of
 from tally.model import Batch, KafkaSnapshot, KnownTopic, TopicPartition
 from tally.mysql.transactions import Transaction
@@ -102,7 +103,9 @@ def _plan(tx: Transaction, facts: _Facts, requester: Requester, believe: bool) -
     """
     pipeline = facts.pipeline
     positions.lock_pipeline(tx, pipeline.name, pipeline.table)
-    check_tables(tables_of(tx, pipeline.name), pipeline)
+    tables = tables_of(tx, pipeline.name)
+    check_tables(tables, pipeline)
+    record_rows_view(tx, tables, pipeline)
     open_batches = batches.find_open_ingest(tx, pipeline.name, lock=True)
     known = positions.known_topics(tx, pipeline.name)
     plan = plan_ingest(pipeline, known=known, kafka=facts.snapshot, starts=facts.starts)

@@ -21,6 +21,8 @@ from tally.errors import (
     TransactionRetryError,
 )
 from tally.ledger import batches, positions, replay_runs, replays
+from tally.ledger.row_sets import record_rows_view
+from tally.ledger.tables import tables_of
 from tally.model import Batch, BatchState, KnownTopic, is_of_generation
 from tally.mysql.errors import CommitUnansweredError
 from tally.mysql.transactions import Transaction
@@ -81,6 +83,7 @@ def request_replay(ctx: Context, preview: Preview, *, reason: str) -> Requested:
         known = positions.known_topics(tx, pipeline.name)
         if plan_against(tx, pipeline, known, snapshot, preview.plan.asked) != preview.plan:
             raise PreviewOutdatedError(pipeline.name)
+        record_rows_view(tx, tables_of(tx, pipeline.name), pipeline)
         replay_id, batch_ids = replays.insert_replay(
             tx,
             pipeline.name,

@@ -181,6 +181,7 @@ def commit_counts(ctx: Context, batch: Batch, pipeline: Pipeline, counts: Counts
         dead_letters=counts.dead_letters,
         version=ctx.requester.version,
         format_fingerprint=fingerprint(pipeline),
+        row_set=counts.row_set,
         read_at=read_at,
     )
     return commit_once(ctx, batch, pipeline, result)

@@ -8,7 +8,7 @@ the batch.
 
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,9 @@ from tally.ledger import batches
 from tally.ledger.batches import Requester, abandoned_error
 from tally.ledger.reading import segments_of
 from tally.model import Batch, BatchKind, BatchState, SegmentTotals, TopicPartition
-from tally.pipeline.context import Context
+from tally.pipeline.context import Context, OpenContext
+from tally.pipeline.keeping import KeepInTask
+from tally.pipeline.publish import publish
 from tally.pipeline.run import (
     Ran,
     commit_counts,
@@ -91,6 +93,9 @@ def run_partitions(ctx: Context, batch_ids: Sequence[int]) -> Outcomes:
                 outcomes.failed[batch.batch_id] = abandoned_error(tx, batch.batch_id)
     if todo:
         _count(ctx, todo, outcomes, begun)
+    # Also what an earlier run has committed, and did not live to show.
+    for name in {batch.pipeline for batch in claimed}:
+        publish(ctx, ctx.settings.pipeline(name))
     _mirror(ctx, outcomes.done)
     return outcomes
 
@@ -101,7 +106,9 @@ def _count(ctx: Context, todo: Sequence[Batch], outcomes: Outcomes, begun: float
     try:
         requests = [count_request(ctx, batch, pipeline) for batch in todo]
         with ctx.open_reader() as reader:
-            found = list(reader.count_each(requests, _CommitInTask.of(ctx)))
+            commit = _CommitInTask.of(ctx)
+            keep = KeepInTask(commit.open_context) if pipeline.rows_view else None
+            found = list(reader.count_each(requests, commit, keep))
         told = [(_batch_of(request), outcome) for request, outcome in found]
     except OperatorError as error:
         if len(todo) > 1:  # it may be of one partition alone
@@ -149,7 +156,7 @@ def _committed(ctx: Context, batch: Batch) -> dict[TopicPartition, SegmentTotals
 class _CommitInTask:
     """Commits a batch from the Spark task that has read its range; picklable."""
 
-    open_context: Callable[[], Context]
+    open_context: OpenContext
     requester: Requester
     version: str
     """Of the driver's Tally."""

@@ -99,7 +99,10 @@ class SparkReader:
             yield counts
 
     def count_each(
-        self, requests: Sequence[CountRequest], work: Callable[[CountRequest, Counts], Any]
+        self,
+        requests: Sequence[CountRequest],
+        work: Callable[[CountRequest, Counts], Any],
+        open_set: Callable[[CountRequest], Any] | None = None,
     ) -> Iterator[tuple[CountRequest, Any]]:
         """Count each range in the Spark task that reads it, and work on its counts there.
 
@@ -108,6 +111,8 @@ class SparkReader:
             work: Called in an executor with a request and its counts, which were checked as
                 :meth:`SparkReader.count` does; it is pickled, and so is what it returns. It may be
                 called more than once, also at the same time.
+            open_set: Opens what the counted lines of a request are written to in an executor
+                (:class:`tally.spark.task_work.LineSet`); None when they are not kept.
 
         Yields:
             For each request what the work has returned, or the :class:`tally.errors.TallyError`
@@ -128,7 +133,7 @@ class SparkReader:
             watched(self.session, sum(r.offsets for r in ranges), self.on_read),
             read_errors(ranges),
         ):
-            yield from counting.outcomes(requests, work)
+            yield from counting.outcomes(requests, work, open_set)
 
     def _read(
         self,

@@ -64,6 +64,7 @@ class Grouping:
             labels=aggregate.labels,
             label_chars=aggregate.label_chars,
             leaves_continuations=pipeline.leaves_continuations,
+            row_key=pipeline.row_key,
         )
         reader = LineReader(
             line_format=pipeline.format,
@@ -126,11 +127,18 @@ class Grouping:
             by_key.append(needed.mapInArrow(Whole(add, schema_of_arrow), schema))
         return self._groups(reduce(DataFrame.unionAll, by_key), line)
 
-    def judged_in_tasks(self, records: DataFrame, bytes_max: int) -> DataFrame:
+    def judged_in_tasks(
+        self, records: DataFrame, bytes_max: int, *, keeps: bool = False
+    ) -> DataFrame:
         """The records in the columns of :meth:`Grouping.counts_in_tasks`, each judged by itself.
 
         Those that are malformed have ``reason``, the first bytes of their ``value`` and
         ``value_bytes``, its length, besides; in others these are null.
+
+        Args:
+            records: The records of some ranges, one in each task.
+            bytes_max: Bytes of a malformed record that are kept.
+            keeps: Whether counted lines have their whole ``value``, too, and ``key_digest``.
         """
         from tally.spark.task_groups import Whole, unchanged  # noqa: PLC0415 - as above
 
@@ -138,7 +146,12 @@ class Grouping:
         reason = line.stages.add(line.malformed_reason)
         is_malformed = reason.isNotNull()
         only = partial(F.when, is_malformed)
+        value = only(F.substring("value", 1, bytes_max))
         more = []
+        if keeps:
+            value = value.when(line.minute.isNotNull(), F.col("value"))
+            digest = F.lit(None).cast("binary") if line.key_digest is None else line.key_digest
+            more.append(digest.alias("key_digest"))
         if self.aggregate.has_bytes:
             more.append(_octets().alias("bytes"))
         if self.aggregate.labels:
@@ -156,7 +169,7 @@ class Grouping:
             only(F.col("offset")).alias("last_malformed"),
             *more,
             reason.alias("reason"),
-            only(F.substring("value", 1, bytes_max)).alias("value"),
+            value.alias("value"),
             only(F.octet_length("value")).alias("value_bytes"),
         )
         schema = nullable(judged.schema.fields)

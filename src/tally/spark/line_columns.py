@@ -5,6 +5,7 @@ under ANSI mode, so the result depends on the record and the configuration alone
 setting of :data:`tally.spark.session.SESSION_DEFAULTS`.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -45,6 +46,9 @@ class LineColumns:
     labels: tuple[Column, ...] = ()
     """Strings, valid UTF-8: a value for each label where ``minute`` is not null, '' when the line
     has none; null for any other record."""
+    key_digest: Column | None = None
+    """Binary: SHA-256 of the key fields of a counted line; null where one of them is missing or
+    empty. None when there are no such fields."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,6 +86,8 @@ class Selection:
     """Code points that are kept of a label's value."""
     leaves_continuations: bool = False
     """Whether a record that begins no line is left out instead of malformed."""
+    row_key: Sequence[str] = ()
+    """Fields that together name what a line tells of, where lines are kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,6 +145,7 @@ class LineReader:
             stages=stages,
             minute=F.when(is_counted, judged.minute),
             labels=self._labels(is_counted, find),
+            key_digest=self._key_digest(is_counted, find),
         )
 
     def keys(
@@ -197,6 +204,16 @@ class LineReader:
     def _continues(self, reason: Column) -> Column:
         begins_no_line = continuation_reasons(self.line_format, self.rule)
         return F.coalesce(reason.isin(*begins_no_line), F.lit(False))
+
+    def _key_digest(self, condition: Column, find: Callable[[str], Column]) -> Column | None:
+        names = self.selection.row_key
+        if not names:
+            return None
+        # With its length each value has one spelling. A null makes all of it null.
+        values = [F.nullif(find(name), F.lit("")) for name in names]
+        parts = [F.concat(F.octet_length(v).cast("string"), F.lit(":"), v) for v in values]
+        spelled = F.concat(F.lit(f"{json.dumps(list(names))} "), *parts)
+        return F.when(condition, F.unhex(F.sha2(spelled.cast("binary"), 256)))
 
     def _labels(self, condition: Column, find: Callable[[str], Column]) -> tuple[Column, ...]:
         chars = self.selection.label_chars

@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ from tally.errors import ReadError, TallyError
 from tally.model import Contribution, DeadLetter, OffsetRange, SegmentTotals, TopicPartition
 from tally.spark.grouping import Grouping
 from tally.spark.reading import read_ranges
-from tally.spark.task_work import OUTCOME_SCHEMA, TaskOutcome, TaskWork, Work
+from tally.spark.task_work import OUTCOME_SCHEMA, OpenSet, TaskOutcome, TaskWork, Work
 
 _APART_OFFSETS_MIN: Final = 200_000
 """Fewer records take Arrow less time than another plan takes Spark."""
@@ -47,13 +47,17 @@ class TaskCounting:
     """Folder of the executors for rows that do not fit into memory; None for the system's."""
 
     def outcomes(
-        self, requests: Sequence[CountRequest], work: Work
+        self, requests: Sequence[CountRequest], work: Work, open_set: OpenSet | None = None
     ) -> Iterator[tuple[CountRequest, Any]]:
         """Read each range in a task, and do the work there; malformed records take a second read.
+
+        Where lines are kept there is one read, in which each record is judged by itself.
 
         Args:
             requests: Of one pipeline, each with one range, each of another partition.
             work: What is done with the counts of a range; it is pickled.
+            open_set: Opens what counted lines are written to; it is pickled. None when they are not
+                kept.
 
         Yields:
             For each request what the work has returned, or the error that was raised.
@@ -62,7 +66,7 @@ class TaskCounting:
             ReadError: Spark did not read each range in one task.
         """
         first_reads = {}
-        for request, outcome in self._read(requests, work):
+        for request, outcome in self._read(requests, work, open_set=open_set):
             if outcome.first_read is not None:
                 first_reads[request.ranges[0].partition] = outcome.first_read
             else:
@@ -76,13 +80,17 @@ class TaskCounting:
         requests: Sequence[CountRequest],
         work: Work,
         first_reads: Mapping[TopicPartition, SegmentTotals] | None = None,
+        open_set: OpenSet | None = None,
     ) -> list[tuple[CountRequest, TaskOutcome]]:
         pipeline = requests[0].pipeline
         ranges = [r.ranges[0] for r in requests]
         grouping = Grouping.of(pipeline, {r.partition.topic for r in ranges})
         read = partial(read_ranges, self.session, self.kafka, pipeline, tasks=None)
-        if first_reads is not None:
-            rows = grouping.judged_in_tasks(read(ranges), pipeline.dead_letter_max_bytes)
+        is_judged = first_reads is not None or open_set is not None
+        if is_judged:
+            rows = grouping.judged_in_tasks(
+                read(ranges), pipeline.dead_letter_max_bytes, keeps=open_set is not None
+            )
         else:
             apart = dict.fromkeys(worth_a_plan(ranges))
             together = [r for r in ranges if r not in apart]
@@ -97,10 +105,12 @@ class TaskCounting:
             keys=("minute", *grouping.aggregate.label_columns),
             sums=sums_of_groups(grouping.aggregate),
             spool_dir=self.spool_dir,
+            is_judged=is_judged,
             first_reads=first_reads or {},
+            open_set=open_set,
         )
         told = [_told(row.outcome) for row in rows.mapInArrow(task, OUTCOME_SCHEMA).collect()]
-        return outcome_of_each(requests, told, work)
+        return outcome_of_each(requests, told, task)
 
 
 def said(
@@ -123,7 +133,7 @@ def _told(pickled: bytes) -> TaskOutcome:
 
 
 def outcome_of_each(
-    requests: Sequence[CountRequest], told: Sequence[TaskOutcome], work: Work
+    requests: Sequence[CountRequest], told: Sequence[TaskOutcome], task: TaskWork
 ) -> list[tuple[CountRequest, TaskOutcome]]:
     """The outcome of each request, in order.
 
@@ -145,15 +155,17 @@ def outcome_of_each(
             "records, instead of each in one",
             next_step="leave options out of reader that divide or join partitions",
         )
-    found |= {r.ranges[0].partition: _of_nothing(r, work) for r in silent}
+    found |= {r.ranges[0].partition: _of_nothing(r, task) for r in silent}
     return [(r, found[r.ranges[0].partition]) for r in requests]
 
 
-def _of_nothing(request: CountRequest, work: Work) -> TaskOutcome:
+def _of_nothing(request: CountRequest, task: TaskWork) -> TaskOutcome:
     partition = request.ranges[0].partition
     with Spool[Contribution]() as contributions, Spool[DeadLetter]() as dead_letters:
         try:
             counts = Gathering(request, contributions).counts(dead_letters)
-            return TaskOutcome(partition=partition, value=work(request, counts))
+            if task.open_set is not None:
+                counts = replace(counts, row_set=task.open_set(request).seal())
+            return TaskOutcome(partition=partition, value=task.work(request, counts))
         except TallyError as error:
             return TaskOutcome(partition=partition, error=error)

@@ -7,9 +7,9 @@ row; rows that were read never reach the driver.
 import pickle
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,14 +20,30 @@ from tally.aggregates.gathering import Gathering
 from tally.aggregates.spool import Spool
 from tally.aggregates.sums import Sum
 from tally.errors import DataLossError, TallyError
-from tally.model import Contribution, DeadLetter, SegmentTotals, TopicPartition
+from tally.model import Contribution, DeadLetter, KeptLine, RowSet, SegmentTotals, TopicPartition
 from tally.spark.task_groups import Input, add_up
 
 Work = Callable[[CountRequest, Counts], Any]
 """What is done with the counts of a partition; what it returns reaches the driver."""
 
+
+class LineSet(Protocol):
+    """Where the counted lines of one range are written to."""
+
+    def add(self, lines: Iterable[KeptLine]) -> None:
+        """Write lines."""
+
+    def seal(self) -> RowSet:
+        """Make it whole, once all lines were added."""
+
+
+OpenSet = Callable[[CountRequest], LineSet]
+"""Opens the set of a request's only range."""
+
 OUTCOME_SCHEMA: Final = "outcome binary"
 _MALFORMED: Final = ("reason", "value", "value_bytes")
+_VALUES: Final = (*_MALFORMED, "key_digest")
+_KEPT: Final = ("first_offset", "minute", "value", "key_digest")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,9 +80,13 @@ class TaskWork:
     """The columns that are added up."""
     spool_dir: Path | None
     """Folder for rows that do not fit into memory; the system's temporary folder when None."""
+    is_judged: bool = False
+    """Whether the rows are single records, malformed ones with their value."""
     first_reads: Mapping[TopicPartition, SegmentTotals] = field(default_factory=dict)
-    """What a first read has found, where this is the second one, whose rows have the values of
-    malformed records; it must find the same."""
+    """What a first read has found, where this is the second one; it must find the same."""
+    open_set: OpenSet | None = None
+    """Opens what counted lines are written to, whose values the rows have then, too; picklable.
+    None when lines are not kept."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Add up the rows of a task, do the work, and tell what became of it."""
@@ -86,9 +106,11 @@ class TaskWork:
                 return TaskOutcome()
             counts = gathering.counts(reading.dead_letters)
             totals = counts.totals[partition]
-            if gathering.malformed and not self.first_reads:
+            if gathering.malformed and not self.is_judged:
                 return TaskOutcome(partition=partition, first_read=totals)
             _check_same(partition, self.first_reads.get(partition, totals), totals)
+            if reading.lines is not None:
+                counts = replace(counts, row_set=reading.lines.seal())
             return TaskOutcome(partition=partition, value=self.work(request, counts))
         except TallyError as error:
             return TaskOutcome(partition=reading.partition, error=error)
@@ -108,6 +130,7 @@ class _Reading:
         self.partition: TopicPartition | None = None
         self.request: CountRequest | None = None
         self.gathering: Gathering | None = None
+        self.lines: LineSet | None = None
 
     def add(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Add up all rows."""
@@ -116,24 +139,36 @@ class _Reading:
             for group in groups.to_pylist():
                 row = Row(**{"topic": task.topic, **group})
                 if self.gathering is None:
-                    self.gathering = self._begun(row)
+                    self.gathering = Gathering(self._begun(row), self._contributions)
                 self.gathering.add(row)
 
-    def _begun(self, row: Row) -> Gathering:
-        self.partition = TopicPartition(topic=row.topic, partition=row.partition)
-        (self.request,) = (
-            r for r in self._task.requests if r.ranges[0].partition == self.partition
-        )
-        return Gathering(self.request, self._contributions)
+    def _begun(self, row: Row) -> CountRequest:
+        if self.request is None:
+            self.partition = TopicPartition(topic=row.topic, partition=row.partition)
+            (self.request,) = (
+                r for r in self._task.requests if r.ranges[0].partition == self.partition
+            )
+        return self.request
 
     def _kept(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows; in a second read without the values of malformed records, which are kept."""
+        """The rows, without the values of single records, which are kept."""
         for batch in batches:
-            if self._task.first_reads:
+            if self._task.is_judged and batch.num_rows:
                 self._keep(batch.filter(pc.is_valid(batch.column(_MALFORMED[0]))))
-                yield batch.drop_columns(list(_MALFORMED))
+                if self._task.open_set is not None:
+                    self._write(batch, self._task.open_set)
+                yield batch.drop_columns([c for c in _VALUES if c in batch.schema.names])
             else:
                 yield batch
+
+    def _write(self, batch: pa.RecordBatch, open_set: OpenSet) -> None:
+        """Write the counted lines; they are the task's only partition's, or nothing is sealed."""
+        if self.lines is None:
+            first = {"topic": self._task.topic, **batch.slice(0, 1).to_pylist()[0]}
+            self.lines = open_set(self._begun(Row(**first)))
+        counted = batch.filter(pc.is_valid(batch.column("minute")))
+        columns = (counted.column(name).to_pylist() for name in _KEPT)
+        self.lines.add(KeptLine(*line) for line in zip(*columns, strict=True))
 
     def _keep(self, malformed: pa.RecordBatch) -> None:
         for row in malformed.to_pylist():

@@ -1,0 +1,182 @@
+"""Which set of rows is that of a segment, in pipelines that keep the lines they count.
+
+The ledger alone decides it, in the transaction that commits the segment.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tally.aggregates.aggregate import LINES, TIME
+from tally.config.pipeline import Pipeline
+from tally.errors import ConfigError, DataLossError
+from tally.ledger.tables import Tables
+from tally.model import Batch, RowSet, SegmentState, SegmentTotals
+from tally.mysql.transactions import Transaction
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """What the ledger says of a segment and of the batch that it belongs to."""
+
+    segment_id: int
+    """The segment."""
+    state: SegmentState
+    """Its state."""
+    row_set: int | None
+    """The set that it was committed with."""
+    attempt: int
+    """The newest attempt of its batch."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CountedMinute:
+    """What a live segment has counted in one minute, whatever the labels."""
+
+    segment_id: int
+    """The segment."""
+    row_set: int | None
+    """Its set."""
+    matched: int
+    """Lines that it has counted in all."""
+    log_time: str | None
+    """The minute, ``YYYY-MM-DD HH:MM:00``; None where it has counted none."""
+    lines: int
+    """Lines of the minute."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoldedRange:
+    """A folded segment: of its minutes only the sums over many are known."""
+
+    segment_id: int
+    """The segment."""
+    cluster_id: str
+    """Kafka's cluster."""
+    topic_id: str
+    """Kafka's id of the topic."""
+    partition_id: int
+    """The partition."""
+    from_offset: int
+    """Its first offset."""
+    until_offset: int
+    """The offset behind its last one."""
+    matched: int
+    """Lines that were counted in it."""
+
+
+def check_rows_view(tables: Tables, pipeline: Pipeline) -> None:
+    """Raise unless the pipeline keeps its lines where it has kept them so far.
+
+    Raises:
+        ConfigError: ``delivery`` or ``rows_table`` has changed.
+    """
+    if tables.rows_view != pipeline.rows_view:
+        raise ConfigError(
+            f"pipeline {pipeline.name} has {_kept(tables.rows_view)} so far, and by its "
+            f'configuration (delivery = "{pipeline.delivery}") it has {_kept(pipeline.rows_view)}',
+            next_step="set delivery and rows_table back, or give the pipeline another name and "
+            "another result_table",
+        )
+
+
+def _kept(view: str | None) -> str:
+    return "kept no lines" if view is None else f"kept its lines in {view}"
+
+
+def record_rows_view(tx: Transaction, tables: Tables, pipeline: Pipeline) -> None:
+    """Record where a pipeline keeps its lines, before its first batch.
+
+    The caller holds the pipeline's lock.
+
+    Raises:
+        ConfigError: It has batches already, and keeps its lines elsewhere or not at all.
+    """
+    if tables.rows_view == pipeline.rows_view:
+        return
+    begun = tx.row("select 1 from batch where pipeline = %s limit 1", (pipeline.name,))
+    if begun is not None:
+        check_rows_view(tables, pipeline)
+    tx.execute(
+        "update pipeline set rows_table = %s where pipeline = %s",
+        (pipeline.rows_view, pipeline.name),
+    )
+
+
+def record_row_set(tx: Transaction, batch: Batch, totals: SegmentTotals, rows: RowSet) -> None:
+    """Make a set that of the batch's only segment.
+
+    Raises:
+        DataLossError: It has not the lines that were counted.
+    """
+    (segment,) = batch.segments
+    if rows.rows != totals.matched:
+        raise DataLossError(
+            f"batch {batch.batch_id}: {totals.matched} lines were counted and {rows.rows} kept",
+            next_step=f"tally run {batch.batch_id}",
+        )
+    tx.execute(
+        "update segment set row_set = %s where segment_id = %s", (rows.set_id, segment.segment_id)
+    )
+    tx.execute("insert into row_outbox (segment_id) values (%s)", (segment.segment_id,))
+
+
+def standings(tx: Transaction, segment_ids: Sequence[int]) -> dict[int, Standing]:
+    """What the ledger says of segments; those that it does not know are left out."""
+    if not segment_ids:
+        return {}
+    rows = tx.rows(
+        "select s.segment_id, s.state, s.row_set, b.attempt"
+        " from segment s join batch b using (batch_id) where s.segment_id in %s",
+        (segment_ids,),
+    )
+    return {
+        row["segment_id"]: Standing(**{**row, "state": SegmentState(row["state"])}) for row in rows
+    }
+
+
+def outbox(tx: Transaction, pipeline: str) -> list[int]:
+    """The segments that were committed with rows which readers may not see yet."""
+    rows = tx.rows(
+        "select o.segment_id from row_outbox o join segment s using (segment_id)"
+        " join batch b using (batch_id) where b.pipeline = %s order by o.segment_id",
+        (pipeline,),
+    )
+    return [row["segment_id"] for row in rows]
+
+
+def clear_outbox(tx: Transaction, segment_ids: Sequence[int]) -> None:
+    """Record that readers see what the ledger has decided of these segments."""
+    tx.execute("delete from row_outbox where segment_id in %s", (segment_ids,))
+
+
+def counted_minutes(tx: Transaction, tables: Tables, pipeline: str) -> Iterator[CountedMinute]:
+    """What the live segments have counted, in order of segment and minute.
+
+    Args:
+        tx: An open transaction; read all before its next statement.
+        tables: The pipeline's tables.
+        pipeline: The pipeline.
+    """
+    rows = tx.stream(
+        "select s.segment_id, s.row_set, s.matched,"
+        f" cast(c.`{TIME}` as char) as log_time, coalesce(sum(c.`{LINES}`), 0) as `lines`"
+        " from segment s join topic_incarnation i using (incarnation_id)"
+        f" left join `{tables.contributions}` c using (segment_id)"
+        " where i.pipeline = %s and s.state = 'live'"
+        f" group by s.segment_id, c.`{TIME}` order by s.segment_id, c.`{TIME}`",
+        (pipeline,),
+    )
+    for row in rows:
+        yield CountedMinute(**{**row, "lines": int(row["lines"])})
+
+
+def folded_ranges(tx: Transaction, pipeline: str) -> list[FoldedRange]:
+    """The ranges of folded segments."""
+    rows = tx.rows(
+        "select s.segment_id, i.cluster_id, i.topic_id, s.partition_id, s.from_offset,"
+        " s.until_offset, s.matched"
+        " from segment s join topic_incarnation i using (incarnation_id)"
+        " where i.pipeline = %s and s.state = 'folded'",
+        (pipeline,),
+    )
+    return [FoldedRange(**row) for row in rows]

@@ -1,0 +1,210 @@
+"""Bringing the ledger's decision to the rows: which sets readers see.
+
+A batch is committed in the ledger first; its rows, which are all safe by then, are shown next.
+Whoever runs or audits the pipeline afterwards does it when this one is killed in between.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from itertools import groupby
+from operator import attrgetter
+
+from tally.config.pipeline import Pipeline
+from tally.deliveries.row_store import KeptMinute, RowStore, WaitingSet
+from tally.ledger.invariants import Violation
+from tally.ledger.row_sets import (
+    CountedMinute,
+    FoldedRange,
+    Standing,
+    clear_outbox,
+    counted_minutes,
+    folded_ranges,
+    outbox,
+    standings,
+)
+from tally.ledger.tables import tables_to_read
+from tally.model import SegmentState
+from tally.pipeline.context import Context
+
+_SHOWN_MAX = 20
+
+
+class Verdict(StrEnum):
+    """What becomes of a set that is not live yet."""
+
+    LIVE = "live"
+    DROPPED = "dropped"
+    WAITS = "waits"
+
+
+def verdict(waiting: WaitingSet, segment: Standing | None) -> Verdict:
+    """What becomes of a set, by what the ledger says of its segment.
+
+    A set whose attempt may still commit waits. An attempt that was claimed after it never lets it.
+    """
+    if segment is None:
+        return Verdict.DROPPED
+    if segment.row_set == waiting.set_id:
+        is_in_result = segment.state in {SegmentState.LIVE, SegmentState.FOLDED}
+        return Verdict.LIVE if is_in_result else Verdict.DROPPED
+    if segment.state is SegmentState.PLANNED and waiting.attempt >= segment.attempt:
+        return Verdict.WAITS
+    return Verdict.DROPPED
+
+
+def store_of(ctx: Context, pipeline: Pipeline) -> RowStore | None:
+    """Where a pipeline keeps its lines; None when it keeps none."""
+    if pipeline.rows_view is None:
+        return None
+    return RowStore(database=ctx.rows, view=pipeline.rows_view)
+
+
+def publish(ctx: Context, pipeline: Pipeline) -> None:
+    """Show the rows of committed segments, and take away those of replaced and failed ones.
+
+    Nothing happens for a pipeline that keeps no lines. It can be called at any time, by several
+    processes at once.
+
+    Raises:
+        MySQLUnavailableError: A server did not answer; the same call may succeed later.
+    """
+    store = store_of(ctx, pipeline)
+    if store is None:
+        return
+    # In this order: what is in the outbox was sealed before, so it is waiting, or shown already.
+    with ctx.database.transaction(read_only=True) as tx:
+        committed = outbox(tx, pipeline.name)
+    waiting = store.waiting()
+    with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
+        known = standings(tx, sorted({w.segment_id for w in waiting}))
+    by_verdict: dict[Verdict, list[int]] = {of: [] for of in Verdict}
+    for one in waiting:
+        by_verdict[verdict(one, known.get(one.segment_id))].append(one.set_id)
+    live, dropped = by_verdict[Verdict.LIVE], by_verdict[Verdict.DROPPED]
+    if live or dropped:
+        store.publish(live, dropped)
+    if committed:
+        ctx.database.run(lambda tx: clear_outbox(tx, committed))
+    store.delete_dropped()
+
+
+def row_violations(ctx: Context, pipeline: Pipeline) -> list[Violation]:
+    """Every segment in the result whose rows are not the lines that it has counted, by minute.
+
+    There is no common snapshot of two servers, so what differs is looked at again, a little later.
+
+    Raises:
+        MySQLUnavailableError: A server did not answer.
+    """
+    store = store_of(ctx, pipeline)
+    if store is None:
+        return []
+    publish(ctx, pipeline)
+    found = _differences(ctx, pipeline, store)
+    for _ in range(ctx.patience.doubt_tries - 1):
+        if not found:
+            break
+        ctx.clock.sleep(ctx.patience.doubt_pause_s)
+        publish(ctx, pipeline)
+        again = _differences(ctx, pipeline, store)
+        found = {segment_id: what for segment_id, what in again.items() if segment_id in found}
+    return [
+        Violation(check="rows", where=f"segment {segment_id} in {store.view}", detail=detail)
+        for segment_id, detail in found.items()
+    ]
+
+
+def _differences(ctx: Context, pipeline: Pipeline, store: RowStore) -> dict[int, str]:
+    """By segment what is different."""
+    with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
+        folds = Folds(folded_ranges(tx, pipeline.name))
+        counted = counted_minutes(tx, tables_to_read(tx, pipeline), pipeline.name)
+        found = dict(differences(counted, store.live_minutes(), folds))
+    return found | dict(folds.differences())
+
+
+class Folds:
+    """Adds up the rows of segments that were folded.
+
+    Args:
+        ranges: Of folded segments.
+    """
+
+    def __init__(self, ranges: Iterable[FoldedRange]) -> None:
+        self._of_partition: dict[tuple[str, str, int], list[FoldedRange]] = {}
+        for one in sorted(ranges, key=attrgetter("from_offset")):
+            place = (one.cluster_id, one.topic_id, one.partition_id)
+            self._of_partition.setdefault(place, []).append(one)
+        self._rows: Counter[int] = Counter()
+
+    def add(self, kept: Sequence[KeptMinute]) -> bool:
+        """Whether the rows of a segment lie in a folded range; they are added to its own."""
+        first = kept[0]
+        place = (first.cluster_id, first.topic_id, first.partition_id)
+        ranges = self._of_partition.get(place, [])
+        at = bisect_right(ranges, first.from_offset, key=attrgetter("from_offset")) - 1
+        if at < 0 or first.from_offset >= ranges[at].until_offset:
+            return False
+        self._rows[ranges[at].segment_id] += sum(k.rows for k in kept)
+        return True
+
+    def differences(self) -> Iterator[tuple[int, str]]:
+        """The folded segments that have not as many rows as lines, and what is different."""
+        for ranges in self._of_partition.values():
+            for one in ranges:
+                if (rows := self._rows[one.segment_id]) != one.matched:
+                    yield one.segment_id, _unequal(one.matched, rows)
+
+
+def differences(
+    counted: Iterable[CountedMinute], kept: Iterable[KeptMinute], folds: Folds
+) -> Iterator[tuple[int, str]]:
+    """The segments whose rows are not what they have counted.
+
+    Args:
+        counted: By the ledger, in order of segment.
+        kept: On the server of the rows, in order of segment.
+        folds: Takes the rows of segments that were folded.
+
+    Yields:
+        The segment, and what is different.
+    """
+    of = attrgetter("segment_id")
+    ledgers = ((n, list(rows)) for n, rows in groupby(counted, of))
+    stores = ((n, list(rows)) for n, rows in groupby(kept, of))
+    one, other = next(ledgers, None), next(stores, None)
+    while one is not None or other is not None:
+        at = min(side[0] for side in (one, other) if side is not None)
+        of_ledger = one[1] if one is not None and one[0] == at else []
+        of_store = other[1] if other is not None and other[0] == at else []
+        is_folded = not of_ledger and folds.add(of_store)
+        if not is_folded and (what := _difference(of_ledger, of_store)):
+            yield at, what
+        if of_ledger:
+            one = next(ledgers, None)
+        if of_store:
+            other = next(stores, None)
+
+
+def _difference(counted: Sequence[CountedMinute], kept: Sequence[KeptMinute]) -> str:
+    """What is different in one segment; '' when nothing is."""
+    if not counted:
+        return f"{sum(k.rows for k in kept)} rows of a segment that is not part of the result"
+    sets = {k.set_id for k in kept}
+    if sets != {counted[0].row_set}:
+        return f"the ledger says set {counted[0].row_set}, readers see {sorted(sets) or 'none'}"
+    rows = {k.log_time: k.rows for k in kept if k.log_time is not None}
+    if sum(rows.values()) != counted[0].matched:
+        return _unequal(counted[0].matched, sum(rows.values()))
+    lines = {c.log_time: c.lines for c in counted if c.log_time is not None}
+    if lines != rows:
+        minutes = sorted(m for m in lines.keys() | rows.keys() if lines.get(m) != rows.get(m))
+        told = [f"{m}: {lines.get(m, 0)} lines, {rows.get(m, 0)} rows" for m in minutes]
+        return "; ".join(told[:_SHOWN_MAX])
+    return ""
+
+
+def _unequal(lines: int, rows: int) -> str:
+    return f"{lines} lines were counted, {rows} rows are there"
