@@ -102,10 +102,10 @@ def _used(server: psutil.Process) -> _Used:
         said = subprocess.run(
             [jcmd, str(server.pid), command], check=True, capture_output=True, text=True
         ).stdout
-    found = re.search(r"total \d+K, used (\d+)K", said)
-    if found is None:
+    generations = re.findall(r"total \d+K, used (\d+)K", said)
+    if not generations:
         raise ValueError(f"jcmd does not tell the heap: {said}")
-    return _Used(resident, int(found[1]) / 1024)
+    return _Used(resident, sum(map(int, generations)) / 1024)
 
 
 def _server(servers: Bench) -> psutil.Process:

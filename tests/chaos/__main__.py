@@ -46,7 +46,7 @@ def main() -> int:
     )
     parser.add_argument(
         "--delivery",
-        choices=["batch", "partition"],
+        choices=["batch", "partition", "rows"],
         default="batch",
         help="how the pipeline of the second campaign commits; the first has both",
     )

@@ -60,7 +60,7 @@ class Fault:
         """Whether there are such processes in the system at all."""
         absent = set() if system.with_airflow else {*_OF_AIRFLOW}
         absent |= {Role.JVM} if system.keeps_spark else {Role.KEEPER}
-        absent |= set() if system.delivery == "partition" else {Role.WORKER}
+        absent |= set() if system.delivery != "batch" else {Role.WORKER}
         return self.victim not in absent
 
 

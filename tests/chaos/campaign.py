@@ -176,10 +176,10 @@ class Watch(Companion):
             self.commits.append(time.monotonic())
 
     def _look_at_the_result(self) -> None:
-        result = self._system.result(more_than=1)
-        found = check_so_far(result, self._production.so_far().shared)
+        for result in (self._system.result(more_than=1), self._system.kept_lines(more_than=1)):
+            found = check_so_far(result or {}, self._production.so_far().shared)
+            self.findings.duplicated += found.duplicated
         self.looks += 1
-        self.findings.duplicated += found.duplicated
         # A replay counts the same lines again here, so neither sum may ever fall.
         sums = self._system.sums()
         if sums[0] < self._sums[0] or sums[1] < self._sums[1]:
@@ -494,9 +494,10 @@ def _conclude(system: System, produced: Produced, watch: Watch, report: Report) 
     report.duplicated = len(findings.duplicated) + len(watch.findings.duplicated)
     report.lines, report.errors = produced.lines, produced.errors
     report.partitions, report.looks = len(produced.kinds), watch.looks
-    for found, where in ((findings, "at the end"), (watch.findings, "while faults came")):
-        if found.total:
-            report.problems.append(f"{where}: {found}")
+    told = [(findings, "at the end"), (watch.findings, "while faults came")]
+    if (kept := system.kept_lines()) is not None:
+        told.append((check(produced, kept, system.dead_letters()), "of the lines that are kept"))
+    report.problems += [f"{where}: {found}" for found, where in told if found.total]
     report.problems += [f"there was less than before: {fall}" for fall in watch.falls]
     if not watch.looks:
         report.problems.append("the result was never checked while faults came")

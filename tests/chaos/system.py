@@ -342,6 +342,17 @@ class System:
         (row,) = self.rows("select coalesce(sum(next_offset), 0) as n from partition_offset")
         return int(row["n"])
 
+    def kept_lines(self, *, more_than: int = 0) -> dict[datetime, int] | None:
+        """The lines that readers see by minute, more than so many; None when none are kept."""
+        if self.delivery != "rows":
+            return None
+        rows = self.rows(
+            f"select log_time, count(*) as n from `{PIPELINE}_rows`"
+            " group by log_time having n > %s",
+            (more_than,),
+        )
+        return {row["log_time"]: row["n"] for row in rows}
+
     def connect_as_root(self) -> "pymysql.Connection[Any]":
         """A connection as root, with short timeouts."""
         mysql = self.settings.mysql

@@ -118,11 +118,12 @@ def test_both_workers_count_and_no_line_is_lost_with_one(cluster: Stack, world: 
     assert Part.CLUSTER in running(cluster)
 
 
+@pytest.mark.parametrize("delivery", ["partition", "rows"])
 def test_partitions_that_commit_by_themselves_lose_nothing_with_a_worker(
-    cluster: Stack, migrated: Stack, tmp_path: Path
+    cluster: Stack, migrated: Stack, tmp_path: Path, delivery: str
 ) -> None:
     """A worker is killed when the first partition is committed: the others follow, each once."""
-    world = World.create(migrated, tmp_path, delivery="partition", partitions=6)
+    world = World.create(migrated, tmp_path, delivery=delivery, partitions=6)
     for rounds, host in enumerate(WORKERS, start=1):
         spread(cluster)
         for partition in range(6):
@@ -136,8 +137,18 @@ def test_partitions_that_commit_by_themselves_lose_nothing_with_a_worker(
         assert sorted(one.batch.batch_id for one in ran) == ids
         assert world.counts() == {"2017-07-30 14:09": rounds * 6 * LINES}
         assert 0 < killer.result() < 6
+        if delivery == "rows":
+            assert kept(world) == [(rounds * LINES, 6 * rounds * LINES)]
         wait_until(lambda: registered(cluster) == set(WORKERS), pause_s=0.5)
     assert world.audit().holds
+
+
+def kept(world: World) -> list[tuple[int, int]]:
+    """How many offsets readers see, and how many lines."""
+    rows = world.rows(
+        f"select count(distinct record_offset) as offsets, count(*) as n from `{world.name}_rows`"
+    )
+    return [(row["offsets"], row["n"]) for row in rows]
 
 
 def kill_at_the_first_commit(cluster: Stack, host: str, world: World, before: int) -> int:
