@@ -523,7 +523,7 @@ def test_what_is_not_shown_yet_is_not_folded(
     before = lines_of(world)
     assert [o for _, o, _ in before] == [0, 1, 3, 4, 5, 7]
     publish(world.context(), world.pipeline)
-    assert pruned(world).segments == 2
+    assert pruned(world).segments == 1
     assert {s["state"] for s in world.segments()} == {"folded"}
     assert [o for _, o, _ in lines_of(world)] == [2, 6]
     assert world.audit().holds
