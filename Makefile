@@ -18,7 +18,7 @@ SEED ?= 1
 # imports again, which takes as long as its work.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test unit chaos mutants bench lint format docs picture dist lock compose-secrets clean
+.PHONY: help setup demo test unit chaos mutants lab bench lint format docs picture dist lock compose-secrets clean
 
 help:
 	@echo 'make demo [ONCE=1]      set up, then show Tally at work on real servers'
@@ -27,6 +27,7 @@ help:
 	@echo 'make setup              everything into .tally: packages, jars, servers'
 	@echo 'make chaos [DURATION_S=600 SEED=1]  inject faults, and check that the counts hold'
 	@echo 'make mutants            remove each guard, and check which tests fail'
+	@echo 'make lab                what each way to deliver loses and doubles, under the same faults'
 	@echo 'make bench [QUICK=1 PEERS=all]  compare with other tools; renews tables and picture in docs/'
 	@echo 'make lint | format      check, or rewrite, the style'
 	@echo 'make docs               regenerate the references and the picture in docs/'
@@ -55,6 +56,10 @@ chaos: setup
 
 mutants: setup
 	@$(RUN) tests.mutants $(ARGS)
+
+# What each way to deliver loses and doubles; about half an hour.
+lab: setup
+	@$(RUN) benchmarks.laboratory $(ARGS)
 
 # Needs a quiet machine and about an hour; QUICK=1 shows in minutes that everything works. PEERS=all
 # installs further tools, each into an environment of its own below .tally/peers.

@@ -1,0 +1,72 @@
+"""Tally's own deliveries, as ``tally plan`` and ``tally run`` do them, with points for faults."""
+
+import dataclasses
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.laboratory.bench import Bench, then_fail
+from benchmarks.laboratory.faults import Fault, begin_batch, point
+from tally.app.context import open_context
+from tally.config.loading import load_settings
+from tally.pipeline import run_partitions
+from tally.pipeline.context import Context
+from tally.pipeline.plan import plan_batch
+from tally.pipeline.replay import run_or_replan
+from tally.spark import counting, task_counting
+from tally.spark.reading import read_ranges
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def process_all(bench: Bench) -> None:
+    """Plan and run until nothing is new."""
+    counting.read_ranges = task_counting.read_ranges = _read  # type: ignore[attr-defined]
+    commit = run_partitions._CommitInTask  # noqa: SLF001 - a point behind a task's commit
+    run_partitions._CommitInTask = _points(commit)  # type: ignore[misc]  # noqa: SLF001
+    ctx = context(bench.config, bench.spark)
+    while planned := plan_batch(ctx, bench.pipeline).batches:
+        begin_batch()
+        run_or_replan(ctx, [batch.batch_id for batch in planned])
+
+
+def context(config: Path, spark: "SparkSession | None" = None) -> Context:
+    """A context whose statements are points; a Spark task makes one of its own."""
+    ctx = open_context(
+        load_settings(config),
+        open_session=None if spark is None else lambda: nullcontext(spark),
+    )
+    return dataclasses.replace(
+        ctx,
+        database=dataclasses.replace(ctx.database, listen=_at_statement),
+        elsewhere=partial(context, config),
+    )
+
+
+def _read(*given: Any, **named: Any) -> "DataFrame":
+    return then_fail(read_ranges(*given, **named))
+
+
+def _points(commit: Any) -> Any:
+    """The class of what a task does, with points behind its commit."""
+
+    class Struck(commit):  # type: ignore[misc]
+        def __call__(self, *given: Any) -> Any:
+            done = commit.__call__(self, *given)
+            point(Fault.TASK_WROTE, Fault.BETWEEN_TASKS)
+            return done
+
+    return Struck
+
+
+def _at_statement(statement: str) -> None:
+    """In its one transaction Tally moves the offsets first, and marks the batch last.
+
+    Kept lines are written before, in transactions of their own.
+    """
+    if statement.lstrip().startswith("insert into `segment_count`"):
+        point(Fault.BEFORE_WRITE)
+    if statement.startswith("update batch set state = 'committed'"):
+        point(Fault.BEFORE_OFFSETS, Fault.STATE_LOST)
