@@ -21,7 +21,7 @@ from tally.pipeline.plan import plan_batch
 from tally.pipeline.replay import run_or_replan
 from tally.spark.session import spark_session
 
-DELIVERIES = ("batch", "partition")
+DELIVERIES = ("batch", "partition", "rows")
 
 
 def main() -> int:
@@ -54,14 +54,14 @@ def measure(lines: int, rounds: int) -> Table:
                 d: Rounds(servers=servers, spark=spark, written=written, name=d, count=_count_all)
                 for d in DELIVERIES
             }
-            return _table(take_turns(everybody, rounds), lines)
+            return _table(take_turns(everybody, rounds), lines, sum(written.errors.values()))
 
 
 def _count_all(ctx: Context, pipeline: str) -> None:
     run_or_replan(ctx, [batch.batch_id for batch in plan_batch(ctx, pipeline).batches])
 
 
-def _table(seconds: Mapping[str, float], lines: int) -> Table:
+def _table(seconds: Mapping[str, float], lines: int, counted: int) -> Table:
     first = seconds[DELIVERIES[0]]
     return Table(
         name="deliveries",
@@ -70,9 +70,16 @@ def _table(seconds: Mapping[str, float], lines: int) -> Table:
             "seconds",
             "million lines/s",
             "rate of the first",
+            "rows kept/s",
         ],
         rows=[
-            [f"`{name}`", f"{took:.2f}", f"{lines / took / 1e6:.2f}", f"{first / took:.2f}"]
+            [
+                f"`{name}`",
+                f"{took:.2f}",
+                f"{lines / took / 1e6:.2f}",
+                f"{first / took:.2f}",
+                f"{counted / took:,.0f}" if name == "rows" else "-",
+            ]
             for name, took in seconds.items()
         ],
     )
