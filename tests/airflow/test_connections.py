@@ -44,6 +44,22 @@ def test_connections_override_file_and_environment(
     assert mysql.connect_timeout_s == 7
 
 
+def test_the_server_of_the_lines_has_a_connection_of_its_own(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a section that is there only where it is defined; nothing comes from the ledger's."""
+    from tally.airflow.connections import connected_settings
+
+    define(monkeypatch, "tally_mysql", conn_type="mysql", host="db.example", login="counter")
+    assert connected_settings(config).results is None
+    where = {"host": "lines.example", "password": "p@ss", "schema": "lines"}
+    define(monkeypatch, "tally_results", conn_type="mysql", **where)
+    results = connected_settings(config).results
+    assert results is not None
+    assert (results.host, results.user, results.database) == ("lines.example", "tally", "lines")
+    assert results.password.get_secret_value() == "p@ss"
+
+
 def test_without_connections_the_configuration_applies(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

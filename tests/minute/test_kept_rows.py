@@ -12,6 +12,8 @@ import pymysql
 import pytest
 
 from tally.aggregates.counts import CountRequest, Counts
+from tally.app.doctor.database import check_database, check_durability
+from tally.app.health import Health
 from tally.app.migrate import migrate, missing
 from tally.errors import ConfigError, DataLossError, FencedError, TallyError
 from tally.ledger import batches
@@ -307,7 +309,10 @@ def test_a_publisher_that_wakes_late_brings_nothing_back(
     assert store is not None
     (old,) = store.waiting()
     world.configure(levels=["INFO"])
-    replay(world, spark)
+    with monkeypatch.context() as patch:
+        patch.setattr("tally.deliveries.row_store.RowStore.delete_dropped", lambda _: None)
+        replay(world, spark)
+    assert all_kept(world) == 4
     store.publish([old.set_id], [])
     assert lines_of(world) == [(0, 2, LINES[2])]
     assert world.audit().holds
@@ -612,3 +617,23 @@ def test_a_task_that_spark_repeats_keeps_each_line_once(
     assert ran.committed
     assert len(kept(world)) == all_kept(world) == 3
     assert world.audit().holds
+
+
+def test_the_doctor_looks_at_the_server_of_the_lines(elsewhere: World) -> None:
+    """Its settings, and what may be done with its tables; a power cut must not take lines back."""
+    found = {d.check: d for d in check_database(elsewhere.context(), elsewhere.config)}
+    names = ("reachable", "version", "innodb", "session", "writable")
+    assert {found[f"results.{name}"].health for name in names} == {Health.OK}
+    assert found["mysql.grants"].health is Health.OK
+    loose = {"innodb_flush_log_at_trx_commit": "2"}
+    assert check_durability(loose, "results").health is Health.FAIL
+    assert check_durability(loose).health is Health.WARN
+    results = elsewhere.settings.results
+    assert results is not None
+    user, database = results.user, results.database
+    elsewhere.as_root(
+        f"revoke all on {database}.* from {user}@'127.0.0.1'",
+        f"grant select, insert, update on {database}.* to {user}@'127.0.0.1'",
+    )
+    found = {d.check: d for d in check_database(elsewhere.context(), elsewhere.config)}
+    assert f"delete from {elsewhere.name}_rows__kept" in found["mysql.grants"].detail

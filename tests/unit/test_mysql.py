@@ -5,6 +5,7 @@ import ssl
 
 import pymysql
 import pytest
+from pymysql.constants import ER
 
 from tally.config.servers import MySQLSettings
 from tally.errors import (
@@ -81,3 +82,13 @@ def test_a_server_that_accepts_and_stays_silent_is_not_waited_for() -> None:
         )
         with pytest.raises(MySQLUnavailableError, match="timed out"):
             connect(settings)
+
+
+def test_an_error_names_the_section_of_its_server() -> None:
+    """The lines may be on another server than the ledger."""
+    refused = pymysql.err.OperationalError(ER.ACCESS_DENIED_ERROR, "no")
+    for section in ("mysql", "results"):
+        error = translate(refused, section=section)
+        assert error.next_step == f"check {section}.user, its password and its grants"
+        assert isinstance(error, AccessDeniedError)
+        assert error.credentials == (f"{section}.user", f"{section}.password")

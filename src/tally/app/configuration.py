@@ -96,7 +96,7 @@ def source_of(settings: Settings, config: Path, key: str) -> str:
     Args:
         settings: The configuration.
         config: Its file.
-        key: The path of a key of ``[kafka]``, ``[mysql]`` or ``[spark]``: ``mysql.port``.
+        key: The path of a key of a server's section: ``mysql.port``.
     """
     section, name = key.split(".")
     value = getattr(getattr(settings, section), name)
@@ -113,8 +113,10 @@ def _sources(config: Path) -> list[tuple[str, Any]]:
 
 
 def _leaves(settings: Settings, pipelines: Sequence[str]) -> Iterator[tuple[_Path, Any]]:
-    for name in ("kafka", "mysql", "spark"):
+    for name in ("kafka", "mysql", "results", "spark"):
         section = getattr(settings, name)
+        if section is None:
+            continue
         for key in type(section).model_fields:
             yield (name, key), getattr(section, key)
     for name in pipelines:

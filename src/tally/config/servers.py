@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import unquote
 
 from pydantic import (
@@ -52,6 +52,8 @@ class KafkaSettings(Section):
 class MySQLSettings(Section):
     """How to reach the database that holds the ledger and the results."""
 
+    section: ClassVar[str] = "mysql"
+    """The section that says it, for messages."""
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     """Host name or address."""
     port: Annotated[int, Field(ge=1, le=65535)] = 3306
@@ -93,6 +95,8 @@ class MySQLSettings(Section):
 
 class ResultsSettings(MySQLSettings):
     """The database of the lines that `delivery = "rows"` keeps; no value comes from `[mysql]`."""
+
+    section: ClassVar[str] = "results"
 
 
 # What PySpark's client accepts; its own check comes only after a batch is claimed.

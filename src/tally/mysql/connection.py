@@ -55,7 +55,8 @@ def connect(settings: MySQLSettings, **options: Any) -> "pymysql.Connection[Any]
         ),
         **options,
     }
-    with our_errors(where=f"{settings.user}@{settings.host}:{settings.port}"):
+    where = f"{settings.user}@{settings.host}:{settings.port}"
+    with our_errors(where, settings.section):
         return _Connection(**arguments)
 
 

@@ -125,27 +125,28 @@ class CommitUnansweredError(OutcomeUnknownError):
 
 
 @contextmanager
-def our_errors(where: str = "") -> Iterator[None]:
+def our_errors(where: str = "", section: str = "mysql") -> Iterator[None]:
     """Raise MySQL's errors as Tally's.
 
     Args:
         where: ``user@host:port`` for the message; empty when the caller names it.
+        section: The section of the server's settings.
     """
     try:
         yield
     except (pymysql.err.Error, OSError) as error:
-        raise translate(error, where) from error
+        raise translate(error, where, section) from error
 
 
-def translate(error: Exception, where: str = "") -> TallyError:
+def translate(error: Exception, where: str = "", section: str = "mysql") -> TallyError:
     """MySQL's error as one of Tally's, with the driver's own text."""
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = f"MySQL{f' ({where})' if where else ''}: {_driver_text(error)}"
     for numbers, ours, next_step in _TRANSLATIONS:
         if number in numbers:
-            found = ours(text, next_step=next_step)
+            found = ours(text, next_step=next_step.replace("mysql.", f"{section}."))
             if isinstance(found, AccessDeniedError) and number in _LOGIN_REFUSED:
-                found.credentials = ("mysql.user", "mysql.password")
+                found.credentials = (f"{section}.user", f"{section}.password")
             return found
     # Without a number the driver no longer knows the state of the connection.
     if not number or isinstance(error, OSError | pymysql.err.InterfaceError):

@@ -28,11 +28,16 @@ class Transaction:
     """Statements of one open transaction."""
 
     def __init__(
-        self, connection: Connection, clock: Clock, listen: Callable[[str], None] | None = None
+        self,
+        connection: Connection,
+        clock: Clock,
+        listen: Callable[[str], None] | None = None,
+        section: str = MySQLSettings.section,
     ) -> None:
         self._connection = connection
         self._clock = clock
         self._listen = listen
+        self._section = section
 
     def now(self) -> datetime:
         """The current time for a ``datetime`` column: UTC, without its zone."""
@@ -40,36 +45,36 @@ class Transaction:
 
     def execute(self, statement: str, parameters: Parameters = ()) -> int:
         """Run a statement; returns how many rows it *changed*, not how many it matched."""
-        with our_errors(), self._cursor(statement) as cursor:
+        with our_errors(section=self._section), self._cursor(statement) as cursor:
             return int(cursor.execute(statement, parameters))
 
     def insert(self, statement: str, parameters: Parameters) -> int:
         """Insert one row; returns its auto-increment key."""
-        with our_errors(), self._cursor(statement) as cursor:
+        with our_errors(section=self._section), self._cursor(statement) as cursor:
             cursor.execute(statement, parameters)
             return int(cursor.lastrowid)
 
     def insert_many(self, statement: str, rows: Iterable[Parameters]) -> int:
         """Insert rows, several per statement; returns how many were inserted."""
-        with our_errors(), self._cursor(statement) as cursor:
+        with our_errors(section=self._section), self._cursor(statement) as cursor:
             return cursor.executemany(statement, rows) or 0
 
     def rows(self, statement: str, parameters: Parameters = ()) -> list[Row]:
         """All rows of a query."""
-        with our_errors(), self._cursor(statement) as cursor:
+        with our_errors(section=self._section), self._cursor(statement) as cursor:
             cursor.execute(statement, parameters)
             return list(cursor.fetchall())
 
     def row(self, statement: str, parameters: Parameters = ()) -> Row | None:
         """The first row of a query; None without one."""
-        with our_errors(), self._cursor(statement) as cursor:
+        with our_errors(section=self._section), self._cursor(statement) as cursor:
             cursor.execute(statement, parameters)
             found: Row | None = cursor.fetchone()
             return found
 
     def stream(self, statement: str, parameters: Parameters = ()) -> Iterator[Row]:
         """Rows of a query as they arrive, in bounded memory; read all before the next call."""
-        with our_errors(), self._cursor(statement, SSDictCursor) as cursor:
+        with our_errors(section=self._section), self._cursor(statement, SSDictCursor) as cursor:
             cursor.execute(statement, parameters)
             yield from cursor.fetchall_unbuffered()
 
@@ -122,12 +127,12 @@ class Database:
         """
         connection = self.open(self.settings)
         try:
-            with our_errors(), connection.cursor() as cursor:
+            with our_errors(section=self.settings.section), connection.cursor() as cursor:
                 cursor.execute(f"set session transaction isolation level {isolation}")
                 snapshot = "with consistent snapshot, read only" if read_only else "read write"
                 cursor.execute(f"start transaction {snapshot}")
             try:
-                yield Transaction(connection, self.clock, self.listen)
+                yield Transaction(connection, self.clock, self.listen, self.settings.section)
             except BaseException:
                 _roll_back(connection)
                 raise

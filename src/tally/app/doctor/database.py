@@ -1,13 +1,13 @@
 """Checks of MySQL: version, storage engine, session and server settings, tables, grants."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tally.app.doctor.diagnosis import Diagnosis, fail, next_step_of, ok, warn
 from tally.app.migrate import missing
-from tally.config.names import RESERVED_TABLES
-from tally.config.settings import Settings
+from tally.config.names import RESERVED_TABLES, row_tables
+from tally.config.servers import MySQLSettings
 from tally.errors import AccessDeniedError, TallyError
 from tally.ledger.dead_letters import DEAD_LETTER_BYTES_PER_INSERT
 from tally.ledger.reading import writable_columns
@@ -19,6 +19,11 @@ from tally.pipeline.context import Context
 _ESCAPED: Final = 2
 _WORDS: Final = 65_536
 
+MYSQL: Final = "mysql"
+RESULTS: Final = "results"
+"""The sections of the servers, with which the names of the checks begin."""
+
+_START_RESULTS: Final = "start that MySQL, or correct results.host and results.port"
 _START: Final = "start MySQL (locally: tally up mysql), or correct mysql.host and mysql.port"
 
 _OFF: Final = frozenset({"OFF", "0", "NO"})
@@ -32,38 +37,53 @@ def check_database(ctx: Context, config: Path) -> Iterator[Diagnosis]:
     except TallyError as error:
         yield fail("mysql.reachable", error.what, next_step_of(error, _START, ctx.settings, config))
         return
-    mysql = settings.mysql
-    yield ok("mysql.reachable", f"{mysql.user}@{mysql.host}:{mysql.port}/{mysql.database}")
-    yield check_version(facts["version"])
-    yield check_engine(usable=facts["innodb"])
-    yield check_session(facts["session"], facts["server"])
-    yield check_durability(facts["server"])
-    yield check_writable(facts["server"])
+    yield from _check_server(MYSQL, settings.mysql, facts)
     yield check_packet(
         int(facts["session"]["max_allowed_packet"]),
         max((p.dead_letter_max_bytes for p in settings.pipelines.values()), default=0),
     )
+    if settings.results is not None and any(
+        settings.pipeline(name).rows_view for name in settings.pipelines
+    ):
+        try:
+            kept = server_facts(ctx.rows)
+        except TallyError as error:
+            step = next_step_of(error, _START_RESULTS, settings, config)
+            yield fail("results.reachable", error.what, step)
+            return
+        yield from _check_server(RESULTS, settings.results, kept)
     yield from _check_tables(ctx, config)
 
 
-def check_version(version: str) -> Diagnosis:
-    """Whether the server is new enough for the ledger's tables."""
+def _check_server(of: str, mysql: MySQLSettings, facts: Mapping[str, Any]) -> Iterator[Diagnosis]:
+    """The checks of any server; the names of the diagnoses begin with its section."""
+    yield ok(f"{of}.reachable", f"{mysql.user}@{mysql.host}:{mysql.port}/{mysql.database}")
+    yield check_version(facts["version"], of)
+    yield check_engine(of, usable=facts["innodb"])
+    yield check_session(facts["session"], facts["server"], of)
+    yield check_durability(facts["server"], of)
+    yield check_writable(facts["server"], of)
+
+
+def check_version(version: str, of: str = MYSQL) -> Diagnosis:
+    """Whether the server is new enough for Tally's tables."""
     if not is_supported(version):
-        return fail("mysql.version", version, f"use {SERVER_NEEDED}")
-    return ok("mysql.version", version)
+        return fail(f"{of}.version", version, f"use {SERVER_NEEDED}")
+    return ok(f"{of}.version", version)
 
 
-def check_engine(*, usable: bool) -> Diagnosis:
+def check_engine(of: str = MYSQL, *, usable: bool) -> Diagnosis:
     """Whether InnoDB is available: without it there are no transactions."""
     if not usable:
-        return fail("mysql.innodb", "InnoDB is not available", "enable InnoDB on the server")
-    return ok("mysql.innodb", "available")
+        return fail(f"{of}.innodb", "InnoDB is not available", "enable InnoDB on the server")
+    return ok(f"{of}.innodb", "available")
 
 
-def check_session(session: Row, server: Row) -> Diagnosis:
+def check_session(session: Row, server: Row, of: str = MYSQL) -> Diagnosis:
     """Whether a session has the settings that Tally asks for; a proxy can change them.
 
     Args:
+        of: The section of the server's settings.
         session: Variables of a session that Tally opened.
         server: The server's defaults; shown for comparison, Tally does not depend on them.
     """
@@ -75,18 +95,18 @@ def check_session(session: Row, server: Row) -> Diagnosis:
         wrong.append(f"sql_mode = {session.get('sql_mode')!r}, not strict")
     if wrong:
         return fail(
-            "mysql.session",
+            f"{of}.session",
             f"a session of Tally's has {', '.join(wrong)}",
             "take out the proxy or the connection pool that changes session settings",
         )
     return ok(
-        "mysql.session",
+        f"{of}.session",
         "autocommit off, READ-COMMITTED, strict, UTC (the server's default is "
         f"{server.get('transaction_isolation')})",
     )
 
 
-def check_durability(server: Row) -> Diagnosis:
+def check_durability(server: Row, of: str = MYSQL) -> Diagnosis:
     """Whether a committed transaction survives a power cut."""
     loose = [
         f"{key} = {server[key]}"
@@ -96,6 +116,12 @@ def check_durability(server: Row) -> Diagnosis:
         }.items()
         if applies and server.get(key) != "1"
     ]
+    if loose and of == RESULTS:
+        return fail(
+            "results.durability",
+            f"{', '.join(loose)}: a power cut can take lines back whose offsets stay in the ledger",
+            "set both to 1 on the server",
+        )
     if loose:
         return warn(
             "mysql.durability",
@@ -103,10 +129,10 @@ def check_durability(server: Row) -> Diagnosis:
             "go back together, so it is counted again",
             "set both to 1 on the server, unless you accept that",
         )
-    return ok("mysql.durability", "a commit is on disk before it is answered")
+    return ok(f"{of}.durability", "a commit is on disk before it is answered")
 
 
-def check_writable(server: Row) -> Diagnosis:
+def check_writable(server: Row, of: str = MYSQL) -> Diagnosis:
     """Whether this is not a replica."""
     on = [
         key
@@ -115,9 +141,9 @@ def check_writable(server: Row) -> Diagnosis:
     ]
     if on:
         return fail(
-            "mysql.writable", f"{', '.join(on)} is on", "point mysql.host at the writable server"
+            f"{of}.writable", f"{', '.join(on)} is on", f"point {of}.host at the writable server"
         )
-    return ok("mysql.writable", "yes")
+    return ok(f"{of}.writable", "yes")
 
 
 def check_packet(allowed: int, dead_letter_max_bytes: int) -> Diagnosis:
@@ -140,7 +166,16 @@ def _check_tables(ctx: Context, config: Path) -> Iterator[Diagnosis]:
             yield fail("mysql.tables", f"missing: {', '.join(lacking)}", "tally migrate")
             return
         yield ok("mysql.tables", "all there")
-        denied = ctx.database.run(lambda tx: _denied_rights(tx, settings), dry_run=True)
+        results = {settings.pipeline(name).table for name in settings.pipelines}
+        ledgers = sorted(RESERVED_TABLES | results)
+        denied = ctx.database.run(
+            lambda tx: _denied_rights(tx, settings.mysql, ledgers), dry_run=True
+        )
+        views = [settings.pipeline(name).rows_view for name in settings.pipelines]
+        of_lines = [table for view in views if view for table in row_tables(view)]
+        where = settings.results or settings.mysql
+        if of_lines:
+            denied += ctx.rows.run(lambda tx: _denied_rights(tx, where, of_lines), dry_run=True)
     except TallyError as error:
         yield fail("mysql.grants", error.what, next_step_of(error, _START, ctx.settings, config))
         return
@@ -154,10 +189,9 @@ def _check_tables(ctx: Context, config: Path) -> Iterator[Diagnosis]:
     yield ok("mysql.grants", "select, insert, update and delete on every table (tried)")
 
 
-def _denied_rights(tx: Transaction, settings: Settings) -> list[str]:
+def _denied_rights(tx: Transaction, mysql: MySQLSettings, tables: Sequence[str]) -> list[str]:
     """Try every right on every table with statements that match no row."""
-    results = {settings.pipeline(name).table for name in settings.pipelines}
-    columns = writable_columns(tx, settings.mysql.database, sorted(RESERVED_TABLES | results))
+    columns = writable_columns(tx, mysql.database, tables)
     denied = []
     for table, names in columns.items():
         some = ", ".join(f"`{name}`" for name in names)
