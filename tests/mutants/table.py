@@ -1268,8 +1268,8 @@ MUTANTS: Final = (
     Mutant(
         guard="a set that becomes live replaces those of its range",
         where="tally.deliveries.row_store:RowStore.publish",
-        before="""where n.set_id in %s and o.state = 'live'\"""",
-        after="""where n.set_id in %s and o.state = 'none'\"""",
+        before="and state = 'live' and cluster_id",
+        after="and state = 'open' and cluster_id",
         tests=(f"{ROWS}::test_a_replay_replaces_the_rows_of_its_range",),
     ),
     Mutant(

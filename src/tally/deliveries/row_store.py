@@ -21,6 +21,7 @@ from tally.mysql.errors import CommitUnansweredError
 from tally.mysql.transactions import TRANSACTION_TRIES, T, Transaction
 
 _DELETED_AT_ONCE: Final = 10_000
+_RANGE: Final = ("topic_id", "partition_id", "cluster_id", "from_offset", "until_offset")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,23 +179,21 @@ class RowStore(RowTables):
                     " where state in ('open', 'sealed') and set_id in %s",
                     (dropped,),
                 )
-            rows = tx.rows(
-                f"select set_id from `{self.sets}` where state = 'sealed' and set_id in %s"
+            for one in tx.rows(
+                f"select * from `{self.sets}` where state = 'sealed' and set_id in %s"
                 " order by set_id for update",
                 (live or [0],),
-            )
-            if not rows:
-                return
-            ids = [row["set_id"] for row in rows]
-            tx.execute(
-                f"update `{self.sets}` o join `{self.sets}` n"
-                " on n.topic_id = o.topic_id and n.partition_id = o.partition_id"
-                " and n.cluster_id = o.cluster_id"
-                " and o.from_offset < n.until_offset and n.from_offset < o.until_offset"
-                " set o.state = 'dropped' where n.set_id in %s and o.state = 'live'",
-                (ids,),
-            )
-            tx.execute(f"update `{self.sets}` set state = 'live' where set_id in %s", (ids,))
+            ):
+                # What it replaces lies within its range, as segments are replaced whole.
+                tx.execute(
+                    f"update `{self.sets}` set state = 'dropped' where topic_id = %s"
+                    " and partition_id = %s and state = 'live' and cluster_id = %s"
+                    " and from_offset >= %s and from_offset < %s",
+                    [one[column] for column in _RANGE],
+                )
+                tx.execute(
+                    f"update `{self.sets}` set state = 'live' where set_id = %s", (one["set_id"],)
+                )
 
         self._until_answered(work)
 
