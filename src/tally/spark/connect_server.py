@@ -14,6 +14,16 @@ from tally.spark.keeper import LOOPBACK, STUCK_S
 from tally.spark.packages import spark_home
 from tally.spark.session import THROUGHPUT, beside, is_local, session_options
 
+# Spark keeps the history of 1,000 queries with their plans, although nothing shows it: 60 MB.
+_SHORT_HISTORY: Final = {
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "50",
+    "spark.sql.connect.ui.retainedSessions": "50",
+    "spark.sql.connect.ui.retainedStatements": "50",
+}
+
 _SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -56,6 +66,7 @@ def server_command(
         "spark.connect.grpc.binding.address": LOOPBACK,
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.grpc.port.maxRetries": "0",
+        **_SHORT_HISTORY,
         **session_options(settings),
     }
     if is_local(settings):

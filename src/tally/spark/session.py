@@ -71,6 +71,8 @@ SESSION_DEFAULTS: Final[Mapping[str, str]] = {
     # What Python gets of Spark at once, where it gets records: with more rows than Spark's 10,000
     # each takes less time.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    # Kept lines may be long.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "32m",
     # Otherwise Spark joins frames of one partition each into one task; tally.spark.task_counting
     # needs one for each range.
     "spark.sql.unionOutputPartitioning": "false",
