@@ -111,15 +111,17 @@ class RowStore(RowTables):
         Raises:
             FencedError: The set was dropped.
         """
+        # Only with a parameter for each value the driver sends several rows in one statement.
+        rows = [(set_id, *line) for line in lines]
         statement = (
             f"insert into `{self.kept}` (set_id, record_offset, log_time, value, key_digest)"
-            f" values ({set_id:d}, %s, %s, %s, %s)"
+            " values (%s, %s, %s, %s, %s)"
             f" on duplicate key update set_id = `{self.kept}`.set_id"
         )
 
         def work(tx: Transaction) -> None:
             self._lock(tx, set_id, "open")
-            tx.insert_many(statement, lines)
+            tx.insert_many(statement, rows)
 
         self._until_answered(work)
 
