@@ -26,8 +26,18 @@ prepare change_segment from @change;
 execute change_segment;
 deallocate prepare change_segment;
 
+-- Which ledger this is: the tables of lines, which may be elsewhere, say whose they are.
+create table if not exists ledger_identity (
+    ledger_id varchar(36) character set ascii collate ascii_bin not null,
+    primary key (ledger_id)
+) engine = InnoDB default character set utf8mb4;
+
+insert into ledger_identity
+    select uuid() from (select 1) as one where not exists (select 1 from ledger_identity);
+
 -- Segments that were committed with a set of rows which readers may not see yet: a row is deleted
--- when they do. Until then the segment is neither folded nor forgotten.
+-- when they do. Until then the segment is neither folded nor forgotten. Last, as the creation of a
+-- table also commits the row above.
 create table if not exists row_outbox (
     segment_id bigint unsigned not null,
     primary key (segment_id),

@@ -58,6 +58,11 @@ CREATE TABLE `folded_count` (
   CONSTRAINT `folded_count_is_positive` CHECK ((`log_count` > 0))
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
+CREATE TABLE `ledger_identity` (
+  `ledger_id` varchar(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  PRIMARY KEY (`ledger_id`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
+
 CREATE TABLE `lost_range` (
   `lost_range_id` bigint unsigned NOT NULL AUTO_INCREMENT,
   `incarnation_id` bigint unsigned NOT NULL,

@@ -15,7 +15,15 @@ from tally.aggregates.counts import CountRequest, Counts
 from tally.app.doctor.database import check_database, check_durability
 from tally.app.health import Health
 from tally.app.migrate import migrate, missing
-from tally.errors import ConfigError, DataLossError, FencedError, TallyError
+from tally.errors import (
+    ConfigError,
+    DataLossError,
+    FencedError,
+    MalformedFloodError,
+    SchemaError,
+    StatementError,
+    TallyError,
+)
 from tally.ledger import batches
 from tally.model import KeptLine, RowSet
 from tally.pipeline.context import Context
@@ -171,8 +179,8 @@ def test_a_range_without_lines_has_an_empty_set(world: World, spark: "SparkSessi
     world.wait_for_markers(1)
     assert len(minute(world, spark)) == 2
     assert kept(world) == []
-    sets = world.rows(f"select state, row_count from `{world.name}_rows__sets`")
-    assert [tuple(s.values()) for s in sets] == [("live", 0), ("live", 0)]
+    sets = world.rows(f"select state from `{world.name}_rows__sets`")
+    assert [row["state"] for row in sets] == ["live", "live"]
     assert world.audit().holds
 
 
@@ -276,7 +284,7 @@ def test_rows_are_shown_by_the_next_run_when_a_driver_is_killed_behind_its_commi
         raise StoppedError
 
     with monkeypatch.context() as patch:
-        patch.setattr("tally.pipeline.run_partitions.publish", killed)
+        patch.setattr("tally.pipeline.run_partitions.publish_soon", killed)
         with pytest.raises(StoppedError):
             replay(world, spark)
     assert world.counts() == {"2017-07-30 14:10": 1}
@@ -294,7 +302,7 @@ def test_two_replays_that_were_not_shown_are_shown_at_once(
     world.produce(LINES, 0)
     minute(world, spark)
     with monkeypatch.context() as patch:
-        patch.setattr("tally.pipeline.run_partitions.publish", lambda *_: None)
+        patch.setattr("tally.pipeline.run_partitions.publish_soon", lambda *_: None)
         for levels in (["INFO"], ["ERROR", "INFO"]):
             world.configure(levels=levels)
             replay(world, spark)
@@ -311,7 +319,7 @@ def test_a_publisher_that_wakes_late_brings_nothing_back(
     """It has asked the ledger before a replay, and tells the server of the lines after it."""
     world.produce(LINES, 0)
     with monkeypatch.context() as patch:
-        patch.setattr("tally.pipeline.run_partitions.publish", lambda *_: None)
+        patch.setattr("tally.pipeline.run_partitions.publish_soon", lambda *_: None)
         minute(world, spark)
     store = store_of(world.context(), world.pipeline)
     assert store is not None
@@ -451,7 +459,7 @@ ANOTHER_ROW = (
             "update {kept} set log_time = '2017-07-30 14:08:00' limit 1",
             "14:08:00: 0 lines, 1 rows; 2017-07-30 14:09:00: 2 lines, 1 rows",
         ),
-        ("update {sets} set state = 'dropped'", "readers see none"),
+        ("update {sets} set state = 'dropped'", "readers do not see its set"),
         (ANOTHER_SET, "0 rows of a segment that is not part of the result"),
         (ANOTHER_ROW, "3 lines were counted, 4 rows are there"),
     ],
@@ -529,7 +537,7 @@ def test_what_is_not_shown_yet_is_not_folded(
         minute(world, spark)
         world.configure(levels=levels)
     with monkeypatch.context() as patch:
-        patch.setattr("tally.pipeline.run_partitions.publish", lambda *_: None)
+        patch.setattr("tally.pipeline.run_partitions.publish_soon", lambda *_: None)
         replay(world, spark)
     world.delete_records(0, 8)
     assert pruned(world).segments == 0
@@ -582,7 +590,9 @@ def test_a_view_of_another_pipeline_is_not_taken(world: World, tmp_path: Path) -
     """Nor a table that is something else, nor lines that the ledger knows nothing of."""
     view = f"{world.name}_rows"
     (tmp_path / "other").mkdir()
-    with pytest.raises(ConfigError, match=f"says that it has lines of pipeline {world.name}"):
+    with pytest.raises(
+        ConfigError, match=f"says that it has lines of pipeline {world.name}, ledger"
+    ):
         World.create(world.stack, tmp_path / "other", delivery="rows", rows_table=view)
     world.execute("create table p_a_table (a int)")
     try:
@@ -591,10 +601,98 @@ def test_a_view_of_another_pipeline_is_not_taken(world: World, tmp_path: Path) -
             World.create(world.stack, tmp_path / "table", delivery="rows", rows_table="p_a_table")
     finally:
         world.execute("drop table p_a_table")
-    world.execute(ANOTHER_SET.format(sets=f"`{view}__sets`"))
-    world.execute(f"drop view `{view}`")
-    with pytest.raises(ConfigError, match="has rows that the ledger knows nothing of"):
-        migrate(world.database, world.settings)
+
+
+def test_lines_of_another_ledger_are_left_alone(
+    elsewhere: World, spark: "SparkSession", tmp_path: Path
+) -> None:
+    """A ledger with the same pipeline, as of another environment, takes and deletes nothing."""
+    elsewhere.produce(LINES, 0)
+    minute(elsewhere, spark)
+    mysql = elsewhere.settings.mysql
+    other = f"ledger_{secrets.token_hex(4)}"
+    elsewhere.as_root(
+        f"create database {other}", f"grant all on {other}.* to {mysql.user}@'127.0.0.1'"
+    )
+    staging = World(
+        stack=elsewhere.stack,
+        config=tmp_path / "staging.toml",
+        name=elsewhere.name,
+        topic=elsewhere.topic,
+    )
+    text = elsewhere.config.read_text()
+    staging.config.touch(mode=0o600)
+    staging.config.write_text(
+        text.replace(f'database = "{mysql.database}"', f'database = "{other}"')
+    )
+    told = f"says that it has lines of pipeline {elsewhere.name}, ledger"
+    with pytest.raises(ConfigError, match=told):
+        migrate(staging.database, staging.settings)
+    with pytest.raises(ConfigError, match=told):
+        staging.plan()
+    assert len(kept(elsewhere)) == 3
+    assert elsewhere.audit().holds
+
+
+def test_lines_that_are_elsewhere_are_not_forgotten(
+    elsewhere: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another server of the lines nothing is migrated, planned, or taken out of the outbox."""
+    elsewhere.produce(LINES, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr("tally.pipeline.run_partitions.publish_soon", lambda *_: None)
+        minute(elsewhere, spark)
+    mysql = elsewhere.settings.mysql
+    moved = f"lines_{secrets.token_hex(4)}"
+    elsewhere.as_root(
+        f"create database {moved}", f"grant all on {moved}.* to {mysql.user}@'127.0.0.1'"
+    )
+    text = elsewhere.config.read_text()
+    assert elsewhere.settings.results is not None
+    elsewhere.config.write_text(text.replace(elsewhere.settings.results.database, moved))
+    with pytest.raises(ConfigError, match="has kept lines, and there is no"):
+        migrate(elsewhere.database, elsewhere.settings)
+    with pytest.raises(SchemaError):
+        elsewhere.plan()
+    elsewhere.config.write_text(text)
+    assert minute(elsewhere, spark) == []
+    assert len(kept(elsewhere)) == 3
+    assert elsewhere.audit().holds
+
+
+def test_a_set_that_is_gone_stays_in_the_outbox(
+    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the tables of the lines were restored from an older copy."""
+    world.produce(LINES, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr("tally.pipeline.run_partitions.publish_soon", lambda *_: None)
+        minute(world, spark)
+    world.execute(f"delete from `{world.name}_rows__sets`")
+    world.delete_records(0, 4)
+    world.plan()
+    assert pruned(world).segments == 0
+    assert ["readers do not see" in v.detail for v in world.audit().violations] == [True]
+
+
+def test_a_line_that_is_too_long_for_the_server_is_named(world: World) -> None:
+    """Before the server ends the connection, which would look as if it were down."""
+    world.produce(LINES, 0)
+    (batch,) = world.plan().batches
+    lines = begun(world, batch.batch_id)
+    (row,) = world.rows("select @@max_allowed_packet as n")
+    with pytest.raises(StatementError, match=f"offset 2 of {world.topic}/0 has"):
+        lines.add([line(2, "x" * (row["n"] // 2))])
+
+
+def test_a_flood_of_malformed_records_is_not_kept(world: World, spark: "SparkSession") -> None:
+    """Nothing of it could be committed: neither its values nor its lines are written on."""
+    world.configure(max_malformed_per_batch=10)
+    world.produce(["what is this"] * 60_000 + LINES, 0)
+    (batch,) = world.plan().batches
+    with pytest.raises(MalformedFloodError, match="60000 of 60004 records"):
+        run_or_replan(world.context(spark), [batch.batch_id])
+    assert all_kept(world) == 0
 
 
 class Twice:
@@ -632,7 +730,7 @@ def test_the_doctor_looks_at_the_server_of_the_lines(elsewhere: World) -> None:
     found = {d.check: d for d in check_database(elsewhere.context(), elsewhere.config)}
     names = ("reachable", "version", "innodb", "session", "writable")
     assert {found[f"results.{name}"].health for name in names} == {Health.OK}
-    assert found["mysql.grants"].health is Health.OK
+    assert found["rows.grants"].health is Health.OK
     loose = {"innodb_flush_log_at_trx_commit": "2"}
     assert check_durability(loose, "results").health is Health.FAIL
     assert check_durability(loose).health is Health.WARN
@@ -644,4 +742,4 @@ def test_the_doctor_looks_at_the_server_of_the_lines(elsewhere: World) -> None:
         f"grant select, insert, update on {database}.* to {user}@'127.0.0.1'",
     )
     found = {d.check: d for d in check_database(elsewhere.context(), elsewhere.config)}
-    assert f"delete from {elsewhere.name}_rows__kept" in found["mysql.grants"].detail
+    assert f"delete from {elsewhere.name}_rows__kept" in found["rows.grants"].detail

@@ -1321,4 +1321,25 @@ MUTANTS: Final = (
         after="for segment_id, what in again.items()",
         tests=(f"{PUBLISH}::test_what_differs_for_a_moment_is_no_violation",),
     ),
+    Mutant(
+        guard="the lines of another ledger are left alone",
+        where="tally.deliveries.row_tables:RowTables._check_owner",
+        before="if wrong:",
+        after="if False:",
+        tests=(f"{ROWS}::test_lines_of_another_ledger_are_left_alone",),
+    ),
+    Mutant(
+        guard="the outbox keeps what readers do not see",
+        where="tally.pipeline.publish:publish",
+        before="done = store.shown(committed) if committed else set()",
+        after="done = set(committed)",
+        tests=(f"{ROWS}::test_a_set_that_is_gone_stays_in_the_outbox",),
+    ),
+    Mutant(
+        guard="a server without the lines so far is refused",
+        where="tally.deliveries.row_tables:RowTables.prepare",
+        before="if has_lines and self.sets not in self._there(tx):",
+        after="if False:",
+        tests=(f"{ROWS}::test_lines_that_are_elsewhere_are_not_forgotten",),
+    ),
 )

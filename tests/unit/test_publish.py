@@ -90,11 +90,16 @@ def folded(segment_id: int, start: int, until: int, matched: int) -> FoldedRange
             kept(1, (MINUTE, 2), (NEXT, 1)) + kept(3),
             {},
         ),
-        (counted(1, (MINUTE, 2)), [], {1: "the ledger says set 10, readers see none"}),
+        (counted(1, (MINUTE, 2)), [], {1: "readers do not see its set 10"}),
         (
             counted(1, (MINUTE, 2)),
             kept(1, (MINUTE, 2), set_id=9),
-            {1: "the ledger says set 10, readers see [9]"},
+            {1: "readers do not see its set 10"},
+        ),
+        (
+            counted(1, (MINUTE, 2)),
+            kept(7, (MINUTE, 2), set_id=10),
+            {1: "its set 10 is that of segment 7"},
         ),
         (
             counted(2, (MINUTE, 2)),

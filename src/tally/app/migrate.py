@@ -4,8 +4,9 @@ from contextlib import suppress
 
 from tally.app.context import results_database
 from tally.config.settings import Settings
-from tally.deliveries.row_tables import RowTables
+from tally.deliveries.row_tables import Owner, RowTables
 from tally.errors import SchemaError
+from tally.ledger.row_sets import has_lines, ledger_id
 from tally.ledger.table_changes import (
     FIRST_RESULT,
     check_preparation,
@@ -14,7 +15,6 @@ from tally.ledger.table_changes import (
     prepare_tables,
     result_tables,
 )
-from tally.ledger.tables import find_tables
 from tally.mysql import migrations
 from tally.mysql.transactions import Database, table_names
 
@@ -61,33 +61,31 @@ def missing(database: Database, settings: Settings) -> list[str]:
 
 def _missing_rows(database: Database, settings: Settings, name: str) -> list[str]:
     """The view of a pipeline's lines, as a text, if it is to be made."""
-    pipeline = settings.pipeline(name)
-    if (view := pipeline.rows_view) is None:
+    view = settings.pipeline(name).rows_view
+    if view is None:
         return []
     try:
-        is_there = _store(database, settings, view).is_prepared(
-            name, is_keyed=bool(pipeline.row_key)
-        )
-    except SchemaError:  # there is no database yet
+        is_there = _row_tables(database, settings, name, view).is_prepared()
+    except SchemaError:  # there is no database yet, or no ledger
         is_there = False
     return [] if is_there else [f"view {view} of the lines of {name}"]
 
 
 def _prepare_rows(database: Database, settings: Settings, name: str) -> list[str]:
     """Make the view of a pipeline's lines, and the tables behind it."""
-    pipeline = settings.pipeline(name)
     lacking = _missing_rows(database, settings, name)
-    if lacking and pipeline.rows_view is not None:
+    if lacking and (view := settings.pipeline(name).rows_view):
         with database.transaction(read_only=True) as tx:
-            recorded = find_tables(tx, name)
-        is_recorded = recorded is not None and recorded.rows_view == pipeline.rows_view
-        store = _store(database, settings, pipeline.rows_view)
-        store.prepare(name, is_keyed=bool(pipeline.row_key), is_recorded=is_recorded)
+            keeps = has_lines(tx, name)
+        _row_tables(database, settings, name, view).prepare(has_lines=keeps)
     return lacking
 
 
-def _store(database: Database, settings: Settings, view: str) -> RowTables:
-    return RowTables(database=results_database(settings) or database, view=view)
+def _row_tables(database: Database, settings: Settings, name: str, view: str) -> RowTables:
+    with database.transaction(read_only=True) as tx:
+        ledger = ledger_id(tx)
+    owner = Owner(pipeline=name, ledger_id=ledger, row_key=settings.pipeline(name).row_key)
+    return RowTables(database=results_database(settings) or database, view=view, owner=owner)
 
 
 def check_migrated(database: Database, settings: Settings) -> None:

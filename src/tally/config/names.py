@@ -21,6 +21,7 @@ RESERVED_TABLES = frozenset(
         "batch",
         "dead_letter",
         "folded_count",
+        "ledger_identity",
         "lost_range",
         "partition_offset",
         "pipeline",

@@ -10,7 +10,7 @@ The server may be another one than the ledger's. The ledger alone decides which 
 (:mod:`tally.ledger.row_sets`); :mod:`tally.pipeline.publish` brings its decision here.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,9 +18,10 @@ from tally.deliveries.row_tables import RowTables
 from tally.errors import DataLossError, FencedError, MySQLUnavailableError
 from tally.model import Batch, KeptLine, RowSet, Segment
 from tally.mysql.errors import CommitUnansweredError
-from tally.mysql.transactions import TRANSACTION_TRIES, T, Transaction
+from tally.mysql.transactions import TRANSACTION_TRIES, Row, T, Transaction
 
 _DELETED_AT_ONCE: Final = 10_000
+_COMPARED_AT_ONCE: Final = 500
 _RANGE: Final = ("topic_id", "partition_id", "cluster_id", "from_offset", "until_offset")
 
 
@@ -76,7 +77,8 @@ class RowStore(RowTables):
                 (segment.segment_id, batch.attempt),
             )
             newer = tx.row(
-                f"select attempt from `{self.sets}` where segment_id = %s and attempt > %s limit 1",
+                f"select attempt from `{self.sets}` where segment_id = %s and attempt > %s"
+                " and state in ('open', 'sealed') limit 1",
                 (segment.segment_id, batch.attempt),
             )
             if newer is not None:
@@ -146,10 +148,7 @@ class RowStore(RowTables):
                     f"{set_id} of {self.kept}",
                     next_step="run it again",
                 )
-            tx.execute(
-                f"update `{self.sets}` set state = 'sealed', row_count = %s where set_id = %s",
-                (rows, set_id),
-            )
+            tx.execute(f"update `{self.sets}` set state = 'sealed' where set_id = %s", (set_id,))
 
         self._until_answered(work)
         return RowSet(set_id=set_id, rows=rows)
@@ -222,18 +221,47 @@ class RowStore(RowTables):
 
         return self._until_answered(work)
 
-    def live_minutes(self) -> Iterator[KeptMinute]:
-        """The rows of live sets by minute, in order of segment, set and minute."""
-        columns = ("segment_id", "set_id", "cluster_id", "topic_id", "partition_id", "from_offset")
-        of_set = ", ".join(f"s.{column}" for column in columns)
+    def shown(self, sets: Mapping[int, int]) -> set[int]:
+        """Which of some sets, by segment, readers see; the segments."""
         with self.database.transaction(read_only=True) as tx:
-            rows = tx.stream(
-                f"select {of_set}, cast(r.log_time as char) as log_time,"
-                f" count(r.set_id) as `rows` from `{self.sets}` s"
-                f" left join `{self.kept}` r using (set_id) where s.state = 'live'"
-                f" group by {of_set}, r.log_time order by s.segment_id, s.set_id, r.log_time"
+            rows = tx.rows(
+                f"select segment_id, set_id from `{self.sets}`"
+                " where set_id in %s and state = 'live'",
+                (list(sets.values()) or [0],),
             )
-            yield from (KeptMinute(**row) for row in rows)
+        return {r["segment_id"] for r in rows if sets.get(r["segment_id"]) == r["set_id"]}
+
+    def live_minutes(self) -> Iterator[KeptMinute]:
+        """The rows of live sets by minute, in order of set and minute; some sets at a time."""
+        columns = "segment_id, set_id, cluster_id, topic_id, partition_id, from_offset"
+        last = 0
+        while True:
+            with self.database.transaction(read_only=True) as tx:
+                sets = tx.rows(
+                    f"select {columns} from `{self.sets}` where set_id > %s and state = 'live'"
+                    f" order by set_id limit {_COMPARED_AT_ONCE}",
+                    (last,),
+                )
+                if not sets:
+                    return
+                last = sets[-1]["set_id"]
+                minutes = tx.rows(
+                    "select set_id, cast(log_time as char) as log_time, count(*) as `rows`"
+                    f" from `{self.kept}` where set_id in %s group by set_id, log_time",
+                    ([one["set_id"] for one in sets],),
+                )
+            found: dict[int, list[Row]] = {}
+            for minute in minutes:
+                found.setdefault(minute["set_id"], []).append(minute)
+            for one in sets:
+                for minute in found.get(one["set_id"], [{"log_time": None, "rows": 0}]):
+                    yield KeptMinute(**{**one, **minute})
+
+    def packet_bytes(self) -> int:
+        """The longest statement that the server takes."""
+        with self.database.transaction(read_only=True) as tx:
+            row = tx.row("select @@max_allowed_packet as bytes")
+        return int(row["bytes"]) if row else 0
 
     def _lock(self, tx: Transaction, set_id: int, *states: str) -> None:
         """Lock a set against being dropped until the transaction ends.
@@ -250,7 +278,7 @@ class RowStore(RowTables):
             )
 
     def _until_answered(self, work: Callable[[Transaction], T]) -> T:
-        """Run work that changes nothing when it is done twice, until its COMMIT is answered."""
+        """Run work that may be done twice, until its COMMIT is answered."""
         for _ in range(TRANSACTION_TRIES):
             try:
                 return self.database.run(work)

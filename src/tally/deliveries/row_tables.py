@@ -1,10 +1,13 @@
 """The tables of kept lines, and the view by which readers know them."""
 
+import hashlib
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tally.config.names import row_tables
-from tally.errors import ConfigError
+from tally.errors import ConfigError, SchemaError
 from tally.mysql.transactions import Database, Transaction
 
 _SETS: Final = """
@@ -20,7 +23,6 @@ _SETS: Final = """
         from_offset bigint not null,
         until_offset bigint not null,
         state enum('open', 'sealed', 'live', 'dropped') not null default 'open',
-        row_count bigint unsigned null,
         primary key (set_id),
         key sets_of_segment (segment_id, attempt),
         key sets_of_partition (topic_id, partition_id, state, from_offset),
@@ -35,6 +37,7 @@ _KEPT: Final = """
         value longblob null,
         key_digest binary(32) null,
         primary key (set_id, record_offset),
+        key rows_of_set (set_id, log_time),
         key rows_by_minute (log_time),
         key rows_by_key (key_digest)
     ) engine = InnoDB default character set utf8mb4
@@ -55,6 +58,34 @@ _FIRST_OF_KEY: Final = """ and not exists (
 """
 
 
+_VERSION: Final = 1
+"""Of the view; another one is another comment, so that the view is made again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Owner:
+    """Whose lines are in some tables: their comment says it, and how the view was made."""
+
+    pipeline: str
+    """The pipeline."""
+    ledger_id: str
+    """The ledger that decides which lines are shown."""
+    row_key: Sequence[str] = ()
+    """The fields of which the view has the first line only."""
+
+    @property
+    def name(self) -> str:
+        """The pipeline and the ledger, as the comment begins."""
+        return f"lines of pipeline {self.pipeline}, ledger {self.ledger_id}"
+
+    @property
+    def comment(self) -> str:
+        """The whole comment."""
+        fields = json.dumps(sorted(self.row_key)).encode()
+        key = hashlib.sha256(fields).hexdigest()[:16] if self.row_key else "none"
+        return f"{self.name}, view {_VERSION}, key {key}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowTables:
     """The tables of one pipeline's lines, on one server."""
@@ -63,6 +94,8 @@ class RowTables:
     """The server and the database."""
     view: str
     """The view that readers use; a validated setting, safe in statements."""
+    owner: Owner
+    """Whose lines they have."""
 
     @property
     def kept(self) -> str:
@@ -74,34 +107,59 @@ class RowTables:
         """The table of sets."""
         return row_tables(self.view)[1]
 
-    def is_prepared(self, pipeline: str, *, is_keyed: bool) -> bool:
-        """Whether tables and view are there, and the view as it is to be."""
+    def is_prepared(self) -> bool:
+        """Whether tables and view are there, the owner's, and as they are to be."""
         with self.database.transaction(read_only=True) as tx:
-            there = self._there(tx)
-        comment = _comment(pipeline, is_keyed=is_keyed)
-        return len(there) == len(self._names) and there[self.sets] == ("BASE TABLE", comment)
+            return self._is_prepared(tx)
 
-    def prepare(self, pipeline: str, *, is_keyed: bool, is_recorded: bool) -> None:
-        """Create tables and view, or change the view.
-
-        Args:
-            pipeline: Whose lines are kept.
-            is_keyed: Whether the view has of lines with the same key only the first.
-            is_recorded: Whether the ledger knows that the pipeline keeps its lines here.
+    def check(self) -> None:
+        """Raise unless tables and view are there, the owner's, and as they are to be.
 
         Raises:
             ConfigError: The tables have the lines of another pipeline, or of another ledger.
+            SchemaError: They are not there, or the view is to be made again.
         """
-        comment = _comment(pipeline, is_keyed=is_keyed)
-        names = {"view": self.view, "kept": self.kept, "sets": self.sets, "comment": comment}
+        with self.database.transaction(read_only=True) as tx:
+            self._check_owner(tx)
+            if not self._is_prepared(tx):
+                raise SchemaError(
+                    f"the view {self.view} of the lines of pipeline {self.owner.pipeline} is not "
+                    "there, or is to be made again",
+                    next_step="tally migrate",
+                )
+
+    def prepare(self, *, has_lines: bool) -> None:
+        """Create tables and view, or change the view.
+
+        Args:
+            has_lines: Whether the ledger has segments whose lines must be in these tables.
+
+        Raises:
+            ConfigError: The tables have the lines of another pipeline, or of another ledger; or
+                they are not there, and the lines so far must be elsewhere.
+        """
+        names = {"view": self.view, "kept": self.kept, "sets": self.sets}
+        comment = self.owner.comment
         with self.database.transaction() as tx:
-            self._check_unowned(tx, pipeline, is_recorded=is_recorded)
-            tx.execute(_SETS.format(**names))
+            self._check_owner(tx)
+            if has_lines and self.sets not in self._there(tx):
+                raise ConfigError(
+                    f"pipeline {self.owner.pipeline} has kept lines, and there is no {self.sets} "
+                    f"in database {self.database.settings.database} of "
+                    f"{self.database.settings.host}",
+                    next_step=f"set [{self.database.settings.section}] back to the server that has "
+                    f"them, or copy {self.kept} and {self.sets} there",
+                )
+            tx.execute(_SETS.format(**names, comment=comment))
             tx.execute(_KEPT.format(**names))
-            first = _FIRST_OF_KEY.format(**names) if is_keyed else ""
+            first = _FIRST_OF_KEY.format(**names) if self.owner.row_key else ""
             tx.execute(_VIEW.format(**names, first=first))
             # Last, as it says that all else is there.
             tx.execute(f"alter table `{self.sets}` comment = '{comment}'")
+
+    def _is_prepared(self, tx: Transaction) -> bool:
+        there = self._there(tx)
+        return len(there) == len(self._names) and there[self.sets][1] == self.owner.comment
 
     def _there(self, tx: Transaction) -> dict[str, tuple[str, str]]:
         """Kind and comment of the tables and the view that are there, by name."""
@@ -116,26 +174,16 @@ class RowTables:
     def _names(self) -> tuple[str, str, str]:
         return self.view, self.kept, self.sets
 
-    def _check_unowned(self, tx: Transaction, pipeline: str, *, is_recorded: bool) -> None:
-        ours = {_comment(pipeline, is_keyed=is_keyed) for is_keyed in (False, True)}
+    def _check_owner(self, tx: Transaction) -> None:
         for name, (kind, comment) in self._there(tx).items():
             wrong = ""
             if (kind == "VIEW") != (name == self.view):
                 wrong = "is something else"
-            elif name == self.sets and comment not in ours:
+            elif name == self.sets and not comment.startswith(f"{self.owner.name},"):
                 wrong = f"says that it has {comment or 'something else'}"
-            elif name == self.sets and not is_recorded and not self._is_empty(tx):
-                wrong = "has rows that the ledger knows nothing of"
             if wrong:
                 raise ConfigError(
-                    f"pipelines.{pipeline}.rows_table = {self.view!r}: {name} exists and {wrong}",
+                    f"pipelines.{self.owner.pipeline}.rows_table = {self.view!r}: {name} exists "
+                    f"and {wrong}; this is ledger {self.owner.ledger_id}",
                     next_step="name a view that does not exist yet; tally migrate creates it",
                 )
-
-    def _is_empty(self, tx: Transaction) -> bool:
-        return tx.row(f"select 1 from `{self.sets}` limit 1") is None
-
-
-def _comment(pipeline: str, *, is_keyed: bool) -> str:
-    """What the table of sets says of itself."""
-    return f"lines of pipeline {pipeline}" + (", the first of each key" if is_keyed else "")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tally.aggregates.aggregate import LINES, TIME
 from tally.config.pipeline import Pipeline
-from tally.errors import ConfigError, DataLossError
+from tally.errors import ConfigError, DataLossError, SchemaError
 from tally.ledger.tables import Tables
 from tally.model import Batch, RowSet, SegmentState, SegmentTotals
 from tally.mysql.transactions import Transaction
@@ -134,14 +134,37 @@ def standings(tx: Transaction, segment_ids: Sequence[int]) -> dict[int, Standing
     }
 
 
-def outbox(tx: Transaction, pipeline: str) -> list[int]:
-    """The segments that were committed with rows which readers may not see yet."""
+def outbox(tx: Transaction, pipeline: str) -> dict[int, int]:
+    """The sets of committed segments that readers may not see yet, by segment."""
     rows = tx.rows(
-        "select o.segment_id from row_outbox o join segment s using (segment_id)"
+        "select o.segment_id, s.row_set from row_outbox o join segment s using (segment_id)"
         " join batch b using (batch_id) where b.pipeline = %s order by o.segment_id",
         (pipeline,),
     )
-    return [row["segment_id"] for row in rows]
+    return {row["segment_id"]: row["row_set"] for row in rows}
+
+
+def ledger_id(tx: Transaction) -> str:
+    """The id of this ledger.
+
+    Raises:
+        SchemaError: It has none: it is not migrated.
+    """
+    row = tx.row("select ledger_id from ledger_identity")
+    if row is None:
+        raise SchemaError("the ledger has no id", next_step="tally migrate")
+    found: str = row["ledger_id"]
+    return found
+
+
+def has_lines(tx: Transaction, pipeline: str) -> bool:
+    """Whether segments of a pipeline were committed with their lines."""
+    found = tx.row(
+        "select 1 from segment s join batch b using (batch_id)"
+        " where b.pipeline = %s and s.row_set is not null limit 1",
+        (pipeline,),
+    )
+    return found is not None
 
 
 def clear_outbox(tx: Transaction, segment_ids: Sequence[int]) -> None:
@@ -150,7 +173,7 @@ def clear_outbox(tx: Transaction, segment_ids: Sequence[int]) -> None:
 
 
 def counted_minutes(tx: Transaction, tables: Tables, pipeline: str) -> Iterator[CountedMinute]:
-    """What the live segments have counted, in order of segment and minute.
+    """What the live segments have counted, in order of set and minute.
 
     Args:
         tx: An open transaction; read all before its next statement.
@@ -163,7 +186,7 @@ def counted_minutes(tx: Transaction, tables: Tables, pipeline: str) -> Iterator[
         " from segment s join topic_incarnation i using (incarnation_id)"
         f" left join `{tables.contributions}` c using (segment_id)"
         " where i.pipeline = %s and s.state = 'live'"
-        f" group by s.segment_id, c.`{TIME}` order by s.segment_id, c.`{TIME}`",
+        f" group by s.segment_id, c.`{TIME}` order by s.row_set, c.`{TIME}`",
         (pipeline,),
     )
     for row in rows:

@@ -6,12 +6,17 @@ from typing import Final
 
 from tally.aggregates.counts import CountRequest
 from tally.deliveries.row_store import RowStore
-from tally.model import KeptLine, RowSet
+from tally.errors import StatementError
+from tally.model import KeptLine, RowSet, TopicPartition
 from tally.pipeline.context import Context, OpenContext
 from tally.pipeline.publish import store_of
 
 _ROWS_AT_ONCE: Final = 5_000
 _BYTES_AT_ONCE: Final = 8 * 2**20
+
+# Escaping may double a value; the statement has words of its own.
+_ESCAPED: Final = 2
+_WORDS: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +40,11 @@ def keep(ctx: Context, request: CountRequest) -> "KeptSet":
     store = store_of(ctx, request.pipeline)
     if store is None or request.batch is None:
         raise ValueError("a request whose lines are not kept")
+    store.check()
     (segment,) = request.batch.segments
-    return KeptSet(store, store.open_set(request.batch, segment))
+    return KeptSet(
+        store, segment.range.partition, store.packet_bytes(), store.open_set(request.batch, segment)
+    )
 
 
 @dataclass(slots=True)
@@ -44,6 +52,8 @@ class KeptSet:
     """The set that a task writes; a part of the lines is in memory."""
 
     _store: RowStore
+    _partition: TopicPartition
+    _packet_bytes: int
     _set_id: int
     _lines: list[KeptLine] = field(default_factory=list)
     _bytes: int = 0
@@ -54,8 +64,10 @@ class KeptSet:
 
         Raises:
             FencedError: A newer attempt has begun.
+            StatementError: A line is longer than the server takes.
         """
         for line in lines:
+            self._check_length(line)
             self._lines.append(line)
             self._bytes += len(line.value or b"")
             if len(self._lines) >= _ROWS_AT_ONCE or self._bytes >= _BYTES_AT_ONCE:
@@ -70,6 +82,17 @@ class KeptSet:
         """
         self._write()
         return self._store.seal(self._set_id, self._rows)
+
+    def _check_length(self, line: KeptLine) -> None:
+        """Raise before the server ends the connection, which would look as if it were down."""
+        needed = _ESCAPED * len(line.value or b"") + _WORDS
+        if needed > self._packet_bytes:
+            raise StatementError(
+                f"the record at offset {line.offset} of {self._partition} has "
+                f"{len(line.value or b''):,} bytes and may need {needed:,} in a statement; "
+                f"max_allowed_packet of the server of {self._store.view} is {self._packet_bytes:,}",
+                next_step="raise max_allowed_packet on that server, and run it again",
+            )
 
     def _write(self) -> None:
         if self._lines:

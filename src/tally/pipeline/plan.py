@@ -13,6 +13,7 @@ from tally.ledger.tables import check_tables, tables_of
 from tally.model import Batch, KafkaSnapshot, KnownTopic, TopicPartition
 from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context
+from tally.pipeline.publish import publish
 from tally.planning.blocks import Block
 from tally.planning.ingest import beside, first_offsets, overtaken, plan_ingest, unreadable
 
@@ -56,6 +57,8 @@ def plan_batch(ctx: Context, name: str, *, dry_run: bool = False) -> Planned:
         OperatorError: The schema is not migrated, a label has no column yet, or access is denied.
     """
     pipeline = ctx.settings.pipeline(name)
+    if not dry_run:  # what an earlier run has committed, and did not live to show
+        publish(ctx, pipeline)
     for tries_left in reversed(range(ctx.patience.doubt_tries)):
         work = partial(
             _plan,

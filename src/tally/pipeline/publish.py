@@ -4,6 +4,7 @@ A batch is committed in the ledger first; its rows, which are all safe by then, 
 Whoever runs or audits the pipeline afterwards does it when this one is killed in between.
 """
 
+import logging
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,6 +14,8 @@ from operator import attrgetter
 
 from tally.config.pipeline import Pipeline
 from tally.deliveries.row_store import KeptMinute, RowStore, WaitingSet
+from tally.deliveries.row_tables import Owner
+from tally.errors import TallyError
 from tally.ledger.invariants import Violation
 from tally.ledger.row_sets import (
     CountedMinute,
@@ -21,12 +24,15 @@ from tally.ledger.row_sets import (
     clear_outbox,
     counted_minutes,
     folded_ranges,
+    ledger_id,
     outbox,
     standings,
 )
-from tally.ledger.tables import tables_to_read
+from tally.ledger.tables import find_tables, tables_to_read
 from tally.model import SegmentState
 from tally.pipeline.context import Context
+
+log = logging.getLogger(__name__)
 
 _SHOWN_MAX = 20
 
@@ -58,7 +64,10 @@ def store_of(ctx: Context, pipeline: Pipeline) -> RowStore | None:
     """Where a pipeline keeps its lines; None when it keeps none."""
     if pipeline.rows_view is None:
         return None
-    return RowStore(database=ctx.rows, view=pipeline.rows_view)
+    with ctx.database.transaction(read_only=True) as tx:
+        ledger = ledger_id(tx)
+    owner = Owner(pipeline=pipeline.name, ledger_id=ledger, row_key=pipeline.row_key)
+    return RowStore(database=ctx.rows, view=pipeline.rows_view, owner=owner)
 
 
 def publish(ctx: Context, pipeline: Pipeline) -> None:
@@ -68,30 +77,62 @@ def publish(ctx: Context, pipeline: Pipeline) -> None:
     processes at once.
 
     Raises:
+        ConfigError: The tables have the lines of another pipeline, or of another ledger.
+        SchemaError: They are not there, or the view is to be made again.
         MySQLUnavailableError: A server did not answer; the same call may succeed later.
     """
     store = store_of(ctx, pipeline)
-    if store is None:
+    if store is None or not _is_recorded(ctx, pipeline):
         return
+    store.check()
     # In this order: what is in the outbox was sealed before, so it is waiting, or shown already.
     with ctx.database.transaction(read_only=True) as tx:
         committed = outbox(tx, pipeline.name)
     waiting = store.waiting()
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
-        known = standings(tx, sorted({w.segment_id for w in waiting}))
+        known = standings(tx, sorted({w.segment_id for w in waiting} | committed.keys()))
     by_verdict: dict[Verdict, list[int]] = {of: [] for of in Verdict}
     for one in waiting:
         by_verdict[verdict(one, known.get(one.segment_id))].append(one.set_id)
     live, dropped = by_verdict[Verdict.LIVE], by_verdict[Verdict.DROPPED]
     if live or dropped:
         store.publish(live, dropped)
-    if committed:
-        ctx.database.run(lambda tx: clear_outbox(tx, committed))
-    store.delete_dropped()
+    # A set that is not there, as on another server, stays in the outbox, and its lines in Kafka's
+    # reach: its segment is not folded.
+    done = store.shown(committed) if committed else set()
+    done |= {s for s in committed if known[s].state is SegmentState.SUPERSEDED}
+    if done:
+        ctx.database.run(lambda tx: clear_outbox(tx, sorted(done)))
+    _delete_dropped(store)
+
+
+def _is_recorded(ctx: Context, pipeline: Pipeline) -> bool:
+    """Whether it keeps its lines where the ledger says; otherwise the plan tells why not."""
+    with ctx.database.transaction(read_only=True) as tx:
+        tables = find_tables(tx, pipeline.name)
+    return tables is None or tables.rows_view in {None, pipeline.rows_view}
+
+
+def _delete_dropped(store: RowStore) -> None:
+    """Best effort: nobody sees these rows, and the next call tries again."""
+    try:
+        store.delete_dropped()
+    except TallyError as error:
+        log.warning("dropped_rows_not_deleted", extra={"view": store.view, "cause": error.what})
+
+
+def publish_soon(ctx: Context, pipeline: Pipeline) -> None:
+    """Show the rows of what was just committed; an error is logged, as the next plan shows them."""
+    try:
+        publish(ctx, pipeline)
+    except TallyError as error:
+        log.warning("rows_not_shown", extra={"pipeline": pipeline.name, "cause": error.what})
 
 
 def row_violations(ctx: Context, pipeline: Pipeline) -> list[Violation]:
     """Every segment in the result whose rows are not the lines that it has counted, by minute.
+
+    Of folded segments only the sum of all minutes is known.
 
     There is no common snapshot of two servers, so what differs is looked at again, a little later.
 
@@ -164,16 +205,15 @@ def differences(
     """The segments whose rows are not what they have counted.
 
     Args:
-        counted: By the ledger, in order of segment.
-        kept: On the server of the rows, in order of segment.
+        counted: By the ledger, in order of set.
+        kept: On the server of the rows, in order of set.
         folds: Takes the rows of segments that were folded.
 
     Yields:
         The segment, and what is different.
     """
-    of = attrgetter("segment_id")
-    ledgers = ((n, list(rows)) for n, rows in groupby(counted, of))
-    stores = ((n, list(rows)) for n, rows in groupby(kept, of))
+    ledgers = ((n or 0, list(rows)) for n, rows in groupby(counted, attrgetter("row_set")))
+    stores = ((n, list(rows)) for n, rows in groupby(kept, attrgetter("set_id")))
     one, other = next(ledgers, None), next(stores, None)
     while one is not None or other is not None:
         at = min(side[0] for side in (one, other) if side is not None)
@@ -181,7 +221,7 @@ def differences(
         of_store = other[1] if other is not None and other[0] == at else []
         is_folded = not of_ledger and folds.add(of_store)
         if not is_folded and (what := _difference(of_ledger, of_store)):
-            yield at, what
+            yield (of_ledger or of_store)[0].segment_id, what
         if of_ledger:
             one = next(ledgers, None)
         if of_store:
@@ -192,9 +232,10 @@ def _difference(counted: Sequence[CountedMinute], kept: Sequence[KeptMinute]) ->
     """What is different in one segment; '' when nothing is."""
     if not counted:
         return f"{sum(k.rows for k in kept)} rows of a segment that is not part of the result"
-    sets = {k.set_id for k in kept}
-    if sets != {counted[0].row_set}:
-        return f"the ledger says set {counted[0].row_set}, readers see {sorted(sets) or 'none'}"
+    if not kept:
+        return f"readers do not see its set {counted[0].row_set}"
+    if kept[0].segment_id != counted[0].segment_id:
+        return f"its set {counted[0].row_set} is that of segment {kept[0].segment_id}"
     rows = {k.log_time: k.rows for k in kept if k.log_time is not None}
     if sum(rows.values()) != counted[0].matched:
         return _unequal(counted[0].matched, sum(rows.values()))

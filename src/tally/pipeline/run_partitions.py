@@ -28,7 +28,7 @@ from tally.ledger.reading import segments_of
 from tally.model import Batch, BatchKind, BatchState, SegmentTotals, TopicPartition
 from tally.pipeline.context import Context, OpenContext
 from tally.pipeline.keeping import KeepInTask
-from tally.pipeline.publish import publish
+from tally.pipeline.publish import publish_soon
 from tally.pipeline.run import (
     Ran,
     commit_counts,
@@ -91,11 +91,13 @@ def run_partitions(ctx: Context, batch_ids: Sequence[int]) -> Outcomes:
         elif batch.state is BatchState.ABANDONED:
             with ctx.database.transaction(read_only=True) as tx:
                 outcomes.failed[batch.batch_id] = abandoned_error(tx, batch.batch_id)
-    if todo:
-        _count(ctx, todo, outcomes, begun)
-    # Also what an earlier run has committed, and did not live to show.
-    for name in {batch.pipeline for batch in claimed}:
-        publish(ctx, ctx.settings.pipeline(name))
+    try:
+        if todo:
+            _count(ctx, todo, outcomes, begun)
+    except TallyError:
+        _show(ctx, claimed)  # what other partitions have committed
+        raise
+    _show(ctx, claimed)
     _mirror(ctx, outcomes.done)
     return outcomes
 
@@ -131,6 +133,11 @@ def _count(ctx: Context, todo: Sequence[Batch], outcomes: Outcomes, begun: float
             outcomes.failed[batch.batch_id] = outcome
         else:
             outcomes.done.append(ran_by_another(ctx, batch, seconds))
+
+
+def _show(ctx: Context, claimed: Sequence[Batch]) -> None:
+    for name in {batch.pipeline for batch in claimed}:
+        publish_soon(ctx, ctx.settings.pipeline(name))
 
 
 def _mirror(ctx: Context, done: Sequence[Ran]) -> None:

@@ -206,13 +206,13 @@ class LineReader:
         return F.coalesce(reason.isin(*begins_no_line), F.lit(False))
 
     def _key_digest(self, condition: Column, find: Callable[[str], Column]) -> Column | None:
-        names = self.selection.row_key
+        names = sorted(self.selection.row_key)
         if not names:
             return None
         # With its length each value has one spelling. A null makes all of it null.
         values = [F.nullif(find(name), F.lit("")) for name in names]
         parts = [F.concat(F.octet_length(v).cast("string"), F.lit(":"), v) for v in values]
-        spelled = F.concat(F.lit(f"{json.dumps(list(names))} "), *parts)
+        spelled = F.concat(F.lit(f"{json.dumps(names)} "), *parts)
         return F.when(condition, F.unhex(F.sha2(spelled.cast("binary"), 256)))
 
     def _labels(self, condition: Column, find: Callable[[str], Column]) -> tuple[Column, ...]:

@@ -135,7 +135,7 @@ class _Reading:
     def add(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Add up all rows."""
         task = self._task
-        for groups in add_up(self._kept(batches), task.places, task.keys, task.sums):
+        for groups in add_up(self._without_values(batches), task.places, task.keys, task.sums):
             for group in groups.to_pylist():
                 row = Row(**{"topic": task.topic, **group})
                 if self.gathering is None:
@@ -150,16 +150,23 @@ class _Reading:
             )
         return self.request
 
-    def _kept(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows, without the values of single records, which are kept."""
+    def _without_values(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows, without the values of single records, which are kept; not those of a flood."""
         for batch in batches:
             if self._task.is_judged and batch.num_rows:
-                self._keep(batch.filter(pc.is_valid(batch.column(_MALFORMED[0]))))
-                if self._task.open_set is not None:
+                if not self._is_flooded:
+                    self._keep(batch.filter(pc.is_valid(batch.column(_MALFORMED[0]))))
+                if self._task.open_set is not None and not self._is_flooded:
                     self._write(batch, self._task.open_set)
                 yield batch.drop_columns([c for c in _VALUES if c in batch.schema.names])
             else:
                 yield batch
+
+    @property
+    def _is_flooded(self) -> bool:
+        """Whether nothing will be committed, as more records are malformed than are allowed."""
+        limit = self._task.requests[0].pipeline.max_malformed_per_batch
+        return len(self.dead_letters) > limit
 
     def _write(self, batch: pa.RecordBatch, open_set: OpenSet) -> None:
         """Write the counted lines; they are the task's only partition's, or nothing is sealed."""

@@ -174,19 +174,27 @@ def _check_tables(ctx: Context, config: Path) -> Iterator[Diagnosis]:
         views = [settings.pipeline(name).rows_view for name in settings.pipelines]
         of_lines = [table for view in views if view for table in row_tables(view)]
         where = settings.results or settings.mysql
-        if of_lines:
-            denied += ctx.rows.run(lambda tx: _denied_rights(tx, where, of_lines), dry_run=True)
+        denied_lines = (
+            ctx.rows.run(lambda tx: _denied_rights(tx, where, of_lines), dry_run=True)
+            if of_lines
+            else []
+        )
     except TallyError as error:
         yield fail("mysql.grants", error.what, next_step_of(error, _START, ctx.settings, config))
         return
+    yield _grants(settings.mysql, denied)
+    if of_lines:
+        yield _grants(where, denied_lines, "rows.grants")
+
+
+def _grants(mysql: MySQLSettings, denied: Sequence[str], check: str = "mysql.grants") -> Diagnosis:
     if denied:
-        yield fail(
-            "mysql.grants",
-            f"{settings.mysql.user} may not {', '.join(denied)}",
-            f"grant select, insert, update, delete on `{settings.mysql.database}`.* to it",
+        return fail(
+            check,
+            f"{mysql.user} may not {', '.join(denied)}",
+            f"grant select, insert, update, delete on `{mysql.database}`.* to it",
         )
-        return
-    yield ok("mysql.grants", "select, insert, update and delete on every table (tried)")
+    return ok(check, "select, insert, update and delete on every table (tried)")
 
 
 def _denied_rights(tx: Transaction, mysql: MySQLSettings, tables: Sequence[str]) -> list[str]:
