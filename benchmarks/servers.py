@@ -13,6 +13,7 @@ from tests.spark_submit import job, spark_environment
 from tally.app.context import open_context
 from tally.app.migrate import migrate
 from tally.config.loading import load_settings
+from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
 from tally.kafka.client import Kafka
 from tally.mysql.transactions import Database
@@ -128,12 +129,16 @@ def serving(
 
 def login(servers: Bench) -> dict[str, Any]:
     """How a peer logs in to MySQL."""
-    mysql = servers.settings.mysql
+    return mysql_login(servers.settings.mysql)
+
+
+def mysql_login(mysql: MySQLSettings) -> dict[str, Any]:
+    """How a program logs in to a server of MySQL."""
     return {
         "host": mysql.host,
         "port": mysql.port,
         "user": mysql.user,
-        "password": mysql.password.get_secret_value() if mysql.password else "",
+        "password": mysql.password.get_secret_value(),
         "database": mysql.database,
     }
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from benchmarks.laboratory.faults import FAULT, FOLDER, Fault
 from benchmarks.laboratory.lines import PARTITIONS, PER_BATCH, Verdict, counted, judge, write
 from benchmarks.laboratory.methods import METHODS, Method
-from benchmarks.laboratory.store import CREATE, Store, login
+from benchmarks.laboratory.store import CREATE, Store
 from benchmarks.page import Table, put
-from benchmarks.servers import PROJECT, Bench, say, serving
+from benchmarks.servers import PROJECT, Bench, login, say, serving
 from tally.pipeline.audit import audit_ledger
 
 PAGE = PROJECT / "docs" / "delivery.md"
@@ -109,7 +109,7 @@ def run(servers: Bench, trial: Trial) -> tuple[Verdict, list[str]]:
         What became of the lines, and what must not be.
     """
     write(servers.settings.kafka.bootstrap_servers, trial.topic)
-    store = Store(login(servers.settings.mysql))
+    store = Store(login(servers))
     with store.transaction() as tx:
         for statement in CREATE:
             tx.execute(statement)

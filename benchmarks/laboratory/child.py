@@ -10,7 +10,8 @@ from pathlib import Path
 from benchmarks.laboratory.bench import Bench
 from benchmarks.laboratory.faults import begin_driver
 from benchmarks.laboratory.methods import METHODS
-from benchmarks.laboratory.store import Store, login
+from benchmarks.laboratory.store import Store
+from benchmarks.servers import mysql_login
 from tally.config.loading import load_settings
 from tally.spark.session import spark_session
 
@@ -30,7 +31,7 @@ def main(name: str, config: Path, pipeline: str, topic: str) -> None:
                 config=config,
                 pipeline=pipeline,
                 topic=topic,
-                store=Store(login(settings.mysql)),
+                store=Store(mysql_login(settings.mysql)),
             )
         )
 

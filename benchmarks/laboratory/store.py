@@ -7,8 +7,6 @@ from typing import Any
 
 import pymysql
 
-from tally.config.servers import MySQLSettings
-
 CREATE = (
     "drop table if exists lab_count, lab_offset, lab_batch",
     "create table lab_count (log_time datetime primary key, n int not null)",
@@ -39,17 +37,6 @@ class Store:
         with self.transaction() as tx:
             tx.execute("select partition_id, next_offset from lab_offset")
             return {row["partition_id"]: row["next_offset"] for row in tx.fetchall()}
-
-
-def login(mysql: MySQLSettings) -> dict[str, Any]:
-    """How a program logs in to MySQL."""
-    return {
-        "host": mysql.host,
-        "port": mysql.port,
-        "user": mysql.user,
-        "password": mysql.password.get_secret_value(),
-        "database": mysql.database,
-    }
 
 
 def add(tx: "pymysql.cursors.DictCursor", counts: Mapping[str, int]) -> None:

@@ -63,8 +63,7 @@ def elsewhere(migrated: "Stack", tmp_path: Path) -> World:
     """The same, with the lines in another database than the ledger."""
     before = World.create(migrated, tmp_path, partitions=2)
     mysql = before.settings.mysql
-    name = f"lines_{secrets.token_hex(4)}"
-    before.as_root(f"create database {name}", f"grant all on {name}.* to {mysql.user}@'127.0.0.1'")
+    name = new_database(before)
     keys = {**before.keys, "delivery": "rows"}
     world = World(stack=migrated, config=before.config, name=before.name, topic=before.topic)
     world.configure(**keys)
@@ -81,6 +80,13 @@ def elsewhere(migrated: "Stack", tmp_path: Path) -> World:
     world.config.write_text(f"{world.config.read_text()}\n{section}\n")
     migrate(world.database, world.settings)
     return world
+
+
+def new_database(world: World) -> str:
+    """An empty database that the application's user may do anything with."""
+    name, user = f"other_{secrets.token_hex(4)}", world.settings.mysql.user
+    world.as_root(f"create database {name}", f"grant all on {name}.* to {user}@'127.0.0.1'")
+    return name
 
 
 def minute(world: World, spark: "SparkSession") -> list[Ran]:
@@ -610,10 +616,7 @@ def test_lines_of_another_ledger_are_left_alone(
     elsewhere.produce(LINES, 0)
     minute(elsewhere, spark)
     mysql = elsewhere.settings.mysql
-    other = f"ledger_{secrets.token_hex(4)}"
-    elsewhere.as_root(
-        f"create database {other}", f"grant all on {other}.* to {mysql.user}@'127.0.0.1'"
-    )
+    other = new_database(elsewhere)
     staging = World(
         stack=elsewhere.stack,
         config=tmp_path / "staging.toml",
@@ -642,11 +645,7 @@ def test_lines_that_are_elsewhere_are_not_forgotten(
     with monkeypatch.context() as patch:
         patch.setattr("tally.pipeline.run_partitions.publish_soon", lambda *_: None)
         minute(elsewhere, spark)
-    mysql = elsewhere.settings.mysql
-    moved = f"lines_{secrets.token_hex(4)}"
-    elsewhere.as_root(
-        f"create database {moved}", f"grant all on {moved}.* to {mysql.user}@'127.0.0.1'"
-    )
+    moved = new_database(elsewhere)
     text = elsewhere.config.read_text()
     assert elsewhere.settings.results is not None
     elsewhere.config.write_text(text.replace(elsewhere.settings.results.database, moved))
