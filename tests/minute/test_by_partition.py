@@ -280,12 +280,15 @@ class DisturbedReader:
         self.count = reader.count
 
     def count_each(
-        self, requests: Sequence[CountRequest], work: Callable[[CountRequest, Counts], Any]
+        self,
+        requests: Sequence[CountRequest],
+        work: Callable[[CountRequest, Counts], Any],
+        open_set: Any = None,
     ) -> Iterator[tuple[CountRequest, Any]]:
         """See :meth:`tally.pipeline.context.Reader.count_each`."""
         for request in requests:
             self.before(request)
-        yield from self.reader.count_each(requests, work)
+        yield from self.reader.count_each(requests, work, open_set)
 
 
 def reading_by(
@@ -369,10 +372,13 @@ def test_a_task_that_spark_repeats_counts_once(world: World, spark: "SparkSessio
             self.reader, self.count = reader, reader.count
 
         def count_each(
-            self, requests: Sequence[CountRequest], work: Callable[[CountRequest, Counts], Any]
+            self,
+            requests: Sequence[CountRequest],
+            work: Callable[[CountRequest, Counts], Any],
+            open_set: Any = None,
         ) -> Iterator[tuple[CountRequest, Any]]:
-            told.extend(self.reader.count_each(requests, work))
-            yield from self.reader.count_each(requests, work)
+            told.extend(self.reader.count_each(requests, work, open_set))
+            yield from self.reader.count_each(requests, work, open_set)
 
     (ran,) = run_or_replan(reading_by(world, spark, Twice), ids)
     assert ran.committed

@@ -105,12 +105,11 @@ class TaskCounting:
             keys=("minute", *grouping.aggregate.label_columns),
             sums=sums_of_groups(grouping.aggregate),
             spool_dir=self.spool_dir,
-            is_judged=is_judged,
             first_reads=first_reads or {},
             open_set=open_set,
         )
         told = [_told(row.outcome) for row in rows.mapInArrow(task, OUTCOME_SCHEMA).collect()]
-        return outcome_of_each(requests, told, task)
+        return outcome_of_each(requests, told, work, open_set)
 
 
 def said(
@@ -133,7 +132,10 @@ def _told(pickled: bytes) -> TaskOutcome:
 
 
 def outcome_of_each(
-    requests: Sequence[CountRequest], told: Sequence[TaskOutcome], task: TaskWork
+    requests: Sequence[CountRequest],
+    told: Sequence[TaskOutcome],
+    work: Work,
+    open_set: OpenSet | None = None,
 ) -> list[tuple[CountRequest, TaskOutcome]]:
     """The outcome of each request, in order.
 
@@ -155,17 +157,17 @@ def outcome_of_each(
             "records, instead of each in one",
             next_step="leave options out of reader that divide or join partitions",
         )
-    found |= {r.ranges[0].partition: _of_nothing(r, task) for r in silent}
+    found |= {r.ranges[0].partition: _of_nothing(r, work, open_set) for r in silent}
     return [(r, found[r.ranges[0].partition]) for r in requests]
 
 
-def _of_nothing(request: CountRequest, task: TaskWork) -> TaskOutcome:
+def _of_nothing(request: CountRequest, work: Work, open_set: OpenSet | None) -> TaskOutcome:
     partition = request.ranges[0].partition
     with Spool[Contribution]() as contributions, Spool[DeadLetter]() as dead_letters:
         try:
             counts = Gathering(request, contributions).counts(dead_letters)
-            if task.open_set is not None:
-                counts = replace(counts, row_set=task.open_set(request).seal())
-            return TaskOutcome(partition=partition, value=task.work(request, counts))
+            if open_set is not None:
+                counts = replace(counts, row_set=open_set(request).seal())
+            return TaskOutcome(partition=partition, value=work(request, counts))
         except TallyError as error:
             return TaskOutcome(partition=partition, error=error)

@@ -80,13 +80,16 @@ class TaskWork:
     """The columns that are added up."""
     spool_dir: Path | None
     """Folder for rows that do not fit into memory; the system's temporary folder when None."""
-    is_judged: bool = False
-    """Whether the rows are single records, malformed ones with their value."""
     first_reads: Mapping[TopicPartition, SegmentTotals] = field(default_factory=dict)
     """What a first read has found, where this is the second one; it must find the same."""
     open_set: OpenSet | None = None
     """Opens what counted lines are written to, whose values the rows have then, too; picklable.
     None when lines are not kept."""
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the rows are single records, malformed ones with their value."""
+        return bool(self.first_reads) or self.open_set is not None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Add up the rows of a task, do the work, and tell what became of it."""
