@@ -114,8 +114,9 @@ class World:
         return dataclasses.replace(context, **{**ours, **self.changes, **changes})
 
     def configure(self, **keys: Any) -> None:
-        """Write the pipeline's settings; ``keys`` replace those of the same name."""
-        self.keys = {"topics": [self.topic], **self.keys, **keys}
+        """Write the pipeline's settings; ``keys`` replace those of the same name; None: unset."""
+        merged = {"topics": [self.topic], **self.keys, **keys}
+        self.keys = {key: value for key, value in merged.items() if value is not None}
         make_settings(self.stack, self.config, {self.name: self.keys})
 
     # --- Kafka

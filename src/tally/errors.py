@@ -15,6 +15,7 @@
     │   │   ├── KafkaUnavailableError
     │   │   └── MySQLUnavailableError
     │   ├── SparkUnavailableError
+    │   ├── FilesUnavailableError
     │   ├── TransactionRetryError
     │   ├── ReadError
     │   └── CountTimeoutError
@@ -172,6 +173,12 @@ class SparkUnavailableError(RetryableError):
     code = "spark-unavailable"
 
 
+class FilesUnavailableError(RetryableError):
+    """The file system on which lines are kept did not answer, or has no room."""
+
+    code = "files-unavailable"
+
+
 class MySQLUnavailableError(UnansweredError):
     """MySQL could not be reached, or the connection broke and nothing was committed."""
 
@@ -315,7 +322,7 @@ class PackageMissingError(OperatorError):
 
 
 class UnwritableError(OperatorError):
-    """A temporary file or the output cannot be written; nothing was committed of this batch."""
+    """A temporary file, a kept file or the output may not be written; nothing was committed."""
 
     code = "unwritable"
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pymysql
 import pytest
 
@@ -52,9 +53,22 @@ LINES = [
 BAD = ["no time", None]
 
 
+@pytest.fixture(params=["rows", "procedure", "files"])
+def world(
+    migrated: "Stack",
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> World:
+    """A topic of two partitions, whose error lines are kept, by each delivery that does so."""
+    monkeypatch.setattr("tally.deliveries.file_content._KEPT_S", 0)
+    keys = {"files_url": str(tmp_path / "kept")} if request.param == "files" else {}
+    return World.create(migrated, tmp_path, delivery=request.param, partitions=2, **keys)
+
+
 @pytest.fixture
-def world(migrated: "Stack", tmp_path: Path) -> World:
-    """A topic of two partitions, whose error lines are kept."""
+def with_rows(migrated: "Stack", tmp_path: Path) -> World:
+    """The same, with the lines as rows that statements write."""
     return World.create(migrated, tmp_path, delivery="rows", partitions=2)
 
 
@@ -96,12 +110,17 @@ def minute(world: World, spark: "SparkSession") -> list[Ran]:
 
 
 def kept(world: World, columns: str = "partition_id, record_offset, log_time, value") -> list[Any]:
-    """What readers see, by a connection of the test's own."""
-    results = world.settings.results
+    """What readers see, by means of the test's own."""
+    results, pipeline = world.settings.results, world.pipeline
     where = {} if results is None else {"database": results.database}
     with world.connect(**where) as connection, connection.cursor() as cursor:
-        cursor.execute(f"select {columns} from `{world.name}_rows` order by 1, 2")
-        return [tuple(row.values()) for row in cursor.fetchall()]
+        if pipeline.files_url is None:
+            cursor.execute(f"select {columns} from `{pipeline.rows_view}` order by 1, 2")
+            return [tuple(row.values()) for row in cursor.fetchall()]
+        cursor.execute(f"select file from `{pipeline.rows_view}`")
+        files = [row["file"].removeprefix("file://") for row in cursor.fetchall()]
+    rows = [row for file in files for row in pq.read_table(file).to_pylist()]
+    return sorted(tuple(row[name] for name in columns.split(", ")) for row in rows)
 
 
 def lines_of(world: World) -> list[tuple[int, int, str]]:
@@ -117,8 +136,12 @@ def replay(world: World, spark: "SparkSession") -> list[Ran]:
 
 
 def all_kept(world: World) -> int:
-    """How many rows there are, whatever readers see."""
-    return world.rows(f"select count(*) as n from `{world.name}_rows__kept`")[0]["n"]
+    """How many lines there are, whatever readers see."""
+    folder = world.pipeline.files_url
+    if folder is None:
+        return int(world.rows(f"select count(*) as n from `{world.name}_rows__kept`")[0]["n"])
+    files = Path(folder.removeprefix("file://"), "lines").rglob("*.parquet")
+    return sum(pq.read_metadata(file).num_rows for file in files)
 
 
 def test_each_counted_line_is_kept_with_its_position(world: World, spark: "SparkSession") -> None:
@@ -185,7 +208,7 @@ def test_a_range_without_lines_has_an_empty_set(world: World, spark: "SparkSessi
     world.wait_for_markers(1)
     assert len(minute(world, spark)) == 2
     assert kept(world) == []
-    sets = world.rows(f"select state from `{world.name}_rows__sets`")
+    sets = world.rows(f"select state from `{world.pipeline.rows_view}__sets`")
     assert [row["state"] for row in sets] == ["live", "live"]
     assert world.audit().holds
 
@@ -259,7 +282,7 @@ def test_an_attempt_writes_beside_a_stopped_one(world: World, spark: "SparkSessi
     (batch,) = world.plan().batches
     first = begun(world, batch.batch_id, "an older rule")
     first._write()
-    assert all_kept(world) == 1
+    assert all_kept(world) == (0 if world.pipeline.files_url else 1), "no file before its end"
     assert kept(world) == [], "an open set is not shown"
     run_or_replan(world.context(spark), [batch.batch_id])
     assert len(kept(world)) == all_kept(world) == 3
@@ -332,7 +355,7 @@ def test_a_publisher_that_wakes_late_brings_nothing_back(
     (old,) = store.waiting()
     world.configure(levels=["INFO"])
     with monkeypatch.context() as patch:
-        patch.setattr("tally.deliveries.row_store.RowStore.delete_dropped", lambda _: None)
+        patch.setattr("tally.deliveries.set_store.SetStore.delete_dropped", lambda _: None)
         replay(world, spark)
     assert all_kept(world) == 4
     store.publish([old.set_id], [])
@@ -368,9 +391,10 @@ def test_a_set_of_the_newest_attempt_waits_for_its_commit(world: World) -> None:
 
 
 def test_rows_are_written_once_when_answers_to_commit_are_lost(
-    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    with_rows: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each COMMIT of the server of the lines is applied, and its answer lost, once."""
+    world = with_rows
     world.produce(LINES, 0)
     (batch,) = world.plan().batches
     ctx, request = attempt(world, batch.batch_id)
@@ -425,9 +449,10 @@ class Changing:
 
 
 def test_a_set_with_other_rows_than_lines_is_not_committed(
-    world: World, spark: "SparkSession"
+    with_rows: World, spark: "SparkSession"
 ) -> None:
     """Rows that are gone before the set is sealed, and counts of other lines, are both refused."""
+    world = with_rows
     world.produce(LINES, 0)
     (batch,) = world.plan().batches
     lines = begun(world, batch.batch_id, *LINES)
@@ -471,9 +496,10 @@ ANOTHER_ROW = (
     ],
 )
 def test_the_audit_finds_rows_that_are_not_the_lines(
-    world: World, spark: "SparkSession", change: str, told: str
+    with_rows: World, spark: "SparkSession", change: str, told: str
 ) -> None:
     """Whatever was changed on the server of the lines."""
+    world = with_rows
     world.produce(LINES, 0)
     minute(world, spark)
     view = f"{world.name}_rows"
@@ -524,8 +550,9 @@ def test_of_lines_with_the_same_key_the_first_is_shown(
     assert world.audit().holds
 
 
-def test_the_view_follows_the_key(world: World) -> None:
+def test_the_view_follows_the_key(with_rows: World) -> None:
     """A key that is configured later is a change that is migrated."""
+    world = with_rows
     world.configure(row_key=["level"])
     assert missing(world.database, world.settings) == [
         f"view {world.name}_rows of the lines of {world.name}"
@@ -535,9 +562,10 @@ def test_the_view_follows_the_key(world: World) -> None:
 
 
 def test_what_is_not_shown_yet_is_not_folded(
-    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    with_rows: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its set would be that of no segment; once shown, its lines outlive what Kafka has."""
+    world = with_rows
     for levels in (["ERROR"], ["INFO"]):
         world.produce(LINES, 0)
         minute(world, spark)
@@ -560,7 +588,13 @@ def test_what_is_not_shown_yet_is_not_folded(
     ]
 
 
-@pytest.mark.parametrize("keys", [{"delivery": "batch"}, {"rows_table": "p_other_rows"}])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"delivery": "batch", "files_url": None, "row_procedure": None},
+        {"rows_table": "p_other_rows"},
+    ],
+)
 def test_lines_are_kept_where_they_were_kept_before(
     world: World, spark: "SparkSession", keys: dict[str, str]
 ) -> None:
@@ -569,8 +603,9 @@ def test_lines_are_kept_where_they_were_kept_before(
     minute(world, spark)
     world.produce(LINES, 1)
     (batch,) = world.plan().batches
+    view = world.pipeline.rows_view
     world.configure(**keys)
-    with pytest.raises(ConfigError, match=f"kept its lines in {world.name}_rows so far"):
+    with pytest.raises(ConfigError, match=f"kept its lines in {view} so far"):
         world.plan()
     with pytest.raises(TallyError):
         run_or_replan(world.context(spark), [batch.batch_id])
@@ -592,8 +627,9 @@ def test_a_pipeline_that_has_counted_without_keeping_does_not_begin_to(
         world.plan()
 
 
-def test_a_view_of_another_pipeline_is_not_taken(world: World, tmp_path: Path) -> None:
+def test_a_view_of_another_pipeline_is_not_taken(with_rows: World, tmp_path: Path) -> None:
     """Nor a table that is something else, nor lines that the ledger knows nothing of."""
+    world = with_rows
     view = f"{world.name}_rows"
     (tmp_path / "other").mkdir()
     with pytest.raises(
@@ -667,15 +703,16 @@ def test_a_set_that_is_gone_stays_in_the_outbox(
     with monkeypatch.context() as patch:
         patch.setattr("tally.pipeline.run_partitions.publish_soon", lambda *_: None)
         minute(world, spark)
-    world.execute(f"delete from `{world.name}_rows__sets`")
+    world.execute(f"delete from `{world.pipeline.rows_view}__sets`")
     world.delete_records(0, 4)
     world.plan()
     assert pruned(world).segments == 0
     assert ["readers do not see" in v.detail for v in world.audit().violations] == [True]
 
 
-def test_a_line_that_is_too_long_for_the_server_is_named(world: World) -> None:
+def test_a_line_that_is_too_long_for_the_server_is_named(with_rows: World) -> None:
     """Before the server ends the connection, which would look as if it were down."""
+    world = with_rows
     world.produce(LINES, 0)
     (batch,) = world.plan().batches
     lines = begun(world, batch.batch_id)

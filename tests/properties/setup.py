@@ -9,7 +9,7 @@ import pymysql
 from pydantic import SecretStr
 
 from tally.app.migrate import migrate
-from tally.config.names import ROWS_SUFFIX, row_tables, tables_beside
+from tally.config.names import tables_beside
 from tally.config.pipeline import Pipeline
 from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
@@ -144,7 +144,12 @@ def _wipe(connection: "pymysql.Connection[Any]", pipeline: Pipeline) -> None:
     """Empty the ledger, except for the pipeline's tables."""
     own = tables_beside(pipeline.table) if pipeline.has_own_tables else ()
     with connection.cursor() as cursor:
-        for table in (pipeline.table, *own, *row_tables(pipeline.table + ROWS_SUFFIX)):
+        for table in (
+            pipeline.table,
+            *own,
+            f"{pipeline.table}_rows__kept",
+            f"{pipeline.table}_rows__sets",
+        ):
             cursor.execute(f"delete from `{table}`")
         for statement in _WIPE:
             cursor.execute(f"{statement} where b.pipeline = %s", (pipeline.name,))

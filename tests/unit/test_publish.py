@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tally.deliveries.row_store import KeptMinute, WaitingSet
+from tally.deliveries.set_store import KeptMinute, WaitingSet
 from tally.ledger.row_sets import CountedMinute, FoldedRange, Standing
 from tally.model import SegmentState
 from tally.pipeline import publish as module

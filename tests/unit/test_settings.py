@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError
 from tally.aggregates.fingerprint import fingerprint
 from tally.config.complaints import complaints
 from tally.config.loading import load_settings
-from tally.config.pipeline import READER_DEFAULTS
+from tally.config.reader import READER_DEFAULTS
 from tally.config.settings import Settings
 from tally.config.variables import unknown_variables
 from tally.errors import ConfigError, UnknownPipelineError

@@ -4,7 +4,8 @@ from contextlib import suppress
 
 from tally.app.context import results_database
 from tally.config.settings import Settings
-from tally.deliveries.row_tables import Owner, RowTables
+from tally.deliveries.choice import store_in
+from tally.deliveries.set_store import SetStore
 from tally.errors import SchemaError
 from tally.ledger.row_sets import has_lines, ledger_id
 from tally.ledger.table_changes import (
@@ -65,7 +66,8 @@ def _missing_rows(database: Database, settings: Settings, name: str) -> list[str
     if view is None:
         return []
     try:
-        is_there = _row_tables(database, settings, name, view).is_prepared()
+        store = _store(database, settings, name)
+        is_there = store is not None and store.is_prepared()
     except SchemaError:  # there is no database yet, or no ledger
         is_there = False
     return [] if is_there else [f"view {view} of the lines of {name}"]
@@ -74,18 +76,17 @@ def _missing_rows(database: Database, settings: Settings, name: str) -> list[str
 def _prepare_rows(database: Database, settings: Settings, name: str) -> list[str]:
     """Make the view of a pipeline's lines, and the tables behind it."""
     lacking = _missing_rows(database, settings, name)
-    if lacking and (view := settings.pipeline(name).rows_view):
+    if lacking and (store := _store(database, settings, name)):
         with database.transaction(read_only=True) as tx:
             keeps = has_lines(tx, name)
-        _row_tables(database, settings, name, view).prepare(has_lines=keeps)
+        store.prepare(has_lines=keeps)
     return lacking
 
 
-def _row_tables(database: Database, settings: Settings, name: str, view: str) -> RowTables:
+def _store(database: Database, settings: Settings, name: str) -> SetStore | None:
     with database.transaction(read_only=True) as tx:
         ledger = ledger_id(tx)
-    owner = Owner(pipeline=name, ledger_id=ledger, row_key=settings.pipeline(name).row_key)
-    return RowTables(database=results_database(settings) or database, view=view, owner=owner)
+    return store_in(results_database(settings) or database, settings.pipeline(name), ledger)
 
 
 def check_migrated(database: Database, settings: Settings) -> None:

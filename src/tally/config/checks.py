@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from tally.config.labels import FILTER_STARS_MAX, RECORD_FIELDS, TEXT
-from tally.config.pipeline import DIVIDING, PipelineSettings
+from tally.config.pipeline import KEEPS_LINES, PipelineSettings
+from tally.config.reader import DIVIDING
 from tally.config.servers import KafkaSettings, MySQLSettings
 from tally.errors import ConfigError
 from tally.formatting import close_to
@@ -102,15 +104,25 @@ def _unknown_fields(key: str, fields: Sequence[str], line_format: LineFormat) ->
         )
 
 
+_KEYS_OF: Final = {
+    "rows_table": KEEPS_LINES,
+    "row_key": ("rows", "procedure"),
+    "row_procedure": ("procedure",),
+    "files_url": ("files",),
+}
+
+
 def _about_delivery(key: str, pipeline: PipelineSettings) -> Iterator[str]:
-    """A partition that several tasks read cannot be committed by one of them."""
-    if pipeline.delivery != "rows":
-        for name in ("rows_table", "row_key"):
-            if getattr(pipeline, name):
-                yield (
-                    f'{key}.{name}: only delivery = "rows" keeps the lines: choose it, or leave '
-                    f"{name} out"
-                )
+    """Keys that another delivery has; and several tasks that would read one partition."""
+    for name, deliveries in _KEYS_OF.items():
+        if getattr(pipeline, name) and pipeline.delivery not in deliveries:
+            known = " and ".join(f'"{delivery}"' for delivery in deliveries)
+            yield (
+                f"{key}.{name}: only delivery = {known} knows it: choose "
+                f"{'it' if len(deliveries) == 1 else 'one of them'}, or leave {name} out"
+            )
+    if pipeline.delivery == "files" and pipeline.files_url is None:
+        yield f'{key}.files_url is missing: delivery = "files" needs the folder of the files'
     if pipeline.delivery == "batch":
         return
     if dividing := [k for k in pipeline.reader if k.lower() in DIVIDING]:

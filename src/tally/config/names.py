@@ -44,8 +44,16 @@ SETS_SUFFIX = "__sets"
 _OWN_SUFFIXES = (CONTRIBUTIONS_SUFFIX, FOLDED_SUFFIX, KEPT_SUFFIX, SETS_SUFFIX)
 ROWS_SUFFIX: Final = "_rows"
 """Of the view of the lines, behind the name of the result table."""
+FILES_SUFFIX: Final = "_files"
+"""Of the view of the files that hold the lines, behind the name of the result table."""
+PROCEDURE_SUFFIX: Final = "_keep"
+"""Of the stored procedure that writes the lines, behind the name of their view."""
 _OWN_TABLE_MAX = 64 - len(CONTRIBUTIONS_SUFFIX)
 _ROWS_VIEW_MAX = 64 - len(KEPT_SUFFIX)
+
+
+_FILE_SYSTEMS = ("file", "s3", "gs", "abfs", "abfss", "hdfs")
+_FILES_URL = re.compile(rf"(?:{'|'.join(_FILE_SYSTEMS)})://[A-Za-z0-9._~:/+=-]{{1,500}}")
 
 
 DAG_SUFFIXES: Final = {"_replay": "replayed", "_losses": "asked about losses", "_audit": "audited"}
@@ -85,18 +93,26 @@ def tables_beside(result_table: str) -> tuple[str, str]:
     return result_table + CONTRIBUTIONS_SUFFIX, result_table + FOLDED_SUFFIX
 
 
-def row_tables(view: str) -> tuple[str, str]:
-    """The tables of rows and of their sets, behind the view of a pipeline's lines.
-
-    Raises:
-        ValueError: The view's name is too long for these names.
-    """
+def check_rows_view(view: str) -> str:
+    """The name; ValueError unless it may be that of the view of a pipeline's lines."""
     if len(view) > _ROWS_VIEW_MAX:
         raise ValueError(
             f"rows_table {view} has more than {_ROWS_VIEW_MAX} characters, which leaves no room "
             "for the names of the tables behind it"
         )
-    return view + KEPT_SUFFIX, view + SETS_SUFFIX
+    return check_result_table(view)
+
+
+def check_files_url(folder: str) -> str:
+    """The folder of a pipeline's files as a URL; ValueError unless it may be one."""
+    url = f"file://{folder}" if folder.startswith("/") else folder
+    if not _FILES_URL.fullmatch(url):
+        raise ValueError(
+            "a folder is an absolute path, or a URL such as s3://BUCKET/FOLDER, of "
+            f"{', '.join(_FILE_SYSTEMS)}: letters, digits and any of . _ ~ : / + = - (no user, "
+            "password or options: these come from the environment)"
+        )
+    return url.rstrip("/")
 
 
 def check_result_table(name: str) -> str:

@@ -4,13 +4,22 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from cronsim import CronSim, CronSimError
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from tally.config.labels import TEXT, check_label, check_label_chars, check_labels
-from tally.config.names import ROWS_SUFFIX, check_result_table
+from tally.config.names import (
+    FILES_SUFFIX,
+    KEPT_SUFFIX,
+    PROCEDURE_SUFFIX,
+    ROWS_SUFFIX,
+    SETS_SUFFIX,
+    check_files_url,
+    check_result_table,
+)
+from tally.config.reader import READER_DEFAULTS, check_reader_options
 from tally.config.section import Option, Section
 from tally.lines.format import LineFormat
 from tally.lines.parsing import parse_line_format
@@ -27,44 +36,8 @@ SCHEDULE_NAMES: Mapping[str, str] = {
 
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
-# What Spark's consumers ask of Kafka; ``[pipelines.<name>.reader]`` overrides it key by key.
-# max.wait decides: with Kafka's own 500 ms every read up to a partition's end waits half a second
-# per partition (docs/performance.md has the measurement).
-READER_DEFAULTS: Mapping[str, str] = {
-    "kafka.fetch.max.wait.ms": "10",
-    "kafka.max.poll.records": "20000",
-    "kafka.max.partition.fetch.bytes": "8388608",
-    "kafka.check.crcs": "false",
-}
-
-# Set by Tally from the plan; changing them would change what is read.
-READER_FORBIDDEN = frozenset(
-    {
-        "assign",
-        "subscribe",
-        "subscribepattern",
-        "startingoffsets",
-        "endingoffsets",
-        "startingtimestamp",
-        "endingtimestamp",
-        "startingoffsetsbytimestamp",
-        "endingoffsetsbytimestamp",
-        "failondataloss",
-        "includeheaders",
-        "kafka.bootstrap.servers",
-        "kafka.isolation.level",
-        "kafka.group.id",
-        "kafka.auto.offset.reset",
-        "kafka.enable.auto.commit",
-    }
-)
-
-# Divide a partition between Spark tasks; in small letters.
-DIVIDING = frozenset({"minpartitions", "maxrecordsperpartition"})
-
-
-# These would show in a representation of the settings and in Spark's plans.
-READER_SECRETS = re.compile(r"jaas|password|secret", re.IGNORECASE)
+KEEPS_LINES: Final = ("rows", "procedure", "files")
+"""The deliveries that keep each counted line."""
 
 
 def _check_topic(name: str) -> str:
@@ -83,17 +56,6 @@ def _check_level(level: str) -> str:
     if not level or any(character.isspace() for character in level):
         raise ValueError("a level is one word, as it stands in the line")
     return level
-
-
-def _check_reader_options(options: dict[str, str]) -> dict[str, str]:
-    taken = sorted(key for key in options if key.lower() in READER_FORBIDDEN)
-    if taken:
-        raise ValueError(f"Tally sets {', '.join(taken)} itself, from the plan")
-    if secret := sorted(key for key in options if READER_SECRETS.search(key)):
-        raise ValueError(
-            f"{', '.join(secret)}: secrets belong into [kafka], where nothing shows them"
-        )
-    return options
 
 
 def _check_schedule(expression: str) -> str:
@@ -128,7 +90,7 @@ def _check_exactly_once(delivery: object) -> object:
     if delivery in {"at_least_once", "at_most_once", "append", "streaming"}:
         raise ValueError(
             "counts are sums: what is delivered twice would be counted twice, and what is lost is "
-            'missing; "batch" is the choice for counts, "rows" for single lines'
+            'missing; "batch" is the choice for counts, "rows" or "files" for single lines'
         )
     return delivery
 
@@ -204,24 +166,33 @@ class PipelineSettings(Section):
     dead_letter_max_bytes: Annotated[int, Field(ge=0, le=16_777_215)] = 16_384
     """Bytes of a malformed record that are kept; its whole length is always recorded."""
     delivery: Annotated[
-        Literal["batch", "partition", "rows"], BeforeValidator(_check_exactly_once)
+        Literal["batch", "partition", "rows", "procedure", "files"],
+        BeforeValidator(_check_exactly_once),
     ] = "batch"
     """What is committed together, in one transaction. `batch`: the counts and offsets of all
     partitions, by the driver. `partition`: those of each partition by itself, by the Spark task
-    that reads it. `rows`: as `partition`, and each counted line is kept as a row, which may be on
-    another server; see docs/delivery.md."""
+    that reads it. The others: as `partition`, and each counted line is kept besides, as a row
+    (`rows`), as a row that a stored procedure writes (`procedure`), which may both be on another
+    server, or in Parquet files (`files`); see docs/delivery.md."""
     rows_table: Annotated[str, AfterValidator(check_result_table)] | None = None
-    """With `delivery = "rows"`: the view of the lines; `<result table>_rows` when not set."""
+    """Where lines are kept: the view of them; when not set, `<result table>_rows`, or with
+    `delivery = "files"` `<result table>_files`, the view of the files."""
     row_key: list[Label] = []
-    """With `delivery = "rows"`: fields that together name what a line tells of, such as
-    `["request_id"]`; of lines with the same values the view has only the first. A line that lacks
-    one of them is always there. Without: every line."""
+    """With `delivery = "rows"` or `"procedure"`: fields that together name what a
+    line tells of, such as `["request_id"]`; of lines with the same values the view has only the
+    first. A line that lacks one of them is always there. Without: every line."""
+    row_procedure: Annotated[str, AfterValidator(check_result_table)] | None = None
+    """With `delivery = "procedure"`: the stored procedure that writes the rows; `<rows_table>_keep`
+    when not set."""
+    files_url: Annotated[str, AfterValidator(check_files_url)] | None = None
+    """With `delivery = "files"`: the folder of the files, as a path or as a URL such as
+    `s3://BUCKET/FOLDER`; the driver and all executors must see the same."""
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
     """Whether records of open and aborted transactions are left out."""
     offsets: Literal["dense", "sparse"] = "dense"
     """`dense`: every offset of a range holds a record, a missing one is data loss. `sparse`: for
     producers with transactions and for compacted topics, offsets may be missing inside a range."""
-    reader: Annotated[dict[str, Option], AfterValidator(_check_reader_options)] = {}
+    reader: Annotated[dict[str, Option], AfterValidator(check_reader_options)] = {}
     """Options of Spark's Kafka reader, over Tally's own defaults."""
     schedule: Annotated[str, AfterValidator(_check_schedule)] = "* * * * *"
     """When Airflow starts a batch: a cron expression of five fields, or one such as `@hourly`; in
@@ -305,14 +276,30 @@ class Pipeline(PipelineSettings):
     @property
     def commits_by_partition(self) -> bool:
         """Whether each partition is a batch by itself."""
-        return self.delivery in {"partition", "rows"}
+        return self.delivery != "batch"
 
     @property
     def rows_view(self) -> str | None:
-        """The view of the lines; None when they are not kept."""
-        if self.delivery != "rows":
+        """The view of the lines, or of their files; None when they are not kept."""
+        if self.delivery not in KEEPS_LINES:
             return None
-        return self.rows_table or self.table + ROWS_SUFFIX
+        suffix = FILES_SUFFIX if self.delivery == "files" else ROWS_SUFFIX
+        return self.rows_table or self.table + suffix
+
+    @property
+    def line_tables(self) -> tuple[str, ...]:
+        """The tables of lines that Tally writes itself."""
+        if self.rows_view is None:
+            return ()
+        sets, kept = self.rows_view + SETS_SUFFIX, self.rows_view + KEPT_SUFFIX
+        return (sets, kept) if self.delivery == "rows" else (sets,)
+
+    @property
+    def procedure(self) -> str | None:
+        """The stored procedure that writes the lines; None when statements or files do."""
+        if self.delivery != "procedure":
+            return None
+        return self.row_procedure or f"{self.rows_view}{PROCEDURE_SUFFIX}"
 
     @property
     def reads_committed(self) -> bool:

@@ -16,7 +16,8 @@ from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from tally.config.pipeline import READER_DEFAULTS, PipelineSettings
+from tally.config.pipeline import PipelineSettings
+from tally.config.reader import READER_DEFAULTS
 from tally.config.servers import KafkaSettings, MySQLSettings, ResultsSettings, SparkSettings
 
 HEADER: Final = """\

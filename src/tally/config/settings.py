@@ -24,7 +24,7 @@ from tally.config.names import (
     PREFIX,
     check_pipeline_name,
     check_result_table,
-    row_tables,
+    check_rows_view,
     tables_beside,
 )
 from tally.config.pipeline import Pipeline, PipelineSettings
@@ -190,8 +190,7 @@ def _mistaken_names(
         if pipeline.has_own_tables:
             tables_beside(pipeline.table)  # whose names must not be too long
         if pipeline.rows_view is not None:
-            check_result_table(pipeline.rows_view)
-            row_tables(pipeline.rows_view)
+            check_rows_view(pipeline.rows_view)
     except ValueError as error:
         return [f"pipelines.{name}: {error}"]
     for suffix, done in DAG_SUFFIXES.items():

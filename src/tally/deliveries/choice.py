@@ -1,11 +1,39 @@
-"""The choice of a pipeline's delivery."""
+"""The choice of a pipeline's delivery, and of what holds its lines."""
 
 from tally.config.pipeline import Pipeline
+from tally.deliveries.content import Content, Owner
 from tally.deliveries.contract import Delivery
-from tally.deliveries.published_rows import PublishedRows
+from tally.deliveries.published_lines import PublishedLines
+from tally.deliveries.row_content import RowContent
+from tally.deliveries.set_store import SetStore
 from tally.deliveries.transactional import TransactionalBatch
+from tally.mysql.transactions import Database
 
 
 def delivery_of(pipeline: Pipeline) -> Delivery:
     """The delivery of a pipeline. A new kind of delivery is added here."""
-    return TransactionalBatch(pipeline) if pipeline.rows_view is None else PublishedRows(pipeline)
+    return TransactionalBatch(pipeline) if pipeline.rows_view is None else PublishedLines(pipeline)
+
+
+def store_in(database: Database, pipeline: Pipeline, ledger_id: str) -> SetStore | None:
+    """The sets of a pipeline's lines; None when it keeps none.
+
+    Args:
+        database: Where their tables are.
+        pipeline: The pipeline.
+        ledger_id: The ledger that decides which lines are shown.
+    """
+    if pipeline.rows_view is None:
+        return None
+    owner = Owner(pipeline=pipeline.name, ledger_id=ledger_id)
+    content = _content_of(pipeline, pipeline.rows_view, owner)
+    return SetStore(database=database, owner=owner, content=content)
+
+
+def _content_of(pipeline: Pipeline, view: str, owner: Owner) -> Content:
+    """What holds the lines. A new kind of content is added here."""
+    if pipeline.files_url is None:
+        return RowContent(view=view, row_key=pipeline.row_key, procedure=pipeline.procedure)
+    from tally.deliveries.file_content import FileContent  # noqa: PLC0415 - PyArrow is heavy
+
+    return FileContent(view=view, url=pipeline.files_url, owner=owner)

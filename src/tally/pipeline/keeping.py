@@ -2,21 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
 
 from tally.aggregates.counts import CountRequest
-from tally.deliveries.row_store import RowStore
-from tally.errors import StatementError
-from tally.model import KeptLine, RowSet, TopicPartition
+from tally.deliveries.content import LineWriter, SetPlace
+from tally.deliveries.set_store import SetStore
+from tally.errors import FencedError
+from tally.model import KeptLine, RowSet
 from tally.pipeline.context import Context, OpenContext
 from tally.pipeline.publish import store_of
-
-_ROWS_AT_ONCE: Final = 5_000
-_BYTES_AT_ONCE: Final = 8 * 2**20
-
-# Escaping may double a value; the statement has words of its own.
-_ESCAPED: Final = 2
-_WORDS: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +35,20 @@ def keep(ctx: Context, request: CountRequest) -> "KeptSet":
         raise ValueError("a request whose lines are not kept")
     store.check()
     (segment,) = request.batch.segments
-    return KeptSet(
-        store, segment.range.partition, store.packet_bytes(), store.open_set(request.batch, segment)
-    )
+    place = store.open_set(request.batch, segment)
+    return KeptSet(store, place, store.writer(place))
 
 
 @dataclass(slots=True)
 class KeptSet:
     """The set that a task writes; a part of the lines is in memory."""
 
-    _store: RowStore
-    _partition: TopicPartition
-    _packet_bytes: int
-    _set_id: int
+    _store: SetStore
+    _place: SetPlace
+    _writer: LineWriter
     _lines: list[KeptLine] = field(default_factory=list)
     _bytes: int = 0
-    _rows: int = 0
+    _written: int = 0
 
     def add(self, lines: Iterable[KeptLine]) -> None:
         """Write lines, some of them later.
@@ -67,10 +58,12 @@ class KeptSet:
             StatementError: A line is longer than the server takes.
         """
         for line in lines:
-            self._check_length(line)
             self._lines.append(line)
             self._bytes += len(line.value or b"")
-            if len(self._lines) >= _ROWS_AT_ONCE or self._bytes >= _BYTES_AT_ONCE:
+            if (
+                len(self._lines) >= self._writer.lines_at_once
+                or self._bytes >= self._writer.bytes_at_once
+            ):
                 self._write()
 
     def seal(self) -> RowSet:
@@ -78,24 +71,18 @@ class KeptSet:
 
         Raises:
             FencedError: A newer attempt has begun.
-            DataLossError: Rows are missing.
+            DataLossError: Lines are missing.
         """
         self._write()
-        return self._store.seal(self._set_id, self._rows)
-
-    def _check_length(self, line: KeptLine) -> None:
-        """Raise before the server ends the connection, which would look as if it were down."""
-        needed = _ESCAPED * len(line.value or b"") + _WORDS
-        if needed > self._packet_bytes:
-            raise StatementError(
-                f"the record at offset {line.offset} of {self._partition} has "
-                f"{len(line.value or b''):,} bytes and may need {needed:,} in a statement; "
-                f"max_allowed_packet of the server of {self._store.view} is {self._packet_bytes:,}",
-                next_step="raise max_allowed_packet on that server, and run it again",
-            )
+        self._writer.close()
+        try:
+            return self._store.seal(self._place, self._written)
+        except FencedError:
+            self._writer.discard()
+            raise
 
     def _write(self) -> None:
         if self._lines:
-            self._store.write(self._set_id, self._lines)
-            self._rows += len(self._lines)
+            self._writer.write(self._lines)
+            self._written += len(self._lines)
             self._lines, self._bytes = [], 0

@@ -20,6 +20,7 @@ from tally.ledger.folding import (
 from tally.model import KafkaSnapshot
 from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context
+from tally.pipeline.publish import delete_orphans
 
 Progress = Callable[[int, int], None]
 
@@ -80,6 +81,8 @@ def prune(
         folded += of_partition
     progress(len(partitions), len(partitions))
     folded += _until_done(ctx, lambda tx: forget_history(tx, name, cutoff), dry_run=dry_run)
+    if not dry_run:
+        delete_orphans(ctx, pipeline)
     return Pruned(partitions=touched, segments=folded.segments, rows=folded.rows)
 
 

@@ -13,8 +13,8 @@ from itertools import groupby
 from operator import attrgetter
 
 from tally.config.pipeline import Pipeline
-from tally.deliveries.row_store import KeptMinute, RowStore, WaitingSet
-from tally.deliveries.row_tables import Owner
+from tally.deliveries.choice import store_in
+from tally.deliveries.set_store import KeptMinute, SetStore, WaitingSet
 from tally.errors import TallyError
 from tally.ledger.invariants import Violation
 from tally.ledger.row_sets import (
@@ -60,14 +60,13 @@ def verdict(waiting: WaitingSet, segment: Standing | None) -> Verdict:
     return Verdict.DROPPED
 
 
-def store_of(ctx: Context, pipeline: Pipeline) -> RowStore | None:
+def store_of(ctx: Context, pipeline: Pipeline) -> SetStore | None:
     """Where a pipeline keeps its lines; None when it keeps none."""
     if pipeline.rows_view is None:
         return None
     with ctx.database.transaction(read_only=True) as tx:
         ledger = ledger_id(tx)
-    owner = Owner(pipeline=pipeline.name, ledger_id=ledger, row_key=pipeline.row_key)
-    return RowStore(database=ctx.rows, view=pipeline.rows_view, owner=owner)
+    return store_in(ctx.rows, pipeline, ledger)
 
 
 def publish(ctx: Context, pipeline: Pipeline) -> None:
@@ -97,6 +96,7 @@ def publish(ctx: Context, pipeline: Pipeline) -> None:
     live, dropped = by_verdict[Verdict.LIVE], by_verdict[Verdict.DROPPED]
     if live or dropped:
         store.publish(live, dropped)
+    store.tell()
     # A set that is not there, as on another server, stays in the outbox, and its lines in Kafka's
     # reach: its segment is not folded.
     done = store.shown(committed) if committed else set()
@@ -113,12 +113,25 @@ def _is_recorded(ctx: Context, pipeline: Pipeline) -> bool:
     return tables is None or tables.rows_view in {None, pipeline.rows_view}
 
 
-def _delete_dropped(store: RowStore) -> None:
+def _delete_dropped(store: SetStore) -> None:
     """Best effort: nobody sees these rows, and the next call tries again."""
     try:
         store.delete_dropped()
     except TallyError as error:
         log.warning("dropped_rows_not_deleted", extra={"view": store.view, "cause": error.what})
+
+
+def delete_orphans(ctx: Context, pipeline: Pipeline) -> None:
+    """Delete files that a killed writer has left and that no set knows; best effort, daily."""
+    store = store_of(ctx, pipeline)
+    if store is None:
+        return
+    try:
+        deleted = store.delete_orphans()
+    except TallyError as error:
+        log.warning("orphans_not_deleted", extra={"view": store.view, "cause": error.what})
+    else:
+        log.info("orphans_deleted", extra={"view": store.view, "sets": deleted})
 
 
 def publish_soon(ctx: Context, pipeline: Pipeline) -> None:
@@ -157,7 +170,7 @@ def row_violations(ctx: Context, pipeline: Pipeline) -> list[Violation]:
     ]
 
 
-def _differences(ctx: Context, pipeline: Pipeline, store: RowStore) -> dict[int, str]:
+def _differences(ctx: Context, pipeline: Pipeline, store: SetStore) -> dict[int, str]:
     """By segment what is different."""
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         folds = Folds(folded_ranges(tx, pipeline.name))
@@ -234,8 +247,9 @@ def _difference(counted: Sequence[CountedMinute], kept: Sequence[KeptMinute]) ->
         return f"{sum(k.rows for k in kept)} rows of a segment that is not part of the result"
     if not kept:
         return f"readers do not see its set {counted[0].row_set}"
-    if kept[0].segment_id != counted[0].segment_id:
-        return f"its set {counted[0].row_set} is that of segment {kept[0].segment_id}"
+    if kept[0].trouble or kept[0].segment_id != counted[0].segment_id:
+        of_another = f"its set {counted[0].row_set} is that of segment {kept[0].segment_id}"
+        return kept[0].trouble or of_another
     rows = {k.log_time: k.rows for k in kept if k.log_time is not None}
     if sum(rows.values()) != counted[0].matched:
         return _unequal(counted[0].matched, sum(rows.values()))

@@ -8,7 +8,8 @@ from typing import Final
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from tally.config.pipeline import DIVIDING, Pipeline
+from tally.config.pipeline import Pipeline
+from tally.config.reader import DIVIDING
 from tally.config.servers import KafkaSettings
 from tally.errors import (
     ConfigError,

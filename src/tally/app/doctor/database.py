@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from tally.app.doctor.diagnosis import Diagnosis, fail, next_step_of, ok, warn
 from tally.app.migrate import missing
-from tally.config.names import RESERVED_TABLES, row_tables
+from tally.config.names import RESERVED_TABLES
 from tally.config.servers import MySQLSettings
 from tally.errors import AccessDeniedError, TallyError
 from tally.ledger.dead_letters import DEAD_LETTER_BYTES_PER_INSERT
@@ -171,8 +171,7 @@ def _check_tables(ctx: Context, config: Path) -> Iterator[Diagnosis]:
         denied = ctx.database.run(
             lambda tx: _denied_rights(tx, settings.mysql, ledgers), dry_run=True
         )
-        views = [settings.pipeline(name).rows_view for name in settings.pipelines]
-        of_lines = [table for view in views if view for table in row_tables(view)]
+        of_lines = [t for name in settings.pipelines for t in settings.pipeline(name).line_tables]
         where = settings.results or settings.mysql
         denied_lines = (
             ctx.rows.run(lambda tx: _denied_rights(tx, where, of_lines), dry_run=True)

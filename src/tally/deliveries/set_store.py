@@ -1,27 +1,29 @@
-"""Where counted lines are kept as rows: every statement on the server of the lines.
+"""The life of a set of kept lines: every statement about it on the server of the lines.
 
 A Spark task writes the lines of its segment as one *set*, which nobody else ever writes to. A set
-is ``open`` while its task writes, ``sealed`` when all of its rows are there, ``live`` when the
+is ``open`` while its task writes, ``sealed`` when all of its lines are there, ``live`` when the
 ledger's segment has been committed with it, and ``dropped`` when it is not, or no longer, part of
-the result. A state only moves forward. Readers use a view, which shows the rows of live sets; so
-they see what is replaced or what replaces it, and no line twice, whatever becomes of a task.
+the result. A state only moves forward. Readers use a view, which knows the live sets; so they see
+what is replaced or what replaces it, and no line twice, whatever becomes of a task.
 
 The server may be another one than the ledger's. The ledger alone decides which sets are live
-(:mod:`tally.ledger.row_sets`); :mod:`tally.pipeline.publish` brings its decision here.
+(:mod:`tally.ledger.row_sets`); :mod:`tally.pipeline.publish` brings its decision here. What holds
+the lines of a set is its :class:`tally.deliveries.content.Content`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from tally.deliveries.row_tables import RowTables
+from tally.deliveries.content import PLACE, Found, LineWriter, SetPlace
+from tally.deliveries.set_tables import SetTables
 from tally.errors import DataLossError, FencedError, MySQLUnavailableError
-from tally.model import Batch, KeptLine, RowSet, Segment
+from tally.model import Batch, RowSet, Segment
 from tally.mysql.errors import CommitUnansweredError
-from tally.mysql.transactions import TRANSACTION_TRIES, Row, T, Transaction
+from tally.mysql.transactions import TRANSACTION_TRIES, T, Transaction
 
-_DELETED_AT_ONCE: Final = 10_000
 _COMPARED_AT_ONCE: Final = 500
+_DROPPED_AT_ONCE: Final = 1_000
 _RANGE: Final = ("topic_id", "partition_id", "cluster_id", "from_offset", "until_offset")
 
 
@@ -57,20 +59,32 @@ class KeptMinute:
     """The minute, ``YYYY-MM-DD HH:MM:00``; None for a set without rows."""
     rows: int
     """How many."""
+    trouble: str = ""
+    """Why the lines of the set cannot be read; '' when they can."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RowStore(RowTables):
-    """The rows of one pipeline, on one server."""
+class SetStore(SetTables):
+    """The sets of one pipeline, on one server."""
 
-    def open_set(self, batch: Batch, segment: Segment) -> int:
+    def open_set(self, batch: Batch, segment: Segment) -> SetPlace:
         """Begin the set of a segment; those of its earlier attempts are dropped.
 
         Raises:
             FencedError: A newer attempt has begun.
         """
+        place: dict[str, Any] = {
+            "segment_id": segment.segment_id,
+            "batch_id": batch.batch_id,
+            "topic": segment.range.partition.topic,
+            "cluster_id": segment.cluster_id,
+            "topic_id": segment.topic_id,
+            "partition_id": segment.range.partition.partition,
+            "from_offset": segment.range.from_offset,
+            "until_offset": segment.range.until_offset,
+        }
 
-        def work(tx: Transaction) -> int:
+        def work(tx: Transaction) -> SetPlace:
             tx.execute(
                 f"update `{self.sets}` set state = 'dropped'"
                 " where segment_id = %s and attempt < %s and state in ('open', 'sealed')",
@@ -87,71 +101,58 @@ class RowStore(RowTables):
                     f"attempt {batch.attempt} no longer does",
                     next_step=f"tally show {batch.batch_id}",
                 )
-            return tx.insert(
+            set_id = tx.insert(
                 f"insert into `{self.sets}`"
-                " (segment_id, batch_id, attempt, topic, cluster_id, topic_id, partition_id,"
-                " from_offset, until_offset) values (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
-                (
-                    segment.segment_id,
-                    batch.batch_id,
-                    batch.attempt,
-                    segment.range.partition.topic,
-                    segment.cluster_id,
-                    segment.topic_id,
-                    segment.range.partition.partition,
-                    segment.range.from_offset,
-                    segment.range.until_offset,
-                ),
+                " (segment_id, batch_id, topic, cluster_id, topic_id, partition_id, from_offset,"
+                " until_offset, attempt) values (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+                (*place.values(), batch.attempt),
             )
+            return SetPlace(set_id=set_id, **place)
 
         # When the answer is lost there may be an empty set more, which is dropped one day.
         return self._until_answered(work)
 
-    def write(self, set_id: int, lines: Sequence[KeptLine]) -> None:
-        """Write some rows of an open set; the same rows again change nothing.
+    def writer(self, place: SetPlace) -> LineWriter:
+        """What writes the lines of an open set."""
 
-        Raises:
-            FencedError: The set was dropped.
-        """
-        # Only with a parameter for each value the driver sends several rows in one statement.
-        rows = [(set_id, *line) for line in lines]
-        statement = (
-            f"insert into `{self.kept}` (set_id, record_offset, log_time, value, key_digest)"
-            " values (%s, %s, %s, %s, %s)"
-            f" on duplicate key update set_id = `{self.kept}`.set_id"
-        )
+        def run_locked(work: Callable[[Transaction], Any]) -> Any:
+            def locked(tx: Transaction) -> Any:
+                self._lock(tx, place.set_id, "open")
+                return work(tx)
 
-        def work(tx: Transaction) -> None:
-            self._lock(tx, set_id, "open")
-            tx.insert_many(statement, rows)
+            return self._until_answered(locked)
 
-        self._until_answered(work)
+        return self.content.writer(place, run_locked, self._packet_bytes())
 
-    def seal(self, set_id: int, rows: int) -> RowSet:
-        """Say that a set has all of its rows.
+    def seal(self, place: SetPlace, lines: int) -> RowSet:
+        """Say that a set has all of its lines.
 
         Args:
-            set_id: The set.
-            rows: How many were written.
+            place: The set.
+            lines: How many were written.
 
         Raises:
             FencedError: The set was dropped.
-            DataLossError: It has not as many rows.
+            DataLossError: It has not as many lines.
         """
 
         def work(tx: Transaction) -> None:
-            self._lock(tx, set_id, "open", "sealed")  # sealed: the answer to the last try was lost
-            found = tx.row(f"select count(*) as n from `{self.kept}` where set_id = %s", (set_id,))
-            if found is None or found["n"] != rows:
+            # Sealed: the answer to the last try was lost.
+            self._lock(tx, place.set_id, "open", "sealed")
+            found = self.content.count(tx, place)
+            if found != lines:
                 raise DataLossError(
-                    f"of {rows} lines {found['n'] if found else 0} were found again in set "
-                    f"{set_id} of {self.kept}",
+                    f"of {lines} lines {found} were found again in set {place.set_id} of "
+                    f"{self.view}",
                     next_step="run it again",
                 )
-            tx.execute(f"update `{self.sets}` set state = 'sealed' where set_id = %s", (set_id,))
+            tx.execute(
+                f"update `{self.sets}` set state = 'sealed', line_count = %s where set_id = %s",
+                (lines, place.set_id),
+            )
 
         self._until_answered(work)
-        return RowSet(set_id=set_id, rows=rows)
+        return RowSet(set_id=place.set_id, rows=lines)
 
     def waiting(self) -> list[WaitingSet]:
         """The sets that are open or sealed."""
@@ -199,27 +200,49 @@ class RowStore(RowTables):
         self._until_answered(work)
 
     def delete_dropped(self) -> None:
-        """Delete the rows of dropped sets, then the sets: a late writer finds neither."""
-        with self.database.transaction(read_only=True) as tx:
-            found = tx.rows(f"select set_id from `{self.sets}` where state = 'dropped'")
-        for row in found:
-            while self._delete_some(row["set_id"]):
-                pass
-
-    def _delete_some(self, set_id: int) -> int:
-        """Delete some rows of a dropped set, or the set when it has none; how many rows."""
-
-        def work(tx: Transaction) -> int:
-            deleted = tx.execute(
-                f"delete from `{self.kept}` where set_id = %s limit {_DELETED_AT_ONCE}", (set_id,)
-            )
-            if not deleted:
-                tx.execute(
-                    f"delete from `{self.sets}` where set_id = %s and state = 'dropped'", (set_id,)
+        """Delete the lines of dropped sets, then the sets: a late writer finds neither."""
+        while True:
+            with self.database.transaction(read_only=True) as tx:
+                found = tx.rows(
+                    f"select {PLACE} from `{self.sets}` where state = 'dropped'"
+                    " and changed_at <= current_timestamp(6) - interval %s second"
+                    f" limit {_DROPPED_AT_ONCE}",
+                    (self.content.kept_s,),
                 )
-            return deleted
+            for row in found:
+                self._delete(SetPlace(**row))
+            if len(found) < _DROPPED_AT_ONCE:
+                return
 
-        return self._until_answered(work)
+    def _delete(self, place: SetPlace) -> None:
+        self.content.delete(place, self._until_answered)
+        statement = f"delete from `{self.sets}` where set_id = %s and state = 'dropped'"
+        self._until_answered(lambda tx: tx.execute(statement, (place.set_id,)))
+
+    def delete_orphans(self) -> int:
+        """Delete lines that are of no set, as a writer may leave that was killed; how many sets."""
+
+        def known(set_ids: Sequence[int]) -> set[int]:
+            with self.database.transaction(read_only=True) as tx:
+                rows = tx.rows(
+                    f"select set_id from `{self.sets}` where set_id in %s", (list(set_ids) or [0],)
+                )
+            return {row["set_id"] for row in rows}
+
+        return self.content.orphans(known)
+
+    def tell(self) -> None:
+        """Tell readers that do not ask the database which sets are live."""
+        self.content.tell(self._live)
+
+    def _live(self) -> Iterator[SetPlace]:
+        """Live sets that have lines, in order of key."""
+        with self.database.transaction(isolation="repeatable read", read_only=True) as tx:
+            for row in tx.stream(
+                f"select {PLACE} from `{self.sets}` where state = 'live' and line_count > 0"
+                " order by set_id"
+            ):
+                yield SetPlace(**row)
 
     def shown(self, sets: Mapping[int, int]) -> set[int]:
         """Which of some sets, by segment, readers see; the segments."""
@@ -232,32 +255,24 @@ class RowStore(RowTables):
         return {r["segment_id"] for r in rows if sets.get(r["segment_id"]) == r["set_id"]}
 
     def live_minutes(self) -> Iterator[KeptMinute]:
-        """The rows of live sets by minute, in order of set and minute; some sets at a time."""
-        columns = "segment_id, set_id, cluster_id, topic_id, partition_id, from_offset"
+        """The lines of live sets by minute, in order of set and minute; some sets at a time."""
         last = 0
         while True:
             with self.database.transaction(read_only=True) as tx:
-                sets = tx.rows(
-                    f"select {columns} from `{self.sets}` where set_id > %s and state = 'live'"
+                rows = tx.rows(
+                    f"select {PLACE} from `{self.sets}` where set_id > %s and state = 'live'"
                     f" order by set_id limit {_COMPARED_AT_ONCE}",
                     (last,),
                 )
-                if not sets:
+                if not rows:
                     return
-                last = sets[-1]["set_id"]
-                minutes = tx.rows(
-                    "select set_id, cast(log_time as char) as log_time, count(*) as `rows`"
-                    f" from `{self.kept}` where set_id in %s group by set_id, log_time",
-                    ([one["set_id"] for one in sets],),
-                )
-            found: dict[int, list[Row]] = {}
-            for minute in minutes:
-                found.setdefault(minute["set_id"], []).append(minute)
-            for one in sets:
-                for minute in found.get(one["set_id"], [{"log_time": None, "rows": 0}]):
-                    yield KeptMinute(**{**one, **minute})
+                places = [SetPlace(**row) for row in rows]
+                last = places[-1].set_id
+                found = self.content.find(tx, places)
+            for place in places:
+                yield from _minutes(place, found.get(place.set_id, Found(minutes={})))
 
-    def packet_bytes(self) -> int:
+    def _packet_bytes(self) -> int:
         """The longest statement that the server takes."""
         with self.database.transaction(read_only=True) as tx:
             row = tx.row("select @@max_allowed_packet as bytes")
@@ -272,7 +287,7 @@ class RowStore(RowTables):
         row = tx.row(f"select state from `{self.sets}` where set_id = %s for update", (set_id,))
         if row is None or row["state"] not in states:
             raise FencedError(
-                f"set {set_id} of {self.kept} was dropped: a newer attempt of its batch has begun, "
+                f"set {set_id} of {self.view} was dropped: a newer attempt of its batch has begun, "
                 "or the batch was abandoned or committed without it",
                 next_step="tally batches shows what became of the batch",
             )
@@ -289,3 +304,20 @@ class RowStore(RowTables):
             "times in a row",
             next_step="run it again once MySQL keeps its connections; it is safe",
         ) from unanswered
+
+
+def _minutes(place: SetPlace, found: Found) -> Iterator[KeptMinute]:
+    """What was found of a set; one minute without a time when that is nothing."""
+    minutes: dict[str | None, int] = dict(sorted(found.minutes.items()))
+    for log_time, lines in (minutes or {None: 0}).items():
+        yield KeptMinute(
+            segment_id=place.segment_id,
+            set_id=place.set_id,
+            cluster_id=place.cluster_id,
+            topic_id=place.topic_id,
+            partition_id=place.partition_id,
+            from_offset=place.from_offset,
+            log_time=log_time,
+            rows=lines,
+            trouble=found.trouble,
+        )

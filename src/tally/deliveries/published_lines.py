@@ -1,4 +1,4 @@
-"""Kept lines: a transactional batch that also says which set of rows is its segment's."""
+"""Kept lines: a transactional batch that also says which set of lines is its segment's."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from tally.mysql.transactions import Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedRows:
+class PublishedLines:
     """Counts as :class:`TransactionalBatch` commits them, and the lines behind them.
 
-    The rows are safe before the commit (:class:`tally.deliveries.row_store.RowStore`), and are
+    The lines are safe before the commit (:class:`tally.deliveries.set_store.SetStore`), and are
     shown to readers after it (:mod:`tally.pipeline.publish`).
     """
 
@@ -26,7 +26,7 @@ class PublishedRows:
     """Its settings."""
 
     def commit(self, tx: Transaction, batch: Batch, result: Result) -> bool:
-        """Commit the counts of a batch's only segment, and its set of rows with them.
+        """Commit the counts of a batch's only segment, and its set of lines with them.
 
         Raises:
             DataLossError: There is no set, or it has not the lines that were counted.
@@ -44,5 +44,5 @@ class PublishedRows:
         return True
 
     def violations(self, tx: Transaction, tables: Tables) -> Iterator[Violation]:
-        """Those of the counts; :func:`tally.pipeline.publish.row_violations` has the rows'."""
+        """Those of the counts; :func:`tally.pipeline.publish.row_violations` has the lines'."""
         yield from TransactionalBatch(self.pipeline).violations(tx, tables)

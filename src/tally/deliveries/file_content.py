@@ -1,0 +1,363 @@
+"""Lines as Parquet files, one for each set, in a folder of any file system that PyArrow knows.
+
+A file is complete before its set is sealed, is never written to again, and has the name of its
+set: so whoever is late writes a file that nobody knows. Which files are live is known by the view,
+and by a list beside the files that follows it.
+"""
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from tally.deliveries.content import Found, Owner, Run, SetPlace
+from tally.errors import ConfigError, FilesUnavailableError, UnwritableError
+from tally.model import KeptLine
+from tally.mysql.transactions import Transaction
+
+LIST: Final = "_live/files.txt"
+"""The live files, below the folder: an address in each line."""
+_OWNER: Final = "_tally.json"
+_OPEN: Final = "_open"
+_LINES: Final = "lines"
+_FILE: Final = re.compile(r"(?:.*-)?(\d+)\.parquet")
+
+_SCHEMA: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition_id", pa.int32()),
+        ("record_offset", pa.int64()),
+        ("log_time", pa.timestamp("ms")),
+        ("value", pa.binary()),
+        ("segment_id", pa.int64()),
+        ("batch_id", pa.int64()),
+    ]
+)
+# The path is that of `_path`.
+_VIEW: Final = """
+    create or replace sql security invoker view `{view}` as
+    select concat('{url}/lines/', topic, '/', partition_id, '/', lpad(from_offset, 20, '0'), '-',
+            set_id, '.parquet') as file,
+        topic, topic_id, partition_id, from_offset, until_offset, line_count, segment_id, batch_id
+    from `{sets}` where state = 'live' and line_count > 0
+"""
+_VERSION: Final = 1
+"""Of the view; another one is another comment, so that the view is made again."""
+
+_KEPT_S: Final = 3_600
+_LINES_AT_ONCE: Final = 50_000
+_BYTES_AT_ONCE: Final = 32 * 2**20
+_ASKED_AT_ONCE: Final = 1_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileContent:
+    """The lines are Parquet files below a folder."""
+
+    view: str
+    """The view of the live files."""
+    url: str
+    """The folder, as ``file:///srv/lines`` or ``s3://bucket/lines``; safe in statements."""
+    owner: Owner
+    """Whose lines the folder has."""
+
+    @property
+    def noun(self) -> str:
+        """What the tables are about."""
+        return "files"
+
+    @property
+    def version(self) -> str:
+        """Of the view, which has the addresses of files."""
+        return f"view {_VERSION}, {self.url}"
+
+    @property
+    def kept_s(self) -> int:
+        """A query that has begun reads the files that it has found."""
+        return _KEPT_S
+
+    def tables(self) -> Mapping[str, str]:
+        """None."""
+        return {}
+
+    def view_statement(self, sets: str) -> str:
+        """The view of live files."""
+        return _VIEW.format(view=self.view, sets=sets, url=self.url)
+
+    def is_prepared(self, tx: Transaction) -> bool:  # noqa: ARG002
+        """Whether the folder says that it is the owner's.
+
+        Raises:
+            ConfigError: It says that it is another's.
+        """
+        with self._folder() as folder:
+            try:
+                said = json.loads(folder.read(_OWNER))["files_of"]
+            except FileNotFoundError:
+                return False
+            except (ValueError, LookupError, TypeError):
+                said = "something else"
+        if said != self.owner.name:
+            raise ConfigError(
+                f"{self.url}/{_OWNER} says that the folder has files of {said}; this is "
+                f"{self.owner.name}",
+                next_step=f"give pipelines.{self.owner.pipeline}.files_url a folder of its own",
+            )
+        return True
+
+    def prepare(self, tx: Transaction, sets: str, *, has_lines: bool) -> None:  # noqa: ARG002
+        """Create the folder, with a file that says whose it is."""
+        if self.is_prepared(tx):
+            return
+        if has_lines:
+            raise ConfigError(
+                f"pipeline {self.owner.pipeline} has kept lines in files, and {self.url} has no "
+                f"{_OWNER}",
+                next_step=f"set pipelines.{self.owner.pipeline}.files_url back, or copy the whole "
+                "folder there",
+            )
+        with self._folder() as folder:
+            folder.put(_OWNER, json.dumps({"files_of": self.owner.name}).encode())
+
+    def writer(self, place: SetPlace, run_locked: Run, packet_bytes: int) -> "_FileWriter":  # noqa: ARG002
+        """What writes the file of an open set; without lines there is none."""
+        return _FileWriter(self, place)
+
+    def count(self, tx: Transaction, place: SetPlace) -> int:  # noqa: ARG002
+        """How many lines the file of a set has."""
+        with self._folder() as folder:
+            try:
+                with folder.open(_path(place)) as file:
+                    return int(pq.ParquetFile(file).metadata.num_rows)
+            except FileNotFoundError:
+                return 0
+
+    def find(self, tx: Transaction, places: Sequence[SetPlace]) -> Mapping[int, Found]:  # noqa: ARG002
+        """The lines of some sets by minute."""
+        with self._folder() as folder:
+            return {place.set_id: _found(folder, place) for place in places}
+
+    def delete(self, place: SetPlace, run: Run) -> None:  # noqa: ARG002
+        """Delete the file of a dropped set."""
+        with self._folder() as folder:
+            for path in (_path(place), _open_path(place)):
+                folder.delete(path)
+
+    def tell(self, live: Callable[[], Iterator[SetPlace]]) -> None:
+        """Write the list of live files, if it has changed."""
+
+        def wanted() -> bytes:
+            return "".join(f"{self.url}/{_path(place)}\n" for place in live()).encode()
+
+        with self._folder() as folder:
+            listed = wanted()
+            while listed != folder.read_if_any(LIST):
+                folder.put(LIST, listed)
+                # Another one may have written a newer list since this one was asked for.
+                listed = wanted()
+
+    def orphans(self, known: Callable[[Sequence[int]], set[int]]) -> int:
+        """Delete the files of sets that are not there any more.
+
+        A set is there before its file is begun, and the files are listed before sets are asked for.
+        """
+        deleted: set[int] = set()
+        with self._folder() as folder:
+            files = (
+                (_set_of(path), path) for below in (_LINES, _OPEN) for path in folder.list(below)
+            )
+            of_sets = ((set_id, path) for set_id, path in list(files) if set_id is not None)
+            while some := list(islice(of_sets, _ASKED_AT_ONCE)):
+                there = known([set_id for set_id, _ in some])
+                for set_id, path in some:
+                    if set_id not in there:
+                        folder.delete(path)
+                        deleted.add(set_id)
+        return len(deleted)
+
+    @contextmanager
+    def _folder(self) -> Iterator["_Folder"]:
+        """The folder.
+
+        Raises:
+            FilesUnavailableError: The file system did not answer.
+            UnwritableError: It refuses this user.
+        """
+        try:
+            system, root = fs.FileSystem.from_uri(self.url)
+            yield _Folder(system, root)
+        except PermissionError as error:
+            raise UnwritableError(
+                f"{self.url}: {error}", next_step="let Tally's user read, write and delete there"
+            ) from error
+        except (OSError, pa.ArrowException) as error:
+            raise FilesUnavailableError(
+                f"{self.url}: {error}", next_step="run it again once the file system answers"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """A folder of some file system; paths are below it."""
+
+    system: Any
+    root: str
+
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self.system, fs.LocalFileSystem)
+
+    def path(self, below: str) -> str:
+        return f"{self.root}/{below}"
+
+    def open(self, below: str) -> Any:
+        return self.system.open_input_file(self.path(below))
+
+    def read(self, below: str) -> bytes:
+        with self.open(below) as file:
+            return bytes(file.read())
+
+    def read_if_any(self, below: str) -> bytes | None:
+        try:
+            return self.read(below)
+        except FileNotFoundError:
+            return None
+
+    def create(self, below: str) -> Any:
+        """A stream into a new file; elsewhere than on a local disk none is seen before its end."""
+        path = self.path(below)
+        self.system.create_dir(path.rpartition("/")[0], recursive=True)
+        return self.system.open_output_stream(path)
+
+    def put(self, below: str, content: bytes) -> None:
+        """Write a file whole, or replace it at once."""
+        begun = f"{_OPEN}/{os.getpid()}-{below.replace('/', '-')}" if self.is_local else below
+        with self.create(begun) as file:
+            file.write(content)
+        self.finish(begun, below)
+
+    def finish(self, begun: str, below: str) -> None:
+        """Give a written file its name; on a local disk it survives a power cut from then on."""
+        if self.is_local:
+            path, folder = self.path(below), self.path(below).rpartition("/")[0]
+            self.system.create_dir(folder, recursive=True)
+            _sync(self.path(begun))
+            self.system.move(self.path(begun), path)
+            while len(folder) >= len(self.root):
+                _sync(folder)
+                folder = folder.rpartition("/")[0]
+
+    def list(self, below: str) -> list[str]:
+        """All files below a folder of this one."""
+        selector = fs.FileSelector(self.path(below), allow_not_found=True, recursive=True)
+        infos = self.system.get_file_info(selector)
+        return [i.path[len(self.root) + 1 :] for i in infos if i.type == fs.FileType.File]
+
+    def delete(self, below: str) -> None:
+        with suppress(FileNotFoundError):
+            self.system.delete_file(self.path(below))
+
+
+@dataclass(slots=True)
+class _FileWriter:
+    """Writes the file of a set, some lines at a time."""
+
+    content: FileContent
+    place: SetPlace
+    _parquet: Any = field(default=None, init=False)
+    _stream: Any = field(default=None, init=False)
+
+    @property
+    def lines_at_once(self) -> int:
+        return _LINES_AT_ONCE
+
+    @property
+    def bytes_at_once(self) -> int:
+        return _BYTES_AT_ONCE
+
+    def write(self, lines: Sequence[KeptLine]) -> None:
+        place, count = self.place, len(lines)
+        columns = [
+            pa.array([place.topic] * count),
+            pa.array([place.topic_id] * count),
+            pa.array([place.partition_id] * count, pa.int32()),
+            pa.array([line.offset for line in lines], pa.int64()),
+            pa.array([line.log_time for line in lines]).cast(pa.timestamp("ms")),
+            pa.array([line.value for line in lines], pa.binary()),
+            pa.array([place.segment_id] * count, pa.int64()),
+            pa.array([place.batch_id] * count, pa.int64()),
+        ]
+        with self.content._folder() as folder:  # noqa: SLF001 - two halves of one thing
+            if self._parquet is None:
+                self._stream = folder.create(self._begun(folder))
+                self._parquet = pq.ParquetWriter(self._stream, _SCHEMA, compression="zstd")
+            self._parquet.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA))
+
+    def close(self) -> None:
+        if self._parquet is None:
+            return
+        with self.content._folder() as folder:  # noqa: SLF001
+            self._parquet.close()
+            self._stream.close()
+            # Deleted with a dropped set: sealing it will say so.
+            with suppress(FileNotFoundError):
+                folder.finish(self._begun(folder), _path(self.place))
+
+    def discard(self) -> None:
+        with self.content._folder() as folder:  # noqa: SLF001
+            folder.delete(_path(self.place))
+
+    def _begun(self, folder: _Folder) -> str:
+        return _open_path(self.place) if folder.is_local else _path(self.place)
+
+
+def _found(folder: _Folder, place: SetPlace) -> Found:
+    """The lines of a file by minute, or what is wrong with it."""
+    minutes: Counter[str] = Counter()
+    try:
+        with folder.open(_path(place)) as file:
+            parquet = pq.ParquetFile(file)
+            for batch in parquet.iter_batches(columns=["log_time"]):
+                for group in batch.column(0).value_counts().to_pylist():
+                    minutes[group["values"].strftime("%Y-%m-%d %H:%M:%S")] += group["counts"]
+    except FileNotFoundError:
+        return Found(minutes={})
+    except pa.ArrowException as error:
+        return Found(minutes={}, trouble=f"its file {_path(place)} cannot be read: {error}")
+    return Found(minutes=minutes)
+
+
+def _path(place: SetPlace) -> str:
+    """Of the file of a set, below the folder; the view has it, too."""
+    name = f"{place.from_offset:020}-{place.set_id}.parquet"
+    return f"{_LINES}/{place.topic}/{place.partition_id}/{name}"
+
+
+def _open_path(place: SetPlace) -> str:
+    """Of a file that is being written on a local disk."""
+    return f"{_OPEN}/{place.set_id}.parquet"
+
+
+def _set_of(path: str) -> int | None:
+    """The set of a file; None for a file that is none of a set."""
+    found = _FILE.fullmatch(path.rpartition("/")[2])
+    return int(found[1]) if found else None
+
+
+def _sync(path: str) -> None:
+    """Bring a local file or folder to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
