@@ -15,13 +15,13 @@ from benchmarks.contest import take_turns
 from benchmarks.lines import BYTES, write_lines
 from benchmarks.page import Table
 from benchmarks.rounds import Rounds
-from benchmarks.servers import PARTITIONS, say, serving
+from benchmarks.servers import PARTITIONS, PROJECT, say, serving
 from tally.pipeline.context import Context
 from tally.pipeline.plan import plan_batch
 from tally.pipeline.replay import run_or_replan
 from tally.spark.session import spark_session
 
-DELIVERIES = ("batch", "partition", "rows")
+DELIVERIES = ("batch", "partition", "rows", "procedure", "files")
 
 
 def main() -> int:
@@ -41,9 +41,9 @@ def measure(lines: int, rounds: int) -> Table:
         RuntimeError: A delivery has counted other than what was written.
     """
     topic = f"deliveries-{time.time_ns()}"  # Kafka keeps those of earlier runs
-    keys = f'topics = ["{topic}"]\nmax_records_per_partition = {lines}\ndelivery = '
+    keys = f'topics = ["{topic}"]\nmax_records_per_partition = {lines}\n'
     pipelines = {
-        f"{delivery}{number}": f'{keys}"{delivery}"'
+        f"{delivery}{number}": keys + _delivery(delivery, f"{topic}/{number}")
         for delivery in DELIVERIES
         for number in range(rounds + 1)
     }
@@ -55,6 +55,12 @@ def measure(lines: int, rounds: int) -> Table:
                 for d in DELIVERIES
             }
             return _table(take_turns(everybody, rounds), lines, sum(written.errors.values()))
+
+
+def _delivery(name: str, folder: str) -> str:
+    """Its keys."""
+    files = PROJECT / ".tally" / "bench" / folder
+    return f'delivery = "{name}"\n' + (f'files_url = "{files}"' if name == "files" else "")
 
 
 def _count_all(ctx: Context, pipeline: str) -> None:
@@ -78,7 +84,7 @@ def _table(seconds: Mapping[str, float], lines: int, counted: int) -> Table:
                 f"{took:.2f}",
                 f"{lines / took / 1e6:.2f}",
                 f"{first / took:.2f}",
-                f"{counted / took:,.0f}" if name == "rows" else "-",
+                f"{counted / took:,.0f}" if name not in {"batch", "partition"} else "-",
             ]
             for name, took in seconds.items()
         ],

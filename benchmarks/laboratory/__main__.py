@@ -4,6 +4,8 @@ Each method counts the same lines once for each fault, in a process of its own t
 when it was killed, with real servers and Spark. A line has a minute of its own, so its count says
 what became of it. Prints a table, and with ``--write`` puts it into ``docs/delivery.md``. Ends with
 exit code 1 when a delivery of Tally's is not exact, or a fault did not strike.
+
+With ``--cluster`` the tasks run on a Spark cluster of two workers, which has faults of its own.
 """
 
 import argparse
@@ -14,17 +16,30 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.laboratory.faults import FAULT, FOLDER, Fault
-from benchmarks.laboratory.lines import PARTITIONS, PER_BATCH, Verdict, counted, judge, write
+import pyarrow.parquet as pq
+
+from benchmarks.laboratory.child import ON_CLUSTER
+from benchmarks.laboratory.faults import FAULT, FOLDER, OF_CLUSTERS, OF_COPIES, Fault
+from benchmarks.laboratory.lines import (
+    LINES,
+    PARTITIONS,
+    PER_BATCH,
+    Verdict,
+    counted,
+    judge,
+    write,
+)
 from benchmarks.laboratory.methods import METHODS, Method
 from benchmarks.laboratory.store import CREATE, Store
 from benchmarks.page import Table, put
 from benchmarks.servers import PROJECT, Bench, login, say, serving
 from tally.pipeline.audit import audit_ledger
+from tally_local.stack.server import Part
 
 PAGE = PROJECT / "docs" / "delivery.md"
 STARTS_MAX = 4
@@ -62,7 +77,13 @@ class Trial:
     def keys(self) -> str:
         """Of the pipeline, as TOML."""
         keys = f'topics = ["{self.topic}"]\nmax_records_per_partition = {PER_BATCH}\n'
-        return keys + (f'delivery = "{self.method.delivery}"' if self.method.delivery else "")
+        keys += f'delivery = "{self.method.delivery}"\n' if self.method.delivery else ""
+        return keys + (f'files_url = "{self.folder}"' if self.method.delivery == "files" else "")
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return PROJECT / ".tally" / "bench" / "laboratory" / self.topic
 
     def __str__(self) -> str:
         return f"{self.name}, {self.fault}"
@@ -72,12 +93,15 @@ def main() -> int:
     """Run the laboratory."""
     parser = argparse.ArgumentParser(prog="make lab", description=__doc__.splitlines()[0])
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
-    parser.add_argument(
-        "--faults", nargs="*", choices=[f.name for f in Fault], default=[f.name for f in Fault]
-    )
+    parser.add_argument("--faults", nargs="*", choices=[f.name for f in Fault])
+    parser.add_argument("--cluster", action="store_true", help="on a Spark cluster of two workers")
     parser.add_argument("--write", action="store_true", help="put the table into docs/delivery.md")
     asked = parser.parse_args()
-    faults = [fault for fault in Fault if fault.name in asked.faults]
+    faults = [
+        fault
+        for fault in Fault
+        if (fault.name in asked.faults if asked.faults else (fault in OF_CLUSTERS) == asked.cluster)
+    ]
     trials = [
         Trial(number=number, name=name, fault=fault)
         for number, (name, fault) in enumerate(itertools.product(asked.methods, faults))
@@ -86,14 +110,18 @@ def main() -> int:
     found: dict[str, dict[Fault, Verdict]] = {name: {} for name in asked.methods}
     wrong = []
     topics = {trial.topic: PARTITIONS for trial in trials}
-    with serving({trial.pipeline: trial.keys for trial in trials}, topics) as servers:
+    parts = (Part.KAFKA, Part.MYSQL, *([Part.CLUSTER] if asked.cluster else []))
+    seconds: dict[str, float] = {}
+    with serving({trial.pipeline: trial.keys for trial in trials}, topics, parts) as servers:
         for trial in trials:
             began = time.monotonic()
-            verdict, problems = run(servers, trial)
+            verdict, took, problems = run(servers, trial, on_cluster=asked.cluster)
             found[trial.name][trial.fault] = verdict
+            if trial.fault is Fault.NONE:
+                seconds[trial.name] = took
             wrong += [f"{trial}: {problem}" for problem in problems]
             say(f"{time.monotonic() - began:6.1f} s  {trial}: {verdict}")
-    table = table_of(found, faults)
+    table = table_of(found, faults, seconds, is_cluster=asked.cluster)
     say("\n".join(table.lines()))
     if asked.write:
         put(table, PAGE)
@@ -102,11 +130,11 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def run(servers: Bench, trial: Trial) -> tuple[Verdict, list[str]]:
+def run(servers: Bench, trial: Trial, *, on_cluster: bool) -> tuple[Verdict, float, list[str]]:
     """Let a method count all lines under a fault.
 
     Returns:
-        What became of the lines, and what must not be.
+        What became of the lines, for how long the last process has worked, and what must not be.
     """
     write(servers.settings.kafka.bootstrap_servers, trial.topic)
     store = Store(login(servers))
@@ -114,17 +142,18 @@ def run(servers: Bench, trial: Trial) -> tuple[Verdict, list[str]]:
         for statement in CREATE:
             tx.execute(statement)
     with tempfile.TemporaryDirectory() as folder:
-        has_struck = _until_done(servers, trial, Path(folder))
+        has_struck = _until_done(servers, trial, Path(folder), on_cluster=on_cluster)
+        took = float(Path(folder, "seconds").read_text(encoding="ascii"))
     verdict = judge(_counts(store, trial))
     problems = [] if has_struck or trial.fault is Fault.NONE else ["the fault did not strike"]
     if trial.method.delivery:
         audit = audit_ledger(servers.context(), trial.pipeline)
         problems += [f"the audit says {v}" for v in audit.violations]
         problems += [str(verdict)] if verdict != Verdict(0, 0) else []
-    return verdict, problems
+    return verdict, took, problems
 
 
-def _until_done(servers: Bench, trial: Trial, folder: Path) -> bool:
+def _until_done(servers: Bench, trial: Trial, folder: Path, *, on_cluster: bool) -> bool:
     """Start the method until it ends by itself; whether the fault has struck."""
     child = [sys.executable, "-m", "benchmarks.laboratory.child"]
     command = [*child, trial.name, str(servers.config), trial.pipeline, trial.topic]
@@ -134,7 +163,9 @@ def _until_done(servers: Bench, trial: Trial, folder: Path) -> bool:
         FOLDER: str(folder),
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(PROJECT),  # of Spark's Python workers, too
+        ON_CLUSTER: "1" if on_cluster else "",
     }
+    happened = "copied" if trial.fault in OF_COPIES else "struck"
     for _ in range(STARTS_MAX):
         log = folder / "log"
         with log.open("w", encoding="utf-8") as stream:
@@ -142,7 +173,7 @@ def _until_done(servers: Bench, trial: Trial, folder: Path) -> bool:
                 command, env=environment, stdout=stream, stderr=stream, check=False
             )
         if ended.returncode == 0:
-            return (folder / "struck").exists()
+            return (folder / happened).exists()
         if ended.returncode > 0:
             raise RuntimeError(f"{trial} has failed: {log.read_text(encoding='utf-8')[-3000:]}")
         if trial.fault is Fault.STATE_LOST:
@@ -152,23 +183,46 @@ def _until_done(servers: Bench, trial: Trial, folder: Path) -> bool:
 
 def _counts(store: Store, trial: Trial) -> dict[str, int]:
     """What the method has counted, by minute; of kept lines those that readers see."""
-    source = {
-        "": "select log_time, n from lab_count",
-        "rows": f"select log_time, count(*) as n from {trial.pipeline}_rows group by log_time",
-    }
+    if trial.method.delivery == "files":
+        return _in_files(store, trial)
+    kept = f"select log_time, count(*) as n from {trial.pipeline}_rows group by log_time"
+    source = {"": "select log_time, n from lab_count", "rows": kept, "procedure": kept}
     counts = f"select log_time, log_count as n from {trial.pipeline}"
     with store.transaction() as tx:
         tx.execute(source.get(trial.method.delivery, counts))
         return counted(tx.fetchall())
 
 
-def table_of(found: Mapping[str, Mapping[Fault, Verdict]], faults: Sequence[Fault]) -> Table:
-    """A row for each method, a column for each fault; - where there is no such fault."""
+def _in_files(store: Store, trial: Trial) -> dict[str, int]:
+    """The lines of the live files by minute."""
+    with store.transaction() as tx:
+        tx.execute(f"select file from {trial.pipeline}_files")
+        files = [str(row["file"]).removeprefix("file://") for row in tx.fetchall()]
+    minutes = [str(at) for file in files for at in pq.read_table(file)["log_time"].to_pylist()]
+    return dict(Counter(minutes))
+
+
+def table_of(
+    found: Mapping[str, Mapping[Fault, Verdict]],
+    faults: Sequence[Fault],
+    seconds: Mapping[str, float],
+    *,
+    is_cluster: bool = False,
+) -> Table:
+    """A row for each method, a column for each fault; - where there is no such fault.
+
+    Args:
+        found: What became of the lines, by method and fault.
+        faults: The columns.
+        seconds: How long each method has taken without a fault; empty when that was not tried.
+        is_cluster: Whether the tasks were on a cluster.
+    """
     return Table(
-        name="laboratory",
-        headers=["method", *faults],
+        name="laboratory-cluster" if is_cluster else "laboratory",
+        headers=["method", *faults, *(["seconds", "lines/s"] if seconds else [])],
         rows=[
             [METHODS[name].title, *(str(of.get(fault, "-")) for fault in faults)]
+            + ([f"{seconds[name]:.1f}", f"{LINES / seconds[name]:,.0f}"] if seconds else [])
             for name, of in found.items()
         ],
     )

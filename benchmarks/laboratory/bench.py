@@ -69,7 +69,7 @@ def then_fail(frame: "DataFrame") -> "DataFrame":
 
 def _pass_on(batches: Iterable[Any]) -> Iterator[Any]:
     yield from batches
-    point(Fault.TASK_READ)
+    point(Fault.TASK_READ, Fault.EXECUTOR_READ, Fault.COPY_READ)
 
 
 def counts_of(frame: "DataFrame") -> dict[str, int]:

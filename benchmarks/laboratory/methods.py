@@ -6,10 +6,7 @@ from typing import Final
 
 from benchmarks.laboratory import others, tallys
 from benchmarks.laboratory.bench import Bench
-from benchmarks.laboratory.faults import Fault
-
-OF_TASKS: Final = frozenset({Fault.TASK_WROTE, Fault.BETWEEN_TASKS})
-"""Faults that there are only where tasks commit."""
+from benchmarks.laboratory.faults import OF_TASKS, Fault
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +42,18 @@ METHODS: Final = {
         title='Tally, `delivery = "rows"`: the lines that readers see',
         process_all=tallys.process_all,
         delivery="rows",
+        tasks_commit=True,
+    ),
+    "procedure": Method(
+        title='Tally, `delivery = "procedure"`: the lines that readers see',
+        process_all=tallys.process_all,
+        delivery="procedure",
+        tasks_commit=True,
+    ),
+    "files": Method(
+        title='Tally, `delivery = "files"`: the lines of the live files',
+        process_all=tallys.process_all,
+        delivery="files",
         tasks_commit=True,
     ),
     "at-most-once": Method(

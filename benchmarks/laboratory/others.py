@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 
-from benchmarks.laboratory.bench import END, START, Bench, by_minute, counts_of
+from benchmarks.laboratory.bench import END, START, Bench, by_minute, counts_of, then_fail
 from benchmarks.laboratory.faults import (
     Fault,
     batches_begun,
     begin_batch,
+    behind,
     folder,
     has_struck,
     point,
@@ -107,12 +108,14 @@ def after_a_shuffle(bench: Bench) -> None:
 
 def _commit_group(store: Store, ends: Mapping[int, int], rows: "Iterable[Row]") -> None:
     number = _task()
+    point(Fault.COPY_WROTE)
     with store.transaction() as tx:
         add(tx, {row["log_time"]: row["count"] for row in rows})
         point(Fault.BEFORE_OFFSETS)
         move(tx, {number: ends[number]})
         point(Fault.BEFORE_WRITE, Fault.STATE_LOST)
-    point(Fault.TASK_WROTE, Fault.BETWEEN_TASKS)
+    behind(Fault.COPY_WROTE)
+    point(Fault.TASK_WROTE, Fault.BETWEEN_TASKS, Fault.EXECUTOR_WROTE)
 
 
 def without_a_check(bench: Bench) -> None:
@@ -133,6 +136,7 @@ def _commit_partition(
     if not lines:
         return
     number = lines[0]["partition"]
+    point(Fault.COPY_WROTE)
     with store.transaction() as tx:
         tx.execute(
             "update lab_offset set next_offset = %s where partition_id = %s and next_offset = %s",
@@ -141,7 +145,8 @@ def _commit_partition(
         point(Fault.BEFORE_WRITE)
         add(tx, {row["log_time"]: 1 for row in lines})
         point(Fault.BEFORE_OFFSETS, Fault.STATE_LOST)
-    point(Fault.TASK_WROTE, Fault.BETWEEN_TASKS)
+    behind(Fault.COPY_WROTE)
+    point(Fault.TASK_WROTE, Fault.BETWEEN_TASKS, Fault.EXECUTOR_WROTE)
 
 
 def _task() -> int:
@@ -169,8 +174,8 @@ def _stream(bench: Bench, *, is_keyed: bool) -> None:
 
     def process(frame: "DataFrame", number: int) -> None:
         begin_batch()
-        found = counts_of(by_minute(frame))
-        point(Fault.BEFORE_WRITE, Fault.TASK_READ)
+        found = counts_of(by_minute(then_fail(frame)))
+        point(Fault.BEFORE_WRITE)
         with bench.store.transaction() as tx:
             if is_keyed and not tx.execute("insert ignore into lab_batch values (%s)", (number,)):
                 return

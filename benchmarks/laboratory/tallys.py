@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.laboratory.bench import Bench, then_fail
-from benchmarks.laboratory.faults import Fault, begin_batch, point
+from benchmarks.laboratory.faults import Fault, begin_batch, behind, point
 from tally.app.context import open_context
 from tally.config.loading import load_settings
 from tally.pipeline import run_partitions
@@ -50,12 +50,14 @@ def _read(*given: Any, **named: Any) -> "DataFrame":
 
 
 def _points(commit: Any) -> Any:
-    """The class of what a task does, with points behind its commit."""
+    """The class of what a task does, with points before and behind its commit."""
 
     class Struck(commit):  # type: ignore[misc]
         def __call__(self, *given: Any) -> Any:
+            point(Fault.COPY_WROTE)
             done = commit.__call__(self, *given)
-            point(Fault.TASK_WROTE, Fault.BETWEEN_TASKS)
+            behind(Fault.COPY_WROTE)
+            point(Fault.TASK_WROTE, Fault.BETWEEN_TASKS, Fault.EXECUTOR_WROTE)
             return done
 
     return Struck

@@ -17,6 +17,7 @@ from tests.chaos.campaign import Orders, Report, run_campaign
 from tests.chaos.commit_path import CampaignError, CommitPathReport
 from tests.chaos.system import PROJECT
 from tests.chaos.tables import COMMIT_PATH, PROCESSES
+from tests.properties.operations import DELIVERIES
 
 COMMIT_PATH_SHARE: Final = 0.25
 """Part of the time that the first campaign gets."""
@@ -45,10 +46,13 @@ def main() -> int:
         "--warm", action="store_true", help="everything counts on the Spark server of tally up"
     )
     parser.add_argument(
+        "--cluster", action="store_true", help="and this one on the cluster of tally up --cluster"
+    )
+    parser.add_argument(
         "--delivery",
-        choices=["batch", "partition", "rows"],
+        choices=DELIVERIES,
         default="batch",
-        help="how the pipeline of the second campaign commits; the first has both",
+        help="how the pipeline of the second campaign commits; the first has all",
     )
     parser.add_argument("--without-airflow", action="store_true", help="only the command line")
     parser.add_argument("--json", type=Path, help="where the reports are written, too")
@@ -107,7 +111,8 @@ def _kill_processes(options: argparse.Namespace, duration_s: float) -> Report:
         gap_s=(options.gap_s[0], options.gap_s[1]),
         rate=options.rate,
         with_airflow=not options.without_airflow,
-        keeps_spark=options.warm,
+        keeps_spark=options.warm or options.cluster,
+        on_cluster=options.cluster,
         delivery=options.delivery,
         home=PROJECT / ".tally" / "chaos",
     )

@@ -35,6 +35,8 @@ class Role(StrEnum):
     CONNECT = "Spark Connect server"
     KEEPER = "Spark server's keeper"
     WORKER = "Python worker of Spark"
+    EXECUTOR = "executor of the Spark cluster"
+    CLUSTER_WORKER = "worker of the Spark cluster"
     BROKER = "Kafka broker"
     MYSQL = "MySQL server"
 
@@ -61,6 +63,7 @@ class Fault:
         absent = set() if system.with_airflow else {*_OF_AIRFLOW}
         absent |= {Role.JVM} if system.keeps_spark else {Role.KEEPER}
         absent |= set() if system.delivery != "batch" else {Role.WORKER}
+        absent |= set() if system.on_cluster else {Role.EXECUTOR, Role.CLUSTER_WORKER}
         return self.victim not in absent
 
 
@@ -302,6 +305,13 @@ def _airflow(is_meant: Callable[[list[str]], bool]) -> Callable[[System], list[p
     return find
 
 
+def _of_cluster(word: str) -> Callable[[System], list[psutil.Process]]:
+    def find(system: System) -> list[psutil.Process]:
+        return [p for p in system.stack.members(Part.CLUSTER) if word in arguments(p)]
+
+    return find
+
+
 def _lane(name: str) -> Callable[[System], list[psutil.Process]]:
     def find(system: System) -> list[psutil.Process]:
         process = system.lanes[name].process
@@ -317,6 +327,7 @@ def _connect(system: System) -> list[psutil.Process]:
 def _workers(system: System) -> list[psutil.Process]:
     """The Python processes in which tasks of Spark commit."""
     found = {p for server in _connect(system) for p in _below(server)} | {*system.processes()}
+    found |= {*system.stack.members(Part.CLUSTER)}
     return [p for p in found if any("pyspark" in word for word in arguments(p)[1:3])]
 
 
@@ -373,6 +384,8 @@ _FINDERS: Final[dict[Role, Callable[[System], list[psutil.Process]]]] = {
     Role.CONNECT: _connect,
     Role.KEEPER: _main(Part.SPARK),
     Role.WORKER: _workers,
+    Role.EXECUTOR: _of_cluster("--executor-id"),
+    Role.CLUSTER_WORKER: _of_cluster("org.apache.spark.deploy.worker.Worker"),
     Role.BROKER: _main(Part.KAFKA),
     Role.MYSQL: _main(Part.MYSQL),
 }
@@ -402,6 +415,8 @@ _KILLS: Final = {
     Role.CONNECT: 1.5,
     Role.KEEPER: 0.7,
     Role.WORKER: 10.0,
+    Role.EXECUTOR: 4.0,
+    Role.CLUSTER_WORKER: 1.0,
     Role.BROKER: 2.0,
     Role.MYSQL: 3.0,
 }
@@ -415,6 +430,8 @@ _PAUSES: Final = {
     Role.CONNECT: (2.0, 5.0),
     Role.KEEPER: (1.0, 5.0),
     Role.WORKER: (6.0, 20.0),
+    Role.EXECUTOR: (3.0, 10.0),
+    Role.CLUSTER_WORKER: (1.0, 5.0),
     Role.BROKER: (3.0, 5.0),
     Role.MYSQL: (4.0, 5.0),
 }

@@ -86,6 +86,8 @@ class Orders:
     """The home of the servers."""
     keeps_spark: bool = False
     """Whether everything counts on the Spark server that the local stack keeps."""
+    on_cluster: bool = False
+    """Whether that server counts on a Spark cluster of two workers."""
     delivery: str = "batch"
     """How the pipeline commits."""
 
@@ -272,6 +274,7 @@ def run_campaign(orders: Orders, say: Callable[[str], None]) -> Report:
         orders.home,
         with_airflow=orders.with_airflow,
         keeps_spark=orders.keeps_spark,
+        on_cluster=orders.on_cluster,
         delivery=orders.delivery,
         announce=say,
     ) as system:

@@ -166,7 +166,7 @@ class Campaign:
         start = self.random.choice(["earliest", "earliest", "latest"])
         offsets = self.random.choice(["dense", "dense", "dense", "sparse"])
         limit = self.random.choice([1000, 1000, 4])
-        delivery = self.random.choice(["batch", "partition", "rows"])
+        delivery = self.random.choice(op.DELIVERIES)
         said = some_lines(self.random)
         self.pipeline.begin(
             op.Beginning(

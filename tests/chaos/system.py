@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow.parquet as pq
 import pymysql
 from confluent_kafka.admin import AdminClient, NewPartitions
 
@@ -187,6 +188,7 @@ class System:
         with_airflow: Whether Airflow runs the minute DAG, too.
         keeps_spark: Whether everything counts on the stack's own Spark server, whose keeper starts
             it again.
+        on_cluster: Whether that server counts on the stack's Spark cluster.
         delivery: How the pipeline commits.
         announce: Told what happens.
     """
@@ -198,17 +200,21 @@ class System:
         with_airflow: bool,
         announce: Callable[[str], None],
         keeps_spark: bool = False,
+        on_cluster: bool = False,
         delivery: str = "batch",
     ) -> None:
         self.home = home
         self.delivery = delivery
         self.with_airflow = with_airflow
         self.keeps_spark = keeps_spark
+        self.on_cluster = on_cluster
         self._announce = announce
         Stack(project=PROJECT, home=home).down()
         shutil.rmtree(home, ignore_errors=True)
         self.stack = Stack(project=PROJECT, home=home, announce=announce)
-        self._servers = [Part.KAFKA, Part.MYSQL, *([Part.SPARK] if keeps_spark else [])]
+        self._servers = [Part.KAFKA, Part.MYSQL]
+        self._servers += [Part.CLUSTER] if on_cluster else []
+        self._servers += [Part.SPARK] if keeps_spark else []
         self.parts = [*self._servers, *([Part.AIRFLOW] if with_airflow else [])]
         self.config = home / "tally.toml"
         self.partitions = FIRST_PARTITIONS
@@ -228,7 +234,10 @@ class System:
     def start(self) -> None:
         """Start the servers; return when all are ready, with a topic and a ledger."""
         self.home.mkdir(mode=0o700, parents=True)
-        self.config.write_text(CONFIGURATION.format(delivery=self.delivery), encoding="utf-8")
+        text = CONFIGURATION.format(delivery=self.delivery)
+        if self.delivery == "files":
+            text += f'files_url = "{self.home / "kept"}"\n'
+        self.config.write_text(text, encoding="utf-8")
         self.stack.up(self._servers)
         migrate(Database(settings=self.settings.mysql), self.settings)
         Kafka(self.settings.kafka).create_topic(TOPIC, FIRST_PARTITIONS)
@@ -344,14 +353,24 @@ class System:
 
     def kept_lines(self, *, more_than: int = 0) -> dict[datetime, int] | None:
         """The lines that readers see by minute, more than so many; None when none are kept."""
-        if self.delivery != "rows":
+        if self.delivery in {"batch", "partition"}:
             return None
+        if self.delivery == "files":
+            return {at: n for at, n in self._lines_in_files().items() if n > more_than}
         rows = self.rows(
             f"select log_time, count(*) as n from `{PIPELINE}_rows`"
             " group by log_time having n > %s",
             (more_than,),
         )
         return {row["log_time"]: row["n"] for row in rows}
+
+    def _lines_in_files(self) -> Counter[datetime]:
+        """The lines in the files that the view names, by minute."""
+        files = [row["file"] for row in self.rows(f"select file from `{PIPELINE}_files`")]
+        found: Counter[datetime] = Counter()
+        for file in files:
+            found.update(pq.read_table(file.removeprefix("file://"))["log_time"].to_pylist())
+        return found
 
     def connect_as_root(self) -> "pymysql.Connection[Any]":
         """A connection as root, with short timeouts."""
@@ -408,6 +427,7 @@ def running(
     *,
     with_airflow: bool,
     keeps_spark: bool,
+    on_cluster: bool,
     delivery: str,
     announce: Callable[[str], None],
 ) -> Iterator[System]:
@@ -416,6 +436,7 @@ def running(
         home,
         with_airflow=with_airflow,
         keeps_spark=keeps_spark,
+        on_cluster=on_cluster,
         delivery=delivery,
         announce=announce,
     )

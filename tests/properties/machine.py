@@ -137,7 +137,7 @@ class Machine(RuleBasedStateMachine):
             start=st.sampled_from(["earliest", "latest"]),
             offsets=st.sampled_from(["dense", "dense", "sparse"]),
             limit=st.sampled_from([1000, 4, 2]),
-            delivery=st.sampled_from(["batch", "partition", "rows"]),
+            delivery=st.sampled_from(op.DELIVERIES),
             said=SAID,
         )
     )

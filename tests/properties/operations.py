@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from tests.properties.kafka_model import Kind
 
+DELIVERIES = ("batch", "partition", "rows", "procedure", "files")
+
 Said = tuple[Kind | None, int]
 
 

@@ -7,10 +7,15 @@ offsets must be offsets that Kafka has answered.
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
+from tally.config.pipeline import Pipeline
 from tally.mysql.transactions import Row
 from tally.pipeline.audit import audit_ledger
 from tests.properties.kafka_model import Record
@@ -63,9 +68,14 @@ class Oracle:
         view = self.pipeline.pipeline.rows_view
         if view is None:
             return
-        rows = self.pipeline.rows(
-            f"select topic_id, partition_id, record_offset, log_time from `{view}`"
-        )
+        is_in_files = self.pipeline.pipeline.delivery == "files"
+        columns = ("topic_id", "partition_id", "record_offset", "log_time")
+        if is_in_files:
+            files = [row["file"] for row in self.pipeline.rows(f"select file from `{view}`")]
+            rows = [row for file in files for row in _rows_of(file, columns)]
+            _check_list(self.pipeline.pipeline, files)
+        else:
+            rows = self.pipeline.rows(f"select {', '.join(columns)} from `{view}`")
         found = sorted((*list(row.values())[:3], str(row["log_time"])) for row in rows)
         expected = sorted(
             (s["topic_id"], s["partition_id"], offset, minute)
@@ -73,10 +83,11 @@ class Oracle:
             for offset, minute in self.counted(s).lines
         )
         assert found == expected, f"readers see {found}, the records say {expected}"
-        sets = f"{view}__sets"
+        # Dropped files stay for an hour.
+        useless = "s.state in ('open', 'sealed')" if is_in_files else "s.state <> 'live'"
         waiting = self.pipeline.rows(
-            f"select s.* from `{sets}` s left join segment l on l.segment_id = s.segment_id"
-            " where s.state <> 'live' and coalesce(l.state, 'gone') <> 'planned'"
+            f"select s.* from `{view}__sets` s left join segment l on l.segment_id = s.segment_id"
+            f" where {useless} and coalesce(l.state, 'gone') <> 'planned'"
         )
         assert not waiting, f"sets of no use: {waiting}"
 
@@ -343,3 +354,16 @@ _POSITIONS = """
     from partition_offset o join topic_incarnation i using (incarnation_id)
     where i.pipeline = %s
 """
+
+
+def _rows_of(file: str, columns: Sequence[str]) -> list[Row]:
+    """Some columns of a file."""
+    rows: list[Row] = pq.read_table(file.removeprefix("file://"), columns=list(columns)).to_pylist()
+    return rows
+
+
+def _check_list(pipeline: Pipeline, files: Sequence[str]) -> None:
+    """The list beside the files has those of the view."""
+    listed = Path((pipeline.files_url or "").removeprefix("file://"), "_live/files.txt")
+    text = listed.read_text() if listed.exists() else ""
+    assert sorted(text.splitlines()) == sorted(files), f"the list has {text}, the view {files}"

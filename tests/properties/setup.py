@@ -1,5 +1,6 @@
 """One pipeline on a real MySQL, behind the proxy that plays faults, emptied for each example."""
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from pydantic import SecretStr
 
 from tally.app.migrate import migrate
 from tally.config.names import tables_beside
-from tally.config.pipeline import Pipeline
+from tally.config.pipeline import Pipeline, PipelineSettings
 from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
 from tally.mysql.connection import connect
@@ -68,13 +69,25 @@ def settings_for(
         "labels": ["level"] if by_level else [],
         "measure": "bytes" if in_bytes else "count",
     }
-    # With the tables of its lines: whether it keeps them is decided for each example.
-    for more in ({"delivery": "rows"}, {}):
+    # With all that keeps its lines: whether it keeps them is decided for each example.
+    files = f"file://{stack.overlay.parent}/kept/{name}"
+    for more in (
+        {"delivery": "rows"},
+        {"delivery": "procedure"},
+        {"delivery": "files", "files_url": files},
+        {},
+    ):
         settings = make_settings(stack, folder / "tally.toml", {name: {**keys, **more}})
         migrate(Database(settings=settings.mysql), settings)
+    pipeline = settings.pipelines[name].model_copy(update={"files_url": files})
     # The proxy reads the statements, so the connection is not encrypted.
     plain = settings.mysql.model_copy(update={"tls": "disabled"})
-    return settings.model_copy(update={"mysql": plain})
+    return settings.model_copy(update={"mysql": plain, "pipelines": {name: pipeline}})
+
+
+def files_of(pipeline: PipelineSettings) -> Path:
+    """The folder of a pipeline's files."""
+    return Path((pipeline.files_url or "").removeprefix("file://"))
 
 
 @contextmanager
@@ -143,13 +156,11 @@ def pipelines(settings: Settings, stack: Stack, *, is_own: bool = False) -> Iter
 def _wipe(connection: "pymysql.Connection[Any]", pipeline: Pipeline) -> None:
     """Empty the ledger, except for the pipeline's tables."""
     own = tables_beside(pipeline.table) if pipeline.has_own_tables else ()
+    of_lines = [f"{pipeline.table}_{of}" for of in ("rows__kept", "rows__sets", "files__sets")]
+    for below in ("lines", "_open", "_live"):
+        shutil.rmtree(files_of(pipeline) / below, ignore_errors=True)
     with connection.cursor() as cursor:
-        for table in (
-            pipeline.table,
-            *own,
-            f"{pipeline.table}_rows__kept",
-            f"{pipeline.table}_rows__sets",
-        ):
+        for table in (pipeline.table, *own, *of_lines):
             cursor.execute(f"delete from `{table}`")
         for statement in _WIPE:
             cursor.execute(f"{statement} where b.pipeline = %s", (pipeline.name,))

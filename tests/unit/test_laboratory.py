@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from benchmarks.laboratory.__main__ import table_of
-from benchmarks.laboratory.faults import Fault
+from benchmarks.laboratory.faults import OF_TASKS, Fault
 from benchmarks.laboratory.lines import LINES, Verdict, judge, minutes
-from benchmarks.laboratory.methods import METHODS, OF_TASKS
+from benchmarks.laboratory.methods import METHODS
 from tests.conftest import PROJECT
 
 
@@ -70,7 +70,9 @@ def test_the_table_has_a_place_for_each_fault() -> None:
     """A dash where a method cannot meet it."""
     exact = Verdict(0, 0)
     found = {"batch": dict.fromkeys(METHODS["batch"].faults, exact)}
-    table = table_of(found, list(Fault))
-    assert table.headers == ["method", *Fault]
+    table = table_of(found, list(Fault), {"batch": LINES / 100})
+    assert table.headers == ["method", *Fault, "seconds", "lines/s"]
     (row,) = table.rows
-    assert [cell == "-" for cell in row[1:]] == [fault in OF_TASKS for fault in Fault]
+    assert [cell == "-" for cell in row[1:-2]] == [fault in OF_TASKS for fault in Fault]
+    assert row[-2:] == ["24.0", "100"]
+    assert table_of(found, list(Fault), {}).headers[-1] == list(Fault)[-1]

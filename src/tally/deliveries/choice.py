@@ -32,7 +32,7 @@ def store_in(database: Database, pipeline: Pipeline, ledger_id: str) -> SetStore
 
 def _content_of(pipeline: Pipeline, view: str, owner: Owner) -> Content:
     """What holds the lines. A new kind of content is added here."""
-    if pipeline.files_url is None:
+    if pipeline.delivery != "files" or pipeline.files_url is None:
         return RowContent(view=view, row_key=pipeline.row_key, procedure=pipeline.procedure)
     from tally.deliveries.file_content import FileContent  # noqa: PLC0415 - PyArrow is heavy
 
