@@ -120,12 +120,7 @@ class ReplayRefusedError(UsageError):
 
 
 class PreviewOutdatedError(ReplayRefusedError):
-    """A replay would no longer replace what its preview has shown; nothing was written.
-
-    Args:
-        pipeline: The pipeline.
-        next_step: How to ask for the preview again.
-    """
+    """A replay of a pipeline would no longer replace what its preview has shown."""
 
     code = "preview-outdated"
 
@@ -148,10 +143,7 @@ class RetryableError(TallyError):
 
 
 class UnansweredError(RetryableError):
-    """A server did not answer, or stopped answering.
-
-    The next step is ``tally doctor`` where the cause is not known.
-    """
+    """A server did not answer, or stopped answering; without a cause, ``tally doctor`` is next."""
 
     code = "unanswered"
 

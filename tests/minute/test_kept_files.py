@@ -122,15 +122,15 @@ def test_an_older_list_does_not_stay(
     world: World, folder: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One process has asked for the live files, then another one has replaced a file."""
-    from tally.deliveries import file_content  # noqa: PLC0415
+    from tally.deliveries import folder as folder_module  # noqa: PLC0415
 
     world.produce(LINES, 0)
     minute(world, spark)
     (folder / "_live/files.txt").unlink()  # so that it is written
     world.configure(levels=["INFO"])
-    put, late = file_content._Folder.put, []
+    put, late = folder_module.Folder.put, []
 
-    def replaced_before(self: file_content._Folder, below: str, content: bytes) -> None:
+    def replaced_before(self: folder_module.Folder, below: str, content: bytes) -> None:
         if not late:
             late.append(content)
             replay(world, spark)
@@ -138,7 +138,7 @@ def test_an_older_list_does_not_stay(
         put(self, below, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(file_content._Folder, "put", replaced_before)
+        patch.setattr(folder_module.Folder, "put", replaced_before)
         publish(world.context(), world.pipeline)
     assert late[0].decode().splitlines() != viewed(world)
     assert listed(folder) == viewed(world)
@@ -288,7 +288,7 @@ def test_the_disk_is_full(
     world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is committed, and the next run counts all."""
-    from tally.deliveries import file_content  # noqa: PLC0415
+    from tally.deliveries import folder as folder_module  # noqa: PLC0415
 
     world.produce(LINES, 0)
     (batch,) = world.plan().batches
@@ -298,7 +298,7 @@ def test_the_disk_is_full(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(file_content, "_sync", full)
+        patch.setattr(folder_module, "_sync", full)
         with pytest.raises(FilesUnavailableError, match="No space left on device"):
             lines.seal()
     minute(world, spark)

@@ -26,6 +26,7 @@ from tally.errors import (
     TallyError,
 )
 from tally.ledger import batches
+from tally.ledger.row_sets import NOTHING_UNSHOWN, unshown
 from tally.model import KeptLine, RowSet
 from tally.pipeline.context import Context
 from tally.pipeline.keeping import KeptSet, keep
@@ -707,6 +708,9 @@ def test_a_set_that_is_gone_stays_in_the_outbox(
     world.delete_records(0, 4)
     world.plan()
     assert pruned(world).segments == 0
+    with world.database.transaction(read_only=True) as tx:
+        assert unshown(tx, world.name).segments == 1
+        assert unshown(tx, "another") == NOTHING_UNSHOWN
     assert ["readers do not see" in v.detail for v in world.audit().violations] == [True]
 
 

@@ -61,6 +61,7 @@ BY_PARTITION: Final = "tests/minute/test_by_partition.py"
 TASK_COUNTING: Final = "tests/spark/test_task_counting.py"
 LINE_COLUMNS: Final = "tests/spark/test_line_columns.py"
 LINE_FORMAT: Final = "tests/unit/test_line_format.py"
+FILES: Final = "tests/minute/test_kept_files.py"
 ROWS: Final = "tests/minute/test_kept_rows.py"
 PUBLISH: Final = "tests/unit/test_publish.py"
 TIME_RULES: Final = "tests/spark/test_time_rules.py"
@@ -1232,22 +1233,22 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="nothing is written to a set that was dropped",
-        where="tally.deliveries.row_store:RowStore._lock",
+        where="tally.deliveries.set_store:SetStore._lock",
         before='if row is None or row["state"] not in states:',
         after="if False:",
         tests=(f"{ROWS}::test_a_writer_that_wakes_after_a_replay_invents_no_row",),
     ),
     Mutant(
         guard="an older attempt keeps no lines behind a newer one",
-        where="tally.deliveries.row_store:RowStore.open_set",
+        where="tally.deliveries.set_store:SetStore.open_set",
         before="if newer is not None:",
         after="if False:",
         tests=(f"{ROWS}::test_an_older_attempt_cannot_begin_behind_a_newer_one",),
     ),
     Mutant(
         guard="a set is sealed with as many rows as were written",
-        where="tally.deliveries.row_store:RowStore.seal",
-        before='if found is None or found["n"] != rows:',
+        where="tally.deliveries.set_store:SetStore.seal",
+        before="if found != lines:",
         after="if False:",
         tests=(f"{ROWS}::test_a_set_with_other_rows_than_lines_is_not_committed",),
     ),
@@ -1260,21 +1261,21 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="readers see only live sets",
-        where="tally.deliveries.row_tables:_VIEW",
+        where="tally.deliveries.row_content:_VIEW",
         before="where s.state = 'live'{first}",
         after="where s.state <> 'dropped'{first}",
         tests=(f"{ROWS}::test_an_attempt_writes_beside_a_stopped_one",),
     ),
     Mutant(
         guard="a set that becomes live replaces those of its range",
-        where="tally.deliveries.row_store:RowStore.publish",
+        where="tally.deliveries.set_store:SetStore.publish",
         before="and state = 'live' and cluster_id",
         after="and state = 'open' and cluster_id",
         tests=(f"{ROWS}::test_a_replay_replaces_the_rows_of_its_range",),
     ),
     Mutant(
         guard="a set that was dropped never becomes live",
-        where="tally.deliveries.row_store:RowStore.publish",
+        where="tally.deliveries.set_store:SetStore.publish",
         before="where state = 'sealed' and set_id in %s",
         after="where set_id in %s",
         tests=(f"{ROWS}::test_a_publisher_that_wakes_late_brings_nothing_back",),
@@ -1323,7 +1324,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="the lines of another ledger are left alone",
-        where="tally.deliveries.row_tables:RowTables._check_owner",
+        where="tally.deliveries.set_tables:SetTables._check_owner",
         before="if wrong:",
         after="if False:",
         tests=(f"{ROWS}::test_lines_of_another_ledger_are_left_alone",),
@@ -1337,9 +1338,72 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a server without the lines so far is refused",
-        where="tally.deliveries.row_tables:RowTables.prepare",
-        before="if has_lines and self.sets not in self._there(tx):",
+        where="tally.deliveries.set_tables:SetTables.prepare",
+        before="if has_lines and self.sets not in there:",
         after="if False:",
         tests=(f"{ROWS}::test_lines_that_are_elsewhere_are_not_forgotten",),
+    ),
+    Mutant(
+        guard="a file is not seen before it is whole",
+        where="tally.deliveries.file_content:_FileWriter._begun",
+        before="_open_path(self.place) if folder.is_local else _path(self.place)",
+        after="_path(self.place)",
+        tests=(f"{FILES}::test_a_file_is_not_seen_before_it_is_whole",),
+    ),
+    Mutant(
+        guard="an older list of files does not stay",
+        where="tally.deliveries.file_content:FileContent.tell",
+        before="while listed != folder.read_if_any(LIST):",
+        after="if listed != folder.read_if_any(LIST):",
+        tests=(f"{FILES}::test_an_older_list_does_not_stay",),
+    ),
+    Mutant(
+        guard="nothing is written into a folder that does not say whose it is",
+        where="tally.deliveries.file_content:FileContent.is_prepared",
+        before="return False",
+        after="return True",
+        tests=(f"{FILES}::test_an_executor_that_does_not_see_the_folder_writes_nothing",),
+    ),
+    Mutant(
+        guard="the folder of another pipeline is not taken",
+        where="tally.deliveries.file_content:FileContent.is_prepared",
+        before="if said != self.owner.name:",
+        after="if False:",
+        tests=(f"{FILES}::test_a_folder_of_another_pipeline_is_not_taken",),
+    ),
+    Mutant(
+        guard="a folder without the files so far is refused",
+        where="tally.deliveries.file_content:FileContent.prepare",
+        before="if has_lines:",
+        after="if False:",
+        tests=(f"{FILES}::test_files_are_moved_with_their_folder",),
+    ),
+    Mutant(
+        guard="replaced files stay for those who read them",
+        where="tally.deliveries.file_content:FileContent.kept_s",
+        before="return _KEPT_S",
+        after="return 0",
+        tests=(f"{FILES}::test_replaced_files_stay_for_an_hour",),
+    ),
+    Mutant(
+        guard="only files of no set are orphans",
+        where="tally.deliveries.file_content:FileContent.orphans",
+        before="if set_id not in there:",
+        after="if True:",
+        tests=(f"{FILES}::test_files_of_no_set_are_deleted_daily_and_others_are_left",),
+    ),
+    Mutant(
+        guard="a writer whose set was dropped deletes its file",
+        where="tally.pipeline.keeping:KeptSet.seal",
+        before="self._writer.discard()",
+        after="pass",
+        tests=(f"{ROWS}::test_a_writer_that_wakes_after_a_replay_invents_no_row",),
+    ),
+    Mutant(
+        guard="the audit tells of files that cannot be read",
+        where="tally.deliveries.file_content:_found",
+        before="return Found(minutes={}, trouble=",
+        after="return Found(minutes={}) if True else Found(minutes={}, trouble=",
+        tests=(f"{FILES}::test_the_audit_finds_files_that_are_not_the_lines",),
     ),
 )

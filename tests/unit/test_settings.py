@@ -671,8 +671,20 @@ def test_each_of_several_mistakes_has_a_line_of_its_own() -> None:
     [
         ('delivery = "at_least_once"', "what is delivered twice would be counted twice"),
         ('delivery = "exactly_once"', "delivery"),
-        ('rows_table = "lines"', 'rows_table: only delivery = "rows" keeps the lines'),
-        ('row_key = ["level"]', 'row_key: only delivery = "rows" keeps the lines'),
+        ('rows_table = "lines"', 'only delivery = "rows" and "procedure" and "files" knows it'),
+        ('row_key = ["level"]', 'row_key: only delivery = "rows" and "procedure" knows it'),
+        (
+            'delivery = "rows"\nrow_procedure = "p"',
+            'only delivery = "procedure" knows it: choose it',
+        ),
+        ('delivery = "procedure"\nrow_procedure = "batch"', "one of Tally's own tables"),
+        ('delivery = "rows"\nfiles_url = "/a"', 'files_url: only delivery = "files" knows it'),
+        ('delivery = "files"', "files_url is missing"),
+        ('delivery = "files"\nfiles_url = "a/b"', "a folder is an absolute path, or a URL"),
+        ('delivery = "files"\nfiles_url = "s3://me:key@b/c"', "no user, password or options"),
+        ('delivery = "files"\nfiles_url = "ftp://a/b"', "a folder is an absolute path, or a URL"),
+        ('delivery = "files"\nfiles_url = "/a\'b"', "a folder is an absolute path, or a URL"),
+        ('delivery = "files"\nfiles_url = "/a"\nrow_key = ["level"]', "only delivery = "),
         ('delivery = "rows"\nrow_key = ["request"]', "have no such field"),
         ('delivery = "rows"\nrows_table = "batch"', "one of Tally's own tables"),
         ('delivery = "rows"\nrows_table = "a__sets"', "one of Tally's own tables"),
@@ -707,3 +719,7 @@ def test_lines_are_kept_beside_the_result_unless_it_is_said_where() -> None:
     assert settings.results is not None
     assert (settings.results.host, settings.results.user) == ("h", "tally")
     assert load().pipeline("error_log").rows_view is None
+    files = load(MINIMAL + 'delivery = "files"\nfiles_url = "/a/b/"\n').pipeline("error_log")
+    assert (files.rows_view, files.files_url) == ("error_log_files", "file:///a/b")
+    called = load(MINIMAL + 'delivery = "procedure"\n').pipeline("error_log")
+    assert (called.rows_view, called.procedure) == ("error_log_rows", "error_log_rows_keep")

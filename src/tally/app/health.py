@@ -16,6 +16,7 @@ from tally.app.views import ErrorView
 from tally.config.pipeline import Pipeline
 from tally.formatting import plural
 from tally.ledger.reading import BatchRecord
+from tally.ledger.row_sets import Unshown
 from tally.ledger.rules import Understood
 from tally.planning.blocks import Block
 
@@ -39,6 +40,7 @@ class ProblemReason(StrEnum):
     KAFKA_UNANSWERED = "kafka-unanswered"
     ENGINE_UNANSWERED = "engine-unanswered"
     LATE = "late"
+    UNSHOWN = "unshown"
     LAG = "lag"
     MALFORMED = "malformed"
     PAUSED = "paused"
@@ -95,6 +97,8 @@ class Findings:
     """The minute batches that are planned and not committed."""
     understood: Understood
     """What the latest batches under today's rules have read."""
+    unshown: Unshown
+    """What is committed, and not shown to readers of its lines."""
     surroundings: Surroundings
     """What else is known."""
 
@@ -110,6 +114,7 @@ def problems_of(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
     yield from _errors(found)
     yield from _waiting_for_a_decision(pipeline, found)
     yield from _late(pipeline, found)
+    yield from _unshown(pipeline, found)
     yield from _warnings(pipeline, found)
 
 
@@ -168,6 +173,19 @@ def _late(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
         next_step=f"see why the DAG {pipeline.name} does not count, or: "
         f"tally run --pipeline {pipeline.name} --all",
     )
+
+
+def _unshown(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
+    """Each run shows what it has committed, and each plan what the run before has not."""
+    since = found.unshown.since
+    if since is not None and since < found.overdue_before:
+        yield Problem(
+            reason=ProblemReason.UNSHOWN,
+            health=Health.FAIL,
+            detail=f"readers do not see the lines of {plural(found.unshown.segments, 'segment')} "
+            f"in {pipeline.rows_view}, the oldest committed {since:%Y-%m-%d %H:%M:%S} UTC",
+            next_step=f"tally audit {pipeline.name} shows them, or says why it cannot",
+        )
 
 
 def malformed_problem(pipeline: Pipeline, read: Understood) -> Problem | None:

@@ -13,6 +13,7 @@ from tally.ledger.batches import find_open_ingest
 from tally.ledger.decisions import find_losses
 from tally.ledger.positions import known_topics
 from tally.ledger.reading import BatchRecord, batch_record, last_committed
+from tally.ledger.row_sets import NOTHING_UNSHOWN, Unshown, unshown
 from tally.ledger.rules import NOTHING_READ, Understood, recently_understood
 from tally.ledger.tables import check_prepared
 from tally.model import Batch, KnownTopic, TopicPartition
@@ -36,6 +37,8 @@ class LedgerState:
     """Lost ranges that wait for a decision."""
     understood: Understood = NOTHING_READ
     """What the latest batches under today's rules have read."""
+    unshown: Unshown = NOTHING_UNSHOWN
+    """What is committed, and not shown to readers of its lines."""
     unprepared: ErrorView | None = None
     """Why its tables do not hold what the configuration counts; None when they do."""
 
@@ -51,6 +54,7 @@ class LedgerState:
             last=last_committed(tx, pipeline),
             losses=tuple(map(LossView.loss, find_losses(tx, pipeline, only_open=True))),
             understood=recently_understood(tx, pipeline, fingerprint(of)),
+            unshown=unshown(tx, pipeline),
             unprepared=_why_unprepared(tx, of),
         )
 

@@ -225,6 +225,7 @@ def compose(pipeline: Pipeline, ledger: LedgerState, facts: Facts) -> StatusView
         overdue_before=facts.overdue_before,
         open_batches=ledger.open_records,
         understood=ledger.understood,
+        unshown=ledger.unshown,
         surroundings=facts.surroundings,
     )
     problems = tuple(problems_of(pipeline, found))

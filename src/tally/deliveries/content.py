@@ -71,11 +71,11 @@ class LineWriter(Protocol):
 
     @property
     def lines_at_once(self) -> int:
-        """With as many lines :meth:`write` is called at the latest."""
+        """With as many lines ``write`` is called at the latest."""
 
     @property
     def bytes_at_once(self) -> int:
-        """With as many bytes of values :meth:`write` is called at the latest."""
+        """With as many bytes of values ``write`` is called at the latest."""
 
     def write(self, lines: Sequence[KeptLine]) -> None:
         """Write some lines, in order of offset.

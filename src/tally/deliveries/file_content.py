@@ -6,28 +6,26 @@ and by a list beside the files that follows it.
 """
 
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from tally.deliveries.content import Found, Owner, Run, SetPlace
-from tally.errors import ConfigError, FilesUnavailableError, UnwritableError
+from tally.deliveries.folder import OPEN, Folder, opened
+from tally.errors import ConfigError
 from tally.model import KeptLine
 from tally.mysql.transactions import Transaction
 
 LIST: Final = "_live/files.txt"
 """The live files, below the folder: an address in each line."""
 _OWNER: Final = "_tally.json"
-_OPEN: Final = "_open"
 _LINES: Final = "lines"
 _FILE: Final = re.compile(r"(?:.*-)?(\d+)\.parquet")
 
@@ -100,7 +98,7 @@ class FileContent:
         Raises:
             ConfigError: It says that it is another's.
         """
-        with self._folder() as folder:
+        with opened(self.url) as folder:
             try:
                 said = json.loads(folder.read(_OWNER))["files_of"]
             except FileNotFoundError:
@@ -126,7 +124,7 @@ class FileContent:
                 next_step=f"set pipelines.{self.owner.pipeline}.files_url back, or copy the whole "
                 "folder there",
             )
-        with self._folder() as folder:
+        with opened(self.url) as folder:
             folder.put(_OWNER, json.dumps({"files_of": self.owner.name}).encode())
 
     def writer(self, place: SetPlace, run_locked: Run, packet_bytes: int) -> "_FileWriter":  # noqa: ARG002
@@ -135,7 +133,7 @@ class FileContent:
 
     def count(self, tx: Transaction, place: SetPlace) -> int:  # noqa: ARG002
         """How many lines the file of a set has."""
-        with self._folder() as folder:
+        with opened(self.url) as folder:
             try:
                 with folder.open(_path(place)) as file:
                     return int(pq.ParquetFile(file).metadata.num_rows)
@@ -144,12 +142,12 @@ class FileContent:
 
     def find(self, tx: Transaction, places: Sequence[SetPlace]) -> Mapping[int, Found]:  # noqa: ARG002
         """The lines of some sets by minute."""
-        with self._folder() as folder:
+        with opened(self.url) as folder:
             return {place.set_id: _found(folder, place) for place in places}
 
     def delete(self, place: SetPlace, run: Run) -> None:  # noqa: ARG002
         """Delete the file of a dropped set."""
-        with self._folder() as folder:
+        with opened(self.url) as folder:
             for path in (_path(place), _open_path(place)):
                 folder.delete(path)
 
@@ -159,7 +157,7 @@ class FileContent:
         def wanted() -> bytes:
             return "".join(f"{self.url}/{_path(place)}\n" for place in live()).encode()
 
-        with self._folder() as folder:
+        with opened(self.url) as folder:
             listed = wanted()
             while listed != folder.read_if_any(LIST):
                 folder.put(LIST, listed)
@@ -172,9 +170,9 @@ class FileContent:
         A set is there before its file is begun, and the files are listed before sets are asked for.
         """
         deleted: set[int] = set()
-        with self._folder() as folder:
+        with opened(self.url) as folder:
             files = (
-                (_set_of(path), path) for below in (_LINES, _OPEN) for path in folder.list(below)
+                (_set_of(path), path) for below in (_LINES, OPEN) for path in folder.list(below)
             )
             of_sets = ((set_id, path) for set_id, path in list(files) if set_id is not None)
             while some := list(islice(of_sets, _ASKED_AT_ONCE)):
@@ -184,88 +182,6 @@ class FileContent:
                         folder.delete(path)
                         deleted.add(set_id)
         return len(deleted)
-
-    @contextmanager
-    def _folder(self) -> Iterator["_Folder"]:
-        """The folder.
-
-        Raises:
-            FilesUnavailableError: The file system did not answer.
-            UnwritableError: It refuses this user.
-        """
-        try:
-            system, root = fs.FileSystem.from_uri(self.url)
-            yield _Folder(system, root)
-        except PermissionError as error:
-            raise UnwritableError(
-                f"{self.url}: {error}", next_step="let Tally's user read, write and delete there"
-            ) from error
-        except (OSError, pa.ArrowException) as error:
-            raise FilesUnavailableError(
-                f"{self.url}: {error}", next_step="run it again once the file system answers"
-            ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Folder:
-    """A folder of some file system; paths are below it."""
-
-    system: Any
-    root: str
-
-    @property
-    def is_local(self) -> bool:
-        return isinstance(self.system, fs.LocalFileSystem)
-
-    def path(self, below: str) -> str:
-        return f"{self.root}/{below}"
-
-    def open(self, below: str) -> Any:
-        return self.system.open_input_file(self.path(below))
-
-    def read(self, below: str) -> bytes:
-        with self.open(below) as file:
-            return bytes(file.read())
-
-    def read_if_any(self, below: str) -> bytes | None:
-        try:
-            return self.read(below)
-        except FileNotFoundError:
-            return None
-
-    def create(self, below: str) -> Any:
-        """A stream into a new file; elsewhere than on a local disk none is seen before its end."""
-        path = self.path(below)
-        self.system.create_dir(path.rpartition("/")[0], recursive=True)
-        return self.system.open_output_stream(path)
-
-    def put(self, below: str, content: bytes) -> None:
-        """Write a file whole, or replace it at once."""
-        begun = f"{_OPEN}/{os.getpid()}-{below.replace('/', '-')}" if self.is_local else below
-        with self.create(begun) as file:
-            file.write(content)
-        self.finish(begun, below)
-
-    def finish(self, begun: str, below: str) -> None:
-        """Give a written file its name; on a local disk it survives a power cut from then on."""
-        if self.is_local:
-            path, folder = self.path(below), self.path(below).rpartition("/")[0]
-            self.system.create_dir(folder, recursive=True)
-            _sync(self.path(begun))
-            self.system.move(self.path(begun), path)
-            while len(folder) >= len(self.root):
-                _sync(folder)
-                folder = folder.rpartition("/")[0]
-
-    def list(self, below: str) -> list[str]:
-        """All files below a folder of this one."""
-        selector = fs.FileSelector(self.path(below), allow_not_found=True, recursive=True)
-        infos = self.system.get_file_info(selector)
-        return [i.path[len(self.root) + 1 :] for i in infos if i.type == fs.FileType.File]
-
-    def delete(self, below: str) -> None:
-        with suppress(FileNotFoundError):
-            self.system.delete_file(self.path(below))
 
 
 @dataclass(slots=True)
@@ -297,7 +213,7 @@ class _FileWriter:
             pa.array([place.segment_id] * count, pa.int64()),
             pa.array([place.batch_id] * count, pa.int64()),
         ]
-        with self.content._folder() as folder:  # noqa: SLF001 - two halves of one thing
+        with opened(self.content.url) as folder:
             if self._parquet is None:
                 self._stream = folder.create(self._begun(folder))
                 self._parquet = pq.ParquetWriter(self._stream, _SCHEMA, compression="zstd")
@@ -306,7 +222,7 @@ class _FileWriter:
     def close(self) -> None:
         if self._parquet is None:
             return
-        with self.content._folder() as folder:  # noqa: SLF001
+        with opened(self.content.url) as folder:
             self._parquet.close()
             self._stream.close()
             # Deleted with a dropped set: sealing it will say so.
@@ -314,14 +230,14 @@ class _FileWriter:
                 folder.finish(self._begun(folder), _path(self.place))
 
     def discard(self) -> None:
-        with self.content._folder() as folder:  # noqa: SLF001
+        with opened(self.content.url) as folder:
             folder.delete(_path(self.place))
 
-    def _begun(self, folder: _Folder) -> str:
+    def _begun(self, folder: Folder) -> str:
         return _open_path(self.place) if folder.is_local else _path(self.place)
 
 
-def _found(folder: _Folder, place: SetPlace) -> Found:
+def _found(folder: Folder, place: SetPlace) -> Found:
     """The lines of a file by minute, or what is wrong with it."""
     minutes: Counter[str] = Counter()
     try:
@@ -345,19 +261,10 @@ def _path(place: SetPlace) -> str:
 
 def _open_path(place: SetPlace) -> str:
     """Of a file that is being written on a local disk."""
-    return f"{_OPEN}/{place.set_id}.parquet"
+    return f"{OPEN}/{place.set_id}.parquet"
 
 
 def _set_of(path: str) -> int | None:
     """The set of a file; None for a file that is none of a set."""
     found = _FILE.fullmatch(path.rpartition("/")[2])
     return int(found[1]) if found else None
-
-
-def _sync(path: str) -> None:
-    """Bring a local file or folder to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -5,6 +5,8 @@ The ledger alone decides it, in the transaction that commits the segment.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
 
 from tally.aggregates.aggregate import LINES, TIME
 from tally.config.pipeline import Pipeline
@@ -62,6 +64,19 @@ class FoldedRange:
     """The offset behind its last one."""
     matched: int
     """Lines that were counted in it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unshown:
+    """Segments that are committed, and whose lines readers do not see yet."""
+
+    segments: int
+    """How many."""
+    since: datetime | None
+    """When the oldest was committed, with its zone; None when there is none."""
+
+
+NOTHING_UNSHOWN: Final = Unshown(segments=0, since=None)
 
 
 def check_rows_view(tables: Tables, pipeline: Pipeline) -> None:
@@ -142,6 +157,18 @@ def outbox(tx: Transaction, pipeline: str) -> dict[int, int]:
         (pipeline,),
     )
     return {row["segment_id"]: row["row_set"] for row in rows}
+
+
+def unshown(tx: Transaction, pipeline: str) -> Unshown:
+    """What is committed of a pipeline and not shown."""
+    row = tx.row(
+        "select count(*) as segments, min(b.committed_at) as since from row_outbox o"
+        " join segment s using (segment_id) join batch b using (batch_id) where b.pipeline = %s",
+        (pipeline,),
+    )
+    if row is None or row["since"] is None:
+        return NOTHING_UNSHOWN
+    return Unshown(segments=row["segments"], since=row["since"].replace(tzinfo=UTC))
 
 
 def ledger_id(tx: Transaction) -> str:

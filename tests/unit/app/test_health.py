@@ -20,6 +20,7 @@ from tally.app.views import ErrorView
 from tally.config.pipeline import Pipeline
 from tally.errors import KafkaUnavailableError
 from tally.ledger.reading import BatchRecord
+from tally.ledger.row_sets import NOTHING_UNSHOWN, Unshown
 from tally.ledger.rules import Understood
 from tally.model import BatchKind, BatchState, LossCause
 from tally.planning.blocks import Block, BlockReason
@@ -37,6 +38,7 @@ SOUND = Findings(
     overdue_before=BEFORE,
     open_batches=(),
     understood=Understood(records=10, malformed=5),
+    unshown=NOTHING_UNSHOWN,
     surroundings=UNKNOWN,
 )
 BLOCK = Block(
@@ -196,3 +198,16 @@ def test_what_waits_no_longer_than_it_may_is_not_late() -> None:
 def test_what_is_late_follows_from_the_schedule(schedule: str, before: datetime) -> None:
     """At 14:00:30, two starts ago and ten minutes of patience before that."""
     assert pipeline(schedule=schedule).overdue_before(NOW) == before
+
+
+def test_lines_that_readers_do_not_see_are_a_failure_once_a_plan_should_have_shown_them() -> None:
+    """A run that was killed behind its commit leaves them to the next one."""
+    kept = pipeline(delivery="rows")
+    fresh = replace(SOUND, unshown=Unshown(segments=2, since=BEFORE + timedelta(seconds=1)))
+    assert list(problems_of(kept, fresh)) == []
+    old = replace(SOUND, unshown=Unshown(segments=2, since=BEFORE - timedelta(seconds=1)))
+    (problem,) = problems_of(kept, old)
+    assert (problem.reason, problem.health) == (ProblemReason.UNSHOWN, Health.FAIL)
+    assert (
+        "2 segments in first_rows, the oldest committed 2026-11-20 13:48:29 UTC" in problem.detail
+    )
