@@ -245,12 +245,12 @@ def _count_alone(pipelines: list[str], cores: int) -> dict[str, float]:
         (jvm,) = [p for p in psutil.Process().children(recursive=True) if p.name() == "java"]
         return {
             "seconds": seconds[-1],
-            "jvm_mib": _peak_mib(jvm.pid),
-            "python_mib": _peak_mib(psutil.Process().pid),
+            "jvm_mib": peak_mib(jvm.pid),
+            "python_mib": peak_mib(psutil.Process().pid),
         }
 
 
-def _peak_mib(pid: int) -> float:
+def peak_mib(pid: int) -> float:
     """The largest resident memory that a process has had."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     match = re.search(r"VmHWM:\s+(\d+) kB", status)

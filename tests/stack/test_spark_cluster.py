@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark")
@@ -29,6 +30,9 @@ pytestmark = [pytest.mark.stack, pytest.mark.spark]
 
 ERROR = "2017-07-30 14:09:08 ERROR some message"
 LINES = 1_000
+BATCHES = 50
+FEW = 50
+"""Lines of a partition in each of many batches."""
 TRIES = 5
 
 
@@ -118,7 +122,7 @@ def test_both_workers_count_and_no_line_is_lost_with_one(cluster: Stack, world: 
     assert Part.CLUSTER in running(cluster)
 
 
-@pytest.mark.parametrize("delivery", ["partition", "rows"])
+@pytest.mark.parametrize("delivery", ["partition", "rows", "procedure"])
 def test_partitions_that_commit_by_themselves_lose_nothing_with_a_worker(
     cluster: Stack, migrated: Stack, tmp_path: Path, delivery: str
 ) -> None:
@@ -137,9 +141,42 @@ def test_partitions_that_commit_by_themselves_lose_nothing_with_a_worker(
         assert sorted(one.batch.batch_id for one in ran) == ids
         assert world.counts() == {"2017-07-30 14:09": rounds * 6 * LINES}
         assert 0 < killer.result() < 6
-        if delivery == "rows":
+        if delivery != "partition":
             assert kept(world) == [(rounds * LINES, 6 * rounds * LINES)]
         wait_until(lambda: registered(cluster) == set(WORKERS), pause_s=0.5)
+    assert world.audit().holds
+
+
+def test_of_fifty_batches_none_loses_a_line_with_a_worker(
+    cluster: Stack, migrated: Stack, tmp_path: Path
+) -> None:
+    """In each third a worker is killed in the middle of a batch, and its files are whole."""
+    world = World.create(
+        migrated, tmp_path, delivery="files", files_url=str(tmp_path / "kept"), partitions=6
+    )
+    spread(cluster)
+    kills = dict(zip((8, 25, 42), [*WORKERS, WORKERS[0]], strict=True))
+    with ThreadPoolExecutor() as pool, connect_session(settings(cluster), {}) as session:
+        for number in range(BATCHES):
+            for partition in range(6):
+                world.produce([ERROR] * FEW, partition)
+            ids = [batch.batch_id for batch in world.plan().batches]
+            before = len(live(world))
+            killer = None
+            if number in kills:
+                wait_until(lambda: registered(cluster) == set(WORKERS), pause_s=0.5)
+                wait_until(lambda: len(hosts(cluster)) == len(WORKERS), pause_s=0.5)
+                host = kills[number]
+                killer = pool.submit(kill_at_the_first_commit, cluster, host, world, before)
+            ran = run_or_replan(world.context(session), ids)
+            assert sorted(one.batch.batch_id for one in ran) == ids
+            assert killer is None or 0 < killer.result() < 6
+    assert world.counts() == {"2017-07-30 14:09": BATCHES * 6 * FEW}
+    files = [row["file"] for row in world.rows(f"select file from `{world.name}_files`")]
+    found = [row for file in files for row in pq.read_table(file[7:]).to_pylist()]
+    places = {(row["partition_id"], row["record_offset"]) for row in found}
+    assert len(files) == 6 * BATCHES
+    assert len(found) == len(places) == BATCHES * 6 * FEW
     assert world.audit().holds
 
 
