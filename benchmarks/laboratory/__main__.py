@@ -29,6 +29,7 @@ from benchmarks.laboratory.lines import (
     LINES,
     PARTITIONS,
     PER_BATCH,
+    PER_SMALLER_BATCH,
     Verdict,
     counted,
     judge,
@@ -176,9 +177,18 @@ def _until_done(servers: Bench, trial: Trial, folder: Path, *, on_cluster: bool)
             return (folder / happened).exists()
         if ended.returncode > 0:
             raise RuntimeError(f"{trial} has failed: {log.read_text(encoding='utf-8')[-3000:]}")
+        if trial.fault is Fault.CODE_CHANGED:
+            _make_batches_smaller(servers.config, trial)
         if trial.fault is Fault.STATE_LOST:
             shutil.rmtree(folder / "checkpoint", ignore_errors=True)
     raise RuntimeError(f"{trial}: it was killed {STARTS_MAX} times")
+
+
+def _make_batches_smaller(config: Path, trial: Trial) -> None:
+    """Change the settings of a pipeline, as a new version of a program would."""
+    text = config.read_text(encoding="utf-8")
+    smaller = trial.keys.replace(f"= {PER_BATCH}\n", f"= {PER_SMALLER_BATCH}\n")
+    config.write_text(text.replace(trial.keys, smaller), encoding="utf-8")
 
 
 def _counts(store: Store, trial: Trial) -> dict[str, int]:

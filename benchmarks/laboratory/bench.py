@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from benchmarks.laboratory.faults import Fault, point
-from benchmarks.laboratory.lines import LINES, PARTITIONS, PER_BATCH
+from benchmarks.laboratory.lines import LINES, PARTITIONS
 from benchmarks.laboratory.store import Store
 from tally.config.loading import load_settings
 from tally.model import OffsetRange, TopicPartition
@@ -40,7 +40,10 @@ class Bench:
 
     def read(self, starts: Mapping[int, int]) -> "tuple[DataFrame, dict[int, int]]":
         """The next lines of each partition, a Spark task for each, and where they end."""
-        ends = {p: min(END, start + PER_BATCH) for p, start in starts.items()}
+        settings = load_settings(self.config)
+        pipeline = settings.pipeline(self.pipeline)
+        per_batch = pipeline.max_records_per_partition
+        ends = {p: min(END, start + per_batch) for p, start in starts.items()}
         ranges = [
             OffsetRange(
                 partition=TopicPartition(topic=self.topic, partition=p),
@@ -50,8 +53,6 @@ class Bench:
             for p, start in starts.items()
             if start < ends[p]
         ]
-        settings = load_settings(self.config)
-        pipeline = settings.pipeline(self.pipeline)
         frame = read_ranges(self.spark, settings.kafka, pipeline, ranges, tasks=None)
         return by_minute(then_fail(frame)), ends
 

@@ -35,6 +35,7 @@ class Fault(StrEnum):
     TASK_WROTE = "a task is killed after its commit"
     BETWEEN_TASKS = "the driver is killed after a task's commit"
     STATE_LOST = "killed, and the checkpoint is lost"
+    CODE_CHANGED = "killed, and started again with smaller batches"
     EXECUTOR_READ = "an executor is lost after a task's read"
     EXECUTOR_WROTE = "an executor is lost after a task's commit"
     COPY_READ = "a task and its speculative copy both go on after the read"

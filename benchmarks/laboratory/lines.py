@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 PARTITIONS = 3
 PER_BATCH = 200
 """Lines that a batch takes from each partition."""
+PER_SMALLER_BATCH = 130
 BATCHES = 4
 LINES = PARTITIONS * PER_BATCH * BATCHES
 _FIRST = datetime(2000, 1, 1)  # noqa: DTZ001 - the lines' own clock has no zone

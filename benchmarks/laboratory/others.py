@@ -49,7 +49,7 @@ def at_most_once(bench: Bench) -> None:
         found = counts_of(frame)
         with bench.store.transaction() as tx:
             move(tx, ends)
-        point(Fault.BEFORE_WRITE, Fault.BEFORE_OFFSETS, Fault.STATE_LOST)
+        point(Fault.BEFORE_WRITE, Fault.BEFORE_OFFSETS, Fault.STATE_LOST, Fault.CODE_CHANGED)
         with bench.store.transaction() as tx:
             add(tx, found)
 
@@ -63,7 +63,7 @@ def at_least_once(bench: Bench) -> None:
         found = counts_of(frame)
         with bench.store.transaction() as tx:
             add(tx, found)
-        point(Fault.BEFORE_WRITE, Fault.BEFORE_OFFSETS, Fault.STATE_LOST)
+        point(Fault.BEFORE_WRITE, Fault.BEFORE_OFFSETS, Fault.STATE_LOST, Fault.CODE_CHANGED)
         with bench.store.transaction() as tx:
             move(tx, ends)
 
@@ -93,7 +93,7 @@ def _without_offsets(bench: Bench, starts: Mapping[int, int]) -> None:
         point(Fault.BEFORE_WRITE)
         with bench.store.transaction() as tx:
             add(tx, found)
-        point(Fault.BEFORE_OFFSETS, Fault.STATE_LOST)
+        point(Fault.BEFORE_OFFSETS, Fault.STATE_LOST, Fault.CODE_CHANGED)
 
 
 def after_a_shuffle(bench: Bench) -> None:
@@ -113,7 +113,7 @@ def _commit_group(store: Store, ends: Mapping[int, int], rows: "Iterable[Row]") 
         add(tx, {row["log_time"]: row["count"] for row in rows})
         point(Fault.BEFORE_OFFSETS)
         move(tx, {number: ends[number]})
-        point(Fault.BEFORE_WRITE, Fault.STATE_LOST)
+        point(Fault.BEFORE_WRITE, Fault.STATE_LOST, Fault.CODE_CHANGED)
     behind(Fault.COPY_WROTE)
     point(Fault.TASK_WROTE, Fault.BETWEEN_TASKS, Fault.EXECUTOR_WROTE)
 
@@ -144,7 +144,7 @@ def _commit_partition(
         )
         point(Fault.BEFORE_WRITE)
         add(tx, {row["log_time"]: 1 for row in lines})
-        point(Fault.BEFORE_OFFSETS, Fault.STATE_LOST)
+        point(Fault.BEFORE_OFFSETS, Fault.STATE_LOST, Fault.CODE_CHANGED)
     behind(Fault.COPY_WROTE)
     point(Fault.TASK_WROTE, Fault.BETWEEN_TASKS, Fault.EXECUTOR_WROTE)
 
@@ -180,7 +180,7 @@ def _stream(bench: Bench, *, is_keyed: bool) -> None:
             if is_keyed and not tx.execute("insert ignore into lab_batch values (%s)", (number,)):
                 return
             add(tx, found)
-        point(Fault.BEFORE_OFFSETS, Fault.STATE_LOST)
+        point(Fault.BEFORE_OFFSETS, Fault.STATE_LOST, Fault.CODE_CHANGED)
 
     records: Any = bench.spark.readStream.format("kafka").options(**options)
     query = (

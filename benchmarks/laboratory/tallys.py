@@ -71,4 +71,4 @@ def _at_statement(statement: str) -> None:
     if statement.lstrip().startswith("insert into `segment_count`"):
         point(Fault.BEFORE_WRITE)
     if statement.startswith("update batch set state = 'committed'"):
-        point(Fault.BEFORE_OFFSETS, Fault.STATE_LOST)
+        point(Fault.BEFORE_OFFSETS, Fault.STATE_LOST, Fault.CODE_CHANGED)
