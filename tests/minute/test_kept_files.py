@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tally.app.migrate import migrate, missing
-from tally.errors import ConfigError, FilesUnavailableError, SchemaError
+from tally.errors import ConfigError, FencedError, FilesUnavailableError, SchemaError
 from tally.pipeline.publish import publish
+from tally.pipeline.replay import run_or_replan
 from tests.minute.test_kept_rows import (
     LINES,
     all_kept,
@@ -149,6 +150,16 @@ def damaged(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-20])
 
 
+def altered(file: Path) -> None:
+    """Change a byte in the middle of a file, where the minutes are."""
+    group = pq.read_metadata(file).row_group(0)
+    column = next(c for c in map(group.column, range(8)) if c.path_in_schema == "log_time")
+    end = column.dictionary_page_offset + column.total_compressed_size
+    content = bytearray(file.read_bytes())
+    content[end - 1] ^= 0xFF
+    file.write_bytes(content)
+
+
 def shortened(file: Path) -> None:
     """Take a line out of a file."""
     pq.write_table(pq.read_table(file).slice(1), file)
@@ -159,6 +170,7 @@ def shortened(file: Path) -> None:
     [
         (Path.unlink, "3 lines were counted, 0 rows are there"),
         (damaged, "cannot be read"),
+        (altered, "cannot be read"),
         (shortened, "3 lines were counted, 2 rows are there"),
     ],
 )
@@ -195,13 +207,19 @@ def test_files_of_no_set_are_deleted_daily_and_others_are_left(
     (live,) = listed(folder)
     place = folder / "lines" / world.topic / "0"
     orphans = [place / f"{'0' * 20}-999.parquet", folder / "_open" / "998.parquet"]
-    foreign = [place / "notes.txt", folder / "lines" / "x.parquet.bak", folder / "1.parquet"]
+    foreign = [
+        place / "notes.txt",
+        folder / "lines" / "x.parquet.bak",
+        folder / "1.parquet",
+        place / "report-2026.parquet",
+        folder / "lines" / "error_log" / "lines" / world.topic / "0" / orphans[0].name,
+    ]
     for file in [*orphans, *foreign]:
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(exist_ok=True, parents=True)
         file.write_text("x")
     pruned(world)
     assert [file.exists() for file in orphans] == [False, False]
-    assert [file.exists() for file in foreign] == [True, True, True]
+    assert all(file.exists() for file in foreign)
     assert Path(live.removeprefix("file://")).exists()
     assert world.audit().holds
 
@@ -239,8 +257,9 @@ def test_an_executor_that_does_not_see_the_folder_writes_nothing(
     world.produce(LINES, 0)
     (batch,) = world.plan().batches
     shutil.rmtree(folder)
-    with pytest.raises(SchemaError, match="is not there"):
+    with pytest.raises(SchemaError, match=r"has no _tally\.json") as raised:
         begun(world, batch.batch_id, *LINES)
+    assert "mount it" in raised.value.next_step
     assert not folder.exists()
 
 
@@ -265,6 +284,40 @@ def test_files_are_moved_with_their_folder(
     assert listed(moved) == viewed(world)
     assert all(file.startswith(f"file://{moved}/") for file in listed(moved))
     assert json.loads((moved / "_tally.json").read_text())["files_of"].startswith("pipeline ")
+    assert world.audit().holds
+
+
+def test_a_file_in_a_folder_that_was_moved_meanwhile_is_not_committed(
+    world: World, folder: Path, tmp_path: Path, spark: "SparkSession"
+) -> None:
+    """Its set would be live in the new folder, and its file in the old one."""
+    world.produce(LINES, 0)
+    (batch,) = world.plan().batches
+    lines = begun(world, batch.batch_id, *LINES)
+    moved = tmp_path / "moved"
+    shutil.copytree(folder, moved)
+    world.configure(files_url=str(moved))
+    migrate(world.database, world.settings)
+    with pytest.raises(FencedError, match="was changed while they were written"):
+        lines.seal()
+    run_or_replan(world.context(spark), [batch.batch_id])
+    assert len(kept(world)) == 3
+    assert world.audit().holds
+
+
+def test_pruning_with_the_folder_of_another_pipeline_deletes_nothing(
+    world: World, tmp_path: Path, spark: "SparkSession"
+) -> None:
+    """As with a configuration that was copied, and no migration or plan before it."""
+    world.produce(LINES, 0)
+    minute(world, spark)
+    (tmp_path / "other").mkdir()
+    other = World.create(
+        world.stack, tmp_path / "other", delivery="files", files_url=str(tmp_path / "o")
+    )
+    other.configure(files_url=world.pipeline.files_url)
+    pruned(other)
+    assert all_kept(world) == 3
     assert world.audit().holds
 
 
@@ -301,6 +354,8 @@ def test_the_disk_is_full(
         patch.setattr(folder_module, "_sync", full)
         with pytest.raises(FilesUnavailableError, match="No space left on device"):
             lines.seal()
+    left = list(Path(world.pipeline.files_url.removeprefix("file://")).rglob("*.parquet"))
+    assert left == [], "what was written takes no room"
     minute(world, spark)
     assert len(kept(world)) == 3
     assert world.audit().holds

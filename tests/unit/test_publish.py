@@ -161,7 +161,7 @@ class Store:
 def test_what_differs_for_a_moment_is_no_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that is committed between the two looks differs in one of them."""
     looks = iter([{1: "a", 2: "b"}, {2: "b", 3: "c"}, {2: "b", 3: "c"}])
-    monkeypatch.setattr(module, "publish", lambda *_: None)
+    monkeypatch.setattr(module, "publish", lambda *_, **__: None)
     monkeypatch.setattr(module, "store_of", lambda *_: Store())
     monkeypatch.setattr(module, "_differences", lambda *_: next(looks))
     found = row_violations(Ctx(), None)  # type: ignore[arg-type]

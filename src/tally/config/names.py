@@ -46,14 +46,16 @@ ROWS_SUFFIX: Final = "_rows"
 """Of the view of the lines, behind the name of the result table."""
 FILES_SUFFIX: Final = "_files"
 """Of the view of the files that hold the lines, behind the name of the result table."""
+RIGHTS: Final = ("select", "insert", "update", "delete")
+"""What whoever counts must be allowed on a table."""
 PROCEDURE_SUFFIX: Final = "_keep"
 """Of the stored procedure that writes the lines, behind the name of their view."""
 _OWN_TABLE_MAX = 64 - len(CONTRIBUTIONS_SUFFIX)
 _ROWS_VIEW_MAX = 64 - len(KEPT_SUFFIX)
 
 
-_FILE_SYSTEMS = ("file", "s3", "gs", "abfs", "abfss", "hdfs")
-_FILES_URL = re.compile(rf"(?:{'|'.join(_FILE_SYSTEMS)})://[A-Za-z0-9._~:/+=-]{{1,500}}")
+_FILE_SYSTEMS = ("file", "s3", "gs")
+_FILES_URL = re.compile(r"(?:file:///|(?:s3|gs)://)[A-Za-z0-9._~+=-][A-Za-z0-9._~:/+=-]{0,500}")
 
 
 DAG_SUFFIXES: Final = {"_replay": "replayed", "_losses": "asked about losses", "_audit": "audited"}

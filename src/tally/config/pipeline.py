@@ -1,7 +1,7 @@
 """A pipeline: its topics, line format, levels, result table and the options of its reader."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Annotated, Any, Final, Literal
@@ -14,6 +14,7 @@ from tally.config.names import (
     FILES_SUFFIX,
     KEPT_SUFFIX,
     PROCEDURE_SUFFIX,
+    RIGHTS,
     ROWS_SUFFIX,
     SETS_SUFFIX,
     check_files_url,
@@ -287,12 +288,17 @@ class Pipeline(PipelineSettings):
         return self.rows_table or self.table + suffix
 
     @property
-    def line_tables(self) -> tuple[str, ...]:
-        """The tables of lines that Tally writes itself."""
+    def line_rights(self) -> Mapping[str, Sequence[str]]:
+        """The tables of kept lines, and the rights on each that whoever counts must have."""
         if self.rows_view is None:
-            return ()
+            return {}
         sets, kept = self.rows_view + SETS_SUFFIX, self.rows_view + KEPT_SUFFIX
-        return (sets, kept) if self.delivery == "rows" else (sets,)
+        rights: dict[str, Sequence[str]] = {sets: RIGHTS, kept: RIGHTS}
+        if self.delivery == "procedure":
+            rights[kept] = ("select", "delete")
+        elif self.delivery == "files":
+            del rights[kept]
+        return rights
 
     @property
     def procedure(self) -> str | None:

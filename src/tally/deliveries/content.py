@@ -117,12 +117,16 @@ class Content(Protocol):
     def view_statement(self, sets: str) -> str:
         """The statement that creates or replaces the view of live sets."""
 
-    def is_prepared(self, tx: Transaction) -> bool:
-        """Whether what else is needed is there.
+    def lacks(self, tx: Transaction) -> str:
+        """What else is needed and is not there, as a phrase; '' when all is.
 
         Raises:
             ConfigError: It is another pipeline's.
         """
+
+    @property
+    def remedy(self) -> str:
+        """What to do when something else is not there."""
 
     def prepare(self, tx: Transaction, sets: str, *, has_lines: bool) -> None:
         """Create what else is needed; what is there is left as it is.
@@ -155,6 +159,9 @@ class Content(Protocol):
         Args:
             live: Asks the database for live sets that have lines.
         """
+
+    def is_told(self) -> bool:
+        """Whether readers that do not ask the database were ever told."""
 
     def orphans(self, known: Callable[[Sequence[int]], set[int]]) -> int:
         """Delete lines that are of no set; how many sets they were of.

@@ -9,8 +9,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -27,7 +29,7 @@ LIST: Final = "_live/files.txt"
 """The live files, below the folder: an address in each line."""
 _OWNER: Final = "_tally.json"
 _LINES: Final = "lines"
-_FILE: Final = re.compile(r"(?:.*-)?(\d+)\.parquet")
+_FILE: Final = re.compile(rf"{_LINES}/[^/]+/\d+/\d{{20}}-(\d+)\.parquet|{OPEN}/(\d+)\.parquet")
 
 _SCHEMA: Final = pa.schema(
     [
@@ -56,6 +58,8 @@ _KEPT_S: Final = 3_600
 _LINES_AT_ONCE: Final = 50_000
 _BYTES_AT_ONCE: Final = 32 * 2**20
 _ASKED_AT_ONCE: Final = 1_000
+_READERS: Final = 16
+"""Files that an audit reads at a time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,8 +96,15 @@ class FileContent:
         """The view of live files."""
         return _VIEW.format(view=self.view, sets=sets, url=self.url)
 
-    def is_prepared(self, tx: Transaction) -> bool:  # noqa: ARG002
-        """Whether the folder says that it is the owner's.
+    @property
+    def remedy(self) -> str:
+        """A new folder is prepared by a migration."""
+        return (
+            "mount it where it is missing: driver and executors must see the same; or tally migrate"
+        )
+
+    def lacks(self, tx: Transaction) -> str:  # noqa: ARG002
+        """The file by which the folder says whose it is, when there is none.
 
         Raises:
             ConfigError: It says that it is another's.
@@ -102,7 +113,7 @@ class FileContent:
             try:
                 said = json.loads(folder.read(_OWNER))["files_of"]
             except FileNotFoundError:
-                return False
+                return f"{self.url} has no {_OWNER}, which says whose folder it is"
             except (ValueError, LookupError, TypeError):
                 said = "something else"
         if said != self.owner.name:
@@ -111,11 +122,13 @@ class FileContent:
                 f"{self.owner.name}",
                 next_step=f"give pipelines.{self.owner.pipeline}.files_url a folder of its own",
             )
-        return True
+        return ""
 
     def prepare(self, tx: Transaction, sets: str, *, has_lines: bool) -> None:  # noqa: ARG002
         """Create the folder, with a file that says whose it is."""
-        if self.is_prepared(tx):
+        if not self.lacks(tx):
+            with opened(self.url) as folder:
+                folder.delete(LIST)  # it may have the addresses of another place
             return
         if has_lines:
             raise ConfigError(
@@ -142,8 +155,9 @@ class FileContent:
 
     def find(self, tx: Transaction, places: Sequence[SetPlace]) -> Mapping[int, Found]:  # noqa: ARG002
         """The lines of some sets by minute."""
-        with opened(self.url) as folder:
-            return {place.set_id: _found(folder, place) for place in places}
+        with opened(self.url) as folder, ThreadPoolExecutor(_READERS) as pool:
+            found = pool.map(partial(_found, folder), places)
+            return {place.set_id: one for place, one in zip(places, found, strict=True)}
 
     def delete(self, place: SetPlace, run: Run) -> None:  # noqa: ARG002
         """Delete the file of a dropped set."""
@@ -163,6 +177,11 @@ class FileContent:
                 folder.put(LIST, listed)
                 # Another one may have written a newer list since this one was asked for.
                 listed = wanted()
+
+    def is_told(self) -> bool:
+        """Whether there is a list."""
+        with opened(self.url) as folder:
+            return folder.has(LIST)
 
     def orphans(self, known: Callable[[Sequence[int]], set[int]]) -> int:
         """Delete the files of sets that are not there any more.
@@ -216,7 +235,9 @@ class _FileWriter:
         with opened(self.content.url) as folder:
             if self._parquet is None:
                 self._stream = folder.create(self._begun(folder))
-                self._parquet = pq.ParquetWriter(self._stream, _SCHEMA, compression="zstd")
+                self._parquet = pq.ParquetWriter(
+                    self._stream, _SCHEMA, compression="zstd", write_page_checksum=True
+                )
             self._parquet.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA))
 
     def close(self) -> None:
@@ -230,8 +251,12 @@ class _FileWriter:
                 folder.finish(self._begun(folder), _path(self.place))
 
     def discard(self) -> None:
+        if self._stream is not None:
+            with suppress(OSError):  # the disk may be full
+                self._stream.close()
         with opened(self.content.url) as folder:
             folder.delete(_path(self.place))
+            folder.delete(_open_path(self.place))
 
     def _begun(self, folder: Folder) -> str:
         return _open_path(self.place) if folder.is_local else _path(self.place)
@@ -241,15 +266,17 @@ def _found(folder: Folder, place: SetPlace) -> Found:
     """The lines of a file by minute, or what is wrong with it."""
     minutes: Counter[str] = Counter()
     try:
-        with folder.open(_path(place)) as file:
-            parquet = pq.ParquetFile(file)
+        file = folder.open(_path(place))
+    except FileNotFoundError:
+        return Found(minutes={})
+    with file:
+        try:
+            parquet = pq.ParquetFile(file, page_checksum_verification=True)
             for batch in parquet.iter_batches(columns=["log_time"]):
                 for group in batch.column(0).value_counts().to_pylist():
                     minutes[group["values"].strftime("%Y-%m-%d %H:%M:%S")] += group["counts"]
-    except FileNotFoundError:
-        return Found(minutes={})
-    except pa.ArrowException as error:
-        return Found(minutes={}, trouble=f"its file {_path(place)} cannot be read: {error}")
+        except (OSError, pa.ArrowException) as error:  # most damage is an OSError to PyArrow
+            return Found(minutes={}, trouble=f"its file {_path(place)} cannot be read: {error}")
     return Found(minutes=minutes)
 
 
@@ -266,5 +293,5 @@ def _open_path(place: SetPlace) -> str:
 
 def _set_of(path: str) -> int | None:
     """The set of a file; None for a file that is none of a set."""
-    found = _FILE.fullmatch(path.rpartition("/")[2])
-    return int(found[1]) if found else None
+    found = _FILE.fullmatch(path)
+    return int(found[1] or found[2]) if found else None

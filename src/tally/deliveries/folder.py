@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import uuid4
 
 import pyarrow as pa
 from pyarrow import fs
@@ -70,6 +71,10 @@ class Folder:
         except FileNotFoundError:
             return None
 
+    def has(self, below: str) -> bool:
+        """Whether a file is there."""
+        return bool(self.system.get_file_info(self.path(below)).type == fs.FileType.File)
+
     def create(self, below: str) -> Any:
         """A stream into a new file; elsewhere than on a local disk none is seen before its end."""
         path = self.path(below)
@@ -78,7 +83,7 @@ class Folder:
 
     def put(self, below: str, content: bytes) -> None:
         """Write a file whole, or replace it at once."""
-        begun = f"{OPEN}/{os.getpid()}-{below.replace('/', '-')}" if self.is_local else below
+        begun = f"{OPEN}/{uuid4().hex}.part" if self.is_local else below
         with self.create(begun) as file:
             file.write(content)
         self.finish(begun, below)

@@ -96,9 +96,16 @@ class RowContent:
         first = _FIRST_OF_KEY.format(**names) if self.row_key else ""
         return _VIEW.format(**names, first=first)
 
-    def is_prepared(self, tx: Transaction) -> bool:
-        """Whether the procedure is there, and may be called; without one there is nothing else."""
-        return self.procedure is None or self._has_procedure(tx, self.procedure)
+    def lacks(self, tx: Transaction) -> str:
+        """The procedure, when it is not there or may not be called; else nothing."""
+        if self.procedure is None or self._has_procedure(tx, self.procedure):
+            return ""
+        return f"the procedure {self.procedure} is not there, or this user may not call it"
+
+    @property
+    def remedy(self) -> str:
+        """The procedure is created by a migration."""
+        return f"tally migrate, or: grant execute on procedure {self.procedure} to this user"
 
     def prepare(self, tx: Transaction, sets: str, *, has_lines: bool) -> None:  # noqa: ARG002
         """Create the procedure; an existing one is the database's own and stays."""
@@ -170,6 +177,10 @@ class RowContent:
 
     def tell(self, live: Callable[[], Iterator[SetPlace]]) -> None:
         """Nothing: whoever reads rows asks the database."""
+
+    def is_told(self) -> bool:
+        """There is nobody to be told."""
+        return True
 
     def orphans(self, known: Callable[[Sequence[int]], set[int]]) -> int:  # noqa: ARG002
         """None: a row is written under the lock of its set."""

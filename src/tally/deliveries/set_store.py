@@ -139,6 +139,11 @@ class SetStore(SetTables):
         def work(tx: Transaction) -> None:
             # Sealed: the answer to the last try was lost.
             self._lock(tx, place.set_id, "open", "sealed")
+            if not self._is_prepared(tx):
+                raise FencedError(
+                    f"the place of the lines in {self.view} was changed while they were written",
+                    next_step="run it again, by the new configuration",
+                )
             found = self.content.count(tx, place)
             if found != lines:
                 raise DataLossError(

@@ -75,11 +75,16 @@ class SetTables:
         """
         with self.database.transaction(read_only=True) as tx:
             self._check_owner(tx)
-            if not self._is_prepared(tx):
+            if not self._has_tables(tx):
                 raise SchemaError(
                     f"the view {self.view} of the lines of pipeline {self.owner.pipeline} is not "
                     "there, or is to be made again",
                     next_step="tally migrate",
+                )
+            if lacking := self.content.lacks(tx):
+                raise SchemaError(
+                    f"pipeline {self.owner.pipeline} keeps its lines in {self.view}, and {lacking}",
+                    next_step=self.content.remedy,
                 )
 
     def prepare(self, *, has_lines: bool) -> None:
@@ -137,10 +142,11 @@ class SetTables:
         return f"{self._owned}, {self.content.version}"
 
     def _is_prepared(self, tx: Transaction) -> bool:
+        return self._has_tables(tx) and not self.content.lacks(tx)
+
+    def _has_tables(self, tx: Transaction) -> bool:
         there = self._there(tx)
-        if len(there) < len(self._names) or there[self.sets][1] != self._comment:
-            return False
-        return self.content.is_prepared(tx)
+        return len(there) == len(self._names) and there[self.sets][1] == self._comment
 
     def _there(self, tx: Transaction) -> dict[str, tuple[str, str]]:
         """Kind and comment of the tables and the view that are there, by name."""

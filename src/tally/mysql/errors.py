@@ -38,6 +38,7 @@ _TRANSLATIONS: Final[Sequence[tuple[frozenset[int], type[TallyError], str]]] = (
                 ER.TABLEACCESS_DENIED_ERROR,
                 ER.COLUMNACCESS_DENIED_ERROR,
                 ER.SPECIFIC_ACCESS_DENIED_ERROR,
+                ER.PROCACCESS_DENIED_ERROR,
                 _ACCESS_DENIED_NO_PASSWORD,
             }
         ),
@@ -45,7 +46,7 @@ _TRANSLATIONS: Final[Sequence[tuple[frozenset[int], type[TallyError], str]]] = (
         "check mysql.user, its password and its grants",
     ),
     (
-        frozenset({ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR}),
+        frozenset({ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR, ER.SP_DOES_NOT_EXIST}),
         SchemaError,
         "tally migrate",
     ),

@@ -1,12 +1,13 @@
 """Keeping lines: what a Spark task does with the lines that it counts, one range to one set."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from tally.aggregates.counts import CountRequest
 from tally.deliveries.content import LineWriter, SetPlace
 from tally.deliveries.set_store import SetStore
-from tally.errors import FencedError
+from tally.errors import TallyError
 from tally.model import KeptLine, RowSet
 from tally.pipeline.context import Context, OpenContext
 from tally.pipeline.publish import store_of
@@ -64,7 +65,8 @@ class KeptSet:
                 len(self._lines) >= self._writer.lines_at_once
                 or self._bytes >= self._writer.bytes_at_once
             ):
-                self._write()
+                with self._discarded():
+                    self._write()
 
     def seal(self) -> RowSet:
         """Write what is left; the set then has all lines of its segment.
@@ -73,12 +75,19 @@ class KeptSet:
             FencedError: A newer attempt has begun.
             DataLossError: Lines are missing.
         """
-        self._write()
-        self._writer.close()
-        try:
+        with self._discarded():
+            self._write()
+            self._writer.close()
             return self._store.seal(self._place, self._written)
-        except FencedError:
-            self._writer.discard()
+
+    @contextmanager
+    def _discarded(self) -> Iterator[None]:
+        """Delete what was written when it fails: it may be much, and the disk full."""
+        try:
+            yield
+        except Exception:
+            with suppress(TallyError):  # the first error is the one to be told
+                self._writer.discard()
             raise
 
     def _write(self) -> None:

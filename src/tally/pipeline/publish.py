@@ -35,6 +35,7 @@ from tally.pipeline.context import Context
 log = logging.getLogger(__name__)
 
 _SHOWN_MAX = 20
+_READ_FILES_S = 3_600
 
 
 class Verdict(StrEnum):
@@ -69,11 +70,16 @@ def store_of(ctx: Context, pipeline: Pipeline) -> SetStore | None:
     return store_in(ctx.rows, pipeline, ledger)
 
 
-def publish(ctx: Context, pipeline: Pipeline) -> None:
+def publish(ctx: Context, pipeline: Pipeline, *, is_audit: bool = False) -> None:
     """Show the rows of committed segments, and take away those of replaced and failed ones.
 
     Nothing happens for a pipeline that keeps no lines. It can be called at any time, by several
     processes at once.
+
+    Args:
+        ctx: What is needed from outside.
+        pipeline: The pipeline.
+        is_audit: Whether a list of live sets is compared even if nothing has changed.
 
     Raises:
         ConfigError: The tables have the lines of another pipeline, or of another ledger.
@@ -96,11 +102,14 @@ def publish(ctx: Context, pipeline: Pipeline) -> None:
     live, dropped = by_verdict[Verdict.LIVE], by_verdict[Verdict.DROPPED]
     if live or dropped:
         store.publish(live, dropped)
-    store.tell()
+    # What has changed stays in the outbox until the list has it.
+    if live or committed or is_audit or not store.content.is_told():
+        store.tell()
     # A set that is not there, as on another server, stays in the outbox, and its lines in Kafka's
     # reach: its segment is not folded.
     done = store.shown(committed) if committed else set()
-    done |= {s for s in committed if known[s].state is SegmentState.SUPERSEDED}
+    # One that is not known was shown by another process meanwhile, and pruned.
+    done |= {s for s in committed if s in known and known[s].state is SegmentState.SUPERSEDED}
     if done:
         ctx.database.run(lambda tx: clear_outbox(tx, sorted(done)))
     _delete_dropped(store)
@@ -127,6 +136,7 @@ def delete_orphans(ctx: Context, pipeline: Pipeline) -> None:
     if store is None:
         return
     try:
+        store.check()
         deleted = store.delete_orphans()
     except TallyError as error:
         log.warning("orphans_not_deleted", extra={"view": store.view, "cause": error.what})
@@ -155,7 +165,7 @@ def row_violations(ctx: Context, pipeline: Pipeline) -> list[Violation]:
     store = store_of(ctx, pipeline)
     if store is None:
         return []
-    publish(ctx, pipeline)
+    publish(ctx, pipeline, is_audit=True)
     found = _differences(ctx, pipeline, store)
     for _ in range(ctx.patience.doubt_tries - 1):
         if not found:
@@ -173,6 +183,8 @@ def row_violations(ctx: Context, pipeline: Pipeline) -> list[Violation]:
 def _differences(ctx: Context, pipeline: Pipeline, store: SetStore) -> dict[int, str]:
     """By segment what is different."""
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
+        # The server waits with the ledger's minutes while those of many files are read.
+        tx.execute(f"set session net_write_timeout = {_READ_FILES_S}")
         folds = Folds(folded_ranges(tx, pipeline.name))
         counted = counted_minutes(tx, tables_to_read(tx, pipeline), pipeline.name)
         found = dict(differences(counted, store.live_minutes(), folds))

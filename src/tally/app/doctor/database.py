@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from tally.app.doctor.diagnosis import Diagnosis, fail, next_step_of, ok, warn
 from tally.app.migrate import missing
-from tally.config.names import RESERVED_TABLES
+from tally.config.names import RESERVED_TABLES, RIGHTS
 from tally.config.servers import MySQLSettings
 from tally.errors import AccessDeniedError, TallyError
 from tally.ledger.dead_letters import DEAD_LETTER_BYTES_PER_INSERT
@@ -162,16 +162,24 @@ def check_packet(allowed: int, dead_letter_max_bytes: int) -> Diagnosis:
 def _check_tables(ctx: Context, config: Path) -> Iterator[Diagnosis]:
     settings = ctx.settings
     try:
-        if lacking := missing(ctx.database, settings):
-            yield fail("mysql.tables", f"missing: {', '.join(lacking)}", "tally migrate")
-            return
-        yield ok("mysql.tables", "all there")
+        lacking = missing(ctx.database, settings)
+    except TallyError as error:
+        step = next_step_of(error, _START, ctx.settings, config)
+        yield fail("mysql.tables", error.what, step)
+        return
+    if lacking:
+        yield fail("mysql.tables", f"missing: {', '.join(lacking)}", "tally migrate")
+        return
+    yield ok("mysql.tables", "all there")
+    try:
         results = {settings.pipeline(name).table for name in settings.pipelines}
-        ledgers = sorted(RESERVED_TABLES | results)
+        ledgers = dict.fromkeys(sorted(RESERVED_TABLES | results), RIGHTS)
         denied = ctx.database.run(
             lambda tx: _denied_rights(tx, settings.mysql, ledgers), dry_run=True
         )
-        of_lines = [t for name in settings.pipelines for t in settings.pipeline(name).line_tables]
+        of_lines: dict[str, Sequence[str]] = {}
+        for name in settings.pipelines:
+            of_lines |= settings.pipeline(name).line_rights
         where = settings.results or settings.mysql
         denied_lines = (
             ctx.rows.run(lambda tx: _denied_rights(tx, where, of_lines), dry_run=True)
@@ -191,14 +199,16 @@ def _grants(mysql: MySQLSettings, denied: Sequence[str], check: str = "mysql.gra
         return fail(
             check,
             f"{mysql.user} may not {', '.join(denied)}",
-            f"grant select, insert, update, delete on `{mysql.database}`.* to it",
+            f"grant that, or: grant select, insert, update, delete on `{mysql.database}`.* to it",
         )
-    return ok(check, "select, insert, update and delete on every table (tried)")
+    return ok(check, "what is needed on every table (tried)")
 
 
-def _denied_rights(tx: Transaction, mysql: MySQLSettings, tables: Sequence[str]) -> list[str]:
-    """Try every right on every table with statements that match no row."""
-    columns = writable_columns(tx, mysql.database, tables)
+def _denied_rights(
+    tx: Transaction, mysql: MySQLSettings, tables: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Try the rights on each table with statements that match no row."""
+    columns = writable_columns(tx, mysql.database, list(tables))
     denied = []
     for table, names in columns.items():
         some = ", ".join(f"`{name}`" for name in names)
@@ -210,6 +220,8 @@ def _denied_rights(tx: Transaction, mysql: MySQLSettings, tables: Sequence[str])
             "delete from": f"delete from `{table}` where false",
         }
         for right, statement in tries.items():
+            if right.split()[0] not in tables[table]:
+                continue
             try:
                 tx.execute(statement)
             except AccessDeniedError:
