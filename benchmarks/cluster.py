@@ -5,7 +5,7 @@ Usage: ``.tally/venv/bin/python -m benchmarks.cluster [--lines 10000000] [--roun
 
 Programs of their own count on the stack's cluster in client mode, so that driver and executors are
 different processes. First two executors of one core, on a worker each, and one of two cores take
-turns; the second batch of each program is measured. Then each delivery counts a hundredth of the
+turns; the last of four batches of each program is measured, as each JVM must compile for itself. Then each delivery counts a hundredth of the
 outputs, and all of them: counts of a line each, or lines that are kept. Ends with an error if a
 line was not counted.
 """
@@ -40,6 +40,8 @@ LAYOUTS: Mapping[str, dict[str, str]] = {
     "two workers, one core each": {"spark.executor.cores": "1", "spark.cores.max": "2"},
     "one worker, two cores": {"spark.executor.cores": "2", "spark.cores.max": "2"},
 }
+TIMES = 4
+"""Batches that a program counts to compare workers; the last one is measured."""
 DELIVERIES = ("batch", "partition", "rows", "procedure", "files")
 # Each line has a number, so by it each line is a row of the counts.
 BY_LINE = r"""line_format.time_format = "yyyy-MM-dd HH:mm:ss"
@@ -91,14 +93,15 @@ def workers(lines: int, rounds: int) -> Table:
     """
     topic = f"cluster-{time.time_ns()}"
     keys = f'topics = ["{topic}"]\nmax_records_per_partition = {lines}\n'
-    names = [f"cluster{n}" for n in range(2 * rounds * len(LAYOUTS))]
+    names = [f"cluster{n}" for n in range(TIMES * rounds * len(LAYOUTS))]
     with serving(dict.fromkeys(names, keys), {topic: PARTITIONS}, PARTS) as servers:
         write_lines(servers, lines, PARTITIONS)
         unused = iter(names)
         found: dict[str, list[float]] = {title: [] for title in LAYOUTS}
         for _ in range(rounds):
             for title, conf in LAYOUTS.items():
-                ran = _in_program(servers, [next(unused), next(unused)], conf, lines)
+                pipelines = [next(unused) for _ in range(TIMES)]
+                ran = _in_program(servers, pipelines, conf, lines)
                 say(f"  {title}: {ran}")
                 found[title].append(ran.seconds)
     medians = {title: statistics.median(seconds) for title, seconds in found.items()}
