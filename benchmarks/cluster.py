@@ -5,9 +5,9 @@ Usage: ``.tally/venv/bin/python -m benchmarks.cluster [--lines 10000000] [--roun
 
 Programs of their own count on the stack's cluster in client mode, so that driver and executors are
 different processes. First two executors of one core, on a worker each, and one of two cores take
-turns; the last of four batches of each program is measured, as each JVM must compile for itself. Then each delivery counts a hundredth of the
-outputs, and all of them: counts of a line each, or lines that are kept. Ends with an error if a
-line was not counted.
+turns; the last of four batches of each program is measured, as each JVM must compile for itself.
+Then each delivery counts a hundredth of the outputs, and all of them: counts of a line each, or
+lines that are kept. Ends with an error if a line was not counted.
 """
 
 import argparse
