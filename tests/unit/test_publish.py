@@ -1,12 +1,18 @@
 """Which sets of rows are shown, and what the audit says of them; without a server."""
 
+import sys
 from collections.abc import Sequence
 
 import pytest
 
+from tally.config.pipeline import Pipeline
+from tally.config.servers import MySQLSettings
+from tally.deliveries.choice import store_in
 from tally.deliveries.set_store import KeptMinute, WaitingSet
+from tally.errors import PackageMissingError
 from tally.ledger.row_sets import CountedMinute, FoldedRange, Standing
 from tally.model import SegmentState
+from tally.mysql.transactions import Database
 from tally.pipeline import publish as module
 from tally.pipeline.publish import Folds, Verdict, differences, row_violations, verdict
 
@@ -166,3 +172,18 @@ def test_what_differs_for_a_moment_is_no_violation(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "_differences", lambda *_: next(looks))
     found = row_violations(Ctx(), None)  # type: ignore[arg-type]
     assert [(v.check, v.where, v.detail) for v in found] == [("rows", "segment 2 in x_rows", "b")]
+
+
+def test_files_without_pyarrow_are_refused_with_the_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a host that has Tally without Spark."""
+    monkeypatch.setitem(sys.modules, "tally.deliveries.file_content", None)
+    pipeline = Pipeline.model_validate(
+        {"name": "first", "topics": ["a"], "delivery": "files", "files_url": "/kept"}
+    )
+    database = Database(settings=MySQLSettings())
+    with pytest.raises(PackageMissingError, match="first keeps its lines in files"):
+        store_in(database, pipeline, "a ledger")
+    assert store_in(database, pipeline.model_copy(update={"delivery": "rows"}), "a ledger")
+    assert store_in(database, pipeline.model_copy(update={"delivery": "batch"}), "l") is None

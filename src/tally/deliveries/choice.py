@@ -7,6 +7,7 @@ from tally.deliveries.published_lines import PublishedLines
 from tally.deliveries.row_content import RowContent
 from tally.deliveries.set_store import SetStore
 from tally.deliveries.transactional import TransactionalBatch
+from tally.errors import PackageMissingError
 from tally.mysql.transactions import Database
 
 
@@ -34,6 +35,11 @@ def _content_of(pipeline: Pipeline, view: str, owner: Owner) -> Content:
     """What holds the lines. A new kind of content is added here."""
     if pipeline.delivery != "files" or pipeline.files_url is None:
         return RowContent(view=view, row_key=pipeline.row_key, procedure=pipeline.procedure)
-    from tally.deliveries.file_content import FileContent  # noqa: PLC0415 - PyArrow is heavy
-
+    try:
+        from tally.deliveries.file_content import FileContent  # noqa: PLC0415 - PyArrow is heavy
+    except ImportError as error:
+        raise PackageMissingError(
+            f"pipeline {pipeline.name} keeps its lines in files, which PyArrow writes: {error}",
+            next_step="pip install 'kafka-tally[spark]'",
+        ) from error
     return FileContent(view=view, url=pipeline.files_url, owner=owner)
