@@ -46,13 +46,11 @@ OF_TASKS: Final = frozenset(
     {Fault.TASK_WROTE, Fault.BETWEEN_TASKS, Fault.EXECUTOR_WROTE, Fault.COPY_WROTE}
 )
 """Faults that there are only where tasks commit."""
-OF_CLUSTERS: Final = frozenset(
-    {Fault.EXECUTOR_READ, Fault.EXECUTOR_WROTE, Fault.COPY_READ, Fault.COPY_WROTE}
-)
-"""Faults that there are only where executors are processes of their own, on two hosts."""
 _OF_EXECUTORS: Final = frozenset({Fault.EXECUTOR_READ, Fault.EXECUTOR_WROTE})
 OF_COPIES: Final = frozenset({Fault.COPY_READ, Fault.COPY_WROTE})
 """Faults for which Spark must start copies of slow tasks."""
+OF_CLUSTERS: Final = _OF_EXECUTORS | OF_COPIES
+"""Faults that there are only where executors are processes of their own, on two hosts."""
 
 
 def folder() -> Path:
@@ -100,24 +98,26 @@ def point(*faults: Fault) -> None:
 
 def behind(fault: Fault) -> None:
     """Where a copy of a task is past the point at which its task waits."""
-    task = TaskContext.get()
-    if os.environ.get(FAULT) != fault or task is None or not has_struck():
+    if os.environ.get(FAULT) != fault or not has_struck():
         return
-    if (folder() / "struck").read_text(
-        encoding="ascii"
-    ) == f"{task.stageId()} {task.partitionId()}":
+    if (folder() / "struck").read_text(encoding="ascii") == _here():
         (folder() / "copied").touch()
 
 
 def _strikes_now() -> bool:
     """Whether this is the first process at the point."""
-    task = TaskContext.get()
     try:
         with (folder() / "struck").open("x", encoding="ascii") as file:
-            file.write("driver" if task is None else f"{task.stageId()} {task.partitionId()}")
+            file.write(_here())
     except FileExistsError:
         return False
     return True
+
+
+def _here() -> str:
+    """The task that this process runs, the same for all copies of it; or the driver."""
+    task = TaskContext.get()
+    return "driver" if task is None else f"{task.stageId()} {task.partitionId()}"
 
 
 def _wait_for_copy() -> None:

@@ -28,34 +28,22 @@ class Method:
         return [fault for fault in Fault if self.tasks_commit or fault not in OF_TASKS]
 
 
+def _tally(delivery: str, judged: str = "") -> Method:
+    """A delivery of Tally's; and what of it is judged, if not the counts."""
+    return Method(
+        title=f'Tally, `delivery = "{delivery}"`{judged}',
+        process_all=tallys.process_all,
+        delivery=delivery,
+        tasks_commit=delivery != "batch",
+    )
+
+
 METHODS: Final = {
-    "batch": Method(
-        title='Tally, `delivery = "batch"`', process_all=tallys.process_all, delivery="batch"
-    ),
-    "partition": Method(
-        title='Tally, `delivery = "partition"`',
-        process_all=tallys.process_all,
-        delivery="partition",
-        tasks_commit=True,
-    ),
-    "rows": Method(
-        title='Tally, `delivery = "rows"`: the lines that readers see',
-        process_all=tallys.process_all,
-        delivery="rows",
-        tasks_commit=True,
-    ),
-    "procedure": Method(
-        title='Tally, `delivery = "procedure"`: the lines that readers see',
-        process_all=tallys.process_all,
-        delivery="procedure",
-        tasks_commit=True,
-    ),
-    "files": Method(
-        title='Tally, `delivery = "files"`: the lines of the live files',
-        process_all=tallys.process_all,
-        delivery="files",
-        tasks_commit=True,
-    ),
+    "batch": _tally("batch"),
+    "partition": _tally("partition"),
+    "rows": _tally("rows", ": the lines that readers see"),
+    "procedure": _tally("procedure", ": the lines that readers see"),
+    "files": _tally("files", ": the lines of the live files"),
     "at-most-once": Method(
         title="at most once: offsets, then counts", process_all=others.at_most_once
     ),

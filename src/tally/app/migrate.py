@@ -4,10 +4,10 @@ from contextlib import suppress
 
 from tally.app.context import results_database
 from tally.config.settings import Settings
-from tally.deliveries.choice import store_in
+from tally.deliveries.choice import store_by
 from tally.deliveries.set_store import SetStore
 from tally.errors import SchemaError
-from tally.ledger.row_sets import has_lines, ledger_id
+from tally.ledger.row_sets import has_lines
 from tally.ledger.table_changes import (
     FIRST_RESULT,
     check_preparation,
@@ -84,9 +84,7 @@ def _prepare_rows(database: Database, settings: Settings, name: str) -> list[str
 
 
 def _store(database: Database, settings: Settings, name: str) -> SetStore | None:
-    with database.transaction(read_only=True) as tx:
-        ledger = ledger_id(tx)
-    return store_in(results_database(settings) or database, settings.pipeline(name), ledger)
+    return store_by(database, results_database(settings) or database, settings.pipeline(name))
 
 
 def check_migrated(database: Database, settings: Settings) -> None:

@@ -8,12 +8,30 @@ from tally.deliveries.row_content import RowContent
 from tally.deliveries.set_store import SetStore
 from tally.deliveries.transactional import TransactionalBatch
 from tally.errors import PackageMissingError
+from tally.ledger.row_sets import ledger_id
 from tally.mysql.transactions import Database
 
 
 def delivery_of(pipeline: Pipeline) -> Delivery:
     """The delivery of a pipeline. A new kind of delivery is added here."""
     return TransactionalBatch(pipeline) if pipeline.rows_view is None else PublishedLines(pipeline)
+
+
+def store_by(ledger: Database, database: Database, pipeline: Pipeline) -> SetStore | None:
+    """The sets of a pipeline's lines, with the ledger that decides which of them are shown.
+
+    Args:
+        ledger: The ledger's database.
+        database: Where the tables of the sets are.
+        pipeline: The pipeline.
+
+    Raises:
+        SchemaError: The ledger is not migrated.
+    """
+    if pipeline.rows_view is None:
+        return None
+    with ledger.transaction(read_only=True) as tx:
+        return store_in(database, pipeline, ledger_id(tx))
 
 
 def store_in(database: Database, pipeline: Pipeline, ledger_id: str) -> SetStore | None:

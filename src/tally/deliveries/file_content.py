@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
@@ -190,11 +189,14 @@ class FileContent:
         """
         deleted: set[int] = set()
         with opened(self.url) as folder:
-            files = (
-                (_set_of(path), path) for below in (_LINES, OPEN) for path in folder.list(below)
-            )
-            of_sets = ((set_id, path) for set_id, path in list(files) if set_id is not None)
-            while some := list(islice(of_sets, _ASKED_AT_ONCE)):
+            of_sets = [
+                (set_id, path)
+                for below in (_LINES, OPEN)
+                for path in folder.list(below)
+                if (set_id := _set_of(path)) is not None
+            ]
+            for at in range(0, len(of_sets), _ASKED_AT_ONCE):
+                some = of_sets[at : at + _ASKED_AT_ONCE]
                 there = known([set_id for set_id, _ in some])
                 for set_id, path in some:
                     if set_id not in there:

@@ -98,9 +98,18 @@ class RowContent:
 
     def lacks(self, tx: Transaction) -> str:
         """The procedure, when it is not there or may not be called; else nothing."""
-        if self.procedure is None or self._has_procedure(tx, self.procedure):
+        if self.procedure is None:
             return ""
-        return f"the procedure {self.procedure} is not there, or this user may not call it"
+        found = tx.row(
+            "select 1 from information_schema.routines where routine_schema = database()"
+            " and routine_type = 'PROCEDURE' and routine_name = %s",
+            (self.procedure,),
+        )
+        return (
+            ""
+            if found
+            else f"the procedure {self.procedure} is not there, or this user may not call it"
+        )
 
     @property
     def remedy(self) -> str:
@@ -109,20 +118,12 @@ class RowContent:
 
     def prepare(self, tx: Transaction, sets: str, *, has_lines: bool) -> None:  # noqa: ARG002
         """Create the procedure; an existing one is the database's own and stays."""
-        if self.procedure is not None and not self._has_procedure(tx, self.procedure):
+        if self.procedure is not None and self.lacks(tx):
             text = packaged("sql/procedures/keep_lines.sql").read_text()
             names = {"keep_lines": self.procedure, "kept_lines": self.kept, "line_sets": sets}
             for name, own in names.items():
                 text = text.replace(f"`{name}`", f"`{own}`")
             tx.execute(text)
-
-    def _has_procedure(self, tx: Transaction, procedure: str) -> bool:
-        found = tx.row(
-            "select 1 from information_schema.routines where routine_schema = database()"
-            " and routine_type = 'PROCEDURE' and routine_name = %s",
-            (procedure,),
-        )
-        return found is not None
 
     def writer(self, place: SetPlace, run_locked: Run, packet_bytes: int) -> "_RowWriter":
         """What writes rows of an open set; the same rows again change nothing."""

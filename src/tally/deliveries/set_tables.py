@@ -1,5 +1,6 @@
 """The tables of sets of kept lines, and the view by which readers know them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -74,8 +75,9 @@ class SetTables:
             SchemaError: They are not there, or the view is to be made again.
         """
         with self.database.transaction(read_only=True) as tx:
-            self._check_owner(tx)
-            if not self._has_tables(tx):
+            there = self._there(tx)
+            self._check_owner(there)
+            if not self._is_whole(there):
                 raise SchemaError(
                     f"the view {self.view} of the lines of pipeline {self.owner.pipeline} is not "
                     "there, or is to be made again",
@@ -99,8 +101,8 @@ class SetTables:
         """
         comment = self._comment
         with self.database.transaction() as tx:
-            self._check_owner(tx)
             there = self._there(tx)
+            self._check_owner(there)
             if has_lines and self.sets not in there:
                 tables = " and ".join([*self.content.tables(), self.sets])
                 raise ConfigError(
@@ -142,10 +144,9 @@ class SetTables:
         return f"{self._owned}, {self.content.version}"
 
     def _is_prepared(self, tx: Transaction) -> bool:
-        return self._has_tables(tx) and not self.content.lacks(tx)
+        return self._is_whole(self._there(tx)) and not self.content.lacks(tx)
 
-    def _has_tables(self, tx: Transaction) -> bool:
-        there = self._there(tx)
+    def _is_whole(self, there: Mapping[str, tuple[str, str]]) -> bool:
         return len(there) == len(self._names) and there[self.sets][1] == self._comment
 
     def _there(self, tx: Transaction) -> dict[str, tuple[str, str]]:
@@ -161,8 +162,8 @@ class SetTables:
     def _names(self) -> tuple[str, ...]:
         return self.view, self.sets, *self.content.tables()
 
-    def _check_owner(self, tx: Transaction) -> None:
-        for name, (kind, comment) in self._there(tx).items():
+    def _check_owner(self, there: Mapping[str, tuple[str, str]]) -> None:
+        for name, (kind, comment) in there.items():
             wrong = ""
             if (kind == "VIEW") != (name == self.view):
                 wrong = "is something else"

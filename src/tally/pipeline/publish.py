@@ -8,12 +8,13 @@ import logging
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from itertools import groupby
 from operator import attrgetter
 
 from tally.config.pipeline import Pipeline
-from tally.deliveries.choice import store_in
+from tally.deliveries.choice import store_by
 from tally.deliveries.set_store import KeptMinute, SetStore, WaitingSet
 from tally.errors import TallyError
 from tally.ledger.invariants import Violation
@@ -24,7 +25,6 @@ from tally.ledger.row_sets import (
     clear_outbox,
     counted_minutes,
     folded_ranges,
-    ledger_id,
     outbox,
     standings,
 )
@@ -63,11 +63,7 @@ def verdict(waiting: WaitingSet, segment: Standing | None) -> Verdict:
 
 def store_of(ctx: Context, pipeline: Pipeline) -> SetStore | None:
     """Where a pipeline keeps its lines; None when it keeps none."""
-    if pipeline.rows_view is None:
-        return None
-    with ctx.database.transaction(read_only=True) as tx:
-        ledger = ledger_id(tx)
-    return store_in(ctx.rows, pipeline, ledger)
+    return store_by(ctx.database, ctx.rows, pipeline)
 
 
 def publish(ctx: Context, pipeline: Pipeline, *, is_audit: bool = False) -> None:
@@ -124,10 +120,8 @@ def _is_recorded(ctx: Context, pipeline: Pipeline) -> bool:
 
 def _delete_dropped(store: SetStore) -> None:
     """Best effort: nobody sees these rows, and the next call tries again."""
-    try:
+    with _errors_logged("dropped_rows_not_deleted", view=store.view):
         store.delete_dropped()
-    except TallyError as error:
-        log.warning("dropped_rows_not_deleted", extra={"view": store.view, "cause": error.what})
 
 
 def delete_orphans(ctx: Context, pipeline: Pipeline) -> None:
@@ -135,21 +129,25 @@ def delete_orphans(ctx: Context, pipeline: Pipeline) -> None:
     store = store_of(ctx, pipeline)
     if store is None:
         return
-    try:
+    with _errors_logged("orphans_not_deleted", view=store.view):
         store.check()
-        deleted = store.delete_orphans()
-    except TallyError as error:
-        log.warning("orphans_not_deleted", extra={"view": store.view, "cause": error.what})
-    else:
-        log.info("orphans_deleted", extra={"view": store.view, "sets": deleted})
+        if deleted := store.delete_orphans():
+            log.info("orphans_deleted", extra={"view": store.view, "sets": deleted})
 
 
 def publish_soon(ctx: Context, pipeline: Pipeline) -> None:
     """Show the rows of what was just committed; an error is logged, as the next plan shows them."""
-    try:
+    with _errors_logged("rows_not_shown", pipeline=pipeline.name):
         publish(ctx, pipeline)
+
+
+@contextmanager
+def _errors_logged(event: str, **where: str) -> Iterator[None]:
+    """Log an error as a warning: somebody tries it again later."""
+    try:
+        yield
     except TallyError as error:
-        log.warning("rows_not_shown", extra={"pipeline": pipeline.name, "cause": error.what})
+        log.warning(event, extra={**where, "cause": error.what})
 
 
 def row_violations(ctx: Context, pipeline: Pipeline) -> list[Violation]:

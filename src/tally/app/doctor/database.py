@@ -213,17 +213,18 @@ def _denied_rights(
     for table, names in columns.items():
         some = ", ".join(f"`{name}`" for name in names)
         tries = {
-            "select from": f"select {some} from `{table}` where false",
-            "insert into": f"insert into `{table}` ({some})"
-            f" select {some} from `{table}` where false",
-            "update": f"update `{table}` set `{names[0]}` = `{names[0]}` where false",
-            "delete from": f"delete from `{table}` where false",
+            "select": ("from", f"select {some} from `{table}` where false"),
+            "insert": (
+                "into",
+                f"insert into `{table}` ({some}) select {some} from `{table}` where false",
+            ),
+            "update": ("", f"update `{table}` set `{names[0]}` = `{names[0]}` where false"),
+            "delete": ("from", f"delete from `{table}` where false"),
         }
-        for right, statement in tries.items():
-            if right.split()[0] not in tables[table]:
-                continue
+        for right in tables[table]:
+            word, statement = tries[right]
             try:
                 tx.execute(statement)
             except AccessDeniedError:
-                denied.append(f"{right} {table}")
+                denied.append(" ".join(filter(None, [right, word, table])))
     return denied
