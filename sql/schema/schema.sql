@@ -25,6 +25,8 @@ CREATE TABLE `batch` (
   UNIQUE KEY `one_open_ingest_batch` (`open_ingest`),
   KEY `batches_of_pipeline` (`pipeline`,`batch_id`),
   KEY `batches_of_replay` (`replay_id`,`batch_id`),
+  KEY `batches_by_state` (`pipeline`,`kind`,`state`,`batch_id`),
+  KEY `batches_by_commit` (`pipeline`,`kind`,`state`,`committed_at`),
   CONSTRAINT `batch_of_pipeline` FOREIGN KEY (`pipeline`) REFERENCES `pipeline` (`pipeline`),
   CONSTRAINT `batch_of_replay` FOREIGN KEY (`replay_id`) REFERENCES `replay` (`replay_id`),
   CONSTRAINT `abandoned_batch_says_why` CHECK ((((`state` = _utf8mb4'abandoned') = (`abandoned_at` is not null)) and ((`state` <> _utf8mb4'abandoned') or (`reason` is not null)))),
@@ -40,6 +42,15 @@ CREATE TABLE `dead_letter` (
   `value_bytes` bigint unsigned DEFAULT NULL,
   PRIMARY KEY (`segment_id`,`record_offset`),
   CONSTRAINT `dead_letter_of_segment` FOREIGN KEY (`segment_id`) REFERENCES `segment` (`segment_id`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
+
+CREATE TABLE `dead_letter_total` (
+  `segment_id` bigint unsigned NOT NULL,
+  `reason` varchar(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  `dead_letters` bigint unsigned NOT NULL,
+  PRIMARY KEY (`segment_id`,`reason`),
+  CONSTRAINT `total_of_segment` FOREIGN KEY (`segment_id`) REFERENCES `segment` (`segment_id`),
+  CONSTRAINT `total_is_positive` CHECK ((`dead_letters` > 0))
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
 CREATE TABLE `error_log` (
@@ -176,6 +187,7 @@ CREATE TABLE `segment_count` (
   `log_time` datetime NOT NULL,
   `log_count` int NOT NULL,
   PRIMARY KEY (`segment_id`,`log_time`),
+  KEY `contributions_by_minute` (`log_time`),
   CONSTRAINT `count_of_segment` FOREIGN KEY (`segment_id`) REFERENCES `segment` (`segment_id`),
   CONSTRAINT `contribution_is_a_minute` CHECK ((second(`log_time`) = 0)),
   CONSTRAINT `contribution_is_positive` CHECK ((`log_count` > 0))

@@ -104,15 +104,22 @@ HOLE = (
             SECOND_SEGMENT + "s.matched = 0, s.unmatched = 1" + OF_PIPELINE + " and s.matched = 1",
             "segment",
             "records 2, matched 0, unmatched 1, malformed 1; contributions add up to 1, dead "
-            "letters are 1",
+            "letters are 1, by reason together 1",
             id="segment",
         ),
         pytest.param(
             "delete d from dead_letter d join segment s using (segment_id)" + OF_PIPELINE,
             "segment",
             "records 2, matched 1, unmatched 0, malformed 1; contributions add up to 1, dead "
-            "letters are 0",
+            "letters are 0, by reason together 1",
             id="letter",
+        ),
+        pytest.param(
+            "delete d from dead_letter_total d join segment s using (segment_id)" + OF_PIPELINE,
+            "segment",
+            "records 2, matched 1, unmatched 0, malformed 1; contributions add up to 1, dead "
+            "letters are 1, by reason together 0",
+            id="total",
         ),
     ],
 )

@@ -200,6 +200,22 @@ def test_a_writer_that_forgets_a_dead_letter_commits_nothing(world: World) -> No
     assert_untouched(world)
 
 
+def test_a_writer_that_forgets_a_dead_letters_total_commits_nothing(world: World) -> None:
+    """Nor may the totals by reason differ; here the server itself writes another number."""
+    batch = claimed(world, planned(world))
+    database = world.settings.mysql.database
+    world.as_root(
+        f"create trigger {database}.one_more before insert on {database}.dead_letter_total"
+        " for each row set new.dead_letters = new.dead_letters + 1"
+    )
+    try:
+        with pytest.raises(DataLossError, match="not what was counted"):
+            commit(world, batch, result(batch, letters=1))
+    finally:
+        world.as_root(f"drop trigger {database}.one_more")
+    assert_untouched(world)
+
+
 def test_a_minute_beyond_the_columns_range_commits_nothing_until_it_is_wider(world: World) -> None:
     """The batch stays planned; with the runbook's `alter table` it is counted, and all else works.
 

@@ -880,9 +880,16 @@ MUTANTS: Final = (
     Mutant(
         guard="dead letters are as many as malformed records",
         where="tally.ledger.commit:check_written",
-        before='        "   or s.malformed <> written_malformed",\n',
-        after='        "",\n',
+        before='        "   or s.malformed <> written_malformed or',
+        after='        "   or',
         tests=(f"{COMMIT}::test_a_writer_that_forgets_a_dead_letter_commits_nothing",),
+    ),
+    Mutant(
+        guard="dead letters by reason are as many as malformed records",
+        where="tally.ledger.commit:check_written",
+        before=" or s.malformed <> totalled_malformed",
+        after="",
+        tests=(f"{COMMIT}::test_a_writer_that_forgets_a_dead_letters_total_commits_nothing",),
     ),
     # --- replaying
     Mutant(
@@ -962,10 +969,8 @@ MUTANTS: Final = (
     Mutant(
         guard="dead letters of what is replaced go",
         where="tally.ledger.dead_letters:replace_dead_letters",
-        before='        "delete d from dead_letter d join replacement r on r.replaced_id = d.segment_id"\n'
-        '        " join segment s on s.segment_id = r.segment_id where s.batch_id = %s",\n',
-        after='        "delete d from dead_letter d join replacement r on r.replaced_id = d.segment_id"\n'
-        '        " join segment s on s.segment_id = r.segment_id where s.batch_id = -%s",\n',
+        before='            " join segment s on s.segment_id = r.segment_id where s.batch_id = %s",\n',
+        after='            " join segment s on s.segment_id = r.segment_id where s.batch_id = -%s",\n',
         tests=(f"{REPLAY}::test_dead_letters_that_a_corrected_format_understands_become_lines",),
     ),
     Mutant(
@@ -1080,6 +1085,13 @@ MUTANTS: Final = (
         guard="the audit counts each segment's dead letters",
         where="tally.ledger.invariants:_check_segments",
         before=" or malformed <> dead_letters",
+        after="",
+        tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
+    ),
+    Mutant(
+        guard="the audit adds up each segment's dead letters by reason",
+        where="tally.ledger.invariants:_check_segments",
+        before=" or malformed <> totalled",
         after="",
         tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
     ),

@@ -179,6 +179,11 @@ class Oracle:
         )
         folded = {s["segment_id"] for s in live if s["state"] == "folded"}
         assert [row for row in found if row[0] not in folded] == expected
+        totals: Counter[tuple[int, str]] = Counter()
+        for row in rows:
+            totals[row["segment_id"], row["reason"]] += 1
+        said = self.pipeline.rows(_DEAD_LETTER_TOTALS, (self.pipeline.name,))
+        assert {(r["segment_id"], r["reason"]): r["dead_letters"] for r in said} == totals
 
     def _check_plans(self, segments: list[Row]) -> None:
         """Planned ranges do not change."""
@@ -336,9 +341,14 @@ _CONTRIBUTIONS = """
 """
 
 _DEAD_LETTERS = """
-    select d.segment_id, d.record_offset
+    select d.segment_id, d.record_offset, d.reason
     from dead_letter d join segment s using (segment_id) join batch b using (batch_id)
     where b.pipeline = %s
+"""
+
+_DEAD_LETTER_TOTALS = """
+    select t.* from dead_letter_total t join segment s using (segment_id)
+    join batch b using (batch_id) where b.pipeline = %s
 """
 
 _LOSSES = """

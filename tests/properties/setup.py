@@ -32,6 +32,10 @@ NewPipeline = Callable[[], PipelineUnderTest]
 # Children first; references inside a table are why foreign_key_checks is off.
 _WIPE: Sequence[str] = (
     "delete c from segment_count c join segment using (segment_id) join batch b using (batch_id)",
+    (
+        "delete t from dead_letter_total t join segment using (segment_id)"
+        " join batch b using (batch_id)"
+    ),
     "delete d from dead_letter d join segment using (segment_id) join batch b using (batch_id)",
     "delete r from replacement r join segment using (segment_id) join batch b using (batch_id)",
     "delete o from row_outbox o join segment using (segment_id) join batch b using (batch_id)",

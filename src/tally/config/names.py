@@ -20,6 +20,7 @@ RESERVED_TABLES = frozenset(
     {
         "batch",
         "dead_letter",
+        "dead_letter_total",
         "folded_count",
         "ledger_identity",
         "lost_range",

@@ -8,6 +8,7 @@ from typing import Final
 from tally.errors import DataLossError, FencedError
 from tally.ledger.batches import abandoned_error, find_batch
 from tally.ledger.contributions import lines_of_segment
+from tally.ledger.dead_letters import TOTALLED_OF_SEGMENT
 from tally.ledger.tables import Tables
 from tally.model import Batch, BatchState, SegmentTotals, TopicPartition
 from tally.mysql.transactions import Transaction
@@ -141,10 +142,11 @@ def check_written(tx: Transaction, tables: Tables, batch_id: int) -> None:
         "select s.segment_id, s.state, s.matched, s.malformed,"
         f" {lines_of_segment(tables, 's.segment_id')} as written_matched,"
         " (select count(*) from dead_letter d where d.segment_id = s.segment_id)"
-        "   as written_malformed"
+        "   as written_malformed,"
+        f" {TOTALLED_OF_SEGMENT} as totalled_malformed"
         " from segment s where s.batch_id = %s"
         " having s.state <> 'live' or s.matched <> written_matched"
-        "   or s.malformed <> written_malformed",
+        "   or s.malformed <> written_malformed or s.malformed <> totalled_malformed",
         (batch_id,),
     )
     if wrong:

@@ -1,6 +1,10 @@
-"""Dead letters: records that could not be understood, kept with their offset and reason."""
+"""Dead letters: records that could not be understood, kept with their offset and reason.
 
-from collections.abc import Iterable
+How many each segment has of a reason is written with them: there may be millions.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +15,14 @@ from tally.mysql.transactions import Parameters, Transaction
 # Limits of one INSERT; the one in bytes is for max_allowed_packet.
 DEAD_LETTERS_PER_INSERT: Final = 300
 DEAD_LETTER_BYTES_PER_INSERT: Final = 1_048_576
+
+_TABLES: Final = ("dead_letter", "dead_letter_total")
+
+TOTALLED_OF_SEGMENT: Final = (
+    "(select coalesce(sum(t.dead_letters), 0) from dead_letter_total t"
+    " where t.segment_id = s.segment_id)"
+)
+"""How many dead letters the segment ``s`` has by its totals, as an expression."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +69,7 @@ def list_dead_letters(
 def replace_dead_letters(tx: Transaction, batch: Batch, dead_letters: Iterable[DeadLetter]) -> None:
     """Write a batch's dead letters, and delete those of the segments that it replaces."""
     keys = {segment.range.partition: segment.segment_id for segment in batch.segments}
+    totals: Counter[tuple[int, str]] = Counter()
     chunk: list[Parameters] = []
     chunk_bytes = 0
     for letter in dead_letters:
@@ -67,13 +80,27 @@ def replace_dead_letters(tx: Transaction, batch: Batch, dead_letters: Iterable[D
             _insert(tx, chunk)
             chunk, chunk_bytes = [], 0
         key = keys[letter.partition]
+        totals[key, letter.reason] += 1
         chunk.append((key, letter.offset, letter.reason, letter.value, letter.value_bytes))
         chunk_bytes += len(letter.value or b"")
     _insert(tx, chunk)
-    tx.execute(
-        "delete d from dead_letter d join replacement r on r.replaced_id = d.segment_id"
-        " join segment s on s.segment_id = r.segment_id where s.batch_id = %s",
-        (batch.batch_id,),
+    tx.insert_many(
+        "insert into dead_letter_total (segment_id, reason, dead_letters) values (%s, %s, %s)",
+        [(*key, number) for key, number in sorted(totals.items())],
+    )
+    for table in _TABLES:
+        tx.execute(
+            f"delete d from {table} d join replacement r on r.replaced_id = d.segment_id"
+            " join segment s on s.segment_id = r.segment_id where s.batch_id = %s",
+            (batch.batch_id,),
+        )
+
+
+def delete_dead_letters(tx: Transaction, segment_ids: Sequence[int]) -> int:
+    """Delete the dead letters of segments; returns how many rows there were."""
+    return sum(
+        tx.execute(f"delete from {table} where segment_id in %s", (segment_ids,))
+        for table in _TABLES
     )
 
 

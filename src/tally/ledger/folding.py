@@ -6,6 +6,7 @@ from datetime import datetime
 
 from tally.ledger.batches import Requester
 from tally.ledger.contributions import delete_contributions, fold
+from tally.ledger.dead_letters import delete_dead_letters
 from tally.ledger.rows import partition_of
 from tally.ledger.tables import tables_of
 from tally.model import TopicPartition
@@ -119,7 +120,7 @@ def fold_partition(
     # 2
     _mark_replays_pruned(tx, ids)
     rows = fold(tx, tables_of(tx, pipeline), pipeline, ids)
-    rows += tx.execute("delete from dead_letter where segment_id in %s", (ids,))
+    rows += delete_dead_letters(tx, ids)
     # 3 and 4
     for run in _runs(tx, key, chosen):
         rows += _replace_by_one(tx, run, _insert_fold(tx, pipeline, requester))
@@ -212,7 +213,7 @@ def forget_history(tx: Transaction, pipeline: str, cutoff: datetime) -> Folded:
         _mark_replays_pruned(tx, superseded)
     if gone := superseded + abandoned:
         rows += delete_contributions(tx, tables_of(tx, pipeline), gone)
-        rows += tx.execute("delete from dead_letter where segment_id in %s", (gone,))
+        rows += delete_dead_letters(tx, gone)
         rows += tx.execute(
             "delete from replacement where segment_id in %s or replaced_id in %s", (gone, gone)
         )

@@ -14,6 +14,7 @@ from typing import Final
 from tally.aggregates.aggregate import LINES, TIME
 from tally.ledger.contradictions import duplicate_generations, wrong_states
 from tally.ledger.contributions import lines_of_segment, wrong_rows
+from tally.ledger.dead_letters import TOTALLED_OF_SEGMENT
 from tally.ledger.shapes import exact_collation, faults_of_keys, read_shape
 from tally.ledger.tables import Tables
 from tally.mysql.transactions import Row, Transaction
@@ -95,11 +96,12 @@ def _check_segments(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[
         "  select s.segment_id, i.topic, s.partition_id, s.from_offset, s.until_offset, s.records,"
         "   s.matched, s.unmatched, s.malformed,"
         f"   {lines_of_segment(tables, 's.segment_id')} as contributed,"
-        "   (select count(*) from dead_letter d where d.segment_id = s.segment_id) as dead_letters"
+        "   (select count(*) from dead_letter d where d.segment_id = s.segment_id) as dead_letters,"
+        f"   {TOTALLED_OF_SEGMENT} as totalled"
         "  from segment s join topic_incarnation i using (incarnation_id)"
         "  where i.pipeline = %s and s.state = 'live'"
         " ) as live where records <> matched + unmatched + malformed"
-        "   or matched <> contributed or malformed <> dead_letters",
+        "   or matched <> contributed or malformed <> dead_letters or malformed <> totalled",
         (pipeline,),
     )
     for row in rows:
@@ -109,7 +111,8 @@ def _check_segments(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[
             where=f"segment {row['segment_id']} of {span}",
             detail=f"records {row['records']}, matched {row['matched']}, unmatched "
             f"{row['unmatched']}, malformed {row['malformed']}; contributions add up to "
-            f"{row['contributed']}, dead letters are {row['dead_letters']}",
+            f"{row['contributed']}, dead letters are {row['dead_letters']}, by reason together "
+            f"{row['totalled']}",
         )
 
 
