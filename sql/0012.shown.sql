@@ -1,5 +1,5 @@
--- What pages show of a large ledger: batches by state and by time, contributions by minute, and how
--- many dead letters of each reason a segment has.
+-- What pages show of a large ledger: batches by state, by time and by Airflow's run, contributions by
+-- minute, and how many dead letters of each reason a segment has.
 -- transactional: false
 
 -- MySQL has no "add key if not exists": a migration that was interrupted is run again.
@@ -7,7 +7,8 @@ set @change = (
     select if(count(*) = 0,
         'alter table batch
             add key batches_by_state (pipeline, kind, state, batch_id),
-            add key batches_by_commit (pipeline, kind, state, committed_at)',
+            add key batches_by_commit (pipeline, kind, state, committed_at),
+            add key batches_of_run (run_id)',
         'do 0')
     from information_schema.statistics
     where table_schema = database() and table_name = 'batch' and index_name = 'batches_by_commit'

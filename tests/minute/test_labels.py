@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tally.app.batches import BatchRequest, batch
-from tally.app.migrate import migrate
+from tally.app.migrate import migrate, missing
+from tally.config.names import tables_beside
 from tally.errors import ConfigError, SchemaError, SeriesFloodError
+from tally.ledger.table_changes import MINUTE_INDEX
 from tally.ledger.tables import check_prepared
 from tally.mysql.transactions import table_names
 from tally.pipeline.prune import prune
@@ -648,3 +650,18 @@ def test_a_preview_names_what_a_later_label_cannot_reach(
         "ERROR",
     }
     assert world.audit().holds
+
+
+def test_tables_from_before_get_the_index_by_minute(world: World) -> None:
+    """A migration makes it where it is missing, and nothing twice."""
+    labelled(world)
+    migrated_and_planned(world)
+    contributions, _ = tables_beside(world.name)
+    world.execute(f"alter table `{contributions}` drop key {MINUTE_INDEX}")
+    lacking = [f"index {MINUTE_INDEX} of {contributions}"]
+    database = world.context().database
+    assert missing(database, world.settings) == lacking
+    assert migrate(database, world.settings) == lacking
+    assert missing(database, world.settings) == []
+    found = world.rows(f"show index from `{contributions}` where Key_name = %s", (MINUTE_INDEX,))
+    assert [row["Column_name"] for row in found] == ["log_time"]

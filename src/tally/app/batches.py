@@ -10,6 +10,7 @@ from tally.ledger.reading import (
     BatchRecord,
     SegmentRecord,
     batch_record,
+    batches_of_run,
     count_touched,
     list_batches,
     segments_of,
@@ -18,10 +19,12 @@ from tally.ledger.reading import (
 from tally.ledger.replacements import Replaced, replaced_by, successors_of
 from tally.ledger.replays import ReplayRecord, find_replay
 from tally.ledger.tables import tables_of_batch
-from tally.model import BatchState, SegmentState
+from tally.model import BatchKind, BatchState, SegmentState
 from tally.pipeline.context import Context
 
 BATCHES_NAMED = 5
+RUN_BATCHES_MAX = 200
+"""The largest number of batches of one run that are read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +35,10 @@ class BatchesRequest:
     """The pipeline."""
     state: BatchState | None = None
     """Only those in this state."""
+    kind: BatchKind | None = None
+    """Only those of this kind."""
+    before: int | None = None
+    """Only those with a smaller id."""
     limit: int = 20
     """The largest number of batches."""
 
@@ -121,8 +128,26 @@ def batches(ctx: Context, request: BatchesRequest) -> BatchesView:
         MySQLUnavailableError: The server did not answer.
     """
     with ctx.database.transaction(read_only=True) as tx:
-        found = list_batches(tx, request.pipeline, state=request.state, limit=request.limit)
+        found = list_batches(
+            tx,
+            request.pipeline,
+            state=request.state,
+            kind=request.kind,
+            before=request.before,
+            limit=request.limit,
+        )
     return BatchesView(pipeline=request.pipeline, batches=tuple(found))
+
+
+def run_batches(ctx: Context, pipeline: str, run_id: str) -> BatchesView:
+    """The batches that were planned for a run of Airflow, newest first.
+
+    Raises:
+        MySQLUnavailableError: The server did not answer.
+    """
+    with ctx.database.transaction(read_only=True) as tx:
+        found = batches_of_run(tx, pipeline, run_id, limit=RUN_BATCHES_MAX)
+    return BatchesView(pipeline=pipeline, batches=tuple(reversed(found)))
 
 
 def batch(ctx: Context, request: BatchRequest) -> BatchView:

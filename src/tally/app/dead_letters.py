@@ -1,12 +1,24 @@
 """Reading dead letters: records that could not be understood."""
 
 import base64
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from datetime import datetime
+from typing import Final, Self
 
+from tally.errors import UsageError
 from tally.formatting import printable_bytes
-from tally.ledger.dead_letters import DeadLetterRecord, list_dead_letters
+from tally.ledger.dead_letters import (
+    Among,
+    DeadLetterRecord,
+    list_dead_letters,
+    totals_by_reason,
+)
+from tally.model import TopicPartition
 from tally.pipeline.context import Context
+
+SKIP_MAX: Final = 10_000
+"""How many dead letters can be left out at the beginning of a list."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,10 +29,30 @@ class DeadLettersRequest:
     """The pipeline."""
     batch_id: int | None = None
     """Only of this batch."""
+    partition: TopicPartition | None = None
+    """Only of this partition."""
+    since: datetime | None = None
+    """Only of batches that were committed at or after this time."""
+    before: datetime | None = None
+    """Only of batches that were committed before this time."""
     reason: str | None = None
     """Only with this reason."""
+    text: str | None = None
+    """Only those whose kept bytes hold this text; needs a batch, a partition or a time."""
+    skip: int = 0
+    """How many are left out at the beginning."""
     limit: int = 50
     """The largest number of dead letters."""
+
+    @property
+    def among(self) -> Among:
+        """Which dead letters are meant, whatever their reason and text."""
+        return Among(
+            batch_id=self.batch_id,
+            partition=self.partition,
+            since=self.since,
+            before=self.before,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,16 +111,39 @@ def dead_letters(ctx: Context, request: DeadLettersRequest) -> DeadLettersView:
     """Dead letters of the segments that are in the result.
 
     Raises:
+        UsageError: A text is to be found among all of them, or too many are left out.
         MySQLUnavailableError: The server did not answer.
     """
+    if request.text is not None and not request.among.is_bounded:
+        raise UsageError(
+            "a text is looked for among the dead letters of a batch, a partition or a span of time",
+            next_step="name one of them",
+        )
+    if request.skip > SKIP_MAX:
+        raise UsageError(
+            f"only the first {SKIP_MAX:,} dead letters can be paged through",
+            next_step="name a batch, a partition, a span of time or a reason",
+        )
     with ctx.database.transaction(read_only=True) as tx:
         found = list_dead_letters(
             tx,
             request.pipeline,
-            batch_id=request.batch_id,
+            among=request.among,
             reason=request.reason,
+            holding=None if request.text is None else request.text.encode(),
+            skip=request.skip,
             limit=request.limit,
         )
     return DeadLettersView(
         pipeline=request.pipeline, dead_letters=tuple(map(DeadLetterView.of, found))
     )
+
+
+def reasons(ctx: Context, request: DeadLettersRequest) -> Mapping[str, int]:
+    """How many dead letters there are of each reason, most first, whatever reason is asked for.
+
+    Raises:
+        MySQLUnavailableError: The server did not answer.
+    """
+    with ctx.database.transaction(read_only=True) as tx:
+        return totals_by_reason(tx, request.pipeline, request.among)

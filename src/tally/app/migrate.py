@@ -11,7 +11,9 @@ from tally.ledger.row_sets import has_lines
 from tally.ledger.table_changes import (
     FIRST_RESULT,
     check_preparation,
+    create_index,
     create_result_tables,
+    missing_index,
     missing_tables,
     prepare_tables,
     result_tables,
@@ -43,6 +45,7 @@ def migrate(database: Database, settings: Settings) -> list[str]:
         done += create_result_tables(database, settings)
         for name in sorted(settings.pipelines):
             done += prepare_tables(database, settings.pipeline(name))
+            done += create_index(database, settings.pipeline(name))
             done += _prepare_rows(database, settings, name)
         return done
 
@@ -56,6 +59,8 @@ def missing(database: Database, settings: Settings) -> list[str]:
     lacking += [f"table {table}" for table in sorted(result_tables(settings) - there)]
     for name in sorted(settings.pipelines):
         lacking += missing_tables(database, settings.pipeline(name))
+        with suppress(SchemaError):  # there is no ledger yet, or an older one
+            lacking += missing_index(database, settings.pipeline(name))
         lacking += _missing_rows(database, settings, name)
     return lacking
 

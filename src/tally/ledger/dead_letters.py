@@ -6,10 +6,11 @@ How many each segment has of a reason is written with them: there may be million
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from tally.ledger.rows import partition_of
-from tally.model import Batch, DeadLetter
+from tally.model import Batch, DeadLetter, TopicPartition
 from tally.mysql.transactions import Parameters, Transaction
 
 # Limits of one INSERT; the one in bytes is for max_allowed_packet.
@@ -33,25 +34,70 @@ class DeadLetterRecord(DeadLetter):
     """The batch that found it."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Among:
+    """Which dead letters are meant; all of them by default."""
+
+    batch_id: int | None = None
+    """Only those of this batch."""
+    partition: TopicPartition | None = None
+    """Only those of this partition, of all generations of its topic."""
+    since: datetime | None = None
+    """Only those of batches that were committed at or after this time (UTC)."""
+    before: datetime | None = None
+    """Only those of batches that were committed before this time (UTC)."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether they are a part of all that does not grow with the ledger."""
+        return self != Among(before=self.before)
+
+
+ALL: Final = Among()
+
+
 def list_dead_letters(
     tx: Transaction,
     pipeline: str,
     *,
-    batch_id: int | None = None,
+    among: Among = ALL,
     reason: str | None = None,
+    holding: bytes | None = None,
+    skip: int = 0,
     limit: int,
 ) -> list[DeadLetterRecord]:
-    """Dead letters of live segments, those of the latest batch first."""
-    conditions = {"i.pipeline = %s": pipeline, "s.batch_id = %s": batch_id, "d.reason = %s": reason}
-    asked = {sql: value for sql, value in conditions.items() if value is not None}
+    """Dead letters of live segments, those of the latest batch first.
+
+    Args:
+        tx: An open transaction.
+        pipeline: The pipeline.
+        among: Which ones.
+        reason: Only with this reason.
+        holding: Only those whose kept bytes hold these; all values of ``among`` are looked through.
+        skip: How many of them are left out at the beginning.
+        limit: The largest number of dead letters.
+    """
+    where, values = _where(pipeline, among)
+    if among == ALL and holding is None:
+        # Not all of them are sorted: those of the latest batches are enough.
+        batches = _latest_batches(tx, pipeline, reason, skip + limit)
+        if not batches:
+            return []
+        where.append("s.batch_id in %s")
+        values.append(batches)
+    if reason is not None:
+        where.append("d.reason = %s")
+        values.append(reason)
+    if holding is not None:
+        where.append("instr(d.value, %s) > 0")
+        values.append(holding)
     rows = tx.rows(
         "select s.batch_id, i.topic, s.partition_id, d.record_offset, d.reason, d.value,"
-        " d.value_bytes"
-        " from dead_letter d join segment s using (segment_id)"
-        " join topic_incarnation i using (incarnation_id)"
-        f" where s.state = 'live' and {' and '.join(asked)}"
-        " order by s.batch_id desc, i.topic, s.partition_id, d.record_offset limit %s",
-        [*asked.values(), limit],
+        f" d.value_bytes {_SEGMENTS} join dead_letter d using (segment_id)"
+        f" where {' and '.join(where)}"
+        " order by s.batch_id desc, i.topic, s.partition_id, d.record_offset"
+        f" limit {limit:d} offset {skip:d}",
+        values,
     )
     return [
         DeadLetterRecord(
@@ -64,6 +110,53 @@ def list_dead_letters(
         )
         for row in rows
     ]
+
+
+def totals_by_reason(tx: Transaction, pipeline: str, among: Among = ALL) -> dict[str, int]:
+    """How many dead letters of live segments there are of each reason, most first."""
+    where, values = _where(pipeline, among)
+    rows = tx.rows(
+        f"select t.reason, sum(t.dead_letters) as dead_letters {_SEGMENTS}"
+        f" join dead_letter_total t using (segment_id) where {' and '.join(where)}"
+        " group by t.reason order by sum(t.dead_letters) desc, t.reason",
+        values,
+    )
+    return {row["reason"]: int(row["dead_letters"]) for row in rows}
+
+
+_SEGMENTS: Final = (
+    "from segment s join topic_incarnation i using (incarnation_id) join batch b using (batch_id)"
+)
+
+
+def _where(pipeline: str, among: Among) -> tuple[list[str], list[Any]]:
+    """Conditions of :data:`_SEGMENTS`, and their values."""
+    partition = among.partition
+    asked = {
+        "i.pipeline = %s": pipeline,
+        "s.batch_id = %s": among.batch_id,
+        "i.topic = %s": partition and partition.topic,
+        "s.partition_id = %s": None if partition is None else partition.partition,
+        "b.committed_at >= %s": among.since and among.since.astimezone(UTC).replace(tzinfo=None),
+        "b.committed_at < %s": among.before and among.before.astimezone(UTC).replace(tzinfo=None),
+    }
+    found = {sql: value for sql, value in asked.items() if value is not None}
+    if among.since is not None or among.before is not None:
+        found["b.pipeline = %s"] = pipeline
+    return ["s.state = 'live'", *found], list(found.values())
+
+
+def _latest_batches(tx: Transaction, pipeline: str, reason: str | None, segments: int) -> list[int]:
+    """The batches of the latest live segments with dead letters; segments are as old as these."""
+    rows = tx.rows(
+        "select straight_join s.batch_id from dead_letter_total t join segment s using (segment_id)"
+        " join topic_incarnation i using (incarnation_id)"
+        " where s.state = 'live' and i.pipeline = %s"
+        + (" and t.reason = %s" if reason is not None else "")
+        + f" order by t.segment_id desc limit {segments:d}",
+        (pipeline,) if reason is None else (pipeline, reason),
+    )
+    return sorted({row["batch_id"] for row in rows})
 
 
 def replace_dead_letters(tx: Transaction, batch: Batch, dead_letters: Iterable[DeadLetter]) -> None:

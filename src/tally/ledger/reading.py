@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from tally.aggregates.aggregate import LINES, TIME
 from tally.errors import UnknownBatchError
@@ -161,16 +162,50 @@ def list_batches(
     pipeline: str,
     *,
     state: BatchState | None = None,
+    kind: BatchKind | None = None,
     after: int | None = None,
+    before: int | None = None,
     limit: int,
 ) -> list[BatchRecord]:
-    """The pipeline's batches, newest first; with ``after`` only those with a larger id."""
-    conditions = {"b.pipeline = %s": pipeline, "b.state = %s": state, "b.batch_id > %s": after}
-    asked = {sql: value for sql, value in conditions.items() if value is not None}
+    """The pipeline's batches, newest first.
+
+    Args:
+        tx: An open transaction.
+        pipeline: The pipeline.
+        state: Only those in this state.
+        kind: Only those of this kind.
+        after: Only those with a larger id.
+        before: Only those with a smaller id.
+        limit: The largest number of batches.
+    """
+    bounds = {"batch_id > %s": after, "batch_id < %s": before}
+    asked = {sql: value for sql, value in bounds.items() if value is not None}
+    where = " and ".join(["pipeline = %s", *asked])
+    values: list[Any] = [pipeline, *asked.values()]
+    if state is not None or kind is not None:
+        # For each kind and state its latest ones, as the index has them; never all of them.
+        pairs = itertools.product([kind] if kind else BatchKind, [state] if state else BatchState)
+        chosen = [(f"{where} and kind = %s and state = %s", [*values, *pair]) for pair in pairs]
+    else:
+        chosen = [(where, values)]
+    latest = " union all ".join(
+        f"(select batch_id from batch where {one} order by batch_id desc limit {limit:d})"
+        for one, _ in chosen
+    )
     rows = tx.rows(
-        f"{_BATCHES} where {' and '.join(asked)}"
-        " group by b.batch_id order by b.batch_id desc limit %s",
-        [*asked.values(), limit],
+        f"{_BATCHES} join ({latest}) as latest on latest.batch_id = b.batch_id"
+        f" group by b.batch_id order by b.batch_id desc limit {limit:d}",
+        [value for _, of in chosen for value in of],
+    )
+    return [_batch(row) for row in rows]
+
+
+def batches_of_run(tx: Transaction, pipeline: str, run_id: str, *, limit: int) -> list[BatchRecord]:
+    """The batches that were planned for a run of Airflow, oldest first."""
+    rows = tx.rows(
+        f"{_BATCHES} where b.run_id = %s and b.pipeline = %s"
+        f" group by b.batch_id order by b.batch_id limit {limit:d}",
+        (run_id, pipeline),
     )
     return [_batch(row) for row in rows]
 

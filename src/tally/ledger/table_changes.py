@@ -8,7 +8,7 @@ transaction.
 from dataclasses import replace
 from typing import Final
 
-from tally.aggregates.aggregate import BYTES, Aggregate
+from tally.aggregates.aggregate import BYTES, TIME, Aggregate
 from tally.config.labels import LABEL_CHARS_MAX, LABELS_MAX
 from tally.config.names import tables_beside
 from tally.config.pipeline import Pipeline
@@ -29,11 +29,15 @@ from tally.ledger.tables import (
     listed,
     recorded_labels,
     recorded_name,
+    tables_of,
 )
 from tally.mysql.transactions import Database, Transaction, table_names
 
 FIRST_RESULT: Final = "error_log"
 """The result table that the migrations create."""
+
+MINUTE_INDEX: Final = "contributions_by_minute"
+"""Finds the segments with lines of a minute; the migrations create that of the shared table."""
 
 _RESULT: Final = """
     create table if not exists `{table}` (
@@ -96,6 +100,39 @@ def prepare_tables(database: Database, pipeline: Pipeline) -> list[str]:
         _refer_to_segments(tx, wanted.contributions)
     database.run(lambda tx: _switch(tx, pipeline, wanted))
     return [_described(pipeline)]
+
+
+def missing_index(database: Database, pipeline: Pipeline) -> list[str]:
+    """The index by minute of a pipeline's own contributions, as a text, if it is to be made.
+
+    Tables that are made now have it; those from before it was thought of do not.
+    """
+    with database.transaction(read_only=True) as tx:
+        tables = find_tables(tx, pipeline.name)
+        if tables is None or not tables.has_own or _has_index(tx, tables.contributions):
+            return []
+    return [f"index {MINUTE_INDEX} of {tables.contributions}"]
+
+
+def create_index(database: Database, pipeline: Pipeline) -> list[str]:
+    """Create what :func:`missing_index` names; readers and writers go on meanwhile."""
+    lacking = missing_index(database, pipeline)
+    if lacking:
+        with database.transaction() as tx:
+            table = tables_of(tx, pipeline.name).contributions
+            tx.execute(f"alter table `{table}` add key {MINUTE_INDEX} (`{TIME}`)")
+    return lacking
+
+
+def _has_index(tx: Transaction, table: str) -> bool:
+    return (
+        tx.row(
+            "select 1 from information_schema.statistics where table_schema = database()"
+            " and table_name = %s and index_name = %s limit 1",
+            (table, MINUTE_INDEX),
+        )
+        is not None
+    )
 
 
 def check_preparation(database: Database, pipeline: Pipeline) -> Tables | None:

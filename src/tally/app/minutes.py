@@ -1,0 +1,196 @@
+"""The result as a chart, and the segments behind a minute of it."""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Self
+
+from tally.app.views import RangeView
+from tally.errors import UsageError
+from tally.ledger import minutes as ledger
+from tally.ledger.minutes import Bucket, MinutePart
+from tally.ledger.tables import tables_to_read
+from tally.pipeline.context import Context
+
+MINUTE: Final = timedelta(minutes=1)
+
+SPAN_MAX: Final = timedelta(days=92)
+"""The longest span that is shown at once."""
+
+_STEPS: Final = tuple(MINUTE * minutes for minutes in (1, 5, 15, 60, 360))
+_BARS_MAX: Final = 400
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MinutesRequest:
+    """Which span of a result to show."""
+
+    pipeline: str
+    """The pipeline."""
+    span: timedelta | None = timedelta(hours=1)
+    """How much of it, up to its latest minute or to ``last``; not looked at with ``first``."""
+    first: datetime | None = None
+    """The first minute, on the lines' own clock."""
+    last: datetime | None = None
+    """The last minute, itself included; the latest of the result when None."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BarView:
+    """Lines of some minutes, one after another."""
+
+    first_minute: datetime
+    """The first of them, on the lines' own clock."""
+    lines: int
+    """Lines of all of them."""
+    replayed: bool
+    """Whether a replay has counted lines of them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MinutesView:
+    """A span of a result."""
+
+    pipeline: str
+    """The pipeline."""
+    table: str
+    """Its result table."""
+    first_minute: datetime | None
+    """The first minute of the span, on the lines' own clock; null while the result is empty."""
+    until_minute: datetime | None
+    """The first minute after the span."""
+    step_minutes: int
+    """How many minutes a bar has."""
+    bars: tuple[BarView, ...]
+    """In order; steps without a line are left out."""
+    lines: int
+    """Lines of the whole span."""
+
+    @property
+    def step(self) -> timedelta:
+        """How long a bar is."""
+        return self.step_minutes * MINUTE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MinutePartView(RangeView):
+    """What one segment contributes to a minute."""
+
+    segment_id: int
+    """The segment."""
+    batch_id: int
+    """The batch that has counted it."""
+    replayed: bool
+    """Whether that batch is of a replay."""
+    lines: int
+    """Its lines in the minute."""
+
+    @classmethod
+    def part(cls, part: MinutePart) -> Self:
+        """The view of a part."""
+        return cls.of(
+            part.range,
+            segment_id=part.segment_id,
+            batch_id=part.batch_id,
+            replayed=part.kind == "replay",
+            lines=part.lines,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MinuteView:
+    """What is behind a minute of a result."""
+
+    pipeline: str
+    """The pipeline."""
+    minute: datetime
+    """The minute, on the lines' own clock."""
+    lines: int
+    """Its lines in the result."""
+    parts: tuple[MinutePartView, ...]
+    """The segments that contribute most, most lines first."""
+    folded_lines: int
+    """Lines whose segments are no longer known by themselves, as they were pruned."""
+
+    @property
+    def other_lines(self) -> int:
+        """Lines of further segments, which are not shown."""
+        return self.lines - self.folded_lines - sum(part.lines for part in self.parts)
+
+
+def minutes(ctx: Context, request: MinutesRequest) -> MinutesView:
+    """A span of the result in up to some hundred bars.
+
+    Raises:
+        UnknownPipelineError: No such pipeline is configured.
+        UsageError: The span is empty, or too long.
+        MySQLUnavailableError: The server did not answer.
+    """
+    pipeline = ctx.settings.pipeline(request.pipeline)
+    with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
+        tables = tables_to_read(tx, pipeline)
+        span = _span(request, ledger.latest_minute(tx, tables))
+        if span is None:
+            found, replayed, step = [], [], MINUTE
+        else:
+            step = next((s for s in _STEPS if (span[1] - span[0]) / s <= _BARS_MAX), _STEPS[-1])
+            found = ledger.buckets(tx, tables, *span, step)
+            replayed = ledger.replayed_minutes(tx, tables, pipeline.name, *span)
+    return MinutesView(
+        pipeline=pipeline.name,
+        table=tables.result,
+        first_minute=span[0] if span else None,
+        until_minute=span[1] if span else None,
+        step_minutes=step // MINUTE,
+        bars=tuple(_bar(bucket, step, replayed) for bucket in found),
+        lines=sum(bucket.lines for bucket in found),
+    )
+
+
+def minute(ctx: Context, pipeline: str, moment: datetime) -> MinuteView:
+    """What is behind a minute.
+
+    Raises:
+        UnknownPipelineError: No such pipeline is configured.
+        MySQLUnavailableError: The server did not answer.
+    """
+    settings = ctx.settings.pipeline(pipeline)
+    with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
+        tables = tables_to_read(tx, settings)
+        here = ledger.buckets(tx, tables, moment, moment + MINUTE, MINUTE)
+        return MinuteView(
+            pipeline=pipeline,
+            minute=moment,
+            lines=sum(bucket.lines for bucket in here),
+            parts=tuple(
+                map(MinutePartView.part, ledger.parts_of_minute(tx, tables, pipeline, moment))
+            ),
+            folded_lines=ledger.folded_lines(tx, tables, pipeline, moment),
+        )
+
+
+def _span(request: MinutesRequest, latest: datetime | None) -> tuple[datetime, datetime] | None:
+    """The span as ``[first, until)``; None while the result is empty and no span is given."""
+    last = request.last or latest
+    if last is None:
+        return None
+    until = last + MINUTE
+    first = request.first or until - (request.span or SPAN_MAX)
+    if not first < until:
+        raise UsageError(
+            f"the span ends at {last:%Y-%m-%d %H:%M}, before it begins at {first:%Y-%m-%d %H:%M}",
+            next_step="give the earlier minute first",
+        )
+    if until - first > SPAN_MAX:
+        raise UsageError(
+            f"a span of {(until - first).days} days is longer than the {SPAN_MAX.days} that are "
+            "shown at once",
+            next_step="give a shorter one; all of the result is in its table",
+        )
+    return first, until
+
+
+def _bar(bucket: Bucket, step: timedelta, replayed: list[datetime]) -> BarView:
+    at = bisect_left(replayed, bucket.first_minute)
+    within = at < len(replayed) and replayed[at] < bucket.first_minute + step
+    return BarView(first_minute=bucket.first_minute, lines=bucket.lines, replayed=within)

@@ -1,0 +1,116 @@
+"""Spans of the result as a chart needs them, and what is behind a minute. Changes nothing."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from tally.aggregates.aggregate import LINES, TIME
+from tally.ledger.rows import range_of
+from tally.ledger.tables import Tables
+from tally.model import BatchKind, OffsetRange
+from tally.mysql.transactions import Transaction
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bucket:
+    """Lines of the result in equal steps of time."""
+
+    first_minute: datetime
+    """Its first minute, on the lines' own clock."""
+    lines: int
+    """Lines of all its minutes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MinutePart:
+    """What one live segment contributes to a minute."""
+
+    segment_id: int
+    """The segment."""
+    batch_id: int
+    """Its batch."""
+    kind: BatchKind
+    """Whether a replay has counted it."""
+    range: OffsetRange
+    """What it has read."""
+    lines: int
+    """Its lines in this minute."""
+
+
+def latest_minute(tx: Transaction, tables: Tables) -> datetime | None:
+    """The last minute of the result; None while it is empty."""
+    row = tx.row(f"select max(`{TIME}`) as latest from `{tables.result}`")
+    return row["latest"] if row else None
+
+
+def buckets(
+    tx: Transaction, tables: Tables, first: datetime, until: datetime, step: timedelta
+) -> list[Bucket]:
+    """The lines of ``[first, until)`` in steps that begin with ``first``; empty ones left out."""
+    seconds = int(step.total_seconds())
+    rows = tx.rows(
+        f"select timestampdiff(second, %s, `{TIME}`) div {seconds:d} as bucket,"
+        f" sum(`{LINES}`) as lines_of_it from `{tables.result}`"
+        f" where `{TIME}` >= %s and `{TIME}` < %s group by bucket order by bucket",
+        (first, first, until),
+    )
+    return [
+        Bucket(first_minute=first + int(row["bucket"]) * step, lines=int(row["lines_of_it"]))
+        for row in rows
+    ]
+
+
+def replayed_minutes(
+    tx: Transaction, tables: Tables, pipeline: str, first: datetime, until: datetime
+) -> list[datetime]:
+    """The minutes of ``[first, until)`` with lines that a replay has counted, in order."""
+    rows = tx.rows(
+        f"select distinct c.`{TIME}` as minute from `{tables.contributions}` c"
+        " join segment s using (segment_id) join batch b using (batch_id)"
+        f" where c.`{TIME}` >= %s and c.`{TIME}` < %s and s.state = 'live'"
+        f" and b.kind = 'replay' and b.pipeline = %s order by c.`{TIME}`",
+        (first, until, pipeline),
+    )
+    return [row["minute"] for row in rows]
+
+
+PARTS_MAX: Final = 50
+"""The largest number of segments that are shown of a minute."""
+
+
+def parts_of_minute(
+    tx: Transaction, tables: Tables, pipeline: str, minute: datetime
+) -> list[MinutePart]:
+    """What is behind a minute: live segments with lines of it, most lines first.
+
+    Folded segments are not among them: of them only a sum is known.
+    """
+    rows = tx.rows(
+        "select s.segment_id, s.batch_id, b.kind, i.topic, s.partition_id, s.from_offset,"
+        f" s.until_offset, sum(c.`{LINES}`) as lines_of_it from `{tables.contributions}` c"
+        " join segment s using (segment_id) join batch b using (batch_id)"
+        " join topic_incarnation i using (incarnation_id)"
+        f" where c.`{TIME}` = %s and s.state = 'live' and b.pipeline = %s"
+        f" group by s.segment_id order by lines_of_it desc, s.segment_id limit {PARTS_MAX:d}",
+        (minute, pipeline),
+    )
+    return [
+        MinutePart(
+            segment_id=row["segment_id"],
+            batch_id=row["batch_id"],
+            kind=BatchKind(row["kind"]),
+            range=range_of(row),
+            lines=int(row["lines_of_it"]),
+        )
+        for row in rows
+    ]
+
+
+def folded_lines(tx: Transaction, tables: Tables, pipeline: str, minute: datetime) -> int:
+    """Lines of a minute of which only the sum is known, as their segments were folded."""
+    row = tx.row(
+        f"select coalesce(sum(`{LINES}`), 0) as lines_of_it from `{tables.folded}`"
+        f" where pipeline = %s and `{TIME}` = %s",
+        (pipeline, minute),
+    )
+    return int(row["lines_of_it"]) if row else 0
