@@ -27,6 +27,7 @@ CREATE TABLE `batch` (
   KEY `batches_of_replay` (`replay_id`,`batch_id`),
   KEY `batches_by_state` (`pipeline`,`kind`,`state`,`batch_id`),
   KEY `batches_by_commit` (`pipeline`,`kind`,`state`,`committed_at`),
+  KEY `batches_of_run` (`run_id`),
   CONSTRAINT `batch_of_pipeline` FOREIGN KEY (`pipeline`) REFERENCES `pipeline` (`pipeline`),
   CONSTRAINT `batch_of_replay` FOREIGN KEY (`replay_id`) REFERENCES `replay` (`replay_id`),
   CONSTRAINT `abandoned_batch_says_why` CHECK ((((`state` = _utf8mb4'abandoned') = (`abandoned_at` is not null)) and ((`state` <> _utf8mb4'abandoned') or (`reason` is not null)))),

@@ -10,6 +10,7 @@ from tally.config.pipeline import Pipeline
 from tally.config.servers import SparkSettings
 from tally.lines.format import CATALOGUE
 from tally.spark.grouping import Grouping
+from tally.spark.reading import collect
 from tally.spark.session import spark_session
 
 
@@ -28,7 +29,7 @@ def main() -> None:
             )
             grouping = Grouping.of(pipeline, {"t"})
             for frame in (grouping.counts(records), grouping.malformed(records, 100)):
-                list(frame.toLocalIterator())
+                list(collect(frame, ()))
 
 
 if __name__ == "__main__":

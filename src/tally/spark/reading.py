@@ -20,7 +20,7 @@ from tally.errors import (
 )
 from tally.model import OffsetRange, describe_ranges
 from tally.spark.errors import sentence_of, spark_errors
-from tally.spark.session import reader_options
+from tally.spark.session import is_remote, reader_options
 
 # Texts in the connector's errors when it cannot serve an offset; it has no error class for that.
 _LOSS_TEXTS: Final = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "data may have been lost")
@@ -82,7 +82,12 @@ def read_ranges(
 def collect(rows: DataFrame, ranges: Sequence[OffsetRange]) -> Iterator[Row]:
     """The rows, with at most two Spark partitions in memory; Spark's errors become Tally's."""
     with read_errors(ranges):
-        yield from rows.toLocalIterator(prefetchPartitions=True)
+        if is_remote(rows.sparkSession):
+            yield from rows.toLocalIterator(prefetchPartitions=True)
+        else:
+            # Spark 4.2 keeps the result of each job until its query ends, and here each partition
+            # is a job: its heap would hold all rows. Jobs of an RDD belong to no query.
+            yield from rows.rdd.toLocalIterator(prefetchPartitions=True)
 
 
 @contextmanager
