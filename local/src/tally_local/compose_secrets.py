@@ -26,14 +26,16 @@ COMPOSE_FILE: Final = "docker-compose.yml"
 
 def secret_files() -> dict[str, str]:
     """New secrets by file name; a secret that several servers share is the same in all files."""
-    mysql, postgres, spark = _password(), _password(), _password()
+    mysql, console, postgres, spark = (_password() for _ in range(4))
     return {
         "airflow_api_secret_key": _password(),
-        "airflow_connections.json": json.dumps(_connections(mysql, spark), indent=2),
+        "airflow_connections.json": json.dumps(_connections(mysql, console, spark), indent=2),
         "airflow_database": f"postgresql+psycopg2://airflow:{postgres}@postgres/airflow",
         "airflow_fernet_key": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
         "airflow_jwt_secret": _password(),
         "airflow_passwords.json": json.dumps({"admin": _password()}),
+        "mysql_console.sql": f"create user 'tally_console'@'%' identified by '{console}';\n"
+        "grant select on tally.* to 'tally_console'@'%';\n",
         "mysql_root_password": _password(),
         "mysql_tally_password": mysql,
         "postgres_password": postgres,
@@ -60,7 +62,9 @@ def write_secrets(folder: Path) -> bool:
     return True
 
 
-def _connections(mysql_password: str, spark_token: str) -> Mapping[str, Mapping[str, object]]:
+def _connections(
+    mysql_password: str, console_password: str, spark_token: str
+) -> Mapping[str, Mapping[str, object]]:
     """Airflow's connections, in the format of its local-filesystem backend."""
     return {
         "tally_kafka": {"conn_type": "kafka", "extra": {"bootstrap.servers": "kafka:9092"}},
@@ -71,6 +75,11 @@ def _connections(mysql_password: str, spark_token: str) -> Mapping[str, Mapping[
             "login": "tally",
             "password": mysql_password,
             "schema": "tally",
+        },
+        "tally_console": {
+            "conn_type": "mysql",
+            "login": "tally_console",
+            "password": console_password,
         },
         # The server in the scheduler's network.
         "tally_spark": {

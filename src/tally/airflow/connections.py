@@ -1,10 +1,10 @@
 """Airflow's connections as Tally's configuration.
 
 They are read only while a task or the API server works, never while DAGs are parsed.
-``tally_kafka``, ``tally_mysql`` and ``tally_results`` override all other sources of the settings;
-where one is not defined, the file and the environment apply. ``tally_spark`` must be defined: it
-says where the count runs, and its type says how: ``spark`` with spark-submit, ``spark_connect`` on
-a running Spark Connect server.
+``tally_kafka``, ``tally_mysql``, ``tally_results`` and ``tally_console`` override all other sources
+of the settings; where one is not defined, the file and the environment apply. ``tally_spark`` must
+be defined: it says where the count runs, and its type says how: ``spark`` with spark-submit,
+``spark_connect`` on a running Spark Connect server.
 """
 
 import logging
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 KAFKA: Final = "tally_kafka"
 MYSQL: Final = "tally_mysql"
 RESULTS: Final = "tally_results"
+CONSOLE: Final = "tally_console"
 SPARK: Final = "tally_spark"
 
 SUBMIT_TYPE: Final = "spark"
@@ -41,11 +42,12 @@ def connected_settings(config: Path) -> Settings:
         ConfigError: The file or a connection holds a value that is not allowed.
     """
     kafka, mysql = find_connection(KAFKA), find_connection(MYSQL)
-    results = find_connection(RESULTS)
+    results, console = find_connection(RESULTS), find_connection(CONSOLE)
     overrides = {
         "kafka": _kafka_values(kafka) if kafka else {},
         "mysql": _mysql_values(mysql) if mysql else {},
         "results": _mysql_values(results) if results else {},
+        "console": _console_values(console) if console else {},
     }
     settings = load_settings(
         config, overrides={key: value for key, value in overrides.items() if value}
@@ -138,6 +140,12 @@ def _kafka_values(connection: Connection) -> dict[str, Any]:
         "sasl_password": connection.password,
     }
     return {key: value for key, value in given.items() if value} | extras
+
+
+def _console_values(connection: Connection) -> dict[str, Any]:
+    """Who reads; the server is that of ``tally_mysql``."""
+    given = {"user": connection.login, "password": connection.password}
+    return {key: value for key, value in given.items() if value} | connection.extra_dejson
 
 
 def _mysql_values(connection: Connection) -> dict[str, Any]:

@@ -4,13 +4,14 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tally.config.servers import SparkSettings
 from tally.config.settings import Settings
-from tally.errors import CountTimeoutError
+from tally.errors import ConfigError, CountTimeoutError
 from tally.kafka.client import Kafka
 from tally.ledger.batches import Requester
+from tally.mysql.connection import connect_to_read
 from tally.mysql.transactions import Database
 from tally.pipeline.context import Context, OpenReader, Reader
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:  # Spark is heavy; most commands do without
     from pyspark.sql import SparkSession
 
     from tally.spark.progress import OnRead
+
+PAGE_PATIENCE_S: Final = 5
+"""Seconds that a page waits for a server at most."""
 
 OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
 """Opens a Spark session with the Kafka connector, and stops it."""
@@ -68,6 +72,37 @@ def open_context(
         elsewhere=partial(open_context, settings),
     )
     return context if requester is None else dataclasses.replace(context, requester=requester)
+
+
+def console_context(settings: Settings) -> Context:
+    """The context of pages: its user may only read, and no answer takes long.
+
+    Raises:
+        ConfigError: No user is configured to read with.
+    """
+    console, mysql = settings.console, settings.mysql
+    if console.user is None:
+        raise ConfigError(
+            "the console has no user of MySQL to read with",
+            next_step="create a user that may only SELECT, as docs/runbook.md says (the console's "
+            "user), and name it in Airflow's connection tally_console or as console.user",
+        )
+    reading = mysql.model_copy(
+        update={
+            "user": console.user,
+            "password": console.password,
+            "connect_timeout_s": min(mysql.connect_timeout_s, PAGE_PATIENCE_S),
+            "statement_timeout_s": console.statement_timeout_s,
+        }
+    )
+    kafka = settings.kafka.model_copy(
+        update={"request_timeout_s": min(settings.kafka.request_timeout_s, PAGE_PATIENCE_S)}
+    )
+    return dataclasses.replace(
+        open_context(settings),
+        database=Database(settings=reading, open=connect_to_read),
+        kafka=Kafka(kafka),
+    )
 
 
 def results_database(settings: Settings) -> Database | None:

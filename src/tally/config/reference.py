@@ -18,7 +18,13 @@ from pydantic.fields import FieldInfo
 
 from tally.config.pipeline import PipelineSettings
 from tally.config.reader import READER_DEFAULTS
-from tally.config.servers import KafkaSettings, MySQLSettings, ResultsSettings, SparkSettings
+from tally.config.servers import (
+    ConsoleSettings,
+    KafkaSettings,
+    MySQLSettings,
+    ResultsSettings,
+    SparkSettings,
+)
 
 HEADER: Final = """\
 # Configuration
@@ -44,8 +50,8 @@ variable, restart the processes that have it. What was counted before stays as i
 
 The first place that has the value wins, key by key:
 
-1. Airflow's connections `tally_kafka`, `tally_mysql` and `tally_results`, in Airflow's tasks
-   (see [airflow.md](airflow.md#connections)),
+1. Airflow's connections `tally_kafka`, `tally_mysql`, `tally_results` and `tally_console`, in
+   Airflow's tasks and pages (see [airflow.md](airflow.md#connections)),
 2. the environment: the variable below each key,
 3. the file that `TALLY_SECRETS_FILE` names: TOML of the same shape, readable by its owner alone,
 4. `.tally/stack.toml` beside the configuration: addresses and passwords of the local stack, written
@@ -85,6 +91,7 @@ def render() -> str:
         *_section("mysql", "TALLY_MYSQL", MySQLSettings),
         *_section("results", "TALLY_RESULTS", ResultsSettings),
         *_section("spark", "TALLY_SPARK", SparkSettings),
+        *_section("console", "TALLY_CONSOLE", ConsoleSettings),
         *_section("pipelines.NAME", "TALLY_PIPELINES__NAME", PipelineSettings),
     ]
     return "\n".join([HEADER, *sections, *_reader()])

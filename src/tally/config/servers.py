@@ -99,6 +99,21 @@ class ResultsSettings(MySQLSettings):
     section: ClassVar[str] = "results"
 
 
+class ConsoleSettings(Section):
+    """How the console in Airflow reads the ledger, which is where `[mysql]` says."""
+
+    user: Annotated[str, Field(min_length=1)] | None = None
+    """User that may do nothing but `SELECT`; without one the console shows nothing. docs/runbook.md
+    has its grant."""
+    password: SecretStr = SecretStr("")
+    """Password."""
+    statement_timeout_s: Annotated[int, Field(ge=1, le=60)] = 5
+    """Seconds after which the server ends a query of the console."""
+    metrics_token_file: Path | None = None
+    """File with the token that a scraper of `/tally/metrics` must send; without one there are no
+    metrics for scrapers."""
+
+
 # What PySpark's client accepts; its own check comes only after a batch is claimed.
 _CONNECT_SCHEME = "sc://"
 _CONNECT_URL = re.compile(

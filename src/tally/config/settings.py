@@ -28,7 +28,13 @@ from tally.config.names import (
     tables_beside,
 )
 from tally.config.pipeline import Pipeline, PipelineSettings
-from tally.config.servers import KafkaSettings, MySQLSettings, ResultsSettings, SparkSettings
+from tally.config.servers import (
+    ConsoleSettings,
+    KafkaSettings,
+    MySQLSettings,
+    ResultsSettings,
+    SparkSettings,
+)
 from tally.config.sources import Environment, environment
 from tally.errors import ConfigError, UnknownPipelineError
 from tally.formatting import close_to
@@ -61,6 +67,8 @@ class Settings(BaseSettings):
     results: ResultsSettings | None = None
     """Where lines are kept; in the ledger's database when the section is not there."""
     spark: SparkSettings = SparkSettings()
+    console: ConsoleSettings = ConsoleSettings()
+    """What the pages in Airflow need besides."""
     pipelines: dict[str, PipelineSettings] = {}
     """The pipelines, by name."""
 

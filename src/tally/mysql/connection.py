@@ -60,6 +60,24 @@ def connect(settings: MySQLSettings, **options: Any) -> "pymysql.Connection[Any]
         return _Connection(**arguments)
 
 
+def connect_to_read(settings: MySQLSettings) -> "pymysql.Connection[Any]":
+    """A connection on which the server ends each query after ``statement_timeout_s``."""
+    connection = connect(
+        settings,
+        # The server's answer that it has ended a query must still arrive.
+        read_timeout=settings.statement_timeout_s * 2,
+    )
+    seconds = settings.statement_timeout_s
+    version = str(connection.get_server_info())  # type: ignore[no-untyped-call]
+    is_mariadb = "mariadb" in version.lower()
+    limit = f"max_statement_time = {seconds}"
+    with our_errors(section=settings.section), connection.cursor() as cursor:
+        cursor.execute(
+            f"set session {limit if is_mariadb else f'max_execution_time = {seconds * 1000}'}"
+        )
+    return connection
+
+
 class _Connection(pymysql.Connection):
     """A connection for which the time-out covers the handshake, too.
 

@@ -25,6 +25,8 @@ _ROLLED_BACK_BY_GROUP: Final = 3101
 _READ_ONLY_MODE: Final = 1836
 _CONNECTION_KILLED: Final = 1927  # MariaDB
 _CLIENT_TIMED_OUT: Final = 4031
+_QUERY_TIMED_OUT: Final = 3024
+_STATEMENT_TIMED_OUT: Final = 1969  # MariaDB
 
 _LOGIN_REFUSED: Final = frozenset({ER.ACCESS_DENIED_ERROR, _ACCESS_DENIED_NO_PASSWORD})
 
@@ -82,6 +84,11 @@ _TRANSLATIONS: Final[Sequence[tuple[frozenset[int], type[TallyError], str]]] = (
         frozenset({ER.WARN_DATA_OUT_OF_RANGE}),
         CountOverflowError,
         "give the result table a wider column: docs/runbook.md, count-overflow",
+    ),
+    (
+        frozenset({_QUERY_TIMED_OUT, _STATEMENT_TIMED_OUT}),
+        StatementError,
+        "ask for less at once: a shorter span, one batch or one partition",
     ),
     (
         frozenset({ER.NET_PACKET_TOO_LARGE}),

@@ -7,7 +7,7 @@ from io import StringIO
 from pathlib import Path
 
 from tally_local.stack.credentials import Credentials
-from tally_local.stack.mysql_server import DATABASE, USER
+from tally_local.stack.mysql_server import CONSOLE_USER, DATABASE, USER
 from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.spark_cluster import cluster_master
 from tally_local.stack.spark_server import HOST
@@ -94,6 +94,11 @@ def connections_json(ports: Mapping[str, int], credentials: Credentials) -> str:
             "login": USER,
             "password": credentials.mysql_tally,
             "schema": DATABASE,
+        }
+        connections["tally_console"] = {
+            "conn_type": "mysql",
+            "login": CONSOLE_USER,
+            "password": credentials.mysql_console,
         }
     return json.dumps(connections, indent=2) + "\n"
 

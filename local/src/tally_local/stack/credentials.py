@@ -24,6 +24,8 @@ class Credentials:
     """MySQL's root account."""
     mysql_tally: str = field(default_factory=_password, repr=False)
     """MySQL's account of the application."""
+    mysql_console: str = field(default_factory=_password, repr=False)
+    """MySQL's account of the console, which may only read."""
     spark_token: str = field(default_factory=_password, repr=False)
     """The token of the Spark Connect server."""
     airflow_admin: str = field(default_factory=_password, repr=False)

@@ -17,6 +17,8 @@ from tally_local.stack.server import Part
 
 DATABASE = "tally"
 USER = "tally"
+CONSOLE_USER = "tally_console"
+"""Reads for the console in Airflow."""
 SOCKET = "mysql.sock"
 # The grants for counting and for the migrations, as docs/runbook.md lists them.
 GRANTS = (
@@ -138,6 +140,7 @@ def init_sql(credentials: Credentials) -> str:
     for user, password, grants in (
         ("root", credentials.mysql_root, "ALL PRIVILEGES ON *.*"),
         (USER, credentials.mysql_tally, f"{GRANTS} ON `{DATABASE}`.*"),
+        (CONSOLE_USER, credentials.mysql_console, f"SELECT ON `{DATABASE}`.*"),
     ):
         account = f"'{user}'@'{LOOPBACK}'"
         option = " WITH GRANT OPTION" if user == "root" else ""

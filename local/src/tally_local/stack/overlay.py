@@ -6,7 +6,7 @@ from pathlib import Path
 import tomli_w
 
 from tally_local.stack.credentials import Credentials
-from tally_local.stack.mysql_server import DATABASE, USER
+from tally_local.stack.mysql_server import CONSOLE_USER, DATABASE, USER
 from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.private_files import write_private
 from tally_local.stack.spark_cluster import CONF, cluster_master
@@ -30,6 +30,7 @@ def write_overlay(
             "password": credentials.mysql_tally,
             "database": DATABASE,
         }
+        sections["console"] = {"user": CONSOLE_USER, "password": credentials.mysql_console}
     sections["spark"] = {"jars_dir": str(jars)}
     if "spark" in ports:
         sections["spark"] |= {"master": master(ports), "connect_token": credentials.spark_token}
