@@ -233,6 +233,16 @@ class KafkaModel:
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """See :meth:`tally.kafka.client.Kafka.commit_offsets`."""
 
+    def times_at(
+        self, offsets: Mapping[TopicPartition, int], *, read_committed: bool = True
+    ) -> Mapping[TopicPartition, datetime]:
+        """See :meth:`tally.kafka.client.Kafka.times_at`; the model's records are not asked."""
+        return {}
+
+    def retention(self, topics: Iterable[str]) -> Mapping[str, timedelta | None]:
+        """See :meth:`tally.kafka.client.Kafka.retention`."""
+        return dict.fromkeys(topics)
+
     def rights(self, topics: Iterable[str]) -> Mapping[str, TopicRights]:
         """See :meth:`tally.kafka.client.Kafka.rights`."""
         known = [topic for topic in topics if topic in self.topics]

@@ -1,14 +1,17 @@
 """The result as a chart, and the segments behind a minute of it."""
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Final, Self
 
+from tally.aggregates.fingerprint import fingerprint
 from tally.app.views import RangeView
 from tally.errors import UsageError
 from tally.ledger import minutes as ledger
-from tally.ledger.minutes import Bucket, MinutePart
+from tally.ledger.minutes import Bucket, Mark, MinutePart
 from tally.ledger.tables import tables_to_read
 from tally.pipeline.context import Context
 
@@ -45,6 +48,8 @@ class BarView:
     """Lines of all of them."""
     replayed: bool
     """Whether a replay has counted lines of them."""
+    outdated: bool
+    """Whether lines of them were counted under other rules than today's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +70,8 @@ class MinutesView:
     """In order; steps without a line are left out."""
     lines: int
     """Lines of the whole span."""
+    outdated: tuple[datetime, ...]
+    """Its minutes with lines that were counted under other rules than today's."""
 
     @property
     def step(self) -> timedelta:
@@ -131,19 +138,20 @@ def minutes(ctx: Context, request: MinutesRequest) -> MinutesView:
         tables = tables_to_read(tx, pipeline)
         span = _span(request, ledger.latest_minute(tx, tables))
         if span is None:
-            found, replayed, step = [], [], MINUTE
+            found, marks, step = [], [], MINUTE
         else:
             step = next((s for s in _STEPS if (span[1] - span[0]) / s <= _BARS_MAX), _STEPS[-1])
             found = ledger.buckets(tx, tables, *span, step)
-            replayed = ledger.replayed_minutes(tx, tables, pipeline.name, *span)
+            marks = ledger.marks(tx, tables, pipeline.name, fingerprint(pipeline), *span)
     return MinutesView(
         pipeline=pipeline.name,
         table=tables.result,
         first_minute=span[0] if span else None,
         until_minute=span[1] if span else None,
         step_minutes=step // MINUTE,
-        bars=tuple(_bar(bucket, step, replayed) for bucket in found),
+        bars=tuple(_bar(bucket, step, marks) for bucket in found),
         lines=sum(bucket.lines for bucket in found),
+        outdated=tuple(mark.minute for mark in marks if mark.outdated),
     )
 
 
@@ -190,7 +198,14 @@ def _span(request: MinutesRequest, latest: datetime | None) -> tuple[datetime, d
     return first, until
 
 
-def _bar(bucket: Bucket, step: timedelta, replayed: list[datetime]) -> BarView:
-    at = bisect_left(replayed, bucket.first_minute)
-    within = at < len(replayed) and replayed[at] < bucket.first_minute + step
-    return BarView(first_minute=bucket.first_minute, lines=bucket.lines, replayed=within)
+def _bar(bucket: Bucket, step: timedelta, marks: Sequence[Mark]) -> BarView:
+    first, after = (
+        bisect_left(marks, moment, key=attrgetter("minute"))
+        for moment in (bucket.first_minute, bucket.first_minute + step)
+    )
+    return BarView(
+        first_minute=bucket.first_minute,
+        lines=bucket.lines,
+        replayed=any(mark.replayed for mark in marks[first:after]),
+        outdated=any(mark.outdated for mark in marks[first:after]),
+    )

@@ -1,7 +1,7 @@
 """The Kafka client: questions about topics, and the mirrored offsets."""
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicCollection
@@ -12,6 +12,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from tally.config.servers import KafkaSettings
 from tally.errors import AccessDeniedError, TopicIdError
 from tally.kafka.errors import TopicExistsError, UnknownTopicError
+from tally.kafka.record_times import record_times
 from tally.kafka.requests import Requests
 from tally.model import KafkaSnapshot, PartitionSnapshot, TopicPartition, TopicRights, TopicSnapshot
 
@@ -127,6 +128,32 @@ class Kafka:
         )
         return {p: offset if (offset := found[p.topic, p.partition]) >= 0 else None for p in wanted}
 
+    def times_at(
+        self, offsets: Mapping[TopicPartition, int], *, read_committed: bool = True
+    ) -> Mapping[TopicPartition, datetime]:
+        """The timestamp of the first record at or after an offset of each partition.
+
+        Partitions that did not answer in time are left out.
+
+        Raises:
+            KafkaUnavailableError, AccessDeniedError: As :func:`snapshot`.
+        """
+        return record_times(self._settings, offsets, read_committed=read_committed)
+
+    def retention(self, topics: Iterable[str]) -> Mapping[str, timedelta | None]:
+        """How long each topic keeps its records; None for one that keeps them by size alone.
+
+        Topics whose settings these credentials may not see are left out.
+        """
+        deadline = self._requests.deadline()
+        found: dict[str, timedelta | None] = {}
+        for name in topics:
+            config = self._config(name, deadline)
+            if config is not None:
+                milliseconds = int(config["retention.ms"].value)
+                found[name] = None if milliseconds < 0 else timedelta(milliseconds=milliseconds)
+        return found
+
     def create_topic(self, topic: str, partitions: int) -> bool:
         """Create a topic with one replica; False when it exists already."""
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
@@ -177,9 +204,14 @@ class Kafka:
         }
 
     def _is_compacted(self, topic: str, deadline: float) -> bool | None:
+        config = self._config(topic, deadline)
+        return None if config is None else "compact" in config["cleanup.policy"].value
+
+    def _config(self, topic: str, deadline: float) -> Any:
+        """A topic's settings by name; None when these credentials may not see them."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
-            config = self._requests.answers(
+            return self._requests.answers(
                 f"describe the settings of the topic {topic}",
                 deadline,
                 lambda client, left_s: client.describe_configs(
@@ -188,7 +220,6 @@ class Kafka:
             )[0]
         except AccessDeniedError:
             return None
-        return "compact" in config["cleanup.policy"].value
 
     def _describe(
         self, topics: list[str], deadline: float, *, rights: bool = False

@@ -22,6 +22,18 @@ class Bucket:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Mark:
+    """What is to be said of a minute's lines."""
+
+    minute: datetime
+    """The minute."""
+    replayed: bool
+    """Whether a replay has counted some of them."""
+    outdated: bool
+    """Whether some were counted under other rules than today's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MinutePart:
     """What one live segment contributes to a minute."""
 
@@ -60,18 +72,41 @@ def buckets(
     ]
 
 
-def replayed_minutes(
-    tx: Transaction, tables: Tables, pipeline: str, first: datetime, until: datetime
-) -> list[datetime]:
-    """The minutes of ``[first, until)`` with lines that a replay has counted, in order."""
+def marks(
+    tx: Transaction,
+    tables: Tables,
+    pipeline: str,
+    fingerprint: str,
+    first: datetime,
+    until: datetime,
+) -> list[Mark]:
+    """The minutes of ``[first, until)`` with something to be said of their lines, in order.
+
+    Args:
+        tx: An open transaction.
+        tables: The pipeline's tables.
+        pipeline: The pipeline.
+        fingerprint: Of today's rules (:func:`tally.aggregates.fingerprint.fingerprint`).
+        first: The first minute.
+        until: The first minute after the span.
+    """
     rows = tx.rows(
-        f"select distinct c.`{TIME}` as minute from `{tables.contributions}` c"
+        f"select c.`{TIME}` as minute, max(b.kind = 'replay') as is_replayed,"
+        f" max(b.format_fingerprint <> %s) as is_outdated from `{tables.contributions}` c"
         " join segment s using (segment_id) join batch b using (batch_id)"
-        f" where c.`{TIME}` >= %s and c.`{TIME}` < %s and s.state = 'live'"
-        f" and b.kind = 'replay' and b.pipeline = %s order by c.`{TIME}`",
-        (first, until, pipeline),
+        f" where c.`{TIME}` >= %s and c.`{TIME}` < %s and s.state = 'live' and b.pipeline = %s"
+        " and (b.kind = 'replay' or b.format_fingerprint <> %s)"
+        f" group by c.`{TIME}` order by c.`{TIME}`",
+        (fingerprint, first, until, pipeline, fingerprint),
     )
-    return [row["minute"] for row in rows]
+    return [
+        Mark(
+            minute=row["minute"],
+            replayed=bool(row["is_replayed"]),
+            outdated=bool(row["is_outdated"]),
+        )
+        for row in rows
+    ]
 
 
 PARTS_MAX: Final = 50

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from tally import __version__
@@ -32,6 +32,14 @@ class KafkaPort(Protocol):
         self, partitions: Iterable[TopicPartition], moment: datetime
     ) -> Mapping[TopicPartition, int | None]:
         """The offset of each partition's first record at or after a moment."""
+
+    def times_at(
+        self, offsets: Mapping[TopicPartition, int], *, read_committed: bool = True
+    ) -> Mapping[TopicPartition, datetime]:
+        """The timestamp of the first record at or after an offset of each partition."""
+
+    def retention(self, topics: Iterable[str]) -> Mapping[str, timedelta | None]:
+        """How long each topic keeps its records; None for one that keeps them by size alone."""
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Mirror offsets into a consumer group."""

@@ -1,7 +1,7 @@
 """A Kafka whose first answers a test can change or delay."""
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from tally.model import KafkaSnapshot, TopicPartition, TopicRights
 from tally.pipeline.context import KafkaPort
@@ -51,6 +51,16 @@ class DisturbedKafka:
         """The other Kafka's answer."""
         return self._kafka.offsets_at(partitions, moment)
 
+    def times_at(
+        self, offsets: Mapping[TopicPartition, int], *, read_committed: bool = True
+    ) -> Mapping[TopicPartition, datetime]:
+        """The other Kafka's answer."""
+        return self._kafka.times_at(offsets, read_committed=read_committed)
+
+    def retention(self, topics: Iterable[str]) -> Mapping[str, timedelta | None]:
+        """The other Kafka's answer."""
+        return self._kafka.retention(topics)
+
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Passed on to the other Kafka."""
         self._kafka.commit_offsets(group, offsets)
@@ -81,6 +91,19 @@ class FixedKafka:
     ) -> Mapping[TopicPartition, int | None]:
         """No record is as young."""
         return dict.fromkeys(partitions)
+
+    def times_at(
+        self,
+        offsets: Mapping[TopicPartition, int],  # noqa: ARG002
+        *,
+        read_committed: bool = True,  # noqa: ARG002
+    ) -> Mapping[TopicPartition, datetime]:
+        """No record has a timestamp."""
+        return {}
+
+    def retention(self, topics: Iterable[str]) -> Mapping[str, timedelta | None]:
+        """Records are kept by size alone."""
+        return dict.fromkeys(topics)
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Nothing is kept."""

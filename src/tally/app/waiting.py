@@ -1,0 +1,103 @@
+"""What waits in Kafka: since when, and until when it is kept."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from tally.app.health import UNKNOWN, Surroundings
+from tally.app.status import StatusRequest, StatusView, status
+from tally.errors import TallyError
+from tally.model import TopicPartition
+from tally.pipeline.context import Context
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WaitingPartition:
+    """The oldest record of a partition that is not counted."""
+
+    topic: str
+    """The topic."""
+    partition: int
+    """The partition's number."""
+    written_at: datetime | None
+    """Its timestamp, as Kafka has it; null when Kafka did not say in time."""
+    expires_at: datetime | None
+    """When retention may take it, at the earliest; null when it is kept by size alone, or that is
+    not known."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WaitingView:
+    """The status of a pipeline with what Kafka says, and how old what waits is."""
+
+    asked_at: datetime
+    """When Kafka was asked."""
+    status: StatusView
+    """The status."""
+    oldest: tuple[WaitingPartition, ...]
+    """The oldest uncounted record of each partition that is read and has one; in order."""
+
+    @property
+    def oldest_at(self) -> datetime | None:
+        """The timestamp of the oldest record that waits; None without one, or when not known."""
+        return min((p.written_at for p in self.oldest if p.written_at is not None), default=None)
+
+    def of(self, where: TopicPartition) -> WaitingPartition | None:
+        """What is known of a partition."""
+        return next(
+            (p for p in self.oldest if (p.topic, p.partition) == (where.topic, where.partition)),
+            None,
+        )
+
+
+def waiting(
+    ctx: Context,
+    pipeline: str,
+    *,
+    surroundings: Surroundings = UNKNOWN,
+    on_unanswered: Callable[[TallyError], None] = lambda _: None,
+) -> WaitingView:
+    """The status of a pipeline with what Kafka says; each of its answers is waited for so long.
+
+    Args:
+        ctx: What is needed from outside.
+        pipeline: The pipeline.
+        surroundings: What is known of Airflow and of the engine.
+        on_unanswered: Called with the error when Kafka did not answer; the view says so, too.
+
+    Raises:
+        UnknownPipelineError: No such pipeline is configured.
+        MySQLUnavailableError: The server did not answer.
+        OperatorError: The ledger is not migrated or access is denied.
+    """
+    asked_at = ctx.clock.now()
+    view = status(
+        ctx,
+        StatusRequest(pipeline=pipeline, surroundings=surroundings),
+        on_unanswered=on_unanswered,
+    )
+    first = {
+        p.where: max(p.next_offset, p.kafka_earliest)
+        for p in view.partitions
+        if p.lag_offsets and p.next_offset is not None and p.kafka_earliest is not None
+    }
+    try:
+        reads_committed = ctx.settings.pipeline(pipeline).reads_committed
+        times = ctx.kafka.times_at(first, read_committed=reads_committed)
+        kept_for = ctx.kafka.retention(sorted({p.topic for p in first}))
+    except TallyError as error:
+        on_unanswered(error)
+        times, kept_for = {}, {}
+    return WaitingView(
+        asked_at=asked_at,
+        status=view,
+        oldest=tuple(
+            WaitingPartition(
+                topic=p.topic,
+                partition=p.partition,
+                written_at=(at := times.get(p)),
+                expires_at=at + kept if at and (kept := kept_for.get(p.topic)) else None,
+            )
+            for p in first
+        ),
+    )
