@@ -234,9 +234,12 @@ class KafkaModel:
         """See :meth:`tally.kafka.client.Kafka.commit_offsets`."""
 
     def times_at(
-        self, offsets: Mapping[TopicPartition, int], *, read_committed: bool = True
+        self,
+        offsets: Mapping[TopicPartition, int],  # noqa: ARG002
+        *,
+        read_committed: bool = True,  # noqa: ARG002
     ) -> Mapping[TopicPartition, datetime]:
-        """See :meth:`tally.kafka.client.Kafka.times_at`; the model's records are not asked."""
+        """See :meth:`tally.kafka.client.Kafka.times_at`; no record has a timestamp."""
         return {}
 
     def retention(self, topics: Iterable[str]) -> Mapping[str, timedelta | None]:

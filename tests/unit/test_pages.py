@@ -1,16 +1,30 @@
-"""The style that the plugin's pages share, without a browser."""
+"""The style and the templates of the console, without a browser."""
 
+import itertools
 import re
 from importlib.resources import files
 
 import pytest
 
-STYLE = files("tally.airflow").joinpath("page_style.html").read_text(encoding="utf-8")
-PAGES = ("status_page.html", "preview_page.html")
-BACKGROUNDS = ("#ffffff", "#121212")
-"""Of browsers: light and dark."""
-CONTRAST_MIN = 4.5
+CONSOLE = files("tally.airflow.console")
+STYLE = CONSOLE.joinpath("static/console.css").read_text(encoding="utf-8")
+SCRIPT = CONSOLE.joinpath("static/console.js").read_text(encoding="utf-8")
+TEMPLATES = {
+    path.name: path.read_text(encoding="utf-8") for path in CONSOLE.joinpath("templates").iterdir()
+}
+COLOURS = {
+    name: (light, dark)
+    for name, light, dark in re.findall(
+        r"--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\);", STYLE
+    )
+}
+TEXTS = ("ink", "quiet", "link", "ok", "warn", "fail")
+GROUNDS = ("ground", "raised")
+DRAWN = ("counted", "planned", "lost", "waiting", "replayed")
+TEXT_CONTRAST_MIN = 4.5
 """WCAG 2.2, 1.4.3: text of normal size."""
+DRAWN_CONTRAST_MIN = 3.0
+"""WCAG 2.2, 1.4.11: parts of a drawing."""
 
 
 def luminance(color: str) -> float:
@@ -26,26 +40,56 @@ def contrast(one: str, other: str) -> float:
     return (lighter + 0.05) / (darker + 0.05)
 
 
-@pytest.mark.parametrize("rule", re.findall(r"\S+ \{ color: light-dark\(.*?\);", STYLE))
-def test_coloured_text_can_be_read_in_light_and_dark(rule: str) -> None:
-    """Each colour has one for each background."""
-    colors = re.findall(r"#[0-9a-f]{6}", rule)
-    for color, background in zip(colors, BACKGROUNDS, strict=True):
-        assert contrast(color, background) >= CONTRAST_MIN
+@pytest.mark.parametrize(("text", "ground"), list(itertools.product(TEXTS, GROUNDS)))
+def test_coloured_text_can_be_read_in_light_and_dark(text: str, ground: str) -> None:
+    """Each colour has one for each theme, and is read on each background."""
+    for one, other in zip(COLOURS[text], COLOURS[ground], strict=True):
+        assert contrast(one, other) >= TEXT_CONTRAST_MIN
 
 
-def test_every_colour_of_text_has_a_light_and_a_dark_variant() -> None:
+@pytest.mark.parametrize("drawn", DRAWN)
+def test_what_is_drawn_can_be_told_from_its_ground(drawn: str) -> None:
+    """Bars and strips are drawn on the raised ground."""
+    for one, other in zip(COLOURS[drawn], COLOURS["raised"], strict=True):
+        assert contrast(one, other) >= DRAWN_CONTRAST_MIN
+
+
+def test_every_colour_of_text_is_one_of_those() -> None:
     """Otherwise the test above would not see it."""
-    assert len(re.findall(r"[ {]color:", STYLE)) == len(re.findall(r"color: light-dark\(", STYLE))
+    said = set(re.findall(r"[ {]color: ([^;]+);", STYLE))
+    known = {f"var(--{name})" for name in TEXTS} | {"inherit"}
+    assert said - known == {"light-dark(#ffffff, #06264f)"}
+    for text, ground in (("#ffffff", "#0b57d0"), ("#06264f", "#a8c7fa")):  # of the main button
+        assert contrast(text, ground) >= TEXT_CONTRAST_MIN
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_has_a_landmark_and_only_its_tables_scroll(page: str) -> None:
-    """It fits the width of a phone; a table that does not scrolls by itself, by keyboard too."""
-    html = files("tally.airflow").joinpath(page).read_text(encoding="utf-8")
-    assert html.count("<main>") == 1
-    assert '{% include "page_style.html" %}' in html
-    assert 'content="width=device-width' in STYLE
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_a_template_trusts_no_value(name: str) -> None:
+    """No value is taken for markup, no script and no style stands in a page."""
+    html = TEMPLATES[name]
+    assert "|safe" not in html.replace(" ", "")
+    assert "autoescape" not in html
+    assert re.findall(r"<script(?! src=)|<style| style=| on\w+=|javascript:", html) == []
+
+
+def test_the_script_makes_no_markup_of_texts() -> None:
+    """What comes from elsewhere is set as text; the console's own pages are parsed as documents."""
+    assert re.findall(r"innerHTML|insertAdjacentHTML|document\.write|\beval\b", SCRIPT) == []
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_only_tables_scroll(name: str) -> None:
+    """A page fits the width of a phone; what does not scrolls by itself, by keyboard too."""
+    html = TEMPLATES[name]
     regions = re.findall(r'<div class="scroll" tabindex="0" role="region" aria-label=', html)
-    assert html.count("<table>") == len(regions) > 0
+    assert html.count("<table>") == len(regions)
+    if "{% extends" in html:
+        assert html.startswith('{% extends "base.html" %}')
+
+
+def test_a_page_has_one_landmark_and_the_width_of_its_screen() -> None:
+    """All pages stand on one frame."""
+    base = TEMPLATES["base.html"]
+    assert base.count("<main>") == 1
+    assert 'content="width=device-width' in base

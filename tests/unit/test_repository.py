@@ -115,7 +115,7 @@ def unhashed(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("package", "folder", "modules"),
     [
-        ("confluent_kafka", "kafka", ["client", "errors", "requests"]),
+        ("confluent_kafka", "kafka", ["client", "errors", "record_times", "requests"]),
         ("pymysql", "mysql", ["connection", "errors", "transactions"]),
     ],
 )

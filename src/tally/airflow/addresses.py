@@ -1,6 +1,7 @@
-"""The paths of the plugin's pages, below Airflow's own address."""
+"""The addresses of the console, below Airflow's own."""
 
 from typing import Final
 
 URL_PREFIX: Final = "/tally"
-PREVIEW_PATH: Final = f"{URL_PREFIX}/preview"
+RUN_PATH: Final = f"{URL_PREFIX}/run"
+"""A run of one of Tally's DAGs: its batches, or its preview and what has become of the replay."""

@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from airflow.sdk import BaseOperatorLink
 from airflow.sdk.configuration import conf
 
-from tally.airflow.addresses import PREVIEW_PATH
+from tally.airflow.addresses import RUN_PATH
 
 
 class PreviewLink(BaseOperatorLink):
@@ -17,7 +17,7 @@ class PreviewLink(BaseOperatorLink):
     def get_link(self, operator: Any, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's signature
         """The page of the plugin."""
         query = urlencode({"dag_id": ti_key.dag_id, "run_id": ti_key.run_id})
-        return f"{_path()}{PREVIEW_PATH}?{query}"
+        return f"{_path()}{RUN_PATH}?{query}"
 
 
 class LossesLink(BaseOperatorLink):

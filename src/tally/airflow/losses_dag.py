@@ -17,6 +17,7 @@ from tally.airflow.losses_tasks import (
     SETTLE,
     TallyLookOperator,
     TallySettleOperator,
+    decision_fields,
     reason_field,
 )
 from tally.airflow.policies import BY_HAND, LOSSES_SUFFIX, documented, shared
@@ -44,13 +45,14 @@ DECIDE_DOC: Final = """
 
 
 def losses_dag(pipeline: Pipeline, timeouts: Timeouts, *, config: Path) -> DAG:
-    """``look >> decide >> settle``, by hand only."""
+    """``look >> [decide >> settle]``, by hand only."""
     shown = f"ti.xcom_pull(task_ids='{LOOK}', key='{LOSSES_KEY}')"
     with DAG(
         f"{pipeline.name}{LOSSES_SUFFIX}",
         description=f"Asks an operator about records that {pipeline.name} has lost",
         schedule=None,
         dagrun_timeout=PATIENCE + 2 * timeouts.run,
+        params=decision_fields(),
         **shared(pipeline, cleandoc(DOC), BY_HAND),
     ) as dag:
         light: dict[str, Any] = {
@@ -71,6 +73,13 @@ def losses_dag(pipeline: Pipeline, timeouts: Timeouts, *, config: Path) -> DAG:
             retries=0,
             doc_md=cleandoc(DECIDE_DOC),
         )
-        settle = TallySettleOperator(task_id=SETTLE, **light, **documented(TallySettleOperator))
-        look >> decide >> settle
+        settle = TallySettleOperator(
+            task_id=SETTLE,
+            trigger_rule="none_failed_min_one_success",
+            **light,
+            **documented(TallySettleOperator),
+        )
+        # Behind `decide`, or at once when the run was triggered with a decision.
+        look >> [decide, settle]
+        decide >> settle
     return dag

@@ -1,6 +1,6 @@
 """The tasks of a decision about lost records. Their docstrings are shown by Airflow."""
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from airflow.sdk import BaseBranchOperator, BaseOperator, Context, Param
 
@@ -21,6 +21,44 @@ _REASON_MAX: Final = 1000
 _PERSON_MAX: Final = 250
 
 
+ASK: Final = "ask"
+DECISIONS: Final = {
+    ASK: "Ask an operator, under Required Actions",
+    "accept": "Accept exactly the losses in `seen`",
+    "keep": "Keep exactly the losses in `seen` blocked",
+}
+
+
+def decision_fields() -> dict[str, Param]:
+    """What a run may be triggered with that is decided already, as the console does."""
+    return {
+        "decision": Param(
+            ASK,
+            type="string",
+            enum=list(DECISIONS),
+            values_display=DECISIONS,
+            title="Decision",
+            description="By default the run asks. The console decides in one step.",
+        ),
+        "seen": Param(
+            [],
+            type="array",
+            title="Seen",
+            description="The losses that are decided, as they were shown; refused if one of them "
+            "has changed.",
+            section="A decision that is made already",
+        ),
+        "reason": Param(
+            "",
+            type="string",
+            maxLength=_REASON_MAX,
+            title="Reason",
+            description="Why, for a decision that is made already.",
+            section="A decision that is made already",
+        ),
+    }
+
+
 def reason_field() -> dict[str, Param]:
     """The field for the reason, besides the answer."""
     return {
@@ -37,7 +75,8 @@ def reason_field() -> dict[str, Param]:
 class TallyLookOperator(BaseBranchOperator):
     """Look at the open losses: offsets that Kafka lost before they were counted.
 
-    If there are none, the run ends green. Otherwise `decide` asks an operator.
+    If there are none, the run ends green. Otherwise `decide` asks an operator, unless the run was
+    triggered with a decision: then `settle` writes that.
     """
 
     def __init__(self, *, pipeline: str, config: str, **options: Any) -> None:
@@ -49,6 +88,10 @@ class TallyLookOperator(BaseBranchOperator):
         """Write the open losses to XCom: the decision is about exactly these."""
         from tally.airflow import losses_work  # DAG parsing must not import MySQL
 
+        params = context["params"]
+        if params["decision"] != ASK:
+            context["ti"].xcom_push(key=LOSSES_KEY, value={"losses": params["seen"]})
+            return [SETTLE]
         with final_unless_retryable():
             shown = losses_work.open_losses(
                 brief_context(self.config, self.pipeline), self.pipeline
@@ -76,23 +119,50 @@ class TallySettleOperator(BaseOperator):
         from tally.airflow import losses_work  # DAG parsing must not import MySQL
 
         ti = context["ti"]
-        answer = ti.xcom_pull(task_ids=DECIDE)
         shown = ti.xcom_pull(task_ids=LOOK, key=LOSSES_KEY)
-        reason = str(answer["params_input"].get("reason") or "").strip()
-        if not reason:
+        decision = _decided(context)
+        if not decision.reason:
+            raise final(f"there is no reason, and nothing was decided. Next: {decision.again}")
+        if not shown["losses"]:
             raise final(
-                "the answer has no reason, and nothing was decided. Next: clear the task "
-                f"{DECIDE} and answer again"
+                "`seen` names no loss, and nothing was decided. Next: trigger the DAG without "
+                "parameters, which asks"
             )
-        person = (answer["responded_by_user"] or {}).get("name") or "unknown"
         with final_unless_retryable():
             said = losses_work.settle(
                 brief_context(self.config, self.pipeline),
                 self.pipeline,
                 shown["losses"],
-                accept=answer["chosen_options"] == [ACCEPT],
-                by=f"airflow:{ti.dag_id}:{person}"[:_PERSON_MAX],
-                reason=reason,
+                accept=decision.accept,
+                by=f"airflow:{ti.dag_id}:{decision.person}"[:_PERSON_MAX],
+                reason=decision.reason,
             )
         self.log.info(said)
         return said
+
+
+class _Decision(NamedTuple):
+    accept: bool
+    reason: str
+    person: str
+    again: str
+    """What to do when it cannot be written."""
+
+
+def _decided(context: Context) -> _Decision:
+    """What was decided: by whoever has triggered the run, or answered it."""
+    params = context["params"]
+    if params["decision"] != ASK:
+        return _Decision(
+            accept=params["decision"] == "accept",
+            reason=str(params["reason"]).strip(),
+            person=context["dag_run"].triggering_user_name or "unknown",
+            again="trigger the DAG again, with a reason",
+        )
+    answer = context["ti"].xcom_pull(task_ids=DECIDE)
+    return _Decision(
+        accept=answer["chosen_options"] == [ACCEPT],
+        reason=str(answer["params_input"].get("reason") or "").strip(),
+        person=(answer["responded_by_user"] or {}).get("name") or "unknown",
+        again=f"clear the task {DECIDE} and answer again",
+    )

@@ -1,6 +1,7 @@
 """The tasks plan, blocked, audit and prune, which do not count. Airflow shows their docstrings."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, Final
 
@@ -20,7 +21,11 @@ PRUNE: Final = "prune"
 # The XCom key of `plan`; see tally.airflow.work.PlanNote.
 NOTE_KEY: Final = "batch"
 
+# The XCom key of `audit`, for the console: also of an audit that has found something.
+REPORT_KEY: Final = "report"
+
 _VIOLATIONS_SHOWN: Final = 20
+_VIOLATIONS_KEPT: Final = 500
 
 
 def from_note(field: str, then: str = "") -> str:
@@ -90,8 +95,8 @@ class TallyAuditOperator(BaseOperator):
         self.pipeline = pipeline
         self.config = config
 
-    def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's signature
-        """Check the ledger; what was checked goes to XCom."""
+    def execute(self, context: Context) -> dict[str, int]:
+        """Check the ledger; what was checked, and the violations, go to XCom."""
         from tally.app.audit import AuditRequest, audit  # DAG parsing must not import MySQL
 
         with final_unless_retryable():
@@ -105,6 +110,14 @@ class TallyAuditOperator(BaseOperator):
             "findings": len(report.findings),
         }
         self.log.info("audit of %s: %s", self.pipeline, looked_at)
+        context["ti"].xcom_push(
+            key=REPORT_KEY,
+            value={
+                **looked_at,
+                "holds": report.holds,
+                "violations": [asdict(one) for one in report.findings[:_VIOLATIONS_KEPT]],
+            },
+        )
         if not report.holds:
             shown = "; ".join(
                 f"{violation.check}: {violation.where}: {violation.detail}"

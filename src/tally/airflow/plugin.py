@@ -4,14 +4,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tally.airflow.addresses import URL_PREFIX
+from tally.airflow.addresses import RUN_PATH, URL_PREFIX
 
 
-class LazyStatusApp:
-    """The status page as an ASGI application.
+class LazyConsole:
+    """The console as an ASGI application.
 
-    Airflow loads plugins in every process, workers included; only the API server needs the page,
-    and only it has what the page imports.
+    Airflow loads plugins in every process, workers included; only the API server needs the pages,
+    and only it has what they import.
     """
 
     def __init__(self, config: Path) -> None:
@@ -19,9 +19,9 @@ class LazyStatusApp:
 
     @cached_property
     def _app(self) -> Any:
-        from tally.airflow.status_page import create_status_app
+        from tally.airflow.console.app import create_console
 
-        return create_status_app(self._config)
+        return create_console(self._config)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass the request to the application."""
@@ -29,12 +29,16 @@ class LazyStatusApp:
 
 
 def fastapi_apps(config: Path) -> list[dict[str, Any]]:
-    """The page's application, under ``/tally``."""
-    return [{"app": LazyStatusApp(config), "url_prefix": URL_PREFIX, "name": "tally"}]
+    """The console, under ``/tally``."""
+    return [{"app": LazyConsole(config), "url_prefix": URL_PREFIX, "name": "tally"}]
 
 
 def external_views() -> list[dict[str, Any]]:
-    """The page in Airflow's navigation; a relative address, since Airflow may be below a path."""
+    """The console in Airflow's navigation, and a tab on each run.
+
+    Relative addresses, since Airflow may be below a path.
+    """
+    run = RUN_PATH.lstrip("/")
     return [
         {
             "name": "Tally",
@@ -42,5 +46,11 @@ def external_views() -> list[dict[str, Any]]:
             "destination": "nav",
             "category": "browse",
             "url_route": "tally",
-        }
+        },
+        {
+            "name": "Tally",
+            "href": f"{run}?dag_id={{DAG_ID}}&run_id={{RUN_ID}}",
+            "destination": "dag_run",
+            "url_route": "tally_run",
+        },
     ]

@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from tally.app.counts import Columns, RowView
 from tally.app.views import CountedRangeView, values_of
 from tally.formatting import plural
+from tally.ledger.minutes import count_touched, top_rows
 from tally.ledger.reading import (
     BatchRecord,
     SegmentRecord,
     batch_record,
     batches_of_run,
-    count_touched,
     list_batches,
     segments_of,
-    top_rows,
 )
 from tally.ledger.replacements import Replaced, replaced_by, successors_of
 from tally.ledger.replays import ReplayRecord, find_replay

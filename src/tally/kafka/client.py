@@ -136,7 +136,7 @@ class Kafka:
         Partitions that did not answer in time are left out.
 
         Raises:
-            KafkaUnavailableError, AccessDeniedError: As :func:`snapshot`.
+            KafkaUnavailableError, AccessDeniedError: As :meth:`Kafka.snapshot`.
         """
         return record_times(self._settings, offsets, read_committed=read_committed)
 

@@ -1,12 +1,16 @@
-"""Spans of the result as a chart needs them, and what is behind a minute. Changes nothing."""
+"""Spans of the result as a chart needs them, what is behind a minute, and what a batch adds.
+
+Changes nothing.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from tally.aggregates.aggregate import LINES, TIME
+from tally.ledger.results import ResultRow, result_row
 from tally.ledger.rows import range_of
-from tally.ledger.tables import Tables
+from tally.ledger.tables import Tables, listed, summed
 from tally.model import BatchKind, OffsetRange
 from tally.mysql.transactions import Transaction
 
@@ -149,3 +153,28 @@ def folded_lines(tx: Transaction, tables: Tables, pipeline: str, minute: datetim
         (pipeline, minute),
     )
     return int(row["lines_of_it"]) if row else 0
+
+
+def count_touched(tx: Transaction, tables: Tables, batch_id: int) -> tuple[int, int]:
+    """How many minutes, and how many rows of minutes and labels, the batch's segments touch."""
+    row = tx.row(
+        f"select count(distinct c.`{TIME}`) as minutes,"
+        f" count(distinct {listed(tables.keys, 'c')}) as rows_touched"
+        f" from `{tables.contributions}` c join segment s on s.segment_id = c.segment_id"
+        " where s.batch_id = %s",
+        (batch_id,),
+    )
+    return (int(row["minutes"]), int(row["rows_touched"])) if row else (0, 0)
+
+
+def top_rows(tx: Transaction, tables: Tables, batch_id: int, limit: int) -> list[ResultRow]:
+    """The rows to which the batch contributed most lines, with its part of them, most first."""
+    rows = tx.rows(
+        f"select {listed(tables.keys, 'c')}, {summed(tables.sums, 'c')}"
+        f" from `{tables.contributions}` c join segment s on s.segment_id = c.segment_id"
+        " where s.batch_id = %s"
+        f" group by {listed(tables.keys, 'c')}"
+        f" order by sum(c.`{LINES}`) desc, {listed(tables.keys, 'c')} limit %s",
+        (batch_id, limit),
+    )
+    return [result_row(tables, row) for row in rows]

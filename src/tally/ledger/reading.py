@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tally.aggregates.aggregate import LINES, TIME
+from tally.aggregates.aggregate import TIME
 from tally.errors import UnknownBatchError
-from tally.ledger.results import ResultRow, result_row
 from tally.ledger.rows import range_of
 from tally.ledger.tables import Tables, listed, summed
 from tally.model import (
@@ -278,31 +277,6 @@ def folded_ranges(tx: Transaction, pipeline: str) -> list[OffsetRange]:
     return [range_of(row) for row in rows]
 
 
-def count_touched(tx: Transaction, tables: Tables, batch_id: int) -> tuple[int, int]:
-    """How many minutes, and how many rows of minutes and labels, the batch's segments touch."""
-    row = tx.row(
-        f"select count(distinct c.`{TIME}`) as minutes,"
-        f" count(distinct {listed(tables.keys, 'c')}) as rows_touched"
-        f" from `{tables.contributions}` c join segment s on s.segment_id = c.segment_id"
-        " where s.batch_id = %s",
-        (batch_id,),
-    )
-    return (int(row["minutes"]), int(row["rows_touched"])) if row else (0, 0)
-
-
-def top_rows(tx: Transaction, tables: Tables, batch_id: int, limit: int) -> list[ResultRow]:
-    """The rows to which the batch contributed most lines, with its part of them, most first."""
-    rows = tx.rows(
-        f"select {listed(tables.keys, 'c')}, {summed(tables.sums, 'c')}"
-        f" from `{tables.contributions}` c join segment s on s.segment_id = c.segment_id"
-        " where s.batch_id = %s"
-        f" group by {listed(tables.keys, 'c')}"
-        f" order by sum(c.`{LINES}`) desc, {listed(tables.keys, 'c')} limit %s",
-        (batch_id, limit),
-    )
-    return [result_row(tables, row) for row in rows]
-
-
 def contributions_of(
     tx: Transaction, tables: Tables, segment_ids: Sequence[int]
 ) -> dict[tuple[str, ...], tuple[int, ...]]:
@@ -327,20 +301,6 @@ def still_live(tx: Transaction, segment_ids: Sequence[int]) -> set[int]:
         (list(segment_ids),),
     )
     return {row["segment_id"] for row in rows}
-
-
-def writable_columns(tx: Transaction, database: str, tables: Sequence[str]) -> dict[str, list[str]]:
-    """The columns of each table that a statement may set; missing tables are left out."""
-    rows = tx.rows(
-        "select table_name as name, column_name as col from information_schema.columns"
-        " where table_schema = %s and table_name in %s and extra not like %s"
-        " order by table_name, ordinal_position",
-        (database, list(tables), "%GENERATED%"),
-    )
-    columns: dict[str, list[str]] = {}
-    for row in rows:
-        columns.setdefault(row["name"], []).append(row["col"])
-    return columns
 
 
 def _batch(row: Row) -> BatchRecord:

@@ -196,3 +196,17 @@ def _other_engine(shape: Shape) -> str:
 _INTEGERS: Final = frozenset({"int", "bigint"})
 _EMPTY: Final = frozenset({"", "''"})
 """The default '' as servers print it: MySQL, MariaDB."""
+
+
+def writable_columns(tx: Transaction, database: str, tables: Sequence[str]) -> dict[str, list[str]]:
+    """The columns of each table that a statement may set; missing tables are left out."""
+    rows = tx.rows(
+        "select table_name as name, column_name as col from information_schema.columns"
+        " where table_schema = %s and table_name in %s and extra not like %s"
+        " order by table_name, ordinal_position",
+        (database, list(tables), "%GENERATED%"),
+    )
+    columns: dict[str, list[str]] = {}
+    for row in rows:
+        columns.setdefault(row["name"], []).append(row["col"])
+    return columns

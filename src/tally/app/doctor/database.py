@@ -10,7 +10,7 @@ from tally.config.names import RESERVED_TABLES, RIGHTS
 from tally.config.servers import MySQLSettings
 from tally.errors import AccessDeniedError, TallyError
 from tally.ledger.dead_letters import DEAD_LETTER_BYTES_PER_INSERT
-from tally.ledger.reading import writable_columns
+from tally.ledger.shapes import writable_columns
 from tally.mysql.transactions import Row, Transaction, server_facts
 from tally.mysql.versions import SERVER_NEEDED, is_supported
 from tally.pipeline.context import Context

@@ -1,0 +1,232 @@
+"""The console's routes. Airflow mounts plugins' applications without any authentication.
+
+Each route says whom it is for: a dependency of :mod:`tally.airflow.console.access`. All of them
+only read. A function that is not async runs in a worker thread, so that waiting for MySQL does not
+block the API server.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from airflow.api_fastapi.core_api.security import GetUserDep
+from airflow.models import DagModel
+from fastapi import FastAPI, Request, Response, status
+from fastapi.responses import RedirectResponse
+from fastapi.staticfiles import StaticFiles
+
+from tally.airflow.connections import connected_settings
+from tally.airflow.console import ledger_pages, pages, steering_pages
+from tally.airflow.console.access import OF_DAG, OF_RUN, SIGNED_IN, may_read, may_trigger
+from tally.airflow.console.drawing import HEADERS, draw, export
+from tally.airflow.console.page import Page
+from tally.airflow.console.query import Query
+from tally.airflow.console.runs import find_run
+from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
+from tally.app.context import console_context
+from tally.app.engine import engine_error
+from tally.app.health import Surroundings
+from tally.app.overview import PipelineSummary
+from tally.app.status import StatusRequest
+from tally.app.status import status as status_of
+from tally.config.settings import Settings
+from tally.errors import (
+    ConfigError,
+    TallyError,
+    UnknownBatchError,
+    UnknownPipelineError,
+    UsageError,
+)
+from tally.pipeline.context import Context
+
+STATIC: Final = Path(__file__).parent / "static"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What a page is asked for."""
+
+    ctx: Context
+    """Where it reads."""
+    pipeline: str
+    """The pipeline."""
+    query: Query
+    """The parameters of its address."""
+    surroundings: Surroundings
+    """What is known of Airflow and of the engine."""
+
+
+Compose = Callable[[Asked], Page]
+
+PAGES: Final[Mapping[str, Compose]] = {
+    "": lambda a: pages.overview_page(a.ctx, a.pipeline, a.query, a.surroundings),
+    "minute": lambda a: pages.minute_page(a.ctx, a.pipeline, a.query),
+    "kafka": lambda a: pages.kafka_page(a.ctx, a.pipeline, a.surroundings),
+    "partitions": lambda a: pages.partitions_page(a.ctx, a.pipeline, a.surroundings),
+    "strips": lambda a: pages.strips_page(a.ctx, a.pipeline, a.surroundings),
+    "batches": lambda a: ledger_pages.batches_page(a.ctx, a.pipeline, a.query),
+    "batches/{batch_id}": lambda a: ledger_pages.batch_page(a.ctx, a.pipeline, a.query),
+    "dead-letters": lambda a: ledger_pages.dead_letters_page(a.ctx, a.pipeline, a.query),
+    "replay": lambda a: steering_pages.replay_page(a.ctx, a.pipeline, a.query),
+    "losses": lambda a: steering_pages.losses_page(a.ctx, a.pipeline),
+    "audit": lambda a: steering_pages.audit_page(a.pipeline),
+}
+"""The pages of a pipeline, by their address below it."""
+
+
+def create_console(config: Path) -> FastAPI:
+    """The console's application.
+
+    Args:
+        config: The configuration file; it is read again for each request.
+    """
+    app = FastAPI(title="Tally", docs_url=None, redoc_url=None, openapi_url=None)
+    console = _Console(config)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+
+    @app.get("/", dependencies=SIGNED_IN)
+    def show_pipelines(request: Request, user: GetUserDep) -> Response:
+        return console.pipelines(request, user)
+
+    @app.get("/run", dependencies=OF_RUN)
+    def show_run(dag_id: str, run_id: str, request: Request, user: GetUserDep) -> Response:
+        return console.run(request, user, dag_id, run_id)
+
+    for path, compose in PAGES.items():
+        app.get(f"/pipelines/{{dag_id}}/{path}", dependencies=OF_DAG)(_shown(console, compose))
+    return app
+
+
+def _shown(console: "_Console", compose: Compose) -> Callable[..., Response]:
+    def show(dag_id: str, request: Request, user: GetUserDep) -> Response:
+        return console.page(request, user, dag_id, compose)
+
+    return show
+
+
+class _Console:
+    """Answers requests with pages, exports of their tables, or errors."""
+
+    def __init__(self, config: Path) -> None:
+        self._config = config
+
+    def page(self, request: Request, user: Any, pipeline: str, compose: Compose) -> Response:
+        """A page of one pipeline, for a user who has the right to its DAG."""
+        frame = self._frame(request, user, pipeline)
+        try:
+            settings = connected_settings(self._config)
+            frame |= {"pipelines": [name for name in settings.names if may_read(name, user)]}
+            if pipeline in settings.disabled:
+                summary = PipelineSummary.disabled(pipeline, settings.disabled[pipeline])
+                return draw("disabled.html", frame, {"summary": summary, "title": pipeline})
+            settings.pipeline(pipeline)
+            query = {key: value for key, value in request.query_params.items() if value}
+            asked = Asked(
+                ctx=console_context(settings),
+                pipeline=pipeline,
+                query={**query, **request.path_params},
+                surroundings=self._surroundings(settings, pipeline),
+            )
+            page = compose(asked)
+            if wanted := query.get("export"):
+                return export(page.table(wanted), query.get("as", "csv"), pipeline)
+            return draw(page.template, frame, {**page.values, "page": page, "title": page.title})
+        except TallyError as error:
+            return _failed(error, frame)
+
+    def pipelines(self, request: Request, user: Any) -> Response:
+        """All pipelines that the user may see; a single one at once."""
+        frame = self._frame(request, user, "")
+        try:
+            settings = connected_settings(self._config)
+            names = [name for name in settings.names if may_read(name, user)]
+            if len(names) == 1:
+                return RedirectResponse(f"pipelines/{names[0]}/", headers=HEADERS)
+            ctx = console_context(settings)
+            summaries = [
+                PipelineSummary.disabled(name, settings.disabled[name])
+                if name in settings.disabled
+                else self._summary(ctx, name)
+                for name in names
+            ]
+        except TallyError as error:
+            return _failed(error, frame)
+        values = {"summaries": summaries, "title": "Pipelines"}
+        return draw("pipelines.html", {**frame, "pipelines": names}, values)
+
+    def run(self, request: Request, user: Any, dag_id: str, run_id: str) -> Response:
+        """A run of one of Tally's DAGs, also as a tab in Airflow."""
+        pipeline, kind = _pipeline_of(dag_id)
+        frame = self._frame(request, user, pipeline)
+        found = find_run(dag_id, run_id)
+        values: dict[str, Any] = {"run": found, "kind": kind, "title": "Run"}
+        values |= {"dag_id": dag_id, "run_id": run_id, "page": None}
+        try:
+            settings = connected_settings(self._config)
+            if pipeline not in settings.names or found is None:
+                values["known"] = pipeline in settings.names
+                return draw("no_run.html", frame, values, status.HTTP_404_NOT_FOUND)
+            ctx = console_context(settings)
+            values["page"] = Page(
+                template="run.html",
+                title="Run",
+                tables=(steering_pages.batches_of_run(ctx, pipeline, run_id),),
+            )
+            if kind == REPLAY_SUFFIX:
+                values |= steering_pages.replay_run(ctx, dag_id, run_id)
+        except TallyError as error:
+            return _failed(error, frame)
+        return draw("run.html", frame, values)
+
+    def _summary(self, ctx: Context, name: str) -> PipelineSummary:
+        request = StatusRequest(
+            pipeline=name,
+            ask_kafka=False,
+            surroundings=self._surroundings(ctx.settings, name),
+        )
+        return PipelineSummary.of(status_of(ctx, request), ctx.settings.pipeline(name).topics)
+
+    @staticmethod
+    def _surroundings(settings: Settings, pipeline: str) -> Surroundings:
+        return Surroundings(
+            paused=pipeline in DagModel.get_paused_dag_ids([pipeline]),
+            engine_error=engine_error(settings.spark),
+        )
+
+    @staticmethod
+    def _frame(request: Request, user: Any, pipeline: str) -> dict[str, Any]:
+        """What every page has besides its own values."""
+        route = request.scope["route"].path
+        depth = route.count("/") - 1
+        return {
+            "root": "../" * depth,
+            "airflow": "../" * (depth + 1),
+            "pipeline": pipeline,
+            "pipelines": [pipeline] if pipeline else [],
+            "tab": route.removeprefix("/pipelines/{dag_id}/").partition("/")[0],
+            "address": request.url.query,
+            "may": {
+                "replay": bool(pipeline) and may_trigger(pipeline + REPLAY_SUFFIX, user),
+                "losses": bool(pipeline) and may_trigger(pipeline + LOSSES_SUFFIX, user),
+                "audit": bool(pipeline) and may_trigger(pipeline + AUDIT_SUFFIX, user),
+            },
+        }
+
+
+def _pipeline_of(dag_id: str) -> tuple[str, str]:
+    """The pipeline of a DAG, and which of its DAGs it is; '' for the one that counts."""
+    for suffix in (REPLAY_SUFFIX, LOSSES_SUFFIX, AUDIT_SUFFIX):
+        if dag_id.endswith(suffix):
+            return dag_id.removesuffix(suffix), suffix
+    return dag_id, ""
+
+
+def _failed(error: TallyError, frame: Mapping[str, Any]) -> Response:
+    """A page that says what is wrong and what to do."""
+    code = status.HTTP_503_SERVICE_UNAVAILABLE
+    if isinstance(error, UnknownPipelineError | UnknownBatchError):
+        code = status.HTTP_404_NOT_FOUND
+    elif isinstance(error, UsageError) and not isinstance(error, ConfigError):
+        code = status.HTTP_400_BAD_REQUEST
+    return draw("error.html", frame, {"error": error, "title": "Error"}, code)

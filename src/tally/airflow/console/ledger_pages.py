@@ -1,0 +1,102 @@
+"""The pages that list what the ledger holds: batches and dead letters."""
+
+from urllib.parse import urlencode
+
+from tally.airflow.console.listings import (
+    batch_tables,
+    batches_table,
+    letters_table,
+    reasons_table,
+)
+from tally.airflow.console.page import Page
+from tally.airflow.console.query import (
+    ROWS,
+    Query,
+    limit_of,
+    moment_of,
+    number_of,
+    one_of,
+    partition_of,
+    without,
+)
+from tally.airflow.policies import REPLAY_SUFFIX
+from tally.app.batches import BatchesRequest, BatchRequest, batch, batches
+from tally.app.dead_letters import DeadLettersRequest, dead_letters, reasons
+from tally.errors import UnknownBatchError
+from tally.model import BatchKind, BatchState
+from tally.pipeline.context import Context
+
+
+def batches_page(ctx: Context, pipeline: str, query: Query) -> Page:
+    """The ledger's batches, with filters."""
+    request = BatchesRequest(
+        pipeline=pipeline,
+        state=one_of(query, "state", BatchState),
+        kind=one_of(query, "kind", BatchKind),
+        before=number_of(query, "before"),
+        limit=limit_of(query),
+    )
+    found = batches(ctx, request).batches
+    more = found[-1].batch_id if len(found) == request.limit else None
+    return Page(
+        template="batches.html",
+        title="Batches",
+        values={
+            "query": dict(query),
+            "states": list(BatchState),
+            "kinds": list(BatchKind),
+            "older": urlencode({**query, "before": more}) if more else "",
+        },
+        tables=(batches_table(found, "batches", "Batches, newest first"),),
+    )
+
+
+def batch_page(ctx: Context, pipeline: str, query: Query) -> Page:
+    """One batch with its ranges.
+
+    Raises:
+        UnknownBatchError: The pipeline has no batch with this id.
+    """
+    batch_id = number_of(query, "batch_id") or 0
+    view = batch(ctx, BatchRequest(batch_id=batch_id, rows=ROWS))
+    if view.pipeline != pipeline:  # the user may have no right to the other one
+        raise UnknownBatchError(
+            f"pipeline {pipeline} has no batch {batch_id}", next_step="see the list of its batches"
+        )
+    dag_id = pipeline + REPLAY_SUFFIX if view.kind == BatchKind.REPLAY else pipeline
+    return Page(
+        template="batch.html",
+        title=f"Batch {batch_id}",
+        values={"batch": view, "dag_id": dag_id},
+        tables=batch_tables(view),
+    )
+
+
+def dead_letters_page(ctx: Context, pipeline: str, query: Query) -> Page:
+    """Dead letters of what is in the result, and how many there are of each reason."""
+    request = DeadLettersRequest(
+        pipeline=pipeline,
+        batch_id=number_of(query, "batch"),
+        partition=partition_of(query),
+        since=moment_of(query, "since", zone=True),
+        before=moment_of(query, "until", zone=True),
+        reason=query.get("reason") or None,
+        text=query.get("text") or None,
+        skip=number_of(query, "skip") or 0,
+        limit=limit_of(query),
+    )
+    found = dead_letters(ctx, request).dead_letters
+    totals = reasons(ctx, request)
+    more = request.skip + request.limit if len(found) == request.limit else None
+    return Page(
+        template="dead_letters.html",
+        title="Dead letters",
+        values={
+            "query": dict(query),
+            "letters": found,
+            "totals": totals,
+            "more": urlencode({**query, "skip": more}) if more else "",
+            "batches": sorted({letter.batch_id for letter in found}),
+        },
+        tables=(reasons_table(totals, urlencode(without(query, "reason"))), letters_table(found)),
+    )

@@ -1,0 +1,223 @@
+"""The tables that several pages show."""
+
+from collections.abc import Mapping, Sequence
+
+from tally.airflow.console.tables import Cell, Column, Table
+from tally.app.batches import BatchView
+from tally.app.dead_letters import DeadLetterView
+from tally.app.losses import LossView
+from tally.app.status import PartitionStatus, StatusView
+from tally.app.waiting import WaitingView
+from tally.ledger.reading import BatchRecord
+
+
+def batches_table(found: tuple[BatchRecord, ...], name: str, title: str, *, of: str = "") -> Table:
+    """Batches; ``of`` is the way to the folder of the pipeline."""
+    return Table(
+        name=name,
+        title=title,
+        columns=(
+            Column(key="batch", title="batch"),
+            Column(key="kind", title="kind"),
+            Column(key="state", title="state"),
+            Column(key="attempt", title="attempt"),
+            Column(key="planned", title="planned"),
+            Column(key="committed", title="committed"),
+            Column(key="seconds", title="seconds"),
+            Column(key="records", title="records"),
+            Column(key="matched", title="counted"),
+            Column(key="malformed", title="dead letters"),
+        ),
+        rows=[
+            {
+                "batch": one.batch_id,
+                "kind": str(one.kind),
+                "state": one.standing,
+                "attempt": one.attempt,
+                "planned": one.planned_at,
+                "committed": one.committed_at,
+                "seconds": round(sum(one.steps.values()), 1) if one.committed_at else None,
+                "records": one.records,
+                "matched": one.matched,
+                "malformed": one.malformed,
+            }
+            for one in found
+        ],
+        links={"batch": of + "batches/{batch}"},
+    )
+
+
+def batch_tables(view: BatchView) -> tuple[Table, ...]:
+    """The ranges of a batch, and the rows to which it adds most."""
+    return (
+        Table(
+            name="ranges",
+            title="Ranges",
+            columns=(
+                Column(key="partition", title="partition"),
+                Column(key="from", title="from"),
+                Column(key="until", title="until"),
+                Column(key="state", title="state"),
+                Column(key="records", title="records"),
+                Column(key="matched", title="counted"),
+                Column(key="unmatched", title="not counted"),
+                Column(key="malformed", title="dead letters"),
+                Column(key="superseded_by", title="superseded by batch"),
+                Column(key="replaces", title="replaces batches"),
+            ),
+            rows=[
+                {
+                    "partition": one.place,
+                    "from": one.from_offset,
+                    "until": one.until_offset,
+                    "state": str(one.state),
+                    "records": one.records,
+                    "matched": one.matched,
+                    "unmatched": one.unmatched,
+                    "malformed": one.malformed,
+                    "superseded_by": one.superseded_by_batch,
+                    "replaces": ", ".join(
+                        str(number) for number in sorted({r.batch_id for r in one.replaces})
+                    ),
+                }
+                for one in view.ranges
+            ],
+            links={"superseded_by": "{superseded_by}"},
+        ),
+        Table(
+            name="rows",
+            title="Rows of the result to which it adds most",
+            columns=(
+                Column(key="minute", title="minute"),
+                *(Column(key=f"label_{name}", title=name) for name in view.columns.labels),
+                Column(key="lines", title="lines"),
+            ),
+            rows=[
+                {
+                    "minute": row.log_time[:16],
+                    **{f"label_{name}": value for name, value in row.labels.items()},
+                    "lines": row.log_count,
+                }
+                for row in view.minutes
+            ],
+        ),
+    )
+
+
+def partitions_table(view: StatusView, asked: WaitingView | None) -> Table:
+    """Partitions, with what Kafka said where it was asked."""
+
+    def row(p: PartitionStatus) -> dict[str, Cell]:
+        oldest = asked.of(p.where) if asked else None
+        return {
+            "partition": p.place,
+            "condition": p.condition if asked or p.open_loss else "",
+            "start": p.start_offset,
+            "next": p.next_offset,
+            "planned": p.planned_offsets,
+            "earliest": p.kafka_earliest,
+            "end": p.kafka_end,
+            "lag": p.lag_offsets,
+            "oldest": oldest.written_at if oldest else None,
+            "expires": oldest.expires_at if oldest else None,
+        }
+
+    return Table(
+        name="partitions",
+        title="Partitions",
+        columns=(
+            Column(key="partition", title="partition"),
+            Column(key="condition", title="condition"),
+            Column(key="start", title="start"),
+            Column(key="next", title="next"),
+            Column(key="planned", title="planned, not counted"),
+            Column(key="earliest", title="Kafka's first"),
+            Column(key="end", title="Kafka's end"),
+            Column(key="lag", title="lag"),
+            Column(key="oldest", title="oldest uncounted"),
+            Column(key="expires", title="expires not before"),
+        ),
+        rows=[row(p) for p in view.partitions],
+        empty="none is planned yet",
+    )
+
+
+def losses_table(found: list[LossView], name: str, title: str) -> Table:
+    """Lost ranges."""
+    return Table(
+        name=name,
+        title=title,
+        columns=(
+            Column(key="loss", title="loss"),
+            Column(key="partition", title="partition"),
+            Column(key="from", title="from"),
+            Column(key="until", title="until"),
+            Column(key="offsets", title="offsets"),
+            Column(key="cause", title="cause"),
+            Column(key="state", title="state"),
+            Column(key="detected", title="detected"),
+            Column(key="decided", title="decided"),
+            Column(key="by", title="by"),
+            Column(key="reason", title="reason"),
+        ),
+        rows=[
+            {
+                "loss": one.lost_range_id,
+                "partition": one.place,
+                "from": one.from_offset,
+                "until": one.until_offset,
+                "offsets": one.offsets,
+                "cause": str(one.cause),
+                "state": one.state,
+                "detected": one.detected_at,
+                "decided": one.decided_at,
+                "by": one.decided_by,
+                "reason": one.reason,
+            }
+            for one in found
+        ],
+    )
+
+
+def reasons_table(totals: Mapping[str, int], others: str) -> Table:
+    """How many dead letters there are of each reason; ``others`` is the rest of the address."""
+    return Table(
+        name="reasons",
+        title="By reason",
+        columns=(
+            Column(key="reason", title="reason"),
+            Column(key="dead_letters", title="dead letters"),
+        ),
+        rows=[{"reason": reason, "dead_letters": n} for reason, n in totals.items()],
+        links={"reason": f"dead-letters?{others}&reason={{reason}}"},
+    )
+
+
+def letters_table(found: Sequence[DeadLetterView]) -> Table:
+    """Records that could not be understood."""
+    return Table(
+        name="dead_letters",
+        title="Records that could not be understood",
+        columns=(
+            Column(key="batch", title="batch"),
+            Column(key="partition", title="partition"),
+            Column(key="offset", title="offset"),
+            Column(key="reason", title="reason"),
+            Column(key="bytes", title="bytes"),
+            Column(key="value", title="value", is_raw=True),
+            Column(key="value_base64", title="exact bytes, Base64", is_raw=True),
+        ),
+        rows=[
+            {
+                "batch": letter.batch_id,
+                "partition": letter.place,
+                "offset": letter.offset,
+                "reason": letter.reason,
+                "bytes": letter.value_bytes,
+                "value": letter.value,
+                "value_base64": letter.value_base64,
+            }
+            for letter in found
+        ],
+        links={"batch": "batches/{batch}"},
+    )

@@ -1,0 +1,108 @@
+"""Reading what the address of a page asks for."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from tally.app.minutes import MinutesRequest
+from tally.errors import UsageError
+from tally.model import TopicPartition
+
+Query = Mapping[str, str]
+"""The parameters of an address; one that is empty is as one that is not there."""
+
+ROWS: Final = 50
+"""Rows of a page of a table."""
+ROWS_MAX: Final = 500
+"""Rows of an export, and of a page whose address asks for more."""
+
+SPANS: Final = {
+    "1h": timedelta(hours=1),
+    "6h": timedelta(hours=6),
+    "24h": timedelta(hours=24),
+    "7d": timedelta(days=7),
+}
+
+
+def minutes_request(pipeline: str, query: Query) -> MinutesRequest:
+    """The span of a chart.
+
+    Raises:
+        UsageError: It is not known, or a time is none.
+    """
+    first, last = moment_of(query, "first"), moment_of(query, "last")
+    name = query.get("span") or "1h"
+    if name not in SPANS:
+        raise UsageError(f"span = {name!r} is not known", next_step=f"one of {', '.join(SPANS)}")
+    return MinutesRequest(pipeline=pipeline, span=SPANS[name], first=first, last=last)
+
+
+def limit_of(query: Query) -> int:
+    """Rows that are asked for, bounded."""
+    return min(max(number_of(query, "limit") or ROWS, 1), ROWS_MAX)
+
+
+def number_of(query: Query, name: str) -> int | None:
+    """A whole number; None without one.
+
+    Raises:
+        UsageError: It is another text.
+    """
+    text = query.get(name, "").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise UsageError(f"{name} = {text!r} is not a whole number", next_step="such as 42")
+    return int(text)
+
+
+def one_of(query: Query, name: str, known: Any) -> Any:
+    """One of the values of an enumeration; None without one.
+
+    Raises:
+        UsageError: It is another text.
+    """
+    text = query.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        return known(text)
+    except ValueError:
+        names = ", ".join(known)
+        raise UsageError(f"{name} = {text!r} is not known", next_step=f"one of {names}") from None
+
+
+def partition_of(query: Query) -> TopicPartition | None:
+    """A partition, ``alog/0``; None without one.
+
+    Raises:
+        UsageError: It is another text.
+    """
+    text = query.get("partition", "").strip()
+    if not text:
+        return None
+    topic, slash, number = text.rpartition("/")
+    if not (slash and topic and number.isascii() and number.isdigit() and len(number) < 10):
+        raise UsageError(f"partition = {text!r} is no partition", next_step="such as alog/0")
+    return TopicPartition(topic=topic, partition=int(number))
+
+
+def moment_of(query: Query, name: str, *, needed: bool = False, zone: bool = False) -> Any:
+    """A time of an address, as browsers write it: ``2026-11-20T14:05``."""
+    text = query.get(name, "").strip()
+    if not text and not needed:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"{name} = {text!r} is not a time", next_step="such as 2026-11-20T14:05"
+        ) from None
+    if zone:
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return found.replace(tzinfo=None)
+
+
+def without(query: Query, name: str) -> dict[str, str]:
+    """The parameters but one, from the first row on."""
+    return {key: value for key, value in query.items() if key not in {name, "skip"} and value}

@@ -1,0 +1,131 @@
+"""Runs of Tally's DAGs, as Airflow's own database has them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from airflow.models import DagRun
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.xcom import XComModel
+from airflow.utils.session import create_session
+from sqlalchemy import select
+
+from tally.airflow.operators import AUDIT, REPORT_KEY
+from tally.airflow.policies import AUDIT_SUFFIX
+
+FINAL: Final = frozenset({"success", "failed"})
+"""States of a run that has ended."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskState:
+    """A task of a run."""
+
+    task_id: str
+    map_index: int
+    state: str
+    """Airflow's state; ``waiting`` before it has one."""
+    title: str
+    """Its name, with that of its batch."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """A run of a DAG."""
+
+    dag_id: str
+    run_id: str
+    state: str
+    started_at: datetime | None
+    ended_at: datetime | None
+    user: str
+    """Who has triggered it; empty when the schedule did."""
+    conf: Mapping[str, Any]
+    """What it was triggered with."""
+    tasks: tuple[TaskState, ...]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will happen in it by itself."""
+        return self.state in FINAL
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditRun:
+    """A run of an audit, and what it has found."""
+
+    run_id: str
+    state: str
+    ended_at: datetime | None
+    report: Mapping[str, Any] | None
+    """The XCom of its task; None when it has none."""
+
+
+def find_run(dag_id: str, run_id: str) -> Run | None:
+    """A run with the states of its tasks; None when Airflow has none of that id."""
+    with create_session() as session:
+        run = session.scalar(
+            select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id).limit(1)
+        )
+        if run is None:
+            return None
+        tasks = session.execute(
+            select(  # type: ignore[call-overload]  # a hybrid property is a column, too
+                TaskInstance.task_id,
+                TaskInstance.map_index,
+                TaskInstance.state,
+                TaskInstance.rendered_map_index,
+            )
+            .where(TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id)
+            .order_by(TaskInstance.start_date, TaskInstance.task_id, TaskInstance.map_index)
+            .limit(500)
+        ).all()
+        return Run(
+            dag_id=dag_id,
+            run_id=run_id,
+            state=str(run.state),
+            started_at=run.start_date,
+            ended_at=run.end_date,
+            user=run.triggering_user_name or "",
+            conf=dict(run.conf or {}),
+            tasks=tuple(
+                TaskState(
+                    task_id=task_id,
+                    map_index=map_index,
+                    state=str(state or "waiting"),
+                    title=f"{task_id}: {name}" if name else task_id,
+                )
+                for task_id, map_index, state, name in tasks
+            ),
+        )
+
+
+def find_xcom(dag_id: str, run_id: str, task_id: str, key: str) -> Any:
+    """A value that a task of a run has handed on; None when it has not."""
+    with create_session() as session:
+        row = session.scalars(
+            XComModel.get_many(run_id=run_id, dag_ids=dag_id, task_ids=task_id, key=key).limit(1)
+        ).first()
+        return None if row is None else XComModel.deserialize_value(row)
+
+
+def latest_audits(pipeline: str, limit: int) -> list[AuditRun]:
+    """The latest runs of a pipeline's audit, newest first."""
+    dag_id = pipeline + AUDIT_SUFFIX
+    with create_session() as session:
+        runs = session.execute(
+            select(DagRun.run_id, DagRun.state, DagRun.end_date)
+            .where(DagRun.dag_id == dag_id)
+            .order_by(DagRun.run_after.desc())
+            .limit(limit)
+        ).all()
+    return [
+        AuditRun(
+            run_id=run_id,
+            state=str(state),
+            ended_at=ended_at,
+            report=find_xcom(dag_id, run_id, AUDIT, REPORT_KEY),
+        )
+        for run_id, state, ended_at in runs
+    ]

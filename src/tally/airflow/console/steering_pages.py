@@ -1,0 +1,150 @@
+"""The pages from which something is started: replays, losses, audits; and what has become of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tally.airflow.console.listings import batches_table, losses_table
+from tally.airflow.console.page import Page
+from tally.airflow.console.query import ROWS, ROWS_MAX, Query
+from tally.airflow.console.runs import find_xcom, latest_audits
+from tally.airflow.console.tables import Column, Table
+from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
+from tally.airflow.replay_fields import CHOICES, REASON_MAX
+from tally.airflow.replay_tasks import PREVIEW, REPLAY_KEY, REQUEST, SHOWN_KEY
+from tally.app.batches import run_batches
+from tally.app.losses import LossesRequest, LossView, losses
+from tally.app.replays import ReplaysRequest, replay_outcome, replays
+from tally.pipeline.context import Context
+
+
+def replay_page(ctx: Context, pipeline: str, query: Query) -> Page:
+    """The form of a replay, filled in from the address, and earlier replays."""
+    topics = ctx.settings.pipeline(pipeline).topics
+    found = replays(ctx, ReplaysRequest(pipeline=pipeline, limit=ROWS)).replays
+    return Page(
+        template="replay.html",
+        title="Replay",
+        values={
+            "query": {"what": "minutes", **query},
+            "choices": CHOICES,
+            "topics": topics,
+            "reason_max": REASON_MAX,
+            "dag_id": pipeline + REPLAY_SUFFIX,
+        },
+        tables=(
+            Table(
+                name="replays",
+                title="Replays, newest first",
+                columns=(
+                    Column(key="replay", title="replay"),
+                    Column(key="state", title="state"),
+                    Column(key="requested", title="requested"),
+                    Column(key="by", title="by"),
+                    Column(key="request", title="what"),
+                    Column(key="committed", title="committed"),
+                    Column(key="batches", title="of batches"),
+                    Column(key="reason", title="reason"),
+                ),
+                rows=[
+                    {
+                        "replay": one.replay_id,
+                        "state": str(one.state),
+                        "requested": one.requested_at,
+                        "by": one.requested_by,
+                        "request": one.request,
+                        "committed": one.committed,
+                        "batches": one.batches,
+                        "reason": one.reason,
+                    }
+                    for one in found
+                ],
+            ),
+        ),
+    )
+
+
+def losses_page(ctx: Context, pipeline: str) -> Page:
+    """Open losses with the form that decides them, and what was decided before."""
+    found = losses(ctx, LossesRequest(pipeline=pipeline)).losses
+    undecided = [loss for loss in found if loss.state == "open"]
+    decided = [loss for loss in reversed(found) if loss.state != "open"]
+    return Page(
+        template="losses.html",
+        title="Losses",
+        values={
+            "open": undecided,
+            "seen": [seen(loss) for loss in undecided],
+            "reason_max": REASON_MAX,
+            "dag_id": pipeline + LOSSES_SUFFIX,
+        },
+        tables=(
+            losses_table(undecided, "open", "Open losses, oldest first"),
+            losses_table(decided[:ROWS_MAX], "decided", "Decided, newest first"),
+        ),
+    )
+
+
+def audit_page(pipeline: str) -> Page:
+    """What the last audits have found."""
+    runs = latest_audits(pipeline, limit=10)
+    latest = next((run.report for run in runs if run.report is not None), None)
+    return Page(
+        template="audit.html",
+        title="Audit",
+        values={"runs": runs, "latest": latest, "dag_id": pipeline + AUDIT_SUFFIX},
+        tables=(
+            Table(
+                name="violations",
+                title="Violations that the latest audit has found",
+                columns=(
+                    Column(key="check", title="check"),
+                    Column(key="where", title="where"),
+                    Column(key="detail", title="what"),
+                ),
+                rows=(latest or {}).get("violations", []),
+            ),
+            Table(
+                name="audits",
+                title="Latest audits",
+                columns=(
+                    Column(key="ended", title="ended"),
+                    Column(key="state", title="run"),
+                    Column(key="holds", title="holds"),
+                    Column(key="segments", title="segments"),
+                    Column(key="records", title="records"),
+                    Column(key="minutes", title="minutes"),
+                    Column(key="matched", title="lines"),
+                    Column(key="findings", title="violations"),
+                ),
+                rows=[
+                    {"ended": run.ended_at, "state": run.state, **(run.report or {})}
+                    for run in runs
+                ],
+            ),
+        ),
+    )
+
+
+def replay_run(ctx: Context, dag_id: str, run_id: str) -> Mapping[str, Any]:
+    """The preview of a run of a replay DAG, and what the ledger says of its replay."""
+    replay_id = find_xcom(dag_id, run_id, REQUEST, REPLAY_KEY)
+    return {
+        "shown": find_xcom(dag_id, run_id, PREVIEW, SHOWN_KEY),
+        "outcome": None if replay_id is None else replay_outcome(ctx, int(replay_id)),
+    }
+
+
+def batches_of_run(ctx: Context, pipeline: str, run_id: str) -> Table:
+    """The batches that were planned for a run."""
+    found = run_batches(ctx, pipeline, run_id).batches
+    return batches_table(found, "batches", "Batches of this run", of="pipelines/" + pipeline + "/")
+
+
+def seen(loss: LossView) -> dict[str, Any]:
+    """A loss as the decision names it."""
+    return {
+        "lost_range_id": loss.lost_range_id,
+        "range": str(loss),
+        "cause": str(loss.cause),
+        "state": loss.state,
+    }

@@ -1,0 +1,81 @@
+"""Tables of the console: drawn by one template, and exported as they are drawn."""
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+Cell = str | int | float | bool | datetime | None
+
+# Spreadsheets take a text that begins like this for a formula, whoever wrote it.
+_FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """A column of a table."""
+
+    key: str
+    """Its name in an export."""
+    title: str
+    """Its heading."""
+    is_raw: bool = False
+    """Whether its texts are shown as they are written, in a fixed width."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """Rows of equal shape."""
+
+    name: str
+    """Names the table in the address of an export."""
+    title: str
+    """Its caption."""
+    columns: Sequence[Column]
+    """Its columns."""
+    rows: Sequence[Mapping[str, Cell]]
+    """A value for each column's key; a missing one is empty."""
+    links: Mapping[str, str] | None = None
+    """By column: the address behind its cells, with the row's values in braces, percent-encoded."""
+    empty: str = "none"
+    """What is shown instead of no rows."""
+
+    def is_number(self, column: Column) -> bool:
+        """Whether a column holds numbers, which stand to the right."""
+        return any(
+            isinstance(row.get(column.key), int | float)
+            and not isinstance(row.get(column.key), bool)
+            for row in self.rows
+        )
+
+
+def as_csv(table: Table) -> str:
+    """The table as CSV with a heading; a text is never a formula to a spreadsheet."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")
+    writer.writerow([column.key for column in table.columns])
+    for row in table.rows:
+        writer.writerow([_harmless(_plain(row.get(column.key))) for column in table.columns])
+    return text.getvalue()
+
+
+def as_json(table: Table) -> str:
+    """The table as a JSON array of objects."""
+    return json.dumps(
+        [
+            {column.key: _plain(row.get(column.key)) for column in table.columns}
+            for row in table.rows
+        ],
+        indent=1,
+    )
+
+
+def _plain(cell: Cell) -> Any:
+    return cell.isoformat() if isinstance(cell, datetime) else cell
+
+
+def _harmless(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULAS) else cell

@@ -1,0 +1,515 @@
+"""The console's answers: who gets them, and that they are what the ledger says."""
+
+import csv
+import io
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from html import unescape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.airflow.dag_run import RunDag
+from tests.world import World, make_settings
+
+if TYPE_CHECKING:
+    from fastapi.testclient import TestClient
+
+pytestmark = [
+    pytest.mark.airflow,
+    # Airflow's API server imports svcs, which imports Starlette's test client in any case.
+    pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`"),
+]
+
+LINE = "2017-07-30 14:09:08 INFO all is well"
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> "Iterator[TestClient]":
+    """Airflow's API server with its plugins, newly loaded."""
+    from airflow.api_fastapi.app import create_app, purge_cached_app
+    from fastapi.testclient import TestClient
+
+    from airflow import plugins_manager
+
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
+    for function in vars(plugins_manager).values():
+        if hasattr(function, "cache_clear"):
+            function.cache_clear()
+    purge_cached_app()
+    yield TestClient(create_app(apps="core"), follow_redirects=False)
+    purge_cached_app()
+
+
+def log_in(client: "TestClient", role: str | None) -> None:
+    """Log Ann in; without a role she has no permission."""
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+
+    manager: Any = get_auth_manager()
+    token = manager.generate_jwt(SimpleAuthManagerUser(username="ann", role=role))
+    client.cookies.set("_token", token)
+
+
+def command(world: World, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Call ``tally`` where Airflow is configured as it is here."""
+    return subprocess.run(
+        [Path(sys.executable).with_name("tally"), "--config", str(world.config), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def viewer(client: "TestClient") -> "TestClient":
+    """The browser of a user who has logged in and may read."""
+    log_in(client, "viewer")
+    return client
+
+
+HOSTILE = (
+    "<script>fetch('/x')</script>",
+    '"><img src=x onerror=alert(1)>',
+    "{{ 7 * 7 }} ${7*7} <!--",
+    "</td></tr></table><form action=//evil.example>",
+    '=HYPERLINK("http://evil.example")',
+)
+"""Log lines whose writers hope for a page that takes them for markup, or for a formula."""
+
+OF_A_PIPELINE = (
+    "",
+    "kafka",
+    "partitions",
+    "strips",
+    "batches",
+    "dead-letters",
+    "replay",
+    "losses",
+    "audit",
+)
+
+
+def routes(client: "TestClient") -> list[tuple[str, frozenset[str]]]:
+    """The console's own routes and their methods, those of its files left out."""
+    from starlette.routing import Mount
+
+    (mounted,) = [route for route in client.app.routes if getattr(route, "path", "") == "/tally"]  # type: ignore[attr-defined]
+    console = mounted.app._app
+    return [
+        (route.path, frozenset(route.methods))
+        for route in console.routes
+        if not isinstance(route, Mount)
+    ]
+
+
+def addressed(path: str, name: str) -> str:
+    """The address of a route, for a pipeline."""
+    filled = path.replace("{dag_id}", name).replace("{batch_id}", "1")
+    query = f"?dag_id={name}&run_id=r" if path == "/run" else ""
+    return f"/tally{filled}{query}"
+
+
+@pytest.mark.usefixtures("config")
+def test_the_plugin_loads(client: "TestClient") -> None:
+    """Airflow skips a plugin that it does not like with no more than a line in the log."""
+    from airflow import plugins_manager
+
+    plugins, errors = plugins_manager._get_plugins()
+    assert errors == {}
+    assert "tally" in {plugin.name for plugin in plugins}
+    views, _ = plugins_manager._get_ui_plugins()
+    found = {view["destination"]: view["href"] for view in views if view["name"] == "Tally"}
+    # Relative: resolved against Airflow's own base address, which may have a path.
+    assert found == {"nav": "tally/", "dag_run": "tally/run?dag_id={DAG_ID}&run_id={RUN_ID}"}
+
+
+@pytest.mark.usefixtures("config")
+@pytest.mark.parametrize("credentials", [{}, {"Authorization": "Bearer forged"}])
+def test_strangers_get_no_page(credentials: dict[str, str], client: "TestClient") -> None:
+    """Each route but that of the files asks who it is; a new one is in the list by itself."""
+    assert len(routes(client)) >= len(OF_A_PIPELINE)
+    for path, _ in routes(client):
+        answer = client.get(addressed(path, "error_log"), headers=credentials)
+        assert answer.status_code in {401, 403}, path
+        assert "error_log" not in answer.text
+
+
+@pytest.mark.usefixtures("config")
+def test_a_user_without_the_right_to_the_dag_gets_no_page(client: "TestClient") -> None:
+    """Being signed in is not enough."""
+    log_in(client, role=None)
+    for path, _ in routes(client):
+        answer = client.get(addressed(path, "error_log"))
+        assert answer.status_code == 403, path
+
+
+@pytest.mark.usefixtures("config")
+def test_no_route_changes_anything(client: "TestClient") -> None:
+    """What changes something is a run of a DAG, which Airflow's own API is asked for."""
+    assert {method for _, methods in routes(client) for method in methods} <= {"GET", "HEAD"}
+
+
+@pytest.mark.usefixtures("config")
+def test_the_console_describes_nothing_to_strangers(client: "TestClient") -> None:
+    """No API description; the files are what every browser may have."""
+    for path in ("docs", "redoc", "openapi.json"):
+        assert client.get(f"/tally/{path}").status_code == 404
+    for name, kind in (("console.css", "text/css"), ("console.js", "text/javascript")):
+        answer = client.get(f"/tally/static/{name}")
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith(kind)
+    assert client.get("/tally/static/../app.py").status_code == 404
+    assert client.get("/tally/static/%2e%2e/app.py").status_code == 404
+
+
+@pytest.mark.stack
+def test_each_page_is_drawn_of_an_empty_ledger(world: World, viewer: "TestClient") -> None:
+    """Before the first plan there is nothing to show, and each page says so."""
+    answer = viewer.get("/tally/")
+    assert (answer.status_code, answer.headers["location"]) == (307, f"pipelines/{world.name}/")
+    for path in OF_A_PIPELINE:
+        answer = viewer.get(f"/tally/pipelines/{world.name}/{path}")
+        assert answer.status_code == 200, (path, answer.text)
+        assert "script-src 'self'" in answer.headers["content-security-policy"]
+        assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.stack
+def test_the_overview_shows_what_the_ledger_says(world: World, viewer: "TestClient") -> None:
+    """The open batch, open losses with the way to their decision, health in words."""
+    world.produce([LINE] * 3, 0)
+    batch = world.plan().batch
+    assert batch is not None
+    world.execute(
+        "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset,"
+        " detected_at) select incarnation_id, 1, 7, 9, now() from topic_incarnation"
+        " where pipeline = %s",
+        (world.name,),
+    )
+    text = viewer.get(f"/tally/pipelines/{world.name}/").text
+    assert f"{world.topic}/1 [7, 9) was lost" in text
+    assert f'<a class="button" href="../../pipelines/{world.name}/losses">Decide</a>' in text
+    assert '<span class="badge fail">fail</span>' in text
+    assert f'<a href="batches/{batch.batch_id}">{batch.batch_id}</a>' in text
+    losses = viewer.get(f"/tally/pipelines/{world.name}/losses").text
+    assert f'<td class="">{world.topic}/1</td>' in losses
+    assert "You may look, but not start" in losses  # a viewer
+    asked = viewer.get(f"/tally/pipelines/{world.name}/kafka").text
+    assert "3</strong> records" in asked
+    strips = viewer.get(f"/tally/pipelines/{world.name}/strips").text
+    assert f"{world.topic}/0: planned 0 to 3" in strips
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("stand_in")
+def test_what_was_replaced_is_marked(world: World, run_dag: RunDag, viewer: "TestClient") -> None:
+    """In the list of batches, on the page of each, and in the chart."""
+    world.produce(["2017-07-30 14:09:08 ERROR a line"] * 3, 0)
+    run_dag(world.name)
+    run_dag(f"{world.name}_replay", {"dry_run": False, "reason": "a test"})
+    old, new = [batch["batch_id"] for batch in world.batches()]
+    base = f"/tally/pipelines/{world.name}"
+    found = {row["batch"]: row for row in exported(viewer, f"{base}/batches", "batches")}
+    assert (found[old]["state"], found[new]["state"]) == ("committed, replaced", "committed")
+    assert (found[old]["kind"], found[new]["kind"]) == ("ingest", "replay")
+    (replaced,) = exported(viewer, f"{base}/batches/{old}", "ranges")
+    assert replaced["superseded_by"] == new
+    assert f'<a href="{new}">{new}</a>' in viewer.get(f"{base}/batches/{old}").text
+    (replacing,) = exported(viewer, f"{base}/batches/{new}", "ranges")
+    assert replacing["replaces"] == str(old)
+    only = viewer.get(f"{base}/batches?kind=replay").text
+    assert f'batches/{new}"' in only
+    assert f'batches/{old}"' not in only
+
+
+def exported(client: "TestClient", address: str, table: str) -> list[dict[str, Any]]:
+    """A table of a page as JSON; the CSV has the same."""
+    sign = "&" if "?" in address else "?"
+    told: list[dict[str, Any]] = client.get(f"{address}{sign}export={table}&as=json").json()
+    answer = client.get(f"{address}{sign}export={table}&as=csv")
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    assert "attachment" in answer.headers["content-disposition"]
+    assert len(list(csv.DictReader(io.StringIO(answer.text)))) == len(told)
+    return told
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("stand_in")
+def test_a_chart_shows_marks_and_what_is_behind_a_minute(
+    world: World, viewer: "TestClient"
+) -> None:
+    """Lines by minute; replayed ones and those under other rules; the segments behind one."""
+    from tests.airflow.counted import commit_counts
+
+    commit_counts(world, {"2017-07-30 14:09": 3, "2017-07-30 14:11": 2})
+    base = f"/tally/pipelines/{world.name}"
+    bars = exported(viewer, f"{base}/?span=1h", "minutes")
+    assert [(bar["minute"], bar["lines"], bar["outdated"]) for bar in bars] == [
+        ("2017-07-30T14:09:00", 3, False),
+        ("2017-07-30T14:11:00", 2, False),
+    ]
+    text = viewer.get(f"{base}/").text
+    assert 'aria-label="2017-07-30 14:09: 3 lines"' in text
+    (part,) = exported(viewer, f"{base}/minute?at=2017-07-30T14:09", "segments")
+    assert (part["lines"], part["partition"]) == (3, f"{world.topic}/0")
+    assert exported(viewer, f"{base}/?first=2017-07-30T14:11&last=2017-07-30T14:12", "minutes") == [
+        bars[1]
+    ]
+    world.execute(
+        "update batch set format_fingerprint = 'another' where pipeline = %s", (world.name,)
+    )
+    outdated = viewer.get(f"{base}/").text
+    assert "2 minutes of this span are counted under other rules" in outdated
+    assert "first_minute=2017-07-30+14%3A09&amp;last_minute=2017-07-30+14%3A11" in outdated
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("line", HOSTILE)
+def test_a_log_line_is_no_markup(line: str, world: World, viewer: "TestClient") -> None:
+    """On no page, and no formula to a spreadsheet; it can be read and searched all the same."""
+    from tests.airflow.counted import commit_counts
+
+    commit_counts(world, {}, dead_letters=[line.encode()])
+    base = f"/tally/pipelines/{world.name}/dead-letters"
+    for address in (base, f"{base}?partition={world.topic}/0&text={line[:4]}"):
+        text = viewer.get(address, params=None).text
+        assert line not in text or "<" not in line
+        assert line in unescape(text)
+    (row,) = exported(viewer, base, "dead_letters")
+    assert row["value"] == line
+    answer = viewer.get(f"{base}?export=dead_letters&as=csv").text
+    (cells,) = csv.DictReader(io.StringIO(answer))
+    assert cells["value"] == (f"'{line}" if line.startswith("=") else line)
+    asked = viewer.get(base, params={"reason": line, "batch": "1", "text": line})
+    assert line in unescape(asked.text)
+    assert line not in asked.text or "<" not in line
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("batches?state=open", "state = 'open' is not known"),
+        ("batches?before=x", "before = 'x' is not a whole number"),
+        ("dead-letters?text=x", "a text is looked for among the dead letters of a batch"),
+        ("dead-letters?partition=x", "partition = 'x' is no partition"),
+        ("dead-letters?skip=99999", "only the first 10,000 dead letters"),
+        ("?span=2h", "span = '2h' is not known"),
+        ("?first=yesterday", "first = 'yesterday' is not a time"),
+        ("?first=2026-01-01T00:00&last=2026-12-01T00:00", "a span of 334 days is longer"),
+        ("?first=2026-01-02T00:00&last=2026-01-01T00:00", "before it begins"),
+        ("minute", "at = '' is not a time"),
+        ("batches?export=letters", "this page has no table 'letters'"),
+        ("batches?export=batches&as=xml", "as = 'xml' is not known"),
+    ],
+)
+def test_an_address_that_is_wrong_says_how(
+    path: str, said: str, world: World, viewer: "TestClient"
+) -> None:
+    """With the next step, and as a page."""
+    answer = viewer.get(f"/tally/pipelines/{world.name}/{path}")
+    assert answer.status_code == 400
+    assert said in unescape(answer.text)
+    assert "Next: " in answer.text
+
+
+@pytest.mark.stack
+def test_a_batch_of_another_pipeline_is_not_shown(world: World, viewer: "TestClient") -> None:
+    """The right to one pipeline is none to another; what is not there is not found, either."""
+    batch = world.plan().batch
+    other = f"{world.name}_b"
+    make_settings(world.stack, world.config, {world.name: world.keys, other: world.keys})
+    number = batch.batch_id if batch else 1
+    for name, batch_id in ((other, number), (world.name, 2**40)):
+        answer = viewer.get(f"/tally/pipelines/{name}/batches/{batch_id}")
+        assert answer.status_code == 404
+    assert viewer.get("/tally/pipelines/no_such/").status_code == 404
+
+
+@pytest.mark.stack
+def test_a_pipeline_that_is_configured_wrong_is_among_the_others(
+    world: World, viewer: "TestClient"
+) -> None:
+    """With its mistakes, beside the others, for whom it changes nothing."""
+    wrong = {"topics": ["a-topic"], "level": "ERROR"}
+    make_settings(world.stack, world.config, {world.name: world.keys, "a_wrong_one": wrong})
+    for address in ("/tally/", "/tally/pipelines/a_wrong_one/"):
+        answer = viewer.get(address)
+        assert answer.status_code == 200, answer.text
+        assert "pipelines.a_wrong_one.level" in answer.text
+    assert f'href="pipelines/{world.name}/"' in viewer.get("/tally/").text
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("config")
+def test_page_check_and_doctor_say_that_a_dag_is_paused(world: World, viewer: "TestClient") -> None:
+    """It is a warning; the page knows it from Airflow, a command with ``--check`` asks for it."""
+    from airflow.models import DagModel
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.session import create_session
+
+    world.plan()
+    bundle = f"b_{world.name}"
+    with create_session() as session:
+        session.add(DagBundleModel(name=bundle))
+        session.flush()
+        session.add(DagModel(dag_id=world.name, bundle_name=bundle, is_paused=True, is_stale=False))
+    said = f"the DAG {world.name} is paused in Airflow"
+    page = f"/tally/pipelines/{world.name}/"
+    assert said in viewer.get(page).text
+    for words in (["status", world.name, "--check"], ["pipelines", "--check"], ["doctor"]):
+        assert said in command(world, *words).stdout
+    assert command(world, "status", world.name, "--check").returncode == 1
+    assert said not in command(world, "status", world.name).stdout  # which does not ask Airflow
+    with create_session() as session:
+        session.query(DagModel).filter_by(dag_id=world.name).update({"is_paused": False})
+    assert command(world, "pipelines", "--check").returncode == 0
+    text = viewer.get(page).text
+    assert "is paused in Airflow" not in text
+    assert '<span class="badge ok">ok</span>' in text
+
+
+@pytest.mark.stack
+def test_a_pipeline_is_listed_only_for_those_who_may_read_its_dag(
+    world: World, viewer: "TestClient", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The console opens no way around Airflow's permissions."""
+    from airflow.api_fastapi.app import get_auth_manager
+
+    asked: list[str] = []
+
+    def refuse(*, method: str, details: Any, user: Any, **_: Any) -> bool:
+        asked.append(f"{user.get_name()} {method} {details.id}")
+        return False
+
+    # Airflow's simple auth manager knows no rights to single DAGs; others do.
+    monkeypatch.setattr(get_auth_manager(), "is_authorized_dag", refuse)
+    answer = viewer.get("/tally/")
+    assert answer.status_code == 200, answer.text
+    assert f"ann GET {world.name}" in asked
+    assert world.name not in answer.text
+    assert viewer.get(f"/tally/pipelines/{world.name}/").status_code == 403
+
+
+@pytest.mark.usefixtures("config")
+def test_a_ledger_that_does_not_answer_is_said_without_a_password(
+    viewer: "TestClient", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page comes with the error on it; it does not hang, and it names no secret."""
+    monkeypatch.setenv("TALLY_MYSQL__PORT", "1")
+    monkeypatch.setenv("TALLY_CONSOLE__USER", "reader")
+    monkeypatch.setenv("TALLY_CONSOLE__PASSWORD", "s3cret")
+    answer = viewer.get("/tally/pipelines/error_log/batches")
+    assert answer.status_code == 503
+    assert "[mysql-unavailable]" in answer.text
+    assert "s3cret" not in answer.text
+
+
+@pytest.mark.usefixtures("config")
+def test_without_a_user_to_read_with_the_console_says_how_to_make_one(
+    viewer: "TestClient",
+) -> None:
+    """The user of the commits is not taken in its place."""
+    answer = viewer.get("/tally/pipelines/error_log/batches")
+    assert answer.status_code == 503
+    assert "the console has no user of MySQL to read with" in answer.text
+    assert "docs/runbook.md" in answer.text
+
+
+@pytest.mark.stack
+def test_the_consoles_user_can_only_read(world: World) -> None:
+    """Of the local stack; a query that takes too long is ended by the server."""
+    import pymysql
+
+    from tally.app.context import console_context
+    from tally.errors import StatementError
+
+    database = console_context(world.settings).database
+    with pytest.raises(pymysql.err.MySQLError), database.transaction() as tx:
+        tx._connection.cursor().execute("insert into pipeline (pipeline) values ('x')")
+    short = database.adjusted(statement_timeout_s=1)
+    with pytest.raises(StatementError, match="ask for less"), short.transaction() as tx:
+        tx.rows("select count(*) from information_schema.columns a, information_schema.columns b")
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("stand_in")
+def test_a_run_has_a_page(world: World, run_dag: RunDag, viewer: "TestClient") -> None:
+    """The batches of a run that counts; the preview of a replay and what became of it."""
+    world.produce(["2017-07-30 14:09:08 ERROR a line"] * 3)
+    counted = run_dag(world.name)
+    text = viewer.get("/tally/run", params={"dag_id": world.name, "run_id": counted.run_id}).text
+    (batch,) = [row["batch_id"] for row in world.batches()]
+    assert f'<a href="pipelines/{world.name}/batches/{batch}">{batch}</a>' in text
+    replay = f"{world.name}_replay"
+    dry = run_dag(replay, {"reason": "a test"})
+    link = dry.xcom("preview", "_link_PreviewLink")
+    assert link.startswith("/tally/run?")
+    answer = viewer.get(link)
+    assert answer.status_code == 200, answer.text
+    assert f"<td>{world.topic}/0</td><td>[0, 3)</td>" in answer.text
+    assert "Nothing was changed" in answer.text
+    real = run_dag(replay, {"reason": "a test", "dry_run": False})
+    text = viewer.get("/tally/run", params={"dag_id": replay, "run_id": real.run_id}).text
+    assert "1 of 1 batches committed" in text
+    assert viewer.get(f"{link}x").status_code == 404
+    log_in(viewer, role=None)
+    assert viewer.get(link).status_code == 403
+
+
+@pytest.mark.stack
+def test_the_page_of_a_run_says_why_there_is_no_preview(
+    world: World, run_dag: RunDag, viewer: "TestClient"
+) -> None:
+    """The sentence of the error with what to do next, not the way to a log."""
+    run = run_dag(f"{world.name}_replay", {"reason": "a test", "what": "batch"})
+    params = {"dag_id": f"{world.name}_replay", "run_id": run.run_id}
+    answer = viewer.get("/tally/run", params=params)
+    assert answer.status_code == 200, answer.text
+    assert "batch_id is not given" in answer.text
+    assert "Next: fill in the field batch_id" in answer.text
+    assert "Requested" not in answer.text
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("stand_in")
+def test_an_audit_is_shown_with_its_violations(
+    world: World, run_dag: RunDag, viewer: "TestClient"
+) -> None:
+    """Those of the latest one, each with its minute."""
+    from tests.airflow.counted import commit_counts
+
+    commit_counts(world, {"2017-07-30 14:09": 3})
+    page = f"/tally/pipelines/{world.name}/audit"
+    assert "No audit has ended yet" in viewer.get(page).text
+    run_dag(f"{world.name}_audit")
+    assert '<span class="badge ok">holds</span>' in viewer.get(page).text
+    world.execute(f"update `{world.name}` set log_count = 4")
+    run_dag(f"{world.name}_audit")
+    assert '<span class="badge fail">violated</span>' in viewer.get(page).text
+    (violation,) = exported(viewer, page, "violations")
+    assert violation["check"] == "result"
+    assert "2017-07-30 14:09" in violation["where"]
+    assert violation["detail"] == "the table says 4, segments add up to 3"
+    assert [row["holds"] for row in exported(viewer, page, "audits")] == [False, True]
+
+
+def test_loading_the_plugin_imports_neither_the_console_nor_mysql(
+    in_fresh_python: Callable[[str], str],
+) -> None:
+    """Every process of Airflow loads plugins; only the API server shows pages."""
+    printed = in_fresh_python(
+        """
+import sys
+from airflow import plugins_manager
+plugins, errors = plugins_manager._get_plugins()
+assert not errors, errors
+assert "tally" in {plugin.name for plugin in plugins}
+late = {"tally.airflow.console.app", "pymysql", "pyspark", "confluent_kafka"}
+print(sorted(late & set(sys.modules)))
+"""
+    )
+    assert printed.splitlines()[-1] == "[]"
