@@ -1,4 +1,4 @@
-"""Registers Tally's status page with Airflow; ``tally.airflow`` makes the page."""
+"""Registers Tally's console with Airflow; ``tally.airflow.console`` has its pages."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ CONFIG = Path(os.environ.get(CONFIG_VARIABLE) or folder_of(__file__) / CONFIG_NA
 
 
 class TallyPlugin(AirflowPlugin):
-    """A read-only page: the position of each partition, open losses, the latest batches."""
+    """Pages about each pipeline, and a tab on each run."""
 
     name = "tally"
     fastapi_apps = fastapi_apps(CONFIG)

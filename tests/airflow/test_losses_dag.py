@@ -150,6 +150,49 @@ def test_after_an_accepted_loss_counting_continues(lossy: World, run_dag: RunDag
     assert lossy.audit().holds
 
 
+def seen(world: World) -> list[dict[str, Any]]:
+    """The open losses as the console shows them."""
+    return open_losses(world.context(), world.name).losses
+
+
+@pytest.mark.parametrize(("decision", "state"), [("accept", "accepted"), ("keep", "open")])
+def test_a_decision_may_come_with_the_trigger(
+    decision: str, state: str, lossy: World, run_dag: RunDag
+) -> None:
+    """Then nobody is asked: the console has shown the losses, and asked for the reason."""
+    conf = {"decision": decision, "seen": seen(lossy), "reason": " the backup is gone "}
+    run = run_dag(f"{lossy.name}_losses", conf)
+    assert (run.state, run.tasks) == ("success", {**GREEN, "decide": "skipped"})
+    (loss,) = losses(lossy)
+    assert (loss["state"], loss["reason"]) == (state, "the backup is gone")
+    assert loss["decided_by"].startswith(f"airflow:{lossy.name}_losses:")
+    assert run_dag(lossy.name).state == ("success" if decision == "accept" else "failed")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"reason": "  "}, "there is no reason"),
+        ({"seen": []}, "`seen` names no loss"),
+        ({"seen": [{"lost_range_id": 1}]}, "no longer as they were shown"),
+    ],
+)
+def test_a_decision_that_is_not_whole_decides_nothing(
+    changed: dict[str, Any],
+    said: str,
+    lossy: World,
+    run_dag: RunDag,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Red, with what to do next."""
+    conf = {"decision": "accept", "seen": seen(lossy), "reason": "r", **changed}
+    run = run_dag(f"{lossy.name}_losses", conf)
+    assert (run.state, run.tasks["settle"]) == ("failed", "failed")
+    (loss,) = losses(lossy)
+    assert (loss["state"], loss["decided_by"]) == ("open", None)
+    assert said in "".join(capfd.readouterr())
+
+
 def test_a_loss_that_is_kept_blocked_keeps_the_answer(lossy: World, run_dag: RunDag) -> None:
     """Runs stay red, and the next question shows who left it open, and why."""
     run, _ = ask(lossy, run_dag, "Keep them blocked", "the backup is being restored")
