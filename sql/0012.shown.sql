@@ -1,5 +1,6 @@
 -- What pages show of a large ledger: batches by state, by time and by Airflow's run, contributions by
--- minute, and how many dead letters of each reason a segment has.
+-- minute, and how many dead letters of each reason a segment has. And segments by their set of lines, whose number
+-- is given once.
 -- transactional: false
 
 -- MySQL has no "add key if not exists": a migration that was interrupted is run again.
@@ -28,6 +29,16 @@ set @change = (
 prepare change_contributions from @change;
 execute change_contributions;
 deallocate prepare change_contributions;
+
+set @change = (
+    select if(count(*) = 0, 'alter table segment add key segments_by_row_set (row_set)', 'do 0')
+    from information_schema.statistics
+    where table_schema = database() and table_name = 'segment'
+        and index_name = 'segments_by_row_set'
+);
+prepare change_segment from @change;
+execute change_segment;
+deallocate prepare change_segment;
 
 create table if not exists dead_letter_total (
     segment_id bigint unsigned not null,

@@ -174,6 +174,7 @@ CREATE TABLE `segment` (
   UNIQUE KEY `live_segments_start_apart` (`incarnation_id`,`partition_id`,`live_from`),
   UNIQUE KEY `live_segments_end_apart` (`incarnation_id`,`partition_id`,`live_until`),
   KEY `superseded_by_segment` (`superseded_by`),
+  KEY `segments_by_row_set` (`row_set`),
   CONSTRAINT `segment_of_batch` FOREIGN KEY (`batch_id`) REFERENCES `batch` (`batch_id`),
   CONSTRAINT `segment_of_partition` FOREIGN KEY (`incarnation_id`, `partition_id`) REFERENCES `partition_offset` (`incarnation_id`, `partition_id`),
   CONSTRAINT `superseded_by_segment` FOREIGN KEY (`superseded_by`) REFERENCES `segment` (`segment_id`),

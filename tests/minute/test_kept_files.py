@@ -246,7 +246,7 @@ def test_a_folder_of_another_pipeline_is_not_taken(
     with pytest.raises(ConfigError, match=f"folder has files of pipeline {world.name}, ledger"):
         World.create(world.stack, tmp_path / "other", delivery="files", files_url=str(folder))
     (folder / "_tally.json").write_text("nonsense")
-    with pytest.raises(ConfigError, match="folder has files of something else"):
+    with pytest.raises(SchemaError, match="does not say whose folder it is"):
         world.plan()
 
 
@@ -274,7 +274,7 @@ def test_files_are_moved_with_their_folder(
     assert missing(world.database, world.settings)
     with pytest.raises(SchemaError):
         world.plan()
-    with pytest.raises(ConfigError, match=r"has kept lines in files, and .* has no _tally.json"):
+    with pytest.raises(ConfigError, match=r"has kept lines in files, and .* has neither _tally"):
         migrate(world.database, world.settings)
     shutil.copytree(folder, moved)
     shutil.rmtree(folder)

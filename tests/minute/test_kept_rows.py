@@ -16,6 +16,7 @@ from tally.aggregates.counts import CountRequest, Counts
 from tally.app.doctor.database import check_database, check_durability
 from tally.app.health import Health
 from tally.app.migrate import migrate, missing
+from tally.app.status import StatusRequest, status
 from tally.errors import (
     ConfigError,
     DataLossError,
@@ -28,6 +29,7 @@ from tally.errors import (
 from tally.ledger import batches
 from tally.ledger.row_sets import NOTHING_UNSHOWN, unshown
 from tally.model import KeptLine, RowSet
+from tally.mysql.transactions import table_names
 from tally.pipeline.context import Context
 from tally.pipeline.keeping import KeptSet, keep
 from tally.pipeline.publish import publish, store_of
@@ -623,9 +625,14 @@ def test_a_pipeline_that_has_counted_without_keeping_does_not_begin_to(
     world.produce(LINES, 0)
     world.minute(spark)
     world.configure(delivery="rows")
-    migrate(world.database, world.settings)
-    with pytest.raises(ConfigError, match="has kept no lines so far"):
-        world.plan()
+    said = "has kept no lines so far"
+    for refused in (world.plan, lambda: migrate(world.database, world.settings)):
+        with pytest.raises(ConfigError, match=said):
+            refused()
+    assert f"{world.name}_rows" not in table_names(world.database)
+    view = status(world.context(), StatusRequest(pipeline=world.name))
+    assert (view.health, view.problems[0].reason) == ("fail", "unprepared")
+    assert said in view.problems[0].detail
 
 
 def test_a_view_of_another_pipeline_is_not_taken(with_rows: World, tmp_path: Path) -> None:

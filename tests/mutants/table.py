@@ -454,14 +454,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="half a surrogate pair hides no key and makes no JSON record malformed",
-        where="tally.spark.json_columns:_without_odd_escapes",
+        where="tally.spark.json_columns:without_odd_escapes",
         before="F.when(may_have, usual).otherwise(text)",
         after="text",
         tests=(f"{JSON_COLUMNS}::test_every_key_of_a_large_object_is_found",),
     ),
     Mutant(
         guard="an escape in JSON has digits of ASCII alone",
-        where="tally.spark.json_columns:_without_odd_escapes",
+        where="tally.spark.json_columns:without_odd_escapes",
         before=r'F.regexp_replace(F.regexp_replace(separate, _HALF, "?"), _BEYOND, r"\\x")',
         after='F.regexp_replace(separate, _HALF, "?")',
         tests=(f"{JSON_COLUMNS}::test_an_escape_has_digits_of_ascii_alone",),

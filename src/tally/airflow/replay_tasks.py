@@ -31,9 +31,9 @@ _REQUESTER_MAX: Final = 250
 class TallyReplayPreviewOperator(BaseOperator, SkipMixin):
     """Show what the replay would do: what is read, what it replaces, which minutes may change.
 
-    The preview is in the log, in XCom and in the run's tab *Tally*, which the button *Preview* under
-    *Details* opens, too. A dry run
-    ends here, green. Ranges that cannot be reprocessed, and a contradictory form, make it red.
+    The preview is in the log, in XCom and in the run's tab *Tally*, which the button *Preview*
+    under *Details* opens, too. A dry run ends here, green. Ranges that cannot be reprocessed, and a
+    contradictory form, make it red.
     """
 
     operator_extra_links = (PreviewLink(),)

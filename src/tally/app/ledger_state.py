@@ -13,9 +13,9 @@ from tally.ledger.batches import find_open_ingest
 from tally.ledger.decisions import find_losses
 from tally.ledger.positions import known_topics
 from tally.ledger.reading import BatchRecord, batch_record, last_committed
-from tally.ledger.row_sets import NOTHING_UNSHOWN, Unshown, unshown
+from tally.ledger.row_sets import NOTHING_UNSHOWN, Unshown, check_lines, unshown
 from tally.ledger.rules import NOTHING_READ, Understood, recently_understood
-from tally.ledger.tables import check_prepared
+from tally.ledger.tables import check_prepared, tables_to_read
 from tally.model import Batch, KnownTopic, TopicPartition
 from tally.mysql.transactions import Transaction
 
@@ -66,6 +66,7 @@ class LedgerState:
 
 def _why_unprepared(tx: Transaction, pipeline: Pipeline) -> ErrorView | None:
     try:
+        check_lines(tx, tables_to_read(tx, pipeline), pipeline)
         check_prepared(tx, pipeline)
     except (ConfigError, SchemaError) as error:
         return ErrorView.of(error)

@@ -6,7 +6,7 @@ from tally.app.context import results_database
 from tally.config.settings import Settings
 from tally.deliveries.choice import store_by
 from tally.deliveries.set_store import SetStore
-from tally.errors import SchemaError
+from tally.errors import SchemaError, TallyError
 from tally.ledger.row_sets import has_lines
 from tally.ledger.table_changes import (
     FIRST_RESULT,
@@ -43,10 +43,16 @@ def migrate(database: Database, settings: Settings) -> list[str]:
         for name in settings.pipelines:
             check_preparation(database, settings.pipeline(name))
         done += create_result_tables(database, settings)
+        errors: list[TallyError] = []
         for name in sorted(settings.pipelines):
             done += prepare_tables(database, settings.pipeline(name))
             done += create_index(database, settings.pipeline(name))
-            done += _prepare_rows(database, settings, name)
+            try:
+                done += _prepare_rows(database, settings, name)
+            except TallyError as error:  # the lines of one are in nobody else's way
+                errors.append(error)
+        if errors:
+            raise errors[0]
         return done
 
 

@@ -187,6 +187,20 @@ def _views(pipeline: Pipeline) -> set[str]:
     return {pipeline.table, *filter(None, [pipeline.rows_view])}
 
 
+def _shared(one: Pipeline, other: Pipeline) -> str:
+    """What two pipelines have in common and may not; '' for nothing."""
+    if one.table == other.table:
+        return f"result_table {one.table}"
+    if one.procedure is not None and one.procedure == other.procedure:
+        return f"row_procedure {one.procedure}, which writes the lines of one"
+    if one.files_url and other.files_url:
+        outer, inner = sorted([f"{one.files_url}/", f"{other.files_url}/"], key=len)
+        if inner.startswith(outer):
+            return f"folder {outer.rstrip('/')} in files_url"
+    same = _views(one) & _views(other)
+    return f"table or view {min(same)}" if same else ""
+
+
 def _mistaken_names(
     name: str, settings: PipelineSettings, pipelines: Mapping[str, PipelineSettings]
 ) -> list[str]:
@@ -210,8 +224,6 @@ def _mistaken_names(
         if other == name:
             break
         taken_by = _named(other, keys)
-        if taken_by.table == pipeline.table:
-            return [f"pipelines {other} and {name} have the same result_table {pipeline.table}"]
-        if same := _views(taken_by) & _views(pipeline):
-            return [f"pipelines {other} and {name} have the same table or view {min(same)}"]
+        if shared := _shared(taken_by, pipeline):
+            return [f"pipelines {other} and {name} have the same {shared}"]
     return []

@@ -52,7 +52,9 @@ def store_in(database: Database, pipeline: Pipeline, ledger_id: str) -> SetStore
 def _content_of(pipeline: Pipeline, view: str, owner: Owner) -> Content:
     """What holds the lines. A new kind of content is added here."""
     if pipeline.delivery != "files" or pipeline.files_url is None:
-        return RowContent(view=view, row_key=pipeline.row_key, procedure=pipeline.procedure)
+        return RowContent(
+            view=view, owner=owner, row_key=pipeline.row_key, procedure=pipeline.procedure
+        )
     try:
         from tally.deliveries.file_content import FileContent  # noqa: PLC0415 - PyArrow is heavy
     except ImportError as error:

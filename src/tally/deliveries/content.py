@@ -128,8 +128,13 @@ class Content(Protocol):
     def remedy(self) -> str:
         """What to do when something else is not there."""
 
-    def prepare(self, tx: Transaction, sets: str, *, has_lines: bool) -> None:
+    def prepare(self, tx: Transaction, sets: str, kept: Sequence[SetPlace] | None) -> None:
         """Create what else is needed; what is there is left as it is.
+
+        Args:
+            tx: An open transaction.
+            sets: The table of sets.
+            kept: The latest live sets with lines, if the ledger has segments with lines; else None.
 
         Raises:
             ConfigError: It is another pipeline's, or the lines so far must be elsewhere.
@@ -159,9 +164,6 @@ class Content(Protocol):
         Args:
             live: Asks the database for live sets that have lines.
         """
-
-    def is_told(self) -> bool:
-        """Whether readers that do not ask the database were ever told."""
 
     def orphans(self, known: Callable[[Sequence[int]], set[int]]) -> int:
         """Delete lines that are of no set; how many sets they were of.

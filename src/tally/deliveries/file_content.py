@@ -47,10 +47,11 @@ _VIEW: Final = """
     create or replace sql security invoker view `{view}` as
     select concat('{url}/lines/', topic, '/', partition_id, '/', lpad(from_offset, 20, '0'), '-',
             set_id, '.parquet') as file,
-        topic, topic_id, partition_id, from_offset, until_offset, line_count, segment_id, batch_id
+        topic, topic_id, partition_id, from_offset, until_offset, line_count, segment_id, batch_id,
+        cluster_id
     from `{sets}` where state = 'live' and line_count > 0
 """
-_VERSION: Final = 1
+_VERSION: Final = 2
 """Of the view; another one is another comment, so that the view is made again."""
 
 _KEPT_S: Final = 3_600
@@ -99,7 +100,8 @@ class FileContent:
     def remedy(self) -> str:
         """A new folder is prepared by a migration."""
         return (
-            "mount it where it is missing: driver and executors must see the same; or tally migrate"
+            "mount it where it is missing: driver and executors must see the same; tally migrate "
+            "makes a new one"
         )
 
     def lacks(self, tx: Transaction) -> str:  # noqa: ARG002
@@ -114,7 +116,7 @@ class FileContent:
             except FileNotFoundError:
                 return f"{self.url} has no {_OWNER}, which says whose folder it is"
             except (ValueError, LookupError, TypeError):
-                said = "something else"
+                return f"{self.url}/{_OWNER} does not say whose folder it is"
         if said != self.owner.name:
             raise ConfigError(
                 f"{self.url}/{_OWNER} says that the folder has files of {said}; this is "
@@ -123,21 +125,31 @@ class FileContent:
             )
         return ""
 
-    def prepare(self, tx: Transaction, sets: str, *, has_lines: bool) -> None:  # noqa: ARG002
+    def prepare(self, tx: Transaction, sets: str, kept: Sequence[SetPlace] | None) -> None:  # noqa: ARG002
         """Create the folder, with a file that says whose it is."""
         if not self.lacks(tx):
             with opened(self.url) as folder:
                 folder.delete(LIST)  # it may have the addresses of another place
             return
-        if has_lines:
+        with opened(self.url) as folder:
+            if kept is not None:
+                self._check_files(folder, kept)
+            elif any(_set_of(path) is not None for path in folder.list(_LINES)):
+                raise ConfigError(
+                    f"{self.url} has files of lines already, and nothing says whose they are",
+                    next_step=f"give pipelines.{self.owner.pipeline}.files_url a folder of its own",
+                )
+            folder.put(_OWNER, json.dumps({"files_of": self.owner.name}).encode())
+
+    def _check_files(self, folder: Folder, kept: Sequence[SetPlace]) -> None:
+        """Raise unless a folder that does not say whose it is has the files of live sets."""
+        if not kept or not all(folder.has(_path(place)) for place in kept):
             raise ConfigError(
-                f"pipeline {self.owner.pipeline} has kept lines in files, and {self.url} has no "
-                f"{_OWNER}",
+                f"pipeline {self.owner.pipeline} has kept lines in files, and {self.url} has "
+                f"neither {_OWNER} nor these files",
                 next_step=f"set pipelines.{self.owner.pipeline}.files_url back, or copy the whole "
                 "folder there",
             )
-        with opened(self.url) as folder:
-            folder.put(_OWNER, json.dumps({"files_of": self.owner.name}).encode())
 
     def writer(self, place: SetPlace, run_locked: Run, packet_bytes: int) -> "_FileWriter":  # noqa: ARG002
         """What writes the file of an open set; without lines there is none."""
@@ -176,11 +188,6 @@ class FileContent:
                 folder.put(LIST, listed)
                 # Another one may have written a newer list since this one was asked for.
                 listed = wanted()
-
-    def is_told(self) -> bool:
-        """Whether there is a list."""
-        with opened(self.url) as folder:
-            return folder.has(LIST)
 
     def orphans(self, known: Callable[[Sequence[int]], set[int]]) -> int:
         """Delete the files of sets that are not there any more.
@@ -274,10 +281,14 @@ def _found(folder: Folder, place: SetPlace) -> Found:
     with file:
         try:
             parquet = pq.ParquetFile(file, page_checksum_verification=True)
+            if not parquet.schema_arrow.equals(_SCHEMA):
+                trouble = "has other columns than those that Tally writes"
+                return Found(minutes={}, trouble=f"its file {_path(place)} {trouble}")
             for batch in parquet.iter_batches(columns=["log_time"]):
                 for group in batch.column(0).value_counts().to_pylist():
-                    minutes[group["values"].strftime("%Y-%m-%d %H:%M:%S")] += group["counts"]
-        except (OSError, pa.ArrowException) as error:  # most damage is an OSError to PyArrow
+                    minutes[f"{group['values']:%Y-%m-%d %H:%M:%S}"] += group["counts"]
+        # Most damage is an OSError to PyArrow; a null is no time.
+        except (OSError, TypeError, pa.ArrowException) as error:
             return Found(minutes={}, trouble=f"its file {_path(place)} cannot be read: {error}")
     return Found(minutes=minutes)
 

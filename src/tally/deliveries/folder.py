@@ -33,7 +33,8 @@ def opened(url: str) -> Iterator["Folder"]:
         ) from error
     except (OSError, pa.ArrowException) as error:
         raise FilesUnavailableError(
-            f"{url}: {error}", next_step="run it again once the file system answers"
+            f"{url}: {error}",
+            next_step="correct files_url, or run it again once the file system answers",
         ) from error
 
 

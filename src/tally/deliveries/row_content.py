@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tally.config.names import KEPT_SUFFIX
-from tally.deliveries.content import Found, Run, SetPlace
-from tally.errors import StatementError
+from tally.deliveries.content import Found, Owner, Run, SetPlace
+from tally.errors import ConfigError, StatementError
 from tally.model import KeptLine
 from tally.mysql.transactions import Transaction
 from tally.packaged import packaged
@@ -31,18 +31,22 @@ _KEPT: Final = """
 _VIEW: Final = """
     create or replace sql security invoker view `{view}` as
     select s.topic, s.topic_id, s.partition_id, r.record_offset, r.log_time, r.value, s.segment_id,
-        s.batch_id
+        s.batch_id, s.cluster_id
     from `{kept}` r join `{sets}` s using (set_id)
     where s.state = 'live'{first}
 """
 _FIRST_OF_KEY: Final = """ and not exists (
         select 1 from `{kept}` o join `{sets}` t using (set_id)
         where o.key_digest = r.key_digest and t.state = 'live'
-        and (t.topic, t.topic_id, t.partition_id, o.record_offset)
-            < (s.topic, s.topic_id, s.partition_id, r.record_offset))
+        and (t.topic, t.topic_id, t.cluster_id, t.partition_id, o.record_offset)
+            < (s.topic, s.topic_id, s.cluster_id, s.partition_id, r.record_offset))
 """
-_VERSION: Final = 2
+_VERSION: Final = 3
 """Of the view; another one is another comment, so that the view is made again."""
+
+_MADE_BY_TALLY: Final = "writes the lines of "
+_COMMENT: Final = "comment 'Writes lines of an open set; the same lines again change nothing.'"
+"""In the procedure's text: in its place stands whose lines they are."""
 
 _DELETED_AT_ONCE: Final = 10_000
 _ROWS_AT_ONCE: Final = 5_000
@@ -59,6 +63,8 @@ class RowContent:
 
     view: str
     """The view that readers use."""
+    owner: Owner
+    """Whose lines they are."""
     row_key: Sequence[str] = ()
     """The fields of the key; empty for all lines."""
     procedure: str | None = None
@@ -97,33 +103,48 @@ class RowContent:
         return _VIEW.format(**names, first=first)
 
     def lacks(self, tx: Transaction) -> str:
-        """The procedure, when it is not there or may not be called; else nothing."""
+        """The procedure, when it is not there or may not be called; else nothing.
+
+        Raises:
+            ConfigError: It was made for another pipeline.
+        """
         if self.procedure is None:
             return ""
         found = tx.row(
-            "select 1 from information_schema.routines where routine_schema = database()"
-            " and routine_type = 'PROCEDURE' and routine_name = %s",
+            "select routine_comment as comment from information_schema.routines"
+            " where routine_schema = database() and routine_type = 'PROCEDURE'"
+            " and routine_name = %s",
             (self.procedure,),
         )
-        return (
-            ""
-            if found
-            else f"the procedure {self.procedure} is not there, or this user may not call it"
-        )
+        if found is None:
+            return f"the procedure {self.procedure} is not there, or this user may not call it"
+        comment = str(found["comment"])
+        if comment.startswith(_MADE_BY_TALLY) and comment != self._comment:
+            raise ConfigError(
+                f"pipelines.{self.owner.pipeline}.row_procedure = {self.procedure!r}: it was made "
+                f"for {comment.removeprefix(_MADE_BY_TALLY)}, whose tables it writes to",
+                next_step="name a procedure that does not exist yet; tally migrate creates it",
+            )
+        return ""
+
+    @property
+    def _comment(self) -> str:
+        """Of a procedure that Tally makes; one without such a comment is the database's own."""
+        return f"{_MADE_BY_TALLY}{self.owner.name}"
 
     @property
     def remedy(self) -> str:
         """The procedure is created by a migration."""
         return f"tally migrate, or: grant execute on procedure {self.procedure} to this user"
 
-    def prepare(self, tx: Transaction, sets: str, *, has_lines: bool) -> None:  # noqa: ARG002
+    def prepare(self, tx: Transaction, sets: str, kept: Sequence[SetPlace] | None) -> None:  # noqa: ARG002
         """Create the procedure; an existing one is the database's own and stays."""
         if self.procedure is not None and self.lacks(tx):
             text = packaged("sql/procedures/keep_lines.sql").read_text()
             names = {"keep_lines": self.procedure, "kept_lines": self.kept, "line_sets": sets}
             for name, own in names.items():
                 text = text.replace(f"`{name}`", f"`{own}`")
-            tx.execute(text)
+            tx.execute(text.replace(_COMMENT, f"comment '{self._comment}'"))
 
     def writer(self, place: SetPlace, run_locked: Run, packet_bytes: int) -> "_RowWriter":
         """What writes rows of an open set; the same rows again change nothing."""
@@ -178,10 +199,6 @@ class RowContent:
 
     def tell(self, live: Callable[[], Iterator[SetPlace]]) -> None:
         """Nothing: whoever reads rows asks the database."""
-
-    def is_told(self) -> bool:
-        """There is nobody to be told."""
-        return True
 
     def orphans(self, known: Callable[[Sequence[int]], set[int]]) -> int:  # noqa: ARG002
         """None: a row is written under the lock of its set."""

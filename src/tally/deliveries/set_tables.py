@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tally.config.names import SETS_SUFFIX
-from tally.deliveries.content import Content, Owner
+from tally.deliveries.content import PLACE, Content, Owner, SetPlace
 from tally.errors import ConfigError, SchemaError
 from tally.mysql.transactions import Database, Transaction
 
@@ -35,6 +35,9 @@ _ADDED: Final = {
     "changed_at": "changed_at datetime(6) not null default current_timestamp(6)"
     " on update current_timestamp(6)",
 }
+
+_SAMPLED: Final = 20
+"""Sets by whose files a folder is known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,16 +115,25 @@ class SetTables:
                     next_step=f"set [{self.database.settings.section}] back to the server that has "
                     f"them, or copy {tables} there",
                 )
-            added = ", ".join(_ADDED.values())
-            tx.execute(_SETS.format(sets=self.sets, added=added, comment=comment))
             if self.sets in there:
                 self._add_columns(tx)
+            # Before the rest, as it may refuse; what was created by then cannot be taken back.
+            self.content.prepare(tx, self.sets, self._latest(tx) if has_lines else None)
+            added = ", ".join(_ADDED.values())
+            tx.execute(_SETS.format(sets=self.sets, added=added, comment=comment))
             for statement in self.content.tables().values():
                 tx.execute(statement)
             tx.execute(self.content.view_statement(self.sets))
-            self.content.prepare(tx, self.sets, has_lines=has_lines)
             # Last, as it says that all else is there.
             tx.execute(f"alter table `{self.sets}` comment = '{comment}'")
+
+    def _latest(self, tx: Transaction) -> list[SetPlace]:
+        """The latest live sets that have lines."""
+        rows = tx.rows(
+            f"select {PLACE} from `{self.sets}` where state = 'live' and line_count > 0"
+            f" order by set_id desc limit {_SAMPLED}"
+        )
+        return [SetPlace(**row) for row in rows]
 
     def _add_columns(self, tx: Transaction) -> None:
         rows = tx.rows(

@@ -87,15 +87,29 @@ def check_rows_view(tables: Tables, pipeline: Pipeline) -> None:
     """
     if tables.rows_view != pipeline.rows_view:
         raise ConfigError(
-            f"pipeline {pipeline.name} has {_kept(tables.rows_view)} so far, and by its "
-            f'configuration (delivery = "{pipeline.delivery}") it has {_kept(pipeline.rows_view)}',
-            next_step="set delivery and rows_table back, or give the pipeline another name and "
+            f"pipeline {pipeline.name} has kept {_kept(tables.rows_view)} so far; with delivery = "
+            f'"{pipeline.delivery}" it would keep {_kept(pipeline.rows_view)}',
+            next_step="set delivery (and rows_table) back, or give the pipeline another name and "
             "another result_table",
         )
 
 
+def check_lines(tx: Transaction, tables: Tables, pipeline: Pipeline) -> None:
+    """Raise unless a pipeline that has batches keeps its lines where it has kept them so far.
+
+    Raises:
+        ConfigError: ``delivery`` or ``rows_table`` has changed.
+    """
+    if tables.rows_view != pipeline.rows_view and _has_begun(tx, pipeline.name):
+        check_rows_view(tables, pipeline)
+
+
+def _has_begun(tx: Transaction, pipeline: str) -> bool:
+    return tx.row("select 1 from batch where pipeline = %s limit 1", (pipeline,)) is not None
+
+
 def _kept(view: str | None) -> str:
-    return "kept no lines" if view is None else f"kept its lines in {view}"
+    return "no lines" if view is None else f"its lines in {view}"
 
 
 def record_rows_view(tx: Transaction, tables: Tables, pipeline: Pipeline) -> None:
@@ -108,9 +122,7 @@ def record_rows_view(tx: Transaction, tables: Tables, pipeline: Pipeline) -> Non
     """
     if tables.rows_view == pipeline.rows_view:
         return
-    begun = tx.row("select 1 from batch where pipeline = %s limit 1", (pipeline.name,))
-    if begun is not None:
-        check_rows_view(tables, pipeline)
+    check_lines(tx, tables, pipeline)
     tx.execute(
         "update pipeline set rows_table = %s where pipeline = %s",
         (pipeline.rows_view, pipeline.name),
@@ -121,9 +133,11 @@ def record_row_set(tx: Transaction, batch: Batch, totals: SegmentTotals, rows: R
     """Make a set that of the batch's only segment.
 
     Raises:
-        DataLossError: It has not the lines that were counted.
+        DataLossError: It has not the lines that were counted, or its number is that of another
+            segment's set.
     """
     (segment,) = batch.segments
+    _check_number_is_new(tx, batch, rows.set_id)
     if rows.rows != totals.matched:
         raise DataLossError(
             f"batch {batch.batch_id}: {totals.matched} lines were counted and {rows.rows} kept",
@@ -133,6 +147,25 @@ def record_row_set(tx: Transaction, batch: Batch, totals: SegmentTotals, rows: R
         "update segment set row_set = %s where segment_id = %s", (rows.set_id, segment.segment_id)
     )
     tx.execute("insert into row_outbox (segment_id) values (%s)", (segment.segment_id,))
+
+
+def _check_number_is_new(tx: Transaction, batch: Batch, set_id: int) -> None:
+    """Raise if a set with this number was committed before: then its table is an older one."""
+    used = tx.row(
+        "select s.segment_id, (select max(o.row_set) from segment o join batch c using (batch_id)"
+        "   where c.pipeline = %s) as largest"
+        " from segment s join batch b using (batch_id) where s.row_set = %s and b.pipeline = %s"
+        " limit 1",
+        (batch.pipeline, set_id, batch.pipeline),
+    )
+    if used is not None:
+        raise DataLossError(
+            f"batch {batch.batch_id}: its lines are in set {set_id}, which was that of segment "
+            f"{used['segment_id']} before: the tables of the lines of {batch.pipeline} were "
+            "restored to an older state",
+            next_step=f"let the numbers go on behind {used['largest']}: docs/runbook.md, restored "
+            "lines",
+        )
 
 
 def standings(tx: Transaction, segment_ids: Sequence[int]) -> dict[int, Standing]:
@@ -186,9 +219,11 @@ def ledger_id(tx: Transaction) -> str:
 
 def has_lines(tx: Transaction, pipeline: str) -> bool:
     """Whether segments of a pipeline were committed with their lines."""
+    # A folded segment has no set of its own: its lines are those of the sets in its range.
     found = tx.row(
-        "select 1 from segment s join batch b using (batch_id)"
-        " where b.pipeline = %s and s.row_set is not null limit 1",
+        "select 1 from segment s join batch b using (batch_id) join pipeline p using (pipeline)"
+        " where b.pipeline = %s and p.rows_table is not null"
+        " and (s.row_set is not null or s.state = 'folded' and s.matched > 0) limit 1",
         (pipeline,),
     )
     return found is not None

@@ -16,6 +16,7 @@ from tally.config.settings import Settings
 from tally.errors import ConfigError, SchemaError
 from tally.ledger.contributions import copy_shared
 from tally.ledger.positions import check_owner, lock_pipeline
+from tally.ledger.row_sets import check_lines
 from tally.ledger.shapes import PRIMARY, exact_collation, read_shape
 from tally.ledger.tables import (
     SHARED_CONTRIBUTIONS,
@@ -148,6 +149,7 @@ def check_preparation(database: Database, pipeline: Pipeline) -> Tables | None:
             check_unowned(tx, pipeline.name, pipeline.table)
         else:
             check_target(before, pipeline)
+            check_lines(tx, before, pipeline)
         wanted = _changed(tx, pipeline)
         if wanted is not None:
             if before is None or not before.has_own:

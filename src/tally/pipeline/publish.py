@@ -66,7 +66,7 @@ def store_of(ctx: Context, pipeline: Pipeline) -> SetStore | None:
     return store_by(ctx.database, ctx.rows, pipeline)
 
 
-def publish(ctx: Context, pipeline: Pipeline, *, is_audit: bool = False) -> None:
+def publish(ctx: Context, pipeline: Pipeline) -> None:
     """Show the rows of committed segments, and take away those of replaced and failed ones.
 
     Nothing happens for a pipeline that keeps no lines. It can be called at any time, by several
@@ -75,7 +75,6 @@ def publish(ctx: Context, pipeline: Pipeline, *, is_audit: bool = False) -> None
     Args:
         ctx: What is needed from outside.
         pipeline: The pipeline.
-        is_audit: Whether a list of live sets is compared even if nothing has changed.
 
     Raises:
         ConfigError: The tables have the lines of another pipeline, or of another ledger.
@@ -98,9 +97,9 @@ def publish(ctx: Context, pipeline: Pipeline, *, is_audit: bool = False) -> None
     live, dropped = by_verdict[Verdict.LIVE], by_verdict[Verdict.DROPPED]
     if live or dropped:
         store.publish(live, dropped)
-    # What has changed stays in the outbox until the list has it.
-    if live or committed or is_audit or not store.content.is_told():
-        store.tell()
+    # What has changed stays in the outbox until the list has it. Always: whoever was slower may
+    # have put an older list in its place, and died.
+    store.tell()
     # A set that is not there, as on another server, stays in the outbox, and its lines in Kafka's
     # reach: its segment is not folded.
     done = store.shown(committed) if committed else set()
@@ -115,7 +114,7 @@ def _is_recorded(ctx: Context, pipeline: Pipeline) -> bool:
     """Whether it keeps its lines where the ledger says; otherwise the plan tells why not."""
     with ctx.database.transaction(read_only=True) as tx:
         tables = find_tables(tx, pipeline.name)
-    return tables is None or tables.rows_view in {None, pipeline.rows_view}
+    return tables is None or tables.rows_view == pipeline.rows_view
 
 
 def _delete_dropped(store: SetStore) -> None:
@@ -163,7 +162,7 @@ def row_violations(ctx: Context, pipeline: Pipeline) -> list[Violation]:
     store = store_of(ctx, pipeline)
     if store is None:
         return []
-    publish(ctx, pipeline, is_audit=True)
+    publish(ctx, pipeline)
     found = _differences(ctx, pipeline, store)
     for _ in range(ctx.patience.doubt_tries - 1):
         if not found:
@@ -242,13 +241,27 @@ def differences(
         at = min(side[0] for side in (one, other) if side is not None)
         of_ledger = one[1] if one is not None and one[0] == at else []
         of_store = other[1] if other is not None and other[0] == at else []
-        is_folded = not of_ledger and folds.add(of_store)
-        if not is_folded and (what := _difference(of_ledger, of_store)):
-            yield (of_ledger or of_store)[0].segment_id, what
+        yield from _of_set(of_ledger, of_store, folds)
         if of_ledger:
             one = next(ledgers, None)
         if of_store:
             other = next(stores, None)
+
+
+def _of_set(
+    counted: Sequence[CountedMinute], kept: Sequence[KeptMinute], folds: Folds
+) -> Iterator[tuple[int, str]]:
+    """What is different in a set; no two segments may have the same one."""
+    if not counted:
+        if not folds.add(kept) and (what := _difference((), kept)):
+            yield kept[0].segment_id, what
+        return
+    of_segment: dict[int, list[CountedMinute]] = {}
+    for one in counted:
+        of_segment.setdefault(one.segment_id, []).append(one)
+    for segment_id, minutes in of_segment.items():
+        if what := _difference(minutes, kept):
+            yield segment_id, what
 
 
 def _difference(counted: Sequence[CountedMinute], kept: Sequence[KeptMinute]) -> str:

@@ -44,7 +44,7 @@ def json_line(
         times: How the minute follows.
         needs_level: Whether a line without a level is malformed.
     """
-    text = _without_odd_escapes(valid_text(value))
+    text = without_odd_escapes(valid_text(value))
     parsed = F.try_parse_json(F.concat(F.lit("["), text, F.lit(f",{RECORD_END}]")))
     # As JSON a string has its quotes: only the number itself is equal.
     second = F.to_json(F.try_variant_get(parsed, "$[1]", "variant"))
@@ -76,7 +76,7 @@ def json_line(
     return ParsedLine(judged=judged, time_key=lambda: judged().time_key, is_at=is_at, fields=find)
 
 
-def _without_odd_escapes(text: Column) -> Column:
+def without_odd_escapes(text: Column) -> Column:
     r"""A document without the escapes that Spark reads in a way of its own.
 
     ``?`` stands for each escape of half a surrogate pair: Spark sorts an object's keys with their

@@ -8,16 +8,18 @@ setting of :data:`tally.spark.session.SESSION_DEFAULTS`.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
 from tally.config.labels import TEXT
 from tally.lines.format import LineFormat
+from tally.lines.pattern import HEAD_BYTES
 from tally.lines.time_rule import WALL_CLOCK, TimeRule, continuation_reasons
-from tally.spark.expressions import all_of, any_of, binary
+from tally.spark.expressions import all_of, any_of, binary, valid_text
 from tally.spark.fixed_columns import fixed_line
-from tally.spark.json_columns import json_line
+from tally.spark.json_columns import json_line, without_odd_escapes
 from tally.spark.parsed_line import ParsedLine
 from tally.spark.pattern_columns import pattern_line
 from tally.spark.stages import Stages
@@ -145,7 +147,7 @@ class LineReader:
             stages=stages,
             minute=F.when(is_counted, judged.minute),
             labels=self._labels(is_counted, find),
-            key_digest=self._key_digest(is_counted, find),
+            key_digest=self._key_digest(value, is_counted, find),
         )
 
     def keys(
@@ -205,19 +207,49 @@ class LineReader:
         begins_no_line = continuation_reasons(self.line_format, self.rule)
         return F.coalesce(reason.isin(*begins_no_line), F.lit(False))
 
-    def _key_digest(self, condition: Column, find: Callable[[str], Column]) -> Column | None:
+    def _key_digest(
+        self, value: Column, condition: Column, find: Callable[[str], Column]
+    ) -> Column | None:
+        """Of the key's values, as they were written; null where a text may stand for another one.
+
+        A line without a digest is always shown: rather twice than not at all.
+        """
         names = sorted(self.selection.row_key)
         if not names:
             return None
+        is_written_so = all_of([*map(self._is_written_so(value), map(find, names))])
         # With its length each value has one spelling. A null makes all of it null.
         values = [F.nullif(find(name), F.lit("")) for name in names]
         parts = [F.concat(F.octet_length(v).cast("string"), F.lit(":"), v) for v in values]
         spelled = F.concat(F.lit(f"{json.dumps(names)} "), *parts)
-        return F.when(condition, F.unhex(F.sha2(spelled.cast("binary"), 256)))
+        digest = F.unhex(F.sha2(spelled.cast("binary"), 256))
+        return F.when(condition & is_written_so, digest)
+
+    def _is_written_so(self, value: Column) -> Callable[[Column], Column]:
+        """What tells of a text in a record that no other value reads like it."""
+        replaced = F.lit("\ufffd")  # in place of bytes that are no UTF-8
+        if self.line_format.is_json:
+            record = valid_text(value)
+            is_unchanged = without_odd_escapes(record) == record
+            return lambda text: all_of(
+                [is_unchanged, ~F.contains(text, replaced), ~text.rlike(_ROUNDED)]
+            )
+
+        def is_whole(text: Column) -> Column:
+            # Of a longer record only the head is looked at: a field at its end may go on.
+            length = F.octet_length(text)
+            tail = F.substring(value, F.lit(HEAD_BYTES + 1) - length, length)
+            return (F.octet_length(value) <= HEAD_BYTES) | (tail != text.cast("binary"))
+
+        return lambda text: ~F.contains(text, replaced) & is_whole(text)
 
     def _labels(self, condition: Column, find: Callable[[str], Column]) -> tuple[Column, ...]:
         chars = self.selection.label_chars
         return tuple(F.when(condition, _label(find(name), chars)) for name in self.selection.labels)
+
+
+# A number of more digits than Spark keeps is read as a double, whose text shows nothing of that.
+_ROUNDED: Final = r"^-?([0-9]*\.[0-9]+(E-?[0-9]+)?|Infinity|NaN)$"
 
 
 def _finder(line: ParsedLine, record: Mapping[str, Column]) -> Callable[[str], Column]:
