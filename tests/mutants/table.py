@@ -62,6 +62,7 @@ TASK_COUNTING: Final = "tests/spark/test_task_counting.py"
 LINE_COLUMNS: Final = "tests/spark/test_line_columns.py"
 LINE_FORMAT: Final = "tests/unit/test_line_format.py"
 FILES: Final = "tests/minute/test_kept_files.py"
+PLACES: Final = "tests/minute/test_kept_places.py"
 ROWS: Final = "tests/minute/test_kept_rows.py"
 PUBLISH: Final = "tests/unit/test_publish.py"
 TIME_RULES: Final = "tests/spark/test_time_rules.py"
@@ -1386,7 +1387,7 @@ MUTANTS: Final = (
     Mutant(
         guard="a folder without the files so far is refused",
         where="tally.deliveries.file_content:FileContent.prepare",
-        before="if has_lines:",
+        before="if kept is not None:",
         after="if False:",
         tests=(f"{FILES}::test_files_are_moved_with_their_folder",),
     ),
@@ -1428,8 +1429,64 @@ MUTANTS: Final = (
     Mutant(
         guard="the audit tells of files that cannot be read",
         where="tally.deliveries.file_content:_found",
-        before="return Found(minutes={}, trouble=",
-        after="return Found(minutes={}) if True else Found(minutes={}, trouble=",
+        before='return Found(minutes={}, trouble=f"its file {_path(place)} cannot be read: {error}")',
+        after="return Found(minutes={})",
         tests=(f"{FILES}::test_the_audit_finds_files_that_are_not_the_lines",),
+    ),
+    Mutant(
+        guard="a pipeline whose lines are all folded has kept lines",
+        where="tally.ledger.row_sets:has_lines",
+        before=" or s.state = 'folded' and s.matched > 0",
+        after="",
+        tests=(f"{PLACES}::test_lines_are_not_left_behind_also_when_all_of_them_are_folded",),
+    ),
+    Mutant(
+        guard="the number of a set is given once",
+        where="tally.ledger.row_sets:record_row_set",
+        before="    _check_number_is_new(tx, batch, rows.set_id)\n",
+        after="",
+        tests=(f"{PLACES}::test_a_set_whose_number_was_given_before_is_not_committed",),
+    ),
+    Mutant(
+        guard="a set is of one segment",
+        where="tally.pipeline.publish:_difference",
+        before=" or kept[0].segment_id != counted[0].segment_id",
+        after="",
+        tests=(f"{PLACES}::test_the_audit_tells_two_segments_of_one_set",),
+    ),
+    Mutant(
+        guard="a procedure writes the lines of one pipeline",
+        where="tally.deliveries.row_content:RowContent.lacks",
+        before="if comment.startswith(_MADE_BY_TALLY) and comment != self._comment:",
+        after="if False:",
+        tests=(f"{PLACES}::test_pipelines_do_not_share_a_procedure_or_a_folder",),
+    ),
+    Mutant(
+        guard="a folder with lines of nobody is not taken",
+        where="tally.deliveries.file_content:FileContent.prepare",
+        before="elif any(_set_of(path) is not None for path in folder.list(_LINES)):",
+        after="elif False:",
+        tests=(f"{PLACES}::test_a_folder_with_lines_of_nobody_is_not_taken",),
+    ),
+    Mutant(
+        guard="a list that was put back is written again",
+        where="tally.pipeline.publish:publish",
+        before="    store.tell()\n",
+        after="    if live or committed:\n        store.tell()\n",
+        tests=(f"{PLACES}::test_a_list_that_a_slower_process_has_put_back_is_written_again",),
+    ),
+    Mutant(
+        guard="a key that is not read as it was written hides no line",
+        where="tally.spark.line_columns:LineReader._key_digest",
+        before="F.when(condition & is_written_so, digest)",
+        after="F.when(condition, digest)",
+        tests=(f"{PLACES}::test_values_that_are_not_read_as_they_were_written_hide_no_line",),
+    ),
+    Mutant(
+        guard="lines of clusters with the same topic id are told apart",
+        where="tally.deliveries.row_content:_FIRST_OF_KEY",
+        before="t.topic_id, t.cluster_id, t.partition_id",
+        after="t.topic_id, s.cluster_id, t.partition_id",
+        tests=(f"{PLACES}::test_a_topic_that_was_copied_with_its_id_is_told_apart_by_its_cluster",),
     ),
 )

@@ -163,8 +163,8 @@ def _check_number_is_new(tx: Transaction, batch: Batch, set_id: int) -> None:
             f"batch {batch.batch_id}: its lines are in set {set_id}, which was that of segment "
             f"{used['segment_id']} before: the tables of the lines of {batch.pipeline} were "
             "restored to an older state",
-            next_step=f"let the numbers go on behind {used['largest']}: docs/runbook.md, restored "
-            "lines",
+            next_step=f"let the numbers go on behind {used['largest']}: docs/runbook.md, "
+            "audit-finding",
         )
 
 
