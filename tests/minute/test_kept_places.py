@@ -10,7 +10,7 @@ import pytest
 
 from tally.app.migrate import migrate
 from tally.deliveries.folder import Folder
-from tally.errors import ConfigError, DataLossError
+from tally.errors import ConfigError, DataLossError, SchemaError
 from tally.pipeline.publish import publish
 from tests.minute.test_concurrency import adopt
 from tests.minute.test_kept_files import listed, viewed
@@ -174,6 +174,23 @@ def test_a_folder_that_has_lost_its_owners_name_gets_it_again(
     shutil.rmtree(tmp_path / "kept" / "lines")
     with pytest.raises(ConfigError, match=r"neither _tally\.json nor these files"):
         migrate(world.database, world.settings)
+
+
+def test_a_folder_is_moved_between_batches(
+    migrated: "Stack", tmp_path: Path, spark: "SparkSession"
+) -> None:
+    """What was sealed in the old one would be committed, and its file not be in the new one."""
+    world = made(migrated, tmp_path, "files")
+    world.produce(LINES, 0)
+    assert world.plan().batches
+    shutil.copytree(tmp_path / "kept", tmp_path / "moved")
+    world.configure(files_url=str(tmp_path / "moved"))
+    with pytest.raises(SchemaError, match="is open; the place of its lines changes between"):
+        migrate(world.database, world.settings)
+    world.configure(files_url=str(tmp_path / "kept"))
+    migrate(world.database, world.settings)
+    minute(world, spark)
+    assert world.audit().holds
 
 
 def test_the_lines_of_one_pipeline_are_in_no_others_way(

@@ -1134,7 +1134,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="columns are added between batches",
-        where="tally.ledger.table_changes:_check_idle",
+        where="tally.ledger.table_changes:check_idle",
         before="    if row is not None:",
         after="    if row is None:",
         tests=(f"{LABELS}::test_columns_are_added_between_batches",),

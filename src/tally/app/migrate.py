@@ -10,6 +10,7 @@ from tally.errors import SchemaError, TallyError
 from tally.ledger.row_sets import has_lines
 from tally.ledger.table_changes import (
     FIRST_RESULT,
+    check_idle,
     check_preparation,
     create_index,
     create_result_tables,
@@ -90,6 +91,9 @@ def _prepare_rows(database: Database, settings: Settings, name: str) -> list[str
     if lacking and (store := _store(database, settings, name)):
         with database.transaction(read_only=True) as tx:
             keeps = has_lines(tx, name)
+            if store.is_moved():
+                # A set that is sealed in the old place could be committed after the move.
+                check_idle(tx, name, "the place of its lines")
         store.prepare(has_lines=keeps)
     return lacking
 

@@ -128,6 +128,9 @@ class Content(Protocol):
     def remedy(self) -> str:
         """What to do when something else is not there."""
 
+    def is_moved(self, comment: str) -> bool:
+        """Whether tables with such a comment are of lines in another place."""
+
     def prepare(self, tx: Transaction, sets: str, kept: Sequence[SetPlace] | None) -> None:
         """Create what else is needed; what is there is left as it is.
 

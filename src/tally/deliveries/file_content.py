@@ -125,6 +125,10 @@ class FileContent:
             )
         return ""
 
+    def is_moved(self, comment: str) -> bool:
+        """Whether the files so far are in another folder."""
+        return not comment.endswith(f", {self.url}")
+
     def prepare(self, tx: Transaction, sets: str, kept: Sequence[SetPlace] | None) -> None:  # noqa: ARG002
         """Create the folder, with a file that says whose it is."""
         if not self.lacks(tx):

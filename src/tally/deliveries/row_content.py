@@ -137,6 +137,10 @@ class RowContent:
         """The procedure is created by a migration."""
         return f"tally migrate, or: grant execute on procedure {self.procedure} to this user"
 
+    def is_moved(self, comment: str) -> bool:  # noqa: ARG002
+        """Never: rows are on the server of the tables."""
+        return False
+
     def prepare(self, tx: Transaction, sets: str, kept: Sequence[SetPlace] | None) -> None:  # noqa: ARG002
         """Create the procedure; an existing one is the database's own and stays."""
         if self.procedure is not None and self.lacks(tx):

@@ -92,6 +92,12 @@ class SetTables:
                     next_step=self.content.remedy,
                 )
 
+    def is_moved(self) -> bool:
+        """Whether the lines so far are in another place than they are to be."""
+        with self.database.transaction(read_only=True) as tx:
+            there = self._there(tx)
+        return self.sets in there and self.content.is_moved(there[self.sets][1])
+
     def prepare(self, *, has_lines: bool) -> None:
         """Create tables and view, or change the view.
 

@@ -154,7 +154,7 @@ def check_preparation(database: Database, pipeline: Pipeline) -> Tables | None:
         if wanted is not None:
             if before is None or not before.has_own:
                 check_unowned_beside(tx, pipeline.name, pipeline.table)
-            _check_idle(tx, pipeline)
+            check_idle(tx, pipeline.name)
             for table, key in wanted.whole_keys.items():
                 _check_indexes(tx, table, key)
         return wanted
@@ -239,15 +239,20 @@ def _check_indexes(tx: Transaction, table: str, key: tuple[str, ...]) -> None:
             )
 
 
-def _check_idle(tx: Transaction, pipeline: Pipeline) -> None:
+def check_idle(tx: Transaction, pipeline: str, what: str = "labels and measure") -> None:
+    """Raise if a batch of a pipeline is open.
+
+    Raises:
+        SchemaError: One is, and ``what`` changes between batches only.
+    """
     row = tx.row(
         "select batch_id from batch where pipeline = %s and state = 'planned' limit 1",
-        (pipeline.name,),
+        (pipeline,),
     )
     if row is not None:
         raise SchemaError(
-            f"pipeline {pipeline.name}: batch {row['batch_id']} is open; labels and measure "
-            "change between batches",
+            f"pipeline {pipeline}: batch {row['batch_id']} is open; {what} change"
+            f"{'' if ' and ' in what else 's'} between batches",
             next_step=f"tally run {row['batch_id']} under the old configuration, or tally abandon "
             f"{row['batch_id']} --reason '…'",
         )
@@ -306,7 +311,7 @@ def _refer_to_segments(tx: Transaction, contributions: str) -> None:
 def _switch(tx: Transaction, pipeline: Pipeline, wanted: Tables) -> None:
     """Record the new columns in the ledger, and move the pipeline's rows out of shared tables."""
     lock_pipeline(tx, pipeline.name, pipeline.table)
-    _check_idle(tx, pipeline)
+    check_idle(tx, pipeline.name)
     before = find_tables(tx, pipeline.name)
     if before is not None and not before.has_own:
         copy_shared(tx, before, wanted, pipeline.name)

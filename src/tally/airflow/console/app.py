@@ -204,7 +204,7 @@ class _Console:
             "airflow": "../" * (depth + 1),
             "pipeline": pipeline,
             "pipelines": [pipeline] if pipeline else [],
-            "tab": route.removeprefix("/pipelines/{dag_id}/").partition("/")[0],
+            "tab": route.split("/")[3] if route.count("/") > 2 else None,
             "address": request.url.query,
             "may": {
                 "replay": bool(pipeline) and may_trigger(pipeline + REPLAY_SUFFIX, user),
