@@ -51,3 +51,4 @@ create table if not exists dead_letter_total (
 
 insert ignore into dead_letter_total
     select segment_id, reason, count(*) from dead_letter group by segment_id, reason;
+commit;

@@ -15,7 +15,7 @@ from tally.config.pipeline import Pipeline, PipelineSettings
 from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
 from tally.mysql.connection import connect
-from tally.mysql.transactions import Database
+from tally.mysql.transactions import Database, table_names
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.properties.disturbance import Wire
@@ -73,6 +73,7 @@ def settings_for(
         "labels": ["level"] if by_level else [],
         "measure": "bytes" if in_bytes else "count",
     }
+    _forget(make_settings(stack, folder / "tally.toml", {name: keys}), name)
     # With all that keeps its lines: whether it keeps them is decided for each example.
     files = f"file://{stack.overlay.parent}/kept/{name}"
     for more in (
@@ -87,6 +88,17 @@ def settings_for(
     # The proxy reads the statements, so the connection is not encrypted.
     plain = settings.mysql.model_copy(update={"tls": "disabled"})
     return settings.model_copy(update={"mysql": plain, "pipelines": {name: pipeline}})
+
+
+def _forget(settings: Settings, name: str) -> None:
+    """Empty the ledger of a server that was used before: what is kept there may be made anew."""
+    if "batch" not in table_names(Database(settings=settings.mysql)):
+        return
+    with closing(connect(settings.mysql, autocommit=True)) as connection:
+        _prepare(connection)
+        with connection.cursor() as cursor:
+            for statement in _WIPE:
+                cursor.execute(f"{statement} where b.pipeline = %s", (name,))
 
 
 def files_of(pipeline: PipelineSettings) -> Path:
