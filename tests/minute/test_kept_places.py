@@ -1,5 +1,6 @@
 """Lines whose tables or folder were restored, copied, moved or shared: refused, or told."""
 
+import secrets
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,15 @@ from tally.errors import ConfigError, DataLossError, SchemaError
 from tally.pipeline.publish import publish
 from tests.minute.test_concurrency import adopt
 from tests.minute.test_kept_files import listed, viewed
-from tests.minute.test_kept_rows import LINES, kept, lines_of, minute, new_database, replay
+from tests.minute.test_kept_rows import (
+    LINES,
+    kept,
+    lines_of,
+    minute,
+    new_database,
+    replay,
+    results_in,
+)
 from tests.minute.test_prune import pruned
 from tests.world import World, make_settings
 
@@ -38,16 +47,6 @@ def made(stack: "Stack", folder: Path, delivery: str, **keys: Any) -> World:
     if delivery == "files":
         keys.setdefault("files_url", str(folder / "kept"))
     return World.create(stack, folder, delivery=delivery, **{"partitions": 1, **keys})
-
-
-def results_in(world: World, database: str) -> None:
-    """Let the lines be in another database from now on."""
-    mysql = world.settings.mysql
-    section = (
-        f'[results]\nhost = "{mysql.host}"\nport = {mysql.port}\nuser = "{mysql.user}"\n'
-        f'password = "{mysql.password.get_secret_value()}"\ndatabase = "{database}"\n'
-    )
-    world.config.write_text(f"{world.config.read_text()}\n{section}")
 
 
 @pytest.mark.parametrize("fold", [False, True])
@@ -126,14 +125,15 @@ def test_the_audit_tells_two_segments_of_one_set(
 
 def test_pipelines_do_not_share_a_procedure_or_a_folder(migrated: "Stack", tmp_path: Path) -> None:
     """Neither one that both name, nor one that Tally has made for another."""
-    one = made(migrated, tmp_path, "procedure", row_procedure="keep_of_one")
+    procedure = f"keep_{secrets.token_hex(4)}"
+    one = made(migrated, tmp_path, "procedure", row_procedure=procedure)
     other = {**one.keys, "rows_table": "b_rows", "result_table": "b_counts"}
     settings = make_settings(one.stack, one.config, {one.name: one.keys, f"{one.name}_b": other})
-    assert "the same row_procedure keep_of_one" in settings.disabled[f"{one.name}_b"][0]
+    assert f"the same row_procedure {procedure}" in settings.disabled[f"{one.name}_b"][0]
     settings = make_settings(one.stack, one.config, {f"{one.name}_b": other})
     with pytest.raises(ConfigError, match=f"was made for pipeline {one.name}, ledger"):
         migrate(one.database, settings)
-    one.execute("drop procedure keep_of_one")
+    one.execute(f"drop procedure {procedure}")
     inner = [{**one.keys, "delivery": "files", "files_url": f"{tmp_path}/a{p}"} for p in ("", "/b")]
     for keys, name in zip(inner, ("a", "b"), strict=True):
         del keys["row_procedure"]

@@ -79,24 +79,23 @@ def with_rows(migrated: "Stack", tmp_path: Path) -> World:
 def elsewhere(migrated: "Stack", tmp_path: Path) -> World:
     """The same, with the lines in another database than the ledger."""
     before = World.create(migrated, tmp_path, partitions=2)
-    mysql = before.settings.mysql
     name = new_database(before)
     keys = {**before.keys, "delivery": "rows"}
     world = World(stack=migrated, config=before.config, name=before.name, topic=before.topic)
     world.configure(**keys)
-    section = "\n".join(
-        [
-            "[results]",
-            f'host = "{mysql.host}"',
-            f"port = {mysql.port}",
-            f'user = "{mysql.user}"',
-            f'password = "{mysql.password.get_secret_value()}"',
-            f'database = "{name}"',
-        ]
-    )
-    world.config.write_text(f"{world.config.read_text()}\n{section}\n")
+    results_in(world, name)
     migrate(world.database, world.settings)
     return world
+
+
+def results_in(world: World, database: str) -> None:
+    """Let the lines be in another database from now on."""
+    mysql = world.settings.mysql
+    section = (
+        f'[results]\nhost = "{mysql.host}"\nport = {mysql.port}\nuser = "{mysql.user}"\n'
+        f'password = "{mysql.password.get_secret_value()}"\ndatabase = "{database}"\n'
+    )
+    world.config.write_text(f"{world.config.read_text()}\n{section}")
 
 
 def new_database(world: World) -> str:

@@ -144,16 +144,20 @@ def _kafka_values(connection: Connection) -> dict[str, Any]:
 
 def _console_values(connection: Connection) -> dict[str, Any]:
     """Who reads; the server is that of ``tally_mysql``."""
-    given = {"user": connection.login, "password": connection.password}
-    return {key: value for key, value in given.items() if value} | connection.extra_dejson
+    return _with_extras(connection, user=connection.login, password=connection.password)
 
 
 def _mysql_values(connection: Connection) -> dict[str, Any]:
-    given = {
-        "host": connection.host,
-        "port": connection.port,
-        "user": connection.login,
-        "password": connection.password,
-        "database": connection.schema,
-    }
+    return _with_extras(
+        connection,
+        host=connection.host,
+        port=connection.port,
+        user=connection.login,
+        password=connection.password,
+        database=connection.schema,
+    )
+
+
+def _with_extras(connection: Connection, **given: Any) -> dict[str, Any]:
+    """What a connection says; its extras are the section's other keys."""
     return {key: value for key, value in given.items() if value} | connection.extra_dejson

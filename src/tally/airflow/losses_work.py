@@ -40,7 +40,7 @@ def open_losses(ctx: Context, pipeline: str) -> OpenLosses:
     found = losses(ctx, LossesRequest(pipeline=pipeline, only_open=True)).losses
     if not found:
         return OpenLosses(losses=[], text=f"{pipeline} has no open losses")
-    return OpenLosses(losses=[_seen(loss) for loss in found], text=_question(pipeline, found))
+    return OpenLosses(losses=[as_seen(loss) for loss in found], text=_question(pipeline, found))
 
 
 def settle(
@@ -88,7 +88,7 @@ def _records(ctx: Context, pipeline: str, shown: Sequence[dict[str, Any]]) -> li
 
 
 def _check_shown(pipeline: str, seen: Sequence[LossView], shown: Sequence[dict[str, Any]]) -> None:
-    if [_seen(loss) for loss in seen] != list(shown):
+    if [as_seen(loss) for loss in seen] != list(shown):
         raise UsageError(
             f"the losses of {pipeline} are no longer as they were shown: one has grown, or "
             "another operator has decided it; nothing was changed",
@@ -101,12 +101,13 @@ def _are_accepted(
 ) -> bool:
     """Whether exactly these losses were accepted, by the same operator and for the same reason."""
     ours = all((loss.decided_by, loss.reason) == (by, reason) for loss in seen)
-    return ours and [_seen(loss) for loss in seen] == [
+    return ours and [as_seen(loss) for loss in seen] == [
         {**loss, "state": "accepted"} for loss in shown
     ]
 
 
-def _seen(loss: LossView) -> dict[str, Any]:
+def as_seen(loss: LossView) -> dict[str, Any]:
+    """A loss as a decision names it."""
     return {
         "lost_range_id": loss.lost_range_id,
         "range": str(loss),

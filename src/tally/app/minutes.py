@@ -30,7 +30,7 @@ class MinutesRequest:
 
     pipeline: str
     """The pipeline."""
-    span: timedelta | None = timedelta(hours=1)
+    span: timedelta = timedelta(hours=1)
     """How much of it, up to its latest minute or to ``last``; not looked at with ``first``."""
     first: datetime | None = None
     """The first minute, on the lines' own clock."""
@@ -183,7 +183,7 @@ def _span(request: MinutesRequest, latest: datetime | None) -> tuple[datetime, d
     if last is None:
         return None
     until = last + MINUTE
-    first = request.first or until - (request.span or SPAN_MAX)
+    first = request.first or until - request.span
     if not first < until:
         raise UsageError(
             f"the span ends at {last:%Y-%m-%d %H:%M}, before it begins at {first:%Y-%m-%d %H:%M}",

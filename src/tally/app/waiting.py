@@ -1,6 +1,6 @@
 """What waits in Kafka: since when, and until when it is kept."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -42,12 +42,10 @@ class WaitingView:
         """The timestamp of the oldest record that waits; None without one, or when not known."""
         return min((p.written_at for p in self.oldest if p.written_at is not None), default=None)
 
-    def of(self, where: TopicPartition) -> WaitingPartition | None:
-        """What is known of a partition."""
-        return next(
-            (p for p in self.oldest if (p.topic, p.partition) == (where.topic, where.partition)),
-            None,
-        )
+    @property
+    def by_partition(self) -> Mapping[TopicPartition, WaitingPartition]:
+        """The same by partition."""
+        return {TopicPartition(topic=p.topic, partition=p.partition): p for p in self.oldest}
 
 
 def waiting(

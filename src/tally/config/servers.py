@@ -109,9 +109,6 @@ class ConsoleSettings(Section):
     """Password."""
     statement_timeout_s: Annotated[int, Field(ge=1, le=60)] = 5
     """Seconds after which the server ends a query of the console."""
-    metrics_token_file: Path | None = None
-    """File with the token that a scraper of `/tally/metrics` must send; without one there are no
-    metrics for scrapers."""
 
 
 # What PySpark's client accepts; its own check comes only after a batch is claimed.

@@ -7,6 +7,7 @@ block the API server.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,8 +29,6 @@ from tally.app.context import console_context
 from tally.app.engine import engine_error
 from tally.app.health import Surroundings
 from tally.app.overview import PipelineSummary
-from tally.app.status import StatusRequest
-from tally.app.status import status as status_of
 from tally.config.settings import Settings
 from tally.errors import (
     ConfigError,
@@ -161,7 +160,7 @@ class _Console:
         frame = self._frame(request, user, pipeline)
         found = find_run(dag_id, run_id)
         values: dict[str, Any] = {"run": found, "kind": kind, "title": "Run"}
-        values |= {"dag_id": dag_id, "run_id": run_id, "page": None}
+        values |= {"dag_id": dag_id, "run_id": run_id}
         try:
             settings = connected_settings(self._config)
             if pipeline not in settings.names or found is None:
@@ -180,12 +179,8 @@ class _Console:
         return draw("run.html", frame, values)
 
     def _summary(self, ctx: Context, name: str) -> PipelineSummary:
-        request = StatusRequest(
-            pipeline=name,
-            ask_kafka=False,
-            surroundings=self._surroundings(ctx.settings, name),
-        )
-        return PipelineSummary.of(status_of(ctx, request), ctx.settings.pipeline(name).topics)
+        view = pages.ledger_status(ctx, name, self._surroundings(ctx.settings, name))
+        return PipelineSummary.of(view, ctx.settings.pipeline(name).topics)
 
     @staticmethod
     def _surroundings(settings: Settings, pipeline: str) -> Surroundings:
@@ -206,11 +201,7 @@ class _Console:
             "pipelines": [pipeline] if pipeline else [],
             "tab": route.split("/")[3] if route.count("/") > 2 else None,
             "address": request.url.query,
-            "may": {
-                "replay": bool(pipeline) and may_trigger(pipeline + REPLAY_SUFFIX, user),
-                "losses": bool(pipeline) and may_trigger(pipeline + LOSSES_SUFFIX, user),
-                "audit": bool(pipeline) and may_trigger(pipeline + AUDIT_SUFFIX, user),
-            },
+            "may_trigger": partial(may_trigger, user=user),
         }
 
 

@@ -1,6 +1,6 @@
 """What the console draws: bars over time, and partitions as strips. Numbers only, no markup."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -9,7 +9,6 @@ from tally.app.minutes import MinutesView
 from tally.app.status import PartitionStatus
 
 WIDTH: Final = 960
-HEIGHT: Final = 180
 BASE: Final = 160
 """Where the bars stand; the times are below."""
 
@@ -132,8 +131,3 @@ def _parts(p: PartitionStatus) -> Iterator[tuple[str, int, int]]:
         at = max(at, p.planned_until)
     if end is not None:
         yield "waiting", max(at, earliest or 0), end
-
-
-def sum_of(parts: Sequence[Stretch], kind: str) -> int:
-    """How many offsets are in parts of a kind."""
-    return sum(part.offsets for part in parts if part.kind == kind)

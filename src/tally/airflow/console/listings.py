@@ -106,9 +106,10 @@ def batch_tables(view: BatchView) -> tuple[Table, ...]:
 
 def partitions_table(view: StatusView, asked: WaitingView | None) -> Table:
     """Partitions, with what Kafka said where it was asked."""
+    waiting = asked.by_partition if asked else {}
 
     def row(p: PartitionStatus) -> dict[str, Cell]:
-        oldest = asked.of(p.where) if asked else None
+        oldest = waiting.get(p.where)
         return {
             "partition": p.place,
             "condition": p.condition if asked or p.open_loss else "",

@@ -3,6 +3,7 @@
 from urllib.parse import urlencode
 
 from tally.airflow.console import charts
+from tally.airflow.console.drawing import minute_text
 from tally.airflow.console.listings import batches_table, partitions_table
 from tally.airflow.console.page import Page
 from tally.airflow.console.query import SPANS, Query, minutes_request, moment_of
@@ -15,9 +16,14 @@ from tally.app.waiting import waiting
 from tally.pipeline.context import Context
 
 
+def ledger_status(ctx: Context, pipeline: str, surroundings: Surroundings) -> StatusView:
+    """The status as the ledger has it: a page does not wait for Kafka."""
+    return status(ctx, StatusRequest(pipeline=pipeline, ask_kafka=False, surroundings=surroundings))
+
+
 def overview_page(ctx: Context, pipeline: str, query: Query, surroundings: Surroundings) -> Page:
     """Health, the chart and the latest batches; Kafka is asked by :func:`kafka_page`."""
-    view = status(ctx, StatusRequest(pipeline=pipeline, ask_kafka=False, surroundings=surroundings))
+    view = ledger_status(ctx, pipeline, surroundings)
     shown = minutes(ctx, minutes_request(pipeline, query))
     latest = batches(ctx, BatchesRequest(pipeline=pipeline, limit=10)).batches
     outdated = shown.outdated
@@ -36,8 +42,8 @@ def overview_page(ctx: Context, pipeline: str, query: Query, surroundings: Surro
             "replay_outdated": urlencode(
                 {
                     "what": "minutes",
-                    "first_minute": f"{outdated[0]:%Y-%m-%d %H:%M}",
-                    "last_minute": f"{outdated[-1]:%Y-%m-%d %H:%M}",
+                    "first_minute": minute_text(outdated[0]),
+                    "last_minute": minute_text(outdated[-1]),
                     "reason": "minutes were counted under other rules",
                 }
             )
@@ -74,7 +80,7 @@ def minute_page(ctx: Context, pipeline: str, query: Query) -> Page:
     view = minute(ctx, pipeline, moment_of(query, "at", needed=True))
     return Page(
         template="minute.html",
-        title=f"{view.minute:%Y-%m-%d %H:%M}",
+        title=minute_text(view.minute),
         values={"minute": view},
         tables=(
             Table(
@@ -111,13 +117,12 @@ def kafka_page(ctx: Context, pipeline: str, surroundings: Surroundings) -> Page:
         template="kafka.html",
         title=pipeline,
         values={"waiting": view, "status": view.status, "now": ctx.clock.now()},
-        tables=(partitions_table(view.status, view),),
     )
 
 
 def partitions_page(ctx: Context, pipeline: str, surroundings: Surroundings) -> Page:
     """A strip for each partition, as the ledger has it; :func:`strips_page` has Kafka's ends."""
-    view = status(ctx, StatusRequest(pipeline=pipeline, ask_kafka=False, surroundings=surroundings))
+    view = ledger_status(ctx, pipeline, surroundings)
     return Page(
         template="partitions.html",
         title="Partitions",

@@ -105,4 +105,4 @@ def moment_of(query: Query, name: str, *, needed: bool = False, zone: bool = Fal
 
 def without(query: Query, name: str) -> dict[str, str]:
     """The parameters but one, from the first row on."""
-    return {key: value for key, value in query.items() if key not in {name, "skip"} and value}
+    return {key: value for key, value in query.items() if key not in {name, "skip"}}

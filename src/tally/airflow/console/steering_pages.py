@@ -8,11 +8,12 @@ from tally.airflow.console.page import Page
 from tally.airflow.console.query import ROWS, ROWS_MAX, Query
 from tally.airflow.console.runs import find_xcom, latest_audits
 from tally.airflow.console.tables import Column, Table
+from tally.airflow.losses_work import as_seen
 from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
 from tally.airflow.replay_fields import CHOICES, REASON_MAX
 from tally.airflow.replay_tasks import PREVIEW, REPLAY_KEY, REQUEST, SHOWN_KEY
 from tally.app.batches import run_batches
-from tally.app.losses import LossesRequest, LossView, losses
+from tally.app.losses import LossesRequest, losses
 from tally.app.replays import ReplaysRequest, replay_outcome, replays
 from tally.pipeline.context import Context
 
@@ -73,7 +74,7 @@ def losses_page(ctx: Context, pipeline: str) -> Page:
         title="Losses",
         values={
             "open": undecided,
-            "seen": [seen(loss) for loss in undecided],
+            "seen": [as_seen(loss) for loss in undecided],
             "reason_max": REASON_MAX,
             "dag_id": pipeline + LOSSES_SUFFIX,
         },
@@ -138,13 +139,3 @@ def batches_of_run(ctx: Context, pipeline: str, run_id: str) -> Table:
     """The batches that were planned for a run."""
     found = run_batches(ctx, pipeline, run_id).batches
     return batches_table(found, "batches", "Batches of this run", of="pipelines/" + pipeline + "/")
-
-
-def seen(loss: LossView) -> dict[str, Any]:
-    """A loss as the decision names it."""
-    return {
-        "lost_range_id": loss.lost_range_id,
-        "range": str(loss),
-        "cause": str(loss.cause),
-        "state": loss.state,
-    }

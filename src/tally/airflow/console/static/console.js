@@ -45,7 +45,6 @@ function isInUse(part) {
   const selected = document.getSelection();
   return (
     part.contains(document.activeElement) ||
-    part.matches(":hover .chart, :has(:focus)") ||
     (selected !== null && !selected.isCollapsed && part.contains(selected.anchorNode))
   );
 }
