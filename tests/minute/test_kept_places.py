@@ -127,7 +127,8 @@ def test_pipelines_do_not_share_a_procedure_or_a_folder(migrated: "Stack", tmp_p
     """Neither one that both name, nor one that Tally has made for another."""
     procedure = f"keep_{secrets.token_hex(4)}"
     one = made(migrated, tmp_path, "procedure", row_procedure=procedure)
-    other = {**one.keys, "rows_table": "b_rows", "result_table": "b_counts"}
+    view = f"{one.name}_b_rows"
+    other = {**one.keys, "rows_table": view, "result_table": f"{one.name}_b"}
     settings = make_settings(one.stack, one.config, {one.name: one.keys, f"{one.name}_b": other})
     assert f"the same row_procedure {procedure}" in settings.disabled[f"{one.name}_b"][0]
     settings = make_settings(one.stack, one.config, {f"{one.name}_b": other})
