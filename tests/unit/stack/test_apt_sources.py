@@ -12,7 +12,7 @@ from tally_local.stack.apt_sources import (
     parse_one_line,
     read_sources,
 )
-from tally_local.stack.mysql_install import AptMySQL
+from tally_local.stack.mysql_install import private_mysql
 
 DEB822 = """\
 # The archive
@@ -95,5 +95,5 @@ def test_a_machine_without_a_debian_mirror_says_so(tmp_path: Path) -> None:
     """The caller then uses MariaDB."""
     (tmp_path / "sources.list").write_text("deb http://other.example/ubuntu noble main\n")
     with pytest.raises(StackError):
-        AptMySQL(tmp_path / "mysql", etc_apt=tmp_path).install(lambda _: None)
-    assert not AptMySQL(tmp_path / "mysql").is_installed()
+        private_mysql(tmp_path / "mysql", etc_apt=tmp_path).install(lambda _: None)
+    assert not private_mysql(tmp_path / "mysql").is_installed()

@@ -42,18 +42,23 @@ class AirflowApi:
         address: Where the API server listens, ``http://host:port``.
         user: The user.
         password: The user's password.
+        timeout_s: Seconds that an answer may take.
     """
 
-    def __init__(self, address: str, user: str, password: str) -> None:
-        self._address = address.rstrip("/")
+    def __init__(
+        self, address: str, user: str, password: str, *, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> None:
+        self._timeout_s = timeout_s
+        self.address = address.rstrip("/")
         self._user = user
         self._password = password
 
     @classmethod
-    def of(cls, stack: Stack) -> Self:
+    def of(cls, stack: Stack, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Self:
         """That of a stack whose Airflow runs, as its admin."""
         (status,) = (s for s in stack.status() if s.part is Part.AIRFLOW)
-        return cls(str(status.address), ADMIN, stack.credentials().airflow_admin)
+        password = stack.credentials().airflow_admin
+        return cls(str(status.address), ADMIN, password, timeout_s=timeout_s)
 
     def unpause(self, dag_id: str) -> None:
         """Unpause a DAG; waits until Airflow has parsed it.
@@ -61,7 +66,7 @@ class AirflowApi:
         Raises:
             StackError: Airflow did not know the DAG in time; its import errors are in the message.
         """
-        headers = self._headers()
+        headers = self.login()
         parsed = Retrying(
             retry=retry_if_exception(_is_not_found),
             stop=stop_after_delay(PATIENCE_S),
@@ -88,9 +93,14 @@ class AirflowApi:
             RefusedError: Airflow answers with an error.
             StackError: Airflow does not answer.
         """
-        return self._ask(method, path, self._headers(), **body)
+        return self._ask(method, path, self.login(), **body)
 
-    def _headers(self) -> dict[str, str]:
+    def login(self) -> dict[str, str]:
+        """The headers of a request of the user.
+
+        Raises:
+            StackError: Airflow does not know the user, or does not answer.
+        """
         token = self._ask("POST", "/auth/token", {}, username=self._user, password=self._password)
         return {"Authorization": f"Bearer {token['access_token']}"}
 
@@ -107,10 +117,10 @@ class AirflowApi:
         try:
             answer = httpx.request(
                 method,
-                self._address + path,
+                self.address + path,
                 json=body or None,
                 headers=headers,
-                timeout=REQUEST_TIMEOUT_S,
+                timeout=self._timeout_s,
                 trust_env=False,  # the address is this machine's: a proxy would not find it
             )
             answer.raise_for_status()
@@ -118,13 +128,13 @@ class AirflowApi:
         except httpx.HTTPStatusError as error:
             status = error.response.status_code
             raise RefusedError(
-                f"Airflow at {self._address} refused {method} {path} with {status}",
+                f"Airflow at {self.address} refused {method} {path} with {status}",
                 status=status,
                 next_step="look at Airflow's log below .tally/logs",
             ) from error
         except (httpx.HTTPError, ValueError) as error:
             raise StackError(
-                f"Airflow at {self._address} did not answer {method} {path}: {error}",
+                f"Airflow at {self.address} did not answer {method} {path}: {error}",
                 next_step="tally status, and the end of Airflow's log below .tally/logs",
             ) from error
 

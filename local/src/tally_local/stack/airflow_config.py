@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from configparser import ConfigParser
 from io import StringIO
 from pathlib import Path
+from types import MappingProxyType
 
 from tally_local.stack.credentials import Credentials
 from tally_local.stack.mysql_server import CONSOLE_USER, DATABASE, USER
@@ -18,9 +19,15 @@ PARALLELISM = 8
 
 
 def airflow_cfg(
-    *, project: Path, folder: Path, port: int, credentials: Credentials, connections: Path
+    *,
+    project: Path,
+    folder: Path,
+    port: int,
+    credentials: Credentials,
+    connections: Path,
+    further: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
 ) -> str:
-    """``airflow.cfg``: what differs from Airflow's defaults.
+    """``airflow.cfg``: what differs from Airflow's defaults, and then what is ``further`` given.
 
     By default a crashed worker or a lost task is noticed after five minutes; a DAG that runs each
     minute would not run for that long.
@@ -68,8 +75,10 @@ def airflow_cfg(
         },
     }
     parser = ConfigParser(interpolation=None)
-    for section, values in sections.items():
-        parser[section] = {key: str(value).replace("%", "%%") for key, value in values.items()}
+    for section in {**sections, **further}:
+        values = sections.get(section, {})
+        given = {**values, **further.get(section, {})}
+        parser[section] = {key: str(value).replace("%", "%%") for key, value in given.items()}
     text = StringIO()
     parser.write(text)
     return text.getvalue()

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from tally.config.loading import CONFIG_NAME
 from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE
@@ -47,8 +48,15 @@ class AirflowServer:
     start_timeout_s = 240.0  # the first start makes the database
     stop_timeout_s = 20.0
 
-    def __init__(self, *, layout: Layout, credentials: Credentials) -> None:
+    def __init__(
+        self,
+        *,
+        layout: Layout,
+        credentials: Credentials,
+        options: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
+    ) -> None:
         self._layout = layout
+        self._options = options
         self._folder = layout.airflow
         self._credentials = credentials
 
@@ -65,6 +73,7 @@ class AirflowServer:
             port=ports["airflow"],
             credentials=self._credentials,
             connections=self.connections,
+            further=self._options,
         )
         write_private(self._folder / "airflow.cfg", config)
         write_private(self._folder / "passwords.json", passwords_json(self._credentials))

@@ -12,7 +12,7 @@ from tally.errors import StackError
 from tally.mysql.versions import MYSQL_NEEDED, OLDEST_MYSQL
 from tally.spark.jars import Announce
 from tally_local.stack.mariadb_install import MariaDB
-from tally_local.stack.mysql_install import AptMySQL
+from tally_local.stack.mysql_install import private_mysql
 
 
 class Flavour(StrEnum):
@@ -38,7 +38,7 @@ class MySQLPrograms:
     """Finds a server: a ``mysqld`` on PATH, else a private MySQL, else a private MariaDB."""
 
     def __init__(self, downloads: Path) -> None:
-        self._apt = AptMySQL(downloads / "mysql")
+        self._apt = private_mysql(downloads / "mysql")
         self._mariadb = MariaDB(downloads)
 
     def find(self) -> MySQLProgram | None:

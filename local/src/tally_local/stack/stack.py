@@ -1,9 +1,10 @@
 """The local stack: Kafka, MySQL, Spark and Airflow in one folder, without root and Docker."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
@@ -47,6 +48,7 @@ class Stack:
         home: Data, logs, ports and passwords of this stack; the hidden folder itself by default.
         announce: Called with each line of progress.
         mysql_options: Further options of MySQL's program; for tests.
+        airflow_options: Further options of Airflow, by section; for tests.
         servers: Makes the server of a part; when None the real ones, which are installed first.
     """
 
@@ -57,10 +59,12 @@ class Stack:
         home: Path | None = None,
         announce: Callable[[str], None] = _say_nothing,
         mysql_options: Sequence[str] = (),
+        airflow_options: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
         servers: Callable[[Part], Server] | None = None,
     ) -> None:
         self.layout = Layout.of(project, home)
         self._mysql_options = mysql_options
+        self._airflow_options = airflow_options
         self._announce = announce
         self._servers = servers
         self._connector = Jars(self.layout.downloads, CONNECTOR)
@@ -218,7 +222,9 @@ class Stack:
                 credentials=credentials,
                 cluster=cluster_master(self._ports.remembered()) if self._has_cluster() else None,
             )
-        return AirflowServer(layout=self.layout, credentials=credentials)
+        return AirflowServer(
+            layout=self.layout, credentials=credentials, options=self._airflow_options
+        )
 
     def _running(self, server: Server) -> Record | None:
         return self._processes.record(server.part) if self._runs(server.part) else None
