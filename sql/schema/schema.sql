@@ -28,6 +28,7 @@ CREATE TABLE `batch` (
   KEY `batches_by_state` (`pipeline`,`kind`,`state`,`batch_id`),
   KEY `batches_by_commit` (`pipeline`,`kind`,`state`,`committed_at`),
   KEY `batches_of_run` (`run_id`),
+  KEY `batches_by_rule` (`pipeline`,`format_fingerprint`,`batch_id`),
   CONSTRAINT `batch_of_pipeline` FOREIGN KEY (`pipeline`) REFERENCES `pipeline` (`pipeline`),
   CONSTRAINT `batch_of_replay` FOREIGN KEY (`replay_id`) REFERENCES `replay` (`replay_id`),
   CONSTRAINT `abandoned_batch_says_why` CHECK ((((`state` = _utf8mb4'abandoned') = (`abandoned_at` is not null)) and ((`state` <> _utf8mb4'abandoned') or (`reason` is not null)))),
@@ -49,7 +50,9 @@ CREATE TABLE `dead_letter_total` (
   `segment_id` bigint unsigned NOT NULL,
   `reason` varchar(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
   `dead_letters` bigint unsigned NOT NULL,
+  `incarnation_id` bigint unsigned DEFAULT NULL,
   PRIMARY KEY (`segment_id`,`reason`),
+  KEY `totals_of_incarnation` (`incarnation_id`,`segment_id`),
   CONSTRAINT `total_of_segment` FOREIGN KEY (`segment_id`) REFERENCES `segment` (`segment_id`),
   CONSTRAINT `total_is_positive` CHECK ((`dead_letters` > 0))
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;

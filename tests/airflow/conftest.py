@@ -20,6 +20,7 @@ from tests.world import World
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
+    from fastapi.testclient import TestClient
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -149,3 +150,47 @@ def in_fresh_python(config: Path) -> Callable[[str], str]:
         return done.stdout
 
     return run
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> "Iterator[TestClient]":
+    """Airflow's API server with its plugins, newly loaded."""
+    from airflow.api_fastapi.app import create_app, purge_cached_app
+    from fastapi.testclient import TestClient
+
+    from airflow import plugins_manager
+
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
+    for function in vars(plugins_manager).values():
+        if hasattr(function, "cache_clear"):
+            function.cache_clear()
+    purge_cached_app()
+    yield TestClient(create_app(apps="core"), follow_redirects=False)
+    purge_cached_app()
+
+
+def log_in(client: "TestClient", role: str | None) -> None:
+    """Log Ann in; without a role she has no permission."""
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+
+    manager: Any = get_auth_manager()
+    token = manager.generate_jwt(SimpleAuthManagerUser(username="ann", role=role))
+    client.cookies.set("_token", token)
+
+
+@pytest.fixture
+def viewer(client: "TestClient") -> "TestClient":
+    """The browser of a user who has logged in and may read."""
+    log_in(client, "viewer")
+    return client
+
+
+@pytest.fixture
+def metrics_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The token of a scraper; the endpoint is on."""
+    token = secrets.token_hex(32)
+    path = tmp_path / "metrics-token"
+    path.write_text(f"{token}\n", encoding="utf-8")
+    monkeypatch.setenv("TALLY_CONSOLE__METRICS_TOKEN_FILE", str(path))
+    return token

@@ -2,15 +2,18 @@
 
 import csv
 import io
+import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, quote, urljoin, urlsplit
 
 import pytest
 
+from tests.airflow.conftest import log_in
 from tests.airflow.dag_run import RunDag
 from tests.world import World, make_settings
 
@@ -26,33 +29,6 @@ pytestmark = [
 LINE = "2017-07-30 14:09:08 INFO all is well"
 
 
-@pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> "Iterator[TestClient]":
-    """Airflow's API server with its plugins, newly loaded."""
-    from airflow.api_fastapi.app import create_app, purge_cached_app
-    from fastapi.testclient import TestClient
-
-    from airflow import plugins_manager
-
-    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
-    for function in vars(plugins_manager).values():
-        if hasattr(function, "cache_clear"):
-            function.cache_clear()
-    purge_cached_app()
-    yield TestClient(create_app(apps="core"), follow_redirects=False)
-    purge_cached_app()
-
-
-def log_in(client: "TestClient", role: str | None) -> None:
-    """Log Ann in; without a role she has no permission."""
-    from airflow.api_fastapi.app import get_auth_manager
-    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
-
-    manager: Any = get_auth_manager()
-    token = manager.generate_jwt(SimpleAuthManagerUser(username="ann", role=role))
-    client.cookies.set("_token", token)
-
-
 def command(world: World, *words: str) -> "subprocess.CompletedProcess[str]":
     """Call ``tally`` where Airflow is configured as it is here."""
     return subprocess.run(
@@ -61,13 +37,6 @@ def command(world: World, *words: str) -> "subprocess.CompletedProcess[str]":
         text=True,
         check=False,
     )
-
-
-@pytest.fixture
-def viewer(client: "TestClient") -> "TestClient":
-    """The browser of a user who has logged in and may read."""
-    log_in(client, "viewer")
-    return client
 
 
 HOSTILE = (
@@ -126,7 +95,7 @@ def test_the_plugin_loads(client: "TestClient") -> None:
     assert found == {"nav": "tally/", "dag_run": "tally/run?dag_id={DAG_ID}&run_id={RUN_ID}"}
 
 
-@pytest.mark.usefixtures("config")
+@pytest.mark.usefixtures("config", "metrics_token")
 @pytest.mark.parametrize("credentials", [{}, {"Authorization": "Bearer forged"}])
 def test_strangers_get_no_page(credentials: dict[str, str], client: "TestClient") -> None:
     """Each route but that of the files asks who it is; a new one is in the list by itself."""
@@ -137,13 +106,13 @@ def test_strangers_get_no_page(credentials: dict[str, str], client: "TestClient"
         assert "error_log" not in answer.text
 
 
-@pytest.mark.usefixtures("config")
+@pytest.mark.usefixtures("config", "metrics_token")
 def test_a_user_without_the_right_to_the_dag_gets_no_page(client: "TestClient") -> None:
     """Being signed in is not enough."""
     log_in(client, role=None)
     for path, _ in routes(client):
         answer = client.get(addressed(path, "error_log"))
-        assert answer.status_code == 403, path
+        assert answer.status_code == (401 if path == "/metrics" else 403), path
 
 
 @pytest.mark.usefixtures("config")
@@ -267,6 +236,51 @@ def test_a_chart_shows_marks_and_what_is_behind_a_minute(
 
 
 @pytest.mark.stack
+@pytest.mark.usefixtures("stand_in")
+def test_each_export_that_a_page_offers_is_a_file(
+    world: World, run_dag: RunDag, viewer: "TestClient"
+) -> None:
+    """Also of the parts that another page takes in, and of a run."""
+    from tests.airflow.counted import commit_counts
+
+    batch = commit_counts(world, {"2017-07-30 14:09": 3}, dead_letters=[b"x"])
+    world.produce(["2017-07-30 14:09:08 ERROR a line"], 0)
+    run = run_dag(world.name)
+    base = f"/tally/pipelines/{world.name}"
+    paths = [
+        *(f"{base}/{path}" for path in OF_A_PIPELINE),
+        f"{base}/minute?at=2017-07-30T14:09",
+        f"{base}/batches/{batch}",
+        f"/tally/run?dag_id={world.name}&run_id={quote(run.run_id)}",
+    ]
+    offered = {
+        urljoin(path, unescape(link))
+        for path in paths
+        for link in re.findall(r'href="([^"]*export=[^"]*)"', viewer.get(path).text)
+    }
+    names = {parse_qs(urlsplit(link).query)["export"][0] for link in offered}
+    assert {"batches", "minutes", "partitions", "dead_letters", "segments", "ranges"} <= names
+    for link in offered:
+        answer = viewer.get(link)
+        assert answer.status_code == 200, link
+        assert "attachment" in answer.headers["content-disposition"], link
+
+
+@pytest.mark.stack
+def test_a_longer_bar_leads_to_its_own_minutes(world: World, viewer: "TestClient") -> None:
+    """To no more than it stands for; a time with seconds means its minute."""
+    from tests.airflow.counted import commit_counts
+
+    commit_counts(world, {"2017-07-30 14:09": 3, "2017-07-30 14:10": 2, "2017-07-30 23:00": 1})
+    base = f"/tally/pipelines/{world.name}/"
+    text = viewer.get(f"{base}?first=2017-07-30T14:05&last=2017-07-30T23:00").text
+    assert '"?first=2017-07-30T14:05&amp;last=2017-07-30T14:09"' in text
+    address = f"{base}?first=2017-07-30T14:09:30&last=2017-07-30T14:09:59"
+    (bar,) = exported(viewer, address, "minutes")
+    assert (bar["minute"], bar["lines"]) == ("2017-07-30T14:09:00", 3)
+
+
+@pytest.mark.stack
 @pytest.mark.parametrize("line", HOSTILE)
 def test_a_log_line_is_no_markup(line: str, world: World, viewer: "TestClient") -> None:
     """On no page, and no formula to a spreadsheet; it can be read and searched all the same."""
@@ -302,6 +316,10 @@ def test_a_log_line_is_no_markup(line: str, world: World, viewer: "TestClient") 
         ("?first=2026-01-01T00:00&last=2026-12-01T00:00", "a span of 334 days is longer"),
         ("?first=2026-01-02T00:00&last=2026-01-01T00:00", "before it begins"),
         ("minute", "at = '' is not a time"),
+        ("minute?at=2026-01-02T00:00Z", "has a zone"),
+        ("?last=9999-12-31T23:59", "is far away"),
+        ("?first=0001-01-01T00:00", "is far away"),
+        ("dead-letters?until=2026-01-02T00:00", "a span of time needs its beginning, too"),
         ("batches?export=letters", "this page has no table 'letters'"),
         ("batches?export=batches&as=xml", "as = 'xml' is not known"),
     ],
@@ -326,7 +344,10 @@ def test_a_batch_of_another_pipeline_is_not_shown(world: World, viewer: "TestCli
     for name, batch_id in ((other, number), (world.name, 2**40)):
         answer = viewer.get(f"/tally/pipelines/{name}/batches/{batch_id}")
         assert answer.status_code == 404
-    assert viewer.get("/tally/pipelines/no_such/").status_code == 404
+        assert f"the ledger has no batch {batch_id}" in answer.text
+    answer = viewer.get("/tally/pipelines/no_such/")
+    assert answer.status_code == 404
+    assert "there are" not in answer.text  # the list above has those that the user may read
 
 
 @pytest.mark.stack
@@ -380,18 +401,26 @@ def test_a_pipeline_is_listed_only_for_those_who_may_read_its_dag(
     from airflow.api_fastapi.app import get_auth_manager
 
     asked: list[str] = []
+    mine = f"{world.name}_mine"
+    make_settings(world.stack, world.config, {world.name: world.keys, mine: world.keys})
 
     def refuse(*, method: str, details: Any, user: Any, **_: Any) -> bool:
         asked.append(f"{user.get_name()} {method} {details.id}")
-        return False
+        return bool(details.id == mine)
 
     # Airflow's simple auth manager knows no rights to single DAGs; others do.
     monkeypatch.setattr(get_auth_manager(), "is_authorized_dag", refuse)
     answer = viewer.get("/tally/")
-    assert answer.status_code == 200, answer.text
+    assert answer.status_code == 307
+    assert answer.headers["location"] == f"pipelines/{mine}/"
     assert f"ann GET {world.name}" in asked
-    assert world.name not in answer.text
-    assert viewer.get(f"/tally/pipelines/{world.name}/").status_code == 403
+    for path, _ in routes(viewer):
+        if "{dag_id}" in path or path == "/run":
+            assert viewer.get(addressed(path, world.name)).status_code == 403, path
+            assert viewer.get(addressed(path, f"{mine}_audit")).status_code == 403, path
+    text = viewer.get(f"/tally/pipelines/{mine}/audit").text
+    assert "You may not see what the runs of" in text
+    assert f"/{world.name}/" not in text
 
 
 @pytest.mark.usefixtures("config")
@@ -436,6 +465,36 @@ def test_the_consoles_user_can_only_read(world: World) -> None:
 
 
 @pytest.mark.stack
+def test_pages_share_a_connection_that_answers(world: World) -> None:
+    """It is taken again soon, not after a while, not with another password, nor when it is lost."""
+    from tally.app.context import console_context
+    from tally.mysql.kept import IDLE_MAX_S, KeptConnections
+
+    now = [0.0]
+    kept = KeptConnections(clock=lambda: now[0])
+    database = console_context(world.settings, kept).database
+
+    def connection_id() -> int:
+        with database.transaction(read_only=True) as tx:
+            return int((tx.row("select connection_id() as id") or {})["id"])
+
+    first = connection_id()
+    assert connection_id() == first
+    with database.transaction(read_only=True):
+        second = connection_id()  # while the first is in use
+    assert second != first
+    world.as_root(f"kill {first}", f"kill {second}")
+    third = connection_id()
+    assert third not in {first, second}
+    now[0] += IDLE_MAX_S
+    fourth = connection_id()
+    assert fourth != third
+    other = database.adjusted(statement_timeout_s=3)
+    with other.transaction(read_only=True) as tx:
+        assert (tx.row("select connection_id() as id") or {})["id"] != fourth
+
+
+@pytest.mark.stack
 @pytest.mark.usefixtures("stand_in")
 def test_a_run_has_a_page(world: World, run_dag: RunDag, viewer: "TestClient") -> None:
     """The batches of a run that counts; the preview of a replay and what became of it."""
@@ -456,6 +515,11 @@ def test_a_run_has_a_page(world: World, run_dag: RunDag, viewer: "TestClient") -
     text = viewer.get("/tally/run", params={"dag_id": replay, "run_id": real.run_id}).text
     assert "1 of 1 batches committed" in text
     assert viewer.get(f"{link}x").status_code == 404
+    audit = run_dag(f"{world.name}_audit")
+    world.execute("update batch set run_id = %s where pipeline = %s", (audit.run_id, world.name))
+    params = {"dag_id": f"{world.name}_audit", "run_id": audit.run_id}
+    text = viewer.get("/tally/run", params=params).text
+    assert f"batches/{batch}" not in text  # which another DAG's run of the same id has counted
     log_in(viewer, role=None)
     assert viewer.get(link).status_code == 403
 

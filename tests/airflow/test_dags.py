@@ -117,6 +117,13 @@ def test_runs_do_not_pile_up_and_dates_are_refused(dag_id: str, bag: "DagBag") -
     assert dag.fail_fast is False  # it would end `count` because `blocked` is red
 
 
+@pytest.mark.parametrize("name", ["error_log", "other"])
+def test_what_only_runs_by_hand_need_not_be_unpaused_first(name: str, bag: "DagBag") -> None:
+    """A run of a paused DAG waits without a word; a DAG without a schedule does nothing unasked."""
+    for suffix in ("_replay", "_losses"):
+        assert bag.dags[name + suffix].is_paused_upon_creation is False
+
+
 @pytest.mark.parametrize("dag_id", ALL)
 def test_retries_suit_a_minute(dag_id: str, bag: "DagBag") -> None:
     """Retries come soon and at an even pace; `blocked` has no retry, and neither has an answer."""

@@ -325,6 +325,32 @@ def test_a_replay_that_no_longer_matches_its_preview_is_not_recorded(
     assert [replay["reason"] for replay in replays(counted)] == ["faster"]
 
 
+def test_a_real_run_reprocesses_exactly_what_was_shown(
+    counted: World, run_dag: RunDag, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What was counted since is left out; what was replaced since is refused."""
+    dag_id = f"{counted.name}_replay"
+    seen = shown(run_dag(dag_id, DRY))
+    bound = {**REAL, "shown": {"asked": seen["asked"], "plan": seen["plan"]}}
+    counted.produce([INFO] * 5, 0)
+    batch = counted.plan().batch
+    assert batch is not None
+    stand_in_for(counted, batch.batch_id)
+    run = run_dag(dag_id, bound)
+    assert run.tasks == GREEN
+    assert shown(run)["request"] == seen["request"]
+    (replay,) = replays(counted)
+    assert replay["request"] == seen["request"]
+    assert run.xcom("outcome", "outcome")["records"] == 6
+    again = run_dag(dag_id, bound)
+    assert again.tasks["preview"] == "failed"
+    assert "what would be replaced is not what you saw any more" in shown(again)["refused"]
+    assert "preview it again" in "".join(capfd.readouterr())
+    odd = run_dag(dag_id, {**REAL, "shown": {"asked": 7}})
+    assert "`shown` is not of a preview" in shown(odd)["refused"]
+    assert len(replays(counted)) == 1
+
+
 def test_a_failed_batch_leaves_the_run_red_until_it_is_cleared(
     counted: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,7 +115,8 @@ HOLE = (
             id="letter",
         ),
         pytest.param(
-            "delete d from dead_letter_total d join segment s using (segment_id)" + OF_PIPELINE,
+            "delete d from dead_letter_total d join segment s using (segment_id)"
+            + OF_PIPELINE.replace("incarnation_id", "s.incarnation_id", 1),
             "segment",
             "records 2, matched 1, unmatched 0, malformed 1; contributions add up to 1, dead "
             "letters are 1, by reason together 0",

@@ -446,6 +446,29 @@ def test_dead_letters_carry_their_bytes_and_cannot_reach_the_terminal(
     assert "there may be more" not in text
 
 
+def test_dead_letters_are_found_by_partition_and_text(tally: Call, world: World) -> None:
+    """All of what is named is looked through; of everything it is refused."""
+    world.produce([LINE] * 5, 0)
+    first = commit(world, malformed=(b"a needle, here", b"hay"))
+    place = f"{world.topic}/0"
+
+    def found(*words: str) -> list[int]:
+        letters = tally("dead-letters", *words, "--json").document["dead_letters"]
+        return [letter["offset"] for letter in letters]
+
+    assert found("--partition", place) == [3, 4]
+    assert found("--partition", f"{world.topic}/1") == []
+    assert found("--partition", place, "--text", "needle") == [3]
+    assert found("--batch", str(first), "--text", "nothing") == []
+    for words, said in (
+        (("--text", "needle"), "a text is looked for among the dead letters of a batch"),
+        (("--partition", "0"), "--partition = '0' is no partition"),
+    ):
+        refused = tally("dead-letters", *words)
+        assert refused.exit_code == 2
+        assert said in refused.stderr
+
+
 def test_dead_letters_of_what_was_replaced_are_not_listed(tally: Call, world: World) -> None:
     """Only dead letters of live segments are listed."""
     world.produce([LINE] * 5, 0)

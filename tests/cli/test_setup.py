@@ -159,6 +159,26 @@ def test_the_grants_of_the_runbook_suffice(tally: Call, world: World, empty_data
     assert found["mysql.grants"] == "ok"
 
 
+def test_the_doctor_finds_a_user_of_the_console_who_may_do_more_than_read(
+    tally: Call, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or less; the user who counts is one who may do more."""
+    found = healths(tally("doctor", "--json").document)
+    assert found["console.rights"] == "ok"
+    mysql = world.settings.mysql
+    monkeypatch.setenv("TALLY_CONSOLE__USER", mysql.user)
+    monkeypatch.setenv("TALLY_CONSOLE__PASSWORD", mysql.password.get_secret_value())
+    answer = tally("doctor", "--json")
+    assert answer.exit_code == 1
+    (check,) = [c for c in answer.document["checks"] if c["check"] == "console.rights"]
+    assert check["health"] == "fail"
+    assert f"{mysql.user} may do more than read" in check["detail"]
+    assert "grant select on" in check["next_step"]
+    monkeypatch.setenv("TALLY_CONSOLE__PASSWORD", "wrong")
+    found = healths(tally("doctor", "--json").document)
+    assert found["console.rights"] == "fail"
+
+
 def test_the_doctor_finds_servers_that_are_down(
     tally: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,6 +99,32 @@ def test_migrating_twice_changes_nothing(empty: Settings) -> None:
     check_migrated(database(empty), empty)
 
 
+def test_a_migration_may_take_longer_than_a_statement_of_a_count(
+    empty: Settings, stack: Stack
+) -> None:
+    """That of a large ledger does; meanwhile the connection that records it is idle."""
+    migrate(database(empty), empty)
+    name = empty.mysql.database
+    with closing(root(stack, empty)) as connection, connection.cursor() as cursor:
+        cursor.execute(f"use {name}")
+        cursor.execute("set foreign_key_checks = 0")
+        cursor.execute(
+            "insert into segment (segment_id, batch_id, incarnation_id, partition_id, from_offset,"
+            " until_offset) values (1, 1, 1, 0, 0, 1)"
+        )
+        cursor.execute("insert into dead_letter_total values (1, 'no-time', 1, null)")
+        cursor.execute(
+            "create trigger slow before update on dead_letter_total for each row"
+            " set new.dead_letters = new.dead_letters + sleep(8)"
+        )
+        cursor.execute("delete from _yoyo_migration where migration_id like '0013%'")
+    hurried = {"statement_timeout_s": 1, "lock_wait_timeout_s": 1}
+    mysql = empty.mysql.model_copy(update=hurried)
+    assert migrate(Database(settings=mysql), empty) == ["0013.large-pages"]
+    with database(empty).transaction(read_only=True) as tx:
+        assert tx.rows("select incarnation_id from dead_letter_total") == [{"incarnation_id": 1}]
+
+
 def test_a_result_table_has_no_labels_of_another(empty: Settings) -> None:
     """The first one may have some when the next is made."""
     migrate(database(empty), empty)

@@ -6,6 +6,10 @@ from importlib.resources import files
 
 import pytest
 
+from tally.airflow.console import drawing
+from tally.airflow.console.page import Page
+from tally.airflow.console.tables import SHOWN_MAX, Column, Table, as_csv
+
 CONSOLE = files("tally.airflow.console")
 STYLE = CONSOLE.joinpath("static/console.css").read_text(encoding="utf-8")
 SCRIPT = CONSOLE.joinpath("static/console.js").read_text(encoding="utf-8")
@@ -93,3 +97,15 @@ def test_a_page_has_one_landmark_and_the_width_of_its_screen() -> None:
     base = TEMPLATES["base.html"]
     assert base.count("<main>") == 1
     assert 'content="width=device-width' in base
+
+
+def test_a_page_shows_a_bounded_part_of_a_table() -> None:
+    """And says so; the export has all of it."""
+    rows = [{"n": number} for number in range(SHOWN_MAX + 1)]
+    table = Table(name="t", title="All", columns=[Column(key="n", title="n")], rows=rows)
+    macro = '{% from "macros.html" import table with context %}{{ table(page, "t") }}'
+    page = Page(template="", title="", tables=(table,))
+    html = drawing._ENVIRONMENT.from_string(macro).render(page=page, address="", root="", here="p")
+    assert html.count("<tr>") == SHOWN_MAX + 1  # with the heading
+    assert "The first 500 of 501 rows" in html
+    assert len(as_csv(table).splitlines()) == SHOWN_MAX + 2

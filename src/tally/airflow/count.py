@@ -84,7 +84,7 @@ class TallyCountOperator(SparkSubmitOperator):
             AirflowException: The driver failed in a way that may pass, or a newer attempt owns the
                 batch; the retry asks the ledger again.
         """
-        from tally.airflow import work  # DAG parsing must not import Kafka and MySQL
+        from tally.airflow import task_metrics, work  # DAG parsing must import no client
         from tally.app.outcomes import batch_outcome
 
         with final_unless_retryable():
@@ -96,6 +96,7 @@ class TallyCountOperator(SparkSubmitOperator):
             else:
                 self._run_driver(settings, batch_ids, context)
                 outcome = batch_outcome(connected_context(settings), batch_ids)
+                task_metrics.send_batches(outcome)
         if outcome.abandoned:
             raise final("; ".join(outcome.abandoned))
         self.log.info(work.outcome_text(outcome))

@@ -10,6 +10,7 @@ from airflow.sdk import BaseBranchOperator, BaseOperator, Context
 from tally.airflow.connections import brief_context, daily_context
 from tally.airflow.failures import final, final_unless_retryable
 from tally.airflow.links import LossesLink
+from tally.clock import SystemClock
 from tally.formatting import plural
 
 PLAN: Final = "plan"
@@ -48,7 +49,7 @@ class TallyPlanOperator(BaseBranchOperator):
 
     def choose_branch(self, context: Context) -> Iterable[str]:
         """Plan, write the plan to XCom, and return the tasks that have something to do."""
-        from tally.airflow import work  # DAG parsing must not import Kafka and MySQL
+        from tally.airflow import task_metrics, work  # DAG parsing must import no client
 
         ti = context["ti"]
         with final_unless_retryable():
@@ -57,6 +58,7 @@ class TallyPlanOperator(BaseBranchOperator):
             note = work.plan(asked, self.pipeline, ti.dag_id, ti.run_id, due)
         self.log.info(note.text)
         ti.xcom_push(key=NOTE_KEY, value=note.to_xcom())
+        task_metrics.send_state(asked, self.pipeline)
         wanted = {COUNT: bool(note.batch_ids), BLOCKED: note.blocked is not None}
         return [task_id for task_id, is_wanted in wanted.items() if is_wanted]
 
@@ -97,7 +99,9 @@ class TallyAuditOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, int]:
         """Check the ledger; what was checked, and the violations, go to XCom."""
-        from tally.app.audit import AuditRequest, audit  # DAG parsing must not import MySQL
+        from tally.airflow.task_metrics import send_audit  # DAG parsing must not import MySQL
+        from tally.app.audit import AuditRequest, audit
+        from tally.app.measurements import AuditOutcome
 
         with final_unless_retryable():
             report = audit(daily_context(self.config), AuditRequest(pipeline=self.pipeline))
@@ -118,6 +122,10 @@ class TallyAuditOperator(BaseOperator):
                 "violations": [asdict(one) for one in report.findings[:_VIOLATIONS_KEPT]],
             },
         )
+        found = AuditOutcome(
+            holds=report.holds, violations=len(report.findings), ended_at=SystemClock().now()
+        )
+        send_audit(self.pipeline, found)
         if not report.holds:
             shown = "; ".join(
                 f"{violation.check}: {violation.where}: {violation.detail}"

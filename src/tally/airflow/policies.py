@@ -21,9 +21,14 @@ BY_HAND: Final = ("manual",)
 def shared(
     pipeline: Pipeline, doc_md: str, run_types: Sequence[str] = SCHEDULED, *, active_runs: int = 1
 ) -> dict[str, Any]:
-    """Arguments of a DAG."""
+    """Arguments of a DAG.
+
+    One that only runs by hand is not paused at first: its runs would wait for somebody who unpauses
+    it, and by itself it does nothing.
+    """
     return {
         "catchup": False,
+        "is_paused_upon_creation": None if "scheduled" in run_types else False,
         "max_active_runs": active_runs,
         "allowed_run_types": list(run_types),
         "doc_md": doc_md,

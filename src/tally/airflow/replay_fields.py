@@ -20,7 +20,7 @@ CHOICES: Final = {
 
 def form(pipeline: Pipeline) -> dict[str, Param]:
     """The fields, by name; the defaults request a preview of everything, for a reason."""
-    return {**_run_fields(), **_offset_fields(pipeline), **_other_fields()}
+    return {**_run_fields(), **_offset_fields(pipeline), **_other_fields(), **_shown_field()}
 
 
 def _run_fields() -> dict[str, Param]:
@@ -123,6 +123,19 @@ def _other_fields() -> dict[str, Param]:
             "First minute", "On the lines' own clock, such as 2026-11-20 14:05.", minutes
         ),
         "last_minute": _minute("Last minute", "Inclusive. Empty: only the first minute.", minutes),
+    }
+
+
+def _shown_field() -> dict[str, Param]:
+    return {
+        "shown": Param(
+            None,
+            type=["null", "object"],
+            title="What was shown",
+            description="Filled in by Tally's pages, with `asked` and `plan` of a preview: exactly "
+            "that is reprocessed, or nothing. Leave it empty here.",
+            section="From a preview",
+        )
     }
 
 

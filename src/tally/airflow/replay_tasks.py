@@ -58,6 +58,7 @@ class TallyReplayPreviewOperator(BaseOperator, SkipMixin):
                     self.pipeline,
                     request,
                     batches_max=conf.getint("core", "max_map_length"),
+                    seen=params.get("shown"),
                 )
                 written = replay_work.find_written(
                     ctx, self.pipeline, _requester(context), shown.digest

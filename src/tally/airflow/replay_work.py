@@ -21,7 +21,7 @@ from tally.ledger.batches import Requester
 from tally.model import TopicPartition
 from tally.pipeline.context import Context
 from tally.planning.replay import join_ranges
-from tally.planning.replay_request import Request
+from tally.planning.replay_request import RangesAsked, Request, request_digest
 from tally.planning.replay_text import format_range, parse_range
 
 COLUMNS: Final = ("partition", "reads", "offsets", "replaces", "never counted", "Kafka holds")
@@ -111,7 +111,14 @@ class Written:
     """By batch: the id and the name of its task."""
 
 
-def show(ctx: Context, name: str, request: Request, *, batches_max: int) -> Shown:
+def show(
+    ctx: Context,
+    name: str,
+    request: Request,
+    *,
+    batches_max: int,
+    seen: Mapping[str, Any] | None = None,
+) -> Shown:
     """What a replay would do, and whether it can be done.
 
     Args:
@@ -119,9 +126,33 @@ def show(ctx: Context, name: str, request: Request, *, batches_max: int) -> Show
         name: The pipeline.
         request: The request.
         batches_max: The largest number of tasks that one task may be mapped to.
+        seen: ``asked`` and ``plan`` of an earlier preview of the request: exactly its ranges are
+            meant, and it is refused when they would be read or replaced otherwise by now.
+
+    Raises:
+        ReplayRefusedError: ``seen`` is not of a preview.
     """
-    view = preview(ctx, PreviewRequest(pipeline=name, asked=request))
-    return Shown.of(view, batches_max=batches_max)
+    if seen is None:
+        view = preview(ctx, PreviewRequest(pipeline=name, asked=request))
+        return Shown.of(view, batches_max=batches_max)
+    try:
+        ranges = tuple(map(parse_range, seen["asked"]))
+        plan = str(seen["plan"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ReplayRefusedError(
+            "`shown` is not of a preview", next_step="leave it empty, or preview again"
+        ) from error
+    view = preview(ctx, PreviewRequest(pipeline=name, asked=RangesAsked(ranges=ranges)))
+    shown = Shown.of(view, batches_max=batches_max)
+    outdated = None
+    if shown.plan != plan:
+        outdated = str(PreviewOutdatedError(name, next_step="preview it again"))
+    return replace(
+        shown,
+        request=str(request),
+        digest=request_digest(request),
+        refused=shown.refused or outdated,
+    )
 
 
 def find_written(ctx: Context, name: str, requester: Requester, digest: str) -> Written | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tally.app.counts import Columns, RowView
 from tally.app.views import CountedRangeView, values_of
 from tally.formatting import plural
+from tally.ledger.batches import unknown_batch
 from tally.ledger.minutes import count_touched, top_rows
 from tally.ledger.reading import (
     BatchRecord,
@@ -60,6 +61,8 @@ class BatchRequest:
     """The ledger's key."""
     rows: int = 10
     """The largest number of result rows that are shown."""
+    pipeline: str | None = None
+    """The pipeline that it must be of; any when None."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,27 +141,30 @@ def batches(ctx: Context, request: BatchesRequest) -> BatchesView:
     return BatchesView(pipeline=request.pipeline, batches=tuple(found))
 
 
-def run_batches(ctx: Context, pipeline: str, run_id: str) -> BatchesView:
-    """The batches that were planned for a run of Airflow, newest first.
+def run_batches(ctx: Context, pipeline: str, dag_id: str, run_id: str) -> BatchesView:
+    """The batches that were planned for a run of Airflow, newest first, the latest of them.
 
     Raises:
         MySQLUnavailableError: The server did not answer.
     """
     with ctx.database.transaction(read_only=True) as tx:
-        found = batches_of_run(tx, pipeline, run_id, limit=RUN_BATCHES_MAX)
-    return BatchesView(pipeline=pipeline, batches=tuple(reversed(found)))
+        found = batches_of_run(tx, pipeline, dag_id, run_id, limit=RUN_BATCHES_MAX)
+    return BatchesView(pipeline=pipeline, batches=tuple(found))
 
 
 def batch(ctx: Context, request: BatchRequest) -> BatchView:
     """One batch, read from one snapshot of the ledger.
 
     Raises:
-        UnknownBatchError: The ledger has no batch with this id.
+        UnknownBatchError: The ledger, or the pipeline, has no batch with this id.
         MySQLUnavailableError: The server did not answer.
     """
     number = request.batch_id
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
-        record, tables = batch_record(tx, number), tables_of_batch(tx, number)
+        record = batch_record(tx, number)
+        if request.pipeline not in {None, record.pipeline}:
+            raise unknown_batch(number)
+        tables = tables_of_batch(tx, number)
         replaced, successors = replaced_by(tx, number), successors_of(tx, number)
         minutes_touched, rows_touched = count_touched(tx, tables, number)
         return BatchView(

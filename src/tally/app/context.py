@@ -12,6 +12,7 @@ from tally.errors import ConfigError, CountTimeoutError
 from tally.kafka.client import Kafka
 from tally.ledger.batches import Requester
 from tally.mysql.connection import connect_to_read
+from tally.mysql.kept import KeptConnections
 from tally.mysql.transactions import Database
 from tally.pipeline.context import Context, OpenReader, Reader
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:  # Spark is heavy; most commands do without
     from tally.spark.progress import OnRead
 
 PAGE_PATIENCE_S: Final = 5
-"""Seconds that a page waits for a server at most."""
+"""Seconds that a page, or a metric, waits for a server at most."""
 
 OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
 """Opens a Spark session with the Kafka connector, and stops it."""
@@ -74,8 +75,12 @@ def open_context(
     return context if requester is None else dataclasses.replace(context, requester=requester)
 
 
-def console_context(settings: Settings) -> Context:
+def console_context(settings: Settings, kept: KeptConnections | None = None) -> Context:
     """The context of pages: its user may only read, and no answer takes long.
+
+    Args:
+        settings: The configuration.
+        kept: Where connections come from and go to; None for a new one for each transaction.
 
     Raises:
         ConfigError: No user is configured to read with.
@@ -95,14 +100,25 @@ def console_context(settings: Settings) -> Context:
             "statement_timeout_s": console.statement_timeout_s,
         }
     )
-    kafka = settings.kafka.model_copy(
-        update={"request_timeout_s": min(settings.kafka.request_timeout_s, PAGE_PATIENCE_S)}
+    database = (
+        Database(settings=reading, open=connect_to_read)
+        if kept is None
+        else Database(settings=reading, open=kept.open, close=kept.close)
     )
-    return dataclasses.replace(
-        open_context(settings),
-        database=Database(settings=reading, open=connect_to_read),
-        kafka=Kafka(kafka),
-    )
+    return impatient(dataclasses.replace(open_context(settings), database=database))
+
+
+def impatient(ctx: Context, patience_s: float = PAGE_PATIENCE_S) -> Context:
+    """The same, with a Kafka that is not waited for for long: what it says is only to be shown.
+
+    Args:
+        ctx: A context.
+        patience_s: Seconds that each question may take at most.
+    """
+    kafka = ctx.settings.kafka
+    patience = min(kafka.request_timeout_s, patience_s)
+    quick = kafka.model_copy(update={"request_timeout_s": patience})
+    return dataclasses.replace(ctx, kafka=Kafka(quick))
 
 
 def results_database(settings: Settings) -> Database | None:

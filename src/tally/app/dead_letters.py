@@ -107,6 +107,31 @@ class DeadLettersView:
     """Newest batch first, then by topic, partition and offset."""
 
 
+def read_partition(text: str, option: str) -> TopicPartition:
+    """The partition that ``alog/0`` means.
+
+    Args:
+        text: What was given.
+        option: Where it was given, for the error.
+
+    Raises:
+        UsageError: It is another text.
+    """
+    topic, slash, number = text.strip().rpartition("/")
+    if not (slash and topic and number.isascii() and number.isdigit() and len(number) < 10):
+        raise UsageError(f"{option} = {text!r} is no partition", next_step="such as alog/0")
+    return TopicPartition(topic=topic, partition=int(number))
+
+
+def _check_span(request: DeadLettersRequest) -> None:
+    """A span has a beginning: until a time there are all that ever were."""
+    if request.before is not None and not request.among.is_bounded:
+        raise UsageError(
+            "a span of time needs its beginning, too",
+            next_step="say since when, or name a batch or a partition",
+        )
+
+
 def dead_letters(ctx: Context, request: DeadLettersRequest) -> DeadLettersView:
     """Dead letters of the segments that are in the result.
 
@@ -119,6 +144,7 @@ def dead_letters(ctx: Context, request: DeadLettersRequest) -> DeadLettersView:
             "a text is looked for among the dead letters of a batch, a partition or a span of time",
             next_step="name one of them",
         )
+    _check_span(request)
     if request.skip > SKIP_MAX:
         raise UsageError(
             f"only the first {SKIP_MAX:,} dead letters can be paged through",

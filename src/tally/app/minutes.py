@@ -72,6 +72,9 @@ class MinutesView:
     """Lines of the whole span."""
     outdated: tuple[datetime, ...]
     """Its minutes with lines that were counted under other rules than today's."""
+    marked_since: datetime | None
+    """The minute from which on it is known what was replayed, and what is under other rules; null
+    for the whole span."""
 
     @property
     def step(self) -> timedelta:
@@ -138,7 +141,7 @@ def minutes(ctx: Context, request: MinutesRequest) -> MinutesView:
         tables = tables_to_read(tx, pipeline)
         span = _span(request, ledger.latest_minute(tx, tables))
         if span is None:
-            found, marks, step = [], [], MINUTE
+            found, marks, step = [], ledger.Marks(found=[], since=None), MINUTE
         else:
             step = next((s for s in _STEPS if (span[1] - span[0]) / s <= _BARS_MAX), _STEPS[-1])
             found = ledger.buckets(tx, tables, *span, step)
@@ -149,9 +152,10 @@ def minutes(ctx: Context, request: MinutesRequest) -> MinutesView:
         first_minute=span[0] if span else None,
         until_minute=span[1] if span else None,
         step_minutes=step // MINUTE,
-        bars=tuple(_bar(bucket, step, marks) for bucket in found),
+        bars=tuple(_bar(bucket, step, marks.found) for bucket in found),
         lines=sum(bucket.lines for bucket in found),
-        outdated=tuple(mark.minute for mark in marks if mark.outdated),
+        outdated=tuple(mark.minute for mark in marks.found if mark.outdated),
+        marked_since=marks.since,
     )
 
 

@@ -198,8 +198,13 @@ def resume_replay(
     return replay_outcome(ctx, replay_id)
 
 
-def replay_outcome(ctx: Context, replay_id: int) -> ReplayOutcome:
+def replay_outcome(ctx: Context, replay_id: int, *, with_changes: bool = True) -> ReplayOutcome:
     """The outcome of a replay.
+
+    Args:
+        ctx: What is needed from outside.
+        replay_id: The ledger's key.
+        with_changes: Whether what it has changed is added up, which takes longest.
 
     Raises:
         UnknownReplayError: The ledger has no replay with this id.
@@ -208,5 +213,5 @@ def replay_outcome(ctx: Context, replay_id: int) -> ReplayOutcome:
         return ReplayOutcome(
             **values_of(find_replay(tx, replay_id)),
             **values_of(totals_of(tx, replay_id)),
-            changes=changes_of(tx, replay_id),
+            changes=changes_of(tx, replay_id) if with_changes else None,
         )

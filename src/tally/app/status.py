@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from tally.app.health import (
     UNKNOWN,
@@ -20,11 +21,14 @@ from tally.app.views import ErrorView, RangeView
 from tally.config.pipeline import Pipeline
 from tally.errors import TallyError
 from tally.ledger.reading import BatchRecord
-from tally.ledger.rules import Understood
+from tally.ledger.rules import Understood, records_committed_since
 from tally.model import KafkaSnapshot, KnownTopic, TopicPartition
 from tally.pipeline.context import Context
 from tally.planning.blocks import Block, BlockReason
 from tally.planning.ingest import plan_ingest
+
+RATE_OVER: Final = timedelta(minutes=15)
+"""The time before now over which the rate is taken."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,6 +119,8 @@ class StatusView:
     answer."""
     understood: Understood
     """What the latest batches under today's rules have read, and how much of it was malformed."""
+    records_per_second: float
+    """Records that minute batches have committed per second, over the last 15 minutes."""
     kafka_answered: bool
     """Whether Kafka has answered."""
     kafka_error: ErrorView | None
@@ -156,10 +162,11 @@ def status(
         OperatorError: The ledger is not migrated or access is denied.
     """
     pipeline = ctx.settings.pipeline(request.pipeline)
+    now = ctx.clock.now()
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         ledger = LedgerState.read(tx, pipeline)
+        recent = records_committed_since(tx, pipeline.name, now - RATE_OVER)
     kafka, error = None, request.kafka_error
-    now = ctx.clock.now()
     before = pipeline.overdue_before(now)
     late: Mapping[TopicPartition, int | None] = {}
     if request.ask_kafka and error is None:
@@ -176,6 +183,7 @@ def status(
         kafka=kafka,
         kafka_error=error,
         now=now,
+        recent_records=recent,
         overdue_before=before,
         late_until=late,
         surroundings=request.surroundings,
@@ -191,6 +199,8 @@ class Facts:
     """The time, with its zone."""
     overdue_before: datetime
     """What Kafka got before should have been counted."""
+    recent_records: int = 0
+    """Records that were committed in the time over which the rate is taken."""
     kafka: KafkaSnapshot | None = None
     """The state of Kafka; None when it was not asked or did not answer."""
     kafka_error: ErrorView | None = None
@@ -236,6 +246,7 @@ def compose(pipeline: Pipeline, ledger: LedgerState, facts: Facts) -> StatusView
         problems=problems,
         lag_offsets=total,
         understood=ledger.understood,
+        records_per_second=round(facts.recent_records / RATE_OVER.total_seconds(), 2),
         kafka_answered=kafka is not None,
         kafka_error=error,
         cluster_id=kafka.cluster_id if kafka else None,

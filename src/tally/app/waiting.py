@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from tally.app.health import UNKNOWN, Surroundings
 from tally.app.status import StatusRequest, StatusView, status
+from tally.app.views import ErrorView
 from tally.errors import TallyError
 from tally.model import TopicPartition
 from tally.pipeline.context import Context
@@ -36,6 +37,8 @@ class WaitingView:
     """The status."""
     oldest: tuple[WaitingPartition, ...]
     """The oldest uncounted record of each partition that is read and has one; in order."""
+    times_error: ErrorView | None
+    """Why the times of some of them are not known; null when Kafka has answered."""
 
     @property
     def oldest_at(self) -> datetime | None:
@@ -53,6 +56,7 @@ def waiting(
     pipeline: str,
     *,
     surroundings: Surroundings = UNKNOWN,
+    kafka_error: ErrorView | None = None,
     on_unanswered: Callable[[TallyError], None] = lambda _: None,
 ) -> WaitingView:
     """The status of a pipeline with what Kafka says; each of its answers is waited for so long.
@@ -61,7 +65,9 @@ def waiting(
         ctx: What is needed from outside.
         pipeline: The pipeline.
         surroundings: What is known of Airflow and of the engine.
-        on_unanswered: Called with the error when Kafka did not answer; the view says so, too.
+        kafka_error: Why Kafka does not answer, when that is known already: then it is not asked.
+        on_unanswered: Called with the error when Kafka did not answer; the view says so, too. What
+            it does not say of the times is in the view alone.
 
     Raises:
         UnknownPipelineError: No such pipeline is configured.
@@ -71,7 +77,7 @@ def waiting(
     asked_at = ctx.clock.now()
     view = status(
         ctx,
-        StatusRequest(pipeline=pipeline, surroundings=surroundings),
+        StatusRequest(pipeline=pipeline, kafka_error=kafka_error, surroundings=surroundings),
         on_unanswered=on_unanswered,
     )
     first = {
@@ -79,16 +85,22 @@ def waiting(
         for p in view.partitions
         if p.lag_offsets and p.next_offset is not None and p.kafka_earliest is not None
     }
+    errors: list[TallyError] = []
+    times: Mapping[TopicPartition, datetime] = {}
+    kept_for: Mapping[str, timedelta | None] = {}
     try:
         reads_committed = ctx.settings.pipeline(pipeline).reads_committed
         times = ctx.kafka.times_at(first, read_committed=reads_committed)
+    except TallyError as error:
+        errors.append(error)
+    try:
         kept_for = ctx.kafka.retention(sorted({p.topic for p in first}))
     except TallyError as error:
-        on_unanswered(error)
-        times, kept_for = {}, {}
+        errors.append(error)
     return WaitingView(
         asked_at=asked_at,
         status=view,
+        times_error=ErrorView.of(errors[0]) if errors else None,
         oldest=tuple(
             WaitingPartition(
                 topic=p.topic,

@@ -3,7 +3,7 @@
 import click
 
 from tally.app import dead_letters as use_case
-from tally.app.dead_letters import DeadLettersRequest
+from tally.app.dead_letters import DeadLettersRequest, read_partition
 from tally.cli import completion
 from tally.cli.app import App
 from tally.cli.command import Command
@@ -20,6 +20,7 @@ VALUE_CHARACTERS = 120
     cls=Command,
     examples=[
         "tally dead-letters --batch 42",
+        "tally dead-letters error_log --partition alog/0 --text timeout",
         "tally dead-letters error_log --limit 1000 --json | jq -r '.dead_letters[].reason'",
     ],
 )
@@ -35,12 +36,25 @@ VALUE_CHARACTERS = 120
 @click.option(
     "--reason", type=click.Choice([str(r) for r in MalformedReason]), help="Only with this reason."
 )
+@click.option("--partition", metavar="TOPIC/NUMBER", help="Only of this partition.")
+@click.option(
+    "--text",
+    metavar="TEXT",
+    help="Only those that hold this text; needs --batch or --partition, whose dead letters are "
+    "all looked through.",
+)
 @limit_option(50, "Records")
 @wide_option
 @json_option
 @pass_app
 def dead_letters(
-    app: App, pipeline: str | None, batch_id: int | None, reason: str | None, limit: int
+    app: App,
+    pipeline: str | None,
+    batch_id: int | None,
+    reason: str | None,
+    partition: str | None,
+    text: str | None,
+    limit: int,
 ) -> None:
     """List records that could not be understood.
 
@@ -48,7 +62,12 @@ def dead_letters(
     are escaped, and long values are cut here; --json has all the bytes that are kept, in base64.
     """
     request = DeadLettersRequest(
-        pipeline=app.pipeline(pipeline), batch_id=batch_id, reason=reason, limit=limit
+        pipeline=app.pipeline(pipeline),
+        batch_id=batch_id,
+        partition=None if partition is None else read_partition(partition, "--partition"),
+        reason=reason,
+        text=text,
+        limit=limit,
     )
     view = use_case.dead_letters(app.context, request)
     if app.out.as_json:

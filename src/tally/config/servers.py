@@ -109,6 +109,9 @@ class ConsoleSettings(Section):
     """Password."""
     statement_timeout_s: Annotated[int, Field(ge=1, le=60)] = 5
     """Seconds after which the server ends a query of the console."""
+    metrics_token_file: Path | None = None
+    """File with the token that a scraper of Prometheus must have; without one there is no
+    `/tally/metrics`."""
 
 
 # What PySpark's client accepts; its own check comes only after a batch is claimed.

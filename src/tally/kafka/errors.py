@@ -11,7 +11,7 @@ _LOGIN_REFUSED = frozenset(
     }
 )
 
-_DENIED = frozenset(
+DENIED = frozenset(
     {
         *_LOGIN_REFUSED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -87,7 +87,7 @@ def translate(
                 f"Kafka ({servers}) could not {operation}: {error.str()}",
                 next_step=f"run it again once {awaited}",
             )
-    refusal = next((e for e in (error, connection) if e and e.code() in _DENIED), None)
+    refusal = next((e for e in (error, connection) if e and e.code() in DENIED), None)
     if refusal is not None:
         denied = AccessDeniedError(
             f"Kafka ({servers}) could not {operation}: {refusal.str()}",
@@ -119,6 +119,6 @@ def more_telling(before: KafkaError | None, now: KafkaError) -> KafkaError:
 
 
 def _weight(error: KafkaError) -> int:
-    if error.code() in _DENIED:
+    if error.code() in DENIED:
         return 2
     return int(error.code() != KafkaError._ALL_BROKERS_DOWN)  # noqa: SLF001 - as above

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from tally.config.servers import KafkaSettings
-from tally.kafka.errors import translate
+from tally.kafka.errors import DENIED, translate
 from tally.kafka.options import SILENT, client_options
 from tally.model import TopicPartition
 
@@ -61,8 +61,11 @@ def record_times(
         consumer.assign([KafkaTopicPartition(p.topic, p.partition, o) for p, o in offsets.items()])
         while waiting and clock() < until:
             message = consumer.poll(_POLL_S)
-            if message is None or message.error() is not None:
-                continue  # a moved leader, say: librdkafka looks for the new one
+            if message is None:
+                continue
+            if (error := message.error()) is not None:
+                _check(error)
+                continue
             where = waiting.pop((message.topic(), message.partition()), None)
             if where is None:
                 continue
@@ -81,3 +84,9 @@ def record_times(
     finally:
         consumer.close()
     return found
+
+
+def _check(error: KafkaError) -> None:
+    """Raise what does not pass by itself; of a moved leader librdkafka looks for the new one."""
+    if error.code() in DENIED or error.fatal():
+        raise KafkaException(error)

@@ -84,10 +84,15 @@ def find_batches(tx: Transaction, batch_ids: Sequence[int], *, lock: bool = Fals
     among = f"where batch_id in ({_list_of(batch_ids)}) order by batch_id"
     rows = tx.rows(_BATCH + among + (" for update" if lock else ""), tuple(batch_ids))
     if missing := sorted(set(batch_ids) - {row["batch_id"] for row in rows}):
-        raise UnknownBatchError(
-            f"the ledger has no batch {missing[0]}", next_step="tally batches lists them"
-        )
+        raise unknown_batch(missing[0])
     return _batches(tx, rows)
+
+
+def unknown_batch(batch_id: int) -> UnknownBatchError:
+    """The error of a batch that the ledger does not have."""
+    return UnknownBatchError(
+        f"the ledger has no batch {batch_id}", next_step="tally batches lists them"
+    )
 
 
 def find_open_ingest(tx: Transaction, pipeline: str, *, lock: bool = False) -> list[Batch]:

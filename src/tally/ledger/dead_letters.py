@@ -55,6 +55,9 @@ class Among:
 
 ALL: Final = Among()
 
+TOTALS_MAX: Final = 10_000
+"""The largest number of totals of each topic that are added up where nothing else bounds them."""
+
 
 def list_dead_letters(
     tx: Transaction,
@@ -78,13 +81,13 @@ def list_dead_letters(
         limit: The largest number of dead letters.
     """
     where, values = _where(pipeline, among)
-    if among == ALL and holding is None:
-        # Not all of them are sorted: those of the latest batches are enough.
-        batches = _latest_batches(tx, pipeline, reason, skip + limit)
-        if not batches:
+    if holding is None:
+        # Each of these has at least one: not all values are read and sorted.
+        segments = _latest_segments(tx, pipeline, among, reason, skip + limit)
+        if not segments:
             return []
-        where.append("s.batch_id in %s")
-        values.append(batches)
+        where.append("s.segment_id in %s")
+        values.append(segments)
     if reason is not None:
         where.append("d.reason = %s")
         values.append(reason)
@@ -113,13 +116,21 @@ def list_dead_letters(
 
 
 def totals_by_reason(tx: Transaction, pipeline: str, among: Among = ALL) -> dict[str, int]:
-    """How many dead letters of live segments there are of each reason, most first."""
+    """How many dead letters of live segments there are of each reason, most first.
+
+    Of all of a pipeline only those of the latest :data:`TOTALS_MAX` totals are added up, a total
+    being what a segment has of a reason.
+    """
+    totals = "dead_letter_total"
+    of_latest: list[Any] = []
+    if among == ALL:
+        totals, of_latest = _latest_totals(tx, pipeline, TOTALS_MAX)
     where, values = _where(pipeline, among)
     rows = tx.rows(
         f"select t.reason, sum(t.dead_letters) as dead_letters {_SEGMENTS}"
-        f" join dead_letter_total t using (segment_id) where {' and '.join(where)}"
+        f" join {totals} t using (segment_id) where {' and '.join(where)}"
         " group by t.reason order by sum(t.dead_letters) desc, t.reason",
-        values,
+        (*of_latest, *values),
     )
     return {row["reason"]: int(row["dead_letters"]) for row in rows}
 
@@ -141,22 +152,58 @@ def _where(pipeline: str, among: Among) -> tuple[list[str], list[Any]]:
         "b.committed_at < %s": among.before and among.before.astimezone(UTC).replace(tzinfo=None),
     }
     found = {sql: value for sql, value in asked.items() if value is not None}
+    where = ["s.state = 'live'", *found]
     if among.since is not None or among.before is not None:
+        # What is known of a live segment's batch anyway: the index by time begins with it.
         found["b.pipeline = %s"] = pipeline
-    return ["s.state = 'live'", *found], list(found.values())
+        where += ["b.pipeline = %s", "b.kind in ('ingest', 'replay')", "b.state = 'committed'"]
+    return where, list(found.values())
 
 
-def _latest_batches(tx: Transaction, pipeline: str, reason: str | None, segments: int) -> list[int]:
-    """The batches of the latest live segments with dead letters; segments are as old as these."""
+def _latest_segments(
+    tx: Transaction, pipeline: str, among: Among, reason: str | None, segments: int
+) -> list[int]:
+    """The first segments with dead letters, in the order in which these are listed."""
+    totals = "dead_letter_total"
+    of_latest: list[Any] = []
+    if among == ALL:  # segments are as old as their totals
+        totals, of_latest = _latest_totals(tx, pipeline, segments, reason)
+    where, values = _where(pipeline, among)
+    if reason is not None:
+        where.append("t.reason = %s")
+        values.append(reason)
     rows = tx.rows(
-        "select straight_join s.batch_id from dead_letter_total t join segment s using (segment_id)"
-        " join topic_incarnation i using (incarnation_id)"
-        " where s.state = 'live' and i.pipeline = %s"
-        + (" and t.reason = %s" if reason is not None else "")
-        + f" order by t.segment_id desc limit {segments:d}",
-        (pipeline,) if reason is None else (pipeline, reason),
+        f"select distinct s.batch_id, i.topic, s.partition_id, s.segment_id {_SEGMENTS}"
+        f" join {totals} t using (segment_id) where {' and '.join(where)}"
+        " order by s.batch_id desc, i.topic, s.partition_id, s.segment_id"
+        f" limit {segments:d}",
+        (*of_latest, *values),
     )
-    return sorted({row["batch_id"] for row in rows})
+    return [row["segment_id"] for row in rows]
+
+
+def _latest_totals(
+    tx: Transaction, pipeline: str, limit: int, reason: str | None = None
+) -> tuple[str, list[Any]]:
+    """A table of the latest totals of each topic of a pipeline, and its values.
+
+    Totals that an older release has written have no topic yet; they are among them.
+    """
+    rows = tx.rows("select incarnation_id from topic_incarnation where pipeline = %s", (pipeline,))
+    incarnations = [row["incarnation_id"] for row in rows]
+    values: list[Any] = []
+    parts = []
+    for incarnation in (*incarnations, None):
+        where = "incarnation_id is null" if incarnation is None else "incarnation_id = %s"
+        values += [] if incarnation is None else [incarnation]
+        if reason is not None:
+            where += " and reason = %s"
+            values.append(reason)
+        parts.append(
+            "(select segment_id, reason, dead_letters from dead_letter_total"
+            f" where {where} order by segment_id desc limit {limit:d})"
+        )
+    return f"({' union all '.join(parts)})", values
 
 
 def replace_dead_letters(tx: Transaction, batch: Batch, dead_letters: Iterable[DeadLetter]) -> None:
@@ -181,6 +228,12 @@ def replace_dead_letters(tx: Transaction, batch: Batch, dead_letters: Iterable[D
         "insert into dead_letter_total (segment_id, reason, dead_letters) values (%s, %s, %s)",
         [(*key, number) for key, number in sorted(totals.items())],
     )
+    if totals:
+        tx.execute(
+            "update dead_letter_total t join segment s using (segment_id)"
+            " set t.incarnation_id = s.incarnation_id where t.segment_id in %s",
+            (sorted({segment_id for segment_id, _ in totals}),),
+        )
     for table in _TABLES:
         tx.execute(
             f"delete d from {table} d join replacement r on r.replaced_id = d.segment_id"

@@ -3,6 +3,7 @@
 Changes nothing.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -35,6 +36,16 @@ class Mark:
     """Whether a replay has counted some of them."""
     outdated: bool
     """Whether some were counted under other rules than today's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Marks:
+    """What is to be said of the minutes of a span."""
+
+    found: list[Mark]
+    """The minutes with something to be said, in order."""
+    since: datetime | None
+    """The minute from which on it is known; None for the whole span."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,6 +87,11 @@ def buckets(
     ]
 
 
+MARKED_BATCHES_MAX: Final = 1_000
+MARKED_ROWS_MAX: Final = 8_000
+"""Bounds of what is looked through for marks."""
+
+
 def marks(
     tx: Transaction,
     tables: Tables,
@@ -83,8 +99,11 @@ def marks(
     fingerprint: str,
     first: datetime,
     until: datetime,
-) -> list[Mark]:
-    """The minutes of ``[first, until)`` with something to be said of their lines, in order.
+) -> Marks:
+    """The minutes of ``[first, until)`` with something to be said of their lines.
+
+    Nearly always few batches are replays or under other rules: then their contributions are read.
+    Otherwise those of the span are, the latest ones.
 
     Args:
         tx: An open transaction.
@@ -94,6 +113,89 @@ def marks(
         first: The first minute.
         until: The first minute after the span.
     """
+    special = _special_batches(tx, pipeline, fingerprint)
+    if special is not None:
+        found = _marks_of(tx, tables, special, first, until)
+        if found is not None:
+            return Marks(found=found, since=None)
+    since = _marked_since(tx, tables, first, until)
+    span = (since or first, until)
+    return Marks(found=_marks_in(tx, tables, pipeline, fingerprint, *span), since=since)
+
+
+def _special_batches(
+    tx: Transaction, pipeline: str, fingerprint: str
+) -> dict[int, tuple[bool, bool]] | None:
+    """The batches that are replays, or under other rules, and which of both; None for too many."""
+    limit = f"limit {MARKED_BATCHES_MAX + 1:d}"
+    rows = tx.rows(
+        "(select batch_id, 1 as is_replayed, format_fingerprint <> %s as is_outdated from batch"
+        f" where pipeline = %s and kind = 'replay' and state = 'committed' {limit})"
+        " union all (select batch_id, 0, 1 from batch"
+        f" where pipeline = %s and format_fingerprint < %s and kind = 'ingest' {limit})"
+        " union all (select batch_id, 0, 1 from batch"
+        f" where pipeline = %s and format_fingerprint > %s and kind = 'ingest' {limit})",
+        (fingerprint, pipeline, pipeline, fingerprint, pipeline, fingerprint),
+    )
+    if len(rows) > MARKED_BATCHES_MAX:
+        return None
+    return {row["batch_id"]: (bool(row["is_replayed"]), bool(row["is_outdated"])) for row in rows}
+
+
+def _marks_of(
+    tx: Transaction,
+    tables: Tables,
+    batches: Mapping[int, tuple[bool, bool]],
+    first: datetime,
+    until: datetime,
+) -> list[Mark] | None:
+    """The marks that some batches make; None when they have too many contributions."""
+    if not batches:
+        return []
+    rows = tx.rows(
+        f"select straight_join s.batch_id, c.`{TIME}` as minute from segment s"
+        f" join `{tables.contributions}` c on c.segment_id = s.segment_id"
+        f" where s.batch_id in %s and s.state = 'live' and c.`{TIME}` >= %s and c.`{TIME}` < %s"
+        f" limit {MARKED_ROWS_MAX + 1:d}",
+        (list(batches), first, until),
+    )
+    if len(rows) > MARKED_ROWS_MAX:
+        return None
+    found: dict[datetime, tuple[bool, bool]] = {}
+    for row in rows:
+        before, mark = found.get(row["minute"], (False, False)), batches[row["batch_id"]]
+        found[row["minute"]] = (before[0] or mark[0], before[1] or mark[1])
+    return [
+        Mark(minute=minute, replayed=replayed, outdated=outdated)
+        for minute, (replayed, outdated) in sorted(found.items())
+    ]
+
+
+def _marked_since(
+    tx: Transaction, tables: Tables, first: datetime, until: datetime
+) -> datetime | None:
+    """The first minute from which on all contributions are read; None for the whole span."""
+    row = tx.row(
+        f"select count(*) as found, min(at) as since from (select `{TIME}` as at"
+        f" from `{tables.contributions}` where `{TIME}` >= %s and `{TIME}` < %s"
+        f" order by `{TIME}` desc limit {MARKED_ROWS_MAX:d}) as latest",
+        (first, until),
+    )
+    if row is None or row["found"] < MARKED_ROWS_MAX:
+        return None
+    since: datetime = row["since"]  # of this minute some may be missing
+    return since + timedelta(minutes=1)
+
+
+def _marks_in(
+    tx: Transaction,
+    tables: Tables,
+    pipeline: str,
+    fingerprint: str,
+    first: datetime,
+    until: datetime,
+) -> list[Mark]:
+    """The marks that the contributions of a span make."""
     rows = tx.rows(
         f"select c.`{TIME}` as minute, max(b.kind = 'replay') as is_replayed,"
         f" max(b.format_fingerprint <> %s) as is_outdated from `{tables.contributions}` c"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tally.aggregates.aggregate import TIME
-from tally.errors import UnknownBatchError
+from tally.ledger.batches import unknown_batch
 from tally.ledger.rows import range_of
 from tally.ledger.tables import Tables, listed, summed
 from tally.model import (
@@ -199,12 +199,25 @@ def list_batches(
     return [_batch(row) for row in rows]
 
 
-def batches_of_run(tx: Transaction, pipeline: str, run_id: str, *, limit: int) -> list[BatchRecord]:
-    """The batches that were planned for a run of Airflow, oldest first."""
+def batches_of_run(
+    tx: Transaction, pipeline: str, dag_id: str, run_id: str, *, limit: int
+) -> list[BatchRecord]:
+    """The batches that were planned for a run of Airflow, newest first.
+
+    Args:
+        tx: An open transaction.
+        pipeline: The pipeline.
+        dag_id: The run's DAG: runs of several DAGs may have the same id.
+        run_id: The run.
+        limit: The largest number of batches.
+    """
+    asked_by = f"airflow:{dag_id}"
+    with_user = f"{asked_by}:"
     rows = tx.rows(
         f"{_BATCHES} where b.run_id = %s and b.pipeline = %s"
-        f" group by b.batch_id order by b.batch_id limit {limit:d}",
-        (run_id, pipeline),
+        " and (b.requested_by = %s or left(b.requested_by, char_length(%s)) = %s)"
+        f" group by b.batch_id order by b.batch_id desc limit {limit:d}",
+        (run_id, pipeline, asked_by, with_user, with_user),
     )
     return [_batch(row) for row in rows]
 
@@ -217,9 +230,7 @@ def batch_record(tx: Transaction, batch_id: int) -> BatchRecord:
     """
     rows = tx.rows(f"{_BATCHES} where b.batch_id = %s group by b.batch_id", (batch_id,))
     if not rows:
-        raise UnknownBatchError(
-            f"the ledger has no batch {batch_id}", next_step="tally batches lists them"
-        )
+        raise unknown_batch(batch_id)
     return _batch(rows[0])
 
 

@@ -230,8 +230,10 @@ def find_replay(tx: Transaction, replay_id: int) -> ReplayRecord:
 def list_replays(tx: Transaction, pipeline: str, *, limit: int) -> list[ReplayRecord]:
     """The pipeline's replays, newest first."""
     rows = tx.rows(
-        f"{_REPLAYS} where r.pipeline = %s group by r.replay_id order by r.replay_id desc limit %s",
-        (pipeline, limit),
+        f"{_REPLAYS} join (select replay_id from replay where pipeline = %s"
+        f" order by replay_id desc limit {limit:d}) as latest on latest.replay_id = r.replay_id"
+        " group by r.replay_id order by r.replay_id desc",
+        (pipeline,),
     )
     return [_replay(row) for row in rows]
 
@@ -244,7 +246,8 @@ _REPLAYS = """
            coalesce(sum(s.until_offset - s.from_offset), 0) as offsets,
            coalesce(sum(case when b.state = 'committed'
                              then s.until_offset - s.from_offset end), 0) as offsets_committed
-    from replay r left join batch b on b.replay_id = r.replay_id and b.state <> 'abandoned'
+    from replay r left join batch b force index (batches_of_replay)
+        on b.replay_id = r.replay_id and b.state <> 'abandoned'
     left join segment s on s.batch_id = b.batch_id
 """
 

@@ -1,6 +1,7 @@
 """By which rules batches were counted, told by their fingerprints. Changes nothing."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from tally.ledger.rows import partition_of
@@ -51,6 +52,23 @@ def recently_understood(tx: Transaction, pipeline: str, fingerprint: str) -> Und
         if row
         else (Understood())
     )
+
+
+def records_committed_since(tx: Transaction, pipeline: str, since: datetime) -> int:
+    """Records of the minute batches that were committed at a time or later.
+
+    Args:
+        tx: An open transaction.
+        pipeline: The pipeline.
+        since: The time, with its zone.
+    """
+    row = tx.row(
+        "select coalesce(sum(s.records), 0) as records from batch b join segment s using (batch_id)"
+        " where b.pipeline = %s and b.kind = 'ingest' and b.state = 'committed'"
+        " and b.committed_at >= %s",
+        (pipeline, since.astimezone(UTC).replace(tzinfo=None)),
+    )
+    return int(row["records"]) if row else 0
 
 
 def records_in_sound_batches(

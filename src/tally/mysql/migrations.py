@@ -23,6 +23,8 @@ from tally.packaged import packaged
 
 LOCK_NAME: Final = "tally_migrate"
 LOCK_PATIENCE_S: Final = 300
+LONGEST_S: Final = 86_400
+"""For one migration: that of a large ledger takes minutes."""
 MIGRATIONS_TABLE: Final = "_yoyo_migration"
 VERSION_TABLE: Final = "_yoyo_version"
 # yoyo creates and drops a table of such a name to test whether the server can roll DDL back.
@@ -36,8 +38,17 @@ class _Backend(MySQLBackend):  # type: ignore[misc]  # yoyo has no type hints
     settings: ClassVar[MySQLSettings]
 
     def connect(self, dburi: Any) -> Any:  # noqa: ARG002 - yoyo's signature
-        """A connection with plain cursors, as yoyo expects."""
-        return connect(self.settings, cursorclass=self.driver.cursors.Cursor)
+        """A connection with plain cursors, as yoyo expects.
+
+        A statement of a migration takes as long as the tables are large, and meanwhile yoyo's other
+        connection is idle.
+        """
+        connection = connect(
+            self.settings, cursorclass=self.driver.cursors.Cursor, read_timeout=LONGEST_S
+        )
+        with connection.cursor() as cursor:
+            cursor.execute(f"set session wait_timeout = {LONGEST_S}")
+        return connection
 
 
 def pending(database: Database) -> list[str]:
@@ -71,7 +82,7 @@ def one_at_a_time(database: Database) -> Iterator[None]:
     patient = database.adjusted(statement_timeout_s=LOCK_PATIENCE_S + 60)
     with patient.transaction() as tx:
         # The lock's connection is idle while the migrations run on another one.
-        tx.execute("set session wait_timeout = 86400")
+        tx.execute(f"set session wait_timeout = {LONGEST_S}")
         lock = (_lock_name(database.settings), LOCK_PATIENCE_S)
         row = tx.row("select get_lock(%s, %s) as held", lock)
         if not row or row["held"] != 1:

@@ -28,11 +28,28 @@ def may_read(dag_id: str, user: Any) -> bool:
     return _manager().is_authorized_dag(method="GET", details=_details(dag_id), user=user)
 
 
+def may_read_reports(dag_id: str, user: Any) -> bool:
+    """Whether a user may read what the runs of a DAG have handed on."""
+    return _manager().is_authorized_dag(
+        method="GET", access_entity=DagAccessEntity.XCOM, details=_details(dag_id), user=user
+    )
+
+
 def may_trigger(dag_id: str, user: Any) -> bool:
     """Whether a user may start a run of a DAG; Airflow asks again when it is started."""
     return _manager().is_authorized_dag(
         method="POST", access_entity=DagAccessEntity.RUN, details=_details(dag_id), user=user
     )
+
+
+def may_unpause(dag_id: str, user: Any) -> bool:
+    """Whether a user may unpause a DAG."""
+    return _manager().is_authorized_dag(method="PUT", details=_details(dag_id), user=user)
+
+
+def is_paused(dag_id: str) -> bool:
+    """Whether runs of a DAG wait until somebody unpauses it."""
+    return dag_id in DagModel.get_paused_dag_ids([dag_id])
 
 
 def _manager() -> BaseAuthManager[Any]:

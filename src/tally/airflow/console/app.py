@@ -5,31 +5,41 @@ only read. A function that is not async runs in a worker thread, so that waiting
 block the API server.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote, urlencode
 
 from airflow.api_fastapi.core_api.security import GetUserDep
-from airflow.models import DagModel
 from fastapi import FastAPI, Request, Response, status
 from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
 
 from tally.airflow.connections import connected_settings
-from tally.airflow.console import ledger_pages, pages, steering_pages
-from tally.airflow.console.access import OF_DAG, OF_RUN, SIGNED_IN, may_read, may_trigger
+from tally.airflow.console import ledger_pages, metrics, pages, steering_pages
+from tally.airflow.console.access import (
+    OF_DAG,
+    OF_RUN,
+    SIGNED_IN,
+    is_paused,
+    may_read,
+    may_read_reports,
+    may_trigger,
+    may_unpause,
+)
 from tally.airflow.console.drawing import HEADERS, draw, export
 from tally.airflow.console.page import Page
 from tally.airflow.console.query import Query
-from tally.airflow.console.runs import find_run
+from tally.airflow.console.runs import TASKS_MAX, find_run
 from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
 from tally.app.context import console_context
 from tally.app.engine import engine_error
 from tally.app.health import Surroundings
 from tally.app.overview import PipelineSummary
-from tally.config.settings import Settings
+from tally.app.views import ErrorView
 from tally.errors import (
     ConfigError,
     TallyError,
@@ -37,7 +47,10 @@ from tally.errors import (
     UnknownPipelineError,
     UsageError,
 )
+from tally.mysql.kept import KeptConnections
 from tally.pipeline.context import Context
+
+log = logging.getLogger(__name__)
 
 STATIC: Final = Path(__file__).parent / "static"
 
@@ -52,8 +65,13 @@ class Asked:
     """The pipeline."""
     query: Query
     """The parameters of its address."""
-    surroundings: Surroundings
-    """What is known of Airflow and of the engine."""
+    user: Any
+    """Who asks."""
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """What is known of Airflow and of the engine, which is asked for it."""
+        return _surroundings(self.pipeline, engine_error(self.ctx.settings.spark))
 
 
 Compose = Callable[[Asked], Page]
@@ -69,7 +87,9 @@ PAGES: Final[Mapping[str, Compose]] = {
     "dead-letters": lambda a: ledger_pages.dead_letters_page(a.ctx, a.pipeline, a.query),
     "replay": lambda a: steering_pages.replay_page(a.ctx, a.pipeline, a.query),
     "losses": lambda a: steering_pages.losses_page(a.ctx, a.pipeline),
-    "audit": lambda a: steering_pages.audit_page(a.pipeline),
+    "audit": lambda a: steering_pages.audit_page(
+        a.pipeline, may_see=may_read_reports(a.pipeline + AUDIT_SUFFIX, a.user)
+    ),
 }
 """The pages of a pipeline, by their address below it."""
 
@@ -92,6 +112,10 @@ def create_console(config: Path) -> FastAPI:
     def show_run(dag_id: str, run_id: str, request: Request, user: GetUserDep) -> Response:
         return console.run(request, user, dag_id, run_id)
 
+    @app.get("/metrics")
+    def show_metrics(request: Request) -> Response:
+        return console.metrics(request)
+
     for path, compose in PAGES.items():
         app.get(f"/pipelines/{{dag_id}}/{path}", dependencies=OF_DAG)(_shown(console, compose))
     return app
@@ -109,6 +133,7 @@ class _Console:
 
     def __init__(self, config: Path) -> None:
         self._config = config
+        self._kept = KeptConnections()
 
     def page(self, request: Request, user: Any, pipeline: str, compose: Compose) -> Response:
         """A page of one pipeline, for a user who has the right to its DAG."""
@@ -119,18 +144,19 @@ class _Console:
             if pipeline in settings.disabled:
                 summary = PipelineSummary.disabled(pipeline, settings.disabled[pipeline])
                 return draw("disabled.html", frame, {"summary": summary, "title": pipeline})
-            settings.pipeline(pipeline)
-            query = {key: value for key, value in request.query_params.items() if value}
+            if pipeline not in settings.pipelines:
+                # Without the names of the others, to which the user may have no right.
+                raise UnknownPipelineError(
+                    f"no pipeline {pipeline!r} is configured", next_step="see the list of pipelines"
+                )
+            query = _query(request)
             asked = Asked(
-                ctx=console_context(settings),
+                ctx=console_context(settings, self._kept),
                 pipeline=pipeline,
                 query={**query, **request.path_params},
-                surroundings=self._surroundings(settings, pipeline),
+                user=user,
             )
-            page = compose(asked)
-            if wanted := query.get("export"):
-                return export(page.table(wanted), query.get("as", "csv"), pipeline)
-            return draw(page.template, frame, {**page.values, "page": page, "title": page.title})
+            return _answer(compose(asked), query, frame)
         except TallyError as error:
             return _failed(error, frame)
 
@@ -142,11 +168,11 @@ class _Console:
             names = [name for name in settings.names if may_read(name, user)]
             if len(names) == 1:
                 return RedirectResponse(f"pipelines/{names[0]}/", headers=HEADERS)
-            ctx = console_context(settings)
+            ctx, engine = console_context(settings, self._kept), engine_error(settings.spark)
             summaries = [
                 PipelineSummary.disabled(name, settings.disabled[name])
                 if name in settings.disabled
-                else self._summary(ctx, name)
+                else _summary(ctx, name, engine)
                 for name in names
             ]
         except TallyError as error:
@@ -160,34 +186,42 @@ class _Console:
         frame = self._frame(request, user, pipeline)
         found = find_run(dag_id, run_id)
         values: dict[str, Any] = {"run": found, "kind": kind, "title": "Run"}
-        values |= {"dag_id": dag_id, "run_id": run_id}
+        values |= {"dag_id": dag_id, "run_id": run_id, "waits": False}
+        if found is not None and not found.has_ended:
+            values["waits"] = is_paused(dag_id)
         try:
             settings = connected_settings(self._config)
             if pipeline not in settings.names or found is None:
                 values["known"] = pipeline in settings.names
                 return draw("no_run.html", frame, values, status.HTTP_404_NOT_FOUND)
-            ctx = console_context(settings)
-            values["page"] = Page(
+            ctx = console_context(settings, self._kept)
+            if kind == REPLAY_SUFFIX:
+                values |= steering_pages.replay_run(ctx, dag_id, run_id, has_ended=found.has_ended)
+            page = Page(
                 template="run.html",
                 title="Run",
-                tables=(steering_pages.batches_of_run(ctx, pipeline, run_id),),
+                values={**values, "tasks_max": TASKS_MAX},
+                tables=(steering_pages.batches_of_run(ctx, pipeline, dag_id, run_id),),
             )
-            if kind == REPLAY_SUFFIX:
-                values |= steering_pages.replay_run(ctx, dag_id, run_id)
+            return _answer(page, _query(request), frame)
         except TallyError as error:
             return _failed(error, frame)
-        return draw("run.html", frame, values)
 
-    def _summary(self, ctx: Context, name: str) -> PipelineSummary:
-        view = pages.ledger_status(ctx, name, self._surroundings(ctx.settings, name))
-        return PipelineSummary.of(view, ctx.settings.pipeline(name).topics)
-
-    @staticmethod
-    def _surroundings(settings: Settings, pipeline: str) -> Surroundings:
-        return Surroundings(
-            paused=pipeline in DagModel.get_paused_dag_ids([pipeline]),
-            engine_error=engine_error(settings.spark),
-        )
+    def metrics(self, request: Request) -> Response:
+        """All pipelines' figures, for whoever has the token."""
+        try:
+            settings = connected_settings(self._config)
+            if (answer := metrics.refused(settings.console, request)) is not None:
+                return answer
+            engine = engine_error(settings.spark)
+            return metrics.exposition(
+                console_context(settings, self._kept),
+                partial(_surroundings, engine=engine),
+                request.headers.get("accept"),
+            )
+        except TallyError as error:
+            log.error("no metrics: %s", error)  # noqa: TRY400 - no bug
+            return Response(status_code=status.HTTP_503_SERVICE_UNAVAILABLE)
 
     @staticmethod
     def _frame(request: Request, user: Any, pipeline: str) -> dict[str, Any]:
@@ -200,8 +234,12 @@ class _Console:
             "pipeline": pipeline,
             "pipelines": [pipeline] if pipeline else [],
             "tab": route.split("/")[3] if route.count("/") > 2 else None,
-            "address": request.url.query,
+            "here": route.lstrip("/").format(
+                **{key: quote(value, safe="") for key, value in request.path_params.items()}
+            ),
+            "address": urlencode(_query(request)),
             "may_trigger": partial(may_trigger, user=user),
+            "may_unpause": partial(may_unpause, user=user),
         }
 
 
@@ -211,6 +249,27 @@ def _pipeline_of(dag_id: str) -> tuple[str, str]:
         if dag_id.endswith(suffix):
             return dag_id.removesuffix(suffix), suffix
     return dag_id, ""
+
+
+def _query(request: Request) -> Query:
+    """The parameters of the address that say what is shown; empty ones are none."""
+    return {key: value for key, value in request.query_params.items() if value}
+
+
+def _answer(page: Page, query: Query, frame: Mapping[str, Any]) -> Response:
+    """A page as HTML, or one of its tables as a file."""
+    if wanted := query.get("export"):
+        return export(page.table(wanted), query.get("as", "csv"), frame["pipeline"])
+    return draw(page.template, frame, {"title": page.title, **page.values, "page": page})
+
+
+def _summary(ctx: Context, name: str, engine: ErrorView | None) -> PipelineSummary:
+    view = pages.ledger_status(ctx, name, _surroundings(name, engine))
+    return PipelineSummary.of(view, ctx.settings.pipeline(name).topics)
+
+
+def _surroundings(pipeline: str, engine: ErrorView | None) -> Surroundings:
+    return Surroundings(paused=is_paused(pipeline), engine_error=engine)
 
 
 def _failed(error: TallyError, frame: Mapping[str, Any]) -> Response:

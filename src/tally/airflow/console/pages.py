@@ -1,5 +1,6 @@
 """The pages about how a pipeline is: health, chart, partitions."""
 
+from typing import Final
 from urllib.parse import urlencode
 
 from tally.airflow.console import charts
@@ -10,10 +11,13 @@ from tally.airflow.console.query import SPANS, Query, minutes_request, moment_of
 from tally.airflow.console.tables import Column, Table
 from tally.app.batches import BatchesRequest, batches
 from tally.app.health import Surroundings
-from tally.app.minutes import minute, minutes
+from tally.app.minutes import MINUTE, minute, minutes
 from tally.app.status import PartitionStatus, StatusRequest, StatusView, status
 from tally.app.waiting import waiting
 from tally.pipeline.context import Context
+
+STRIPS_MAX: Final = 1_000
+"""Partitions of which a page shows strips; the table has all."""
 
 
 def ledger_status(ctx: Context, pipeline: str, surroundings: Surroundings) -> StatusView:
@@ -35,6 +39,7 @@ def overview_page(ctx: Context, pipeline: str, query: Query, surroundings: Surro
             "minutes": shown,
             "chart": charts.bar_chart(shown),
             "spans": SPANS,
+            "minute": MINUTE,
             "span": query.get("span") or ("" if query.get("first") else "1h"),
             "first": query.get("first", ""),
             "last": query.get("last", ""),
@@ -148,4 +153,4 @@ def strips_page(ctx: Context, pipeline: str, surroundings: Surroundings) -> Page
 
 
 def _strips(view: StatusView) -> list[tuple[PartitionStatus, tuple[charts.Stretch, ...]]]:
-    return [(p, charts.stretches(p)) for p in view.partitions]
+    return [(p, charts.stretches(p)) for p in view.partitions[:STRIPS_MAX]]

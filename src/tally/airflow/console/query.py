@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from tally.app.dead_letters import read_partition
 from tally.app.minutes import MinutesRequest
 from tally.errors import UsageError
 from tally.model import TopicPartition
@@ -15,6 +16,8 @@ ROWS: Final = 50
 """Rows of a page of a table."""
 ROWS_MAX: Final = 500
 """Rows of an export, and of a page whose address asks for more."""
+
+_YEARS: Final = range(1000, 9999)
 
 SPANS: Final = {
     "1h": timedelta(hours=1),
@@ -39,7 +42,8 @@ def minutes_request(pipeline: str, query: Query) -> MinutesRequest:
 
 def limit_of(query: Query) -> int:
     """Rows that are asked for, bounded."""
-    return min(max(number_of(query, "limit") or ROWS, 1), ROWS_MAX)
+    usual = ROWS_MAX if query.get("export") else ROWS
+    return min(max(number_of(query, "limit") or usual, 1), ROWS_MAX)
 
 
 def number_of(query: Query, name: str) -> int | None:
@@ -79,16 +83,22 @@ def partition_of(query: Query) -> TopicPartition | None:
         UsageError: It is another text.
     """
     text = query.get("partition", "").strip()
-    if not text:
-        return None
-    topic, slash, number = text.rpartition("/")
-    if not (slash and topic and number.isascii() and number.isdigit() and len(number) < 10):
-        raise UsageError(f"partition = {text!r} is no partition", next_step="such as alog/0")
-    return TopicPartition(topic=topic, partition=int(number))
+    return read_partition(text, "partition") if text else None
 
 
 def moment_of(query: Query, name: str, *, needed: bool = False, zone: bool = False) -> Any:
-    """A time of an address, as browsers write it: ``2026-11-20T14:05``."""
+    """A time of an address, as browsers write it: ``2026-11-20T14:05``.
+
+    Args:
+        query: The address.
+        name: Its parameter.
+        needed: Whether an empty one is an error.
+        zone: Whether it is a time of the machines', UTC unless it says otherwise; else it is a
+            minute on the lines' own clock.
+
+    Raises:
+        UsageError: It is none.
+    """
     text = query.get(name, "").strip()
     if not text and not needed:
         return None
@@ -98,9 +108,19 @@ def moment_of(query: Query, name: str, *, needed: bool = False, zone: bool = Fal
         raise UsageError(
             f"{name} = {text!r} is not a time", next_step="such as 2026-11-20T14:05"
         ) from None
+    if found.year not in _YEARS:
+        raise UsageError(
+            f"{name} = {text!r} is far away",
+            next_step=f"a year from {_YEARS[0]} to {_YEARS[-1]}",
+        )
     if zone:
         return found if found.tzinfo else found.replace(tzinfo=UTC)
-    return found.replace(tzinfo=None)
+    if found.tzinfo is not None:
+        raise UsageError(
+            f"{name} = {text!r} has a zone",
+            next_step="leave it out: lines have their own clock",
+        )
+    return found.replace(second=0, microsecond=0)
 
 
 def without(query: Query, name: str) -> dict[str, str]:

@@ -11,8 +11,19 @@ from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
-from tally.airflow.operators import AUDIT, REPORT_KEY
+from tally.airflow.losses_tasks import DECIDE, LOOK, SETTLE
+from tally.airflow.operators import AUDIT, BLOCKED, COUNT, PLAN, PRUNE, REPORT_KEY
 from tally.airflow.policies import AUDIT_SUFFIX
+from tally.airflow.replay_tasks import OUTCOME, PREVIEW, REQUEST
+
+ORDER: Final = (
+    *(PLAN, PREVIEW, REQUEST, COUNT, BLOCKED, OUTCOME),
+    *(LOOK, DECIDE, SETTLE, AUDIT, PRUNE),
+)
+"""The tasks of Tally's DAGs, in the order in which they run."""
+
+TASKS_MAX: Final = 500
+"""Tasks of a run that are shown."""
 
 FINAL: Final = frozenset({"success", "failed"})
 """States of a run that has ended."""
@@ -70,17 +81,20 @@ def find_run(dag_id: str, run_id: str) -> Run | None:
         )
         if run is None:
             return None
-        tasks = session.execute(
-            select(  # type: ignore[call-overload]  # a hybrid property is a column, too
-                TaskInstance.task_id,
-                TaskInstance.map_index,
-                TaskInstance.state,
-                TaskInstance.rendered_map_index,
+        tasks = list(
+            session.execute(
+                select(  # type: ignore[call-overload]  # a hybrid property is a column, too
+                    TaskInstance.task_id,
+                    TaskInstance.map_index,
+                    TaskInstance.state,
+                    TaskInstance.rendered_map_index,
+                )
+                .where(TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id)
+                .order_by(TaskInstance.map_index, TaskInstance.task_id)  # mapped ones come last
+                .limit(TASKS_MAX)
             )
-            .where(TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id)
-            .order_by(TaskInstance.start_date, TaskInstance.task_id, TaskInstance.map_index)
-            .limit(500)
-        ).all()
+        )
+        tasks = sorted(tasks, key=lambda task: ORDER.index(task[0]) if task[0] in ORDER else -1)
         return Run(
             dag_id=dag_id,
             run_id=run_id,
@@ -108,6 +122,29 @@ def find_xcom(dag_id: str, run_id: str, task_id: str, key: str) -> Any:
             XComModel.get_many(run_id=run_id, dag_ids=dag_id, task_ids=task_id, key=key).limit(1)
         ).first()
         return None if row is None else XComModel.deserialize_value(row)
+
+
+def latest_report(pipeline: str) -> AuditRun | None:
+    """The latest audit that has ended with a report; None before the first one."""
+    dag_id = pipeline + AUDIT_SUFFIX
+    with create_session() as session:
+        found = session.execute(
+            select(XComModel, DagRun.state, DagRun.end_date)
+            .join(DagRun, (DagRun.dag_id == XComModel.dag_id) & (DagRun.run_id == XComModel.run_id))
+            .where(
+                XComModel.dag_id == dag_id,
+                XComModel.task_id == AUDIT,
+                XComModel.key == REPORT_KEY,
+                DagRun.end_date.is_not(None),
+            )
+            .order_by(XComModel.timestamp.desc())
+            .limit(1)
+        ).first()
+        if found is None:
+            return None
+        xcom, state, ended_at = found
+        report = XComModel.deserialize_value(xcom)
+    return AuditRun(run_id=xcom.run_id, state=str(state), ended_at=ended_at, report=report)
 
 
 def latest_audits(pipeline: str, limit: int) -> list[AuditRun]:

@@ -12,7 +12,7 @@ from tally.airflow.losses_work import as_seen
 from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
 from tally.airflow.replay_fields import CHOICES, REASON_MAX
 from tally.airflow.replay_tasks import PREVIEW, REPLAY_KEY, REQUEST, SHOWN_KEY
-from tally.app.batches import run_batches
+from tally.app.batches import RUN_BATCHES_MAX, run_batches
 from tally.app.losses import LossesRequest, losses
 from tally.app.replays import ReplaysRequest, replay_outcome, replays
 from tally.pipeline.context import Context
@@ -85,14 +85,14 @@ def losses_page(ctx: Context, pipeline: str) -> Page:
     )
 
 
-def audit_page(pipeline: str) -> Page:
-    """What the last audits have found."""
-    runs = latest_audits(pipeline, limit=10)
+def audit_page(pipeline: str, *, may_see: bool) -> Page:
+    """What the last audits have found, for whoever may see it."""
+    runs = latest_audits(pipeline, limit=10) if may_see else []
     latest = next((run.report for run in runs if run.report is not None), None)
     return Page(
         template="audit.html",
         title="Audit",
-        values={"runs": runs, "latest": latest, "dag_id": pipeline + AUDIT_SUFFIX},
+        values={"latest": latest, "dag_id": pipeline + AUDIT_SUFFIX, "may_see": may_see},
         tables=(
             Table(
                 name="violations",
@@ -126,16 +126,20 @@ def audit_page(pipeline: str) -> Page:
     )
 
 
-def replay_run(ctx: Context, dag_id: str, run_id: str) -> Mapping[str, Any]:
+def replay_run(ctx: Context, dag_id: str, run_id: str, *, has_ended: bool) -> Mapping[str, Any]:
     """The preview of a run of a replay DAG, and what the ledger says of its replay."""
     replay_id = find_xcom(dag_id, run_id, REQUEST, REPLAY_KEY)
-    return {
-        "shown": find_xcom(dag_id, run_id, PREVIEW, SHOWN_KEY),
-        "outcome": None if replay_id is None else replay_outcome(ctx, int(replay_id)),
-    }
+    outcome = None
+    if replay_id is not None:
+        # What it changes is added up only at its end: a page renews itself meanwhile.
+        outcome = replay_outcome(ctx, int(replay_id), with_changes=has_ended)
+    return {"shown": find_xcom(dag_id, run_id, PREVIEW, SHOWN_KEY), "outcome": outcome}
 
 
-def batches_of_run(ctx: Context, pipeline: str, run_id: str) -> Table:
+def batches_of_run(ctx: Context, pipeline: str, dag_id: str, run_id: str) -> Table:
     """The batches that were planned for a run."""
-    found = run_batches(ctx, pipeline, run_id).batches
-    return batches_table(found, "batches", "Batches of this run", of="pipelines/" + pipeline + "/")
+    found = run_batches(ctx, pipeline, dag_id, run_id).batches
+    are = "Batches of this run, newest first"
+    if len(found) == RUN_BATCHES_MAX:
+        are = f"The latest {RUN_BATCHES_MAX} batches of this run"
+    return batches_table(found, "batches", are, of="pipelines/" + pipeline + "/")

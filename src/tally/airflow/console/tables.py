@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+SHOWN_MAX: Final = 500
+"""Rows of a table that a page shows; an export has all."""
+
 Cell = str | int | float | bool | datetime | None
 
 # Spreadsheets take a text that begins like this for a formula, whoever wrote it.
@@ -42,6 +45,11 @@ class Table:
     """By column: the address behind its cells, with the row's values in braces, percent-encoded."""
     empty: str = "none"
     """What is shown instead of no rows."""
+
+    @property
+    def shown(self) -> Sequence[Mapping[str, Cell]]:
+        """The rows that a page shows."""
+        return self.rows[:SHOWN_MAX]
 
     def is_number(self, column: Column) -> bool:
         """Whether a column holds numbers, which stand to the right."""

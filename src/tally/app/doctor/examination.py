@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tally.app.context import open_context
 from tally.app.doctor.broker import check_broker
+from tally.app.doctor.console import check_console
 from tally.app.doctor.database import check_database
 from tally.app.doctor.diagnosis import Diagnosis, DoctorView, fail, ok, skip
 from tally.app.doctor.engine import check_engine
@@ -79,6 +80,8 @@ def _examine_all(
             yield diagnosis
 
     yield from noted(check_database(ctx, config))
+    if not NEEDED & failed:
+        yield from check_console(settings)
     yield from noted(check_broker(ctx, config))
     yield from check_engine(settings)
     answer = None

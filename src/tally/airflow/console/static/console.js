@@ -4,6 +4,8 @@
 
 const PAUSE_MS = 10_000;
 const BUSY_PAUSE_MS = 2_000;
+const HOVER_PAUSE_MS = 150;
+const SIGN_IN = "Airflow no longer knows who you are: sign in again.";
 
 // --- Airflow around the page
 
@@ -41,18 +43,46 @@ function leaveFrame(event) {
 
 // --- renewing
 
+const FIELDS = "input, select, textarea";
+const FOCUSABLE = `a, button, summary, [tabindex], ${FIELDS}`;
+
+// A part is left as it is while somebody fills in a field of it or has marked text in it, and while
+// a button of it waits for an answer or has one to tell.
 function isInUse(part) {
   const selected = document.getSelection();
+  const active = document.activeElement;
   return (
-    part.contains(document.activeElement) ||
-    (selected !== null && !selected.isCollapsed && part.contains(selected.anchorNode))
+    (part.contains(active) && active.matches(FIELDS)) ||
+    (selected !== null && !selected.isCollapsed && part.contains(selected.anchorNode)) ||
+    part.querySelector("form[data-busy], .said:not(:empty)") !== null
   );
 }
 
-async function fetched(address) {
-  const answer = await fetch(address, { headers: { Accept: "text/html" }, redirect: "follow" });
+// As each part came from the server: what has been typed or hidden since is no change of it.
+const came = new WeakMap();
+
+function remember(root) {
+  root.querySelectorAll("[data-live]").forEach((part) => came.set(part, part.outerHTML));
+  if (root.matches?.("[data-live]")) came.set(root, root.outerHTML);
+}
+
+function replace(part, now) {
+  const focus = [...part.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
+  const scrolled = [...part.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
+  const open = [...part.querySelectorAll("details")].map((one) => one.open);
+  part.replaceWith(document.adoptNode(now));
+  remember(now);
+  now.querySelectorAll(".scroll").forEach((one, n) => (one.scrollLeft = scrolled[n] ?? 0));
+  now.querySelectorAll("details").forEach((one, n) => (one.open = open[n] ?? false));
+  if (focus >= 0) [...now.querySelectorAll(FOCUSABLE)][focus]?.focus({ preventScroll: true });
+  prepare(now);
+}
+
+async function fetched(address, signal = null) {
+  const answer = await fetch(address, { headers: { Accept: "text/html" }, signal });
   const html = await answer.text();
-  return { isGood: answer.ok, page: new DOMParser().parseFromString(html, "text/html") };
+  const page = new DOMParser().parseFromString(html, "text/html");
+  return { isGood: answer.ok, code: answer.status, page };
 }
 
 function say(text) {
@@ -62,29 +92,34 @@ function say(text) {
 
 async function renew() {
   try {
-    const { isGood, page } = await fetched(window.location.href);
-    if (!isGood) throw new Error();
+    const { isGood, code, page } = await fetched(window.location.href);
+    if (!isGood) {
+      say(code === 401 ? SIGN_IN : "It could not be read again; what is shown is older.");
+      return;
+    }
+    let kept = false;
     for (const part of document.querySelectorAll("[data-live]")) {
       const now = page.getElementById(part.id);
-      if (now !== null && !isInUse(part) && now.outerHTML !== part.outerHTML) {
-        const scrolled = [...part.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
-        part.replaceWith(document.adoptNode(now));
-        now.querySelectorAll(".scroll").forEach((one, n) => (one.scrollLeft = scrolled[n] ?? 0));
-        prepare(now);
-      }
+      if (!part.isConnected || now === null || now.outerHTML === came.get(part)) continue;
+      if (part.id === "read-at" && kept) continue; // the last part: not all is of this time
+      if (isInUse(part)) kept = true;
+      else replace(part, now);
     }
-    say("");
+    say(kept ? "A part that is in use has changed since; it is renewed when you leave it." : "");
   } catch {
-    say("It could not be read again; what is shown is older.");
+    say("Airflow did not answer; what is shown is older.");
   }
 }
 
 async function fill(part) {
   try {
-    const { page } = await fetched(part.dataset.src);
+    const { code, page } = await fetched(part.dataset.src);
     const fragment = page.querySelector(".fragment") ?? page.querySelector("main");
+    if (code === 401) say(SIGN_IN);
     if (fragment === null || isInUse(part)) return;
+    const focus = [...part.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
     part.replaceChildren(document.adoptNode(fragment));
+    if (focus >= 0) [...part.querySelectorAll(FOCUSABLE)][focus]?.focus({ preventScroll: true });
   } catch {
     say("Kafka's figures could not be read again; what is shown is older.");
   }
@@ -102,16 +137,29 @@ async function keepRenewing() {
 
 // --- the chart
 
+let wanted = null; // the request for the minute that was pointed at last
+
 async function showBehind(bar) {
   const place = document.getElementById("behind");
   if (place === null || place.dataset.of === bar.dataset.minute) return;
-  place.dataset.of = bar.dataset.minute;
-  const { page } = await fetched(bar.dataset.minute);
-  const detail = page.getElementById("minute-detail");
-  if (detail === null || place.dataset.of !== bar.dataset.minute) return;
+  wanted?.abort();
+  const request = (wanted = new AbortController());
+  await new Promise((done) => setTimeout(done, HOVER_PAUSE_MS)); // not each bar on the way
+  if (request.signal.aborted) return;
   const heading = document.createElement("h3");
   heading.textContent = bar.getAttribute("aria-label");
-  place.replaceChildren(heading, document.adoptNode(detail));
+  try {
+    const { page } = await fetched(bar.dataset.minute, request.signal);
+    const detail = page.getElementById("minute-detail") ?? page.querySelector("main");
+    place.dataset.of = bar.dataset.minute;
+    place.replaceChildren(heading, ...(detail ? [document.adoptNode(detail)] : []));
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    delete place.dataset.of;
+    const why = document.createElement("p");
+    why.textContent = "Airflow did not answer.";
+    place.replaceChildren(heading, why);
+  }
 }
 
 function moveInChart(event) {
@@ -142,7 +190,10 @@ function confOf(form, button) {
     if (field.name === "" || field.tagName === "BUTTON" || field.closest("[hidden]")) continue;
     if (field.type === "radio" && !field.checked) continue;
     const text = field.value.trim();
-    if (text !== "") conf[field.name] = field.inputMode === "numeric" ? Number(text) : text;
+    // As numbers are shown here, they may be pasted; what is none is refused by Airflow.
+    const plain = text.replaceAll(",", "");
+    const isNumber = field.inputMode === "numeric" && /^[0-9]{1,15}$/.test(plain);
+    if (text !== "") conf[field.name] = isNumber ? Number(plain) : text;
   }
   if (form.dataset.dryRun !== undefined) conf.dry_run = form.dataset.dryRun === "true";
   if (form.dataset.seen !== undefined) conf.seen = JSON.parse(form.dataset.seen);
@@ -153,34 +204,52 @@ function confOf(form, button) {
 function whyRefused(code, answer) {
   const detail = answer?.detail;
   const text = typeof detail === "string" ? detail : JSON.stringify(detail ?? "");
-  if (code === 401) return "Airflow no longer knows who you are: sign in again.";
+  if (code === 401) return SIGN_IN;
   if (code === 403) return "You have no right to start this DAG: ask for it in Airflow.";
   return `Airflow has refused it (${code}): ${text}`;
 }
 
-async function trigger(event) {
-  const form = event.target.closest("form[data-trigger]");
+// Ask Airflow's API about a DAG, as the user who is signed in.
+async function askAirflow(method, dag, path, body) {
+  const airflow = document.body.dataset.airflow;
+  const answer = await fetch(`${airflow}api/v2/dags/${encodeURIComponent(dag)}${path}`, {
+    method,
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  const told = await answer.json().catch(() => null);
+  if (!answer.ok) throw new Error(whyRefused(answer.status, told));
+  return told;
+}
+
+async function trigger(form, button) {
+  const dag = form.dataset.trigger;
+  const conf = confOf(form, button);
+  const run = await askAirflow("POST", dag, "/dagRuns", { logical_date: null, conf });
+  const query = new URLSearchParams({ dag_id: dag, run_id: run.dag_run_id });
+  window.location.assign(`${document.body.dataset.root}run?${query}`);
+}
+
+async function unpause(form) {
+  await askAirflow("PATCH", form.dataset.unpause, "", { is_paused: false });
+  delete form.dataset.busy; // its part of the page is renewed, too
+  await renew();
+}
+
+async function steer(event) {
+  const form = event.target.closest("form[data-trigger], form[data-unpause]");
   if (form === null) return;
   event.preventDefault();
   const said = form.querySelector(".said");
   const buttons = form.querySelectorAll("button");
-  const conf = confOf(form, event.submitter);
-  const dag = form.dataset.trigger;
-  const airflow = document.body.dataset.airflow;
   said.textContent = "";
+  form.dataset.busy = "yes";
   buttons.forEach((button) => (button.disabled = true));
   try {
-    const answer = await fetch(`${airflow}api/v2/dags/${encodeURIComponent(dag)}/dagRuns`, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ logical_date: null, conf }),
-    });
-    const run = await answer.json().catch(() => null);
-    if (!answer.ok) throw new Error(whyRefused(answer.status, run));
-    const query = new URLSearchParams({ dag_id: dag, run_id: run.dag_run_id });
-    window.location.assign(`${document.body.dataset.root}run?${query}`);
+    await (form.dataset.unpause ? unpause(form) : trigger(form, event.submitter));
   } catch (error) {
     said.textContent = error instanceof TypeError ? "Airflow did not answer." : error.message;
+    delete form.dataset.busy;
     buttons.forEach((button) => (button.disabled = false));
   }
 }
@@ -193,9 +262,11 @@ function prepare(part) {
 
 followTheme();
 document.addEventListener("DOMContentLoaded", () => {
+  remember(document);
   prepare(document);
+  document.querySelector("[autofocus]")?.focus(); // browsers leave it out in a frame
   document.addEventListener("click", leaveFrame);
-  document.addEventListener("submit", (event) => void trigger(event));
+  document.addEventListener("submit", (event) => void steer(event));
   document.addEventListener("change", (event) => {
     const form = event.target.closest("form[data-trigger]");
     if (form !== null) chosenFields(form);

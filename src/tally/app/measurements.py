@@ -1,0 +1,159 @@
+"""What is measured of a pipeline, for the systems that watch it.
+
+One list, which the endpoint for Prometheus and the tasks' metrics in Airflow share.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from tally.app.health import Health, Problem, ProblemReason
+from tally.app.status import StatusView
+from tally.app.waiting import WaitingView
+from tally.ledger.reading import BatchRecord
+
+
+class Metric(StrEnum):
+    """A figure that is measured of a pipeline; named as Prometheus wants it, without a prefix."""
+
+    LEDGER_UP = "ledger_up", "Whether the ledger could be read: 1 or 0."
+    KAFKA_UP = "kafka_up", "Whether Kafka has answered: 1 or 0. Without it, nothing of Kafka's."
+    HEALTH = "health", "Health: 0 ok, 1 a warning, 2 a failure."
+    PROBLEM = "problem", "Whether the pipeline has a problem of this reason: 1 or 0."
+    LAG = "lag_offsets", "Offsets that can be read and are not counted."
+    PARTITION_LAG = "partition_lag_offsets", "Those of one partition."
+    OLDEST = (
+        "oldest_uncounted_timestamp_seconds",
+        "Kafka's time of the oldest record that is not counted; absent when none waits.",
+    )
+    EXPIRY = (
+        "retention_reaches_uncounted_timestamp_seconds",
+        "When retention may delete the first record that is not counted; absent when none waits.",
+    )
+    BLOCKED = "blocked_partitions", "Partitions or topics that are not read."
+    OPEN_LOSSES = "open_losses", "Lost ranges that wait for a decision."
+    OPEN_LOSS_OFFSETS = "open_loss_offsets", "Their offsets."
+    OPEN_BATCHES = "open_batches", "Batches that are planned and not committed."
+    COUNTED = "counted_offsets_total", "Offsets that are counted or passed, of each partition."
+    LAST_COMMIT = "last_commit_timestamp_seconds", "When the last minute batch was committed."
+    BATCH_STEP = "last_batch_step_seconds", "Seconds of the last minute batch, by step."
+    BATCH_RECORDS = "last_batch_records", "Records that the last minute batch has read."
+    BATCH_LINES = "last_batch_lines", "Lines that it has counted."
+    BATCH_DEAD_LETTERS = "last_batch_dead_letters", "Records that it could not understand."
+    RATE = "records_per_second", "Records that were committed per second in the last 15 minutes."
+    RECENT_RECORDS = "recent_records", "Records of the last 20 batches under today's rules."
+    RECENT_DEAD_LETTERS = "recent_dead_letters", "Records among them that could not be understood."
+    AUDIT_HOLDS = "audit_holds", "Whether the last audit has found the counts right: 1 or 0."
+    AUDIT_VIOLATIONS = "audit_violations", "Violations that it has found."
+    AUDIT_ENDED = "audit_timestamp_seconds", "When it ended."
+
+    help: str
+
+    def __new__(cls, name: str, text: str) -> "Metric":
+        """A member whose value is its name; ``text`` says what it is."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.help = text
+        return member
+
+    @property
+    def is_counter(self) -> bool:
+        """Whether it only grows."""
+        return self.value.endswith("_total")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurement:
+    """A figure and what it is of."""
+
+    metric: Metric
+    """What is measured."""
+    value: float
+    """The figure, in the unit of the metric's name."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """Names and values of what it is of, besides the pipeline."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditOutcome:
+    """What an audit has found."""
+
+    holds: bool
+    """Whether the counts are right."""
+    violations: int
+    """How many violations it has found."""
+    ended_at: datetime
+    """When it ended, with its zone."""
+
+
+_HEALTH: Final = {Health.OK: 0, Health.WARN: 1, Health.FAIL: 2}
+
+
+def of_waiting(view: WaitingView) -> Iterator[Measurement]:
+    """What is measured of a pipeline where Kafka was asked, too."""
+    yield from of_status(view.status)
+    if view.oldest_at is not None:
+        yield _at(Metric.OLDEST, view.oldest_at)
+    expires = [one.expires_at for one in view.oldest if one.expires_at is not None]
+    if expires:
+        yield _at(Metric.EXPIRY, min(expires))
+
+
+def of_status(view: StatusView) -> Iterator[Measurement]:
+    """What is measured of a pipeline."""
+    yield Measurement(metric=Metric.LEDGER_UP, value=1)
+    yield Measurement(metric=Metric.KAFKA_UP, value=view.kafka_answered)
+    yield from of_problems(view.health, view.problems)
+    if view.lag_offsets is not None:
+        yield Measurement(metric=Metric.LAG, value=view.lag_offsets)
+        yield Measurement(metric=Metric.BLOCKED, value=len(view.blocks))
+    for p in view.partitions:
+        labels = (("topic", p.topic), ("partition", str(p.partition)))
+        if p.lag_offsets is not None:
+            yield Measurement(metric=Metric.PARTITION_LAG, value=p.lag_offsets, labels=labels)
+        if p.next_offset is not None and p.start_offset is not None:
+            passed = p.next_offset - p.start_offset
+            yield Measurement(metric=Metric.COUNTED, value=passed, labels=labels)
+    yield Measurement(metric=Metric.OPEN_LOSSES, value=len(view.open_losses))
+    yield Measurement(
+        metric=Metric.OPEN_LOSS_OFFSETS, value=sum(loss.offsets for loss in view.open_losses)
+    )
+    yield Measurement(metric=Metric.OPEN_BATCHES, value=len(view.open_batches))
+    yield Measurement(metric=Metric.RATE, value=view.records_per_second)
+    yield Measurement(metric=Metric.RECENT_RECORDS, value=view.understood.records)
+    yield Measurement(metric=Metric.RECENT_DEAD_LETTERS, value=view.understood.malformed)
+    if view.last_committed_batch is not None:
+        yield from of_batch(view.last_committed_batch)
+
+
+def of_batch(batch: BatchRecord) -> Iterator[Measurement]:
+    """What is measured of a committed batch."""
+    if batch.committed_at is not None:
+        yield _at(Metric.LAST_COMMIT, batch.committed_at)
+    for step, seconds in batch.steps.items():
+        yield Measurement(metric=Metric.BATCH_STEP, value=seconds, labels=(("step", step),))
+    yield Measurement(metric=Metric.BATCH_RECORDS, value=batch.records or 0)
+    yield Measurement(metric=Metric.BATCH_LINES, value=batch.matched or 0)
+    yield Measurement(metric=Metric.BATCH_DEAD_LETTERS, value=batch.malformed or 0)
+
+
+def of_problems(health: Health, problems: tuple[Problem, ...]) -> Iterator[Measurement]:
+    """The health, and of each reason whether there is a problem of it."""
+    yield Measurement(metric=Metric.HEALTH, value=_HEALTH[health])
+    found = {problem.reason for problem in problems}
+    for reason in ProblemReason:
+        labels = (("reason", str(reason)),)
+        yield Measurement(metric=Metric.PROBLEM, value=reason in found, labels=labels)
+
+
+def of_audit(outcome: AuditOutcome) -> Iterator[Measurement]:
+    """What is measured of an audit."""
+    yield Measurement(metric=Metric.AUDIT_HOLDS, value=outcome.holds)
+    yield Measurement(metric=Metric.AUDIT_VIOLATIONS, value=outcome.violations)
+    yield _at(Metric.AUDIT_ENDED, outcome.ended_at)
+
+
+def _at(metric: Metric, moment: datetime) -> Measurement:
+    return Measurement(metric=metric, value=moment.timestamp())

@@ -1,0 +1,234 @@
+"""Metrics: for Prometheus with a token, and from the tasks where Airflow's own go."""
+
+import json
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from tally.app.measurements import Metric
+from tally_local.stack.test_programs import TestPrograms
+from tests.airflow.dag_run import RunDag
+from tests.conftest import PROJECT
+from tests.world import World, make_settings
+
+if TYPE_CHECKING:
+    from fastapi.testclient import TestClient
+
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`"),
+]
+
+ALERTS = PROJECT / "monitoring" / "tally-alerts.yml"
+DASHBOARD = PROJECT / "monitoring" / "tally-dashboard.json"
+URL = "/tally/metrics"
+
+
+Figures = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def scraped(client: "TestClient", token: str) -> Figures:
+    """The figures of one scrape, by name and labels."""
+    answer = client.get(URL, headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/plain")
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+def figure(found: Figures, name: Metric, pipeline: str, **labels: str) -> float | None:
+    """One of them."""
+    return found.get((f"tally_{name}", frozenset({"pipeline": pipeline, **labels}.items())))
+
+
+@pytest.mark.usefixtures("config")
+def test_the_endpoint_is_off_by_default(viewer: "TestClient") -> None:
+    """Also for whoever is signed in."""
+    assert viewer.get(URL).status_code == 404
+    assert viewer.get(URL, headers={"Authorization": "Bearer "}).status_code == 404
+
+
+@pytest.mark.usefixtures("config")
+def test_a_scraper_needs_the_token(client: "TestClient", metrics_token: str) -> None:
+    """Nothing else is one: no part of it, no other scheme, no character that is not ASCII."""
+    for given in (
+        "",
+        "Bearer",
+        "Bearer ",
+        f"Bearer {metrics_token[:-1]}",
+        f"Bearer {metrics_token}x",
+        f"Basic {metrics_token}",
+        metrics_token,
+        "Bearer ü",
+    ):
+        answer = client.get(URL, headers={"Authorization": given.encode()})
+        assert answer.status_code == 401, given
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert answer.content == b""
+
+
+@pytest.mark.usefixtures("config")
+@pytest.mark.parametrize("text", [None, "", " \n", "short"])
+def test_a_file_without_a_token_lets_nobody_in(
+    text: str | None, client: "TestClient", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is an error, which the log explains; the answer says nothing."""
+    path = tmp_path / "token"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    monkeypatch.setenv("TALLY_CONSOLE__METRICS_TOKEN_FILE", str(path))
+    answer = client.get(URL, headers={"Authorization": f"Bearer {(text or '').strip()}"})
+    assert answer.status_code == 503
+    assert answer.content == b""
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("stand_in")
+def test_a_scrape_says_what_the_ledger_and_kafka_say(
+    world: World, run_dag: RunDag, client: "TestClient", metrics_token: str
+) -> None:
+    """Lag, ages, the last batch by step, dead letters, losses, the audit."""
+    from tests.airflow.counted import commit_counts
+
+    before = time.time()
+    commit_counts(world, {"2017-07-30 14:09": 3}, dead_letters=[b"x", b"y"])
+    world.produce(["a line", "another"], 0)
+    world.produce(["a line"], 1)
+    world.execute(
+        "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset,"
+        " detected_at) select incarnation_id, 1, 7, 9, now() from topic_incarnation"
+        " where pipeline = %s",
+        (world.name,),
+    )
+    run_dag(f"{world.name}_audit")
+    found = scraped(client, metrics_token)
+
+    def of(name: Metric, **labels: str) -> float | None:
+        return figure(found, name, world.name, **labels)
+
+    assert (of(Metric.LEDGER_UP), of(Metric.KAFKA_UP)) == (1, 1)
+    assert of(Metric.LAG) == 3
+    assert of(Metric.PARTITION_LAG, topic=world.topic, partition="0") == 2
+    assert of(Metric.PARTITION_LAG, topic=world.topic, partition="1") == 1
+    assert before - 1 <= (of(Metric.OLDEST) or 0) <= time.time()
+    assert (of(Metric.EXPIRY) or 0) > time.time()
+    assert (of(Metric.OPEN_LOSSES), of(Metric.OPEN_LOSS_OFFSETS)) == (1, 2)
+    assert of(Metric.BLOCKED) == 0  # what is lost is behind what is read next
+    assert of(Metric.COUNTED, topic=world.topic, partition="0") == 5
+    assert of(Metric.COUNTED, topic=world.topic, partition="1") == 0
+    assert before - 1 <= (of(Metric.LAST_COMMIT) or 0) <= time.time()
+    assert [of(m) for m in (Metric.BATCH_RECORDS, Metric.BATCH_LINES)] == [5, 3]
+    assert of(Metric.BATCH_DEAD_LETTERS) == 2
+    assert (of(Metric.RECENT_RECORDS), of(Metric.RECENT_DEAD_LETTERS)) == (5, 2)
+    assert of(Metric.RATE) == round(5 / 900, 2)
+    assert of(Metric.HEALTH) == 2
+    assert of(Metric.PROBLEM, reason="open-loss") == 1
+    assert of(Metric.PROBLEM, reason="paused") == 1  # as Airflow has it at first
+    assert of(Metric.PROBLEM, reason="late") == 0
+    assert of(Metric.BATCH_STEP, step="committed") is not None
+    assert (of(Metric.AUDIT_HOLDS), of(Metric.AUDIT_VIOLATIONS)) == (1, 0)
+    assert (of(Metric.AUDIT_ENDED) or 0) >= before - 1
+    assert {name.removeprefix("tally_") for name, _ in found} == set(Metric)
+
+
+@pytest.mark.stack
+def test_what_cannot_be_read_is_a_figure_too(
+    world: World, client: "TestClient", metrics_token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One pipeline's trouble hides no other; a ledger or a Kafka that is down is said as 0."""
+    wrong = {"topics": ["a-topic"], "level": "ERROR"}
+    make_settings(world.stack, world.config, {world.name: world.keys, "a_wrong_one": wrong})
+    found = scraped(client, metrics_token)
+    assert figure(found, Metric.PROBLEM, "a_wrong_one", reason="disabled") == 1
+    assert figure(found, Metric.LEDGER_UP, world.name) == 1
+    monkeypatch.setenv("TALLY_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    monkeypatch.setenv("TALLY_KAFKA__REQUEST_TIMEOUT_S", "2")
+    found = scraped(client, metrics_token)
+    assert figure(found, Metric.KAFKA_UP, world.name) == 0
+    assert figure(found, Metric.LAG, world.name) is None
+    monkeypatch.setenv("TALLY_MYSQL__PORT", "1")
+    found = scraped(client, metrics_token)
+    assert figure(found, Metric.LEDGER_UP, world.name) == 0
+
+
+# --- alert rules and dashboard
+
+
+@pytest.fixture(scope="module")
+def promtool() -> Path:
+    """Prometheus' own checker."""
+    programs = TestPrograms(PROJECT / ".tally" / "downloads")
+    programs.install(print)
+    return programs.promtool.path
+
+
+def checked(promtool: Path, *words: str | Path) -> str:
+    """What promtool says; it must be content."""
+    ended = subprocess.run([promtool, *words], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def test_the_alerts_are_raised_when_they_should(promtool: Path) -> None:
+    """By Prometheus' own rules, over series as the endpoint has them."""
+    rules = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"][0]["rules"]
+    assert f"{len(rules)} rules found" in checked(promtool, "check", "rules", ALERTS)
+    cases = Path(__file__).with_name("alerts.test.yml")
+    checked(promtool, "test", "rules", cases)
+    raised = {
+        case["alertname"]
+        for test in yaml.safe_load(cases.read_text(encoding="utf-8"))["tests"]
+        for case in test["alert_rule_test"]
+        if case.get("exp_alerts")
+    }
+    assert raised == {rule["alert"] for rule in rules}
+
+
+def test_the_dashboard_asks_what_prometheus_understands(promtool: Path, tmp_path: Path) -> None:
+    """Each panel's question, with Grafana's variables filled in."""
+    dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    assert len(asked) >= len(dashboard["panels"])
+    rules = [
+        {
+            "record": f"asked_{number}",
+            "expr": expr.replace("$pipeline", ".*").replace("$__rate_interval", "5m"),
+        }
+        for number, expr in enumerate(asked)
+    ]
+    path = tmp_path / "rules.yml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": "asked", "rules": rules}]}))
+    assert f"{len(rules)} rules found" in checked(promtool, "check", "rules", path)
+    variables = {one["name"] for one in dashboard["templating"]["list"]}
+    used = set(re.findall(r"\$\{?(\w+)", DASHBOARD.read_text(encoding="utf-8")))
+    assert used <= variables | {"__rate_interval", "__all"}
+
+
+@pytest.mark.parametrize("path", [ALERTS, DASHBOARD], ids=lambda path: path.name)
+def test_rules_and_dashboard_name_only_what_is_measured(path: Path) -> None:
+    """And links into the runbook lead somewhere."""
+    text = path.read_text(encoding="utf-8")
+    named = set(re.findall(r"\btally_(\w+)", text))
+    assert named
+    assert named <= set(Metric)
+    headings = re.findall(
+        r"^#+ (.*)$", (PROJECT / "docs/runbook.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    anchors = {heading.lower().replace(" ", "-") for heading in headings}
+    assert set(re.findall(r"docs/runbook\.md#([\w-]+)", text)) <= anchors
+
+
+def test_the_documentation_has_each_metric() -> None:
+    """With the sentence that Prometheus is told."""
+    text = (PROJECT / "docs" / "airflow.md").read_text(encoding="utf-8")
+    for metric in Metric:
+        assert f"| `tally_{metric}` | {metric.help} |" in text
