@@ -103,8 +103,8 @@ def measure(minutes: int) -> Table:
     Raises:
         RuntimeError: A run of Airflow has failed, or a line was not counted.
     """
-    with _project() as project:
-        system = _System(project)
+    with checkout() as project:
+        system = System(project)
         with system.stack.foreground([Part.KAFKA, Part.MYSQL, Part.SPARK]):
             system.prepare()
             with system.stack.foreground([Part.AIRFLOW]):
@@ -127,7 +127,7 @@ def measure(minutes: int) -> Table:
     )
 
 
-def _phases(system: "_System", minutes: int) -> Iterator[Phase]:
+def _phases(system: "System", minutes: int) -> Iterator[Phase]:
     base_minutes = max(1, minutes // 2)
     yield system.run(Phase(title="two empty tasks"), EMPTY, base_minutes)
     yield system.run(Phase(title="Tally, nothing new"), PIPELINE, base_minutes)
@@ -152,7 +152,7 @@ def _row(phase: Phase, base: float) -> list[str]:
     ]
 
 
-class _System:
+class System:
     """Servers with Airflow, whose DAG folder has the DAG of two empty tasks as well."""
 
     def __init__(self, project: Path) -> None:
@@ -284,7 +284,7 @@ def _until_second(second: int) -> None:
 
 
 @contextmanager
-def _project() -> Iterator[Path]:
+def checkout() -> Iterator[Path]:
     """A checkout like this one, with one DAG more, a configuration and a home of its own."""
     with TemporaryDirectory(prefix="tally-minutes-") as folder:
         project = Path(folder).resolve()
