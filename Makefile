@@ -18,7 +18,7 @@ SEED ?= 1
 # imports again, which takes as long as its work.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test unit chaos mutants lab bench lint format docs picture dist lock compose-secrets clean
+.PHONY: help setup demo test unit chaos mutants lab bench lint format docs picture screenshots dist lock compose-secrets clean
 
 help:
 	@echo 'make demo [ONCE=1]      set up, then show Tally at work on real servers'
@@ -32,6 +32,7 @@ help:
 	@echo 'make lint | format      check, or rewrite, the style'
 	@echo 'make docs               regenerate the references and the picture in docs/'
 	@echo 'make picture            only the picture'
+	@echo 'make screenshots        the pictures of the console in docs/, from a browser'
 	@echo 'make dist               wheel and sdist in dist/, built and checked'
 	@echo 'make compose-secrets    passwords and keys for docker-compose.yml, once'
 	@echo 'make lock [UPGRADE=1]   pin the Python packages again'
@@ -86,6 +87,10 @@ docs: setup picture
 # The standard library is enough for this one.
 picture:
 	$(PYTHON) docs/picture.py > docs/batch-lifecycle.svg
+
+# The browser tests look at every page; here they keep what they see.
+screenshots: setup picture
+	KEEP_PICTURES_IN='$(CURDIR)/docs/images' $(RUN) pytest tests/console $(ARGS)
 
 # The wheel is built from the sdist, with the pinned tools.
 dist: setup

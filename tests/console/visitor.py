@@ -1,0 +1,103 @@
+"""Somebody in front of the browser: signs in, finds a page, and counts the clicks."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, FrameLocator, Locator, Page, expect
+
+from tests.console.house import PIPELINE, House
+
+PATIENCE_MS = 180_000
+"""For one answer; the machine may be busy."""
+WIDE = (1280, 800)
+NARROW = (390, 844)
+Theme = Literal["light", "dark"]
+expect.set_options(timeout=PATIENCE_MS)
+TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+
+@dataclass
+class Visitor:
+    """A browser window of one user."""
+
+    house: House
+    page: Page
+    clicks: int = 0
+    problems: list[str] = field(default_factory=list)
+    """What the browser has complained about: errors of scripts, what the page's policy forbids."""
+
+    def open(self, path: str) -> None:
+        """Open a page of the pipeline by itself, and wait until Kafka was asked."""
+        self.page.goto(f"{self.house.address}/tally/pipelines/{PIPELINE}/{path}")
+        self.page.wait_for_function("() => !document.body.innerText.includes('being asked')")
+
+    def click(self, target: Locator) -> None:
+        """Click, as a person does; each one counts."""
+        self.clicks += 1
+        target.click()
+
+    @property
+    def framed(self) -> FrameLocator:
+        """The console within Airflow's page."""
+        return self.page.frame_locator("iframe")
+
+    def complaints(self) -> list[str]:
+        """What axe finds serious or moderate, or worse; with the place."""
+        options: dict[str, Any] = {"runOnly": {"type": "tag", "values": TAGS}}
+        found = Axe().run(self.page, options=options).response["violations"]
+        return [
+            f"{one['impact']} {one['id']}: {node['html'][:200]}"
+            for one in found
+            if one["impact"] != "minor"
+            for node in one["nodes"]
+        ]
+
+    def picture(self, path: Path, *, whole: bool = False) -> None:
+        """A picture of what is seen."""
+        self.page.screenshot(path=path, full_page=whole, animations="disabled", caret="hide")
+
+
+def signed_in(browser: Browser, house: House, user: str) -> Any:
+    """What the browser keeps of a user who has signed in."""
+    context = browser.new_context()
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    page.goto(f"{house.address}/auth/login")
+    page.locator('input[name="username"]').fill(user)
+    page.locator('input[name="password"]').fill(house.password(user))
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(lambda url: "login" not in url)
+    state = context.storage_state()
+    context.close()
+    return state
+
+
+def visit(
+    browser: Browser,
+    house: House,
+    state: Any,
+    size: tuple[int, int] = WIDE,
+    theme: Theme = "light",
+) -> tuple[BrowserContext, Visitor]:
+    """A new window of somebody who is signed in."""
+    context = browser.new_context(
+        storage_state=state,
+        viewport={"width": size[0], "height": size[1]},
+        color_scheme=theme,
+        locale="en-GB",
+        timezone_id="UTC",
+    )
+    context.set_default_timeout(PATIENCE_MS)
+    visitor = Visitor(house=house, page=context.new_page())
+    visitor.page.on("pageerror", lambda error: visitor.problems.append(str(error)))
+    visitor.page.on(
+        "console",
+        lambda message: (
+            visitor.problems.append(message.text)
+            if message.type == "error" and "/tally/" in str(message.location)
+            else None
+        ),
+    )
+    return context, visitor
