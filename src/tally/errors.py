@@ -126,7 +126,8 @@ class PreviewOutdatedError(ReplayRefusedError):
 
     def __init__(self, pipeline: str, *, next_step: str = "look at the preview again") -> None:
         super().__init__(
-            f"pipeline {pipeline}: what would be replaced is not what you saw any more",
+            f"pipeline {pipeline}: what would be read, replaced or counted is not what you saw any "
+            "more",
             next_step=next_step,
         )
 

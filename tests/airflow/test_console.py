@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 import subprocess
 import sys
@@ -181,11 +182,11 @@ def test_what_was_replaced_is_marked(world: World, run_dag: RunDag, viewer: "Tes
     run_dag(f"{world.name}_replay", {"dry_run": False, "reason": "a test"})
     old, new = [batch["batch_id"] for batch in world.batches()]
     base = f"/tally/pipelines/{world.name}"
-    found = {row["batch"]: row for row in exported(viewer, f"{base}/batches", "batches")}
+    found = {row["batch_id"]: row for row in exported(viewer, f"{base}/batches", "batches")}
     assert (found[old]["state"], found[new]["state"]) == ("committed, replaced", "committed")
     assert (found[old]["kind"], found[new]["kind"]) == ("ingest", "replay")
     (replaced,) = exported(viewer, f"{base}/batches/{old}", "ranges")
-    assert replaced["superseded_by"] == new
+    assert replaced["superseded_by_batch"] == new
     assert f'<a href="{new}">{new}</a>' in viewer.get(f"{base}/batches/{old}").text
     (replacing,) = exported(viewer, f"{base}/batches/{new}", "ranges")
     assert replacing["replaces"] == str(old)
@@ -310,6 +311,8 @@ def test_a_log_line_is_no_markup(line: str, world: World, viewer: "TestClient") 
         ("batches?before=x", "before = 'x' is not a whole number"),
         ("dead-letters?text=x", "a text is looked for among the dead letters of a batch"),
         ("dead-letters?partition=x", "partition = 'x' is no partition"),
+        ("dead-letters?partition=x/9", "has never read x/9"),
+        ("replay?what=x", "what = 'x' is not known"),
         ("dead-letters?skip=99999", "only the first 10,000 dead letters"),
         ("?span=2h", "span = '2h' is not known"),
         ("?first=yesterday", "first = 'yesterday' is not a time"),
@@ -332,6 +335,138 @@ def test_an_address_that_is_wrong_says_how(
     assert answer.status_code == 400
     assert said in unescape(answer.text)
     assert "Next: " in answer.text
+    assert ('<a class="button" href="?">' in answer.text) == ("?" in path)
+
+
+@pytest.mark.stack
+def test_a_line_dated_ahead_moves_no_chart(world: World, viewer: "TestClient") -> None:
+    """A clock that is wrong, or somebody who forges one: the chart is of today, and says it."""
+    from tests.airflow.counted import commit_counts
+
+    page = f"/tally/pipelines/{world.name}/"
+    commit_counts(world, {"9999-12-31 23:59": 1})
+    answer = viewer.get(page)
+    assert answer.status_code == 200
+    assert "The result has no line up to today" in answer.text
+    assert "the last of them 9999-12-31 23:59" in answer.text
+    assert "show them" not in answer.text
+    commit_counts(world, {"2017-07-30 14:09": 3, "2999-01-01 00:00": 2})
+    world.execute(f"delete from `{world.name}` where log_time > '3000-01-01'")
+    text = viewer.get(page).text
+    assert 'aria-label="2017-07-30 14:09: 3 lines"' in text
+    assert "The newest line is of 2017-07-30 14:09" in text
+    assert '<a href="?last=2999-01-01T00:00">show them</a>' in text
+    assert "3 lines" not in viewer.get(f"{page}?last=2999-01-01T00:00").text
+    (bar,) = exported(viewer, f"{page}?last=2999-01-01T00:00", "minutes")
+    assert bar["lines"] == 2
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize(
+    ("rows_max", "said"),
+    [
+        (8_000, "under other rules. The newest line"),
+        (2, "looked for from {day} 14:12 on; of a shorter span from its beginning"),
+        (1, "not looked for in a span of so many lines; of a shorter span from its beginning"),
+    ],
+)
+def test_a_chart_says_where_marks_were_looked_for(
+    rows_max: int,
+    said: str,
+    world: World,
+    viewer: "TestClient",
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is not marked there is not known to be under today's rules; nor is their number."""
+    from tests.airflow.counted import commit_counts
+
+    day = f"{1990 + rows_max % 7}-07-30"  # of its own: pipelines share the table of contributions
+    monkeypatch.setattr("tally.ledger.minutes.MARKED_ROWS_MAX", rows_max)
+    commit_counts(world, {f"{day} 14:09": 3, f"{day} 14:11": 2, f"{day} 14:12": 2})
+    world.execute(
+        "update batch set format_fingerprint = 'another' where pipeline = %s", (world.name,)
+    )
+    text = viewer.get(f"/tally/pipelines/{world.name}/").text
+    assert said.format(day=day) in text
+    assert ("At least 1 minute" in text) == (rows_max == 2)
+    assert ("3 minutes of this span" in text) == (rows_max == 8_000)
+
+
+@pytest.mark.stack
+def test_totals_by_reason_say_that_they_are_of_the_latest(
+    world: World, viewer: "TestClient", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing bounds them; of a batch all are added up."""
+    from tests.airflow.counted import commit_counts
+
+    commit_counts(world, {}, dead_letters=[b"x"])
+    batch = commit_counts(world, {}, dead_letters=[b"x"])
+    page, said = f"/tally/pipelines/{world.name}/dead-letters", "Of the latest segments"
+    assert said not in viewer.get(page).text
+    monkeypatch.setattr("tally.ledger.dead_letters.TOTALS_MAX", 1)
+    assert said in viewer.get(page).text
+    assert said not in viewer.get(f"{page}?batch={batch}").text
+
+
+@pytest.mark.stack
+def test_more_losses_than_are_shown_are_not_decided_unseen(
+    world: World, client: "TestClient", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The button is about those on the page, and says how many these are."""
+    from tests.airflow.counted import commit_counts
+
+    commit_counts(world, {"2017-07-30 14:09": 1})
+    for number in range(2):
+        world.execute(
+            "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset,"
+            " detected_at) select incarnation_id, %s, 7, 9, now() from topic_incarnation"
+            " where pipeline = %s",
+            (number, world.name),
+        )
+    monkeypatch.setattr("tally.airflow.console.steering_pages.SHOWN_MAX", 1)
+    log_in(client, role="op")
+    text = unescape(client.get(f"/tally/pipelines/{world.name}/losses").text)
+    assert "Accept 1 loss<" in text
+    assert "It is about the 1 that is shown" in text
+    (seen,) = re.findall(r'data-seen="(\[.*?\])"', text)
+    assert [one["range"] for one in json.loads(seen)] == [f"{world.topic}/0 [7, 9)"]
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("stand_in")
+def test_the_page_of_a_decision_says_what_was_decided(
+    world: World, run_dag: RunDag, viewer: "TestClient"
+) -> None:
+    """Or why nothing was; and what was asked for, with the reason."""
+    conf = {"decision": "accept", "seen": [{"lost_range_id": 1, "range": "a/0 [1, 2)"}]}
+    run = run_dag(f"{world.name}_losses", {**conf, "reason": "the disk <died>"})
+    assert run.state == "failed"
+    params = {"dag_id": f"{world.name}_losses", "run_id": run.run_id}
+    text = unescape(viewer.get("/tally/run", params=params).text)
+    assert "Asked for: accept a/0 [1, 2), because “the disk <died>”." in text
+    assert "are no longer as they were shown" in text
+    assert "Next: trigger the DAG again" in text
+
+
+@pytest.mark.stack
+def test_a_replay_of_another_pipeline_is_not_shown(world: World, viewer: "TestClient") -> None:
+    """Whatever a run has handed on, its page shows its own pipeline's replay alone."""
+    from tally.airflow.console import steering_pages
+    from tally.pipeline.replay import request_replay
+    from tally.pipeline.replay_plan import preview_replay
+    from tally.planning.replay_request import BoundsAsked
+    from tests.airflow.counted import commit_counts
+
+    commit_counts(world, {"2017-07-30 14:09": 1})
+    ctx = world.context()
+    found = request_replay(ctx, preview_replay(ctx, world.name, BoundsAsked()), reason="r")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(steering_pages, "find_xcom", lambda *_: found.replay_id)
+        run = steering_pages.replay_run
+        ours = run(ctx, world.name, "r", has_ended=True)["outcome"]
+        others = run(ctx, f"{world.name}_b", "r", has_ended=True)["outcome"]
+    assert ours.replay_id == found.replay_id
+    assert others is None
 
 
 @pytest.mark.stack
@@ -548,7 +683,9 @@ def test_an_audit_is_shown_with_its_violations(
 
     commit_counts(world, {"2017-07-30 14:09": 3})
     page = f"/tally/pipelines/{world.name}/audit"
-    assert "No audit has ended yet" in viewer.get(page).text
+    before = viewer.get(page).text
+    assert "No audit has ended yet" in before
+    assert '<td colspan="3">not known</td>' in before
     run_dag(f"{world.name}_audit")
     assert '<span class="badge ok">holds</span>' in viewer.get(page).text
     world.execute(f"update `{world.name}` set log_count = 4")

@@ -166,6 +166,7 @@ def test_a_decision_may_come_with_the_trigger(
     (loss,) = losses(lossy)
     assert (loss["state"], loss["reason"]) == (state, "the backup is gone")
     assert loss["decided_by"].startswith(f"airflow:{lossy.name}_losses:")
+    assert run.xcom("settle", "said").startswith("accepted by" if state == "accepted" else "left")
     assert run_dag(lossy.name).state == ("success" if decision == "accept" else "failed")
 
 
@@ -191,6 +192,7 @@ def test_a_decision_that_is_not_whole_decides_nothing(
     (loss,) = losses(lossy)
     assert (loss["state"], loss["decided_by"]) == ("open", None)
     assert said in "".join(capfd.readouterr())
+    assert said in run.xcom("settle", "said")
 
 
 def test_a_loss_that_is_kept_blocked_keeps_the_answer(lossy: World, run_dag: RunDag) -> None:
@@ -254,6 +256,39 @@ def test_another_answer_than_the_one_that_was_given_is_refused(
         settle(lossy.context(), lossy.name, shown, **{**mine, **other})
     (loss,) = losses(lossy)
     assert (loss["state"], loss["decided_by"], loss["reason"]) == ("accepted", "ann", "r")
+
+
+@pytest.mark.parametrize("accept", [True, False])
+def test_a_loss_that_another_operator_keeps_blocked_meanwhile_is_not_decided(
+    accept: bool, lossy: World
+) -> None:
+    """Bob is having the backup restored: an older page must not decide over him, unread."""
+    shown = open_losses(lossy.context(), lossy.name).losses
+    settle(lossy.context(), lossy.name, shown, accept=False, by="bob", reason="being restored")
+    with pytest.raises(UsageError, match="another operator has decided it"):
+        settle(lossy.context(), lossy.name, shown, accept=accept, by="ann", reason="r")
+    (loss,) = losses(lossy)
+    assert (loss["state"], loss["decided_by"]) == ("open", "bob")
+    now = open_losses(lossy.context(), lossy.name).losses
+    settle(lossy.context(), lossy.name, now, accept=accept, by="ann", reason="it is not there")
+    assert losses(lossy)[0]["decided_by"] == "ann"
+
+
+def test_a_loss_that_is_kept_blocked_just_before_is_not_decided(
+    lossy: World,
+) -> None:
+    """Between the look and the lock: what the ledger has by then counts."""
+    shown = open_losses(lossy.context(), lossy.name).losses
+
+    def keep() -> None:
+        settle(lossy.context(), lossy.name, shown, accept=False, by="bob", reason="being restored")
+
+    listen = at_statement("from pipeline .* for update", keep)
+    ctx = lossy.context(database=replace(lossy.database, listen=listen))
+    with pytest.raises(UsageError, match="is not what you saw any more"):
+        settle(ctx, lossy.name, shown, accept=True, by="ann", reason="r")
+    assert [(x["state"], x["decided_by"]) for x in losses(lossy)] == [("open", "bob")]
+    assert lossy.offsets()[1] == (0, 2)
 
 
 @pytest.mark.parametrize("answer", ["Accept the losses", "Keep them blocked"])

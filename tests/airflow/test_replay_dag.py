@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tally.app.batches import run_batches
+from tally.ledger.batches import Requester
 from tally.pipeline.context import Context, Reader
 from tally.pipeline.replay import Requested, request_replay, run_or_replan
 from tally.pipeline.replay_plan import preview_replay
@@ -320,7 +322,7 @@ def test_a_replay_that_no_longer_matches_its_preview_is_not_recorded(
     assert run.tasks["preview"] == "success"
     assert run.tasks["request"] == "failed"
     printed = "".join(capfd.readouterr())
-    assert "what would be replaced is not what you saw any more" in printed
+    assert "is not what you saw any more" in printed
     assert "trigger the DAG again" in printed
     assert [replay["reason"] for replay in replays(counted)] == ["faster"]
 
@@ -331,7 +333,7 @@ def test_a_real_run_reprocesses_exactly_what_was_shown(
     """What was counted since is left out; what was replaced since is refused."""
     dag_id = f"{counted.name}_replay"
     seen = shown(run_dag(dag_id, DRY))
-    bound = {**REAL, "shown": {"asked": seen["asked"], "plan": seen["plan"]}}
+    bound = bound_to(seen)
     counted.produce([INFO] * 5, 0)
     batch = counted.plan().batch
     assert batch is not None
@@ -344,11 +346,32 @@ def test_a_real_run_reprocesses_exactly_what_was_shown(
     assert run.xcom("outcome", "outcome")["records"] == 6
     again = run_dag(dag_id, bound)
     assert again.tasks["preview"] == "failed"
-    assert "what would be replaced is not what you saw any more" in shown(again)["refused"]
+    assert "is not what you saw any more" in shown(again)["refused"]
     assert "preview it again" in "".join(capfd.readouterr())
     odd = run_dag(dag_id, {**REAL, "shown": {"asked": 7}})
     assert "`shown` is not of a preview" in shown(odd)["refused"]
+    other = run_dag(dag_id, {**bound_to(shown(run_dag(dag_id, DRY))), "partitions": "1"})
+    assert "`shown` is of a preview of another request" in shown(other)["refused"]
     assert len(replays(counted)) == 1
+
+
+def bound_to(seen: dict[str, Any]) -> dict[str, Any]:
+    """A real run of exactly what a preview has shown, as the console triggers it."""
+    return {**REAL, "shown": {key: seen[key] for key in ("digest", "asked", "plan")}}
+
+
+def test_a_real_run_under_other_rules_than_the_previews_is_refused(
+    counted: World, run_dag: RunDag
+) -> None:
+    """The preview has said which levels are counted; those of today were not shown."""
+    dag_id = f"{counted.name}_replay"
+    seen = shown(run_dag(dag_id, DRY))
+    counted.configure(levels=["ERROR", "INFO"])
+    run = run_dag(dag_id, bound_to(seen))
+    assert run.tasks["preview"] == "failed"
+    assert "is not what you saw any more" in shown(run)["refused"]
+    assert replays(counted) == []
+    assert run_dag(dag_id, bound_to(shown(run_dag(dag_id, DRY)))).state == "success"
 
 
 def test_a_failed_batch_leaves_the_run_red_until_it_is_cleared(
@@ -395,6 +418,27 @@ def test_a_batch_that_was_replanned_by_a_driver_that_died_is_followed(
     told = run.events()[f"tally_{counted.name}"]
     assert (told["batch_ids"], told["replanned_as"]) == ([ours], [replanned])
     assert counted.audit().holds
+    (replay,) = [one for one in replays(counted) if one["run_id"] == run.run_id]
+    of_run = run_batches(counted.context(), counted.name, dag, run.run_id, replay["replay_id"])
+    assert [batch.batch_id for batch in of_run.batches] == [replanned, ours]
+
+
+def test_runs_whose_ids_differ_in_case_are_two(counted: World) -> None:
+    """Airflow's ids do; the ledger's default collation does not tell them apart."""
+
+    def asked(run_id: str, name: str) -> Context:
+        return counted.context(requester=Requester(name=name, version="1", run_id=run_id))
+
+    found = [
+        ask_for(asked(run_id, name), counted.name).replay_id
+        for run_id, name in (("manual__A", "airflow:d:Ann"), ("manual__a", "airflow:d:Ann"))
+    ]
+    other = ask_for(asked("manual__A", "airflow:d:ann"), counted.name).replay_id
+    assert len({*found, other}) == 3
+    again = ask_for(asked("manual__A", "airflow:d:Ann"), counted.name).replay_id
+    assert again == found[0]
+    batches = run_batches(counted.context(), counted.name, "d", "manual__a").batches
+    assert {batch.replay_id for batch in batches} == {found[1]}
 
 
 def test_a_batch_that_an_operator_abandoned_stays_abandoned(

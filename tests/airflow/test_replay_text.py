@@ -26,6 +26,7 @@ def preview(*asked: OffsetRange, read: OffsetRange) -> Preview:
         digest="0",
         plan=ReplayPlan(asked=asked, batches=((Piece(range=read, replaces=(1, 2)),),)),
         rules="levels ERROR, WARN; format fixed",
+        fingerprint="0" * 16,
         minutes=2,
         first_minute="2026-11-20 14:05",
         last_minute="2026-11-20 14:06",

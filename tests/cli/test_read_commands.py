@@ -460,7 +460,14 @@ def test_dead_letters_are_found_by_partition_and_text(tally: Call, world: World)
     assert found("--partition", f"{world.topic}/1") == []
     assert found("--partition", place, "--text", "needle") == [3]
     assert found("--batch", str(first), "--text", "nothing") == []
+    assert found("--since", "2020-01-01T00:00:00Z", "--text", "hay") == [4]
+    since, before = ("--since", "2020-01-01T00:00:00Z"), ("--before", "2020-01-02T00:00:00Z")
+    assert found(*since, *before) == []
     for words, said in (
+        (before, "a span of time needs its beginning, too"),
+        (("--since", "today"), "2026-11-20T14:05:00Z"),
+        (("--partition", f"{world.topic}/99"), f"has never read {world.topic}/99"),
+        (("--partition", "other/0"), "has never read other/0"),
         (("--text", "needle"), "a text is looked for among the dead letters of a batch"),
         (("--partition", "0"), "--partition = '0' is no partition"),
     ):

@@ -43,6 +43,8 @@ MINUTE: Final = "tests/minute/test_minute.py"
 PLAN: Final = "tests/minute/test_plan.py"
 REPLAY: Final = "tests/minute/test_replay.py"
 CONCURRENCY: Final = "tests/minute/test_concurrency.py"
+REPLAY_DAG: Final = "tests/airflow/test_replay_dag.py"
+LOSSES_DAG: Final = "tests/airflow/test_losses_dag.py"
 LOSSES: Final = "tests/minute/test_losses.py"
 DATABASE_FAULTS: Final = "tests/minute/test_database_faults.py"
 CLOCK: Final = "tests/minute/test_clock_jumps.py"
@@ -179,6 +181,20 @@ MUTANTS: Final = (
         before="l.state = 'open' and l.cause = %s\"",
         after="l.state = 'open' and %s <> ''\"",
         tests=(f"{LOSSES}::test_a_loss_that_has_become_another_is_another_decision",),
+    ),
+    Mutant(
+        guard="a loss is decided as it was shown, another operator's decision included",
+        where="tally.ledger.decisions:_IS_AS_SEEN",
+        before="l.decided_at <=> %s",
+        after="%s <=> %s",
+        tests=(f"{LOSSES_DAG}::test_a_loss_that_is_kept_blocked_just_before_is_not_decided",),
+        also=(
+            (
+                "tally.ledger.decisions:_as_seen",
+                "        loss.decided_at and loss.decided_at.replace(tzinfo=None),\n",
+                "        1,\n        1,\n",
+            ),
+        ),
     ),
     Mutant(
         guard="adopting waits for the commit that is under way",
@@ -1009,6 +1025,27 @@ MUTANTS: Final = (
         before="snapshot, preview.plan.asked) != preview.plan:",
         after="snapshot, preview.plan.asked) == ():",
         tests=(f"{REPLAY}::test_what_was_shown_is_what_is_done",),
+    ),
+    Mutant(
+        guard="what was shown is counted by the rules that were shown",
+        where="tally.app.preview:plan_digest",
+        before="json.dumps([found.fingerprint, read])",
+        after="json.dumps(read)",
+        tests=(f"{REPLAY_DAG}::test_a_real_run_under_other_rules_than_the_previews_is_refused",),
+    ),
+    Mutant(
+        guard="what was shown is of the request that is recorded",
+        where="tally.airflow.replay_work:show",
+        before="    if seen_digest != digest:",
+        after="    if not digest:",
+        tests=(f"{REPLAY_DAG}::test_a_real_run_reprocesses_exactly_what_was_shown",),
+    ),
+    Mutant(
+        guard="runs whose ids differ in case are two",
+        where="tally.ledger.replay_runs:find_replay_of_run",
+        before="where pipeline = %s and cast(run_id as binary) = %s",
+        after="where pipeline = %s and run_id = %s",
+        tests=(f"{REPLAY_DAG}::test_runs_whose_ids_differ_in_case_are_two",),
     ),
     # --- pruning and proving
     Mutant(

@@ -1,5 +1,7 @@
 """The style and the templates of the console, without a browser."""
 
+import csv
+import io
 import itertools
 import re
 from importlib.resources import files
@@ -97,6 +99,47 @@ def test_a_page_has_one_landmark_and_the_width_of_its_screen() -> None:
     base = TEMPLATES["base.html"]
     assert base.count("<main>") == 1
     assert 'content="width=device-width' in base
+
+
+@pytest.mark.parametrize(
+    ("text", "is_formula"),
+    [
+        ("=1+1", True),
+        ("+1", True),
+        ("-1", True),
+        ("@x", True),
+        (" =1", True),
+        ("\u00a0=1", True),
+        ("\n=1", True),
+        ("\tx", True),
+        ("\uff1d1", True),
+        ("a=1", False),
+        ("", False),
+    ],
+)
+def test_a_text_in_a_csv_is_no_formula(text: str, is_formula: bool) -> None:
+    """Spreadsheets leave blanks out, and read the full width of East Asian keyboards."""
+    table = Table(
+        name="t", title="All", columns=[Column(key="n", title="n")], rows=[{"n": text}, {"n": -1}]
+    )
+    _, first, number = csv.reader(io.StringIO(as_csv(table)))
+    assert first == [f"'{text}" if is_formula else text]
+    assert number == ["-1"]
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [
+        (0, "0"),
+        (1 / 30, "0.0333"),
+        (2.5, "2.5"),
+        (1234567.8, "1,234,568"),
+        (1e-9, "less than 0.001"),
+    ],
+)
+def test_a_rate_is_read_without_an_exponent(rate: float, text: str) -> None:
+    """A million records a second is a number that somebody reads in a hurry."""
+    assert drawing.rate_text(rate) == text
 
 
 def test_a_page_shows_a_bounded_part_of_a_table() -> None:

@@ -3,6 +3,7 @@
 from typing import Any, Final, NamedTuple
 
 from airflow.sdk import BaseBranchOperator, BaseOperator, Context, Param
+from airflow.sdk.exceptions import AirflowFailException
 
 from tally.airflow.connections import brief_context
 from tally.airflow.failures import final, final_unless_retryable
@@ -13,6 +14,8 @@ SETTLE: Final = "settle"
 
 # The XCom key of `look`; see tally.airflow.losses_work.
 LOSSES_KEY: Final = "losses"
+# The XCom key of `settle`: what was decided, or why nothing was.
+SAID_KEY: Final = "said"
 
 ACCEPT: Final = "Accept the losses"
 KEEP: Final = "Keep them blocked"
@@ -115,7 +118,18 @@ class TallySettleOperator(BaseOperator):
         self.config = config
 
     def execute(self, context: Context) -> str:
-        """Write the decision; returns the sentence that goes to XCom."""
+        """Write the decision; returns what was done, in a sentence."""
+        ti = context["ti"]
+        try:
+            said = self._settle(context)
+        except AirflowFailException as error:
+            ti.xcom_push(key=SAID_KEY, value=str(error))
+            raise
+        ti.xcom_push(key=SAID_KEY, value=said)
+        self.log.info(said)
+        return said
+
+    def _settle(self, context: Context) -> str:
         from tally.airflow import losses_work  # DAG parsing must not import MySQL
 
         ti = context["ti"]
@@ -129,7 +143,7 @@ class TallySettleOperator(BaseOperator):
                 "parameters, which asks"
             )
         with final_unless_retryable():
-            said = losses_work.settle(
+            return losses_work.settle(
                 brief_context(self.config, self.pipeline),
                 self.pipeline,
                 shown["losses"],
@@ -137,8 +151,6 @@ class TallySettleOperator(BaseOperator):
                 by=f"airflow:{ti.dag_id}:{decision.person}"[:_PERSON_MAX],
                 reason=decision.reason,
             )
-        self.log.info(said)
-        return said
 
 
 class _Decision(NamedTuple):

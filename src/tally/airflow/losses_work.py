@@ -70,9 +70,9 @@ def settle(
         seen_now = LossesView(pipeline=pipeline, losses=tuple(seen))
         decide_losses(mine, LossDecision(seen=seen_now, accept=accept, reason=reason))
     except UsageError:
-        # An earlier try may have accepted them, with a COMMIT that was not answered.
+        # An earlier try may have decided it, with a COMMIT that was not answered.
         seen = _records(mine, pipeline, shown)
-        if not accept or not _are_accepted(seen, shown, by, reason):
+        if not _are_decided(seen, shown, accept=accept, by=by, reason=reason):
             raise
     ranges = ", ".join(map(str, seen))
     if accept:
@@ -96,14 +96,19 @@ def _check_shown(pipeline: str, seen: Sequence[LossView], shown: Sequence[dict[s
         )
 
 
-def _are_accepted(
-    seen: Sequence[LossView], shown: Sequence[dict[str, Any]], by: str, reason: str
+def _are_decided(
+    seen: Sequence[LossView],
+    shown: Sequence[dict[str, Any]],
+    *,
+    accept: bool,
+    by: str,
+    reason: str,
 ) -> bool:
-    """Whether exactly these losses were accepted, by the same operator and for the same reason."""
+    """Whether exactly these losses were decided so, by the same operator for the same reason."""
     ours = all((loss.decided_by, loss.reason) == (by, reason) for loss in seen)
-    return ours and [as_seen(loss) for loss in seen] == [
-        {**loss, "state": "accepted"} for loss in shown
-    ]
+    state = "accepted" if accept else "open"
+    now = [{**as_seen(loss), "decided_at": None} for loss in seen]
+    return ours and now == [{**loss, "state": state, "decided_at": None} for loss in shown]
 
 
 def as_seen(loss: LossView) -> dict[str, Any]:
@@ -113,6 +118,7 @@ def as_seen(loss: LossView) -> dict[str, Any]:
         "range": str(loss),
         "cause": str(loss.cause),
         "state": loss.state,
+        "decided_at": loss.decided_at and loss.decided_at.isoformat(),
     }
 
 

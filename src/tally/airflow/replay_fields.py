@@ -132,8 +132,8 @@ def _shown_field() -> dict[str, Param]:
             None,
             type=["null", "object"],
             title="What was shown",
-            description="Filled in by Tally's pages, with `asked` and `plan` of a preview: exactly "
-            "that is reprocessed, or nothing. Leave it empty here.",
+            description="Filled in by Tally's pages, with `digest`, `asked` and `plan` of a "
+            "preview: exactly that is reprocessed, or nothing. Leave it empty here.",
             section="From a preview",
         )
     }

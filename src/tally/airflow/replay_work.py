@@ -126,22 +126,29 @@ def show(
         name: The pipeline.
         request: The request.
         batches_max: The largest number of tasks that one task may be mapped to.
-        seen: ``asked`` and ``plan`` of an earlier preview of the request: exactly its ranges are
-            meant, and it is refused when they would be read or replaced otherwise by now.
+        seen: ``digest``, ``asked`` and ``plan`` of an earlier preview of the request: exactly its
+            ranges are meant, and it is refused when they would be read, replaced or counted
+            otherwise by now.
 
     Raises:
-        ReplayRefusedError: ``seen`` is not of a preview.
+        ReplayRefusedError: ``seen`` is not of a preview, or of one of another request.
     """
     if seen is None:
         view = preview(ctx, PreviewRequest(pipeline=name, asked=request))
         return Shown.of(view, batches_max=batches_max)
+    digest = request_digest(request)
     try:
         ranges = tuple(map(parse_range, seen["asked"]))
-        plan = str(seen["plan"])
+        plan, seen_digest = str(seen["plan"]), str(seen["digest"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ReplayRefusedError(
             "`shown` is not of a preview", next_step="leave it empty, or preview again"
         ) from error
+    if seen_digest != digest:
+        raise ReplayRefusedError(
+            f"`shown` is of a preview of another request than {request}",
+            next_step="leave it empty, or preview again",
+        )
     view = preview(ctx, PreviewRequest(pipeline=name, asked=RangesAsked(ranges=ranges)))
     shown = Shown.of(view, batches_max=batches_max)
     outdated = None
@@ -150,7 +157,7 @@ def show(
     return replace(
         shown,
         request=str(request),
-        digest=request_digest(request),
+        digest=digest,
         refused=shown.refused or outdated,
     )
 

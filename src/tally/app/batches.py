@@ -10,14 +10,14 @@ from tally.ledger.batches import unknown_batch
 from tally.ledger.minutes import count_touched, top_rows
 from tally.ledger.reading import (
     BatchRecord,
-    SegmentRecord,
     batch_record,
+    batches_of_replay,
     batches_of_run,
     list_batches,
-    segments_of,
 )
 from tally.ledger.replacements import Replaced, replaced_by, successors_of
 from tally.ledger.replays import ReplayRecord, find_replay
+from tally.ledger.segments import SegmentRecord, segments_of
 from tally.ledger.tables import tables_of_batch
 from tally.model import BatchKind, BatchState, SegmentState
 from tally.pipeline.context import Context
@@ -141,14 +141,29 @@ def batches(ctx: Context, request: BatchesRequest) -> BatchesView:
     return BatchesView(pipeline=request.pipeline, batches=tuple(found))
 
 
-def run_batches(ctx: Context, pipeline: str, dag_id: str, run_id: str) -> BatchesView:
-    """The batches that were planned for a run of Airflow, newest first, the latest of them.
+def run_batches(
+    ctx: Context, pipeline: str, dag_id: str, run_id: str, replay_id: int | None = None
+) -> BatchesView:
+    """The batches of a run of Airflow, newest first, the latest of them.
+
+    Args:
+        ctx: What is needed from outside.
+        pipeline: The pipeline.
+        dag_id: The run's DAG.
+        run_id: The run.
+        replay_id: The replay that the run has recorded: then all of its batches are meant, also
+            those that were replanned for nobody's run.
 
     Raises:
         MySQLUnavailableError: The server did not answer.
     """
+    most = RUN_BATCHES_MAX
     with ctx.database.transaction(read_only=True) as tx:
-        found = batches_of_run(tx, pipeline, dag_id, run_id, limit=RUN_BATCHES_MAX)
+        found = (
+            batches_of_run(tx, pipeline, dag_id, run_id, limit=most)
+            if replay_id is None
+            else batches_of_replay(tx, pipeline, replay_id, limit=most)
+        )
     return BatchesView(pipeline=pipeline, batches=tuple(found))
 
 

@@ -1,7 +1,6 @@
 """Reading dead letters: records that could not be understood."""
 
 import base64
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Self
@@ -9,12 +8,16 @@ from typing import Final, Self
 from tally.errors import UsageError
 from tally.formatting import printable_bytes
 from tally.ledger.dead_letters import (
+    ALL,
     Among,
     DeadLetterRecord,
+    has_older_totals,
     list_dead_letters,
     totals_by_reason,
 )
+from tally.ledger.positions import is_known_partition
 from tally.model import TopicPartition
+from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context
 
 SKIP_MAX: Final = 10_000
@@ -107,6 +110,17 @@ class DeadLettersView:
     """Newest batch first, then by topic, partition and offset."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReasonsView:
+    """How many dead letters there are of each reason."""
+
+    totals: dict[str, int]
+    """By reason, most first."""
+    is_of_latest: bool
+    """Whether older ones are left out: of each topic only the latest totals are added up where
+    neither a batch, nor a partition, nor a span of time is asked for."""
+
+
 def read_partition(text: str, option: str) -> TopicPartition:
     """The partition that ``alog/0`` means.
 
@@ -123,12 +137,40 @@ def read_partition(text: str, option: str) -> TopicPartition:
     return TopicPartition(topic=topic, partition=int(number))
 
 
-def _check_span(request: DeadLettersRequest) -> None:
-    """A span has a beginning: until a time there are all that ever were."""
+def _check(request: DeadLettersRequest) -> None:
+    """Refuse what would look through all that ever were.
+
+    Raises:
+        UsageError: With what to name besides.
+    """
+    if request.text is not None and not request.among.is_bounded:
+        raise UsageError(
+            "a text is looked for among the dead letters of a batch, a partition or a span of time",
+            next_step="name one of them",
+        )
     if request.before is not None and not request.among.is_bounded:
         raise UsageError(
             "a span of time needs its beginning, too",
             next_step="say since when, or name a batch or a partition",
+        )
+    if request.skip > SKIP_MAX:
+        raise UsageError(
+            f"only the first {SKIP_MAX:,} dead letters can be paged through",
+            next_step="name a batch, a partition, a span of time or a reason",
+        )
+
+
+def _check_partition(tx: Transaction, request: DeadLettersRequest) -> None:
+    """Refuse a partition that was never planned: none of its records was read.
+
+    Raises:
+        UsageError: It is not known to the ledger.
+    """
+    asked = request.partition
+    if asked is not None and not is_known_partition(tx, request.pipeline, asked):
+        raise UsageError(
+            f"pipeline {request.pipeline} has never read {asked}",
+            next_step=f"tally status {request.pipeline} lists its partitions",
         )
 
 
@@ -136,21 +178,13 @@ def dead_letters(ctx: Context, request: DeadLettersRequest) -> DeadLettersView:
     """Dead letters of the segments that are in the result.
 
     Raises:
-        UsageError: A text is to be found among all of them, or too many are left out.
+        UsageError: A text is to be found among all of them, too many are left out, or the
+            partition is not known.
         MySQLUnavailableError: The server did not answer.
     """
-    if request.text is not None and not request.among.is_bounded:
-        raise UsageError(
-            "a text is looked for among the dead letters of a batch, a partition or a span of time",
-            next_step="name one of them",
-        )
-    _check_span(request)
-    if request.skip > SKIP_MAX:
-        raise UsageError(
-            f"only the first {SKIP_MAX:,} dead letters can be paged through",
-            next_step="name a batch, a partition, a span of time or a reason",
-        )
+    _check(request)
     with ctx.database.transaction(read_only=True) as tx:
+        _check_partition(tx, request)
         found = list_dead_letters(
             tx,
             request.pipeline,
@@ -165,11 +199,14 @@ def dead_letters(ctx: Context, request: DeadLettersRequest) -> DeadLettersView:
     )
 
 
-def reasons(ctx: Context, request: DeadLettersRequest) -> Mapping[str, int]:
-    """How many dead letters there are of each reason, most first, whatever reason is asked for.
+def reasons(ctx: Context, request: DeadLettersRequest) -> ReasonsView:
+    """How many dead letters there are of each reason, whatever reason is asked for.
 
     Raises:
         MySQLUnavailableError: The server did not answer.
     """
     with ctx.database.transaction(read_only=True) as tx:
-        return totals_by_reason(tx, request.pipeline, request.among)
+        return ReasonsView(
+            totals=totals_by_reason(tx, request.pipeline, request.among),
+            is_of_latest=request.among == ALL and has_older_totals(tx, request.pipeline),
+        )

@@ -20,6 +20,9 @@ MINUTE: Final = timedelta(minutes=1)
 SPAN_MAX: Final = timedelta(days=92)
 """The longest span that is shown at once."""
 
+AHEAD_MAX: Final = timedelta(days=1)
+"""How far lines may be dated ahead of UTC, as their clocks are of other zones."""
+
 _STEPS: Final = tuple(MINUTE * minutes for minutes in (1, 5, 15, 60, 360))
 _BARS_MAX: Final = 400
 
@@ -35,7 +38,8 @@ class MinutesRequest:
     first: datetime | None = None
     """The first minute, on the lines' own clock."""
     last: datetime | None = None
-    """The last minute, itself included; the latest of the result when None."""
+    """The last minute, itself included; when None the latest of the result that is not dated ahead
+    (:data:`AHEAD_MAX`)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +78,11 @@ class MinutesView:
     """Its minutes with lines that were counted under other rules than today's."""
     marked_since: datetime | None
     """The minute from which on it is known what was replayed, and what is under other rules; null
-    for the whole span."""
+    for the whole span, ``until_minute`` for nothing of it."""
+    latest_minute: datetime | None
+    """The latest minute of the result that is not dated ahead; null without one."""
+    ahead_minute: datetime | None
+    """The latest minute of the result, if it is dated ahead."""
 
     @property
     def step(self) -> timedelta:
@@ -139,7 +147,10 @@ def minutes(ctx: Context, request: MinutesRequest) -> MinutesView:
     pipeline = ctx.settings.pipeline(request.pipeline)
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         tables = tables_to_read(tx, pipeline)
-        span = _span(request, ledger.latest_minute(tx, tables))
+        until = ctx.clock.now().replace(tzinfo=None) + AHEAD_MAX
+        latest = ledger.latest_minute(tx, tables, until)
+        last = ledger.latest_minute(tx, tables)
+        span = _span(request, latest)
         if span is None:
             found, marks, step = [], ledger.Marks(found=[], since=None), MINUTE
         else:
@@ -156,6 +167,8 @@ def minutes(ctx: Context, request: MinutesRequest) -> MinutesView:
         lines=sum(bucket.lines for bucket in found),
         outdated=tuple(mark.minute for mark in marks.found if mark.outdated),
         marked_since=marks.since,
+        latest_minute=latest,
+        ahead_minute=None if last == latest else last,
     )
 
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from tally.app.views import RangeView
 from tally.errors import FencedError
-from tally.ledger.reading import batch_record, caught_up_behind, segments_of
+from tally.ledger.reading import batch_record, caught_up_behind
 from tally.ledger.replay_runs import standing_for
+from tally.ledger.segments import segments_of
 from tally.model import BatchState
 from tally.pipeline.context import Context
 

@@ -12,7 +12,7 @@ from tally.formatting import plural, time_span
 from tally.model import OffsetRange, TopicPartition
 from tally.pipeline.context import Context
 from tally.pipeline.replay_plan import Preview, check_possible, preview_replay
-from tally.planning.replay import Piece, ReplayPlan, overlap
+from tally.planning.replay import Piece, overlap
 from tally.planning.replay_request import Request
 
 PACE: Final = "at the pace of earlier batches"
@@ -97,7 +97,7 @@ class PreviewView:
     digest: str
     """A digest of the request; another request has another one."""
     plan: str
-    """A digest of what would be read and replaced, batch by batch."""
+    """A digest of what would be read and replaced, batch by batch, and of the rules."""
     asked: tuple[RangeView, ...]
     """The requested ranges, in order; overlapping ones are joined."""
     refusals: tuple[RefusalView, ...]
@@ -166,7 +166,7 @@ def preview_view(found: Preview) -> PreviewView:
         pipeline=found.pipeline,
         request=found.request,
         digest=found.digest,
-        plan=plan_digest(plan),
+        plan=plan_digest(found),
         asked=tuple(map(RangeView.of, plan.asked)),
         refusals=tuple(
             RefusalView.of(
@@ -194,14 +194,15 @@ def preview_view(found: Preview) -> PreviewView:
     )
 
 
-def plan_digest(plan: ReplayPlan) -> str:
-    """A digest of a plan: plans with the same digest read and replace the same, batch by batch.
+def plan_digest(found: Preview) -> str:
+    """A digest of a plan: those with the same one read and replace the same, by the same rules.
 
     Returns:
         A SHA-256 in hexadecimal.
     """
-    read = [[[str(piece.range), *piece.replaces] for piece in batch] for batch in plan.batches]
-    return hashlib.sha256(json.dumps(read).encode()).hexdigest()
+    batches = found.plan.batches
+    read = [[[str(piece.range), *piece.replaces] for piece in batch] for batch in batches]
+    return hashlib.sha256(json.dumps([found.fingerprint, read]).encode()).hexdigest()
 
 
 def duration(seconds: float | None) -> str:

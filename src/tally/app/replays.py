@@ -9,10 +9,10 @@ from tally.app.preview import PreviewView, plan_digest
 from tally.app.run import RanView
 from tally.app.views import RangeView, values_of
 from tally.errors import PreviewOutdatedError
-from tally.ledger.reading import segments_of
 from tally.ledger.replacements import Changes, changes_of
 from tally.ledger.replay_runs import find_replay_of_run, totals_of
 from tally.ledger.replays import ReplayRecord, find_replay, list_replays
+from tally.ledger.segments import segments_of
 from tally.model import OffsetRange, ReplayState
 from tally.mysql.transactions import Transaction
 from tally.pipeline import replay as step
@@ -150,7 +150,7 @@ def request_replay(ctx: Context, request: ReplayRequest, *, reason: str) -> Requ
     if (written := find_requested(ctx, request.pipeline, request.digest)) is not None:
         return written
     found = preview_replay(ctx, request.pipeline, RangesAsked(ranges=request.asked))
-    if plan_digest(found.plan) != request.plan:
+    if plan_digest(found) != request.plan:
         raise PreviewOutdatedError(request.pipeline)
     found = dataclasses.replace(found, request=request.request, digest=request.digest)
     requested = step.request_replay(ctx, found, reason=reason)

@@ -1,5 +1,7 @@
 """``dead-letters``: records that could not be understood."""
 
+from typing import Any
+
 import click
 
 from tally.app import dead_letters as use_case
@@ -7,7 +9,14 @@ from tally.app.dead_letters import DeadLettersRequest, read_partition
 from tally.cli import completion
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.options import json_option, limit_option, pass_app, pipeline_argument, wide_option
+from tally.cli.options import (
+    json_option,
+    limit_option,
+    pass_app,
+    pipeline_argument,
+    read_time,
+    wide_option,
+)
 from tally.cli.ui.values import number, shortened
 from tally.formatting import ABSENT
 from tally.lines.format import MalformedReason
@@ -40,22 +49,26 @@ VALUE_CHARACTERS = 120
 @click.option(
     "--text",
     metavar="TEXT",
-    help="Only those that hold this text; needs --batch or --partition, whose dead letters are "
-    "all looked through.",
+    help="Only those that hold this text; needs --batch, --partition or --since, whose "
+    "dead letters are all looked through.",
+)
+@click.option(
+    "--since",
+    type=read_time,
+    metavar="TIME",
+    help="Only of batches that were committed at or after this time, such as 2026-11-20T14:05:00Z.",
+)
+@click.option(
+    "--before",
+    type=read_time,
+    metavar="TIME",
+    help="Only of batches that were committed before this time; needs one of the others.",
 )
 @limit_option(50, "Records")
 @wide_option
 @json_option
 @pass_app
-def dead_letters(
-    app: App,
-    pipeline: str | None,
-    batch_id: int | None,
-    reason: str | None,
-    partition: str | None,
-    text: str | None,
-    limit: int,
-) -> None:
+def dead_letters(app: App, /, pipeline: str | None, partition: str | None, **others: Any) -> None:
     """List records that could not be understood.
 
     They are kept with their offset and the reason, and are no part of the result. Unprintable bytes
@@ -63,11 +76,8 @@ def dead_letters(
     """
     request = DeadLettersRequest(
         pipeline=app.pipeline(pipeline),
-        batch_id=batch_id,
         partition=None if partition is None else read_partition(partition, "--partition"),
-        reason=reason,
-        text=text,
-        limit=limit,
+        **others,
     )
     view = use_case.dead_letters(app.context, request)
     if app.out.as_json:
@@ -91,5 +101,5 @@ def dead_letters(
     )
     if not view.dead_letters:
         app.out.line("none")
-    if len(view.dead_letters) == limit:
-        app.out.line(f"{limit:,} shown, there may be more: --limit N")
+    if len(view.dead_letters) == request.limit:
+        app.out.line(f"{request.limit:,} shown, there may be more: --limit N")

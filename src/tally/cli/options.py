@@ -1,17 +1,36 @@
 """Arguments and options that several commands share."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
 from tally.cli import completion
 from tally.cli.app import App
+from tally.errors import ReplayRefusedError
+from tally.planning.replay_text import parse_time
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 # The width of the ledger's columns.
 REASON_CHARACTERS: Final = 1000
+
+Parsed = TypeVar("Parsed")
+
+
+def parsed(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
+    """A parser for click, which adds the option's name to the error of ``parse``."""
+
+    def read(text: str) -> Parsed:
+        try:
+            return parse(text)
+        except ReplayRefusedError as error:
+            raise click.BadParameter(f"{error.what}; {error.next_step}") from error
+
+    return read
+
+
+read_time = parsed(parse_time)
 
 pass_app = click.make_pass_decorator(App)
 

@@ -2,32 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from tally.cli import completion
-from tally.errors import ReplayRefusedError
-from tally.planning.replay_text import parse_minute, parse_range, parse_time
+from tally.cli.options import parsed, read_time
+from tally.planning.replay_text import parse_minute, parse_range
 
-Parsed = TypeVar("Parsed")
-
-
-def _parsed(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
-    """A parser for click, which adds the option's name to the error."""
-
-    def read(text: str) -> Parsed:
-        try:
-            return parse(text)
-        except ReplayRefusedError as error:
-            raise click.BadParameter(f"{error.what}; {error.next_step}") from error
-
-    return read
-
-
-read_range = _parsed(parse_range)
-read_time = _parsed(parse_time)
-read_minute = _parsed(parse_minute)
+read_range = parsed(parse_range)
+read_minute = parsed(parse_minute)
 
 
 def _by_offset() -> Iterator[Callable[..., Any]]:

@@ -135,6 +135,17 @@ def totals_by_reason(tx: Transaction, pipeline: str, among: Among = ALL) -> dict
     return {row["reason"]: int(row["dead_letters"]) for row in rows}
 
 
+def has_older_totals(tx: Transaction, pipeline: str) -> bool:
+    """Whether a topic of the pipeline has more totals than the latest :data:`TOTALS_MAX`."""
+    row = tx.row(
+        "select 1 from topic_incarnation i where i.pipeline = %s and (select 1"
+        " from dead_letter_total t where t.incarnation_id = i.incarnation_id"
+        f" limit 1 offset {TOTALS_MAX:d}) is not null limit 1",
+        (pipeline,),
+    )
+    return row is not None
+
+
 _SEGMENTS: Final = (
     "from segment s join topic_incarnation i using (incarnation_id) join batch b using (batch_id)"
 )

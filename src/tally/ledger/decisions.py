@@ -121,13 +121,19 @@ def keep_blocked(
 
 _IS_AS_SEEN: Final = (
     "l.lost_range_id = %s and l.state = 'open' and l.cause = %s"
-    " and l.from_offset = %s and l.until_offset = %s"
+    " and l.from_offset = %s and l.until_offset = %s and l.decided_at <=> %s"
 )
 
 
-def _as_seen(loss: LossRecord) -> tuple[int, LossCause, int, int]:
-    """The parameters of ``_IS_AS_SEEN``."""
-    return loss.lost_range_id, loss.cause, loss.range.from_offset, loss.range.until_offset
+def _as_seen(loss: LossRecord) -> tuple[int, LossCause, int, int, datetime | None]:
+    """The parameters of ``_IS_AS_SEEN``; whoever left it open meanwhile has decided, too."""
+    return (
+        loss.lost_range_id,
+        loss.cause,
+        loss.range.from_offset,
+        loss.range.until_offset,
+        loss.decided_at and loss.decided_at.replace(tzinfo=None),
+    )
 
 
 def _changed(pipeline: str, loss: LossRecord) -> UsageError:

@@ -64,9 +64,12 @@ class MinutePart:
     """Its lines in this minute."""
 
 
-def latest_minute(tx: Transaction, tables: Tables) -> datetime | None:
-    """The last minute of the result; None while it is empty."""
-    row = tx.row(f"select max(`{TIME}`) as latest from `{tables.result}`")
+def latest_minute(
+    tx: Transaction, tables: Tables, until: datetime | None = None
+) -> datetime | None:
+    """The last minute of the result, or of what it has before ``until``; None without one."""
+    where, values = ("", ()) if until is None else (f" where `{TIME}` < %s", (until,))
+    row = tx.row(f"select max(`{TIME}`) as latest from `{tables.result}`{where}", values)
     return row["latest"] if row else None
 
 

@@ -85,6 +85,16 @@ def _locked_table(tx: Transaction, pipeline: str) -> str | None:
     return None if row is None else str(row["result_table"]).removesuffix(OWN_TABLES)
 
 
+def is_known_partition(tx: Transaction, pipeline: str, partition: TopicPartition) -> bool:
+    """Whether the pipeline has ever planned to read a partition, in any generation of its topic."""
+    row = tx.row(
+        "select 1 from topic_incarnation i join partition_offset o using (incarnation_id)"
+        " where i.pipeline = %s and i.topic = %s and o.partition_id = %s limit 1",
+        (pipeline, partition.topic, partition.partition),
+    )
+    return row is not None
+
+
 def known_topics(tx: Transaction, pipeline: str) -> dict[str, KnownTopic]:
     """The current generation of each topic that the pipeline has ever read."""
     losses: dict[tuple[int, int], list[Row]] = {}

@@ -1,21 +1,14 @@
-"""Reading the ledger for commands and the audit: batches, segments, minutes. Changes nothing."""
+"""Reading the ledger's batches, for commands, pages and the audit. Changes nothing."""
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tally.aggregates.aggregate import TIME
 from tally.ledger.batches import unknown_batch
-from tally.ledger.rows import range_of
-from tally.ledger.tables import Tables, listed, summed
 from tally.model import (
     BatchKind,
     BatchState,
-    OffsetRange,
-    SegmentState,
-    SegmentTotals,
 )
 from tally.mysql.transactions import Row, Transaction
 
@@ -29,14 +22,6 @@ _BATCHES = """
            sum(s.records) as records, sum(s.matched) as matched,
            sum(s.unmatched) as unmatched, sum(s.malformed) as malformed
     from batch b left join segment s using (batch_id)
-"""
-
-_SEGMENTS = """
-    select s.segment_id, s.batch_id, s.partition_id, s.from_offset, s.until_offset, s.state,
-           s.superseded_by, s.records, s.matched, s.unmatched, s.malformed, s.first_offset,
-           s.last_offset, i.topic, i.topic_id, i.cluster_id, i.state = 'current' as is_current,
-           b.format_fingerprint, b.committed_version
-    from segment s join topic_incarnation i using (incarnation_id) join batch b using (batch_id)
 """
 
 
@@ -128,34 +113,6 @@ class BatchRecord:
         }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SegmentRecord:
-    """Everything that the ledger says of a segment."""
-
-    segment_id: int
-    """The ledger's key."""
-    batch_id: int
-    """The batch it belongs to."""
-    range: OffsetRange
-    """What is read."""
-    state: SegmentState
-    """Its state."""
-    superseded_by: int | None
-    """The segment that superseded it."""
-    topic_id: str
-    """Kafka's id of the topic when it was planned."""
-    cluster_id: str
-    """The cluster that the topic was on."""
-    is_current: bool
-    """Whether this is the topic's current generation."""
-    totals: SegmentTotals | None
-    """What was found in it; None until it was counted."""
-    format_fingerprint: str | None
-    """Of the rules by which it was counted (:func:`tally.aggregates.fingerprint.fingerprint`)."""
-    committed_version: str | None
-    """Version of the code that counted it."""
-
-
 def list_batches(
     tx: Transaction,
     pipeline: str,
@@ -214,10 +171,30 @@ def batches_of_run(
     asked_by = f"airflow:{dag_id}"
     with_user = f"{asked_by}:"
     rows = tx.rows(
-        f"{_BATCHES} where b.run_id = %s and b.pipeline = %s"
+        f"{_BATCHES} where b.run_id = %s and cast(b.run_id as binary) = %s and b.pipeline = %s"
         " and (b.requested_by = %s or left(b.requested_by, char_length(%s)) = %s)"
         f" group by b.batch_id order by b.batch_id desc limit {limit:d}",
-        (run_id, pipeline, asked_by, with_user, with_user),
+        # The index merges cases; Airflow's ids do not.
+        (run_id, run_id, pipeline, asked_by, with_user, with_user),
+    )
+    return [_batch(row) for row in rows]
+
+
+def batches_of_replay(
+    tx: Transaction, pipeline: str, replay_id: int, *, limit: int
+) -> list[BatchRecord]:
+    """The batches of a replay, newest first, those included that were replanned.
+
+    Args:
+        tx: An open transaction.
+        pipeline: The pipeline.
+        replay_id: The ledger's key.
+        limit: The largest number of batches.
+    """
+    rows = tx.rows(
+        f"{_BATCHES} where b.replay_id = %s and b.pipeline = %s"
+        f" group by b.batch_id order by b.batch_id desc limit {limit:d}",
+        (replay_id, pipeline),
     )
     return [_batch(row) for row in rows]
 
@@ -238,7 +215,8 @@ def caught_up_behind(tx: Transaction, batch_id: int) -> list[int]:
     """The committed ingest batches after a batch that were planned for the same run of Airflow."""
     rows = tx.rows(
         "select b.batch_id from batch a join batch b on b.pipeline = a.pipeline"
-        " and b.batch_id > a.batch_id and b.run_id = a.run_id and b.kind = 'ingest'"
+        " and b.batch_id > a.batch_id and b.run_id = a.run_id"
+        " and cast(b.run_id as binary) = cast(a.run_id as binary) and b.kind = 'ingest'"
         " and b.state = 'committed' where a.batch_id = %s and a.kind = 'ingest'"
         " order by b.batch_id",
         (batch_id,),
@@ -257,63 +235,6 @@ def last_committed(tx: Transaction, pipeline: str) -> BatchRecord | None:
     return None if row is None else batch_record(tx, row["batch_id"])
 
 
-def segments_of(tx: Transaction, batch_id: int) -> list[SegmentRecord]:
-    """The batch's segments, in order of topic, partition and offset."""
-    rows = tx.rows(
-        f"{_SEGMENTS} where s.batch_id = %s order by i.topic, s.partition_id, s.from_offset",
-        (batch_id,),
-    )
-    return [_segment(row) for row in rows]
-
-
-def live_segments(tx: Transaction, pipeline: str) -> list[SegmentRecord]:
-    """The pipeline's live segments, in order of generation, topic, partition and offset."""
-    rows = tx.rows(
-        f"{_SEGMENTS} where i.pipeline = %s and s.state = 'live'"
-        " order by i.incarnation_id, i.topic, s.partition_id, s.from_offset",
-        (pipeline,),
-    )
-    return [_segment(row) for row in rows]
-
-
-def folded_ranges(tx: Transaction, pipeline: str) -> list[OffsetRange]:
-    """The ranges of folded segments, in order of topic, partition and offset."""
-    rows = tx.rows(
-        "select i.topic, s.partition_id, s.from_offset, s.until_offset"
-        " from segment s join topic_incarnation i using (incarnation_id)"
-        " where i.pipeline = %s and s.state = 'folded'"
-        " order by i.topic, s.partition_id, s.from_offset",
-        (pipeline,),
-    )
-    return [range_of(row) for row in rows]
-
-
-def contributions_of(
-    tx: Transaction, tables: Tables, segment_ids: Sequence[int]
-) -> dict[tuple[str, ...], tuple[int, ...]]:
-    """What the segments contribute, added up: by minute and labels, lines and bytes."""
-    rows = tx.stream(
-        f"select {listed(tables.keys)}, {summed(tables.sums)} from `{tables.contributions}`"
-        f" where segment_id in %s group by {listed(tables.keys)}",
-        (list(segment_ids),),
-    )
-    return {
-        (str(row[TIME]), *(row[key] for key in tables.keys[1:])): tuple(
-            int(row[s]) for s in tables.sums
-        )
-        for row in rows
-    }
-
-
-def still_live(tx: Transaction, segment_ids: Sequence[int]) -> set[int]:
-    """Ids of the given segments that are live now."""
-    rows = tx.rows(
-        "select segment_id from segment where state = 'live' and segment_id in %s",
-        (list(segment_ids),),
-    )
-    return {row["segment_id"] for row in rows}
-
-
 def _batch(row: Row) -> BatchRecord:
     numbers = ("segments", "offsets", "records", "matched", "unmatched", "malformed")
     times = ("scheduled_at", "planned_at", "claimed_at", "read_at", "committed_at", "abandoned_at")
@@ -327,23 +248,4 @@ def _batch(row: Row) -> BatchRecord:
             "offsets": int(row["offsets"] or 0),
             "superseded": int(row["superseded"] or 0),
         }
-    )
-
-
-def _segment(row: Row) -> SegmentRecord:
-    counted = ("records", "matched", "unmatched", "malformed", "first_offset", "last_offset")
-    return SegmentRecord(
-        segment_id=row["segment_id"],
-        batch_id=row["batch_id"],
-        range=range_of(row),
-        state=SegmentState(row["state"]),
-        superseded_by=row["superseded_by"],
-        topic_id=row["topic_id"],
-        cluster_id=row["cluster_id"],
-        is_current=bool(row["is_current"]),
-        totals=None
-        if row["records"] is None
-        else SegmentTotals(**{key: row[key] for key in counted}),
-        format_fingerprint=row["format_fingerprint"],
-        committed_version=row["committed_version"],
     )

@@ -24,15 +24,17 @@ def find_replay_of_run(
         Its id and its batches as they were first planned, in order, whatever their state.
     """
     row = tx.row(
-        "select replay_id from replay where pipeline = %s and run_id = %s and requested_by = %s"
-        " and request_digest = %s order by replay_id limit 1",
+        "select replay_id from replay where pipeline = %s and cast(run_id as binary) = %s"
+        " and cast(requested_by as binary) = %s and request_digest = %s"
+        " order by replay_id limit 1",
         (pipeline, requester.run_id, requester.name, digest),
     )
     if row is None:
         return None
     # Replanned batches have no run id.
     rows = tx.rows(
-        "select batch_id from batch where replay_id = %s and run_id = %s order by batch_id",
+        "select batch_id from batch where replay_id = %s and cast(run_id as binary) = %s"
+        " order by batch_id",
         (row["replay_id"], requester.run_id),
     )
     return row["replay_id"], [item["batch_id"] for item in rows]

@@ -16,7 +16,7 @@ from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError
 from tally.ledger.contributions import rows_of
 from tally.ledger.invariants import Violation
-from tally.ledger.reading import (
+from tally.ledger.segments import (
     SegmentRecord,
     contributions_of,
     folded_ranges,

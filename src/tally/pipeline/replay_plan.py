@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tally.aggregates.fingerprint import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.errors import ReplayRefusedError
 from tally.formatting import plural, time_span
@@ -34,6 +35,8 @@ class Preview:
     """Requested and widened ranges, batches, replaced segments, refusals."""
     rules: str
     """The current rules by which lines are counted, as text: levels and line format."""
+    fingerprint: str
+    """The same rules, as batches record them (:func:`tally.aggregates.fingerprint.fingerprint`)."""
     minutes: int
     """How many minutes the replaced segments have counted lines for."""
     first_minute: str | None
@@ -83,6 +86,7 @@ def preview_replay(ctx: Context, name: str, request: Request) -> Preview:
         digest=request_digest(request),
         plan=plan,
         rules=pipeline.rules,
+        fingerprint=fingerprint(pipeline),
         minutes=minutes,
         first_minute=first,
         last_minute=last,

@@ -24,7 +24,7 @@ from tally.errors import (
 )
 from tally.ledger import batches
 from tally.ledger.batches import Requester, abandoned_error
-from tally.ledger.reading import segments_of
+from tally.ledger.segments import segments_of
 from tally.model import Batch, BatchKind, BatchState, SegmentTotals, TopicPartition
 from tally.pipeline.context import Context, OpenContext
 from tally.pipeline.keeping import KeepInTask

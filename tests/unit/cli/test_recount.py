@@ -8,7 +8,7 @@ import pytest
 from tally.aggregates.fingerprint import fingerprint
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
-from tally.ledger.reading import SegmentRecord
+from tally.ledger.segments import SegmentRecord
 from tally.model import (
     EMPTY_TOTALS,
     KafkaSnapshot,

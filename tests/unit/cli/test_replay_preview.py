@@ -64,6 +64,7 @@ def preview(plan: ReplayPlan = PLAN, **values: Any) -> PreviewView:
         "digest": "0" * 64,
         "plan": plan,
         "rules": "levels ERROR, WARN; format fixed",
+        "fingerprint": "0" * 16,
         "minutes": 17,
         "first_minute": "2026-11-20 14:05",
         "last_minute": "2026-11-20 14:22",

@@ -14,9 +14,10 @@ from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
 from tally.errors import EXIT_FINDINGS, EXIT_OK, StackError
 from tally.formatting import plural
-from tally.ledger import positions, reading
-from tally.ledger.reading import BatchRecord, SegmentRecord
+from tally.ledger import positions
+from tally.ledger.reading import BatchRecord
 from tally.ledger.results import lines_by_minute
+from tally.ledger.segments import SegmentRecord, segments_of
 from tally.ledger.tables import Tables
 from tally.model import describe_ranges
 from tally.pipeline.audit import AuditReport, audit_ledger
@@ -186,7 +187,7 @@ def _counted(ctx: Context, pipeline: Pipeline, *, last: int | None = None) -> di
 
 def _segments(ctx: Context, batch: BatchRecord) -> list[SegmentRecord]:
     with ctx.database.transaction(read_only=True) as tx:
-        return reading.segments_of(tx, batch.batch_id)
+        return segments_of(tx, batch.batch_id)
 
 
 def commit_line(batch: BatchRecord, segments: list[SegmentRecord]) -> str:

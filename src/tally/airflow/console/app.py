@@ -1,12 +1,12 @@
 """The console's routes. Airflow mounts plugins' applications without any authentication.
 
 Each route says whom it is for: a dependency of :mod:`tally.airflow.console.access`. All of them
-only read. A function that is not async runs in a worker thread, so that waiting for MySQL does not
-block the API server.
+only read. Answers are made in worker threads, so that waiting for MySQL does not block the API
+server, and a bounded number at a time (:mod:`tally.airflow.console.turns`).
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from tally.airflow.console.drawing import HEADERS, draw, export
 from tally.airflow.console.page import Page
 from tally.airflow.console.query import Query
 from tally.airflow.console.runs import TASKS_MAX, find_run
+from tally.airflow.console.turns import Turns
 from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
 from tally.app.context import console_context
 from tally.app.engine import engine_error
@@ -101,29 +102,32 @@ def create_console(config: Path) -> FastAPI:
         config: The configuration file; it is read again for each request.
     """
     app = FastAPI(title="Tally", docs_url=None, redoc_url=None, openapi_url=None)
-    console = _Console(config)
+    console, turns = _Console(config), Turns()
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
     @app.get("/", dependencies=SIGNED_IN)
-    def show_pipelines(request: Request, user: GetUserDep) -> Response:
-        return console.pipelines(request, user)
+    async def show_pipelines(request: Request, user: GetUserDep) -> Response:
+        return await turns.take(partial(console.pipelines, request, user))
 
     @app.get("/run", dependencies=OF_RUN)
-    def show_run(dag_id: str, run_id: str, request: Request, user: GetUserDep) -> Response:
-        return console.run(request, user, dag_id, run_id)
+    async def show_run(dag_id: str, run_id: str, request: Request, user: GetUserDep) -> Response:
+        return await turns.take(partial(console.run, request, user, dag_id, run_id))
 
     @app.get("/metrics")
-    def show_metrics(request: Request) -> Response:
-        return console.metrics(request)
+    async def show_metrics(request: Request) -> Response:
+        return await turns.take(partial(console.metrics, request))
 
     for path, compose in PAGES.items():
-        app.get(f"/pipelines/{{dag_id}}/{path}", dependencies=OF_DAG)(_shown(console, compose))
+        show = _shown(console, turns, compose)
+        app.get(f"/pipelines/{{dag_id}}/{path}", dependencies=OF_DAG)(show)
     return app
 
 
-def _shown(console: "_Console", compose: Compose) -> Callable[..., Response]:
-    def show(dag_id: str, request: Request, user: GetUserDep) -> Response:
-        return console.page(request, user, dag_id, compose)
+def _shown(
+    console: "_Console", turns: Turns, compose: Compose
+) -> Callable[..., Awaitable[Response]]:
+    async def show(dag_id: str, request: Request, user: GetUserDep) -> Response:
+        return await turns.take(partial(console.page, request, user, dag_id, compose))
 
     return show
 
@@ -195,13 +199,21 @@ class _Console:
                 values["known"] = pipeline in settings.names
                 return draw("no_run.html", frame, values, status.HTTP_404_NOT_FOUND)
             ctx = console_context(settings, self._kept)
+            if kind == LOSSES_SUFFIX:
+                values |= steering_pages.losses_run(dag_id, run_id, found.conf)
             if kind == REPLAY_SUFFIX:
-                values |= steering_pages.replay_run(ctx, dag_id, run_id, has_ended=found.has_ended)
+                values |= steering_pages.replay_run(
+                    ctx, pipeline, run_id, has_ended=found.has_ended
+                )
             page = Page(
                 template="run.html",
                 title="Run",
                 values={**values, "tasks_max": TASKS_MAX},
-                tables=(steering_pages.batches_of_run(ctx, pipeline, dag_id, run_id),),
+                tables=(
+                    steering_pages.batches_of_run(
+                        ctx, pipeline, dag_id, run_id, replay=values.get("outcome")
+                    ),
+                ),
             )
             return _answer(page, _query(request), frame)
         except TallyError as error:

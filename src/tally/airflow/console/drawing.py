@@ -80,6 +80,13 @@ def cell_text(cell: object) -> str:
     return f"{cell:,}" if isinstance(cell, int | float) else str(cell)
 
 
+def rate_text(rate: float) -> str:
+    """``0.0333``, ``2.5``, ``1,234,567``: three digits at least, and no exponent."""
+    if rate >= 100:
+        return f"{rate:,.0f}"
+    return f"{rate:.3g}" if rate >= 0.001 or not rate else "less than 0.001"
+
+
 def age_text(since: datetime | None, now: datetime) -> str:
     """``12 s``, ``3 min``, ``2 h``, ``4 days``; times to come are told like past ones."""
     if since is None:
@@ -112,6 +119,7 @@ def _environment() -> Environment:
         "minute": minute_text,
         "cell": cell_text,
         "number": lambda n: "" if n is None else f"{n:,}",
+        "rate": rate_text,
         "json": json.dumps,
     }
     environment.globals |= {"age": age_text, "link_of": link_of}

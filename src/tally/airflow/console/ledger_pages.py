@@ -94,5 +94,8 @@ def dead_letters_page(ctx: Context, pipeline: str, query: Query) -> Page:
             "more": urlencode({**query, "skip": more}) if more else "",
             "batches": sorted({letter.batch_id for letter in found}),
         },
-        tables=(reasons_table(totals, urlencode(without(query, "reason"))), letters_table(found)),
+        tables=(
+            reasons_table(totals.totals, urlencode(without(query, "reason"))),
+            letters_table(found),
+        ),
     )

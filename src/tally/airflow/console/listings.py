@@ -17,12 +17,12 @@ def batches_table(found: tuple[BatchRecord, ...], name: str, title: str, *, of: 
         name=name,
         title=title,
         columns=(
-            Column(key="batch", title="batch"),
+            Column(key="batch_id", title="batch"),
             Column(key="kind", title="kind"),
             Column(key="state", title="state"),
             Column(key="attempt", title="attempt"),
-            Column(key="planned", title="planned"),
-            Column(key="committed", title="committed"),
+            Column(key="planned_at", title="planned"),
+            Column(key="committed_at", title="committed"),
             Column(key="seconds", title="seconds"),
             Column(key="records", title="records"),
             Column(key="matched", title="counted"),
@@ -30,21 +30,28 @@ def batches_table(found: tuple[BatchRecord, ...], name: str, title: str, *, of: 
         ),
         rows=[
             {
-                "batch": one.batch_id,
+                "batch_id": one.batch_id,
                 "kind": str(one.kind),
                 "state": one.standing,
                 "attempt": one.attempt,
-                "planned": one.planned_at,
-                "committed": one.committed_at,
-                "seconds": round(sum(one.steps.values()), 1) if one.committed_at else None,
+                "planned_at": one.planned_at,
+                "committed_at": one.committed_at,
+                "seconds": _seconds(one),
                 "records": one.records,
                 "matched": one.matched,
                 "malformed": one.malformed,
             }
             for one in found
         ],
-        links={"batch": of + "batches/{batch}"},
+        links={"batch_id": of + "batches/{batch_id}"},
     )
+
+
+def _seconds(batch: BatchRecord) -> float | None:
+    """From its plan to its commit; None before that."""
+    if batch.committed_at is None:
+        return None
+    return round(sum(seconds for step, seconds in batch.steps.items() if step != "planned"), 1)
 
 
 def batch_tables(view: BatchView) -> tuple[Table, ...]:
@@ -55,34 +62,34 @@ def batch_tables(view: BatchView) -> tuple[Table, ...]:
             title="Ranges",
             columns=(
                 Column(key="partition", title="partition"),
-                Column(key="from", title="from"),
-                Column(key="until", title="until"),
+                Column(key="from_offset", title="from"),
+                Column(key="until_offset", title="until"),
                 Column(key="state", title="state"),
                 Column(key="records", title="records"),
                 Column(key="matched", title="counted"),
                 Column(key="unmatched", title="not counted"),
                 Column(key="malformed", title="dead letters"),
-                Column(key="superseded_by", title="superseded by batch"),
+                Column(key="superseded_by_batch", title="superseded by batch"),
                 Column(key="replaces", title="replaces batches"),
             ),
             rows=[
                 {
                     "partition": one.place,
-                    "from": one.from_offset,
-                    "until": one.until_offset,
+                    "from_offset": one.from_offset,
+                    "until_offset": one.until_offset,
                     "state": str(one.state),
                     "records": one.records,
                     "matched": one.matched,
                     "unmatched": one.unmatched,
                     "malformed": one.malformed,
-                    "superseded_by": one.superseded_by_batch,
+                    "superseded_by_batch": one.superseded_by_batch,
                     "replaces": ", ".join(
                         str(number) for number in sorted({r.batch_id for r in one.replaces})
                     ),
                 }
                 for one in view.ranges
             ],
-            links={"superseded_by": "{superseded_by}"},
+            links={"superseded_by_batch": "{superseded_by_batch}"},
         ),
         Table(
             name="rows",
@@ -113,14 +120,14 @@ def partitions_table(view: StatusView, asked: WaitingView | None) -> Table:
         return {
             "partition": p.place,
             "condition": p.condition if asked or p.open_loss else "",
-            "start": p.start_offset,
-            "next": p.next_offset,
-            "planned": p.planned_offsets,
-            "earliest": p.kafka_earliest,
-            "end": p.kafka_end,
-            "lag": p.lag_offsets,
-            "oldest": oldest.written_at if oldest else None,
-            "expires": oldest.expires_at if oldest else None,
+            "start_offset": p.start_offset,
+            "next_offset": p.next_offset,
+            "planned_offsets": p.planned_offsets,
+            "kafka_earliest": p.kafka_earliest,
+            "kafka_end": p.kafka_end,
+            "lag_offsets": p.lag_offsets,
+            "oldest_written_at": oldest.written_at if oldest else None,
+            "oldest_expires_at": oldest.expires_at if oldest else None,
         }
 
     return Table(
@@ -129,14 +136,14 @@ def partitions_table(view: StatusView, asked: WaitingView | None) -> Table:
         columns=(
             Column(key="partition", title="partition"),
             Column(key="condition", title="condition"),
-            Column(key="start", title="start"),
-            Column(key="next", title="next"),
-            Column(key="planned", title="planned, not counted"),
-            Column(key="earliest", title="Kafka's first"),
-            Column(key="end", title="Kafka's end"),
-            Column(key="lag", title="lag"),
-            Column(key="oldest", title="oldest uncounted"),
-            Column(key="expires", title="expires not before"),
+            Column(key="start_offset", title="start"),
+            Column(key="next_offset", title="next"),
+            Column(key="planned_offsets", title="planned, not counted"),
+            Column(key="kafka_earliest", title="Kafka's first"),
+            Column(key="kafka_end", title="Kafka's end"),
+            Column(key="lag_offsets", title="lag"),
+            Column(key="oldest_written_at", title="oldest uncounted"),
+            Column(key="oldest_expires_at", title="expires not before"),
         ),
         rows=[row(p) for p in view.partitions],
         empty="none is planned yet",
@@ -149,30 +156,30 @@ def losses_table(found: list[LossView], name: str, title: str) -> Table:
         name=name,
         title=title,
         columns=(
-            Column(key="loss", title="loss"),
+            Column(key="lost_range_id", title="loss"),
             Column(key="partition", title="partition"),
-            Column(key="from", title="from"),
-            Column(key="until", title="until"),
+            Column(key="from_offset", title="from"),
+            Column(key="until_offset", title="until"),
             Column(key="offsets", title="offsets"),
             Column(key="cause", title="cause"),
             Column(key="state", title="state"),
-            Column(key="detected", title="detected"),
-            Column(key="decided", title="decided"),
-            Column(key="by", title="by"),
+            Column(key="detected_at", title="detected"),
+            Column(key="decided_at", title="decided"),
+            Column(key="decided_by", title="by"),
             Column(key="reason", title="reason"),
         ),
         rows=[
             {
-                "loss": one.lost_range_id,
+                "lost_range_id": one.lost_range_id,
                 "partition": one.place,
-                "from": one.from_offset,
-                "until": one.until_offset,
+                "from_offset": one.from_offset,
+                "until_offset": one.until_offset,
                 "offsets": one.offsets,
                 "cause": str(one.cause),
                 "state": one.state,
-                "detected": one.detected_at,
-                "decided": one.decided_at,
-                "by": one.decided_by,
+                "detected_at": one.detected_at,
+                "decided_at": one.decided_at,
+                "decided_by": one.decided_by,
                 "reason": one.reason,
             }
             for one in found
@@ -200,25 +207,25 @@ def letters_table(found: Sequence[DeadLetterView]) -> Table:
         name="dead_letters",
         title="Records that could not be understood",
         columns=(
-            Column(key="batch", title="batch"),
+            Column(key="batch_id", title="batch"),
             Column(key="partition", title="partition"),
             Column(key="offset", title="offset"),
             Column(key="reason", title="reason"),
-            Column(key="bytes", title="bytes"),
+            Column(key="value_bytes", title="bytes"),
             Column(key="value", title="value", is_raw=True),
             Column(key="value_base64", title="exact bytes, Base64", is_raw=True),
         ),
         rows=[
             {
-                "batch": letter.batch_id,
+                "batch_id": letter.batch_id,
                 "partition": letter.place,
                 "offset": letter.offset,
                 "reason": letter.reason,
-                "bytes": letter.value_bytes,
+                "value_bytes": letter.value_bytes,
                 "value": letter.value,
                 "value_base64": letter.value_base64,
             }
             for letter in found
         ],
-        links={"batch": "batches/{batch}"},
+        links={"batch_id": "batches/{batch_id}"},
     )

@@ -95,7 +95,7 @@ def minute_page(ctx: Context, pipeline: str, query: Query) -> Page:
                     Column(key="lines", title="lines"),
                     Column(key="partition", title="partition"),
                     Column(key="offsets", title="offsets"),
-                    Column(key="batch", title="batch"),
+                    Column(key="batch_id", title="batch"),
                     Column(key="counted_by", title="counted by"),
                 ),
                 rows=[
@@ -103,12 +103,12 @@ def minute_page(ctx: Context, pipeline: str, query: Query) -> Page:
                         "lines": part.lines,
                         "partition": part.place,
                         "offsets": part.span,
-                        "batch": part.batch_id,
+                        "batch_id": part.batch_id,
                         "counted_by": "a replay" if part.replayed else "a minute batch",
                     }
                     for part in view.parts
                 ],
-                links={"batch": "batches/{batch}"},
+                links={"batch_id": "batches/{batch_id}"},
                 empty="none: its lines are of segments that were pruned, or it has no line",
             ),
         ),

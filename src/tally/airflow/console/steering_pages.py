@@ -1,32 +1,41 @@
 """The pages from which something is started: replays, losses, audits; and what has become of it."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+from tally.airflow.console.access import is_paused
 from tally.airflow.console.listings import batches_table, losses_table
 from tally.airflow.console.page import Page
-from tally.airflow.console.query import ROWS, ROWS_MAX, Query
-from tally.airflow.console.runs import find_xcom, latest_audits
-from tally.airflow.console.tables import Column, Table
+from tally.airflow.console.query import ROWS, Query
+from tally.airflow.console.runs import find_xcom, latest_audits, latest_report
+from tally.airflow.console.tables import SHOWN_MAX, Column, Table
+from tally.airflow.losses_tasks import SAID_KEY, SETTLE
 from tally.airflow.losses_work import as_seen
 from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
 from tally.airflow.replay_fields import CHOICES, REASON_MAX
 from tally.airflow.replay_tasks import PREVIEW, REPLAY_KEY, REQUEST, SHOWN_KEY
 from tally.app.batches import RUN_BATCHES_MAX, run_batches
 from tally.app.losses import LossesRequest, losses
-from tally.app.replays import ReplaysRequest, replay_outcome, replays
+from tally.app.replays import ReplayOutcome, ReplaysRequest, replay_outcome, replays
+from tally.errors import UsageError
 from tally.pipeline.context import Context
+
+AUDITS: Final = 10
+"""Audits that are listed."""
 
 
 def replay_page(ctx: Context, pipeline: str, query: Query) -> Page:
     """The form of a replay, filled in from the address, and earlier replays."""
     topics = ctx.settings.pipeline(pipeline).topics
+    what = query.get("what", "minutes")
+    if what not in CHOICES:  # without a choice the DAG would take its own default, everything
+        raise UsageError(f"what = {what!r} is not known", next_step=f"one of {', '.join(CHOICES)}")
     found = replays(ctx, ReplaysRequest(pipeline=pipeline, limit=ROWS)).replays
     return Page(
         template="replay.html",
         title="Replay",
         values={
-            "query": {"what": "minutes", **query},
+            "query": {**query, "what": what},
             "choices": CHOICES,
             "topics": topics,
             "reason_max": REASON_MAX,
@@ -35,12 +44,14 @@ def replay_page(ctx: Context, pipeline: str, query: Query) -> Page:
         tables=(
             Table(
                 name="replays",
-                title="Replays, newest first",
+                title=f"The latest {ROWS} replays"
+                if len(found) == ROWS
+                else "Replays, newest first",
                 columns=(
-                    Column(key="replay", title="replay"),
+                    Column(key="replay_id", title="replay"),
                     Column(key="state", title="state"),
-                    Column(key="requested", title="requested"),
-                    Column(key="by", title="by"),
+                    Column(key="requested_at", title="requested"),
+                    Column(key="requested_by", title="by"),
                     Column(key="request", title="what"),
                     Column(key="committed", title="committed"),
                     Column(key="batches", title="of batches"),
@@ -48,10 +59,10 @@ def replay_page(ctx: Context, pipeline: str, query: Query) -> Page:
                 ),
                 rows=[
                     {
-                        "replay": one.replay_id,
+                        "replay_id": one.replay_id,
                         "state": str(one.state),
-                        "requested": one.requested_at,
-                        "by": one.requested_by,
+                        "requested_at": one.requested_at,
+                        "requested_by": one.requested_by,
                         "request": one.request,
                         "committed": one.committed,
                         "batches": one.batches,
@@ -68,31 +79,39 @@ def losses_page(ctx: Context, pipeline: str) -> Page:
     """Open losses with the form that decides them, and what was decided before."""
     found = losses(ctx, LossesRequest(pipeline=pipeline)).losses
     undecided = [loss for loss in found if loss.state == "open"]
+    shown = undecided[:SHOWN_MAX]  # what is decided is what is seen
     decided = [loss for loss in reversed(found) if loss.state != "open"]
     return Page(
         template="losses.html",
         title="Losses",
         values={
             "open": undecided,
-            "seen": [as_seen(loss) for loss in undecided],
+            "seen": [as_seen(loss) for loss in shown],
             "reason_max": REASON_MAX,
             "dag_id": pipeline + LOSSES_SUFFIX,
         },
         tables=(
             losses_table(undecided, "open", "Open losses, oldest first"),
-            losses_table(decided[:ROWS_MAX], "decided", "Decided, newest first"),
+            losses_table(decided, "decided", "Decided, newest first"),
         ),
     )
 
 
 def audit_page(pipeline: str, *, may_see: bool) -> Page:
     """What the last audits have found, for whoever may see it."""
-    runs = latest_audits(pipeline, limit=10) if may_see else []
-    latest = next((run.report for run in runs if run.report is not None), None)
+    runs = latest_audits(pipeline, limit=AUDITS) if may_see else []
+    audit = latest_report(pipeline) if may_see else None
+    latest = None if audit is None else audit.report
     return Page(
         template="audit.html",
         title="Audit",
-        values={"latest": latest, "dag_id": pipeline + AUDIT_SUFFIX, "may_see": may_see},
+        values={
+            "audit": audit,
+            "latest": latest,
+            "dag_id": pipeline + AUDIT_SUFFIX,
+            "may_see": may_see,
+            "paused": is_paused(pipeline + AUDIT_SUFFIX),
+        },
         tables=(
             Table(
                 name="violations",
@@ -103,12 +122,13 @@ def audit_page(pipeline: str, *, may_see: bool) -> Page:
                     Column(key="detail", title="what"),
                 ),
                 rows=(latest or {}).get("violations", []),
+                empty="none" if latest else "not known",
             ),
             Table(
                 name="audits",
-                title="Latest audits",
+                title=f"The latest {AUDITS} audits" if len(runs) == AUDITS else "Audits",
                 columns=(
-                    Column(key="ended", title="ended"),
+                    Column(key="ended_at", title="ended"),
                     Column(key="state", title="run"),
                     Column(key="holds", title="holds"),
                     Column(key="segments", title="segments"),
@@ -118,7 +138,7 @@ def audit_page(pipeline: str, *, may_see: bool) -> Page:
                     Column(key="findings", title="violations"),
                 ),
                 rows=[
-                    {"ended": run.ended_at, "state": run.state, **(run.report or {})}
+                    {"ended_at": run.ended_at, "state": run.state, **(run.report or {})}
                     for run in runs
                 ],
             ),
@@ -126,19 +146,37 @@ def audit_page(pipeline: str, *, may_see: bool) -> Page:
     )
 
 
-def replay_run(ctx: Context, dag_id: str, run_id: str, *, has_ended: bool) -> Mapping[str, Any]:
+def losses_run(dag_id: str, run_id: str, conf: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a run of a losses DAG was to decide, and what it has."""
+    seen = conf.get("seen")
+    return {
+        "decision": {"accept": "accept", "keep": "keep blocked"}.get(str(conf.get("decision"))),
+        "decided": [str(one.get("range")) for one in seen if isinstance(one, Mapping)]
+        if isinstance(seen, list)
+        else [],
+        "said": find_xcom(dag_id, run_id, SETTLE, SAID_KEY),
+    }
+
+
+def replay_run(ctx: Context, pipeline: str, run_id: str, *, has_ended: bool) -> Mapping[str, Any]:
     """The preview of a run of a replay DAG, and what the ledger says of its replay."""
+    dag_id = pipeline + REPLAY_SUFFIX
     replay_id = find_xcom(dag_id, run_id, REQUEST, REPLAY_KEY)
     outcome = None
     if replay_id is not None:
         # What it changes is added up only at its end: a page renews itself meanwhile.
         outcome = replay_outcome(ctx, int(replay_id), with_changes=has_ended)
+        if outcome.pipeline != pipeline:  # the user may have no right to that one
+            outcome = None
     return {"shown": find_xcom(dag_id, run_id, PREVIEW, SHOWN_KEY), "outcome": outcome}
 
 
-def batches_of_run(ctx: Context, pipeline: str, dag_id: str, run_id: str) -> Table:
-    """The batches that were planned for a run."""
-    found = run_batches(ctx, pipeline, dag_id, run_id).batches
+def batches_of_run(
+    ctx: Context, pipeline: str, dag_id: str, run_id: str, replay: ReplayOutcome | None = None
+) -> Table:
+    """The batches that were planned for a run, or for its replay."""
+    replay_id = None if replay is None else replay.replay_id
+    found = run_batches(ctx, pipeline, dag_id, run_id, replay_id).batches
     are = "Batches of this run, newest first"
     if len(found) == RUN_BATCHES_MAX:
         are = f"The latest {RUN_BATCHES_MAX} batches of this run"

@@ -13,8 +13,10 @@ SHOWN_MAX: Final = 500
 
 Cell = str | int | float | bool | datetime | None
 
-# Spreadsheets take a text that begins like this for a formula, whoever wrote it.
-_FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")
+# Spreadsheets take a text that begins like this for a formula, whoever wrote it, also behind blanks
+# and in the full width of East Asian keyboards.
+_FORMULAS: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_BLANKS: Final = ("\t", "\r", "\n")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,4 +88,7 @@ def _plain(cell: Cell) -> Any:
 
 
 def _harmless(cell: Any) -> Any:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULAS) else cell
+    if not isinstance(cell, str):
+        return cell
+    is_formula = cell.startswith(_BLANKS) or cell.lstrip().startswith(_FORMULAS)
+    return f"'{cell}" if is_formula else cell

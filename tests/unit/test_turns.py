@@ -1,0 +1,44 @@
+"""The console answers a bounded number of requests at a time."""
+
+import threading
+
+import anyio
+from fastapi import Response
+
+from tally.airflow.console.turns import AT_A_TIME, WAITING_MAX, Turns
+
+
+def test_a_flood_of_requests_neither_takes_all_threads_nor_waits_for_ever() -> None:
+    """So many are answered at a time, so many wait, and the next one is told to come again."""
+    free, lock = threading.Event(), threading.Lock()
+    now, most, codes = [0], [0], list[int]()
+
+    def work() -> Response:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        assert free.wait(60)
+        with lock:
+            now[0] -= 1
+        return Response("an answer")
+
+    async def flood() -> None:
+        turns = Turns()
+
+        async def ask() -> None:
+            codes.append((await turns.take(work)).status_code)
+
+        async with anyio.create_task_group() as group:
+            for _ in range(AT_A_TIME + WAITING_MAX):
+                group.start_soon(ask)
+            waiting = turns._limiter.statistics
+            while waiting().tasks_waiting < WAITING_MAX or now[0] < AT_A_TIME:
+                await anyio.sleep(0.01)
+            answer = await turns.take(work)
+            assert answer.status_code == 503
+            assert answer.headers["retry-after"]
+            free.set()
+
+    anyio.run(flood)
+    assert codes == [200] * (AT_A_TIME + WAITING_MAX)
+    assert most == [AT_A_TIME]
