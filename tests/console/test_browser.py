@@ -333,6 +333,7 @@ def test_the_tasks_metrics_arrive_at_a_collector(house: House, collector: Collec
     assert collector.value("airflow.tally.audit_violations", **of) == 0
     assert (collector.value("airflow.tally.records", **of) or 0) >= 5
     assert collector.value("airflow.tally.problem", **of, reason="late") == 0
+    assert collector.value("airflow.tally.problem", **of, reason="paused") is None
     steps = collector.value("airflow.tally.batch_step_ms", **of, step="committed")
     assert steps is not None
     assert steps > 0

@@ -78,7 +78,9 @@ def directions(
         pipeline = settings.pipeline(min(settings.pipelines))
         yield from _next_commands(pipeline, tally)
         if Part.AIRFLOW in addresses:
-            yield f"       {tally} airflow cli dags unpause {pipeline.name}    counts each minute"
+            unpause = f"       {tally} airflow cli dags unpause {pipeline.name}"
+            yield f"{unpause}    counts each minute"
+            yield f"{unpause}_audit    audits each day"
 
 
 def _next_commands(pipeline: Pipeline, tally: str) -> Iterator[str]:

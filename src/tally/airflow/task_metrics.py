@@ -13,6 +13,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.observability import stats
 
 from tally.app.context import impatient
+from tally.app.health import ProblemReason
 from tally.app.measurements import AuditOutcome, Measurement, Metric, of_audit, of_waiting
 from tally.app.outcomes import BatchOutcome
 from tally.app.waiting import waiting
@@ -26,6 +27,9 @@ PATIENCE_S: Final = 2
 
 # What waits is absent when nothing does, and a gauge that was pushed once stays as it was.
 _SCRAPED_ALONE: Final = frozenset({Metric.OLDEST, Metric.EXPIRY})
+
+# The run of a paused DAG is somebody's own, and says nothing of the schedule.
+_UNKNOWN_TO_TASKS: Final = ("reason", str(ProblemReason.PAUSED))
 
 _BACKENDS: Final = ("otel_on", "statsd_on", "statsd_datadog_enabled")
 
@@ -66,7 +70,7 @@ def send_audit(pipeline: str, outcome: AuditOutcome) -> None:
 
 def _send(pipeline: str, found: Iterable[Measurement]) -> None:
     for one in found:
-        if one.metric in _SCRAPED_ALONE:
+        if one.metric in _SCRAPED_ALONE or _UNKNOWN_TO_TASKS in one.labels:
             continue
         tags = {"pipeline": pipeline, **dict(one.labels)}
         # A bool is a number to Python, and to no exporter.

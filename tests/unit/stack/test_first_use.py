@@ -48,7 +48,8 @@ def test_all_that_runs_is_named_with_user_and_password(tmp_path: Path) -> None:
         "       ./tally run --all",
         "       ./tally counts first",
     ]
-    assert "./tally airflow cli dags unpause first" in lines[first + 3]
+    assert "./tally airflow cli dags unpause first " in lines[first + 3]
+    assert "./tally airflow cli dags unpause first_audit " in lines[first + 4]
 
 
 @pytest.mark.parametrize(
