@@ -121,6 +121,7 @@ def test_a_scrape_says_what_the_ledger_and_kafka_say(
     assert of(Metric.PARTITION_LAG, topic=world.topic, partition="1") == 1
     assert before - 1 <= (of(Metric.OLDEST) or 0) <= time.time()
     assert (of(Metric.EXPIRY) or 0) > time.time()
+    assert 0.9 < (of(Metric.RETENTION_LEFT) or 0) <= 1
     assert (of(Metric.OPEN_LOSSES), of(Metric.OPEN_LOSS_OFFSETS)) == (1, 2)
     assert of(Metric.BLOCKED) == 0  # what is lost is behind what is read next
     assert of(Metric.COUNTED, topic=world.topic, partition="0") == 5

@@ -6,13 +6,14 @@ from its end.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from airflow.sdk.configuration import conf
 from airflow.sdk.observability import stats
 
-from tally.app.context import impatient
+from tally.app.context import with_kafka_timeout
 from tally.app.health import ProblemReason
 from tally.app.measurements import AuditOutcome, Measurement, Metric, of_audit, of_waiting
 from tally.app.outcomes import BatchOutcome
@@ -25,52 +26,71 @@ PREFIX: Final = "tally."
 PATIENCE_S: Final = 2
 """Seconds that each question to Kafka may take: the count waits for it."""
 
-# What waits is absent when nothing does, and a gauge that was pushed once stays as it was.
-_SCRAPED_ALONE: Final = frozenset({Metric.OLDEST, Metric.EXPIRY})
-
-# The run of a paused DAG is somebody's own, and says nothing of the schedule.
-_UNKNOWN_TO_TASKS: Final = ("reason", str(ProblemReason.PAUSED))
+# A gauge that was pushed stays as it was. What waits is absent when nothing does; and a task that
+# reaches no server sends nothing, so that it could only ever say that all of them answer.
+_SCRAPED_ALONE: Final = frozenset(
+    {Metric.OLDEST, Metric.EXPIRY, Metric.RETENTION_LEFT, Metric.LEDGER_UP, Metric.KAFKA_UP}
+)
+_UNKNOWN_TO_TASKS: Final = frozenset(
+    {
+        ("reason", str(reason))
+        for reason in (
+            ProblemReason.PAUSED,
+            ProblemReason.KAFKA_UNANSWERED,
+            ProblemReason.ENGINE_UNANSWERED,
+        )
+    }
+)
 
 _BACKENDS: Final = ("otel_on", "statsd_on", "statsd_datadog_enabled")
 
 
 def send_state(ctx: Context, pipeline: str) -> None:
     """Send lag, age, losses and the last batch, where Airflow sends metrics at all."""
-    if not any(conf.getboolean("metrics", backend, fallback=False) for backend in _BACKENDS):
-        return
-    try:
-        view = waiting(impatient(ctx, PATIENCE_S), pipeline)
+    with _told_only(pipeline):
+        if not any(conf.getboolean("metrics", backend, fallback=False) for backend in _BACKENDS):
+            return
+        view = waiting(with_kafka_timeout(ctx, PATIENCE_S), pipeline)
         _send(pipeline, of_waiting(view))
         if view.status.kafka_answered and view.times_error is None:
             oldest = view.oldest_at
             age = 0.0 if oldest is None else (view.asked_at - oldest).total_seconds()
             tags = {"pipeline": pipeline}
             stats.gauge(f"{PREFIX}oldest_uncounted_age_seconds", max(0.0, age), tags=tags)
-    except Exception:  # the batch is planned: what is wrong with its metrics is only told
-        log.exception("not all metrics of %s were sent", pipeline)
 
 
 def send_batches(outcome: BatchOutcome) -> None:
     """Send what was committed."""
     tags = {"pipeline": outcome.pipeline}
-    for name, count in (
-        ("records", outcome.records),
-        ("lines", outcome.matched),
-        ("dead_letters", outcome.malformed),
-    ):
-        stats.incr(f"{PREFIX}{name}", count, tags=tags)
-    for step, seconds in outcome.steps.items():
-        stats.timing(f"{PREFIX}batch_step_ms", seconds * 1000, tags={**tags, "step": step})
+    with _told_only(outcome.pipeline):
+        for name, count in (
+            ("records", outcome.records),
+            ("lines", outcome.matched),
+            ("dead_letters", outcome.malformed),
+        ):
+            stats.incr(f"{PREFIX}{name}", count, tags=tags)
+        for step, seconds in outcome.steps.items():
+            stats.timing(f"{PREFIX}batch_step_ms", seconds * 1000, tags={**tags, "step": step})
 
 
 def send_audit(pipeline: str, outcome: AuditOutcome) -> None:
     """Send what an audit has found."""
-    _send(pipeline, of_audit(outcome))
+    with _told_only(pipeline):
+        _send(pipeline, of_audit(outcome))
+
+
+@contextmanager
+def _told_only(pipeline: str) -> Iterator[None]:
+    """Log what goes wrong in the block: the task's own work is done, or goes on."""
+    try:
+        yield
+    except Exception:
+        log.exception("not all metrics of %s were sent", pipeline)
 
 
 def _send(pipeline: str, found: Iterable[Measurement]) -> None:
     for one in found:
-        if one.metric in _SCRAPED_ALONE or _UNKNOWN_TO_TASKS in one.labels:
+        if one.metric in _SCRAPED_ALONE or not _UNKNOWN_TO_TASKS.isdisjoint(one.labels):
             continue
         tags = {"pipeline": pipeline, **dict(one.labels)}
         # A bool is a number to Python, and to no exporter.

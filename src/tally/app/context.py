@@ -12,7 +12,7 @@ from tally.errors import ConfigError, CountTimeoutError
 from tally.kafka.client import Kafka
 from tally.ledger.batches import Requester
 from tally.mysql.connection import connect_to_read
-from tally.mysql.kept import KeptConnections
+from tally.mysql.pool import ConnectionPool
 from tally.mysql.transactions import Database
 from tally.pipeline.context import Context, OpenReader, Reader
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # Spark is heavy; most commands do without
 
     from tally.spark.progress import OnRead
 
-PAGE_PATIENCE_S: Final = 5
+PAGE_TIMEOUT_S: Final = 5
 """Seconds that a page, or a metric, waits for a server at most."""
 
 OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
@@ -75,12 +75,12 @@ def open_context(
     return context if requester is None else dataclasses.replace(context, requester=requester)
 
 
-def console_context(settings: Settings, kept: KeptConnections | None = None) -> Context:
+def console_context(settings: Settings, pool: ConnectionPool | None = None) -> Context:
     """The context of pages: its user may only read, and no answer takes long.
 
     Args:
         settings: The configuration.
-        kept: Where connections come from and go to; None for a new one for each transaction.
+        pool: Where connections come from and go to; None for a new one for each transaction.
 
     Raises:
         ConfigError: No user is configured to read with.
@@ -96,28 +96,28 @@ def console_context(settings: Settings, kept: KeptConnections | None = None) -> 
         update={
             "user": console.user,
             "password": console.password,
-            "connect_timeout_s": min(mysql.connect_timeout_s, PAGE_PATIENCE_S),
+            "connect_timeout_s": min(mysql.connect_timeout_s, PAGE_TIMEOUT_S),
             "statement_timeout_s": console.statement_timeout_s,
         }
     )
     database = (
         Database(settings=reading, open=connect_to_read)
-        if kept is None
-        else Database(settings=reading, open=kept.open, close=kept.close)
+        if pool is None
+        else Database(settings=reading, open=pool.open, close=pool.close)
     )
-    return impatient(dataclasses.replace(open_context(settings), database=database))
+    return with_kafka_timeout(dataclasses.replace(open_context(settings), database=database))
 
 
-def impatient(ctx: Context, patience_s: float = PAGE_PATIENCE_S) -> Context:
+def with_kafka_timeout(ctx: Context, timeout_s: float = PAGE_TIMEOUT_S) -> Context:
     """The same, with a Kafka that is not waited for for long: what it says is only to be shown.
 
     Args:
         ctx: A context.
-        patience_s: Seconds that each question may take at most.
+        timeout_s: Seconds that each question may take at most.
     """
     kafka = ctx.settings.kafka
-    patience = min(kafka.request_timeout_s, patience_s)
-    quick = kafka.model_copy(update={"request_timeout_s": patience})
+    shorter = min(kafka.request_timeout_s, timeout_s)
+    quick = kafka.model_copy(update={"request_timeout_s": shorter})
     return dataclasses.replace(ctx, kafka=Kafka(quick))
 
 

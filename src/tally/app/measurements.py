@@ -19,11 +19,14 @@ class Metric(StrEnum):
     """A figure that is measured of a pipeline; named as Prometheus wants it, without a prefix."""
 
     LEDGER_UP = "ledger_up", "Whether the ledger could be read: 1 or 0."
-    KAFKA_UP = "kafka_up", "Whether Kafka has answered: 1 or 0. Without it, nothing of Kafka's."
+    KAFKA_UP = (
+        "kafka_up",
+        "1 if Kafka has answered, else 0; then the metrics that need Kafka are absent.",
+    )
     HEALTH = "health", "Health: 0 ok, 1 a warning, 2 a failure."
     PROBLEM = "problem", "Whether the pipeline has a problem of this reason: 1 or 0."
     LAG = "lag_offsets", "Offsets that can be read and are not counted."
-    PARTITION_LAG = "partition_lag_offsets", "Those of one partition."
+    PARTITION_LAG = "partition_lag_offsets", "Uncounted offsets of one partition."
     OLDEST = (
         "oldest_uncounted_timestamp_seconds",
         "Kafka's time of the oldest record that is not counted; absent when none waits.",
@@ -32,22 +35,35 @@ class Metric(StrEnum):
         "retention_reaches_uncounted_timestamp_seconds",
         "When retention may delete the first record that is not counted; absent when none waits.",
     )
+    RETENTION_LEFT = (
+        "retention_left_ratio",
+        "Smallest share of its retention that an uncounted record has left; absent without one.",
+    )
     BLOCKED = "blocked_partitions", "Partitions or topics that are not read."
     OPEN_LOSSES = "open_losses", "Lost ranges that wait for a decision."
-    OPEN_LOSS_OFFSETS = "open_loss_offsets", "Their offsets."
+    OPEN_LOSS_OFFSETS = "open_loss_offsets", "Offsets in open losses."
     OPEN_BATCHES = "open_batches", "Batches that are planned and not committed."
-    COUNTED = "counted_offsets_total", "Offsets that are counted or passed, of each partition."
+    COUNTED = (
+        "counted_offsets_total",
+        "Offsets of a partition between its start offset and its committed offset.",
+    )
     LAST_COMMIT = "last_commit_timestamp_seconds", "When the last minute batch was committed."
     BATCH_STEP = "last_batch_step_seconds", "Seconds of the last minute batch, by step."
     BATCH_RECORDS = "last_batch_records", "Records that the last minute batch has read."
-    BATCH_LINES = "last_batch_lines", "Lines that it has counted."
-    BATCH_DEAD_LETTERS = "last_batch_dead_letters", "Records that it could not understand."
+    BATCH_LINES = "last_batch_lines", "Lines that the last minute batch has counted."
+    BATCH_DEAD_LETTERS = (
+        "last_batch_dead_letters",
+        "Records that the last minute batch could not understand.",
+    )
     RATE = "records_per_second", "Records that were committed per second in the last 15 minutes."
     RECENT_RECORDS = "recent_records", "Records of the last 20 batches under today's rules."
-    RECENT_DEAD_LETTERS = "recent_dead_letters", "Records among them that could not be understood."
+    RECENT_DEAD_LETTERS = (
+        "recent_dead_letters",
+        "Records of recent_records that could not be understood.",
+    )
     AUDIT_HOLDS = "audit_holds", "Whether the last audit has found the counts right: 1 or 0."
-    AUDIT_VIOLATIONS = "audit_violations", "Violations that it has found."
-    AUDIT_ENDED = "audit_timestamp_seconds", "When it ended."
+    AUDIT_VIOLATIONS = "audit_violations", "Violations that the last audit has found."
+    AUDIT_ENDED = "audit_timestamp_seconds", "When the last audit ended."
 
     help: str
 
@@ -99,6 +115,8 @@ def of_waiting(view: WaitingView) -> Iterator[Measurement]:
     expires = [one.expires_at for one in view.oldest if one.expires_at is not None]
     if expires:
         yield _at(Metric.EXPIRY, min(expires))
+    if (left := view.retention_left) is not None:
+        yield Measurement(metric=Metric.RETENTION_LEFT, value=left)
 
 
 def of_status(view: StatusView) -> Iterator[Measurement]:

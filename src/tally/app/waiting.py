@@ -26,6 +26,13 @@ class WaitingPartition:
     """When retention may take it, at the earliest; null when it is kept by size alone, or that is
     not known."""
 
+    def retention_left(self, now: datetime) -> float | None:
+        """The share of its retention that is left: 1 when written, 0 when it may go, or less."""
+        written, expires = self.written_at, self.expires_at
+        if written is None or expires is None or expires <= written:
+            return None
+        return (expires - now) / (expires - written)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WaitingView:
@@ -44,6 +51,12 @@ class WaitingView:
     def oldest_at(self) -> datetime | None:
         """The timestamp of the oldest record that waits; None without one, or when not known."""
         return min((p.written_at for p in self.oldest if p.written_at is not None), default=None)
+
+    @property
+    def retention_left(self) -> float | None:
+        """The smallest share of its retention that a record has left; None where none is known."""
+        shares = (p.retention_left(self.asked_at) for p in self.oldest)
+        return min((share for share in shares if share is not None), default=None)
 
     @property
     def by_partition(self) -> Mapping[TopicPartition, WaitingPartition]:
@@ -106,8 +119,18 @@ def waiting(
                 topic=p.topic,
                 partition=p.partition,
                 written_at=(at := times.get(p)),
-                expires_at=at + kept if at and (kept := kept_for.get(p.topic)) else None,
+                expires_at=_expiry(at, kept_for.get(p.topic)),
             )
             for p in first
         ),
     )
+
+
+def _expiry(written_at: datetime | None, kept: timedelta | None) -> datetime | None:
+    """When retention may take a record; None when that is not known, or beyond the calendar."""
+    if written_at is None or kept is None:
+        return None
+    try:
+        return written_at + kept
+    except OverflowError:
+        return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicCollection
 from confluent_kafka import TopicPartition as KafkaTopicPartition
@@ -18,6 +18,10 @@ from tally.model import KafkaSnapshot, PartitionSnapshot, TopicPartition, TopicR
 
 # How a broker without topic ids answers: the id of sixteen zero bytes.
 NO_TOPIC_ID = frozenset({"AAAAAAAAAAAAAAAAAAAAAA", "None", ""})
+
+
+# A thousand years. The largest number that Kafka takes is a common way to say "for ever".
+_RETENTION_MAX_MS: Final = 1_000 * 365 * 86_400_000
 
 
 class Kafka:
@@ -141,7 +145,7 @@ class Kafka:
         return record_times(self._settings, offsets, read_committed=read_committed)
 
     def retention(self, topics: Iterable[str]) -> Mapping[str, timedelta | None]:
-        """How long each topic keeps its records; None for one that keeps them by size alone.
+        """How long each topic keeps its records; None for one that keeps them by size or for ever.
 
         Topics whose settings these credentials may not see are left out.
         """
@@ -151,7 +155,8 @@ class Kafka:
             config = self._config(name, deadline)
             if config is not None:
                 milliseconds = int(config["retention.ms"].value)
-                found[name] = None if milliseconds < 0 else timedelta(milliseconds=milliseconds)
+                is_bounded = 0 <= milliseconds <= _RETENTION_MAX_MS
+                found[name] = timedelta(milliseconds=milliseconds) if is_bounded else None
         return found
 
     def create_topic(self, topic: str, partitions: int) -> bool:

@@ -71,8 +71,8 @@ def record_times(
                 continue
             consumer.pause([KafkaTopicPartition(where.topic, where.partition)])
             kind, milliseconds = message.timestamp()
-            if kind != TIMESTAMP_NOT_AVAILABLE:
-                found[where] = datetime.fromtimestamp(milliseconds / 1000, UTC)
+            if kind != TIMESTAMP_NOT_AVAILABLE and (at := _moment(milliseconds)) is not None:
+                found[where] = at
     except KafkaException as error:
         raise translate(
             settings.bootstrap_servers,
@@ -84,6 +84,14 @@ def record_times(
     finally:
         consumer.close()
     return found
+
+
+def _moment(milliseconds: int) -> datetime | None:
+    """A record's time; None for one that no calendar has: producers set it as they like."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def _check(error: KafkaError) -> None:

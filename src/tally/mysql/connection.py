@@ -1,8 +1,8 @@
 """Opening a connection to MySQL; no other module does.
 
-A connection belongs to one transaction at a time and never reconnects by itself: PyMySQL only does
-so in ``ping``, which is never called here. A transaction that has lost its connection is therefore
-rolled back as a whole.
+A connection belongs to one transaction at a time and never reconnects by itself: PyMySQL does so
+only in a ``ping`` that is told to, and none is. A transaction that has lost its connection is
+therefore rolled back as a whole.
 """
 
 import ssl

@@ -86,7 +86,7 @@ class Transaction:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Database:
-    """One database, reached by a new connection for each transaction."""
+    """One database. Each transaction has a connection of its own, a new one or one of a pool."""
 
     settings: MySQLSettings
     """Address and credentials."""

@@ -22,6 +22,10 @@ from tally.app.doctor.console import changing
             "GRANT SELECT ON `t`.* TO `c`@`%` WITH GRANT OPTION",
             ["with grant option on `t`.*"],
         ),
+        ("GRANT USAGE ON *.* TO `c`@`%` WITH MAX_USER_CONNECTIONS 5", []),
+        ("REVOKE SELECT ON `mysql`.* FROM `c`@`%`", []),
+        ("SET DEFAULT ROLE NONE TO `c`@`%`", []),
+        ("GRANT `r`@`%` TO `c`@`%` WITH ADMIN OPTION", ["the role `r`@`%`"]),
         ("something new", ["something new"]),
     ],
 )

@@ -16,6 +16,8 @@ _HARMLESS: Final = frozenset({"USAGE", "SELECT", "SHOW VIEW", "SHOW DATABASES"})
 _GRANT: Final = re.compile(
     r"GRANT (?P<rights>.+?)(?: ON (?P<where>.+?))? TO .+?(?P<further> WITH .*)?", re.IGNORECASE
 )
+# What an account may not do after all, and which of its roles it begins with.
+_NO_RIGHT: Final = re.compile(r"REVOKE |SET DEFAULT ROLE ", re.IGNORECASE)
 _COLUMNS: Final = re.compile(r"\s*\([^)]*\)")
 
 
@@ -51,6 +53,8 @@ def changing(grants: Iterable[str]) -> Iterator[str]:
     """
     for grant in grants:
         found = _GRANT.fullmatch(grant)
+        if _NO_RIGHT.match(grant):
+            continue
         if found is None:
             yield grant
             continue
@@ -59,5 +63,6 @@ def changing(grants: Iterable[str]) -> Iterator[str]:
             yield from (f"the role {role}" for role in rights)
             continue
         yield from (f"{r} on {found['where']}" for r in rights if r.upper() not in _HARMLESS)
-        if found["further"]:
+        # Limits of an account let nobody change anything; GRANT OPTION and ADMIN OPTION do.
+        if "OPTION" in (found["further"] or "").upper():
             yield f"{found['further'].strip().lower()} on {found['where']}"

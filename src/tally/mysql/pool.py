@@ -1,4 +1,4 @@
-"""Connections that are kept for a while: of pages that are asked for again and again."""
+"""A small pool of connections to read with, for pages that are requested again and again."""
 
 import time
 from collections import deque
@@ -12,14 +12,15 @@ from tally.config.servers import MySQLSettings
 from tally.mysql.connection import connect_to_read
 
 IDLE_MAX_S: Final = 15.0
-"""Seconds that a connection is kept; the server waits longer."""
-KEPT_MAX: Final = 4
+"""Seconds after which an idle connection is not used again."""
+IDLE_CONNECTIONS_MAX: Final = 4
 
 
-class KeptConnections:
-    """Opens connections to read with, and keeps some of those that are given back.
+class ConnectionPool:
+    """Opens connections to read with, and uses some of those that are given back again.
 
-    A login costs as much as several queries. From any thread.
+    A login costs as much as several queries. An idle connection is pinged before it is used, as the
+    server may have closed it. From any thread.
 
     Args:
         clock: Seconds that only go on.
@@ -31,7 +32,7 @@ class KeptConnections:
         self._of: dict[int, MySQLSettings] = {}
 
     def open(self, settings: MySQLSettings) -> "pymysql.Connection[Any]":
-        """A kept connection with these settings that still answers, or else a new one.
+        """An idle connection with these settings that still answers, or else a new one.
 
         Raises:
             TallyError: As :func:`tally.mysql.connection.connect_to_read`.
@@ -51,7 +52,7 @@ class KeptConnections:
     def close(self, connection: "pymysql.Connection[Any]") -> None:
         """Keep a connection that was given back, or close it."""
         settings = self._of.pop(id(connection), None)
-        if settings is None or not connection.open or len(self._idle) >= KEPT_MAX:
+        if settings is None or not connection.open or len(self._idle) >= IDLE_CONNECTIONS_MAX:
             _end(connection)
             return
         self._idle.append((self._clock(), settings, connection))
