@@ -29,6 +29,7 @@ from benchmarks.servers import Bench, bench, say
 from tally.app.context import console_context
 from tally.app.health import UNKNOWN
 from tally.app.measurements import of_status
+from tally.mysql.pool import ConnectionPool
 
 LIMIT_MS: Final = 300
 TABLE: Final = "pages"
@@ -81,10 +82,10 @@ def _pages(servers: Bench) -> Iterator[tuple[str, Any]]:
     from tally.airflow.console.app import PAGES, Asked  # noqa: PLC0415
     from tally.airflow.console.pages import ledger_status  # noqa: PLC0415
 
-    ctx = console_context(servers.settings)
+    ctx = console_context(servers.settings, ConnectionPool())
 
     def page(path: str, **query: str) -> Any:
-        asked = Asked(ctx=ctx, pipeline=PIPELINE, query=query, user=None)
+        asked = Asked(ctx=ctx, pipeline=PIPELINE, query=query, path=query, user=None)
         return partial(PAGES[path], asked)
 
     last = BEGAN + timedelta(minutes=MINUTES - 1)
@@ -124,7 +125,7 @@ def _pages(servers: Bench) -> Iterator[tuple[str, Any]]:
             text="not there",
         ),
     )
-    yield "dead letters of a reason", page("dead-letters", reason="time")
+    yield "dead letters of a reason", page("dead-letters", reason="no-time")
     yield "replay", page("replay")
     yield "losses", page("losses")
     run_id = f"run-{MINUTES // 2}"

@@ -155,7 +155,8 @@ def _year(incarnation: int, today: str) -> Iterator[tuple[str, tuple[Any, ...]]]
     yield (
         (
             "insert into dead_letter (segment_id, record_offset, reason, value, value_bytes)"
-            " select segment_id, last_offset, elt(batch_id %% 3 + 1, 'layout', 'time', 'encoding'),"
+            " select segment_id, last_offset,"
+            " elt(batch_id %% 3 + 1, 'no-match', 'no-time', 'no-level'),"
             " concat('no line ', segment_id, repeat(' of a log', 20)), 0 from segment"
         ),
         (),
@@ -166,8 +167,9 @@ def _year(incarnation: int, today: str) -> Iterator[tuple[str, tuple[Any, ...]]]
     )
     yield (
         (
-            "insert into dead_letter_total (segment_id, reason, dead_letters)"
-            " select segment_id, reason, 1 from dead_letter"
+            "insert into dead_letter_total (segment_id, reason, dead_letters, incarnation_id)"
+            " select d.segment_id, d.reason, 1, s.incarnation_id"
+            " from dead_letter d join segment s using (segment_id)"
         ),
         (),
     )
