@@ -298,7 +298,7 @@ def test_a_log_line_is_no_markup(line: str, world: World, viewer: "TestClient") 
     answer = viewer.get(f"{base}?export=dead_letters&as=csv").text
     (cells,) = csv.DictReader(io.StringIO(answer))
     assert cells["value"] == (f"'{line}" if line.startswith("=") else line)
-    asked = viewer.get(base, params={"reason": line, "batch": "1", "text": line})
+    asked = viewer.get(base, params={"batch": "1", "text": line})
     assert line in unescape(asked.text)
     assert line not in asked.text or "<" not in line
 
@@ -312,6 +312,8 @@ def test_a_log_line_is_no_markup(line: str, world: World, viewer: "TestClient") 
         ("dead-letters?text=x", "a text is looked for among the dead letters of a batch"),
         ("dead-letters?partition=x", "partition = 'x' is no partition"),
         ("dead-letters?partition=x/9", "has never read x/9"),
+        ("dead-letters?partition=tópic/0", "is no partition"),
+        ("dead-letters?reason=ü", "reason = 'ü' is not known"),
         ("replay?what=x", "what = 'x' is not known"),
         ("dead-letters?skip=99999", "only the first 10,000 dead letters"),
         ("?span=2h", "span = '2h' is not known"),
@@ -344,21 +346,26 @@ def test_a_line_dated_ahead_moves_no_chart(world: World, viewer: "TestClient") -
     from tests.airflow.counted import commit_counts
 
     page = f"/tally/pipelines/{world.name}/"
-    commit_counts(world, {"9999-12-31 23:59": 1})
+    commit_counts(world, {"9999-12-31 23:59": 1, "2999-01-01 00:00": 4})
+    drawn = viewer.get(f"{page}?last=2999-01-01T00:00")
+    assert drawn.status_code == 200
+    assert 'aria-label="2999-01-01 00:00: 4 lines"' in drawn.text
+    assert "The newest line is" not in drawn.text
     answer = viewer.get(page)
     assert answer.status_code == 200
     assert "The result has no line up to today" in answer.text
     assert "the last of them 9999-12-31 23:59" in answer.text
     assert "show them" not in answer.text
-    commit_counts(world, {"2017-07-30 14:09": 3, "2999-01-01 00:00": 2})
+    commit_counts(world, {"2017-07-30 14:09": 3})
     world.execute(f"delete from `{world.name}` where log_time > '3000-01-01'")
     text = viewer.get(page).text
     assert 'aria-label="2017-07-30 14:09: 3 lines"' in text
     assert "The newest line is of 2017-07-30 14:09" in text
     assert '<a href="?last=2999-01-01T00:00">show them</a>' in text
-    assert "3 lines" not in viewer.get(f"{page}?last=2999-01-01T00:00").text
-    (bar,) = exported(viewer, f"{page}?last=2999-01-01T00:00", "minutes")
-    assert bar["lines"] == 2
+    ahead = f"{page}?last=2999-01-01T00:00"
+    assert "not shown here" not in viewer.get(ahead).text
+    (bar,) = exported(viewer, ahead, "minutes")
+    assert bar["lines"] == 4
 
 
 @pytest.mark.stack
@@ -366,8 +373,8 @@ def test_a_line_dated_ahead_moves_no_chart(world: World, viewer: "TestClient") -
     ("rows_max", "said"),
     [
         (8_000, "under other rules. The newest line"),
-        (2, "looked for from {day} 14:12 on; of a shorter span from its beginning"),
-        (1, "not looked for in a span of so many lines; of a shorter span from its beginning"),
+        (2, "Marks are shown from {day} 14:12 on; choose a shorter span to see all of them"),
+        (1, "This span has too many contributions to show marks; choose a shorter one"),
     ],
 )
 def test_a_chart_says_where_marks_were_looked_for(
@@ -401,7 +408,7 @@ def test_totals_by_reason_say_that_they_are_of_the_latest(
 
     commit_counts(world, {}, dead_letters=[b"x"])
     batch = commit_counts(world, {}, dead_letters=[b"x"])
-    page, said = f"/tally/pipelines/{world.name}/dead-letters", "Of the latest segments"
+    page, said = f"/tally/pipelines/{world.name}/dead-letters", "These totals cover only the latest"
     assert said not in viewer.get(page).text
     monkeypatch.setattr("tally.ledger.dead_letters.TOTALS_MAX", 1)
     assert said in viewer.get(page).text
@@ -427,7 +434,7 @@ def test_more_losses_than_are_shown_are_not_decided_unseen(
     log_in(client, role="op")
     text = unescape(client.get(f"/tally/pipelines/{world.name}/losses").text)
     assert "Accept 1 loss<" in text
-    assert "It is about the 1 that is shown" in text
+    assert "This decides only the 1 loss shown" in text
     (seen,) = re.findall(r'data-seen="(\[.*?\])"', text)
     assert [one["range"] for one in json.loads(seen)] == [f"{world.topic}/0 [7, 9)"]
 
@@ -446,6 +453,103 @@ def test_the_page_of_a_decision_says_what_was_decided(
     assert "Asked for: accept a/0 [1, 2), because “the disk <died>”." in text
     assert "are no longer as they were shown" in text
     assert "Next: trigger the DAG again" in text
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize(
+    ("config", "milliseconds"),
+    [
+        ({"message.timestamp.after.max.ms": str(2**63 - 1)}, 1_764_000_000_000_000),
+        ({"retention.ms": str(2**63 - 1)}, None),
+        ({"retention.ms": str(10_000 * 365 * 86_400_000)}, None),
+    ],
+    ids=["a time in microseconds", "for ever", "beyond the calendar"],
+)
+def test_times_that_no_calendar_has_end_no_page(
+    config: dict[str, str],
+    milliseconds: int | None,
+    world: World,
+    viewer: "TestClient",
+    metrics_token: str,
+) -> None:
+    """Producers set the times of records, and operators how long they are kept, as they like."""
+    topic = f"{world.topic}_odd"
+    world.create_topic(1, topic, **config)
+    world.configure(topics=[topic])
+    producer = world.producer()
+    stamped = {} if milliseconds is None else {"timestamp": milliseconds}
+    producer.produce(topic, b"a line", partition=0, **stamped)
+    assert producer.flush(60) == 0
+    base = f"/tally/pipelines/{world.name}"
+    for path in ("kafka", "strips"):
+        answer = viewer.get(f"{base}/{path}")
+        assert answer.status_code == 200, answer.text
+    assert "expires in" not in answer.text
+    scrape = viewer.get("/tally/metrics", headers={"Authorization": f"Bearer {metrics_token}"})
+    assert scrape.status_code == 200
+    assert f'tally_lag_offsets{{pipeline="{world.name}"}} 1.0' in scrape.text
+
+
+@pytest.mark.stack
+def test_a_topic_that_is_counted_no_more_is_not_taken_for_all(
+    world: World, client: "TestClient"
+) -> None:
+    """Its strip leads to the form, which asks for it alone."""
+    log_in(client, role="op")
+    page = f"/tally/pipelines/{world.name}/replay"
+    text = client.get(f"{page}?what=offsets&topic=an.old-one&partitions=0").text
+    assert "<option selected>an.old-one</option>" in text
+    assert "an.old-one" not in client.get(page).text
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("stand_in")
+def test_a_batch_says_what_is_no_longer_kept(
+    world: World, run_dag: RunDag, viewer: "TestClient"
+) -> None:
+    """Dead letters of what was replaced, and all of what was pruned."""
+    from tests.airflow.counted import commit_counts
+
+    batch = commit_counts(world, {"2017-07-30 14:09": 3}, dead_letters=[b"x"])
+    page = f"/tally/pipelines/{world.name}/batches/{batch}"
+    assert "1 dead letters (<a " in viewer.get(page).text
+    assert run_dag(f"{world.name}_replay", {"dry_run": False, "reason": "r"}).state == "success"
+    assert "1 dead letters, deleted since its counts were replaced" in viewer.get(page).text
+    world.execute(
+        "delete d from dead_letter_total d join segment s using (segment_id) where s.batch_id = %s",
+        (batch,),
+    )
+    world.execute("update batch set kind = 'fold' where batch_id = %s", (batch,))
+    text = viewer.get(page).text
+    assert "3 counted, 1 dead letters; of pruned segments" in text
+
+
+@pytest.mark.stack
+def test_a_replay_whose_changes_take_too_long_is_shown_without_them(world: World) -> None:
+    """The server ends the query; the rest of the page is there."""
+    from tally.airflow.console import steering_pages
+    from tally.app.replays import ReplayOutcome, replay_outcome
+    from tally.errors import StatementError
+    from tally.pipeline.replay import request_replay
+    from tally.pipeline.replay_plan import preview_replay
+    from tally.planning.replay_request import BoundsAsked
+    from tests.airflow.counted import commit_counts
+
+    commit_counts(world, {"2017-07-30 14:09": 1})
+    ctx = world.context()
+    found = request_replay(ctx, preview_replay(ctx, world.name, BoundsAsked()), reason="r")
+
+    def slow(ctx: Any, number: int, *, with_changes: bool) -> ReplayOutcome:
+        if with_changes:
+            raise StatementError("it took too long", next_step="ask for less")
+        return replay_outcome(ctx, number, with_changes=False)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(steering_pages, "find_xcom", lambda *_: found.replay_id)
+        patch.setattr(steering_pages, "replay_outcome", slow)
+        values = steering_pages.replay_run(ctx, world.name, "r", has_ended=True)
+    assert values["slow"] is not None
+    assert values["outcome"].replay_id == found.replay_id
 
 
 @pytest.mark.stack
@@ -603,11 +707,11 @@ def test_the_consoles_user_can_only_read(world: World) -> None:
 def test_pages_share_a_connection_that_answers(world: World) -> None:
     """It is taken again soon, not after a while, not with another password, nor when it is lost."""
     from tally.app.context import console_context
-    from tally.mysql.kept import IDLE_MAX_S, KeptConnections
+    from tally.mysql.pool import IDLE_MAX_S, ConnectionPool
 
     now = [0.0]
-    kept = KeptConnections(clock=lambda: now[0])
-    database = console_context(world.settings, kept).database
+    pool = ConnectionPool(clock=lambda: now[0])
+    database = console_context(world.settings, pool).database
 
     def connection_id() -> int:
         with database.transaction(read_only=True) as tx:
@@ -690,7 +794,9 @@ def test_an_audit_is_shown_with_its_violations(
     assert '<span class="badge ok">holds</span>' in viewer.get(page).text
     world.execute(f"update `{world.name}` set log_count = 4")
     run_dag(f"{world.name}_audit")
-    assert '<span class="badge fail">violated</span>' in viewer.get(page).text
+    text = viewer.get(page).text
+    assert '<span class="badge fail">violated</span>' in text
+    assert '<td class="">no</td>' in text
     (violation,) = exported(viewer, page, "violations")
     assert violation["check"] == "result"
     assert "2017-07-30 14:09" in violation["where"]

@@ -166,7 +166,9 @@ def test_a_decision_may_come_with_the_trigger(
     (loss,) = losses(lossy)
     assert (loss["state"], loss["reason"]) == (state, "the backup is gone")
     assert loss["decided_by"].startswith(f"airflow:{lossy.name}_losses:")
-    assert run.xcom("settle", "said").startswith("accepted by" if state == "accepted" else "left")
+    assert run.xcom("settle", "return_value").startswith(
+        "accepted by" if state == "accepted" else "left"
+    )
     assert run_dag(lossy.name).state == ("success" if decision == "accept" else "failed")
 
 
@@ -175,6 +177,8 @@ def test_a_decision_may_come_with_the_trigger(
     [
         ({"reason": "  "}, "there is no reason"),
         ({"seen": []}, "`seen` names no loss"),
+        ({"seen": ["x"]}, "`seen` is not what a page or a question has shown"),
+        ({"seen": [{"lost_range_id": [1]}]}, "`seen` is not what a page or a question has shown"),
         ({"seen": [{"lost_range_id": 1}]}, "no longer as they were shown"),
     ],
 )
@@ -192,7 +196,7 @@ def test_a_decision_that_is_not_whole_decides_nothing(
     (loss,) = losses(lossy)
     assert (loss["state"], loss["decided_by"]) == ("open", None)
     assert said in "".join(capfd.readouterr())
-    assert said in run.xcom("settle", "said")
+    assert said in run.xcom("settle", "refused")
 
 
 def test_a_loss_that_is_kept_blocked_keeps_the_answer(lossy: World, run_dag: RunDag) -> None:

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from tally.aggregates.fingerprint import fingerprint
+from tally.app.dead_letters import DeadLettersRequest, DeadLetterView, dead_letters
 from tally.app.status import StatusRequest, status
 from tally.cli import cli
 from tally.cli.app import App
@@ -474,6 +475,26 @@ def test_dead_letters_are_found_by_partition_and_text(tally: Call, world: World)
         refused = tally("dead-letters", *words)
         assert refused.exit_code == 2
         assert said in refused.stderr
+
+
+def test_pages_of_dead_letters_show_each_of_them_once(tally: Call, world: World) -> None:
+    """Also within a batch of several partitions, of which each page needs but some."""
+    for _ in range(2):
+        for partition in (0, 1):
+            world.produce([LINE] * 3, partition)
+        commit(world, malformed=(b"x", b"y"))
+    ctx = world.context()
+
+    def page(skip: int) -> DeadLetterView:
+        asked = DeadLettersRequest(pipeline=world.name, skip=skip, limit=1)
+        (letter,) = dead_letters(ctx, asked).dead_letters
+        return letter
+
+    pages = [page(skip) for skip in range(8)]
+    assert len({(one.partition, one.offset) for one in pages}) == 8
+    assert [one.batch_id for one in pages] == sorted((p.batch_id for p in pages), reverse=True)
+    (listed,) = [tally("dead-letters", "--limit", "8", "--json").document["dead_letters"]]
+    assert [one["offset"] for one in listed] == [one.offset for one in pages]
 
 
 def test_dead_letters_of_what_was_replaced_are_not_listed(tally: Call, world: World) -> None:

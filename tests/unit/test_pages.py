@@ -112,6 +112,8 @@ def test_a_page_has_one_landmark_and_the_width_of_its_screen() -> None:
         ("\u00a0=1", True),
         ("\n=1", True),
         ("\tx", True),
+        ("\u200b=1", True),
+        ("\ufeff@x", True),
         ("\uff1d1", True),
         ("a=1", False),
         ("", False),
@@ -125,6 +127,20 @@ def test_a_text_in_a_csv_is_no_formula(text: str, is_formula: bool) -> None:
     _, first, number = csv.reader(io.StringIO(as_csv(table)))
     assert first == [f"'{text}" if is_formula else text]
     assert number == ["-1"]
+
+
+def test_no_cell_is_a_formula_where_semicolons_begin_cells() -> None:
+    """As in many countries; the commas and quotes of the file mean nothing there."""
+    texts = ['a;=HYPERLINK("x")', "b; -1;c", ";;@x"]
+    table = Table(
+        name="t",
+        title="All",
+        columns=[Column(key=name, title=name) for name in "abc"],
+        rows=[dict(zip("abc", texts, strict=True))],
+    )
+    _, row = csv.reader(io.StringIO(as_csv(table)), delimiter=";")
+    assert len(row) > len(texts)
+    assert [cell for cell in row if cell.lstrip()[:1] in {"=", "+", "-", "@"}] == []
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ SETTLE: Final = "settle"
 
 # The XCom key of `look`; see tally.airflow.losses_work.
 LOSSES_KEY: Final = "losses"
-# The XCom key of `settle`: what was decided, or why nothing was.
-SAID_KEY: Final = "said"
+# The XCom key of `settle`: why nothing was decided.
+REFUSED_KEY: Final = "refused"
 
 ACCEPT: Final = "Accept the losses"
 KEEP: Final = "Keep them blocked"
@@ -123,9 +123,8 @@ class TallySettleOperator(BaseOperator):
         try:
             said = self._settle(context)
         except AirflowFailException as error:
-            ti.xcom_push(key=SAID_KEY, value=str(error))
+            ti.xcom_push(key=REFUSED_KEY, value=str(error))
             raise
-        ti.xcom_push(key=SAID_KEY, value=said)
         self.log.info(said)
         return said
 

@@ -82,9 +82,18 @@ def settle(
 
 def _records(ctx: Context, pipeline: str, shown: Sequence[dict[str, Any]]) -> list[LossView]:
     """The losses as the ledger has them now; a loss that it no longer has is left out."""
+    if not all(isinstance(_id_of(loss), int) for loss in shown):
+        raise UsageError(
+            "`seen` is not what a page or a question has shown; nothing was changed",
+            next_step="trigger the DAG without parameters, which asks",
+        )
     now = losses(ctx, LossesRequest(pipeline=pipeline)).losses
     found = {loss.lost_range_id: loss for loss in now}
     return [found[loss["lost_range_id"]] for loss in shown if loss["lost_range_id"] in found]
+
+
+def _id_of(loss: object) -> object:
+    return loss.get("lost_range_id") if isinstance(loss, dict) else None
 
 
 def _check_shown(pipeline: str, seen: Sequence[LossView], shown: Sequence[dict[str, Any]]) -> None:

@@ -107,7 +107,7 @@ class DeadLettersView:
     pipeline: str
     """The pipeline."""
     dead_letters: tuple[DeadLetterView, ...]
-    """Newest batch first, then by topic, partition and offset."""
+    """Newest segment first, then by offset."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,7 +132,7 @@ def read_partition(text: str, option: str) -> TopicPartition:
         UsageError: It is another text.
     """
     topic, slash, number = text.strip().rpartition("/")
-    if not (slash and topic and number.isascii() and number.isdigit() and len(number) < 10):
+    if not (slash and topic and text.isascii() and number.isdigit() and len(number) < 10):
         raise UsageError(f"{option} = {text!r} is no partition", next_step="such as alog/0")
     return TopicPartition(topic=topic, partition=int(number))
 

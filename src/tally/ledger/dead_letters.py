@@ -69,7 +69,7 @@ def list_dead_letters(
     skip: int = 0,
     limit: int,
 ) -> list[DeadLetterRecord]:
-    """Dead letters of live segments, those of the latest batch first.
+    """Dead letters of live segments, those of the latest segment first.
 
     Args:
         tx: An open transaction.
@@ -98,7 +98,7 @@ def list_dead_letters(
         "select s.batch_id, i.topic, s.partition_id, d.record_offset, d.reason, d.value,"
         f" d.value_bytes {_SEGMENTS} join dead_letter d using (segment_id)"
         f" where {' and '.join(where)}"
-        " order by s.batch_id desc, i.topic, s.partition_id, d.record_offset"
+        " order by s.segment_id desc, d.record_offset"
         f" limit {limit:d} offset {skip:d}",
         values,
     )
@@ -177,17 +177,16 @@ def _latest_segments(
     """The first segments with dead letters, in the order in which these are listed."""
     totals = "dead_letter_total"
     of_latest: list[Any] = []
-    if among == ALL:  # segments are as old as their totals
+    if among == ALL:
         totals, of_latest = _latest_totals(tx, pipeline, segments, reason)
     where, values = _where(pipeline, among)
     if reason is not None:
         where.append("t.reason = %s")
         values.append(reason)
     rows = tx.rows(
-        f"select distinct s.batch_id, i.topic, s.partition_id, s.segment_id {_SEGMENTS}"
+        f"select distinct s.segment_id {_SEGMENTS}"
         f" join {totals} t using (segment_id) where {' and '.join(where)}"
-        " order by s.batch_id desc, i.topic, s.partition_id, s.segment_id"
-        f" limit {segments:d}",
+        f" order by s.segment_id desc limit {segments:d}",
         (*of_latest, *values),
     )
     return [row["segment_id"] for row in rows]

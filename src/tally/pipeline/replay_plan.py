@@ -158,10 +158,10 @@ def plan_against(
         snapshot: What Kafka says of them.
         asked: The requested ranges.
     """
-    known_tiles: dict[TopicPartition, list[Tile]] = {}
+    known_tiles: dict[TopicPartition, dict[Tile, None]] = {}  # each once, however many ranges ask
     for r in asked:
         if r.partition.topic in known:
-            of_partition = known_tiles.setdefault(r.partition, [])
+            of_partition = known_tiles.setdefault(r.partition, {})
             found = tiles.tiles_of(
                 tx,
                 known[r.partition.topic].incarnation_id,
@@ -169,7 +169,7 @@ def plan_against(
                 r.from_offset,
                 r.until_offset,
             )
-            of_partition += [tile for tile in found if tile not in of_partition]
+            of_partition.update(dict.fromkeys(found))
     return plan_replay(
         asked,
         known=known,

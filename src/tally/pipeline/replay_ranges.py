@@ -10,6 +10,7 @@ from tally.ledger.batches import find_batch
 from tally.model import KafkaSnapshot, KnownTopic, OffsetRange, TopicPartition
 from tally.mysql.transactions import Transaction
 from tally.pipeline.context import KafkaPort
+from tally.planning.replay import join_ranges
 from tally.planning.replay_request import (
     BatchAsked,
     BoundsAsked,
@@ -77,12 +78,13 @@ def resolve(tx: Transaction, kafka: KafkaPort, facts: Facts, request: Request) -
             return _within_times(kafka, facts, request)
         case BatchAsked():
             if found := tiles.ranges_of_batch(tx, facts.pipeline.name, request.batch_id):
-                return found, []
+                return join_ranges(found, touching=True), []
             find_batch(tx, request.batch_id)
             return [], [f"batch {request.batch_id} has counted nothing of the current topics"]
         case MinutesAsked():
             found = tiles.ranges_of_minutes(tx, facts.pipeline.name, request.first, request.last)
-            return found, [] if found else ["no live segment has counted lines for it"]
+            notes = [] if found else ["no live segment has counted lines for it"]
+            return join_ranges(found, touching=True), notes
 
 
 def _within_bounds(tx: Transaction, facts: Facts, request: BoundsAsked) -> Resolved:

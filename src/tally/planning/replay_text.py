@@ -9,9 +9,9 @@ from tally.model import OffsetRange, TopicPartition
 
 # Both the form for requests and the printed form, so that printed ranges can be pasted.
 _RANGE: Final = re.compile(
-    r"(?P<topic>\S+)/(?P<partition>[0-9]+)\s*"
-    r"(?::\s*(?P<start>[0-9]+)\s*-\s*(?P<until>[0-9]+)"
-    r"|\[\s*(?P<printed_start>[0-9]+)\s*,\s*(?P<printed_until>[0-9]+)\s*\))"
+    r"(?P<topic>\S+)/(?P<partition>[0-9]{1,10})\s*"
+    r"(?::\s*(?P<start>[0-9]{1,19})\s*-\s*(?P<until>[0-9]{1,19})"
+    r"|\[\s*(?P<printed_start>[0-9]{1,19})\s*,\s*(?P<printed_until>[0-9]{1,19})\s*\))"
 )
 MINUTE: Final = "%Y-%m-%d %H:%M"
 

@@ -2,7 +2,7 @@
 
 Each route says whom it is for: a dependency of :mod:`tally.airflow.console.access`. All of them
 only read. Answers are made in worker threads, so that waiting for MySQL does not block the API
-server, and a bounded number at a time (:mod:`tally.airflow.console.turns`).
+server, and a bounded number at a time (:mod:`tally.airflow.console.request_limit`).
 """
 
 import logging
@@ -33,8 +33,8 @@ from tally.airflow.console.access import (
 from tally.airflow.console.drawing import HEADERS, draw, export
 from tally.airflow.console.page import Page
 from tally.airflow.console.query import Query
+from tally.airflow.console.request_limit import RequestLimit
 from tally.airflow.console.runs import TASKS_MAX, find_run
-from tally.airflow.console.turns import Turns
 from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
 from tally.app.context import console_context
 from tally.app.engine import engine_error
@@ -48,7 +48,7 @@ from tally.errors import (
     UnknownPipelineError,
     UsageError,
 )
-from tally.mysql.kept import KeptConnections
+from tally.mysql.pool import ConnectionPool
 from tally.pipeline.context import Context
 
 log = logging.getLogger(__name__)
@@ -66,6 +66,8 @@ class Asked:
     """The pipeline."""
     query: Query
     """The parameters of its address."""
+    path: Mapping[str, str]
+    """The variable parts of its path."""
     user: Any
     """Who asks."""
 
@@ -84,7 +86,7 @@ PAGES: Final[Mapping[str, Compose]] = {
     "partitions": lambda a: pages.partitions_page(a.ctx, a.pipeline, a.surroundings),
     "strips": lambda a: pages.strips_page(a.ctx, a.pipeline, a.surroundings),
     "batches": lambda a: ledger_pages.batches_page(a.ctx, a.pipeline, a.query),
-    "batches/{batch_id}": lambda a: ledger_pages.batch_page(a.ctx, a.pipeline, a.query),
+    "batches/{batch_id}": lambda a: ledger_pages.batch_page(a.ctx, a.pipeline, a.path),
     "dead-letters": lambda a: ledger_pages.dead_letters_page(a.ctx, a.pipeline, a.query),
     "replay": lambda a: steering_pages.replay_page(a.ctx, a.pipeline, a.query),
     "losses": lambda a: steering_pages.losses_page(a.ctx, a.pipeline),
@@ -94,6 +96,9 @@ PAGES: Final[Mapping[str, Compose]] = {
 }
 """The pages of a pipeline, by their address below it."""
 
+ASK_KAFKA: Final = frozenset({"kafka", "strips"})
+"""Those of them that ask Kafka."""
+
 
 def create_console(config: Path) -> FastAPI:
     """The console's application.
@@ -102,32 +107,37 @@ def create_console(config: Path) -> FastAPI:
         config: The configuration file; it is read again for each request.
     """
     app = FastAPI(title="Tally", docs_url=None, redoc_url=None, openapi_url=None)
-    console, turns = _Console(config), Turns()
+    console = _Console(config)
+    limit = RequestLimit(at_a_time=8, queued_max=64)
+    # A Kafka that does not answer holds up what asks it, and no page of the ledger.
+    of_kafka = RequestLimit(at_a_time=4, queued_max=64)
+    # Whoever asks for metrics has signed in nowhere, and takes no page's thread.
+    of_metrics = RequestLimit(at_a_time=2, queued_max=8)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
     @app.get("/", dependencies=SIGNED_IN)
     async def show_pipelines(request: Request, user: GetUserDep) -> Response:
-        return await turns.take(partial(console.pipelines, request, user))
+        return await limit.run(partial(console.pipelines, request, user))
 
     @app.get("/run", dependencies=OF_RUN)
     async def show_run(dag_id: str, run_id: str, request: Request, user: GetUserDep) -> Response:
-        return await turns.take(partial(console.run, request, user, dag_id, run_id))
+        return await limit.run(partial(console.run, request, user, dag_id, run_id))
 
     @app.get("/metrics")
     async def show_metrics(request: Request) -> Response:
-        return await turns.take(partial(console.metrics, request))
+        return await of_metrics.run(partial(console.metrics, request))
 
     for path, compose in PAGES.items():
-        show = _shown(console, turns, compose)
+        show = _shown(console, of_kafka if path in ASK_KAFKA else limit, compose)
         app.get(f"/pipelines/{{dag_id}}/{path}", dependencies=OF_DAG)(show)
     return app
 
 
 def _shown(
-    console: "_Console", turns: Turns, compose: Compose
+    console: "_Console", limit: RequestLimit, compose: Compose
 ) -> Callable[..., Awaitable[Response]]:
     async def show(dag_id: str, request: Request, user: GetUserDep) -> Response:
-        return await turns.take(partial(console.page, request, user, dag_id, compose))
+        return await limit.run(partial(console.page, request, user, dag_id, compose))
 
     return show
 
@@ -137,7 +147,7 @@ class _Console:
 
     def __init__(self, config: Path) -> None:
         self._config = config
-        self._kept = KeptConnections()
+        self._pool = ConnectionPool()
 
     def page(self, request: Request, user: Any, pipeline: str, compose: Compose) -> Response:
         """A page of one pipeline, for a user who has the right to its DAG."""
@@ -155,9 +165,10 @@ class _Console:
                 )
             query = _query(request)
             asked = Asked(
-                ctx=console_context(settings, self._kept),
+                ctx=console_context(settings, self._pool),
                 pipeline=pipeline,
-                query={**query, **request.path_params},
+                query=query,
+                path=request.path_params,
                 user=user,
             )
             return _answer(compose(asked), query, frame)
@@ -172,7 +183,7 @@ class _Console:
             names = [name for name in settings.names if may_read(name, user)]
             if len(names) == 1:
                 return RedirectResponse(f"pipelines/{names[0]}/", headers=HEADERS)
-            ctx, engine = console_context(settings, self._kept), engine_error(settings.spark)
+            ctx, engine = console_context(settings, self._pool), engine_error(settings.spark)
             summaries = [
                 PipelineSummary.disabled(name, settings.disabled[name])
                 if name in settings.disabled
@@ -198,7 +209,7 @@ class _Console:
             if pipeline not in settings.names or found is None:
                 values["known"] = pipeline in settings.names
                 return draw("no_run.html", frame, values, status.HTTP_404_NOT_FOUND)
-            ctx = console_context(settings, self._kept)
+            ctx = console_context(settings, self._pool)
             if kind == LOSSES_SUFFIX:
                 values |= steering_pages.losses_run(dag_id, run_id, found.conf)
             if kind == REPLAY_SUFFIX:
@@ -227,7 +238,7 @@ class _Console:
                 return answer
             engine = engine_error(settings.spark)
             return metrics.exposition(
-                console_context(settings, self._kept),
+                console_context(settings, self._pool),
                 partial(_surroundings, engine=engine),
                 request.headers.get("accept"),
             )

@@ -74,7 +74,7 @@ def cell_text(cell: object) -> str:
     if cell is None:
         return ""
     if isinstance(cell, bool):
-        return "yes" if cell else ""
+        return "yes" if cell else "no"
     if isinstance(cell, datetime):
         return time_text(cell)
     return f"{cell:,}" if isinstance(cell, int | float) else str(cell)

@@ -1,5 +1,6 @@
 """The pages that list what the ledger holds: batches and dead letters."""
 
+from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from tally.airflow.console.listings import (
@@ -22,6 +23,7 @@ from tally.airflow.console.query import (
 from tally.airflow.policies import REPLAY_SUFFIX
 from tally.app.batches import BatchesRequest, BatchRequest, batch, batches
 from tally.app.dead_letters import DeadLettersRequest, dead_letters, reasons
+from tally.lines.format import MalformedReason
 from tally.model import BatchKind, BatchState
 from tally.pipeline.context import Context
 
@@ -50,13 +52,13 @@ def batches_page(ctx: Context, pipeline: str, query: Query) -> Page:
     )
 
 
-def batch_page(ctx: Context, pipeline: str, query: Query) -> Page:
-    """One batch with its ranges.
+def batch_page(ctx: Context, pipeline: str, path: Mapping[str, str]) -> Page:
+    """One batch with its ranges; ``path`` has its ``batch_id``.
 
     Raises:
         UnknownBatchError: The pipeline has no batch with this id.
     """
-    batch_id = number_of(query, "batch_id") or 0
+    batch_id = number_of(path, "batch_id") or 0
     # To one of another pipeline the user may have no right: it is as unknown as one that is not.
     view = batch(ctx, BatchRequest(batch_id=batch_id, rows=ROWS, pipeline=pipeline))
     dag_id = pipeline + REPLAY_SUFFIX if view.kind == BatchKind.REPLAY else pipeline
@@ -76,7 +78,7 @@ def dead_letters_page(ctx: Context, pipeline: str, query: Query) -> Page:
         partition=partition_of(query),
         since=moment_of(query, "since", zone=True),
         before=moment_of(query, "until", zone=True),
-        reason=query.get("reason") or None,
+        reason=one_of(query, "reason", MalformedReason),
         text=query.get("text") or None,
         skip=number_of(query, "skip") or 0,
         limit=limit_of(query),
@@ -90,6 +92,7 @@ def dead_letters_page(ctx: Context, pipeline: str, query: Query) -> Page:
         values={
             "query": dict(query),
             "letters": found,
+            "reasons": list(MalformedReason),
             "totals": totals,
             "more": urlencode({**query, "skip": more}) if more else "",
             "batches": sorted({letter.batch_id for letter in found}),

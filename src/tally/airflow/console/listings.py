@@ -1,6 +1,7 @@
 """The tables that several pages show."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from tally.airflow.console.tables import Cell, Column, Table
 from tally.app.batches import BatchView
@@ -9,6 +10,9 @@ from tally.app.losses import LossView
 from tally.app.status import PartitionStatus, StatusView
 from tally.app.waiting import WaitingView
 from tally.ledger.reading import BatchRecord
+
+REPLACED_NAMED: Final = 20
+"""Batches that a cell names."""
 
 
 def batches_table(found: tuple[BatchRecord, ...], name: str, title: str, *, of: str = "") -> Table:
@@ -83,9 +87,7 @@ def batch_tables(view: BatchView) -> tuple[Table, ...]:
                     "unmatched": one.unmatched,
                     "malformed": one.malformed,
                     "superseded_by_batch": one.superseded_by_batch,
-                    "replaces": ", ".join(
-                        str(number) for number in sorted({r.batch_id for r in one.replaces})
-                    ),
+                    "replaces": _some(sorted({r.batch_id for r in one.replaces})),
                 }
                 for one in view.ranges
             ],
@@ -109,6 +111,13 @@ def batch_tables(view: BatchView) -> tuple[Table, ...]:
             ],
         ),
     )
+
+
+def _some(numbers: Sequence[int]) -> str:
+    """The numbers, the first of them where there are many."""
+    more = len(numbers) - REPLACED_NAMED
+    named = ", ".join(map(str, numbers[:REPLACED_NAMED]))
+    return f"{named} and {more:,} more" if more > 0 else named
 
 
 def partitions_table(view: StatusView, asked: WaitingView | None) -> Table:

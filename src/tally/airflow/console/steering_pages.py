@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from airflow.models.xcom import XCOM_RETURN_KEY
+
 from tally.airflow.console.access import is_paused
 from tally.airflow.console.listings import batches_table, losses_table
 from tally.airflow.console.page import Page
 from tally.airflow.console.query import ROWS, Query
 from tally.airflow.console.runs import find_xcom, latest_audits, latest_report
 from tally.airflow.console.tables import SHOWN_MAX, Column, Table
-from tally.airflow.losses_tasks import SAID_KEY, SETTLE
+from tally.airflow.losses_tasks import REFUSED_KEY, SETTLE
 from tally.airflow.losses_work import as_seen
 from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
 from tally.airflow.replay_fields import CHOICES, REASON_MAX
@@ -17,7 +19,7 @@ from tally.airflow.replay_tasks import PREVIEW, REPLAY_KEY, REQUEST, SHOWN_KEY
 from tally.app.batches import RUN_BATCHES_MAX, run_batches
 from tally.app.losses import LossesRequest, losses
 from tally.app.replays import ReplayOutcome, ReplaysRequest, replay_outcome, replays
-from tally.errors import UsageError
+from tally.errors import StatementError, UsageError
 from tally.pipeline.context import Context
 
 AUDITS: Final = 10
@@ -37,7 +39,8 @@ def replay_page(ctx: Context, pipeline: str, query: Query) -> Page:
         values={
             "query": {**query, "what": what},
             "choices": CHOICES,
-            "topics": topics,
+            # That of a link, too: a topic may have been counted and be configured no more.
+            "topics": list(dict.fromkeys([*topics, *filter(None, [query.get("topic")])])),
             "reason_max": REASON_MAX,
             "dag_id": pipeline + REPLAY_SUFFIX,
         },
@@ -154,7 +157,8 @@ def losses_run(dag_id: str, run_id: str, conf: Mapping[str, Any]) -> Mapping[str
         "decided": [str(one.get("range")) for one in seen if isinstance(one, Mapping)]
         if isinstance(seen, list)
         else [],
-        "said": find_xcom(dag_id, run_id, SETTLE, SAID_KEY),
+        "done": find_xcom(dag_id, run_id, SETTLE, XCOM_RETURN_KEY),
+        "refused": find_xcom(dag_id, run_id, SETTLE, REFUSED_KEY),
     }
 
 
@@ -162,13 +166,19 @@ def replay_run(ctx: Context, pipeline: str, run_id: str, *, has_ended: bool) -> 
     """The preview of a run of a replay DAG, and what the ledger says of its replay."""
     dag_id = pipeline + REPLAY_SUFFIX
     replay_id = find_xcom(dag_id, run_id, REQUEST, REPLAY_KEY)
-    outcome = None
+    outcome, slow = None, None
     if replay_id is not None:
-        # What it changes is added up only at its end: a page renews itself meanwhile.
-        outcome = replay_outcome(ctx, int(replay_id), with_changes=has_ended)
+        number = int(replay_id)
+        try:
+            # What it changes is added up only at its end: a page renews itself meanwhile.
+            outcome = replay_outcome(ctx, number, with_changes=has_ended)
+        except StatementError as error:  # ended by the server: the rest of the page is quick
+            slow = error
+            outcome = replay_outcome(ctx, number, with_changes=False)
         if outcome.pipeline != pipeline:  # the user may have no right to that one
             outcome = None
-    return {"shown": find_xcom(dag_id, run_id, PREVIEW, SHOWN_KEY), "outcome": outcome}
+    shown = find_xcom(dag_id, run_id, PREVIEW, SHOWN_KEY)
+    return {"shown": shown, "outcome": outcome, "slow": slow}
 
 
 def batches_of_run(

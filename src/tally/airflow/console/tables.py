@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,10 +14,14 @@ SHOWN_MAX: Final = 500
 
 Cell = str | int | float | bool | datetime | None
 
-# Spreadsheets take a text that begins like this for a formula, whoever wrote it, also behind blanks
-# and in the full width of East Asian keyboards.
-_FORMULAS: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-_BLANKS: Final = ("\t", "\r", "\n")
+# Where spreadsheets take what follows for a formula, whoever wrote it: at the beginning, also
+# behind what is not seen, in the full width of East Asian keyboards, and behind a semicolon, which
+# begins a cell in many countries.
+_FORMULA: Final = re.compile(
+    "^(?=[\\t\\r\\n])"
+    "|(?:^|(?<=;))"
+    "(?=[\\s\\u200b-\\u200f\\u2060\\ufeff]*[=+\\-@\\uff1d\\uff0b\\uff0d\\uff20])"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +93,4 @@ def _plain(cell: Cell) -> Any:
 
 
 def _harmless(cell: Any) -> Any:
-    if not isinstance(cell, str):
-        return cell
-    is_formula = cell.startswith(_BLANKS) or cell.lstrip().startswith(_FORMULAS)
-    return f"'{cell}" if is_formula else cell
+    return _FORMULA.sub("'", cell) if isinstance(cell, str) else cell

@@ -5,6 +5,8 @@
 const PAUSE_MS = 10_000;
 const BUSY_PAUSE_MS = 2_000;
 const HOVER_PAUSE_MS = 150;
+const SAID_MS = 30_000;
+const CONFLICT = 409;
 const SIGN_IN = "Airflow no longer knows who you are: sign in again.";
 
 // --- Airflow around the page
@@ -46,15 +48,20 @@ function leaveFrame(event) {
 const FIELDS = "input, select, textarea";
 const FOCUSABLE = `a, button, summary, [tabindex], ${FIELDS}`;
 
-// A part is left as it is while somebody fills in a field of it or has marked text in it, and while
-// a button of it waits for an answer or has one to tell.
+// A part is left as it is while somebody fills in a field of it or has marked text in it, while a
+// button of it waits for an answer, and for a while after it was refused, so that this can be read.
 function isInUse(part) {
   const selected = document.getSelection();
   const active = document.activeElement;
+  const isTyped = (field) => field.defaultValue !== undefined && field.value !== field.defaultValue;
   return (
+    [...part.querySelectorAll("input, textarea")].some(isTyped) ||
     (part.contains(active) && active.matches(FIELDS)) ||
     (selected !== null && !selected.isCollapsed && part.contains(selected.anchorNode)) ||
-    part.querySelector("form[data-busy], .said:not(:empty)") !== null
+    part.querySelector("form[data-busy]") !== null ||
+    [...part.querySelectorAll("form[data-said-at]")].some(
+      (form) => Date.now() - Number(form.dataset.saidAt) < SAID_MS
+    )
   );
 }
 
@@ -70,6 +77,7 @@ function replace(part, now) {
   const focus = [...part.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
   const scrolled = [...part.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
   const open = [...part.querySelectorAll("details")].map((one) => one.open);
+  if (part.id === "chart") delete document.getElementById("behind")?.dataset.of; // ask again
   part.replaceWith(document.adoptNode(now));
   remember(now);
   now.querySelectorAll(".scroll").forEach((one, n) => (one.scrollLeft = scrolled[n] ?? 0));
@@ -114,8 +122,10 @@ async function renew() {
 async function fill(part) {
   try {
     const { code, page } = await fetched(part.dataset.src);
+    // An error of Tally's is a page, too; what else answers has none.
     const fragment = page.querySelector(".fragment") ?? page.querySelector("main");
     if (code === 401) say(SIGN_IN);
+    else if (fragment === null) say("Kafka's figures could not be read; what is shown is older.");
     if (fragment === null || isInUse(part)) return;
     const focus = [...part.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
     part.replaceChildren(document.adoptNode(fragment));
@@ -149,10 +159,12 @@ async function showBehind(bar) {
   const heading = document.createElement("h3");
   heading.textContent = bar.getAttribute("aria-label");
   try {
-    const { page } = await fetched(bar.dataset.minute, request.signal);
+    const { isGood, page } = await fetched(bar.dataset.minute, request.signal);
     const detail = page.getElementById("minute-detail") ?? page.querySelector("main");
-    place.dataset.of = bar.dataset.minute;
-    place.replaceChildren(heading, ...(detail ? [document.adoptNode(detail)] : []));
+    if (isGood) place.dataset.of = bar.dataset.minute;
+    else delete place.dataset.of; // it is asked for again
+    const busy = document.createTextNode("It could not be read; point at it again.");
+    place.replaceChildren(heading, detail ? document.adoptNode(detail) : busy);
   } catch (error) {
     if (error.name === "AbortError") return;
     delete place.dataset.of;
@@ -184,16 +196,17 @@ function chosenFields(form) {
   }
 }
 
+const NUMBER = /^([0-9]{1,15}|[0-9]{1,3}(,[0-9]{3}){1,4})$/;
+
 function confOf(form, button) {
   const conf = JSON.parse(form.dataset.conf ?? "{}");
   for (const field of form.elements) {
     if (field.name === "" || field.tagName === "BUTTON" || field.closest("[hidden]")) continue;
     if (field.type === "radio" && !field.checked) continue;
     const text = field.value.trim();
-    // As numbers are shown here, they may be pasted; what is none is refused by Airflow.
-    const plain = text.replaceAll(",", "");
-    const isNumber = field.inputMode === "numeric" && /^[0-9]{1,15}$/.test(plain);
-    if (text !== "") conf[field.name] = isNumber ? Number(plain) : text;
+    // Numbers may be pasted as they are shown here; what is none is refused by Airflow.
+    const isNumber = field.inputMode === "numeric" && NUMBER.test(text);
+    if (text !== "") conf[field.name] = isNumber ? Number(text.replaceAll(",", "")) : text;
   }
   if (form.dataset.dryRun !== undefined) conf.dry_run = form.dataset.dryRun === "true";
   if (form.dataset.seen !== undefined) conf.seen = JSON.parse(form.dataset.seen);
@@ -217,16 +230,33 @@ async function askAirflow(method, dag, path, body) {
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body),
   });
+  if (answer.ok) return;
   const told = await answer.json().catch(() => null);
-  if (!answer.ok) throw new Error(whyRefused(answer.status, told));
-  return told;
+  throw Object.assign(new Error(whyRefused(answer.status, told)), { code: answer.status });
+}
+
+// The run's id is made here: when an answer is lost and the button is pressed again, Airflow knows
+// the run, and starts no second one. What is asked for otherwise is another run.
+function runIdOf(form, conf) {
+  const asked = JSON.stringify(conf);
+  if (form.dataset.asked !== asked) {
+    form.dataset.asked = asked;
+    const unique = Math.random().toString(36).slice(2, 10);
+    form.dataset.runId = `tally__${new Date().toISOString()}__${unique}`;
+  }
+  return form.dataset.runId;
 }
 
 async function trigger(form, button) {
   const dag = form.dataset.trigger;
   const conf = confOf(form, button);
-  const run = await askAirflow("POST", dag, "/dagRuns", { logical_date: null, conf });
-  const query = new URLSearchParams({ dag_id: dag, run_id: run.dag_run_id });
+  const dag_run_id = runIdOf(form, conf);
+  try {
+    await askAirflow("POST", dag, "/dagRuns", { logical_date: null, dag_run_id, conf });
+  } catch (error) {
+    if (error.code !== CONFLICT) throw error;
+  }
+  const query = new URLSearchParams({ dag_id: dag, run_id: dag_run_id });
   window.location.assign(`${document.body.dataset.root}run?${query}`);
 }
 
@@ -249,9 +279,17 @@ async function steer(event) {
     await (form.dataset.unpause ? unpause(form) : trigger(form, event.submitter));
   } catch (error) {
     said.textContent = error instanceof TypeError ? "Airflow did not answer." : error.message;
+    form.dataset.saidAt = Date.now();
     delete form.dataset.busy;
     buttons.forEach((button) => (button.disabled = false));
   }
+}
+
+// Enter in a field would press the first of several buttons, whichever that is.
+function pressNoneOfSeveral(event) {
+  const form = event.target.closest("form[data-trigger]");
+  if (event.key !== "Enter" || form === null || !event.target.matches("input")) return;
+  if (form.querySelectorAll("button").length > 1) event.preventDefault();
 }
 
 // --- beginning
@@ -272,6 +310,7 @@ document.addEventListener("DOMContentLoaded", () => {
     if (form !== null) chosenFields(form);
   });
   document.addEventListener("keydown", moveInChart);
+  document.addEventListener("keydown", pressNoneOfSeveral);
   for (const kind of ["mouseover", "focusin"]) {
     document.addEventListener(kind, (event) => {
       const bar = event.target.closest?.("[data-minute]");

@@ -5,7 +5,10 @@ import threading
 import anyio
 from fastapi import Response
 
-from tally.airflow.console.turns import AT_A_TIME, WAITING_MAX, Turns
+from tally.airflow.console.request_limit import RequestLimit
+
+AT_A_TIME = 3
+QUEUED_MAX = 20
 
 
 def test_a_flood_of_requests_neither_takes_all_threads_nor_waits_for_ever() -> None:
@@ -23,22 +26,21 @@ def test_a_flood_of_requests_neither_takes_all_threads_nor_waits_for_ever() -> N
         return Response("an answer")
 
     async def flood() -> None:
-        turns = Turns()
+        limit = RequestLimit(at_a_time=AT_A_TIME, queued_max=QUEUED_MAX)
 
         async def ask() -> None:
-            codes.append((await turns.take(work)).status_code)
+            codes.append((await limit.run(work)).status_code)
 
         async with anyio.create_task_group() as group:
-            for _ in range(AT_A_TIME + WAITING_MAX):
+            for _ in range(AT_A_TIME + QUEUED_MAX):
                 group.start_soon(ask)
-            waiting = turns._limiter.statistics
-            while waiting().tasks_waiting < WAITING_MAX or now[0] < AT_A_TIME:
+            while limit.queued < QUEUED_MAX or now[0] < AT_A_TIME:
                 await anyio.sleep(0.01)
-            answer = await turns.take(work)
+            answer = await limit.run(work)
             assert answer.status_code == 503
             assert answer.headers["retry-after"]
             free.set()
 
     anyio.run(flood)
-    assert codes == [200] * (AT_A_TIME + WAITING_MAX)
+    assert codes == [200] * (AT_A_TIME + QUEUED_MAX)
     assert most == [AT_A_TIME]
