@@ -43,6 +43,9 @@ Value = str | bytes | None
 # The clients' messages about servers that tests have killed; pytest keeps them.
 log = logging.getLogger(__name__)
 
+REQUEST_TIMEOUT_S = 20
+"""Seconds that one of Kafka's answers may take; less than a plan may, which is checked."""
+
 KAFKA_S = 120
 """Seconds within which Kafka must show a change."""
 
@@ -348,7 +351,9 @@ class World:
 
 def make_settings(stack: Stack, path: Path, pipelines: Mapping[str, Mapping[str, Any]]) -> Settings:
     """Write a configuration that leads to the stack's servers, and read it."""
-    tables = [stack.overlay.read_text(encoding="utf-8")]
+    overlay = stack.overlay.read_text(encoding="utf-8")
+    # A busy machine may keep the broker's controller from an answer for longer than usual.
+    tables = [overlay.replace("[kafka]\n", f"[kafka]\nrequest_timeout_s = {REQUEST_TIMEOUT_S}\n")]
     for name, keys in pipelines.items():
         lines = [f"{key} = {_toml(value)}" for key, value in keys.items()]
         tables.append("\n".join([f"[pipelines.{name}]", *lines]))

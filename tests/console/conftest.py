@@ -1,4 +1,4 @@
-"""A browser, and the house that it visits."""
+"""A browser, and the servers behind its pages."""
 
 import os
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, sync_playwright
 from tally_local.stack.test_programs import TestPrograms
 from tests.conftest import PROJECT
 from tests.console.collector import Collector, collecting
-from tests.console.house import House, inhabited
+from tests.console.running_stack import RunningStack, running_stack
 from tests.first_use.pages import checkout
 
 # Chromium in a container, and without asking its makers for anything.
@@ -51,14 +51,16 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[House]:
+def running(
+    tmp_path_factory: pytest.TempPathFactory, collector: Collector
+) -> Iterator[RunningStack]:
     """The servers with an hour of lines; shared by the tests, in the order of their file."""
-    folder: Path = checkout(tmp_path_factory.mktemp("console") / "a house")
+    folder: Path = checkout(tmp_path_factory.mktemp("console") / "a checkout")
     metrics = {
         "otel_on": True,
         "otel_host": "127.0.0.1",
         "otel_port": collector.port,
         "otel_interval_milliseconds": 1_000,
     }
-    with inhabited(folder, {"metrics": metrics}) as found:
+    with running_stack(folder, {"metrics": metrics}) as found:
         yield found

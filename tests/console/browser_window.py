@@ -7,7 +7,7 @@ from typing import Any, Literal
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, FrameLocator, Locator, Page, expect
 
-from tests.console.house import PIPELINE, House
+from tests.console.running_stack import PIPELINE, RunningStack
 
 PATIENCE_MS = 180_000
 """For one answer; the machine may be busy."""
@@ -19,18 +19,26 @@ TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
 @dataclass
-class Visitor:
+class BrowserWindow:
     """A browser window of one user."""
 
-    house: House
+    running: RunningStack
     page: Page
     clicks: int = 0
     problems: list[str] = field(default_factory=list)
     """What the browser has complained about: errors of scripts, what the page's policy forbids."""
+    refusals: bool = False
+    """Whether the test has Airflow refuse something, which the browser logs as an error, too."""
+
+    @property
+    def unexpected(self) -> list[str]:
+        """What no test provokes."""
+        refused = "Failed to load resource: the server responded with a status of 4"
+        return [p for p in self.problems if not (self.refusals and p.startswith(refused))]
 
     def open(self, path: str) -> None:
         """Open a page of the pipeline by itself, and wait until Kafka was asked."""
-        self.page.goto(f"{self.house.address}/tally/pipelines/{PIPELINE}/{path}")
+        self.page.goto(f"{self.running.address}/tally/pipelines/{PIPELINE}/{path}")
         self.page.wait_for_function("() => !document.body.innerText.includes('being asked')")
 
     def click(self, target: Locator) -> None:
@@ -59,14 +67,14 @@ class Visitor:
         self.page.screenshot(path=path, full_page=whole, animations="disabled", caret="hide")
 
 
-def signed_in(browser: Browser, house: House, user: str) -> Any:
+def signed_in(browser: Browser, running: RunningStack, user: str) -> Any:
     """What the browser keeps of a user who has signed in."""
     context = browser.new_context()
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
-    page.goto(f"{house.address}/auth/login")
+    page.goto(f"{running.address}/auth/login")
     page.locator('input[name="username"]').fill(user)
-    page.locator('input[name="password"]').fill(house.password(user))
+    page.locator('input[name="password"]').fill(running.password(user))
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_url(lambda url: "login" not in url)
     state = context.storage_state()
@@ -74,13 +82,13 @@ def signed_in(browser: Browser, house: House, user: str) -> Any:
     return state
 
 
-def visit(
+def new_window(
     browser: Browser,
-    house: House,
+    running: RunningStack,
     state: Any,
     size: tuple[int, int] = WIDE,
     theme: Theme = "light",
-) -> tuple[BrowserContext, Visitor]:
+) -> tuple[BrowserContext, BrowserWindow]:
     """A new window of somebody who is signed in."""
     context = browser.new_context(
         storage_state=state,
@@ -90,14 +98,14 @@ def visit(
         timezone_id="UTC",
     )
     context.set_default_timeout(PATIENCE_MS)
-    visitor = Visitor(house=house, page=context.new_page())
-    visitor.page.on("pageerror", lambda error: visitor.problems.append(str(error)))
-    visitor.page.on(
+    window = BrowserWindow(running=running, page=context.new_page())
+    window.page.on("pageerror", lambda error: window.problems.append(str(error)))
+    window.page.on(
         "console",
         lambda message: (
-            visitor.problems.append(message.text)
+            window.problems.append(message.text)
             if message.type == "error" and "/tally/" in str(message.location)
             else None
         ),
     )
-    return context, visitor
+    return context, window

@@ -1,4 +1,4 @@
-"""A whole Tally that a browser can visit: Kafka, MySQL, Spark and Airflow with known lines."""
+"""A whole Tally that a browser can new_window: Kafka, MySQL, Spark and Airflow with known lines."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ ANSWER_S: Final = 180
 
 
 @dataclass(frozen=True, kw_only=True)
-class House:
+class RunningStack:
     """The servers, and what a test does to them from outside."""
 
     folder: Path
@@ -102,7 +102,9 @@ def line_of(minute: datetime, level: str, number: int) -> str:
 
 
 @contextmanager
-def inhabited(folder: Path, further: Mapping[str, Mapping[str, object]]) -> Iterator[House]:
+def running_stack(
+    folder: Path, further: Mapping[str, Mapping[str, object]]
+) -> Iterator[RunningStack]:
     """The servers of a checkout, with an hour of lines that are counted and audited.
 
     Args:
@@ -121,7 +123,7 @@ def inhabited(folder: Path, further: Mapping[str, Mapping[str, object]]) -> Iter
         prepare(settings, parts)
         airflow = AirflowApi.of(stack, timeout_s=ANSWER_S)
         first = datetime.now(UTC).replace(second=0, microsecond=0, tzinfo=None) - timedelta(hours=1)
-        house = House(
+        running = RunningStack(
             folder=folder,
             stack=stack,
             settings=settings,
@@ -131,18 +133,18 @@ def inhabited(folder: Path, further: Mapping[str, Mapping[str, object]]) -> Iter
         )
         for dag_id in (PIPELINE, f"{PIPELINE}_audit"):
             airflow.unpause(dag_id)
-        _count_an_hour(house)
-        yield house
+        _count_an_hour(running)
+        yield running
     finally:
         stack.down()
 
 
-def _count_an_hour(house: House) -> None:
+def _count_an_hour(running: RunningStack) -> None:
     """Three batches of twenty minutes each, on four partitions, with lines nobody understands."""
     for part in range(3):
         for partition in range(4):
-            minutes = [house.first + timedelta(minutes=part * 20 + n) for n in range(20)]
-            house.produce(
+            minutes = [running.first + timedelta(minutes=part * 20 + n) for n in range(20)]
+            running.produce(
                 [
                     line_of(minute, "ERROR" if number % 3 == 0 else "INFO", number)
                     for at, minute in enumerate(minutes)
@@ -151,6 +153,6 @@ def _count_an_hour(house: House) -> None:
                 partition,
             )
         if part == 1:
-            house.produce([*HOSTILE, "no line at all", '{"level": "ERROR"}'], 2)
-        assert house.run(PIPELINE) == "success"
-    assert house.run(f"{PIPELINE}_audit") == "success"
+            running.produce([*HOSTILE, "no line at all", '{"level": "ERROR"}'], 2)
+        assert running.run(PIPELINE) == "success"
+    assert running.run(f"{PIPELINE}_audit") == "success"
