@@ -98,7 +98,9 @@ def list_dead_letters(
         "select s.batch_id, i.topic, s.partition_id, d.record_offset, d.reason, d.value,"
         f" d.value_bytes {_SEGMENTS} join dead_letter d using (segment_id)"
         f" where {' and '.join(where)}"
-        " order by s.segment_id desc, d.record_offset"
+        # A batch and its segments are recorded together: this is the order of the segments. By
+        # their ids alone MySQL reads all of them in order, however few are asked for.
+        " order by s.batch_id desc, s.segment_id desc, d.record_offset"
         f" limit {limit:d} offset {skip:d}",
         values,
     )
