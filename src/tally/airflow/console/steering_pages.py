@@ -152,11 +152,10 @@ def audit_page(pipeline: str, *, may_see: bool) -> Page:
 def losses_run(dag_id: str, run_id: str, conf: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a run of a losses DAG was to decide, and what it has."""
     seen = conf.get("seen")
+    shown = seen if isinstance(seen, list) else []  # whoever triggers the DAG may send anything
     return {
         "decision": {"accept": "accept", "keep": "keep blocked"}.get(str(conf.get("decision"))),
-        "decided": [str(one.get("range")) for one in seen if isinstance(one, Mapping)]
-        if isinstance(seen, list)
-        else [],
+        "decided": [str(one.get("range")) for one in shown if isinstance(one, Mapping)],
         "done": find_xcom(dag_id, run_id, SETTLE, XCOM_RETURN_KEY),
         "refused": find_xcom(dag_id, run_id, SETTLE, REFUSED_KEY),
     }
