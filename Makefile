@@ -47,7 +47,7 @@ demo: setup
 # Each worker has servers of its own, and waits for them now and then: three keep two cores busy.
 # A file's tests stay together; the quick ones of tests/unit come last and fill what is left.
 test: setup
-	$(RUN) pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(RUN) pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 unit: setup
 	$(RUN) pytest --numprocesses auto --dist worksteal tests/unit $(ARGS)

@@ -1,39 +1,44 @@
 """Shared fixtures: real servers for the session, and for each test a world of its own."""
 
-import itertools
 import os
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from filelock import FileLock, Timeout
 
 from tally.app.migrate import migrate
 from tally.config.settings import Settings
 from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.mysql.transactions import Database
 from tally.spark.session import QUICK_START, spark_session
-from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.connect_server import ConnectServer, connect_server
+from tests.durations import Durations
+from tests.servers import PROJECT, home_of_session, own_servers, shared_stack
 from tests.world import World, make_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PROJECT = Path(__file__).parents[1]
-HOME_VARIABLE = "TALLY_TEST_HOME"
+_ENDS = pytest.StashKey[ExitStack]()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Set Spark's options for drivers that live for seconds, as Airflow does for small batches."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_START)
     # Each test has settings of its own; those of the shell would lead to other servers.
     for name in [name for name in os.environ if is_setting(name)]:
         del os.environ[name]
+    config.pluginmanager.register(Durations(), "tally-durations")
+    ends = config.stash[_ENDS] = ExitStack()
+    ends.enter_context(home_of_session())
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop the servers, if this process has chosen their home."""
+    config.stash[_ENDS].close()
 
 
 def is_setting(name: str) -> bool:
@@ -43,46 +48,33 @@ def is_setting(name: str) -> bool:
     return upper in whole or (upper.startswith("TALLY_") and "__" in upper)
 
 
-@contextmanager
-def free_home() -> Iterator[Path]:
-    """A home that no other test session of this checkout uses at the moment."""
-    for number in itertools.count():
-        home = PROJECT / ".tally" / f"test-{number}"
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = FileLock(home / "session.lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            continue
-        with lock:
-            yield home
-        return
+@pytest.fixture(scope="session")
+def stack() -> Stack:
+    """Kafka and MySQL of all workers, apart from the stack that ``tally up`` starts."""
+    return shared_stack()
 
 
 @pytest.fixture(scope="session")
-def stack() -> Iterator[Stack]:
-    """Kafka and MySQL, apart from the stack that ``tally up`` starts.
-
-    To share servers among many short sessions, set the home variable, and stop them after the last.
-    """
-    if home_of_many := os.environ.get(HOME_VARIABLE):
-        stack = Stack(project=PROJECT, home=Path(home_of_many), announce=print)
-        stack.up([Part.KAFKA, Part.MYSQL])
+def own_stack() -> Iterator[Stack]:
+    """Kafka and MySQL that a test may kill, restart or reconfigure; durable, as in production."""
+    with own_servers() as stack:
         yield stack
-        return
-    with free_home() as home:
-        stack = Stack(project=PROJECT, home=home, announce=print)
-        stack.down()  # a killed session may have left MySQL read-only, or stopped
-        shutil.rmtree(home / "kafka", ignore_errors=True)  # else topics of all sessions add up
-        stack.up([Part.KAFKA, Part.MYSQL])
-        yield stack
-        stack.down()
 
 
 @pytest.fixture(scope="session")
 def migrated(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Stack:
     """The stack with an up-to-date ledger."""
-    folder = tmp_path_factory.mktemp("migrate")
+    return with_ledger(stack, tmp_path_factory.mktemp("migrate"))
+
+
+@pytest.fixture(scope="session")
+def own_migrated(own_stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Stack:
+    """Servers of one's own with an up-to-date ledger."""
+    return with_ledger(own_stack, tmp_path_factory.mktemp("migrate"))
+
+
+def with_ledger(stack: Stack, folder: Path) -> Stack:
+    """The stack, once its ledger is up to date."""
     settings = make_settings(stack, folder / "tally.toml", {"first": {"topics": ["first"]}})
     migrate(Database(settings=settings.mysql), settings)
     return stack
@@ -116,6 +108,14 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]
 def world(migrated: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """A pipeline of the test's own on the shared servers: own name, topic and result table."""
     world = World.create(migrated, tmp_path)
+    monkeypatch.setenv("TALLY_CONFIG", str(world.config))
+    return world
+
+
+@pytest.fixture
+def own_world(own_migrated: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A pipeline on servers that the test may kill, restart or reconfigure."""
+    world = World.create(own_migrated, tmp_path)
     monkeypatch.setenv("TALLY_CONFIG", str(world.config))
     return world
 

@@ -28,11 +28,12 @@ from tally.kafka.client import Kafka
 from tally.model import TopicPartition
 from tally.mysql.transactions import Database, Row
 from tally.pipeline.audit import AuditReport, audit_ledger
-from tally.pipeline.context import Context, Patience
+from tally.pipeline.context import Context, Patience, Reader
 from tally.pipeline.plan import Planned, plan_batch
 from tally.pipeline.run import Ran, run_batch
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
+from tests.python_reader import PythonReader
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -100,20 +101,32 @@ class World:
         """
         return dataclasses.replace(self, changes={**self.changes, **changes})
 
-    def context(self, spark: "SparkSession | None" = None, **changes: Any) -> Context:
+    @property
+    def reader(self) -> PythonReader:
+        """Counts without Spark, for a test whose point is the ledger."""
+        return PythonReader(kafka=self.settings.kafka)
+
+    def context(self, counting: "SparkSession | Reader | None" = None, **changes: Any) -> Context:
         """What the steps need: real servers, the session's Spark, and little patience.
 
         Args:
-            spark: Where batches are counted; without one, a reader that is opened is an error.
+            counting: A Spark session that counts batches, or a reader such as :attr:`reader`;
+                without one, a reader that is opened is an error.
             changes: Fields of the context that are to differ.
         """
+        ours: dict[str, Any] = {
+            "patience": Patience(doubt_pause_s=0.01),
+            "database": self.database,
+        }
+        if counting is not None and hasattr(counting, "count_each"):
+            reader = counting
+            ours["open_reader"] = lambda: nullcontext(reader)
 
         def lend() -> "AbstractContextManager[SparkSession]":
-            assert spark is not None, "nothing was to be read"
-            return nullcontext(spark)
+            assert counting is not None, "nothing was to be read"
+            return nullcontext(counting)
 
         context = open_context(self.settings, open_session=lend)
-        ours = {"patience": Patience(doubt_pause_s=0.01), "database": self.database}
         return dataclasses.replace(context, **{**ours, **self.changes, **changes})
 
     def configure(self, **keys: Any) -> None:
@@ -290,14 +303,14 @@ class World:
         """Plan the pipeline's next batch."""
         return plan_batch(self.context(), self.name)
 
-    def run(self, batch_id: int, spark: "SparkSession") -> Ran:
-        """Count and commit a batch with the session's Spark."""
-        return run_batch(self.context(spark), batch_id)
+    def run(self, batch_id: int, counting: "SparkSession | Reader | None" = None) -> Ran:
+        """Count and commit a batch, without Spark unless a session is given."""
+        return run_batch(self.context(counting or self.reader), batch_id)
 
-    def minute(self, spark: "SparkSession") -> Ran | None:
-        """Plan and run once; None when there was nothing new."""
+    def minute(self, counting: "SparkSession | Reader | None" = None) -> Ran | None:
+        """Plan and run once, without Spark unless a session is given; None: nothing was new."""
         planned = self.plan()
-        return None if planned.batch is None else self.run(planned.batch.batch_id, spark)
+        return None if planned.batch is None else self.run(planned.batch.batch_id, counting)
 
     def counts(self) -> dict[str, int]:
         """The result table, as ``{"2017-07-30 14:09": 3}``."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
-from tests.conftest import PROJECT, free_home
+from tests.servers import PROJECT, free_home
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance
 from tests.properties.fault_choice import EVERY, GAP, FaultChoice

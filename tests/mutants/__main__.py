@@ -19,7 +19,7 @@ from pathlib import Path
 from tally_local.stack.interruption import interruptible
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
-from tests.conftest import HOME_VARIABLE, PROJECT, free_home
+from tests.servers import HOME_VARIABLE, PROJECT, free_home
 from tests.mutants.boundaries import EQUIVALENT, Boundary, boundaries
 from tests.mutants.table import MUTANTS, Mutant
 

@@ -1,0 +1,194 @@
+"""A reader of real topics without Spark, for tests whose point is the ledger.
+
+It takes exactly the planned ranges from Kafka through a consumer of its own, judges each record
+with :mod:`tests.spark.oracle`, and hands its groups to the same gathering and checks as Spark does.
+Of labels it knows ``level`` in the fixed layout, ``key``, ``topic`` and ``partition``; filters,
+continuation lines and natural keys are Spark's alone.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from tally.aggregates.aggregate import Aggregate
+from tally.aggregates.counts import CountRequest, Counts
+from tally.aggregates.gathering import Gathering
+from tally.aggregates.spool import Spool
+from tally.config.pipeline import Pipeline
+from tally.config.servers import KafkaSettings
+from tally.errors import DataLossError, TallyError
+from tally.model import Contribution, DeadLetter, KeptLine, OffsetRange
+from tests.spark.oracle import expected
+
+READ_S = 60
+"""Seconds within which a range must have been read."""
+
+log = logging.getLogger(__name__)
+
+
+class Group(dict[str, Any]):
+    """A row with the columns of :meth:`tally.spark.grouping.Grouping.counts`."""
+
+    __getattr__ = dict.__getitem__
+
+    def add(self, other: "Group") -> None:
+        """Add another group of the same keys, which lies behind this one."""
+        for name in ("records", "malformed", "continuations", "bytes"):
+            self[name] += other[name]
+        self["last_offset"] = other["last_offset"]
+        self["first_s"] = min(self["first_s"], other["first_s"])
+        self["last_s"] = max(self["last_s"], other["last_s"])
+        if self["first_malformed"] is None:
+            self["first_malformed"] = other["first_malformed"]
+        if other["last_malformed"] is not None:
+            self["last_malformed"] = other["last_malformed"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PythonReader:
+    """Follows :class:`tally.pipeline.context.Reader`."""
+
+    kafka: KafkaSettings
+    """How the cluster is reached."""
+
+    @contextmanager
+    def count(self, request: CountRequest) -> Iterator[Counts]:
+        """See :meth:`tally.pipeline.context.Reader.count`."""
+        with self._counted(request, None) as counts:
+            yield counts
+
+    def count_each(
+        self,
+        requests: Sequence[CountRequest],
+        work: Callable[[CountRequest, Counts], Any],
+        open_set: Callable[[CountRequest], Any] | None = None,
+    ) -> Iterator[tuple[CountRequest, Any]]:
+        """See :meth:`tally.pipeline.context.Reader.count_each`; one after another, here."""
+        for request in requests:
+            try:
+                with self._counted(request, open_set) as counts:
+                    outcome = work(request, counts)
+            except TallyError as error:
+                outcome = error
+            yield request, outcome
+
+    @contextmanager
+    def _counted(
+        self, request: CountRequest, open_set: Callable[[CountRequest], Any] | None
+    ) -> Iterator[Counts]:
+        with Spool[Contribution]() as contributions, Spool[DeadLetter]() as dead_letters:
+            pipeline = request.pipeline
+            assert not pipeline.filter, "filters are Spark's"
+            assert not pipeline.row_key, "natural keys are Spark's"
+            assert not pipeline.leaves_continuations, "continuation lines are Spark's"
+            label_columns = Aggregate.of(pipeline).label_columns
+            gathering = Gathering(request, contributions)
+            lines = None if open_set is None else open_set(request)
+            kept = []
+            for r in request.ranges:
+                groups: dict[tuple[Any, ...], Group] = {}
+                for message in self._read(pipeline, r):
+                    reason, group = judged(pipeline, message)
+                    key = (
+                        group["minute"],
+                        *(group[column] for column in label_columns),
+                    )
+                    if key in groups:
+                        groups[key].add(group)
+                    else:
+                        groups[key] = group
+                    if reason is not None:
+                        dead_letters.append(_dead_letter(pipeline, r, message, reason))
+                    elif group["minute"] is not None:
+                        kept.append(
+                            KeptLine(message.offset(), group["minute"], message.value(), None)
+                        )
+                for group in groups.values():
+                    gathering.add(group)
+            counts = gathering.counts(dead_letters)
+            if lines is not None:
+                lines.add(kept)
+                counts = replace(counts, row_set=lines.seal())
+            yield counts
+
+    def _read(self, pipeline: Pipeline, r: OffsetRange) -> Iterator[Message]:
+        """The records of a range, in order."""
+        options = {
+            "bootstrap.servers": self.kafka.bootstrap_servers,
+            "group.id": "python-reader",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 10,
+            "isolation.level": pipeline.isolation_level,
+        }
+        place = TopicPartition(r.partition.topic, r.partition.partition, r.from_offset)
+        with closing(Consumer(options, logger=log)) as consumer:
+            consumer.assign([place])
+            at = r.from_offset
+            while at < r.until_offset:
+                message = consumer.poll(READ_S)
+                if message is None:
+                    raise DataLossError(f"{r} was not read within {READ_S} s (a test's reader)")
+                if message.error() is None:
+                    at = message.offset() + 1
+                    if at <= r.until_offset:
+                        yield message
+                elif message.error().name() == "_PARTITION_EOF":
+                    at = message.offset()
+                    if at < r.until_offset:
+                        raise DataLossError(f"{r} ends at {at} (a test's reader)")
+                else:
+                    raise DataLossError(f"{r} cannot be read: {message.error()} (a test's reader)")
+
+
+def judged(pipeline: Pipeline, message: Message) -> tuple[str | None, Group]:
+    """Why a record is malformed, and its group."""
+    value, offset = message.value(), message.offset()
+    micros = message.timestamp()[1] * 1000
+    reason, minute = expected(
+        value, pipeline.format, set(pipeline.levels), pipeline.time_rule, micros
+    )
+    is_bad = reason is not None
+    values = {
+        "level": (value or b"")[20:].split(b" ")[0].decode(errors="replace"),
+        "key": (message.key() or b"").decode(errors="replace"),
+        "topic": message.topic(),
+        "partition": str(message.partition()),
+    }
+    aggregate = Aggregate.of(pipeline)
+    labels = {
+        column: values[label][: pipeline.label_max_chars]
+        for column, label in zip(aggregate.label_columns, aggregate.labels, strict=True)
+    }
+    return reason, Group(
+        topic=message.topic(),
+        partition=message.partition(),
+        minute=minute,
+        records=1,
+        malformed=int(is_bad),
+        continuations=0,
+        first_offset=offset,
+        last_offset=offset,
+        first_malformed=offset if is_bad else None,
+        last_malformed=offset if is_bad else None,
+        bytes=len(value or b""),
+        first_s=micros // 10**6,
+        last_s=micros // 10**6,
+        **labels,
+    )
+
+
+def _dead_letter(pipeline: Pipeline, r: OffsetRange, message: Message, reason: str) -> DeadLetter:
+    value = message.value()
+    return DeadLetter(
+        partition=r.partition,
+        offset=message.offset(),
+        reason=reason,
+        value=None if value is None else value[: pipeline.dead_letter_max_bytes],
+        value_bytes=None if value is None else len(value),
+    )
