@@ -2,12 +2,12 @@
 
 It takes exactly the planned ranges from Kafka through a consumer of its own, judges each record
 with :mod:`tests.spark.oracle`, and hands its groups to the same gathering and checks as Spark does.
-Of labels it knows ``level`` in the fixed layout, ``key``, ``topic`` and ``partition``; filters,
-continuation lines and natural keys are Spark's alone.
+Filters and natural keys are Spark's alone.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,7 +21,10 @@ from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError, TallyError
+from tally.lines.format import LineFormat
+from tally.lines.time_rule import continuation_reasons
 from tally.model import Contribution, DeadLetter, KeptLine, OffsetRange
+from tests.spark.json_oracle import field, read_object
 from tests.spark.oracle import expected
 
 READ_S = 60
@@ -84,7 +87,6 @@ class PythonReader:
             pipeline = request.pipeline
             assert not pipeline.filter, "filters are Spark's"
             assert not pipeline.row_key, "natural keys are Spark's"
-            assert not pipeline.leaves_continuations, "continuation lines are Spark's"
             label_columns = Aggregate.of(pipeline).label_columns
             gathering = Gathering(request, contributions)
             lines = None if open_set is None else open_set(request)
@@ -153,25 +155,30 @@ def judged(pipeline: Pipeline, message: Message) -> tuple[str | None, Group]:
     reason, minute = expected(
         value, pipeline.format, set(pipeline.levels), pipeline.time_rule, micros
     )
+    continues = pipeline.leaves_continuations and reason in continuation_reasons(
+        pipeline.format, pipeline.time_rule
+    )
+    reason = None if continues else reason
     is_bad = reason is not None
-    values = {
-        "level": (value or b"")[20:].split(b" ")[0].decode(errors="replace"),
-        "key": (message.key() or b"").decode(errors="replace"),
-        "topic": message.topic(),
-        "partition": str(message.partition()),
-    }
     aggregate = Aggregate.of(pipeline)
-    labels = {
-        column: values[label][: pipeline.label_max_chars]
-        for column, label in zip(aggregate.label_columns, aggregate.labels, strict=True)
-    }
+    labels = {}
+    if aggregate.labels:
+        values = _fields(value or b"", pipeline.format, aggregate.labels) | {
+            "key": (message.key() or b"").decode(errors="replace"),
+            "topic": message.topic(),
+            "partition": str(message.partition()),
+        }
+        labels = {
+            column: values.get(label, "")[: pipeline.label_max_chars]
+            for column, label in zip(aggregate.label_columns, aggregate.labels, strict=True)
+        }
     return reason, Group(
         topic=message.topic(),
         partition=message.partition(),
         minute=minute,
         records=1,
         malformed=int(is_bad),
-        continuations=0,
+        continuations=int(continues),
         first_offset=offset,
         last_offset=offset,
         first_malformed=offset if is_bad else None,
@@ -181,6 +188,21 @@ def judged(pipeline: Pipeline, message: Message) -> tuple[str | None, Group]:
         last_s=micros // 10**6,
         **labels,
     )
+
+
+def _fields(value: bytes, line_format: LineFormat, labels: Sequence[str]) -> dict[str, str]:
+    """The values of labels, as far as the line has them."""
+    if line_format.is_fixed:
+        return {"level": value[20:].split(b" ")[0].decode(errors="replace")}
+    if line_format.is_json:
+        found = read_object(value) or {}
+        paths: Mapping[str, Sequence[Sequence[str]]] = {
+            place.name: place.paths for place in line_format.json_fields
+        }
+        return {label: field(found, paths.get(label, [label.split(".")])) or "" for label in labels}
+    line = re.split("[\r\n]", value[:4096].decode(errors="replace"), maxsplit=1)[0]
+    match = line_format.parsed_pattern.python.match(line)
+    return match.groupdict(default="") if match else {}
 
 
 def _dead_letter(pipeline: Pipeline, r: OffsetRange, message: Message, reason: str) -> DeadLetter:

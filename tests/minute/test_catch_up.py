@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,10 +13,7 @@ from tally.pipeline.plan import plan_batch
 from tally.testing.clock import ManualClock
 from tests.world import World
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = [pytest.mark.stack, pytest.mark.spark]
+pytestmark = pytest.mark.stack
 
 ERROR = "2017-07-30 14:09:08 ERROR some message"
 HOUR = timedelta(hours=1)
@@ -40,9 +36,9 @@ def planned(ctx: Context, world: World) -> int:
     return batch.batch_id
 
 
-def test_a_backlog_is_counted_within_one_run(backlog: World, spark: "SparkSession") -> None:
+def test_a_backlog_is_counted_within_one_run(backlog: World) -> None:
     """Each batch is planned for the run, claimed by its process, and committed by itself."""
-    ctx = backlog.context(spark)
+    ctx = backlog.context(backlog.reader)
     first = planned(ctx, backlog)
     told: list[int] = []
     done = run_and_catch_up(ctx, [first], HOUR, on_batch=lambda ran: told.append(ran.batch_id))
@@ -61,24 +57,24 @@ def test_a_backlog_is_counted_within_one_run(backlog: World, spark: "SparkSessio
     assert backlog.audit().holds
 
 
-def test_no_batch_is_begun_that_would_end_too_late(backlog: World, spark: "SparkSession") -> None:
+def test_no_batch_is_begun_that_would_end_too_late(backlog: World) -> None:
     """The rest waits for the next run; a run that is repeated does not go on either."""
-    ctx = backlog.context(spark)
+    ctx = backlog.context(backlog.reader)
     first = planned(ctx, backlog)
     assert len(run_and_catch_up(ctx, [first], timedelta(0))) == 1
     assert run_and_catch_up(ctx, [first], HOUR)[0].committed_before
     assert backlog.offsets()[0] == (0, 10)
     second = planned(ctx, backlog)
     clock = ManualClock()
-    slow = backlog.context(spark, database=replace(backlog.database, clock=clock))
+    slow = backlog.context(backlog.reader, database=replace(backlog.database, clock=clock))
     done = run_and_catch_up(slow, [second], HOUR, on_batch=lambda _: clock.sleep(2000))
     assert [batch.offsets for batch in done] == [10, 10]
     assert backlog.audit().holds
 
 
-def test_a_batch_of_somebody_else_is_left_to_them(backlog: World, spark: "SparkSession") -> None:
+def test_a_batch_of_somebody_else_is_left_to_them(backlog: World) -> None:
     """They have planned it meanwhile, and will count it."""
-    ctx = backlog.context(spark)
+    ctx = backlog.context(backlog.reader)
     first = planned(ctx, backlog)
     theirs: list[int] = []
     done = run_and_catch_up(
@@ -89,10 +85,10 @@ def test_a_batch_of_somebody_else_is_left_to_them(backlog: World, spark: "SparkS
     assert (batch["state"], batch["attempt"]) == ("planned", 0)
 
 
-def test_a_batch_that_is_not_full_is_the_last(world: World, spark: "SparkSession") -> None:
+def test_a_batch_that_is_not_full_is_the_last(world: World) -> None:
     """What comes while it is counted belongs to the next minute."""
     world.produce([ERROR] * 3, 0)
-    ctx = world.context(spark)
+    ctx = world.context(world.reader)
     done = run_and_catch_up(
         ctx, [planned(ctx, world)], HOUR, on_batch=lambda _: world.produce([ERROR], 0)
     )

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,10 +23,7 @@ from tests.proxy import Proxy, Session, statement_of
 from tests.waiting import wait_until
 from tests.world import LOCK_LIST_S, World
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = [pytest.mark.stack, pytest.mark.spark]
+pytestmark = pytest.mark.stack
 
 ERROR = "2017-07-30 14:09:08 ERROR some message"
 
@@ -38,10 +34,10 @@ def planned_id(planned: Planned) -> int:
     return planned.batch.batch_id
 
 
-def test_a_plan_waits_for_the_commit_that_is_under_way(world: World, spark: "SparkSession") -> None:
+def test_a_plan_waits_for_the_commit_that_is_under_way(world: World) -> None:
     """Planned while its batch commits, the next batch begins where that one ended."""
     world.produce([ERROR] * 3)
-    with commit_under_way(world, spark) as commit_now, ThreadPoolExecutor(1) as pool:
+    with commit_under_way(world) as commit_now, ThreadPoolExecutor(1) as pool:
         world.produce([ERROR] * 2)
         planner = pool.submit(world.plan)
         wait_until(world.waiting_statements, pause_s=LOCK_LIST_S)
@@ -50,12 +46,12 @@ def test_a_plan_waits_for_the_commit_that_is_under_way(world: World, spark: "Spa
         planned = planner.result(60)
     assert planned.batch is not None
     assert [(s.range.from_offset, s.range.until_offset) for s in planned.batch.segments] == [(3, 5)]
-    assert world.run(planned_id(planned), spark).committed
+    assert world.run(planned_id(planned)).committed
     assert world.counts() == {"2017-07-30 14:09": 5}
 
 
 @contextmanager
-def commit_under_way(world: World, spark: "SparkSession") -> Iterator[threading.Event]:
+def commit_under_way(world: World) -> Iterator[threading.Event]:
     """A run that has written all of its batch and sends COMMIT when the event is set."""
     batch_id = planned_id(world.plan())
     inside, commit_now = threading.Event(), threading.Event()
@@ -74,7 +70,7 @@ def commit_under_way(world: World, spark: "SparkSession") -> Iterator[threading.
     mysql = world.settings.mysql
     with Proxy(mysql.host, mysql.port, hold) as proxy, ThreadPoolExecutor(1) as pool:
         database = world.database.adjusted(port=proxy.port, tls="disabled")
-        runner = pool.submit(world.through(database=database).run, batch_id, spark)
+        runner = pool.submit(world.through(database=database).run, batch_id)
         try:
             assert inside.wait(60)
             yield commit_now
@@ -83,7 +79,7 @@ def commit_under_way(world: World, spark: "SparkSession") -> Iterator[threading.
         assert runner.result(60).committed
 
 
-def test_a_batch_that_can_never_commit_is_abandoned(world: World, spark: "SparkSession") -> None:
+def test_a_batch_that_can_never_commit_is_abandoned(world: World) -> None:
     """The batch's first offset is not the committed one: the next plan starts at the latter."""
     world.produce([ERROR] * 5)
     world.plan()
@@ -94,14 +90,12 @@ def test_a_batch_that_can_never_commit_is_abandoned(world: World, spark: "SparkS
     )
     planned = world.plan()
     assert "the committed offset is 2" in planned.abandoned[0]
-    assert world.run(planned_id(planned), spark).committed
+    assert world.run(planned_id(planned)).committed
     assert world.counts() == {"2017-07-30 14:09": 3}
     assert world.audit().holds
 
 
-def test_a_topic_that_vanishes_under_a_plan_stops_no_other(
-    world: World, spark: "SparkSession"
-) -> None:
+def test_a_topic_that_vanishes_under_a_plan_stops_no_other(world: World) -> None:
     """The open batch is abandoned, the other topic is planned and counted."""
     other = f"{world.topic}-b"
     world.create_topic(1, other)
@@ -113,48 +107,44 @@ def test_a_topic_that_vanishes_under_a_plan_stops_no_other(
     planned = world.plan()
     assert "no such topic any more" in planned.abandoned[0]
     assert [block.reason for block in planned.blocks] == [BlockReason.TOPIC_MISSING]
-    assert world.run(planned_id(planned), spark).committed
+    assert world.run(planned_id(planned)).committed
     assert world.counts() == {"2017-07-30 14:09": 3}
 
 
-def test_records_that_expire_behind_a_read_are_counted(world: World, spark: "SparkSession") -> None:
+def test_records_that_expire_behind_a_read_are_counted(world: World) -> None:
     """Kafka may lose records after a complete read; no plan abandons the batch."""
     world.produce([ERROR] * 5)
     batch_id = planned_id(world.plan())
     plans: list[Planned] = []
     expiring = expire_behind_the_read(world, 4, lambda: plans.append(world.plan()))
-    assert expiring.run(batch_id, spark).committed
+    assert expiring.run(batch_id).committed
     assert plans[0].resumed
     assert plans[0].blocks == ()
     assert world.counts() == {"2017-07-30 14:09": 5}
     assert world.audit().holds
 
 
-def test_sparse_records_that_expire_behind_a_read_are_not_believed(
-    world: World, spark: "SparkSession"
-) -> None:
+def test_sparse_records_that_expire_behind_a_read_are_not_believed(world: World) -> None:
     """Offsets may be missing, so nothing proves that the deleted records were read."""
     world.configure(offsets="sparse")
     world.produce([ERROR] * 5)
     batch_id = planned_id(world.plan())
     with pytest.raises(DataLossError, match="first offset is now 4"):
-        expire_behind_the_read(world, 4).run(batch_id, spark)
+        expire_behind_the_read(world, 4).run(batch_id)
     assert world.counts() == {}
 
 
-def test_a_hole_whose_records_expire_behind_a_read_is_not_believed(
-    world: World, spark: "SparkSession"
-) -> None:
+def test_a_hole_whose_records_expire_behind_a_read_is_not_believed(world: World) -> None:
     """A range with an accepted hole is checked as a sparse range is."""
     leave_a_hole(world)
     world.produce([ERROR] * 2)
     with pytest.raises(RecordsMissingError):
-        world.minute(spark)
+        world.minute()
     world.plan()
     accept(world)
     batch_id = planned_id(world.plan())
     with pytest.raises(DataLossError, match="first offset is now 4"):
-        expire_behind_the_read(world, 4).run(batch_id, spark)
+        expire_behind_the_read(world, 4).run(batch_id)
     assert world.counts() == {}
 
 
@@ -173,18 +163,18 @@ def expire_behind_the_read(
     return world.through(kafka=DisturbedKafka(world.context().kafka, before=expire))
 
 
-def test_a_failed_attempt_lets_the_next_plan_judge(world: World, spark: "SparkSession") -> None:
+def test_a_failed_attempt_lets_the_next_plan_judge(world: World) -> None:
     """Records are gone before the read: the run fails, the next plan abandons the batch at once."""
     world.produce([ERROR] * 5, 0)
     world.produce([ERROR] * 2, 1)
     batch_id = planned_id(world.plan())
     world.delete_records(0, 3)
     with pytest.raises(DataLossError):
-        world.run(batch_id, spark)
+        world.run(batch_id)
     planned = world.plan()
     assert "first offset is now 3" in planned.abandoned[0]
     assert [block.reason for block in planned.blocks] == [BlockReason.RECORDS_LOST]
-    assert world.run(planned_id(planned), spark).committed
+    assert world.run(planned_id(planned)).committed
     assert world.counts() == {"2017-07-30 14:09": 2}
 
 
@@ -211,12 +201,10 @@ def adopt(world: World, topic_id: str, cluster_id: str, starts: dict[int, int]) 
     return world.database.run(decide)
 
 
-def test_going_back_to_an_earlier_cluster_counts_nothing_twice(
-    world: World, spark: "SparkSession"
-) -> None:
+def test_going_back_to_an_earlier_cluster_counts_nothing_twice(world: World) -> None:
     """Fail-over and fail-back: the first generation resumes at its committed offsets."""
     world.produce([ERROR] * 5)
-    assert world.minute(spark) is not None
+    assert world.minute() is not None
     (generation,) = world.rows("select * from topic_incarnation where pipeline = %s", (world.name,))
     adopt(world, generation["topic_id"], "another cluster", {0: 0, 1: 0})
     assert world.plan().blocks[0].reason is BlockReason.CLUSTER_CHANGED
@@ -225,7 +213,7 @@ def test_going_back_to_an_earlier_cluster_counts_nothing_twice(
         1: 0,
     }
     world.produce([ERROR] * 2)
-    assert world.minute(spark) is not None
+    assert world.minute() is not None
     assert world.counts() == {"2017-07-30 14:09": 7}
     assert world.audit().holds
 
@@ -257,12 +245,10 @@ def test_adopting_records_what_was_planned_and_never_counted(world: World) -> No
         world.database.run(lambda tx: batches_commit(tx, world, batch))
 
 
-def test_adopting_waits_for_the_commit_that_is_under_way(
-    world: World, spark: "SparkSession"
-) -> None:
+def test_adopting_waits_for_the_commit_that_is_under_way(world: World) -> None:
     """What the commit counts is not recorded as lost too."""
     world.produce([ERROR] * 5)
-    with commit_under_way(world, spark) as commit_now, ThreadPoolExecutor(1) as pool:
+    with commit_under_way(world) as commit_now, ThreadPoolExecutor(1) as pool:
         adopter = pool.submit(adopt, world, "another generation", "a cluster", {0: 0, 1: 0})
         wait_until(world.waiting_statements, pause_s=LOCK_LIST_S)
         assert not adopter.done()
@@ -291,9 +277,7 @@ def batches_commit(tx: Transaction, world: World, batch: Batch) -> bool:
     return delivery_of(world.pipeline).commit(tx, batch, result(batch))
 
 
-def test_a_result_table_changed_between_plan_and_run_is_refused(
-    world: World, spark: "SparkSession"
-) -> None:
+def test_a_result_table_changed_between_plan_and_run_is_refused(world: World) -> None:
     """Counts never land in a table that is not the pipeline's; the audit names the mistake."""
     other = f"{world.name}_b"
     world.produce([ERROR] * 3)
@@ -301,10 +285,10 @@ def test_a_result_table_changed_between_plan_and_run_is_refused(
     world.execute(f"create table `{other}` like `{world.name}`")
     world.configure(result_table=other)
     with pytest.raises(ConfigError, match="has counted into"):
-        world.run(batch_id, spark)
+        world.run(batch_id)
     assert world.rows(f"select * from `{other}`") == []
     assert not world.audit().holds
     world.configure(result_table=world.name)
-    assert world.run(batch_id, spark).committed
+    assert world.run(batch_id).committed
     assert world.counts() == {"2017-07-30 14:09": 3}
     assert world.audit().holds

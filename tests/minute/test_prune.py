@@ -1,7 +1,6 @@
 """Pruning: the ledger gets smaller, and the audit still proves the result."""
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,21 +14,18 @@ from tally.planning.replay_request import BoundsAsked
 from tests.minute.test_losses import accept
 from tests.world import World
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = [pytest.mark.stack, pytest.mark.spark]
+pytestmark = pytest.mark.stack
 
 ERROR = "2017-07-30 14:09:08 ERROR some message"
 LATER = "2017-07-30 15:00:00 ERROR some message"
 COUNTS = {"2017-07-30 14:09": 5, "2017-07-30 15:00": 4}
 
 
-def count_four_batches(world: World, spark: "SparkSession") -> None:
+def count_four_batches(world: World) -> None:
     """[0, 3), [3, 5), [5, 8) and [8, 10) of the first partition, with a malformed line."""
     for lines in ([ERROR] * 3, [ERROR, LATER], [LATER] * 3, [ERROR, "what is this"]):
         world.produce(lines)
-        assert world.minute(spark) is not None
+        assert world.minute() is not None
     assert world.counts() == COUNTS
 
 
@@ -48,11 +44,9 @@ def segments(world: World) -> list[tuple[int, int, str]]:
     )
 
 
-def test_what_kafka_has_lost_is_folded_and_the_result_stays(
-    world: World, spark: "SparkSession"
-) -> None:
+def test_what_kafka_has_lost_is_folded_and_the_result_stays(world: World) -> None:
     """Only whole segments before Kafka's first offset; the audit holds before and after."""
-    count_four_batches(world, spark)
+    count_four_batches(world)
     world.delete_records(0, 6)
     done = pruned(world)
     assert (done.partitions, done.segments) == (1, 2)
@@ -67,18 +61,18 @@ def test_what_kafka_has_lost_is_folded_and_the_result_stays(
 
 @pytest.mark.parametrize(("earliest", "folded"), [(4, 1), (5, 2), (7, 2), (8, 3)])
 def test_a_segment_is_folded_once_kafka_has_lost_its_last_record(
-    world: World, spark: "SparkSession", earliest: int, folded: int
+    world: World, earliest: int, folded: int
 ) -> None:
     """Segments end at 3, 5 and 8: one whose last offset Kafka still holds is left alone."""
-    count_four_batches(world, spark)
+    count_four_batches(world)
     world.delete_records(0, earliest)
     assert pruned(world).segments == folded
     assert world.audit().holds
 
 
-def test_folding_continues_from_what_was_folded(world: World, spark: "SparkSession") -> None:
+def test_folding_continues_from_what_was_folded(world: World) -> None:
     """Adjacent segments become one range, and a second prune folds nothing."""
-    count_four_batches(world, spark)
+    count_four_batches(world)
     world.delete_records(0, 5)
     pruned(world)
     world.delete_records(0, 10)
@@ -92,13 +86,13 @@ def test_folding_continues_from_what_was_folded(world: World, spark: "SparkSessi
     assert world.audit().holds
     assert pruned(world) == Pruned(partitions=0, segments=0, rows=0)
     world.produce([ERROR])
-    assert world.minute(spark) is not None
+    assert world.minute() is not None
     assert world.audit().holds
 
 
-def test_what_is_young_or_still_held_is_left_alone(world: World, spark: "SparkSession") -> None:
+def test_what_is_young_or_still_held_is_left_alone(world: World) -> None:
     """A dry run reports what it would do and changes nothing."""
-    count_four_batches(world, spark)
+    count_four_batches(world)
     assert pruned(world).segments == 0
     world.delete_records(0, 10)
     assert pruned(world, days=1).segments == 0
@@ -107,9 +101,9 @@ def test_what_is_young_or_still_held_is_left_alone(world: World, spark: "SparkSe
     assert world.segments() == before
 
 
-def test_what_was_folded_is_never_reprocessed(world: World, spark: "SparkSession") -> None:
+def test_what_was_folded_is_never_reprocessed(world: World) -> None:
     """A replay of it is refused, and the recount reports it as not checkable."""
-    count_four_batches(world, spark)
+    count_four_batches(world)
     world.delete_records(0, 5)
     pruned(world)
     with pytest.raises(ReplayRefusedError, match="pruned"):
@@ -120,18 +114,16 @@ def test_what_was_folded_is_never_reprocessed(world: World, spark: "SparkSession
             ),
             reason="a test",
         )
-    counted = recount(world.context(spark), world.name, lambda *_: None)
+    counted = recount(world.context(world.reader), world.name, lambda *_: None)
     assert counted.violations == ()
     assert [(str(u.range).split(" ", 1)[1], u.cause) for u in counted.unchecked] == [
         ("[0, 5)", "pruned")
     ]
 
 
-def test_prune_leaves_a_topic_that_was_created_again_alone(
-    world: World, spark: "SparkSession"
-) -> None:
+def test_prune_leaves_a_topic_that_was_created_again_alone(world: World) -> None:
     """Kafka's first offset of the new topic says nothing about the old one."""
-    count_four_batches(world, spark)
+    count_four_batches(world)
     world.delete_topic()
     world.create_topic(2)
     world.produce([ERROR] * 10)
@@ -139,9 +131,9 @@ def test_prune_leaves_a_topic_that_was_created_again_alone(
     assert pruned(world) == Pruned(partitions=0, segments=0, rows=0)
 
 
-def test_folded_counts_that_were_touched_are_found(world: World, spark: "SparkSession") -> None:
+def test_folded_counts_that_were_touched_are_found(world: World) -> None:
     """Also when the result was changed to match."""
-    count_four_batches(world, spark)
+    count_four_batches(world)
     world.delete_records(0, 10)
     pruned(world)
     world.execute(
@@ -154,24 +146,22 @@ def test_folded_counts_that_were_touched_are_found(world: World, spark: "SparkSe
     assert (finding.check, finding.detail) == ("segment", "matched 9, contributions add up to 10")
 
 
-def test_what_a_planned_replay_is_to_replace_is_left_to_it(
-    world: World, spark: "SparkSession"
-) -> None:
+def test_what_a_planned_replay_is_to_replace_is_left_to_it(world: World) -> None:
     """Also when Kafka loses it under the replay."""
-    count_four_batches(world, spark)
+    count_four_batches(world)
     shown = preview_replay(world.context(), world.name, BoundsAsked())
     request_replay(world.context(), shown, reason="a test")
     world.delete_records(0, 10)
     assert pruned(world).segments == 0
 
 
-def test_replaced_counts_are_forgotten(world: World, spark: "SparkSession") -> None:
+def test_replaced_counts_are_forgotten(world: World) -> None:
     """Repeated replays of a range leave one segment and one batch."""
-    count_four_batches(world, spark)
+    count_four_batches(world)
     for _ in range(3):
         shown = preview_replay(world.context(), world.name, BoundsAsked())
         requested = request_replay(world.context(), shown, reason="a test")
-        list(run_replay(world.context(spark), requested.replay_id))
+        list(run_replay(world.context(world.reader), requested.replay_id))
     assert len(segments(world)) == 7
     pruned(world)
     assert segments(world) == [(0, 10, "live")]
@@ -180,13 +170,11 @@ def test_replaced_counts_are_forgotten(world: World, spark: "SparkSession") -> N
     assert world.audit().holds
 
 
-def test_abandoned_ranges_are_forgotten_once_they_are_counted(
-    world: World, spark: "SparkSession"
-) -> None:
+def test_abandoned_ranges_are_forgotten_once_they_are_counted(world: World) -> None:
     """Up to the committed offset itself; what is beyond it, an adoption may record as lost."""
     world.produce([ERROR] * 3)
     abandoned = [planned_and_abandoned(world)]
-    assert world.minute(spark) is not None
+    assert world.minute() is not None
     world.produce([ERROR] * 2)
     abandoned.append(planned_and_abandoned(world))
     pruned(world)
@@ -203,15 +191,15 @@ def planned_and_abandoned(world: World) -> int:
     return batch.batch_id
 
 
-def test_losses_stay_between_what_is_folded(world: World, spark: "SparkSession") -> None:
+def test_losses_stay_between_what_is_folded(world: World) -> None:
     """Accepted losses are never pruned: they are part of the tiling."""
     world.produce([ERROR] * 2)
-    assert world.minute(spark) is not None
+    assert world.minute() is not None
     world.produce([ERROR] * 4)
     world.delete_records(0, 4)
     world.plan()
     accept(world)
-    assert world.minute(spark) is not None
+    assert world.minute() is not None
     world.delete_records(0, 6)
     pruned(world)
     assert segments(world) == [(0, 2, "folded"), (4, 6, "folded")]

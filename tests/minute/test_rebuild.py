@@ -2,7 +2,6 @@
 
 import re
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,10 +11,7 @@ from tests.conftest import PROJECT
 from tests.minute.test_labels import PATTERN, line
 from tests.world import World
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = [pytest.mark.stack, pytest.mark.spark]
+pytestmark = pytest.mark.stack
 
 RUNBOOK = PROJECT / "docs" / "runbook.md"
 
@@ -34,14 +30,14 @@ def rebuild(world: World, block: int) -> None:
     ids=["plain", "labels and bytes"],
 )
 def test_a_table_that_others_changed_is_rebuilt_from_the_ledger(
-    world: World, spark: "SparkSession", block: int, keys: dict[str, object]
+    world: World, block: int, keys: dict[str, object]
 ) -> None:
     """Live and pruned segments alike; the audit finds the change, and nothing after it."""
     world.configure(**keys)
     migrate(world.database, world.settings)
     for service in ("cart", "shop"):
         world.produce([line(service), line("cart"), line("cart", "INFO")])
-        world.minute(spark)
+        world.minute()
     world.delete_records(0, 3)
     assert prune(world.context(), world.name, timedelta(), lambda *_: None).segments == 1
     whole = f"select * from `{world.name}` order by 1, 2"
