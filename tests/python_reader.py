@@ -12,7 +12,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as Place
 
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.counts import CountRequest, Counts
@@ -23,7 +24,7 @@ from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError, TallyError
 from tally.lines.format import LineFormat
 from tally.lines.time_rule import continuation_reasons
-from tally.model import Contribution, DeadLetter, KeptLine, OffsetRange
+from tally.model import Contribution, DeadLetter, KeptLine, OffsetRange, TopicPartition
 from tests.spark.json_oracle import field, read_object
 from tests.spark.oracle import expected
 
@@ -49,6 +50,26 @@ class Group(dict[str, Any]):
             self["first_malformed"] = other["first_malformed"]
         if other["last_malformed"] is not None:
             self["last_malformed"] = other["last_malformed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of Kafka."""
+
+    offset: int
+    value: bytes | None
+    key: bytes | None
+    micros: int
+    """Its timestamp in microseconds since 1970."""
+
+    @classmethod
+    def of(cls, message: Message) -> "Record":
+        """What a consumer has received."""
+        offset, value, key = message.offset(), message.value(), message.key()
+        assert offset is not None
+        assert not isinstance(value, str)
+        assert not isinstance(key, str)
+        return cls(offset, value, key, message.timestamp()[1] * 1000)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,22 +114,18 @@ class PythonReader:
             kept = []
             for r in request.ranges:
                 groups: dict[tuple[Any, ...], Group] = {}
-                for message in self._read(pipeline, r):
-                    reason, group = judged(pipeline, message)
-                    key = (
-                        group["minute"],
-                        *(group[column] for column in label_columns),
-                    )
+                for record in self._read(pipeline, r):
+                    reason, group = judged(pipeline, r.partition, record)
+                    key = (group["minute"], *(group[column] for column in label_columns))
                     if key in groups:
                         groups[key].add(group)
                     else:
                         groups[key] = group
                     if reason is not None:
-                        dead_letters.append(_dead_letter(pipeline, r, message, reason))
+                        letter = _dead_letter(pipeline, r.partition, record, reason)
+                        dead_letters.append(letter)
                     elif group["minute"] is not None:
-                        kept.append(
-                            KeptLine(message.offset(), group["minute"], message.value(), None)
-                        )
+                        kept.append(KeptLine(record.offset, group["minute"], record.value, None))
                 for group in groups.values():
                     gathering.add(group)
             counts = gathering.counts(dead_letters)
@@ -117,7 +134,7 @@ class PythonReader:
                 counts = replace(counts, row_set=lines.seal())
             yield counts
 
-    def _read(self, pipeline: Pipeline, r: OffsetRange) -> Iterator[Message]:
+    def _read(self, pipeline: Pipeline, r: OffsetRange) -> Iterator[Record]:
         """The records of a range, in order."""
         options = {
             "bootstrap.servers": self.kafka.bootstrap_servers,
@@ -128,7 +145,7 @@ class PythonReader:
             "fetch.wait.max.ms": 10,
             "isolation.level": pipeline.isolation_level,
         }
-        place = TopicPartition(r.partition.topic, r.partition.partition, r.from_offset)
+        place = Place(r.partition.topic, r.partition.partition, r.from_offset)
         with closing(Consumer(options, logger=log)) as consumer:
             consumer.assign([place])
             at = r.from_offset
@@ -136,22 +153,25 @@ class PythonReader:
                 message = consumer.poll(READ_S)
                 if message is None:
                     raise DataLossError(f"{r} was not read within {READ_S} s (a test's reader)")
-                if message.error() is None:
-                    at = message.offset() + 1
+                error, offset = message.error(), message.offset()
+                if error is None:
+                    record = Record.of(message)
+                    at = record.offset + 1
                     if at <= r.until_offset:
-                        yield message
-                elif message.error().name() == "_PARTITION_EOF":
-                    at = message.offset()
-                    if at < r.until_offset:
-                        raise DataLossError(f"{r} ends at {at} (a test's reader)")
+                        yield record
+                elif error.code() != KafkaError._PARTITION_EOF:
+                    raise DataLossError(f"{r} cannot be read: {error} (a test's reader)")
+                elif offset is None or offset < r.until_offset:
+                    raise DataLossError(f"{r} ends at {offset} (a test's reader)")
                 else:
-                    raise DataLossError(f"{r} cannot be read: {message.error()} (a test's reader)")
+                    return
 
 
-def judged(pipeline: Pipeline, message: Message) -> tuple[str | None, Group]:
+def judged(
+    pipeline: Pipeline, partition: TopicPartition, record: Record
+) -> tuple[str | None, Group]:
     """Why a record is malformed, and its group."""
-    value, offset = message.value(), message.offset()
-    micros = message.timestamp()[1] * 1000
+    value, offset, micros = record.value, record.offset, record.micros
     reason, minute = expected(
         value, pipeline.format, set(pipeline.levels), pipeline.time_rule, micros
     )
@@ -164,17 +184,17 @@ def judged(pipeline: Pipeline, message: Message) -> tuple[str | None, Group]:
     labels = {}
     if aggregate.labels:
         values = _fields(value or b"", pipeline.format, aggregate.labels) | {
-            "key": (message.key() or b"").decode(errors="replace"),
-            "topic": message.topic(),
-            "partition": str(message.partition()),
+            "key": (record.key or b"").decode(errors="replace"),
+            "topic": partition.topic,
+            "partition": str(partition.partition),
         }
         labels = {
             column: values.get(label, "")[: pipeline.label_max_chars]
             for column, label in zip(aggregate.label_columns, aggregate.labels, strict=True)
         }
     return reason, Group(
-        topic=message.topic(),
-        partition=message.partition(),
+        topic=partition.topic,
+        partition=partition.partition,
         minute=minute,
         records=1,
         malformed=int(is_bad),
@@ -205,11 +225,13 @@ def _fields(value: bytes, line_format: LineFormat, labels: Sequence[str]) -> dic
     return match.groupdict(default="") if match else {}
 
 
-def _dead_letter(pipeline: Pipeline, r: OffsetRange, message: Message, reason: str) -> DeadLetter:
-    value = message.value()
+def _dead_letter(
+    pipeline: Pipeline, partition: TopicPartition, record: Record, reason: str
+) -> DeadLetter:
+    value = record.value
     return DeadLetter(
-        partition=r.partition,
-        offset=message.offset(),
+        partition=partition,
+        offset=record.offset,
         reason=reason,
         value=None if value is None else value[: pipeline.dead_letter_max_bytes],
         value_bytes=None if value is None else len(value),

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pymysql
 from confluent_kafka import Producer
@@ -119,12 +119,12 @@ class World:
             "database": self.database,
         }
         if counting is not None and hasattr(counting, "count_each"):
-            reader = counting
+            reader = cast("Reader", counting)
             ours["open_reader"] = lambda: nullcontext(reader)
 
         def lend() -> "AbstractContextManager[SparkSession]":
             assert counting is not None, "nothing was to be read"
-            return nullcontext(counting)
+            return nullcontext(cast("SparkSession", counting))
 
         context = open_context(self.settings, open_session=lend)
         return dataclasses.replace(context, **{**ours, **self.changes, **changes})

@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
-from tests.servers import PROJECT, free_home
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance
 from tests.properties.fault_choice import EVERY, GAP, FaultChoice
@@ -29,6 +28,7 @@ from tests.properties.oracle import Oracle
 from tests.properties.pipeline import PipelineUnderTest
 from tests.properties.scenarios import FIRST_PLAN, SCENARIOS, Scenario, some_lines
 from tests.properties.setup import NewPipeline, pipelines, settings_for
+from tests.servers import PROJECT, free_home
 
 ROUNDS_PER_LIFE: Final = 40
 TRIES: Final = 12
@@ -341,5 +341,5 @@ def run(
         with ExitStack() as ends:
             ends.enter_context(stack.foreground([Part.MYSQL]))
             counting = settings_for(stack, Path(folder), by_level=by_level, in_bytes=by_level)
-            new = ends.enter_context(pipelines(counting, stack, is_own=True))
+            new = ends.enter_context(pipelines(counting, stack))
             return Campaign(new, seed, say).walk(faults, duration_s)

@@ -14,14 +14,15 @@ import tempfile
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from tally_local.stack.interruption import interruptible
-from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
-from tests.servers import HOME_VARIABLE, PROJECT, free_home
 from tests.mutants.boundaries import EQUIVALENT, Boundary, boundaries
 from tests.mutants.table import MUTANTS, Mutant
+from tests.servers import HOME_VARIABLE, NOT_DURABLE, PROJECT, SERVERS, free_home
 
 PYTEST_FAILED = 1
 PYTEST_INTERRUPTED = 2  # also by a test file that cannot even be collected
@@ -35,15 +36,17 @@ def main() -> int:
     parser.add_argument("--only", default="", help="those whose guard has this text")
     parser.add_argument("--table", type=Path, help="where a table of them goes, as Markdown")
     parser.add_argument("--boundaries", action="store_true", help="move each comparison by one")
+    parser.add_argument("--workers", type=int, default=2, help="mutants at a time")
     options = parser.parse_args()
     known = _boundaries() if options.boundaries else MUTANTS
     chosen = [mutant for mutant in known if options.only in mutant.guard]
     with interruptible(), free_home() as home:
-        stack = Stack(project=PROJECT, home=home, announce=print)
-        stack.up([Part.KAFKA, Part.MYSQL])
+        stack = Stack(project=PROJECT, home=home, announce=print, mysql_options=NOT_DURABLE)
+        stack.up(SERVERS)
         try:
             _check_green(chosen, home)
-            red = {mutant: _red_tests(mutant, home) for mutant in chosen}
+            with ThreadPoolExecutor(options.workers) as pool:
+                red = dict(zip(chosen, pool.map(partial(_red_tests, home), chosen), strict=True))
         finally:
             stack.down()
     if options.table is not None:
@@ -87,7 +90,7 @@ def _names(tests: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(test.partition("[")[0] for test in tests))
 
 
-def _red_tests(mutant: AnyMutant, home: Path) -> list[str]:
+def _red_tests(home: Path, mutant: AnyMutant) -> list[str]:
     """The tests that fail; empty when all pass, or when pytest could not run."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tally-mutant-") as name:
