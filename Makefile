@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV := .tally/venv/bin
 RUN := $(VENV)/python -m
 # Given on the command line: ONCE=1 for the demo, ARGS for pytest and the campaign, DURATION_S and
-# SEED for the campaign, QUICK=1 and PEERS=all for the benchmarks, UPGRADE=1 for newer versions,
+# SEED for the campaign, PURE=1 for the mutants, QUICK=1 and PEERS=all for the benchmarks, UPGRADE=1 for newer versions,
 # WORKERS for the number of tests at a time.
 ONCE ?=
 QUICK ?=
 PEERS ?=
 ARGS ?=
 UPGRADE ?=
+PURE ?=
 WORKERS ?= 3
 DURATION_S ?= 600
 SEED ?= 1
@@ -44,10 +45,12 @@ setup:
 demo: setup
 	@exec $(VENV)/tally demo $(if $(ONCE),--once)
 
-# Each worker has servers of its own, and waits for them now and then: three keep two cores busy.
-# A file's tests stay together; the quick ones of tests/unit come last and fill what is left.
+# A group of tests stays on one worker, the longest group comes first (tests/durations.py). Now and
+# then a worker waits for a server: three keep two cores busy.
+PYTEST = $(RUN) pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
+
 test: setup
-	$(RUN) pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
+	$(PYTEST) $(ARGS)
 
 unit: setup
 	$(RUN) pytest --numprocesses auto --dist worksteal tests/unit $(ARGS)
@@ -55,8 +58,10 @@ unit: setup
 chaos: setup
 	@$(RUN) tests.chaos --duration-s $(DURATION_S) --seed $(SEED) $(ARGS)
 
+# PURE=1: every mutant of planning and lines, by mutmut, on the unit tests alone; `mutmut results`
+# and `mutmut show NAME` say more. From time to time: what survives needs to be judged.
 mutants: setup
-	@$(RUN) tests.mutants $(ARGS)
+	@$(RUN) $(if $(PURE),mutmut run,tests.mutants) $(ARGS)
 
 # What each way to deliver loses and doubles; about half an hour.
 lab: setup
