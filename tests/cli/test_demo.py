@@ -7,17 +7,20 @@ from tally.pipeline.replay import request_replay
 from tally.pipeline.replay_plan import preview_replay
 from tally.planning.replay_request import BoundsAsked
 from tally_local.demo.commits import Commits
-from tests.airflow import stand_in
-from tests.cli.conftest import LINE, commit
 from tests.world import World
 
 pytestmark = pytest.mark.stack
 
+LINE = "2017-07-30 14:09:08 ERROR some message"
+
 
 def test_every_batch_is_found_once_when_it_is_committed(world: World) -> None:
-    """Also a replay's batch that was planned before a minute batch and is committed after it."""
-    world.produce([LINE] * 3, 0)
-    commit(world)
+    """Also a replay's that was planned before a minute batch and is committed after it.
+
+    A batch that was abandoned has ended, but nothing of it is in the result.
+    """
+    world.produce([LINE] * 3)
+    world.minute()
     commits = Commits(world.database, world.name)
 
     def found() -> list[int]:
@@ -25,22 +28,17 @@ def test_every_batch_is_found_once_when_it_is_committed(world: World) -> None:
 
     assert found() == []
     preview = preview_replay(world.context(), world.name, BoundsAsked())
-    replayed = request_replay(world.context(), preview, reason="a test").batch_ids[0]
-    world.produce([LINE] * 2, 0)
-    minute = commit(world)
-    assert replayed < minute
-    assert found() == [minute]
-    stand_in.commit(world.settings, replayed)
+    (replayed,) = request_replay(world.context(), preview, reason="a test").batch_ids
+    world.produce([LINE] * 2)
+    minute = world.minute()
+    assert minute is not None
+    assert replayed < minute.batch.batch_id
+    assert found() == [minute.batch.batch_id]
+    world.run(replayed)
     assert found() == [replayed]
-    assert found() == []
-
-
-def test_an_abandoned_batch_is_not_shown_as_committed(world: World) -> None:
-    """It has ended, but nothing of it is in the result."""
-    world.produce([LINE] * 3, 0)
+    world.produce([LINE])
     planned = world.plan().batch
     assert planned is not None
-    commits = Commits(world.database, world.name)
     with world.database.transaction() as tx:
         abandon(tx, planned.batch_id, by="ann", reason="a test")
-    assert commits.new() == []
+    assert found() == []
