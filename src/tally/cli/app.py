@@ -17,10 +17,12 @@ if TYPE_CHECKING:  # pydantic is half of a command's start; --help does without
 
     from pyspark.sql import SparkSession
 
+    from tally.app.context import OpenSession
     from tally.app.each import Each
     from tally.config.servers import SparkSettings
     from tally.config.settings import Settings
-    from tally.pipeline.context import Context
+    from tally.pipeline.context import Context, OpenReader
+    from tally.spark.progress import OnRead
 
 Ask = Callable[[str], None]
 """Asks the operator a question; returns when the answer is yes, and raises otherwise."""
@@ -30,6 +32,9 @@ OpenContext = Callable[["Settings"], "Context"]
 
 OpenSpark = Callable[["SparkSettings"], "AbstractContextManager[SparkSession]"]
 """Opens a Spark session and stops it."""
+
+ReadWith = Callable[["Settings", "OpenSession", "OnRead | None"], "OpenReader"]
+"""Makes a function that opens a reader, as :func:`tally.app.context.spark_reader` does."""
 
 
 def own_session(settings: "SparkSettings") -> "AbstractContextManager[SparkSession]":
@@ -44,6 +49,15 @@ def own_plain_session(settings: "SparkSettings") -> "AbstractContextManager[Spar
     from tally.app import context  # noqa: PLC0415 - --help does without
 
     return context.own_session(settings, needs_kafka=False)
+
+
+def read_with_spark(
+    settings: "Settings", open_session: "OpenSession", on_read: "OnRead | None"
+) -> "OpenReader":
+    """Read with Spark, which is imported and started with the first reader."""
+    from tally.app.context import spark_reader  # noqa: PLC0415 - --help does without
+
+    return spark_reader(settings, open_session, on_read)
 
 
 def configured_context(settings: "Settings") -> "Context":
@@ -80,6 +94,8 @@ class App:
     """Opens a Spark session from the settings."""
     open_plain_spark: OpenSpark = own_plain_session
     """Opens one that need not be able to read Kafka."""
+    read_with: ReadWith = read_with_spark
+    """Makes what opens the readers of a command that counts."""
     open_context: OpenContext = configured_context
     """Makes the context, with Kafka and MySQL, from the settings."""
     ask: Ask = ask_on_terminal

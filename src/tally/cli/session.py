@@ -33,11 +33,11 @@ def shared_session(app: "App", on_read: "OnRead | None" = None) -> Iterator["Con
     Raises:
         PackageMissingError: Spark is not installed; nothing has been claimed yet.
     """
-    from tally.app.context import shared, spark_reader  # noqa: PLC0415 - brings the clients
+    from tally.app.context import shared  # noqa: PLC0415 - brings the clients
 
     check_packages(app.settings.spark)
     with shared(_announced(app, app.open_spark)) as lend:
-        open_reader = spark_reader(app.settings, lend, on_read)
+        open_reader = app.read_with(app.settings, lend, on_read)
         yield dataclasses.replace(app.context, open_reader=open_reader)
 
 
