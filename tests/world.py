@@ -110,7 +110,7 @@ class World:
         """What the steps need: real servers, the session's Spark, and little patience.
 
         Args:
-            counting: A Spark session that counts batches, or a reader such as :attr:`reader`;
+            counting: A Spark session that counts batches, or a reader such as :attr:`World.reader`;
                 without one, a reader that is opened is an error.
             changes: Fields of the context that are to differ.
         """

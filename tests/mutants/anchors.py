@@ -7,6 +7,7 @@ name, ``tally.kafka.client:Kafka.snapshot`` a method.
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 
@@ -35,7 +36,7 @@ class Anchor:
         Raises:
             LookupError: The module has no symbol of that name, or several.
         """
-        found = list(_named(ast.parse(text).body, self.symbol.split(".")))
+        found = list(_named(_parsed(text).body, self.symbol.split(".")))
         if len(found) != 1:
             raise LookupError(f"{len(found)} symbols {self.symbol} in {self.module}")
         lines = text.splitlines(keepends=True)
@@ -55,6 +56,11 @@ def replace_in(text: str, anchor: Anchor, before: str, after: str) -> str:
     if source.count(before) != 1:
         raise LookupError(f"{anchor.symbol} has {source.count(before)} times: {before}")
     return text[:start] + source.replace(before, after) + text[end:]
+
+
+@cache
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
 
 
 def _named(body: Sequence[ast.stmt], path: Sequence[str]) -> Iterator[ast.stmt]:

@@ -99,14 +99,25 @@ class Boundary:
         """Where to look for a test that turns red."""
         return TESTS[self.module.split(".")[1]]
 
-    def apply(self, source: Path) -> None:
-        """Move it in a copy of the code."""
-        file = source.joinpath(*self.module.split(".")).with_suffix(".py")
-        text = file.read_text(encoding="utf-8")
+    def file(self, source: Path) -> Path:
+        """The module's file below a folder of sources."""
+        return source.joinpath(*self.module.split(".")).with_suffix(".py")
+
+    def moved(self, text: str) -> str:
+        """The module's text with the comparison moved.
+
+        Raises:
+            LookupError: The comparison is not there.
+        """
         end = self.start + len(self.before)
         if text[self.start : end] != self.before:
-            raise LookupError(f"{self.guard} is not at {self.start} of {file.name}")
-        file.write_text(text[: self.start] + MOVED[self.before] + text[end:], encoding="utf-8")
+            raise LookupError(f"{self.guard} is not at {self.start} of {self.module}")
+        return text[: self.start] + MOVED[self.before] + text[end:]
+
+    def apply(self, source: Path) -> None:
+        """Move it in a copy of the code."""
+        file = self.file(source)
+        file.write_text(self.moved(file.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def boundaries(source: Path) -> Iterator[Boundary]:

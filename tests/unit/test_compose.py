@@ -11,20 +11,23 @@ from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
+from check_jsonschema import main as check_jsonschema
+from click.testing import CliRunner, Result
+from tests.conftest import PROJECT
+from tests.unit.sources import text
 
 import tally
+from tally.spark.jars import CONNECTOR, Jars
 from tally_local import compose_secrets
 from tally_local.stack.airflow_config import airflow_cfg
 from tally_local.stack.credentials import Credentials
 
-CHECKOUT = Path(__file__).parents[2]
-COMPOSE_FILE = CHECKOUT / "docker-compose.yml"
-TEXT = COMPOSE_FILE.read_text(encoding="utf-8")
+COMPOSE_FILE = PROJECT / "docker-compose.yml"
+TEXT = text(COMPOSE_FILE)
 COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-PYPROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
+PYPROJECT = tomllib.loads(text(PROJECT / "pyproject.toml"))
 
 OWN_IMAGE = f"tally:{tally.__version__}"
 BUILDER = "airflow-migrate"
@@ -67,40 +70,26 @@ def pinned_by(requirements: list[str], package: str) -> str:
     return found[0].split("==")[1].split()[0].rstrip(";\\")
 
 
-def validate(path: Path) -> subprocess.CompletedProcess[str]:
+def validate(path: Path) -> Result:
     """Check a Compose file against the specification's schema, which check-jsonschema carries."""
-    return subprocess.run(
-        [
-            *(sys.executable, "-m", "check_jsonschema"),
-            *("--builtin-schema", "vendor.compose-spec", str(path)),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    asked = ["--builtin-schema", "vendor.compose-spec", str(path)]
+    return CliRunner().invoke(check_jsonschema, asked)
 
 
-def test_the_file_meets_the_compose_specification() -> None:
-    """Docker Compose's own schema accepts the file."""
-    answer = validate(COMPOSE_FILE)
-    assert answer.returncode == 0, answer.stdout
-
-
-def test_the_schema_refuses_a_misspelt_key(tmp_path: Path) -> None:
-    """The check above can fail: a misspelt key is found."""
+def test_the_file_meets_the_compose_specification(tmp_path: Path) -> None:
+    """Docker Compose's own schema accepts the file, and finds a misspelt key."""
+    assert validate(COMPOSE_FILE).exit_code == 0, validate(COMPOSE_FILE).output
     broken = tmp_path / "docker-compose.yml"
     broken.write_text(TEXT.replace("healthcheck:", "healthchek:", 1), encoding="utf-8")
-    answer = validate(broken)
-    assert answer.returncode == 1
-    assert "healthchek" in answer.stdout
+    assert validate(broken).exit_code == 1
+    assert "healthchek" in validate(broken).output
 
 
-@pytest.mark.parametrize(
-    "image", sorted({service["image"] for service in SERVICES.values()} | set(base_images()))
-)
-def test_every_image_is_pinned(image: str) -> None:
+def test_every_image_is_pinned() -> None:
     """Each image has a tag with a version in it, never `latest`."""
-    assert PINNED.fullmatch(image)
+    images = {service["image"] for service in SERVICES.values()} | set(base_images())
+    assert [image for image in images if not PINNED.fullmatch(image)] == []
+    assert not PINNED.fullmatch("mysql:latest")
 
 
 def test_one_service_builds_the_image_for_all_others() -> None:
@@ -112,36 +101,33 @@ def test_one_service_builds_the_image_for_all_others() -> None:
     assert own.keys() == {name for name in SERVICES if re.match("airflow|spark|tally", name)}
 
 
-@pytest.mark.parametrize("name", sorted(LONG_RUNNING))
-def test_every_server_is_checked_and_restarted(name: str) -> None:
+def test_every_server_is_checked_and_restarted() -> None:
     """Long-running services have health checks, which also cover their start."""
-    service = SERVICES[name]
-    health = service["healthcheck"]
-    assert service["restart"] == "unless-stopped"
-    assert health["test"][0] == "CMD"
-    assert {"interval", "timeout", "retries", "start_period", "start_interval"} <= health.keys()
+    for name in LONG_RUNNING:
+        health = SERVICES[name]["healthcheck"]
+        assert SERVICES[name]["restart"] == "unless-stopped", name
+        assert health["test"][0] == "CMD", name
+        keys = {"interval", "timeout", "retries", "start_period", "start_interval"}
+        assert keys <= health.keys(), name
 
 
-@pytest.mark.parametrize("name", sorted(SERVICES))
-def test_every_service_waits_for_what_it_needs(name: str) -> None:
+def test_every_service_waits_for_what_it_needs() -> None:
     """Services wait for servers to be healthy and for jobs to succeed."""
-    for needed, how in SERVICES[name].get("depends_on", {}).items():
-        done = needed in ONE_SHOT
-        assert how["condition"] == (
-            "service_completed_successfully" if done else "service_healthy"
-        ), needed
+    for name, service in SERVICES.items():
+        for needed, how in service.get("depends_on", {}).items():
+            done = needed in ONE_SHOT
+            wanted = "service_completed_successfully" if done else "service_healthy"
+            assert how["condition"] == wanted, (name, needed)
 
 
-@pytest.mark.parametrize("name", sorted(SERVICES))
-def test_every_service_is_confined(name: str) -> None:
+def test_every_service_is_confined() -> None:
     """Memory is limited, logs are rotated, privileges cannot grow; our own image is read-only."""
-    service = SERVICES[name]
-    assert service["deploy"]["resources"]["limits"]["memory"]
-    assert service["logging"]["options"].keys() == {"max-size", "max-file"}
-    assert service["security_opt"] == ["no-new-privileges:true"]
-    if service["image"] == OWN_IMAGE:
-        assert service["read_only"] is True
-        assert service["cap_drop"] == ["ALL"]
+    for name, service in SERVICES.items():
+        assert service["deploy"]["resources"]["limits"]["memory"], name
+        assert service["logging"]["options"].keys() == {"max-size", "max-file"}, name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        if service["image"] == OWN_IMAGE:
+            assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"]), name
 
 
 def test_no_credential_stands_in_the_file() -> None:
@@ -172,28 +158,26 @@ PLACED = {"mysql_console.sql": "/docker-entrypoint-initdb.d/console.sql"}
 """Secrets of MySQL by their path."""
 
 
-@pytest.mark.parametrize("name", sorted(SERVICES))
-def test_a_service_has_just_the_secrets_it_names(name: str) -> None:
+def test_a_service_has_just_the_secrets_it_names() -> None:
     """A path of a secret in a service's environment is one it was given; nothing unknown is given.
 
     Airflow's parts share one environment, so only the API server, which alone asks for it, has the
     file with the users' passwords.
     """
-    service = SERVICES[name]
-    secrets = service.get("secrets", [])
-    given = {one for one in secrets if isinstance(one, str)}
-    # What is put elsewhere is named by nobody: MySQL runs what is in that folder.
-    placed = {one["source"]: one["target"] for one in secrets if isinstance(one, dict)}
-    assert placed == (PLACED if name == "mysql" else {})
-    environment = service.get("environment", {})
-    named = {
-        path
-        for key, value in environment.items()
-        if not key.endswith("PASSWORDS_FILE") or name == "airflow-apiserver"
-        for path in re.findall(r"/run/(?:secrets|tally)/([\w.]+)", value)
-    }
-    assert given == named
-    assert given | placed.keys() <= COMPOSE["secrets"].keys()
+    for name, service in SERVICES.items():
+        secrets = service.get("secrets", [])
+        given = {one for one in secrets if isinstance(one, str)}
+        # What is put elsewhere is named by nobody: MySQL runs what is in that folder.
+        placed = {one["source"]: one["target"] for one in secrets if isinstance(one, dict)}
+        assert placed == (PLACED if name == "mysql" else {})
+        named = {
+            path
+            for key, value in service.get("environment", {}).items()
+            if not key.endswith("PASSWORDS_FILE") or name == "airflow-apiserver"
+            for path in re.findall(r"/run/(?:secrets|tally)/([\w.]+)", value)
+        }
+        assert given == named, name
+        assert given | placed.keys() <= COMPOSE["secrets"].keys()
 
 
 def test_only_airflow_is_published_and_only_to_this_machine() -> None:
@@ -222,11 +206,11 @@ def test_nothing_is_installed_when_a_container_starts() -> None:
         assert not re.search(r"\b(pip|uv|apt|apt-get|curl|wget|ivy)\b", started)
 
 
-def test_the_image_holds_the_packages_that_the_tests_run_with() -> None:
-    """It installs the locked list with hashes, whose Spark and Airflow are those of pyproject."""
+def test_the_image_holds_what_the_tests_run_with() -> None:
+    """The locked list with hashes, whose Spark and Airflow are pyproject's; the oldest Python."""
     assert "--require-hashes --no-build-isolation" in DOCKERFILE
     assert "requirements/locked.txt" in DOCKERFILE
-    locked = (CHECKOUT / "requirements" / "locked.txt").read_text(encoding="utf-8").splitlines()
+    locked = text(PROJECT / "requirements" / "locked.txt").splitlines()
     extras = PYPROJECT["project"]["optional-dependencies"]
     for extra, package in (
         ("spark", "pyspark"),
@@ -235,10 +219,6 @@ def test_the_image_holds_the_packages_that_the_tests_run_with() -> None:
         ("airflow", "apache-airflow-providers-apache-spark"),
     ):
         assert pinned_by(locked, package) == pinned_by(extras[extra], package)
-
-
-def test_the_image_has_the_python_that_the_project_is_written_for() -> None:
-    """Driver and executors have one Python, the oldest that pyproject allows."""
     oldest = PYPROJECT["project"]["requires-python"].removeprefix(">=")
     assert any(image.startswith(f"python:{oldest}.") for image in base_images())
     assert set(re.findall(r"lib/python(\d+\.\d+)/", DOCKERFILE)) == {oldest}
@@ -246,20 +226,16 @@ def test_the_image_has_the_python_that_the_project_is_written_for() -> None:
 
 def test_kafka_is_the_local_stacks() -> None:
     """The broker has the version that the local stack, and so the tests, run on."""
-    ivy = (CHECKOUT / "local" / "src" / "tally_local" / "stack" / "ivy.xml").read_text(
-        encoding="utf-8"
-    )
+    ivy = text(PROJECT / "local" / "src" / "tally_local" / "stack" / "ivy.xml")
     revisions = set(re.findall(r'org="org\.apache\.kafka" name="[^"]+" rev="([^"]+)"', ivy))
     assert len(revisions) == 1
-    images = {
-        service["image"] for service in SERVICES.values() if service["image"].startswith("apache/k")
-    }
+    images = {s["image"] for s in SERVICES.values() if s["image"].startswith("apache/k")}
     assert images == {f"apache/kafka:{revision}" for revision in revisions}
 
 
 def test_the_topic_of_the_configuration_is_made() -> None:
     """The job makes just the topics that tally.toml counts; Tally itself makes none."""
-    settings = tomllib.loads((CHECKOUT / "tally.toml").read_text(encoding="utf-8"))
+    settings = tomllib.loads(text(PROJECT / "tally.toml"))
     wanted = {topic for pipeline in settings["pipelines"].values() for topic in pipeline["topics"]}
     command = SERVICES["kafka-topics"]["command"]
     made = {part.removeprefix("--topic=") for part in command if part.startswith("--topic=")}
@@ -269,43 +245,41 @@ def test_the_topic_of_the_configuration_is_made() -> None:
 def test_airflow_has_the_local_stacks_timeouts() -> None:
     """Every setting that the local stack changes is changed here in the same way."""
     local = ConfigParser(interpolation=None)
-    local.read_string(
-        airflow_cfg(
-            project=CHECKOUT,
-            folder=CHECKOUT,
-            port=1,
-            credentials=Credentials(),
-            connections=CHECKOUT,
-        )
-    )
-    wanted = {
-        f"AIRFLOW__{section}__{key}".upper(): value
-        for section, key in (
-            *(("scheduler", key) for key in local["scheduler"]),
-            *(("core", key) for key in ("executor", "parallelism", "simple_auth_manager_users")),
-            ("core", "min_serialized_dag_update_interval"),
-            ("dag_processor", "refresh_interval"),
-        )
-        for value in [local[section][key]]
-    }
+    places = dict.fromkeys(("project", "folder", "connections"), PROJECT)
+    local.read_string(airflow_cfg(**places, port=1, credentials=Credentials()))
+    keys = [
+        *(("scheduler", key) for key in local["scheduler"]),
+        *(("core", key) for key in ("executor", "parallelism", "simple_auth_manager_users")),
+        *(("core", "min_serialized_dag_update_interval"), ("dag_processor", "refresh_interval")),
+    ]
     environment = SERVICES["airflow-scheduler"]["environment"]
-    assert {key: environment.get(key, "missing").lower() for key in wanted} == {
-        key: value.lower() for key, value in wanted.items()
-    }
+    for section, key in keys:
+        found = environment.get(f"AIRFLOW__{section}__{key}".upper(), "missing")
+        assert found.lower() == local[section][key].lower(), key
 
 
-@pytest.mark.parametrize("name", sorted(LONG_RUNNING))
-def test_scripts_in_the_file_are_valid(name: str) -> None:
+def test_scripts_in_the_file_are_valid() -> None:
     """Python in a health check compiles; the shell accepts the entry point."""
-    service = SERVICES[name]
-    check = service["healthcheck"]["test"]
-    if check[1] == "python":
-        compile(check[3], name, "exec")
-    entrypoint = service.get("entrypoint", [""])
-    if entrypoint[0] == "/bin/bash":
-        script = entrypoint[2].replace("$$", "$")
-        answer = subprocess.run(["/bin/bash", "-n", "-c", script], check=False)
-        assert answer.returncode == 0
+    for name in LONG_RUNNING:
+        check = SERVICES[name]["healthcheck"]["test"]
+        if check[1] == "python":
+            compile(check[3], name, "exec")
+        entrypoint = SERVICES[name].get("entrypoint", [""])
+        if entrypoint[0] == "/bin/bash":
+            script = entrypoint[2].replace("$$", "$")
+            assert subprocess.run(["/bin/bash", "-n", "-c", script], check=False).returncode == 0
+
+
+def run_alone(folder: Path, *command: str, path: Path) -> "subprocess.CompletedProcess[str]":
+    """Run Python in a folder, with only one folder of code."""
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_the_image_fetches_the_connector_as_the_set_up_does(tmp_path: Path) -> None:
@@ -313,38 +287,31 @@ def test_the_image_fetches_the_connector_as_the_set_up_does(tmp_path: Path) -> N
     here = re.compile(r'COPY <<"EOF" fetch_jars\.py\n(.*?)^EOF$', re.DOTALL | re.MULTILINE)
     (script,) = here.findall(DOCKERFILE)
     assert "COPY src/tally src/tally" in DOCKERFILE
-    downloads = CHECKOUT / ".tally" / "downloads"
-    # The files lie where the set-up has put them, so that nothing is fetched; and they stay there.
-    script = script.replace('Path("downloads").resolve()', f"Path({str(downloads)!r})")
-    script, renamed = script.replace('.rename("jars")', ""), '.rename("jars")' in script
-    path = tmp_path / "fetch_jars.py"
-    path.write_text(f"{script}\nassert 'tally_local' not in __import__('sys').modules\n")
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "src")}
-    done = subprocess.run(
-        [sys.executable, path], env=environment, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, renamed) == (0, True), done.stderr
+    # Jars that are there are not fetched; how they are is tests/stack/test_downloads.py's.
+    Jars(tmp_path / "downloads", CONNECTOR).folder("spark").mkdir(parents=True)
+    script += "\nassert 'tally_local' not in __import__('sys').modules\n"
+    done = run_alone(tmp_path, "-c", script, path=PROJECT / "src")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "jars").is_dir()
 
 
 def test_generated_secrets_are_private_and_stay(tmp_path: Path) -> None:
-    """Owner only; a second run changes nothing, for the servers keep their first passwords."""
+    """Owner only; a second run changes nothing, for the servers keep their first passwords.
+
+    The leftovers of a killed run are not used as secrets.
+    """
+    left = tmp_path / "secrets.new"
+    left.mkdir()
+    (left / "mysql_root_password").write_text("half")
     folder = tmp_path / "secrets"
     assert compose_secrets.write_secrets(folder)
+    assert not left.exists()
     first = {path.name: path.read_text() for path in folder.iterdir()}
+    assert "half" not in first.values()
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     assert not compose_secrets.write_secrets(folder)
     assert {path.name: path.read_text() for path in folder.iterdir()} == first
-
-
-def test_an_interrupted_generator_starts_over(tmp_path: Path) -> None:
-    """The leftovers of a killed run are not used as secrets."""
-    left = tmp_path / "secrets.new"
-    left.mkdir()
-    (left / "mysql_root_password").write_text("half")
-    assert compose_secrets.write_secrets(tmp_path / "secrets")
-    assert (tmp_path / "secrets" / "mysql_root_password").read_text() != "half"
-    assert not left.exists()
 
 
 def test_generated_secrets_agree_with_one_another() -> None:
@@ -381,17 +348,10 @@ def test_connections_name_services_of_the_file() -> None:
 
 def test_the_generator_needs_no_package(tmp_path: Path) -> None:
     """The command in the file's header works with Python alone, and only where it belongs."""
-    command = [sys.executable, "-S", "-m", "tally_local.compose_secrets"]
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "local" / "src")}
-
-    def run() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
-
-    assert run().returncode == 2
+    command, path = ("-S", "-m", "tally_local.compose_secrets"), PROJECT / "local" / "src"
+    assert run_alone(tmp_path, *command, path=path).returncode == 2
     (tmp_path / "docker-compose.yml").touch()
-    done = run()
+    done = run_alone(tmp_path, *command, path=path)
     assert done.returncode == 0, done.stderr
     written = (tmp_path / compose_secrets.FOLDER / "mysql_tally_password").read_text()
     assert written not in done.stdout + done.stderr

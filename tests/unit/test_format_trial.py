@@ -1,6 +1,5 @@
 """Which records of a topic a format is tried on, and which levels are then to be configured."""
 
-import pytest
 from pyspark.sql import Row
 
 from tally.app.format_keys import levels_to_configure
@@ -9,9 +8,9 @@ from tally.model import OffsetRange, TopicPartition
 from tally.spark.trial import newest_within
 
 
-@pytest.mark.parametrize(
-    ("sizes", "bytes_max", "expected"),
-    [
+def test_the_newest_records_that_fit_are_tried() -> None:
+    """Of each partition about as many; none behind a record that was left out."""
+    for sizes, bytes_max, expected in (
         ({0: [1, 1, 1], 1: [1, 1, 1]}, 9, {0: 0, 1: 0}),
         ({0: [1, 1, 1], 1: [1, 1, 1]}, 4, {0: 1, 1: 1}),
         ({0: [1, 1, 1], 1: [9, 9, 2]}, 5, {0: 0, 1: 2}),
@@ -19,49 +18,39 @@ from tally.spark.trial import newest_within
         ({number: [3, 3] for number in range(256)}, 7, {0: 1, 1: 1}),
         ({0: [9], 1: [2]}, 7, {1: 0}),
         ({0: [9], 1: [9]}, 7, {}),
-    ],
-    ids=["all", "newest", "large", "hole", "partitions", "one", "none"],
-)
-def test_the_newest_records_that_fit_are_tried(
-    sizes: dict[int, list[int]], bytes_max: int, expected: dict[int, int]
-) -> None:
-    """Of each partition about as many; none behind a record that was left out."""
-    rows = [
-        Row(partition=partition, offset=offset, size=size)
-        for partition, of in sizes.items()
-        for offset, size in enumerate(of)
-    ]
-    ranges = [
-        OffsetRange(
-            partition=TopicPartition(topic="t", partition=partition),
-            from_offset=0,
-            until_offset=len(of),
-        )
-        for partition, of in sizes.items()
-    ]
-    found = newest_within(rows, ranges, bytes_max)
-    assert {r.partition.partition: r.from_offset for r in found} == expected
-    assert all(r.until_offset == len(sizes[r.partition.partition]) for r in found)
+    ):
+        rows = [
+            Row(partition=number, offset=offset, size=size)
+            for number, of in sizes.items()
+            for offset, size in enumerate(of)
+        ]
+        topic = [TopicPartition(topic="t", partition=number) for number in sizes]
+        ranges = [
+            OffsetRange(partition=one, from_offset=0, until_offset=len(sizes[one.partition]))
+            for one in topic
+        ]
+        found = newest_within(rows, ranges, bytes_max)
+        assert {r.partition.partition: r.from_offset for r in found} == expected
+        assert all(r.until_offset == len(sizes[r.partition.partition]) for r in found)
 
 
 OF_TOMCAT_AND_ANDROID = {"tomcat": ["SEVERE"], "android": ["E"]}
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
-def test_the_levels_to_configure_are_never_all_of_a_format_that_has_errors(name: str) -> None:
+def test_the_levels_to_configure_are_never_all_of_a_format_that_has_errors() -> None:
     """Also of a sample without any: the format knows its own; others have ERROR, the default."""
-    line_format = CATALOGUE[name]
-    if not line_format.has_level:
-        assert levels_to_configure(line_format, []) == []
-        return
-    levels = line_format.levels or tuple(line_format.level_names.values())
-    for seen in ([], levels[-1:], levels):
-        found = levels_to_configure(line_format, seen)
-        assert line_format.printed_levels(found or ["ERROR"])
-        if name in OF_TOMCAT_AND_ANDROID:
-            assert found == OF_TOMCAT_AND_ANDROID[name]
-        elif found is not None:
-            assert [level[:3].casefold() for level in found] == ["err"]
+    for name, line_format in CATALOGUE.items():
+        levels = line_format.levels or tuple(line_format.level_names.values())
+        for seen in ([], levels[-1:], levels):
+            found = levels_to_configure(line_format, seen)
+            if not line_format.has_level:
+                assert found == [], name
+                continue
+            assert line_format.printed_levels(found or ["ERROR"])
+            if name in OF_TOMCAT_AND_ANDROID:
+                assert found == OF_TOMCAT_AND_ANDROID[name]
+            elif found is not None:
+                assert [level[:3].casefold() for level in found] == ["err"], name
 
 
 def test_levels_of_which_none_is_known_to_be_an_error_are_all_shown() -> None:

@@ -41,22 +41,17 @@ def jars(tmp_path: Path) -> Jars:
     return DeliveredJars(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "configuration", "jar"),
-    [
+def test_a_committed_list_names_every_jar_of_every_configuration() -> None:
+    """SHA-256 throughout, the versions we say in the file names."""
+    for wanted, configuration, jar in (
         (SERVERS, "kafka", "kafka_2.13-4.3.1.jar"),
         (CONNECTOR, "spark", "spark-sql-kafka-0-10_2.13-4.2.0.jar"),
-    ],
-)
-def test_a_committed_list_names_every_jar_of_every_configuration(
-    wanted: JarList, configuration: str, jar: str
-) -> None:
-    """SHA-256 throughout, the versions we say in the file names."""
-    checksums = wanted.checksums
-    assert checksums.keys() == wanted.titles.keys()
-    assert all(names for names in checksums.values())
-    assert all(len(digest) == 64 for names in checksums.values() for digest in names.values())
-    assert jar in checksums[configuration]
+    ):
+        assert wanted.checksums.keys() == wanted.titles.keys()
+        for names in wanted.checksums.values():
+            assert names
+            assert all(len(digest) == 64 for digest in names.values())
+        assert jar in wanted.checksums[configuration]
 
 
 def test_the_connector_brings_nothing_that_spark_has() -> None:
@@ -65,39 +60,13 @@ def test_the_connector_brings_nothing_that_spark_has() -> None:
     assert not [name for name in names if name.startswith(("hadoop-", "scala-", "slf4j-"))]
 
 
-@pytest.fixture
-def offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ivy finds in its cache what the set-up has fetched, and needs no network."""
-    cache = Path(__file__).parents[2] / ".tally" / "downloads" / "ivy" / "cache"
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", f'"-Divy.cache.dir={cache}"')
-
-
-@pytest.mark.usefixtures("offline")
-def test_the_connector_is_fetched_into_a_folder_of_ones_own(tmp_path: Path) -> None:
-    """With the real Ivy; a second call leaves the folder as it is, a damaged jar is replaced."""
-    folder = tmp_path / "a folder" / "jars"
-    said: list[str] = []
-    found = install_connector(folder, said.append)
-    assert {jar.name for jar in found} == CONNECTOR.checksums["spark"].keys()
-    assert said
-    assert install_connector(folder, said[:0].append) == found
-    found[0].write_bytes(b"damaged")
-    assert install_connector(folder, said.append) == found
-    check(folder, CONNECTOR.checksums["spark"])
-
-
-@pytest.mark.parametrize(
-    ("line", "jar"),
-    [
-        ("\t[SUCCESSFUL ] org.apache.kafka#kafka-clients;3.9.2!kafka-clients.jar (310ms)", True),
-        ("\t[SUCCESSFUL ] org.xerial#snappy-java;1.1!snappy-java.jar(bundle) (9ms)", True),
-        ("\tfound org.apache.kafka#kafka-clients;3.9.2 in central", False),
-        ("\t[SUCCESSFUL ] org.apache#apache;30!apache.pom (20ms)", False),
-    ],
-)
-def test_progress_counts_the_jars_that_have_arrived(line: str, jar: bool) -> None:
+def test_progress_counts_the_jars_that_have_arrived() -> None:
     """Of Ivy's lines those that end a download."""
-    assert is_download(line) is jar
+    done = "\t[SUCCESSFUL ]"
+    assert is_download(f"{done} org.apache.kafka#kafka-clients;3.9.2!kafka-clients.jar (310ms)")
+    assert is_download(f"{done} org.xerial#snappy-java;1.1!snappy-java.jar(bundle) (9ms)")
+    assert not is_download("\tfound org.apache.kafka#kafka-clients;3.9.2 in central")
+    assert not is_download(f"{done} org.apache#apache;30!apache.pom (20ms)")
 
 
 def test_a_folder_with_other_jars_is_left_alone(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import itertools
 import random
 import string
 
-import pytest
+from tests.campaigns import share
 
 from tally.lines.pattern import parse_pattern
 from tally.lines.places import Place, Shape, place_of
@@ -19,9 +19,9 @@ def place(pattern: str, shape: Shape) -> Place | None:
     return place_of(parse_pattern(pattern).parts, "time", shape)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "before", "width"),
-    [
+def test_a_group_behind_parts_of_a_fixed_width_has_a_place() -> None:
+    """In bytes: what stands before it is ASCII. If it takes that width only, nothing is asked."""
+    for pattern, before, width in (
         (r"(?<time>\d\d)", 0, 2),
         (r"^\[(?<time>\d{4}.\d\d)\]$", 1, 7),
         (r"a{3}\x41(?<time>\d)", 4, 1),
@@ -30,92 +30,64 @@ def place(pattern: str, shape: Shape) -> Place | None:
         (r"(?<level>[A-Z]{4}) (?<time>\d)", 5, 1),
         (r"(x)(?<time>\d)", 1, 1),
         (r"(?<time>.)", 0, 1),
-    ],
-)
-def test_a_group_behind_parts_of_a_fixed_width_has_a_place(
-    pattern: str, before: int, width: int
-) -> None:
-    """In bytes: what stands before it is ASCII. If it takes that width only, nothing is asked."""
-    assert place(pattern, [None] * width) == Place(before=before)
+    ):
+        assert place(pattern, [None] * width) == Place(before=before), pattern
 
 
-@pytest.mark.parametrize(
-    "before",
-    [
+def test_a_group_behind_anything_else_has_none() -> None:
+    """How many bytes stand before it depends on the line."""
+    for before in (
         *("a?", "a*+", "a{1,2}", "(?:ab|c)", "(?<level>[A-Z]+)"),
         *(".", "[^a]", r"\W", r"\S", r"\D", "\u00e9", "[a\u4e00]", r"[\x90]", r"\x90", r"\u2028"),
-        r"[\x00-\xff]",
-        *(r"[a-z\xfc]", r"[a\u00fc]", r"[a-\uffff]", r"[a\u0660-\u0669]", "[a\U0001f600]"),
-    ],
-)
-def test_a_group_behind_anything_else_has_none(before: str) -> None:
-    """How many bytes stand before it depends on the line."""
-    assert place(rf"{before}(?<time>\d\d)", [DIGIT, DIGIT]) is None
+        *(r"[\x00-\xff]", r"[a-z\xfc]", r"[a\u00fc]", r"[a-\uffff]", r"[a\u0660-\u0669]"),
+        "[a\U0001f600]",
+    ):
+        assert place(rf"{before}(?<time>\d\d)", [DIGIT, DIGIT]) is None, before
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [r"(?:(?<time>\d))?x", r"(?<time>\d)|(?<level>x)", r"(?:x(?<time>\d))", r"(?<level>\d)"],
-)
-def test_a_group_that_is_not_always_there_has_none(pattern: str) -> None:
+def test_a_group_that_is_not_always_there_has_none() -> None:
     """In a part that may be left out, or in another group."""
-    assert place(pattern, [DIGIT]) is None
+    for pattern in (
+        *(r"(?:(?<time>\d))?x", r"(?<time>\d)|(?<level>x)", r"(?:x(?<time>\d))", r"(?<level>\d)"),
+    ):
+        assert place(pattern, [DIGIT]) is None, pattern
 
 
-@pytest.mark.parametrize(
-    ("pattern", "behind"),
-    [
+def test_a_group_of_any_width_has_a_place_where_the_next_character_ends_it() -> None:
+    """The written time can then be taken as a whole or not at all."""
+    for pattern, behind in (
         (r"^(?<time>\S+ \S+) (?<level>[A-Z]+)", " "),
         (r"^\[(?<time>[^\]]+)\] ", "]"),
         (r"(?<time>\S+ [\d:]+)\s+x", "\t\n\x0b\x0c\r "),
         (r"(?<time>\S+ [\d:]+)[.,]\d", ".,"),
         (r"(?<time>\S++ \S++) x", " "),
-    ],
-)
-def test_a_group_of_any_width_has_a_place_where_the_next_character_ends_it(
-    pattern: str, behind: str
-) -> None:
-    """The written time can then be taken as a whole or not at all."""
-    found = place(pattern, parse_time_format(TIME_FORMAT).chars)
-    assert found is not None
-    assert found.behind == frozenset(behind)
+    ):
+        found = place(pattern, parse_time_format(TIME_FORMAT).chars)
+        assert found is not None, pattern
+        assert found.behind == frozenset(behind), pattern
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        r"(?<time>\S+ \S+)",
-        r"(?<time>.+) x",
-        r"(?<time>.*?\d) ",
-        r"(?<time>\S+ \S+)\S",
-        r"(?<time>\S+ \S+):\d\d",
-        r"(?<time>\S+)-",
-        r"(?<time>\S+ \S+)(?: |$)x",
-        r"(?<time>\S+ \S+) ?x",
-        r"(?<time>\S+ [\d:]+)\D",
-        r"(?<time>\S+(?: \S+)?) ",
-        r"(?i)(?<time>[^t ]+ [^t]+)(?:t)x",
-    ],
-)
-def test_a_group_that_could_end_elsewhere_has_none(pattern: str) -> None:
+def test_a_group_that_could_end_elsewhere_has_none() -> None:
     """Within the written time, or behind it; or what comes next is not that simple."""
-    assert place(pattern, parse_time_format(TIME_FORMAT).chars) is None
+    for pattern in (
+        *(r"(?<time>\S+ \S+)", r"(?<time>.+) x", r"(?<time>.*?\d) ", r"(?<time>\S+ \S+)\S"),
+        *(r"(?<time>\S+ \S+):\d\d", r"(?<time>\S+)-", r"(?<time>\S+ \S+)(?: |$)x"),
+        *(r"(?<time>\S+ \S+) ?x", r"(?<time>\S+ [\d:]+)\D", r"(?<time>\S+(?: \S+)?) "),
+        r"(?i)(?<time>[^t ]+ [^t]+)(?:t)x",
+    ):
+        assert place(pattern, parse_time_format(TIME_FORMAT).chars) is None, pattern
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
+def test_a_negated_class_takes_a_capital_letter_although_case_is_ignored_elsewhere() -> None:
+    """It could go on over the ``T`` of another time, and a blank."""
+    for pattern in (
         r"^(?<time>[^a-z]+) (?<level>(?i:info|error))\b",
         r"(?<time>[^z]+)Z (?<level>(?i:error|warn))",
         r"(?<time>\S{10}(?:[^t]\d\d:\d\d|T\d\d:\d\d:\d\d)) ?(?i:.*)",
         r"(?<time>[^t]+) (?i:error)",
-    ],
-)
-def test_a_negated_class_takes_a_capital_letter_although_case_is_ignored_elsewhere(
-    pattern: str,
-) -> None:
-    """It could go on over the ``T`` of another time, and a blank."""
-    assert place(pattern, parse_time_format("yyyy-MM-dd'T'HH:mm:ss").chars) is None
+    ):
+        time_format = parse_time_format("yyyy-MM-dd'T'HH:mm:ss")
+        assert place(pattern, time_format.chars) is None, pattern
 
 
 def test_a_place_is_where_every_match_has_its_time() -> None:
@@ -123,11 +95,7 @@ def test_a_place_is_where_every_match_has_its_time() -> None:
     rng, found = random.Random(20170730), 0
     lines = ["".join(chars) for n in range(7) for chars in itertools.product("1T x", repeat=n)]
     shape: Shape = [DIGIT, frozenset("T"), DIGIT]
-
-    def has_shape(text: str) -> bool:
-        return text == "1T1"
-
-    for _ in range(6_000):
+    for _ in range(share(6_000)):
         pattern = _random_pattern(rng)
         try:
             parsed = parse_pattern(pattern)
@@ -137,15 +105,12 @@ def test_a_place_is_where_every_match_has_its_time() -> None:
         if at is None:
             continue
         found += bool(at.behind)
-        for line in lines:
-            match = parsed.python.match(line)
-            there = line[at.before : at.before + 3]
-            behind = line[at.before + 3 : at.before + 4]
-            by_place = has_shape(there) and (not at.behind or (behind and behind in at.behind))
-            by_match = match is not None and has_shape(match["time"] or "")
-            if match is not None:
-                assert bool(by_place) == by_match, (pattern, line)
-            if match is not None and by_match:
+        for match in filter(None, map(parsed.python.match, lines)):
+            line, behind = match.string, match.string[at.before + 3 :][:1]
+            there = line[at.before : at.before + 3] == "1T1"
+            by_place = there and (not at.behind or behind in at.behind)
+            assert by_place == (match["time"] == "1T1"), (pattern, line)
+            if by_place:
                 assert match.span("time") == (at.before, at.before + 3), (pattern, line)
     assert found > 50
 

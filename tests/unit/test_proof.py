@@ -7,34 +7,26 @@ from tests.chaos import checker, production
 from tests.chaos.production import Production
 from tests.memory_writer import MemoryWriter
 from tests.minute import json_shop
+from tests.unit.sources import nodes
 
 from tally.config.servers import KafkaSettings
 from tally.kafka.client import Kafka
 
 
 def test_the_checker_asks_neither_kafka_nor_the_ledger() -> None:
-    """Its expectations come from the produced lines; it imports no client."""
+    """Its expectations come from the produced lines; it imports no client, for JSON nothing."""
     assert imports(checker.__file__) == {"tests.chaos.production"}
     assert imports(production.__file__) == {
-        "tally_local.demo.writer",
-        "tally.model",
-        "tally.config.servers",
+        *("tally_local.demo.writer", "tally.model", "tally.config.servers"),
     }
     assert Kafka.__name__ not in vars(production)
-
-
-def test_the_checker_of_json_lines_knows_nothing_of_tally() -> None:
-    """What it expects comes from the lines that were made."""
     assert imports(json_shop.__file__) == set()
 
 
 def imports(path: str) -> set[str]:
     """The modules of this project that a file takes something from."""
-    tree = ast.parse(Path(path).read_text(encoding="utf-8"))
-    found = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    found |= {
-        name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
-    }
+    found = {node.module or "" for node in nodes(Path(path), ast.ImportFrom)}
+    found |= {name.name for node in nodes(Path(path), ast.Import) for name in node.names}
     return {module for module in found if module.split(".")[0] in {"tally", "tally_local", "tests"}}
 
 
@@ -42,14 +34,8 @@ def test_a_seed_gives_the_same_lines_again() -> None:
     """Another seed gives other lines; a failing campaign can be reproduced."""
 
     def kinds(seed: int) -> dict[int, bytes]:
-        made = Production(
-            KafkaSettings(),
-            "alog",
-            partitions=3,
-            rate=1,
-            seed=seed,
-            open_writer=lambda _: MemoryWriter(),
-        )
+        keys = {"partitions": 3, "rate": 1, "open_writer": lambda _: MemoryWriter()}
+        made = Production(KafkaSettings(), "alog", seed=seed, **keys)
         for _ in range(200):
             made._write_one()
         return made.so_far().kinds

@@ -1,7 +1,8 @@
 """Which sets of rows are shown, and what the audit says of them; without a server."""
 
 import sys
-from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,35 +16,27 @@ from tally.model import SegmentState
 from tally.mysql.transactions import Database
 from tally.pipeline import publish as module
 from tally.pipeline.publish import Folds, Verdict, differences, row_violations, verdict
+from tally.testing.clock import ManualClock
 
 MINUTE = "2017-07-30 14:09:00"
 NEXT = "2017-07-30 14:10:00"
 
 
-def standing(state: str, row_set: int | None = None, attempt: int = 2) -> Standing:
-    """What the ledger says of segment 1."""
-    return Standing(segment_id=1, state=SegmentState(state), row_set=row_set, attempt=attempt)
-
-
-@pytest.mark.parametrize(
-    ("attempt", "segment", "told"),
-    [
-        (2, standing("planned"), Verdict.WAITS),
-        (1, standing("planned"), Verdict.DROPPED),
-        (2, standing("abandoned"), Verdict.DROPPED),
-        (2, standing("live", 7), Verdict.LIVE),
-        (2, standing("live", 8), Verdict.DROPPED),
-        (2, standing("superseded", 7), Verdict.DROPPED),
-        (2, standing("superseded", 8), Verdict.DROPPED),
-        (2, None, Verdict.DROPPED),
-    ],
-)
-def test_the_ledger_decides_what_becomes_of_a_set(
-    attempt: int, segment: Standing | None, told: Verdict
-) -> None:
-    """Set 7 of segment 1."""
-    waiting = WaitingSet(set_id=7, segment_id=1, attempt=attempt)
-    assert verdict(waiting, segment) is told
+def test_the_ledger_decides_what_becomes_of_a_set() -> None:
+    """Set 7 of segment 1, of attempt 1 or 2."""
+    for attempt, state, row_set, told in (
+        (2, "planned", None, Verdict.WAITS),
+        (1, "planned", None, Verdict.DROPPED),
+        (2, "abandoned", None, Verdict.DROPPED),
+        (2, "live", 7, Verdict.LIVE),
+        (2, "live", 8, Verdict.DROPPED),
+        (2, "superseded", 7, Verdict.DROPPED),
+        (2, "superseded", 8, Verdict.DROPPED),
+    ):
+        found = Standing(segment_id=1, state=SegmentState(state), row_set=row_set, attempt=2)
+        waiting = WaitingSet(set_id=7, segment_id=1, attempt=attempt)
+        assert verdict(waiting, found) is told, (attempt, state, row_set)
+        assert verdict(waiting, None) is Verdict.DROPPED
 
 
 def counted(segment_id: int, *minutes: tuple[str, int]) -> list[CountedMinute]:
@@ -57,76 +50,51 @@ def counted(segment_id: int, *minutes: tuple[str, int]) -> list[CountedMinute]:
     ]
 
 
+PLACE = {"cluster_id": "c", "topic_id": "t", "partition_id": 0}
+
+
 def kept(segment_id: int, *minutes: tuple[str, int], set_id: int = 0) -> list[KeptMinute]:
     """The rows of a set of a segment, of the ten offsets that its number says."""
+    ids = {"segment_id": segment_id, "set_id": set_id or segment_id * 10}
     return [
-        KeptMinute(
-            segment_id=segment_id,
-            set_id=set_id or segment_id * 10,
-            cluster_id="c",
-            topic_id="t",
-            partition_id=0,
-            from_offset=segment_id * 10,
-            log_time=m,
-            rows=n,
-        )
+        KeptMinute(**ids, **PLACE, from_offset=segment_id * 10, log_time=m, rows=n)
         for m, n in minutes or [(None, 0)]
     ]
 
 
 def folded(segment_id: int, start: int, until: int, matched: int) -> FoldedRange:
     """A folded range of the same partition."""
-    return FoldedRange(
-        segment_id=segment_id,
-        cluster_id="c",
-        topic_id="t",
-        partition_id=0,
-        from_offset=start,
-        until_offset=until,
-        matched=matched,
-    )
+    ids = {"segment_id": segment_id, "matched": matched}
+    return FoldedRange(**ids, **PLACE, from_offset=start, until_offset=until)
 
 
-@pytest.mark.parametrize(
-    ("ledger", "store", "found"),
-    [
-        ([], [], {}),
-        (
-            counted(1, (MINUTE, 2), (NEXT, 1)) + counted(3),
-            kept(1, (MINUTE, 2), (NEXT, 1)) + kept(3),
-            {},
-        ),
-        (counted(1, (MINUTE, 2)), [], {1: "readers do not see its set 10"}),
-        (
-            counted(1, (MINUTE, 2)),
-            kept(1, (MINUTE, 2), set_id=9),
-            {1: "readers do not see its set 10"},
-        ),
-        (
-            counted(1, (MINUTE, 2)),
-            kept(7, (MINUTE, 2), set_id=10),
-            {1: "its set 10 is that of segment 7"},
-        ),
-        (
-            counted(2, (MINUTE, 2)),
-            kept(1, (MINUTE, 4)) + kept(2, (MINUTE, 3)),
-            {
-                1: "4 rows of a segment that is not part of the result",
-                2: "2 lines were counted, 3 rows are there",
-            },
-        ),
-        (
-            counted(1, (MINUTE, 2)) + counted(2, (NEXT, 1)),
-            kept(1, (MINUTE, 1), (NEXT, 1)) + kept(2, (NEXT, 1)),
-            {1: f"{MINUTE}: 2 lines, 1 rows; {NEXT}: 0 lines, 1 rows"},
-        ),
-    ],
-)
-def test_each_segment_is_compared_with_its_rows(
-    ledger: Sequence[CountedMinute], store: Sequence[KeptMinute], found: dict[int, str]
-) -> None:
+TWO = (MINUTE, 2)
+DIFFERENT: list[tuple[list[CountedMinute], list[KeptMinute], dict[int, str]]] = [
+    ([], [], {}),
+    (counted(1, TWO, (NEXT, 1)) + counted(3), kept(1, TWO, (NEXT, 1)) + kept(3), {}),
+    (counted(1, TWO), [], {1: "readers do not see its set 10"}),
+    (counted(1, TWO), kept(1, TWO, set_id=9), {1: "readers do not see its set 10"}),
+    (counted(1, TWO), kept(7, TWO, set_id=10), {1: "its set 10 is that of segment 7"}),
+    (
+        counted(2, TWO),
+        kept(1, (MINUTE, 4)) + kept(2, (MINUTE, 3)),
+        {
+            1: "4 rows of a segment that is not part of the result",
+            2: "2 lines were counted, 3 rows are there",
+        },
+    ),
+    (
+        counted(1, TWO) + counted(2, (NEXT, 1)),
+        kept(1, (MINUTE, 1), (NEXT, 1)) + kept(2, (NEXT, 1)),
+        {1: f"{MINUTE}: 2 lines, 1 rows; {NEXT}: 0 lines, 1 rows"},
+    ),
+]
+
+
+def test_each_segment_is_compared_with_its_rows() -> None:
     """Segment by segment and minute by minute, whatever is missing on either side."""
-    assert dict(differences(ledger, store, Folds([]))) == found
+    for ledger, store, found in DIFFERENT:
+        assert dict(differences(ledger, store, Folds([]))) == found
 
 
 def test_rows_of_folded_segments_add_up() -> None:
@@ -139,38 +107,15 @@ def test_rows_of_folded_segments_add_up() -> None:
     assert dict(folds.differences()) == {91: "1 lines were counted, 0 rows are there"}
 
 
-class Clock:
-    """Does not sleep."""
-
-    def sleep(self, _: float) -> None:
-        """Do nothing."""
-
-
-class Ctx:
-    """As much of a context as the repetition needs."""
-
-    clock = Clock()
-
-    class patience:  # noqa: N801 - an attribute of the real one
-        """Three looks."""
-
-        doubt_tries = 3
-        doubt_pause_s = 0.0
-
-
-class Store:
-    """Only its name is told."""
-
-    view = "x_rows"
-
-
 def test_what_differs_for_a_moment_is_no_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that is committed between the two looks differs in one of them."""
+    patience = SimpleNamespace(doubt_tries=3, doubt_pause_s=0)
+    ctx: Any = SimpleNamespace(clock=ManualClock(), patience=patience)
     looks = iter([{1: "a", 2: "b"}, {2: "b", 3: "c"}, {2: "b", 3: "c"}])
     monkeypatch.setattr(module, "publish", lambda *_, **__: None)
-    monkeypatch.setattr(module, "store_of", lambda *_: Store())
+    monkeypatch.setattr(module, "store_of", lambda *_: SimpleNamespace(view="x_rows"))
     monkeypatch.setattr(module, "_differences", lambda *_: next(looks))
-    found = row_violations(Ctx(), None)  # type: ignore[arg-type]
+    found = row_violations(ctx, None)  # type: ignore[arg-type]
     assert [(v.check, v.where, v.detail) for v in found] == [("rows", "segment 2 in x_rows", "b")]
 
 

@@ -28,41 +28,26 @@ def load(**spark: Any) -> SparkSettings:
     return load_settings(overrides={"spark": spark}).spark
 
 
-@pytest.mark.parametrize(
-    ("master", "is_connect"),
-    [
-        ("local[*]", False),
-        ("k8s://https://host:443", False),
-        ("sc://host", True),
-        ("sc://host:15002", True),
-        ("sc://[::1]:15002/", True),
-        ("sc://host:15002/;use_ssl=true;user_id=ann%20b", True),
-    ],
-)
-def test_the_masters_scheme_chooses_the_engine(master: str, is_connect: bool) -> None:
+def test_the_masters_scheme_chooses_the_engine() -> None:
     """The scheme has the same meaning as for Spark."""
-    spark = load(master=master)
-    assert spark.master == master
-    assert spark.is_connect is is_connect
+    local = ("local[*]", "k8s://https://host:443")
+    connect = ("sc://host", "sc://host:15002", "sc://[::1]:15002/")
+    for master in (*local, *connect, "sc://host:15002/;use_ssl=true;user_id=ann%20b"):
+        assert load(master=master).master == master
+        assert load(master=master).is_connect is (master not in local)
 
 
-@pytest.mark.parametrize(
-    ("address", "left"),
-    [
+def test_a_token_in_the_address_is_moved_where_nothing_shows_it() -> None:
+    """The master is logged and printed, so it must not contain the token."""
+    for address, left in (
         ("sc://host/;token=s3%3Bcret", "sc://host/"),
         ("sc://host;token=s3%3Bcret", "sc://host"),
-        (
-            "sc://host:1/;use_ssl=true;token=s3%3Bcret;user_id=a",
-            "sc://host:1/;use_ssl=true;user_id=a",
-        ),
-    ],
-)
-def test_a_token_in_the_address_is_moved_where_nothing_shows_it(address: str, left: str) -> None:
-    """The master is logged and printed, so it must not contain the token."""
-    spark = load(master=address)
-    assert spark.master == left
-    assert spark.connect_token.get_secret_value() == "s3;cret"
-    assert "s3;cret" not in repr(spark)
+        ("sc://h:1/;use_ssl=true;token=s3%3Bcret;user_id=a", "sc://h:1/;use_ssl=true;user_id=a"),
+    ):
+        spark = load(master=address)
+        assert spark.master == left
+        assert spark.connect_token.get_secret_value() == "s3;cret"
+        assert "s3;cret" not in repr(spark)
 
 
 def test_the_environment_may_hold_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,21 +64,17 @@ def test_records_that_are_gone_are_an_error_of_sparks() -> None:
     assert options["failOnDataLoss"] == "true"
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"master": "sc://"},
-        {"master": "sc://host/path"},
-        {"master": "sc://ann@host"},
-        {"master": "sc://host:1/;token=s3cret;x"},
-        {"master": "sc://host/;token=s3cret;token=s3cret"},
-        {"master": "sc://host/;token=s3cret", "connect_token": "s3cret"},
-    ],
-)
-def test_a_wrong_address_is_refused_without_telling_a_token(wrong: dict[str, str]) -> None:
+def test_a_wrong_address_is_refused_without_telling_a_token() -> None:
     """It is refused when the configuration is read, and the error has no token."""
+    for master in (
+        *("sc://", "sc://host/path", "sc://ann@host", "sc://host:1/;token=s3cret;x"),
+        "sc://host/;token=s3cret;token=s3cret",
+    ):
+        with pytest.raises(ConfigError, match="spark") as caught:
+            load(master=master)
+        assert "s3cret" not in str(caught.value)
     with pytest.raises(ConfigError, match="spark") as caught:
-        load(**wrong)
+        load(master="sc://host/;token=s3cret", connect_token="s3cret")  # noqa: S106
     assert "s3cret" not in str(caught.value)
 
 
@@ -103,32 +84,26 @@ def test_a_task_sends_its_dead_letters_straight_to_the_driver() -> None:
     assert int(size.removesuffix("m")) * 1024 * 1024 >= 2 * DEAD_LETTER_BYTES_PER_TASK
 
 
-@pytest.mark.parametrize("cache", ["consumer.cache", "consumer.fetchedData.cache"])
-def test_what_a_read_leaves_in_memory_is_dropped_before_it_adds_up(cache: str) -> None:
+def test_what_a_read_leaves_in_memory_is_dropped_before_it_adds_up() -> None:
     """No later read uses it.
 
     ``benchmarks.task_size`` shows the heap after sixty reads, ``benchmarks.scaling`` how long 64
     partitions take.
     """
-    for key in ("timeout", "evictorThreadRunInterval"):
-        milliseconds = SESSION_DEFAULTS[f"spark.kafka.{cache}.{key}"]
-        assert 0 < int(milliseconds.removesuffix("ms")) <= 5_000
+    for cache in ("consumer.cache", "consumer.fetchedData.cache"):
+        for key in ("timeout", "evictorThreadRunInterval"):
+            milliseconds = SESSION_DEFAULTS[f"spark.kafka.{cache}.{key}"]
+            assert 0 < int(milliseconds.removesuffix("ms")) <= 5_000
     assert 0 < int(SESSION_DEFAULTS["spark.kafka.consumer.cache.capacity"]) <= 4
 
 
-@pytest.mark.parametrize(
-    ("own", "variable", "flags"),
-    [
+def test_a_collector_that_was_chosen_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java does not start with two of them."""
+    for own, variable, flags in (
         ("", "", THROUGHPUT),
         ("-Xss4m", "-Dx=y", f"{THROUGHPUT} -Xss4m"),
         ("-XX:+UseG1GC", "", "-XX:+UseG1GC"),
         ("-Xss4m", "-XX:+UseSerialGC", "-Xss4m"),
-    ],
-)
-def test_a_collector_that_was_chosen_stays(
-    own: str, variable: str, flags: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Java does not start with two of them."""
-    monkeypatch.setenv("SPARK_SUBMIT_OPTS", variable)
-    options = with_throughput({JAVA_OPTIONS: own} if own else {})
-    assert options[JAVA_OPTIONS] == flags
+    ):
+        monkeypatch.setenv("SPARK_SUBMIT_OPTS", variable)
+        assert with_throughput({JAVA_OPTIONS: own} if own else {})[JAVA_OPTIONS] == flags

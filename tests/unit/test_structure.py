@@ -4,38 +4,24 @@ import ast
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
 from pathlib import Path
 
-import pytest
 from tests.conftest import PROJECT
+from tests.unit.sources import name_of, nodes, text, tree
 
-SOURCES = [PROJECT / "src" / "tally", PROJECT / "local" / "src" / "tally_local"]
+TALLY = PROJECT / "src" / "tally"
+SOURCES = [TALLY, PROJECT / "local" / "src" / "tally_local"]
+MODULES = [path for source in SOURCES for path in sorted(source.rglob("*.py"))]
 MODULE_LINES_MAX = 350
 FUNCTION_LINES_MAX = 60
 FUNCTION_LINES_MEDIAN = 10
-
-
-def modules() -> Iterator[Path]:
-    """Every module of the product and of the local stack."""
-    for source in SOURCES:
-        yield from sorted(source.rglob("*.py"))
 
 
 def body_lines(function: ast.FunctionDef) -> int:
     """Lines of a function's statements, its docstring left out."""
     body = function.body[1:] if ast.get_docstring(function) else function.body
     return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
-
-
-def functions() -> dict[str, int]:
-    """Every function with the lines of its body."""
-    return {
-        f"{path.relative_to(PROJECT)}:{node.name}:{node.lineno}": body_lines(node)
-        for path in modules()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef)
-    }
 
 
 def lint_imports(config: Path) -> subprocess.CompletedProcess[str]:
@@ -53,57 +39,48 @@ def test_the_layers_hold() -> None:
 
 def test_a_layer_that_is_broken_is_seen(tmp_path: Path) -> None:
     """The check above can fail: the layers in reverse order are broken."""
-    text = (PROJECT / ".importlinter").read_text(encoding="utf-8")
-    upside_down = text.replace("    ledger\n", "").replace(
-        "    model\n", "    model\n    ledger\n", 1
-    )
+    upside_down = text(PROJECT / ".importlinter").replace("    ledger\n", "")
     config = tmp_path / "layers"
-    config.write_text(upside_down, encoding="utf-8")
+    config.write_text(upside_down.replace("    model\n", "    model\n    ledger\n", 1))
     checked = lint_imports(config)
     assert checked.returncode == 1, checked.stderr
     assert "tally.ledger is not allowed to import tally." in checked.stdout, checked.stdout
 
 
-def test_no_module_is_too_large_to_read() -> None:
-    """A module has at most 350 lines."""
-    large = {
-        str(path.relative_to(PROJECT))
-        for path in modules()
-        if len(path.read_text(encoding="utf-8").splitlines()) > MODULE_LINES_MAX
+def test_modules_and_functions_are_small() -> None:
+    """A module has at most 350 lines, a function sixty; the median stays below ten lines."""
+    assert [p for p in MODULES if len(text(p).splitlines()) > MODULE_LINES_MAX] == []
+    lines = {
+        f"{path.relative_to(PROJECT)}:{node.name}:{node.lineno}": body_lines(node)
+        for path in MODULES
+        for node in nodes(path, ast.FunctionDef)
     }
-    assert large == set()
-
-
-def test_functions_are_small() -> None:
-    """The median stays below ten lines, and none is longer than sixty."""
-    lines = functions()
     assert statistics.median(lines.values()) < FUNCTION_LINES_MEDIAN
     assert {name for name, length in lines.items() if length > FUNCTION_LINES_MAX} == set()
 
 
 def test_each_room_says_what_it_is_for() -> None:
     """A package's docstring says what belongs there."""
-    for source in SOURCES:
-        for room in sorted(source.rglob("__init__.py")):
-            assert ast.get_docstring(ast.parse(room.read_text(encoding="utf-8"))), room
+    rooms = [path for path in MODULES if path.name == "__init__.py"]
+    assert len(rooms) > 10
+    assert [room for room in rooms if not ast.get_docstring(tree(room))] == []
 
 
-@pytest.mark.parametrize("edge", ["cli", "airflow"])
-def test_an_edge_asks_use_cases_and_opens_no_transaction(edge: str) -> None:
+def test_an_edge_asks_use_cases_and_opens_no_transaction() -> None:
     """Use cases in `app` compose the queries of the ledger."""
-    found = {
-        f"{path.relative_to(SOURCES[0])}:{node.lineno}"
-        for path in (SOURCES[0] / edge).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute)
-        and (node.attr == "transaction" or (node.attr == "run" and names(node.value) == "database"))
-    }
-    assert found == set()
+    for edge in ("cli", "airflow"):
+        found = {
+            f"{path.relative_to(TALLY)}:{node.lineno}"
+            for path in (TALLY / edge).rglob("*.py")
+            for node in nodes(path, ast.Attribute)
+            if node.attr == "transaction"
+            or (node.attr == "run" and name_of(node.value) == "database")
+        }
+        assert found == set()
 
 
 OPENED = {
     "AdminClient": {"kafka/requests.py"},
-    "Producer": set(),
     "Kafka": {"app/context.py"},
     "Database": {"app/context.py"},
     "connect_session": {"spark/session.py"},
@@ -118,22 +95,11 @@ OPENED = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(OPENED))
-def test_a_client_is_opened_in_one_place(name: str) -> None:
-    """All other code gets the client handed in."""
-    source = SOURCES[0]
-    found = {
-        path.relative_to(source).as_posix()
-        for path in source.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if (isinstance(node, ast.Call) and names(node.func) == name)
-        or (isinstance(node, ast.Call) and any(names(a) == name for a in node.args))
-    }
-    assert found == OPENED[name]
-
-
-def names(node: ast.expr) -> str | None:
-    """The name of an expression, without its module."""
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else None
+def test_a_client_is_opened_in_one_place() -> None:
+    """All other code gets the client handed in; nothing opens a producer."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in TALLY.rglob("*.py"):
+        for call in nodes(path, ast.Call):
+            for name in {name_of(part) for part in (call.func, *call.args)} & {*OPENED, "Producer"}:
+                found[name].add(path.relative_to(TALLY).as_posix())
+    assert found == OPENED

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tally.lines.format import CATALOGUE, LineFormat
+from tally.lines.format import CATALOGUE
 from tally.lines.parsing import parse_line_format
 from tally.lines.time_rule import TimeRule, check_time_rule, check_zone
 
@@ -12,81 +12,53 @@ EPOCH = parse_line_format(
 NO_TIME = parse_line_format({"json": {"level": "level"}}, key="line_format")
 
 
-@pytest.mark.parametrize(
-    ("line_format", "rule"),
-    [
-        (CATALOGUE["fixed"], TimeRule()),
-        (CATALOGUE["json"], TimeRule()),
-        (CATALOGUE["healthapp"], TimeRule()),
+def test_a_rule_that_gives_each_line_one_minute_is_taken() -> None:
+    """A wall clock with its year, a year from elsewhere, an instant in a zone, or the record's."""
+    for line_format, rule in (
+        *((CATALOGUE[name], TimeRule()) for name in ("fixed", "json", "healthapp")),
         (CATALOGUE["syslog"], TimeRule(assume_year=2005)),
         (CATALOGUE["klog"], TimeRule(assume_year="from_record")),
         (EPOCH, TimeRule()),
         (EPOCH, TimeRule(zone="Europe/Berlin")),
-        (CATALOGUE["text"], TimeRule(from_record=True)),
+        *((CATALOGUE[name], TimeRule(from_record=True)) for name in ("text", "fixed", "syslog")),
         (NO_TIME, TimeRule(from_record=True, zone="Asia/Tokyo")),
-        (CATALOGUE["fixed"], TimeRule(from_record=True)),
-        (CATALOGUE["syslog"], TimeRule(from_record=True)),
-    ],
-)
-def test_a_rule_that_gives_each_line_one_minute_is_taken(
-    line_format: LineFormat, rule: TimeRule
-) -> None:
-    """A wall clock with its year, a year from elsewhere, an instant in a zone, or the record's."""
-    check_time_rule(line_format, rule)
+    ):
+        check_time_rule(line_format, rule)
 
 
-@pytest.mark.parametrize(
-    ("line_format", "rule", "complaint"),
-    [
+def test_any_other_rule_is_refused_with_what_to_set() -> None:
+    """A setting that would do nothing is a mistake, too."""
+    for line_format, rule, complaint in (
         (CATALOGUE["text"], TimeRule(), 'no time in its lines: set time = "record"'),
         (NO_TIME, TimeRule(zone="Asia/Tokyo"), "no time in its lines"),
         (CATALOGUE["syslog"], TimeRule(), 'prints no year.*guess.*assume_year = "from_record"'),
         (CATALOGUE["fixed"], TimeRule(assume_year=2005), "leave assume_year out"),
         (CATALOGUE["log4j"], TimeRule(assume_year="from_record"), "leave assume_year out"),
         (EPOCH, TimeRule(assume_year=2005), "leave assume_year out"),
-        (CATALOGUE["text"], TimeRule(from_record=True, assume_year=2005), "leave one of them out"),
+        (CATALOGUE["text"], TimeRule(from_record=True, assume_year=2005), "one of them out"),
         (CATALOGUE["fixed"], TimeRule(zone="UTC"), "wall clock, which is never shifted"),
         (CATALOGUE["log4j"], TimeRule(zone="Asia/Tokyo"), "never shifted"),
         (CATALOGUE["klog"], TimeRule(zone="Asia/Tokyo", assume_year=2005), "never shifted"),
-    ],
-)
-def test_any_other_rule_is_refused_with_what_to_set(
-    line_format: LineFormat, rule: TimeRule, complaint: str
-) -> None:
-    """A setting that would do nothing is a mistake, too."""
-    with pytest.raises(ValueError, match=complaint):
-        check_time_rule(line_format, rule)
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            check_time_rule(line_format, rule)
 
 
-@pytest.mark.parametrize("name", ["UTC", "Europe/Berlin", "America/Argentina/Ushuaia", "Etc/GMT+1"])
-def test_a_time_zone_is_utc_or_an_area_and_a_place(name: str) -> None:
-    """As the IANA database names them."""
-    assert check_zone(name) == name
-
-
-@pytest.mark.parametrize(
-    "name", ["", "CET", "EST", "Factory", "localtime", "+01:00", "Europe/Bonn"]
-)
-def test_any_other_time_zone_is_refused(name: str) -> None:
-    """Java and Python disagree about abbreviations; the error shows what is meant."""
-    with pytest.raises(ValueError, match="such as Europe/Berlin"):
-        check_zone(name)
-
-
-def test_the_fingerprint_of_the_default_is_empty() -> None:
-    """What was counted before there were other rules keeps its fingerprint."""
-    assert TimeRule().fingerprint() == TimeRule(zone="UTC").fingerprint() == ""
+def test_a_time_zone_is_utc_or_an_area_and_a_place() -> None:
+    """As the IANA database names them; Java and Python disagree about abbreviations."""
+    for name in ("UTC", "Europe/Berlin", "America/Argentina/Ushuaia", "Etc/GMT+1"):
+        assert check_zone(name) == name
+    for name in ("", "CET", "EST", "Factory", "localtime", "+01:00", "Europe/Bonn"):
+        with pytest.raises(ValueError, match="such as Europe/Berlin"):
+            check_zone(name)
 
 
 def test_each_rule_has_a_fingerprint_of_its_own() -> None:
-    """Whatever changes a minute shows in it."""
+    """Whatever changes a minute shows in it; what was counted before there were rules has none."""
+    assert TimeRule().fingerprint() == TimeRule(zone="UTC").fingerprint() == ""
     rules = [
-        TimeRule(),
-        TimeRule(zone="Asia/Tokyo"),
-        TimeRule(from_record=True),
-        TimeRule(from_record=True, zone="Asia/Tokyo"),
-        TimeRule(assume_year=2005),
-        TimeRule(assume_year=2006),
-        TimeRule(assume_year="from_record"),
+        *(TimeRule(), TimeRule(zone="Asia/Tokyo"), TimeRule(from_record=True)),
+        *(TimeRule(from_record=True, zone="Asia/Tokyo"), TimeRule(assume_year="from_record")),
+        *(TimeRule(assume_year=2005), TimeRule(assume_year=2006)),
     ]
     assert len({rule.fingerprint() for rule in rules}) == len(rules)

@@ -1,0 +1,56 @@
+"""The files of the checkout, each read and parsed once."""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from tests.conftest import PROJECT
+
+DOCS = PROJECT / "docs"
+README = PROJECT / "README.md"
+PAGES = [README, *sorted(DOCS.glob("*.md"))]
+
+Node = TypeVar("Node", bound=ast.AST)
+
+
+@cache
+def text(path: Path) -> str:
+    """A file as it is."""
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """A module, parsed."""
+    return ast.parse(text(path))
+
+
+@cache
+def _all_nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(tree(path)))
+
+
+def nodes(path: Path, kind: type[Node]) -> Iterator[Node]:
+    """Everything of one kind in a module."""
+    return (node for node in _all_nodes(path) if isinstance(node, kind))
+
+
+def defined_tests(path: Path) -> set[str]:
+    """The test functions of a module, those of a class with its name in front."""
+    found = set()
+    for node in tree(path).body:
+        of_class = isinstance(node, ast.ClassDef) and node.name.startswith("Test")
+        prefix = f"{node.name}::" if of_class else ""
+        for function in node.body if of_class else [node]:
+            if isinstance(function, ast.FunctionDef) and function.name.startswith("test_"):
+                found.add(prefix + function.name)
+    return found
+
+
+def name_of(node: ast.expr) -> str | None:
+    """The name of an expression, without its module."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else None
