@@ -1,18 +1,26 @@
-"""The commit on a real MySQL, with real cuts, locks and conflicts; only the counts are made up."""
+"""The commit on a real MySQL: with cuts, locks, conflicts and faults. The counts are made up."""
 
+import itertools
 import re
 import threading
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pymysql
 import pytest
+from pymysql.constants import CLIENT
 
 from tally import __version__
 from tally.app.migrate import migrate
+from tally.config.loading import load_settings
 from tally.config.servers import MySQLSettings
+from tally.config.settings import Settings
 from tally.deliveries.choice import delivery_of
 from tally.deliveries.contract import Result
 from tally.errors import (
@@ -36,71 +44,72 @@ from tally.model import (
     KafkaSnapshot,
     PartitionSnapshot,
     SegmentTotals,
-    TopicPartition,
     TopicSnapshot,
 )
 from tally.mysql.connection import connect
 from tally.mysql.errors import CommitUnansweredError
 from tally.mysql.transactions import Connection, Transaction
 from tally.pipeline.commit import commit_once
-from tally.pipeline.plan import plan_batch
 from tally.testing.kafka import FixedKafka
 from tally.testing.statements import at_statement
+from tally_local.stack.server import Part
+from tally_local.stack.stack import Stack
+from tests.minute.cuts import cut_at
+from tests.minute.steps import AT, ERROR, abandoned, at_once, audited, set_position
 from tests.proxy import CommitProxy, Cut
+from tests.servers import NOT_DURABLE, PROJECT
 from tests.waiting import wait_until
 from tests.world import LOCK_LIST_S, World
 
 pytestmark = pytest.mark.stack
 
-LINE = "2017-07-30 14:09:08 ERROR some message"
-MINUTE = "2017-07-30 14:09:00"
+MINUTE = f"{AT}:00"
 
 
 def planned(world: World) -> Batch:
     """A planned batch over three records in each of the two partitions."""
-    world.produce([LINE] * 3, 0)
-    world.produce([LINE] * 3, 1)
+    for partition in (0, 1):
+        world.produce([ERROR] * 3, partition)
     batch = world.plan().batch
     assert batch is not None
     return batch
 
 
-def claimed(world: World, batch: Batch, by: str = "test") -> Batch:
+def claimed(world: World, batch: Batch | None, by: str = "test") -> Batch:
     """The batch, claimed by a new attempt."""
+    assert batch is not None
     return world.database.run(lambda tx: batches.claim(tx, batch.batch_id, by))
 
 
 def result(batch: Batch, *, minutes: Mapping[str, int] | None = None, letters: int = 0) -> Result:
-    """Counts of the batch: the same minutes in each segment."""
-    minutes = minutes or {MINUTE: 3 - letters}
-    partitions = [segment.range.partition for segment in batch.segments]
+    """Counts of the batch: the same minutes, and so many dead letters, in each segment."""
+    ranges = [segment.range for segment in batch.segments]
     return Result(
-        totals={s.range.partition: _totals(s.range.from_offset, letters) for s in batch.segments},
+        totals={
+            r.partition: SegmentTotals(
+                records=r.offsets,
+                matched=r.offsets - letters,
+                unmatched=0,
+                malformed=letters,
+                first_offset=r.from_offset,
+                last_offset=r.until_offset - 1,
+            )
+            for r in ranges
+        },
         contributions=[
-            Contribution(partition=p, log_time=minute, log_count=count)
-            for p in partitions
-            for minute, count in minutes.items()
+            Contribution(partition=r.partition, log_time=minute, log_count=lines)
+            for r in ranges
+            for minute, lines in (minutes or {MINUTE: r.offsets - letters}).items()
         ],
-        dead_letters=[_dead_letter(p, offset) for p in partitions for offset in range(letters)],
+        dead_letters=[
+            DeadLetter(
+                partition=r.partition, offset=at, reason="no-time", value=b"x", value_bytes=1
+            )
+            for r in ranges
+            for at in range(r.from_offset, r.from_offset + letters)
+        ],
         version=__version__,
         format_fingerprint="test",
-    )
-
-
-def _totals(first: int, letters: int) -> SegmentTotals:
-    return SegmentTotals(
-        records=3,
-        matched=3 - letters,
-        unmatched=0,
-        malformed=letters,
-        first_offset=first,
-        last_offset=first + 2,
-    )
-
-
-def _dead_letter(partition: TopicPartition, offset: int) -> DeadLetter:
-    return DeadLetter(
-        partition=partition, offset=offset, reason="no-time", value=b"x", value_bytes=1
     )
 
 
@@ -112,20 +121,20 @@ def commit(world: World, batch: Batch, found: Result) -> bool:
 
 def assert_untouched(world: World) -> None:
     """Assert that a failed commit has changed nothing."""
-    assert world.counts() == {}
+    assert audited(world) == {}
     assert {next_offset for _, next_offset in world.offsets().values()} == {0}
     assert {segment["state"] for segment in world.segments()} <= {"planned", "abandoned"}
     assert world.dead_letters() == []
-    assert world.audit().holds
 
 
 def test_results_and_offsets_commit_together(world: World) -> None:
-    """One transaction moves the offsets, adds the counts and keeps the dead letters."""
-    batch = claimed(world, planned(world))
-    assert commit(world, batch, result(batch, letters=1))
-    assert world.counts() == {"2017-07-30 14:09": 4}
-    assert world.offsets() == {0: (0, 3), 1: (0, 3)}
-    assert len(world.dead_letters()) == 2
+    """One transaction moves the offsets, keeps dead letters and adds to what was counted before."""
+    for number in (1, 2):
+        batch = claimed(world, planned(world))
+        assert commit(world, batch, result(batch, letters=1))
+        assert world.counts() == {AT: 4 * number}
+        assert world.offsets() == {0: (0, 3 * number), 1: (0, 3 * number)}
+        assert len(world.dead_letters()) == 2 * number
     assert world.audit().holds
 
 
@@ -134,16 +143,7 @@ def test_a_batch_commits_once(world: World) -> None:
     batch = claimed(world, planned(world))
     assert commit(world, batch, result(batch))
     assert not commit(world, batch, result(batch))
-    assert world.counts() == {"2017-07-30 14:09": 6}
-
-
-def test_a_minute_of_two_batches_adds_up(world: World) -> None:
-    """A minute that comes again in a later batch is added to, not replaced."""
-    for _ in range(2):
-        batch = claimed(world, planned(world))
-        assert commit(world, batch, result(batch))
-    assert world.counts() == {"2017-07-30 14:09": 12}
-    assert world.audit().holds
+    assert world.counts() == {AT: 6}
 
 
 def test_an_older_attempt_is_fenced(world: World) -> None:
@@ -156,15 +156,13 @@ def test_an_older_attempt_is_fenced(world: World) -> None:
     assert_untouched(world)
     assert commit(world, newer, result(newer))
     assert not commit(world, older, result(older))
-    assert world.counts() == {"2017-07-30 14:09": 6}
+    assert world.counts() == {AT: 6}
 
 
 def test_an_abandoned_batch_is_fenced(world: World) -> None:
     """A worker that wakes up after its batch was abandoned changes nothing."""
     batch = claimed(world, planned(world))
-    world.database.run(
-        lambda tx: batches.abandon(tx, batch.batch_id, by="me", reason="a test"),
-    )
+    abandoned(world, batch.batch_id)
     with pytest.raises(FencedError, match="abandoned by me: a test"):
         commit(world, batch, result(batch))
     assert_untouched(world)
@@ -173,11 +171,7 @@ def test_an_abandoned_batch_is_fenced(world: World) -> None:
 def test_one_partition_that_cannot_move_stops_them_all(world: World) -> None:
     """A compare-and-set that fails for one of two partitions commits nothing at all."""
     batch = claimed(world, planned(world))
-    world.execute(
-        "update partition_offset set next_offset = 1, start_offset = 1 where partition_id = 1"
-        " and incarnation_id = (select incarnation_id from topic_incarnation where pipeline = %s)",
-        (world.name,),
-    )
+    set_position(world, 1, partition=1, start=1)
     with pytest.raises(FencedError, match=r"1 of 2 partitions could move.*/1 at 1"):
         commit(world, batch, result(batch))
     assert world.counts() == {}
@@ -200,8 +194,9 @@ def test_a_writer_that_forgets_a_dead_letter_commits_nothing(world: World) -> No
     assert_untouched(world)
 
 
-def test_a_writer_that_forgets_a_dead_letters_total_commits_nothing(world: World) -> None:
+def test_a_writer_that_forgets_a_dead_letters_total_commits_nothing(own_world: World) -> None:
     """Nor may the totals by reason differ; here the server itself writes another number."""
+    world = own_world
     batch = claimed(world, planned(world))
     database = world.settings.mysql.database
     world.as_root(
@@ -228,18 +223,15 @@ def test_a_minute_beyond_the_columns_range_commits_nothing_until_it_is_wider(wor
     batch = claimed(world, planned(world))
     with pytest.raises(CountOverflowError, match="'log_count'"):
         commit(world, batch, result(batch))
-    assert world.counts() == {"2017-07-30 14:09": almost}
+    assert world.counts() == {AT: almost}
     assert world.batches()[-1]["state"] == "planned"
 
-    runbook = (Path(__file__).parents[2] / "docs" / "runbook.md").read_text(encoding="utf-8")
-    wider = re.findall(r"alter table error_log modify log_count .*;", runbook)
-    assert len(wider) == 1
-    with closing(world.connect_as_root()) as root, root.cursor() as cursor:
-        cursor.execute(wider[0].replace("error_log", f"`{world.name}`"))
+    runbook = (PROJECT / "docs" / "runbook.md").read_text(encoding="utf-8")
+    (wider,) = re.findall(r"alter table error_log modify log_count .*;", runbook)
+    world.execute(wider.replace("error_log", f"`{world.name}`"))
     assert commit(world, batch, result(batch))
-    assert world.counts() == {"2017-07-30 14:09": almost + 6}
     with world.database.transaction(read_only=True) as tx:
-        assert lines_by_minute(tx, Tables(result=world.name)) == {"2017-07-30 14:09": almost + 6}
+        assert lines_by_minute(tx, Tables(result=world.name)) == {AT: almost + 6} == world.counts()
     (finding,) = world.audit().violations
     assert finding.detail == f"the table says {almost + 6}, segments add up to 12"
     world.execute(f"update `{world.name}` set log_count = 12")
@@ -253,8 +245,7 @@ def test_the_connection_breaks_before_commit(world: World) -> None:
     with proxied(world, Cut.BEFORE_COMMIT) as (proxy, broken):
         assert commit(broken, batch, result(batch))
         assert proxy.fired == 1
-    assert world.counts() == {"2017-07-30 14:09": 6}
-    assert world.audit().holds
+    assert audited(world) == {AT: 6}
 
 
 def test_the_answer_to_commit_is_lost(world: World) -> None:
@@ -263,8 +254,7 @@ def test_the_answer_to_commit_is_lost(world: World) -> None:
     with proxied(world, Cut.ANSWER_LOST) as (proxy, broken):
         assert commit(broken, batch, result(batch))
         assert proxy.fired == 1
-    assert world.counts() == {"2017-07-30 14:09": 6}
-    assert world.audit().holds
+    assert audited(world) == {AT: 6}
 
 
 def test_a_server_that_breaks_at_every_commit_is_given_up(world: World) -> None:
@@ -302,14 +292,14 @@ def test_a_commit_that_never_arrived_is_not_taken_for_another_attempts(
         else:
             with pytest.raises(FencedError, match=ending):
                 commit(broken, batch, result(batch))
-    assert world.counts() == ({"2017-07-30 14:09": 6} if ending == "committed" else {})
+    assert world.counts() == ({AT: 6} if ending == "committed" else {})
     assert world.audit().holds
 
 
 def end_elsewhere(world: World, batch: Batch, ending: str) -> None:
     """Commit, claim or abandon a batch from another process."""
     if ending == "abandoned":
-        world.database.run(lambda tx: batches.abandon(tx, batch.batch_id, by="me", reason="a test"))
+        abandoned(world, batch.batch_id)
         return
     newer = claimed(world, batch, by="another")
     if ending == "committed":
@@ -346,21 +336,15 @@ def test_a_deadlock_runs_the_transaction_again(world: World) -> None:
         lock = f"select log_count from `{world.name}` where log_time = %s for update"
         cursor.execute(lock, (second,))
         committed = pool.submit(world.database.run, work)
-        wait_for_a_waiting_transaction(world)
+        wait_until(
+            lambda: any(world.name in waiting for waiting in world.waiting_statements()),
+            pause_s=LOCK_LIST_S,
+        )
         cursor.execute(lock, (first,))
         other.rollback()
         assert committed.result(60)
     assert len(attempts) == 2
-    assert world.counts() == {"2017-07-30 14:09": 4, "2017-07-30 15:00": 8}
-    assert world.audit().holds
-
-
-def wait_for_a_waiting_transaction(world: World) -> None:
-    """Wait until a statement waits for a row lock of the world's result table."""
-    wait_until(
-        lambda: any(world.name in statement for statement in world.waiting_statements()),
-        pause_s=LOCK_LIST_S,
-    )
+    assert audited(world) == {AT: 4, "2017-07-30 15:00": 8}
 
 
 def test_a_lock_that_is_held_too_long_rolls_back(world: World) -> None:
@@ -385,137 +369,79 @@ def test_a_silent_transaction_loses_its_locks(world: World) -> None:
     """The server ends the session of a process that stops inside its commit, with its locks."""
     batch = claimed(world, planned(world))
     impatient = world.database.adjusted(lock_wait_timeout_s=1)
-    inside = threading.Event()
-    released = threading.Event()
+    inside, released = threading.Event(), threading.Event()
 
     def stop_inside() -> None:
-        try:
-            with impatient.transaction() as tx:
-                delivery_of(world.pipeline).commit(tx, batch, result(batch))
-                inside.set()
-                released.wait(60)  # as SIGSTOP would
-        except (MySQLUnavailableError, CommitUnansweredError):
-            released.set()
+        with impatient.transaction() as tx:
+            delivery_of(world.pipeline).commit(tx, batch, result(batch))
+            inside.set()
+            released.wait(60)  # as SIGSTOP would
 
-    sleeper = threading.Thread(target=stop_inside)
-    sleeper.start()
-    assert inside.wait(30)
-    successor = claim_when_free(world, batch)
-    assert commit(world, successor, result(successor))
-    released.set()
-    sleeper.join()
-    assert world.counts() == {"2017-07-30 14:09": 6}
-
-
-def claim_when_free(world: World, batch: Batch) -> Batch:
-    """Claim the batch as soon as its row is no longer locked."""
-    for _ in range(60):
-        try:
+    def claimed_if_free() -> Batch | None:
+        with suppress(TransactionRetryError):
             return claimed(world, batch)
-        except TransactionRetryError:
-            continue
-    raise AssertionError("the lock was never given back")
+        return None
+
+    with ThreadPoolExecutor(1) as pool:
+        stopped = pool.submit(stop_inside)
+        assert inside.wait(30)
+        successor = wait_until(claimed_if_free)
+        assert commit(world, successor, result(successor))
+        released.set()
+        with pytest.raises((MySQLUnavailableError, CommitUnansweredError)):
+            stopped.result(60)
+    assert world.counts() == {AT: 6}
 
 
 def test_two_commits_at_once_count_once(world: World) -> None:
     """Of two threads with the same attempt one commits and the other finds it done."""
     batch = claimed(world, planned(world))
-    outcomes = in_threads(2, lambda: commit(world, batch, result(batch)))
+    outcomes = at_once(*[lambda: commit(world, batch, result(batch))] * 2)
     assert sorted(outcomes) == [False, True]
-    assert world.counts() == {"2017-07-30 14:09": 6}
+    assert world.counts() == {AT: 6}
 
 
-def in_threads(count: int, work: Callable[[], object]) -> list[object]:
-    """The results of the work in so many threads that start at once."""
-    barrier = threading.Barrier(count)
-    outcomes: list[object] = []
-
-    def start() -> None:
-        barrier.wait()
-        outcomes.append(work())
-
-    threads = [threading.Thread(target=start) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return outcomes
-
-
-def test_a_read_only_server_is_waited_for(world: World) -> None:
+def test_a_read_only_server_is_waited_for(own_world: World) -> None:
     """While MySQL is read-only a commit fails, retryable, and writes nothing; a retry commits."""
+    world = own_world
     batch = claimed(world, planned(world))
-    with closing(world.connect_as_root()) as root, root.cursor() as cursor:
-        cursor.execute("set global super_read_only = on")
-        try:
-            with pytest.raises(MySQLUnavailableError, match="read-only"):
-                commit(world, batch, result(batch))
-        finally:
-            cursor.execute("set global super_read_only = off")
-            cursor.execute("set global read_only = off")
+    with (
+        world.global_variable("read_only", 0),  # which the other one also sets
+        world.global_variable("super_read_only", 1),
+        pytest.raises(MySQLUnavailableError, match="read-only"),
+    ):
+        commit(world, batch, result(batch))
     assert_untouched(world)
     assert commit(world, batch, result(batch))
 
 
-def test_a_dead_letter_larger_than_a_packet_is_refused_whole(world: World) -> None:
+def test_a_dead_letter_larger_than_a_packet_is_refused_whole(own_world: World) -> None:
     """A statement that MySQL's packet size cannot take rolls everything back."""
+    world = own_world
     batch = claimed(world, planned(world))
     found = result(batch, letters=1)
     huge = [
         replace(letter, value=b"x" * 5_000_000, value_bytes=5_000_000)
         for letter in found.dead_letters
     ]
-    found = replace(found, dead_letters=huge)
     with (
         world.global_variable("max_allowed_packet", 1048576),
         pytest.raises((StatementError, MySQLUnavailableError)),
     ):
-        commit(world, batch, found)
+        commit(world, batch, replace(found, dead_letters=huge))
     assert_untouched(world)
 
 
 def many_chunks(world: World) -> tuple[Batch, Result]:
     """A batch of 5,000 records: more minutes and more dead letters than one INSERT holds."""
-    world.produce([LINE] * 5000, 0)
-    batch = world.plan().batch
-    assert batch is not None
-    batch = claimed(world, batch)
-    partition = batch.segments[0].range.partition
-    minutes = [
-        f"2017-07-{d:02} {h:02}:{m:02}:00"
-        for d in range(1, 4)
-        for h in range(24)
-        for m in range(60)
-    ]
-    letters = [_dead_letter(partition, offset) for offset in range(5000 - len(minutes))]
+    world.produce([ERROR] * 5000, 0)
+    batch = claimed(world, world.plan().batch)
+    days = (f"2017-07-{day:02} {hour:02}" for day in (1, 2, 3) for hour in range(24))
+    minutes = {f"{hour}:{minute:02}:00": 1 for hour in days for minute in range(60)}
+    found = result(batch, minutes=minutes, letters=5000 - len(minutes))
     assert len(minutes) > CONTRIBUTIONS_PER_INSERT
-    assert len(letters) > DEAD_LETTERS_PER_INSERT
-    totals = SegmentTotals(
-        records=5000,
-        matched=len(minutes),
-        unmatched=0,
-        malformed=len(letters),
-        first_offset=0,
-        last_offset=4999,
-    )
-    return batch, Result(
-        totals={partition: totals},
-        contributions=[
-            Contribution(partition=partition, log_time=minute, log_count=1) for minute in minutes
-        ],
-        dead_letters=letters,
-        version=__version__,
-        format_fingerprint="test",
-    )
-
-
-def test_many_minutes_and_dead_letters_commit_in_chunks(world: World) -> None:
-    """More rows than one INSERT holds arrive all the same."""
-    batch, found = many_chunks(world)
-    assert commit(world, batch, found)
-    assert len(world.counts()) == found.totals[world.partition(0)].matched
-    assert len(world.dead_letters()) == found.totals[world.partition(0)].malformed
-    assert world.audit().holds
+    assert len(found.dead_letters) > DEAD_LETTERS_PER_INSERT
+    return batch, found
 
 
 def test_a_commit_that_fails_after_many_chunks_leaves_none_of_them(world: World) -> None:
@@ -525,24 +451,19 @@ def test_a_commit_that_fails_after_many_chunks_leaves_none_of_them(world: World)
     def fail() -> None:
         raise MySQLUnavailableError("the connection broke (a test)")
 
-    failing = replace(
-        world.database, listen=at_statement("^update segment s join json_table", fail)
-    )
+    listen = at_statement("^update segment s join json_table", fail)
     with pytest.raises(MySQLUnavailableError, match="a test"):
-        commit(world.through(database=failing), batch, found)
+        commit(world.through(database=replace(world.database, listen=listen)), batch, found)
     assert_untouched(world)
-    left = world.rows(
-        "select count(*) as n from segment_count c join segment s using (segment_id)"
-        " where s.batch_id = %s",
-        (batch.batch_id,),
-    )
-    assert left == [{"n": 0}]
+    segment_id = batch.segments[0].segment_id
+    assert world.rows("select * from segment_count where segment_id = %s", (segment_id,)) == []
     assert commit(world, batch, found)
-    assert len(world.dead_letters()) == found.totals[world.partition(0)].malformed
-    assert world.audit().holds
+    totals = found.totals[world.partition(0)]
+    assert len(audited(world)) == totals.matched
+    assert len(world.dead_letters()) == totals.malformed
 
 
-def planned_over(world: World, partitions: int) -> Batch:
+def planned_over(world: World, partitions: int) -> Batch | None:
     """A batch over three more offsets in each of so many partitions, of a Kafka of values."""
     held = world.offsets()
     ends = {n: held.get(n, (0, 0))[1] + 3 for n in range(partitions)}
@@ -551,9 +472,7 @@ def planned_over(world: World, partitions: int) -> Batch:
         partitions={n: PartitionSnapshot(earliest=0, end=end) for n, end in ends.items()},
     )
     kafka = FixedKafka(KafkaSnapshot(cluster_id="of values", topics={world.topic: of_topic}))
-    batch = plan_batch(world.context(kafka=kafka), world.name).batch
-    assert batch is not None
-    return batch
+    return world.through(kafka=kafka).plan().batch
 
 
 def test_many_partitions_commit_in_few_statements(world: World) -> None:
@@ -565,6 +484,201 @@ def test_many_partitions_commit_in_few_statements(world: World) -> None:
         listening = world.through(database=replace(world.database, listen=said.append))
         assert commit(listening, batch, result(batch))
     assert len(statements[2_500]) <= len(statements[10]) + 10
-    assert world.counts() == {"2017-07-30 14:09": 3 * (10 + 2_500)}
+    assert audited(world) == {AT: 3 * (10 + 2_500)}
     assert {segment["state"] for segment in world.segments()} == {"live"}
-    assert world.audit().holds
+
+
+STEPS = {
+    "the offsets move": "^update partition_offset",
+    "contributions are written": "^insert into `segment_count`",
+    "the result changes": "^insert into `p_",
+    "dead letters are written": "^insert into dead_letter",
+    "segments become live": "^update segment s join json_table",
+}
+
+
+@pytest.mark.parametrize("statement", STEPS.values(), ids=STEPS)
+def test_a_connection_that_is_cut_inside_the_transaction_is_not_replaced(
+    world: World, statement: str
+) -> None:
+    """The whole transaction is lost: the rest is not written on another connection."""
+    batch = claimed(world, planned(world))
+    with pytest.raises(MySQLUnavailableError):
+        commit(cut_at(world, statement), batch, result(batch, letters=1))
+    assert_untouched(world)
+    assert commit(world, batch, result(batch, letters=1))
+    assert audited(world) == {AT: 4}
+
+
+@contextmanager
+def of_the_server(world: World) -> Iterator[World]:
+    """Autocommit left on for the server."""
+    with world.global_variable("init_connect", "set autocommit = 1"):
+        yield world
+
+
+@contextmanager
+def of_the_session(world: World) -> Iterator[World]:
+    """Autocommit left on in a session, as by a pooling proxy."""
+
+    def then_on(settings: MySQLSettings) -> "pymysql.Connection[Any]":
+        connection = connect(settings)
+        with connection.cursor() as cursor:
+            cursor.execute("set session autocommit = 1")
+        return connection
+
+    yield world.through(database=replace(world.database, open=then_on))
+
+
+@pytest.mark.parametrize("autocommit", [of_the_server, of_the_session])
+def test_with_autocommit_left_on_a_failing_commit_leaves_nothing_behind(
+    own_world: World, autocommit: Callable[[World], AbstractContextManager[World]]
+) -> None:
+    """The transaction begins explicitly, so no statement of it commits alone."""
+    with autocommit(own_world) as careless:
+        batch = claimed(careless, planned(careless))
+        with pytest.raises(DataLossError):
+            commit(careless, batch, result(batch, minutes={MINUTE: 2}))
+        assert_untouched(careless)
+        assert commit(careless, batch, result(batch))
+    assert own_world.counts() == {AT: 6}
+
+
+@pytest.mark.parametrize("flags", [0, CLIENT.FOUND_ROWS], ids=["changed", "matched"])
+def test_affected_rows_may_mean_changed_or_matched(world: World, flags: int) -> None:
+    """Drivers and proxies differ in what they count; a lost compare-and-set shows in either."""
+    flagged = replace(world.database, open=partial(connect, client_flag=flags))
+    world = world.through(database=flagged)
+    batch = claimed(world, planned(world))
+    assert commit(world, batch, result(batch))
+    batch = claimed(world, planned(world))
+    set_position(world, 5, partition=1)
+    with pytest.raises(FencedError, match="1 of 2 partitions could move"):
+        commit(world, batch, result(batch))
+    assert world.counts() == {AT: 6}
+    assert world.offsets()[0] == (0, 3)
+
+
+def test_a_servers_limit_of_rows_hides_nothing_from_the_audit(own_world: World) -> None:
+    """The violation is in the last of more rows than the server's own limit."""
+    world = own_world
+    for _ in range(2):
+        batch = claimed(world, planned(world))
+        assert commit(world, batch, result(batch))
+    with world.global_variable("sql_select_limit", 2):
+        assert world.audit().holds
+        set_position(world, 7, partition=1)
+        (finding,) = world.audit().violations
+    assert finding.detail == "counted up to 6, but next_offset is 7"
+
+
+def test_a_table_that_is_altered_between_read_and_commit_takes_the_counts(world: World) -> None:
+    """DDL that leaves the columns alone changes nothing; the batch commits once."""
+    batch = claimed(world, planned(world))
+    alter(world)
+    world.execute(f"alter table `{world.name}` add index by_count (log_count)")
+    assert commit(world, batch, result(batch))
+    assert not commit(world, batch, result(batch))
+    assert audited(world) == {AT: 6}
+
+
+def test_ddl_under_a_commit_waits_for_it_and_commits_nothing_of_it(world: World) -> None:
+    """The result table is altered in the middle of a transaction that then fails."""
+    batch = claimed(world, planned(world))
+    waiting = (
+        "select 1 from information_schema.processlist"
+        " where info like %s and state like '%%metadata lock%%'"
+    )
+    with ThreadPoolExecutor(1) as pool:
+
+        def alter_meanwhile() -> None:
+            pool.submit(alter, world)
+            wait_until(lambda: world.rows(waiting, (f"alter table `{world.name}`%",)))
+
+        # The last step but one: the check of what was written fails.
+        checked = r"^select s\.segment_id, s\.state, .* written_matched"
+        listen = at_statement(checked, alter_meanwhile)
+        altered = world.through(database=replace(world.database, listen=listen))
+        with pytest.raises(DataLossError):
+            commit(altered, batch, result(batch, minutes={MINUTE: 2}))
+    assert_untouched(world)
+    assert "note" in world.rows(f"show create table `{world.name}`")[0]["Create Table"]
+    assert commit(world, batch, result(batch))
+    assert world.counts() == {AT: 6}
+
+
+def alter(world: World) -> None:
+    """Add a column to the result table."""
+    world.execute(f"alter table `{world.name}` add column note varchar(20) null")
+
+
+def test_a_table_that_stays_locked_is_a_timeout(world: World) -> None:
+    """By default MySQL would wait a year for a table's metadata lock."""
+    batch = claimed(world, planned(world))
+    database = world.database.adjusted(lock_wait_timeout_s=1, statement_timeout_s=20)
+    impatient = world.through(database=database)
+    with closing(world.connect_as_root()) as root, root.cursor() as cursor:
+        cursor.execute(f"lock tables `{world.name}` write")
+        with pytest.raises(TransactionRetryError, match="Lock wait timeout"):
+            commit(impatient, batch, result(batch))
+    assert_untouched(world)
+    assert commit(world, batch, result(batch))
+    assert world.counts() == {AT: 6}
+
+
+@dataclass
+class FullWorld(World):
+    """A world whose ledger is on a MySQL of its own."""
+
+    server: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration, with the other server."""
+        return load_settings(self.config, overrides={"mysql": self.server})
+
+    def fill(self) -> None:
+        """Write into the tablespace until nothing more fits."""
+        with closing(self.connect_as_root(autocommit=True)) as root, root.cursor() as cursor:
+            cursor.execute("create table filler (b longblob) tablespace = innodb_system")
+            for size in (1 << 20, 1 << 14, 1 << 10):
+                insert = f"insert into filler values (repeat('x', {size}))"
+                with pytest.raises(pymysql.err.OperationalError, match="is full"):
+                    all(cursor.execute(insert) for _ in itertools.count())
+
+
+@pytest.fixture
+def full(world: World, tmp_path: Path) -> Iterator[FullWorld]:
+    """Counts go to a server of the test's own, into a tablespace that cannot grow."""
+    stack = Stack(
+        project=PROJECT,
+        home=tmp_path / "home",
+        mysql_options=[*NOT_DURABLE, "--innodb-data-file-path=ibdata1:12M"],
+    )
+    stack.up([Part.MYSQL])
+    try:
+        server = tomllib.loads(stack.overlay.read_text(encoding="utf-8"))["mysql"]
+        full = FullWorld(
+            stack, world.config, world.name, world.topic, keys=world.keys, server=server
+        )
+        migrate(full.database, full.settings)
+        with closing(full.connect_as_root()) as root, root.cursor() as cursor:
+            cursor.execute("alter table segment_count tablespace = innodb_system")
+        yield full
+    finally:
+        stack.down()
+
+
+def test_on_a_full_disk_nothing_is_committed_until_there_is_room(full: FullWorld) -> None:
+    """MySQL refuses the last rows: none of the rows stays, and the error says why."""
+    batch, found = many_chunks(full)
+    full.fill()
+    with pytest.raises(StatementError, match="is full") as caught:
+        commit(full, batch, found)
+    assert caught.value.next_step.startswith("free disk space")
+    assert_untouched(full)
+    assert full.rows("select * from segment_count") == []
+    full.execute("drop table filler")
+    assert commit(full, batch, found)
+    assert sum(full.counts().values()) == found.totals[full.partition(0)].matched
+    assert full.audit().holds

@@ -1,41 +1,54 @@
-"""Planners, runners and operators that work on one pipeline concurrently or in turn."""
+"""Planners, runners and operators on one pipeline: at once, stopped, and under a jumping clock."""
 
+import shlex
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 
+import psutil
 import pytest
 
-from tally.deliveries.choice import delivery_of
 from tally.errors import ConfigError, DataLossError, FencedError, RecordsMissingError
-from tally.ledger import batches, positions
-from tally.ledger.decisions import Adoption, adopt_topic
+from tally.ledger import positions
+from tally.ledger.decisions import Adoption, adopt_topic, find_losses
 from tally.model import Batch
 from tally.mysql.transactions import Transaction
 from tally.pipeline.plan import Planned
 from tally.pipeline.prune import prune
 from tally.planning.blocks import BlockReason
+from tally.testing.clock import ManualClock
 from tally.testing.kafka import DisturbedKafka
-from tests.minute.test_losses import accept, leave_a_hole, losses
-from tests.proxy import Proxy, Session, statement_of
+from tally.testing.statements import at_statement
+from tests.minute.steps import (
+    AT,
+    ERROR,
+    abandoned,
+    accept,
+    audited,
+    losses,
+    planned_id,
+    ranges,
+    reasons,
+    set_position,
+)
+from tests.minute.test_commit import assert_untouched, claimed, commit, planned, result
+from tests.minute.test_losses import leave_a_hole
+from tests.servers import PROJECT
 from tests.waiting import wait_until
 from tests.world import LOCK_LIST_S, World
 
 pytestmark = pytest.mark.stack
 
-ERROR = "2017-07-30 14:09:08 ERROR some message"
 
-
-def planned_id(planned: Planned) -> int:
-    """The id of the planned batch."""
-    assert planned.batch is not None
-    return planned.batch.batch_id
-
-
-def test_a_plan_waits_for_the_commit_that_is_under_way(world: World) -> None:
+def test_a_plan_waits_for_the_commit_that_is_under_way(own_world: World) -> None:
     """Planned while its batch commits, the next batch begins where that one ended."""
+    world = own_world  # on other servers the statements of other tests wait, too
     world.produce([ERROR] * 3)
     with commit_under_way(world) as commit_now, ThreadPoolExecutor(1) as pool:
         world.produce([ERROR] * 2)
@@ -44,33 +57,25 @@ def test_a_plan_waits_for_the_commit_that_is_under_way(world: World) -> None:
         assert not planner.done()
         commit_now.set()
         planned = planner.result(60)
-    assert planned.batch is not None
-    assert [(s.range.from_offset, s.range.until_offset) for s in planned.batch.segments] == [(3, 5)]
-    assert world.run(planned_id(planned)).committed
-    assert world.counts() == {"2017-07-30 14:09": 5}
+    assert ranges(planned) == [(0, 3, 5)]
+    assert world.run(planned.batch.batch_id).committed
+    assert world.counts() == {AT: 5}
 
 
 @contextmanager
 def commit_under_way(world: World) -> Iterator[threading.Event]:
-    """A run that has written all of its batch and sends COMMIT when the event is set."""
-    batch_id = planned_id(world.plan())
+    """A run that has written its counts and ends its transaction when the event is set."""
+    batch_id = planned_id(world)
     inside, commit_now = threading.Event(), threading.Event()
-    last: dict[int, str] = {}
 
-    def hold(session: Session, packet: bytes) -> bool:
-        before = last.get(session.thread_id, "")
-        last[session.thread_id] = statement = statement_of(packet)
-        if statement == "COMMIT" and before.startswith("update batch set state = 'committed'"):
-            inside.set()
-            if not commit_now.wait(120):
-                return False
-        session.server.sendall(packet)
-        return True
+    def hold() -> None:
+        inside.set()
+        assert commit_now.wait(120)
 
-    mysql = world.settings.mysql
-    with Proxy(mysql.host, mysql.port, hold) as proxy, ThreadPoolExecutor(1) as pool:
-        database = world.database.adjusted(port=proxy.port, tls="disabled")
-        runner = pool.submit(world.through(database=database).run, batch_id)
+    listen = at_statement("^update batch set state = 'committed'", hold)
+    held = world.through(database=replace(world.database, listen=listen))
+    with ThreadPoolExecutor(1) as pool:
+        runner = pool.submit(held.run, batch_id)
         try:
             assert inside.wait(60)
             yield commit_now
@@ -83,16 +88,11 @@ def test_a_batch_that_can_never_commit_is_abandoned(world: World) -> None:
     """The batch's first offset is not the committed one: the next plan starts at the latter."""
     world.produce([ERROR] * 5)
     world.plan()
-    world.execute(
-        "update partition_offset o join topic_incarnation i using (incarnation_id)"
-        " set o.next_offset = 2, o.start_offset = 2 where i.pipeline = %s and o.partition_id = 0",
-        (world.name,),
-    )
+    set_position(world, 2, start=2)
     planned = world.plan()
     assert "the committed offset is 2" in planned.abandoned[0]
-    assert world.run(planned_id(planned)).committed
-    assert world.counts() == {"2017-07-30 14:09": 3}
-    assert world.audit().holds
+    assert world.run(planned.batch.batch_id).committed
+    assert audited(world) == {AT: 3}
 
 
 def test_a_topic_that_vanishes_under_a_plan_stops_no_other(world: World) -> None:
@@ -106,29 +106,28 @@ def test_a_topic_that_vanishes_under_a_plan_stops_no_other(world: World) -> None
     world.delete_topic(other)
     planned = world.plan()
     assert "no such topic any more" in planned.abandoned[0]
-    assert [block.reason for block in planned.blocks] == [BlockReason.TOPIC_MISSING]
-    assert world.run(planned_id(planned)).committed
-    assert world.counts() == {"2017-07-30 14:09": 3}
+    assert reasons(planned) == [(None, BlockReason.TOPIC_MISSING)]
+    assert world.run(planned.batch.batch_id).committed
+    assert world.counts() == {AT: 3}
 
 
 def test_records_that_expire_behind_a_read_are_counted(world: World) -> None:
     """Kafka may lose records after a complete read; no plan abandons the batch."""
     world.produce([ERROR] * 5)
-    batch_id = planned_id(world.plan())
+    batch_id = planned_id(world)
     plans: list[Planned] = []
     expiring = expire_behind_the_read(world, 4, lambda: plans.append(world.plan()))
     assert expiring.run(batch_id).committed
     assert plans[0].resumed
     assert plans[0].blocks == ()
-    assert world.counts() == {"2017-07-30 14:09": 5}
-    assert world.audit().holds
+    assert audited(world) == {AT: 5}
 
 
 def test_sparse_records_that_expire_behind_a_read_are_not_believed(world: World) -> None:
     """Offsets may be missing, so nothing proves that the deleted records were read."""
     world.configure(offsets="sparse")
     world.produce([ERROR] * 5)
-    batch_id = planned_id(world.plan())
+    batch_id = planned_id(world)
     with pytest.raises(DataLossError, match="first offset is now 4"):
         expire_behind_the_read(world, 4).run(batch_id)
     assert world.counts() == {}
@@ -142,7 +141,7 @@ def test_a_hole_whose_records_expire_behind_a_read_is_not_believed(world: World)
         world.minute()
     world.plan()
     accept(world)
-    batch_id = planned_id(world.plan())
+    batch_id = planned_id(world)
     with pytest.raises(DataLossError, match="first offset is now 4"):
         expire_behind_the_read(world, 4).run(batch_id)
     assert world.counts() == {}
@@ -167,27 +166,15 @@ def test_a_failed_attempt_lets_the_next_plan_judge(world: World) -> None:
     """Records are gone before the read: the run fails, the next plan abandons the batch at once."""
     world.produce([ERROR] * 5, 0)
     world.produce([ERROR] * 2, 1)
-    batch_id = planned_id(world.plan())
+    batch_id = planned_id(world)
     world.delete_records(0, 3)
     with pytest.raises(DataLossError):
         world.run(batch_id)
     planned = world.plan()
     assert "first offset is now 3" in planned.abandoned[0]
-    assert [block.reason for block in planned.blocks] == [BlockReason.RECORDS_LOST]
-    assert world.run(planned_id(planned)).committed
-    assert world.counts() == {"2017-07-30 14:09": 2}
-
-
-def test_the_claim_of_a_dead_attempt_expires(world: World) -> None:
-    """After the pipeline's patience a claim no longer protects the batch."""
-    world.produce([ERROR] * 5)
-    batch_id = planned_id(world.plan())
-    world.database.run(lambda tx: batches.claim(tx, batch_id, "it"))
-    world.delete_records(0, 3)
-    assert world.plan().resumed
-    long_ago = datetime.now(UTC).replace(tzinfo=None) - timedelta(hours=1)
-    world.execute("update batch set claimed_at = %s where batch_id = %s", (long_ago, batch_id))
-    assert world.plan().abandoned
+    assert reasons(planned) == [(0, BlockReason.RECORDS_LOST)]
+    assert world.run(planned.batch.batch_id).committed
+    assert world.counts() == {AT: 2}
 
 
 def adopt(world: World, topic_id: str, cluster_id: str, starts: dict[int, int]) -> dict[int, int]:
@@ -208,45 +195,30 @@ def test_going_back_to_an_earlier_cluster_counts_nothing_twice(world: World) -> 
     (generation,) = world.rows("select * from topic_incarnation where pipeline = %s", (world.name,))
     adopt(world, generation["topic_id"], "another cluster", {0: 0, 1: 0})
     assert world.plan().blocks[0].reason is BlockReason.CLUSTER_CHANGED
-    assert adopt(world, generation["topic_id"], generation["cluster_id"], {0: 0, 1: 0}) == {
-        0: 5,
-        1: 0,
-    }
+    back = adopt(world, generation["topic_id"], generation["cluster_id"], {0: 0, 1: 0})
+    assert back == {0: 5, 1: 0}
     world.produce([ERROR] * 2)
     assert world.minute() is not None
-    assert world.counts() == {"2017-07-30 14:09": 7}
-    assert world.audit().holds
+    assert audited(world) == {AT: 7}
 
 
 def test_adopting_records_what_was_planned_and_never_counted(world: World) -> None:
-    """Offsets that were planned and never counted are recorded as lost with the old topic."""
+    """It is lost with the old topic, and an attempt that has read it is fenced."""
     world.produce([ERROR] * 5)
-    batch = world.plan().batch
-    assert batch is not None
-    batch = world.database.run(lambda tx: batches.claim(tx, batch.batch_id, "it"))
+    batch = claimed(world, world.plan().batch)
     adopt(world, "another generation", "a cluster", {0: 0, 1: 0})
-    losses = world.rows(
-        "select l.from_offset, l.until_offset, l.state, l.decided_by, l.reason"
-        " from lost_range l join topic_incarnation i using (incarnation_id)"
-        " where i.pipeline = %s",
-        (world.name,),
-    )
-    assert losses == [
-        {
-            "from_offset": 0,
-            "until_offset": 5,
-            "state": "accepted",
-            "decided_by": "me",
-            "reason": "a test",
-        }
-    ]
+    assert losses(world) == [(0, 0, 5, "expired", "accepted")]
+    with world.database.transaction(read_only=True) as tx:
+        (loss,) = find_losses(tx, world.name)
+    assert (loss.decided_by, loss.reason) == ("me", "a test")
     assert world.audit().holds
     with pytest.raises(FencedError):
-        world.database.run(lambda tx: batches_commit(tx, world, batch))
+        commit(world, batch, result(batch))
 
 
-def test_adopting_waits_for_the_commit_that_is_under_way(world: World) -> None:
+def test_adopting_waits_for_the_commit_that_is_under_way(own_world: World) -> None:
     """What the commit counts is not recorded as lost too."""
+    world = own_world  # as above
     world.produce([ERROR] * 5)
     with commit_under_way(world) as commit_now, ThreadPoolExecutor(1) as pool:
         adopter = pool.submit(adopt, world, "another generation", "a cluster", {0: 0, 1: 0})
@@ -255,40 +227,206 @@ def test_adopting_waits_for_the_commit_that_is_under_way(world: World) -> None:
         commit_now.set()
         assert adopter.result(60) == {0: 0, 1: 0}
     assert losses(world) == []
-    assert world.counts() == {"2017-07-30 14:09": 5}
-    assert world.audit().holds
+    assert audited(world) == {AT: 5}
 
 
 def test_what_prune_forgets_is_still_lost_by_an_adoption(world: World) -> None:
     """An abandoned batch shows what Kafka once held, until its offsets are counted."""
     world.produce([ERROR] * 5)
-    batch_id = planned_id(world.plan())
-    world.database.run(lambda tx: batches.abandon(tx, batch_id, by="me", reason="a test"))
+    batch_id = planned_id(world)
+    abandoned(world, batch_id)
     prune(world.context(), world.name, timedelta(), lambda *_: None)
     adopt(world, "another generation", "a cluster", {0: 0, 1: 0})
     assert losses(world) == [(0, 0, 5, "expired", "accepted")]
     assert world.audit().holds
 
 
-def batches_commit(tx: Transaction, world: World, batch: Batch) -> bool:
-    """The commit of an attempt that began before the adoption."""
-    from tests.minute.test_commit import result  # noqa: PLC0415
-
-    return delivery_of(world.pipeline).commit(tx, batch, result(batch))
-
-
 def test_a_result_table_changed_between_plan_and_run_is_refused(world: World) -> None:
     """Counts never land in a table that is not the pipeline's; the audit names the mistake."""
     other = f"{world.name}_b"
     world.produce([ERROR] * 3)
-    batch_id = planned_id(world.plan())
+    batch_id = planned_id(world)
     world.execute(f"create table `{other}` like `{world.name}`")
     world.configure(result_table=other)
-    with pytest.raises(ConfigError, match="has counted into"):
-        world.run(batch_id)
+    for refused in (lambda: world.run(batch_id), world.plan):
+        with pytest.raises(ConfigError, match="has counted into"):
+            refused()
     assert world.rows(f"select * from `{other}`") == []
     assert not world.audit().holds
     world.configure(result_table=world.name)
     assert world.run(batch_id).committed
-    assert world.counts() == {"2017-07-30 14:09": 3}
-    assert world.audit().holds
+    assert audited(world) == {AT: 3}
+
+
+HOUR = timedelta(hours=1)
+DECADE = timedelta(days=3653)
+NONE = timedelta()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """Tally's clock, which a test sets and which otherwise does not advance."""
+    return ManualClock()
+
+
+@pytest.fixture
+def clocked(world: World, clock: ManualClock) -> World:
+    """A pipeline of the test's own, with that clock."""
+    return world.through(database=replace(world.database, clock=clock))
+
+
+@pytest.mark.parametrize(
+    "jumps",
+    [
+        (NONE, HOUR, DECADE),
+        (NONE, -HOUR, -DECADE),
+        (NONE, DECADE, NONE),
+        (DECADE, -DECADE, DECADE),
+    ],
+    ids=["forwards", "backwards", "there and back", "to and fro"],
+)
+def test_a_clock_that_jumps_between_plan_claim_and_commit_loses_and_doubles_nothing(
+    clocked: World, clock: ManualClock, jumps: tuple[timedelta, timedelta, timedelta]
+) -> None:
+    """Two minutes are counted once each; a concurrent planner resumes the batch."""
+    at_plan, at_claim, at_commit = jumps
+    begun = clock.now()
+
+    def jump(ahead: timedelta) -> None:
+        clock.jump(begun + ahead - clock.now())
+
+    for number in (1, 2):
+        jump(at_plan)
+        batch = planned(clocked)
+        jump(at_claim)
+        batch = claimed(clocked, batch)
+        jump(at_commit)
+        again = clocked.plan()
+        assert again.resumed
+        assert again.batch == batch
+        assert commit(clocked, batch, result(batch))
+        assert not commit(clocked, batch, result(batch))
+        assert clocked.counts() == {AT: 6 * number}
+        assert clocked.offsets() == {0: (0, 3 * number), 1: (0, 3 * number)}
+    assert clocked.plan().batch is None
+    assert clocked.audit().holds
+
+
+@pytest.mark.parametrize("jump", [NONE, -HOUR, HOUR])
+def test_the_newer_of_two_attempts_is_told_by_its_number_and_not_by_the_clock(
+    clocked: World, clock: ManualClock, jump: timedelta
+) -> None:
+    """Also when the clock dates the newer attempt before the older one, or both alike."""
+    batch = planned(clocked)
+    older = claimed(clocked, batch)
+    clock.jump(jump)
+    newer = claimed(clocked, batch)
+    with pytest.raises(FencedError, match="attempt 2 has replaced attempt 1"):
+        commit(clocked, older, result(older))
+    assert_untouched(clocked)
+    assert commit(clocked, newer, result(newer))
+    assert clocked.counts() == {AT: 6}
+
+
+def test_a_clock_that_jumps_forwards_under_an_attempt_lets_it_count_nothing_twice(
+    clocked: World, clock: ManualClock
+) -> None:
+    """The attempt seems dead and its records are gone: its batch is abandoned, it is fenced."""
+    batch = claimed(clocked, planned(clocked))
+    clocked.delete_records(0, 2)
+    clock.jump(DECADE)
+    replanned = clocked.plan()
+    assert replanned.abandoned
+    assert reasons(replanned) == [(0, BlockReason.RECORDS_LOST)]
+    with pytest.raises(FencedError, match="abandoned"):
+        commit(clocked, batch, result(batch))
+    assert clocked.counts() == {}
+    assert replanned.batch is not None
+    healthy = claimed(clocked, replanned.batch)
+    assert commit(clocked, healthy, result(healthy))
+    assert clocked.counts() == {AT: 3}
+    assert clocked.offsets() == {0: (0, 0), 1: (0, 3)}
+
+
+def test_a_clock_that_jumps_backwards_under_an_attempt_takes_nothing_from_it(
+    clocked: World, clock: ManualClock
+) -> None:
+    """It has read its records before Kafka lost them, so no plan abandons its batch."""
+    batch = claimed(clocked, planned(clocked))
+    clocked.delete_records(0, 2)
+    clock.jump(-DECADE)
+    assert clocked.plan().resumed
+    assert commit(clocked, batch, result(batch))
+    assert audited(clocked) == {AT: 6}
+
+
+class Sleeper:
+    """A worker that stops before its commit; its parent process was killed."""
+
+    def __init__(self, batch: Batch, folder: Path) -> None:
+        self._outcome = folder / "outcome"
+        command = [sys.executable, "-m", "tests.minute.sleeper", str(batch.batch_id)]
+        own = shlex.join([*command, str(self._outcome)])
+        parent = subprocess.Popen(
+            ["/bin/sh", "-c", f"{own} & echo $!; wait"],
+            cwd=PROJECT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert parent.stdout is not None
+        self.process = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
+        wait_until(lambda: self.process.status() == psutil.STATUS_STOPPED)
+
+    def wake(self) -> str:
+        """Resume it; returns the outcome of its commit."""
+        self.process.resume()
+        self.process.wait()
+        return self._outcome.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def batch(world: World) -> Batch:
+    """A planned batch."""
+    return planned(world)
+
+
+@pytest.fixture
+def sleeper(batch: Batch, tmp_path: Path) -> Iterator[Sleeper]:
+    """A worker that has claimed and read the batch, and sleeps."""
+    sleeper = Sleeper(batch, tmp_path)
+    yield sleeper
+    with suppress(psutil.NoSuchProcess):
+        sleeper.process.kill()
+
+
+@pytest.mark.parametrize("successors", [0, 3])
+def test_a_stopped_worker_changes_nothing_when_it_wakes_after_its_successors(
+    world: World, batch: Batch, sleeper: Sleeper, successors: int
+) -> None:
+    """Another attempt owns its batch, or it was committed and later batches too."""
+    newer = claimed(world, batch)
+    for _ in range(successors):
+        assert commit(world, newer, result(newer))
+        newer = claimed(world, planned(world))
+    before = world.counts(), world.offsets()
+    assert sleeper.wake() == ("found it done" if successors else "fenced")
+    assert (world.counts(), world.offsets()) == before
+    assert commit(world, newer, result(newer))
+    assert audited(world) == {AT: 6 * (successors + 1)}
+
+
+@pytest.mark.parametrize("survives", [True, False])
+def test_a_driver_that_outlives_its_killed_worker_counts_once_with_the_retry(
+    world: World, batch: Batch, sleeper: Sleeper, survives: bool
+) -> None:
+    """SIGKILL ends only the worker, and its driver commits later; or it ends both of them."""
+    if survives:
+        assert sleeper.wake() == "committed"
+    else:
+        sleeper.process.kill()
+    assert world.run(batch.batch_id).committed != survives
+    assert audited(world) == {AT: 6}
+    assert world.offsets() == {0: (0, 3), 1: (0, 3)}

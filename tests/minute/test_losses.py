@@ -1,210 +1,144 @@
 """Losses: what blocks a partition, what an operator accepts, and how counting continues."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tally.app.abandon import AbandonRequest, abandon
-from tally.errors import (
-    RecordsMissingError,
-    RecordTimestampError,
-    StartInFutureError,
-    UsageError,
-)
+from tally.errors import RecordsMissingError, StartInFutureError, UsageError
 from tally.ledger.decisions import accept_losses, find_losses
-from tally.ledger.positions import lock_pipeline
 from tally.pipeline.context import Reader
 from tally.pipeline.plan import Planned
 from tally.pipeline.run import run_batch
-from tally.planning.blocks import BlockReason
+from tally.planning.blocks import BlockReason, blocked_error
 from tally_local.stack.server import Part
+from tests.minute.steps import (
+    AT,
+    AT_LATER,
+    ERROR,
+    LATER,
+    accept,
+    audited,
+    losses,
+    planned_id,
+    produce_transaction,
+    ranges,
+    reasons,
+    set_position,
+)
 from tests.world import World
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = [pytest.mark.stack, pytest.mark.spark]
-
-ERROR = "2017-07-30 14:09:08 ERROR some message"
-LATER = "2017-07-30 15:00:00 ERROR some message"
+pytestmark = pytest.mark.stack
 
 
-def planned_id(planned: Planned) -> int:
-    """The id of the planned batch."""
-    assert planned.batch is not None
-    return planned.batch.batch_id
-
-
-def reasons(planned: Planned) -> list[tuple[int | None, BlockReason]]:
-    """Partition and reason of each block."""
-    return [(block.partition, block.reason) for block in planned.blocks]
-
-
-def accept(world: World) -> None:
-    """Accept every open loss."""
-    with world.database.transaction(read_only=True) as tx:
-        seen = find_losses(tx, world.name, only_open=True)
-    with world.database.transaction() as tx:
-        lock_pipeline(tx, world.name, world.name)
-        accept_losses(tx, world.name, seen, by="an operator", reason="a test")
-
-
-def losses(world: World) -> list[tuple[int, int, int, str, str]]:
-    """Partition, range, cause and state of each loss, oldest first."""
-    rows = world.rows(
-        "select l.* from lost_range l join topic_incarnation i using (incarnation_id)"
-        " where i.pipeline = %s order by lost_range_id",
-        (world.name,),
-    )
-    keys = ("partition_id", "from_offset", "until_offset", "cause", "state")
-    return [tuple(row[key] for key in keys) for row in rows]  # type: ignore[misc]
-
-
-def leave_a_hole(world: World, partition: int = 0) -> None:
+def leave_a_hole(world: World) -> None:
     """Three records and the marker of their transaction: an offset without a record."""
-    producer = world.producer(**{"transactional.id": world.name})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    for _ in range(3):
-        producer.produce(world.topic, value=ERROR, partition=partition)
-    producer.commit_transaction(30)
-    world.wait_for_markers(partition)
+    produce_transaction(world, [ERROR] * 3)
 
 
-def find_the_hole(world: World, spark: "SparkSession") -> None:
+def find_the_hole(world: World) -> None:
     """Both partitions have data, the first has a hole, and a run has found it."""
     leave_a_hole(world)
     world.produce([ERROR] * 2, 0)
     world.produce([ERROR] * 5, 1)
     with pytest.raises(RecordsMissingError, match=r"5 records of 6.*sparse"):
-        world.run(planned_id(world.plan()), spark)
+        world.run(planned_id(world))
 
 
-def test_a_hole_blocks_its_partition_and_the_others_go_on(
-    world: World, spark: "SparkSession"
-) -> None:
+def test_a_hole_blocks_its_partition_and_the_others_go_on(world: World) -> None:
     """The batch is abandoned with the reason; the next one counts the healthy partition."""
-    find_the_hole(world, spark)
+    find_the_hole(world)
     assert world.batches()[0]["state"] == "abandoned"
     assert "5 records of 6" in world.batches()[0]["reason"]
     planned = world.plan()
     assert reasons(planned) == [(0, BlockReason.RECORDS_MISSING)]
-    assert world.run(planned_id(planned), spark).committed
-    assert world.counts() == {"2017-07-30 14:09": 5}
+    assert world.run(planned.batch.batch_id).committed
+    assert audited(world) == {AT: 5}
     assert losses(world) == [(0, 0, 6, "missing", "open")]
     assert world.plan().batch is None
-    assert world.audit().holds
 
 
-def test_an_accepted_hole_lets_what_is_there_be_counted(
-    world: World, spark: "SparkSession"
-) -> None:
+def test_an_accepted_hole_lets_what_is_there_be_counted(world: World) -> None:
     """Only that range may have holes; later ranges must be dense."""
-    find_the_hole(world, spark)
+    find_the_hole(world)
     world.produce([LATER] * 4, 0)
     accept(world)
     planned = world.plan()
     assert planned.blocks == ()
-    assert planned.batch is not None
-    assert next(str(s.range) for s in planned.batch.segments) == f"{world.topic}/0 [0, 6)"
-    assert world.run(planned.batch.batch_id, spark).committed
-    assert world.counts() == {"2017-07-30 14:09": 10}
-    assert world.minute(spark) is not None
-    assert world.counts() == {"2017-07-30 14:09": 10, "2017-07-30 15:00": 4}
-    assert world.audit().holds
+    assert ranges(planned)[0] == (0, 0, 6)
+    assert world.run(planned.batch.batch_id).committed
+    assert audited(world) == {AT: 10}
+    assert world.minute() is not None
+    assert world.counts() == {AT: 10, AT_LATER: 4}
     leave_a_hole(world)
     with pytest.raises(RecordsMissingError):
-        world.minute(spark)
+        world.minute()
 
 
-def test_a_sparse_pipeline_needs_no_decision(world: World, spark: "SparkSession") -> None:
+def test_a_sparse_pipeline_needs_no_decision(world: World) -> None:
     """Once the configuration says that offsets may be missing, the block ends by itself."""
-    find_the_hole(world, spark)
+    find_the_hole(world)
     world.configure(offsets="sparse")
     planned = world.plan()
     assert planned.blocks == ()
-    assert world.run(planned_id(planned), spark).committed
-    assert world.counts() == {"2017-07-30 14:09": 10}
+    assert world.run(planned.batch.batch_id).committed
+    assert audited(world) == {AT: 10}
     assert losses(world) == [(0, 0, 6, "missing", "restored")]
-    assert world.audit().holds
 
 
-def test_a_fenced_attempt_blocks_nothing(world: World, spark: "SparkSession") -> None:
-    """Only the attempt that owns the batch may abandon it."""
-    leave_a_hole(world)
-    batch_id = planned_id(world.plan())
-
-    @contextmanager
-    def overtaken() -> Iterator[Reader]:
-        """A reader that is opened just after another process has claimed the batch."""
-        world.execute(
-            "update batch set attempt = attempt + 1, claimed_at = now() where batch_id = %s",
-            (batch_id,),
-        )
-        with world.context(spark).open_reader() as reader:
-            yield reader
-
-    with pytest.raises(RecordsMissingError):
-        run_batch(world.context(open_reader=overtaken), batch_id)
-    assert world.batches()[0]["state"] == "planned"
-    assert losses(world) == []
+FENCED = ("update batch set attempt = attempt + 1, claimed_at = now() where pipeline = %(name)s",)
+ADOPTED = (
+    "update topic_incarnation set state = 'retired', retired_at = now() where pipeline = %(name)s",
+    (
+        "insert into topic_incarnation (pipeline, topic, topic_id, cluster_id, seen_at)"
+        " values (%(name)s, %(name)s, 'another', 'cluster', now())"
+    ),
+)
 
 
-def test_a_hole_in_a_topic_that_was_adopted_again_blocks_nothing(
-    world: World, spark: "SparkSession"
+@pytest.mark.parametrize(("meanwhile", "state"), [(FENCED, "planned"), (ADOPTED, "abandoned")])
+def test_a_hole_that_is_found_by_another_attempt_or_in_another_generation_blocks_nothing(
+    world: World, meanwhile: tuple[str, ...], state: str
 ) -> None:
-    """The attempt read an earlier generation of the topic: its holes are none of the new one."""
+    """Only who owns the batch abandons it, and holes of an earlier topic are none of the new."""
     leave_a_hole(world)
-    batch_id = planned_id(world.plan())
+    batch_id = planned_id(world)
 
     @contextmanager
-    def adopted() -> Iterator[Reader]:
-        """A reader that is opened after an operator has adopted the current topic."""
-        world.execute(
-            "update topic_incarnation set state = 'retired', retired_at = now()"
-            " where pipeline = %s",
-            (world.name,),
-        )
-        world.execute(
-            "insert into topic_incarnation (pipeline, topic, topic_id, cluster_id, seen_at)"
-            " values (%s, %s, 'another', 'cluster', now())",
-            (world.name, world.topic),
-        )
-        with world.context(spark).open_reader() as reader:
-            yield reader
+    def opened_late() -> Iterator[Reader]:
+        """A reader that is opened just after another process has changed the ledger."""
+        for statement in meanwhile:
+            world.execute(statement, {"name": world.name})
+        yield world.reader
 
     with pytest.raises(RecordsMissingError):
-        run_batch(world.context(open_reader=adopted), batch_id)
+        run_batch(world.context(open_reader=opened_late), batch_id)
+    assert world.batches()[0]["state"] == state
     assert losses(world) == []
-    assert world.batches()[0]["state"] == "abandoned"
 
 
-def cut(world: World, partition: int, after: Path, size: int) -> None:
+def truncate(world: World, log: Path, size: int) -> None:
     """Truncate a partition, as a broker does that comes back without its last records."""
     world.stack.kill(Part.KAFKA)
-    with after.open("r+b") as log:
-        log.truncate(size)
-    for index in after.parent.glob("*index"):
-        index.unlink()
-    (after.parent / "leader-epoch-checkpoint").unlink(missing_ok=True)
+    os.truncate(log, size)
+    for file in (*log.parent.glob("*index"), *log.parent.glob("leader-epoch-checkpoint")):
+        file.unlink()
     world.bring_back(Part.KAFKA)
     world.admin.list_topics(timeout=30)
 
 
-def test_a_truncated_partition_stays_blocked_until_an_operator_accepts(
-    world: World, spark: "SparkSession"
-) -> None:
+def test_a_truncated_partition_stays_blocked_until_an_operator_accepts(own_world: World) -> None:
     """Also when it has grown again: other records have the offsets that were counted."""
+    world = own_world
     world.produce([ERROR] * 3)
     log = next(world.stack.overlay.parent.rglob(f"{world.topic}-0/00000000000000000000.log"))
     size = log.stat().st_size
     world.produce([ERROR] * 2)
-    assert world.minute(spark) is not None
-    cut(world, 0, log, size)
+    assert world.minute() is not None
+    truncate(world, log, size)
     assert world.end(0, read_committed=True) == 3
 
     assert reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
@@ -215,14 +149,13 @@ def test_a_truncated_partition_stays_blocked_until_an_operator_accepts(
     accept(world)
     planned = world.plan()
     assert planned.blocks == ()
-    assert world.run(planned_id(planned), spark).committed
-    assert world.counts() == {"2017-07-30 14:09": 5, "2017-07-30 15:00": 2}
+    assert world.run(planned.batch.batch_id).committed
+    assert audited(world) == {AT: 5, AT_LATER: 2}
     assert world.offsets()[0] == (0, 7)
-    assert world.audit().holds
 
 
-def test_an_accepted_truncation_waits_until_the_partition_has_grown(world: World) -> None:
-    """Below the committed offset there is nothing to read and no second decision."""
+def test_an_end_behind_the_ledger_blocks_until_it_is_accepted_and_has_grown(world: World) -> None:
+    """Once it is accepted there is nothing to read below the offset, and nothing to decide."""
     count_past_the_end(world, 9)
     accept(world)
     assert world.plan().blocks == ()
@@ -231,9 +164,7 @@ def test_an_accepted_truncation_waits_until_the_partition_has_grown(world: World
         pipeline=world.name, batches=(), resumed=False, blocks=(), abandoned=()
     )
     world.produce([ERROR] * 4)
-    planned = world.plan()
-    assert planned.batch is not None
-    assert [str(s.range) for s in planned.batch.segments] == [f"{world.topic}/0 [9, 11)"]
+    assert ranges(world.plan()) == [(0, 9, 11)]
 
 
 def count_past_the_end(world: World, next_offset: int) -> None:
@@ -244,106 +175,50 @@ def count_past_the_end(world: World, next_offset: int) -> None:
     assert reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
 
 
-def set_position(world: World, next_offset: int) -> None:
-    """Set the first partition's committed offset."""
-    world.execute(
-        "update partition_offset o join topic_incarnation i using (incarnation_id)"
-        " set o.next_offset = %s where i.pipeline = %s and o.partition_id = 0",
-        (next_offset, world.name),
-    )
-
-
-def test_an_accepted_truncation_says_nothing_of_a_later_one(
-    world: World, spark: "SparkSession"
-) -> None:
+def test_an_accepted_truncation_says_nothing_of_a_later_one(world: World) -> None:
     """Once counting has passed it, an end before the committed offset is a new truncation."""
     count_past_the_end(world, 9)
     accept(world)
     world.produce([ERROR] * 7)
-    assert world.minute(spark) is not None
+    assert world.minute() is not None
     assert world.offsets()[0] == (0, 12)
     set_position(world, 15)
     assert reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
     assert losses(world)[-1] == (0, 12, 15, "truncated", "open")
 
 
-@pytest.mark.parametrize(
-    ("change", "left"),
-    [
-        ("from_offset = 4", (0, 4, 9, "truncated", "open")),
-        ("cause = 'expired'", (0, 5, 9, "expired", "open")),
-    ],
-    ids=["further", "another cause"],
-)
-def test_a_loss_that_has_become_another_is_another_decision(
-    world: World, change: str, left: tuple[int, int, int, str, str]
-) -> None:
-    """Only the loss that was shown is accepted."""
+def test_a_loss_that_has_become_another_is_another_decision(world: World) -> None:
+    """Only the loss that was shown is accepted, not one that grows or has another cause."""
     count_past_the_end(world, 9)
     with world.database.transaction(read_only=True) as tx:
         seen = find_losses(tx, world.name, only_open=True)
-    world.execute(
-        "update lost_range l join topic_incarnation i using (incarnation_id)"
-        f" set l.{change} where i.pipeline = %s",
-        (world.name,),
-    )
-    with pytest.raises(UsageError, match="not what you saw"):
-        world.database.run(
-            lambda tx: accept_losses(tx, world.name, seen, by="an operator", reason="a test"),
+    for start, cause in (4, "truncated"), (5, "expired"):
+        world.execute(
+            "update lost_range l join topic_incarnation i using (incarnation_id)"
+            " set l.from_offset = %s, l.cause = %s where i.pipeline = %s",
+            (start, cause, world.name),
         )
-    assert losses(world) == [left]
+        with pytest.raises(UsageError, match="not what you saw"):
+            world.database.run(
+                lambda tx: accept_losses(tx, world.name, seen, by="an operator", reason="a test")
+            )
+        assert losses(world) == [(0, start, 9, cause, "open")]
 
 
-def test_a_new_topic_whose_start_has_not_come_leaves_the_others_alone(
-    world: World, spark: "SparkSession"
-) -> None:
-    """The new topic's first offset is unknown; the other topics are counted."""
+def test_a_new_topic_whose_start_has_not_come_leaves_the_others_alone(world: World) -> None:
+    """Its first offset is unknown. Alone it has an error of its own, and nothing is recorded."""
+    start = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     world.produce([ERROR] * 2)
-    assert world.minute(spark) is not None
+    world.configure(start=start)
+    planned = world.plan()
+    assert isinstance(blocked_error(world.name, planned.blocks), StartInFutureError)
+    assert (planned.batches, world.offsets()) == ((), {})
+
+    world.configure(start="earliest")
+    assert world.minute() is not None
     world.produce([ERROR] * 3)
     world.create_topic(1, f"{world.topic}-new")
-    start = datetime.now(UTC) + timedelta(hours=1)
-    world.configure(topics=[world.topic, f"{world.topic}-new"], start=start.isoformat())
-    planned = world.plan()
-    assert [b.reason for b in planned.blocks] == [BlockReason.START_IN_FUTURE]
-    assert world.run(planned_id(planned), spark).committed
-    assert world.counts() == {"2017-07-30 14:09": 5}
-
-
-def test_a_start_in_the_future_alone_has_an_error_of_its_own(world: World) -> None:
-    """Nothing is recorded, and the exit code is that of an operator's decision."""
-    from tally.planning.blocks import blocked_error  # noqa: PLC0415
-
-    world.configure(start=(datetime.now(UTC) + timedelta(hours=1)).isoformat())
-    world.produce([ERROR])
-    planned = world.plan()
-    assert planned.batch is None
-    assert isinstance(blocked_error(world.name, planned.blocks), StartInFutureError)
-    assert world.offsets() == {}
-
-
-def test_a_timestamp_that_spark_cannot_hold_is_named_with_a_way_out(
-    world: World, spark: "SparkSession"
-) -> None:
-    """The runbook's steps: count up to the record, delete it, accept the loss of one offset."""
-    world.delete_topic()
-    world.create_topic(1, **{"message.timestamp.after.max.ms": str(2**63 - 1)})
-    world.produce([ERROR, ERROR])
-    producer = world.producer()
-    producer.produce(world.topic, value=ERROR.encode(), partition=0, timestamp=2**63 // 1000 + 1)
-    assert producer.flush(60) == 0
-    world.produce([ERROR])
-    batch_id = planned_id(world.plan())
-    with pytest.raises(RecordTimestampError, match=r"partition 0 offset 2 .*9223372036854776"):
-        world.run(batch_id, spark)
-    assert world.counts() == {}
-    abandon(world.context(), AbandonRequest(batch_id=batch_id, reason="a test"))
-    world.configure(max_records_per_partition=2)
-    world.minute(spark)
-    world.delete_records(0, before=3)
-    assert reasons(world.plan()) == [(0, BlockReason.RECORDS_LOST)]
-    assert [(start, until) for _, start, until, *_ in losses(world)] == [(2, 3)]
-    accept(world)
-    world.minute(spark)
-    assert world.counts() == {"2017-07-30 14:09": 3}
-    assert world.audit().holds
+    world.configure(topics=[world.topic, f"{world.topic}-new"], start=start)
+    assert reasons(world.plan()) == [(None, BlockReason.START_IN_FUTURE)]
+    assert world.run(planned_id(world)).committed
+    assert world.counts() == {AT: 5}

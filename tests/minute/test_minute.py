@@ -1,24 +1,42 @@
-"""Batches from plan to commit on real Kafka, MySQL and Spark."""
+"""Batches from plan to commit on real Kafka, MySQL and Spark: what Spark's read alone shows.
+
+The cases without it are about the run; they count without Spark.
+"""
 
 import os
 import signal
 import subprocess
-import threading
-import time
 from collections import Counter
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
+from tally.app.abandon import AbandonRequest, abandon
 from tally.errors import (
     DataLossError,
     FencedError,
     MalformedFloodError,
     ReadError,
-    UnknownBatchError,
+    RecordTimestampError,
 )
 from tally.pipeline.run import run_batch
+from tally.planning.blocks import BlockReason
 from tally.testing.kafka import DisturbedKafka
+from tests.minute.steps import (
+    AT,
+    ERROR,
+    accept,
+    at_once,
+    audited,
+    count,
+    losses,
+    planned_id,
+    produce_transaction,
+    reasons,
+)
+from tests.minute.test_labels import labelled, line
 from tests.spark_submit import job, spark_environment
 from tests.waiting import wait_until
 from tests.world import World
@@ -28,15 +46,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark]
 
-ERROR = "2017-07-30 14:09:08 ERROR some message"
 INFO = "2017-07-30 14:09:09 INFO all is well"
-
-
-def planned_id(world: World) -> int:
-    """The id of the batch that is open or newly planned."""
-    batch = world.plan().batch
-    assert batch is not None
-    return batch.batch_id
 
 
 def test_lines_become_counts(world: World, spark: "SparkSession") -> None:
@@ -46,11 +56,52 @@ def test_lines_become_counts(world: World, spark: "SparkSession") -> None:
     ran = world.minute(spark)
     assert ran is not None
     assert ran.committed
-    assert world.counts() == {"2017-07-30 14:09": 3, "2017-07-30 14:10": 1}
+    assert audited(world) == {AT: 3, "2017-07-30 14:10": 1}
     assert world.offsets() == {0: (0, 4), 1: (0, 2)}
     assert [(d["partition_id"], d["record_offset"], d["value"]) for d in world.dead_letters()] == [
         (1, 1, b"garbage")
     ]
+
+
+def test_lines_are_counted_by_labels_and_filtered_and_their_bytes_added_up(
+    world: World, spark: "SparkSession"
+) -> None:
+    """Labels are cut at code points; invalid bytes, blanks and case stay as they are read."""
+    labelled(
+        world,
+        labels=["service", "level", "partition"],
+        label_max_chars=6,
+        levels=["ERROR", "WARN"],
+        filter={"service": ["car*", "shop", "äöü*"], "text": ["message"]},
+        measure="bytes",
+        continuation_lines="unmatched",
+    )
+    counted = [
+        (line("cart"), "cart", "ERROR"),
+        (line("cart", "WARN"), "cart", "WARN"),
+        (line("cart "), "cart ", "ERROR"),
+        (line("car\x00t"), "car\x00t", "ERROR"),
+        (line(b"cart\xff"), "cart\ufffd", "ERROR"),
+        (line("car\U0001d11e-and-more"), "car\U0001d11e-a", "ERROR"),
+        (line("äöüäöü1"), "äöüäöü", "ERROR"),
+        (line("äöüäöü2"), "äöüäöü", "ERROR"),
+        (line("shop"), "shop", "ERROR"),
+    ]
+    passed_over = [line("Shop"), line("xcart"), line("cart", "INFO"), line("cart")[:-8]]
+    continuation, malformed = b"\tat org.example.Shop.sell", line("cart").replace(b"-07-", b"-13-")
+    read = [*(value for value, *_ in counted), *passed_over, continuation, malformed]
+    world.produce(read, 1)
+    assert world.minute(spark) is not None
+    lines, octets = Counter(), Counter()
+    for value, service, level in counted:
+        lines[service, level, "1"] += 1
+        octets[service, level, "1"] += len(value)
+    found = world.rows(f"select * from `{world.name}`")
+    keyed = {(row["service"], row["level"], row["partition"]): row for row in found}
+    assert {key: row["log_count"] for key, row in keyed.items()} == lines
+    assert {key: row["log_bytes"] for key, row in keyed.items()} == octets
+    (segment,) = world.segments()
+    assert (segment["matched"], segment["unmatched"], segment["malformed"]) == (9, 5, 1)
     assert world.audit().holds
 
 
@@ -108,77 +159,62 @@ def test_a_line_of_ten_megabytes_is_counted_and_its_like_is_kept_in_part(
     filling = "x" * 10_000_000
     world.produce([ERROR + filling, filling], topic=f"{world.topic}-large")
     assert world.minute(spark) is not None
-    assert world.counts() == {"2017-07-30 14:09": 1}
+    assert world.counts() == {AT: 1}
     (letter,) = world.dead_letters()
     assert (len(letter["value"]), letter["value_bytes"]) == (1000, 10_000_000)
 
 
-def test_a_batch_that_is_run_twice_counts_once(world: World, spark: "SparkSession") -> None:
+def test_a_batch_that_is_run_twice_counts_once(world: World) -> None:
     """The second run finds it committed, starts no Spark and changes nothing."""
     world.produce([ERROR] * 3)
     batch_id = planned_id(world)
-    assert world.run(batch_id, spark).committed
+    assert world.run(batch_id).committed
     # A context without a session: a reader that is opened is an error.
     assert not run_batch(world.context(), batch_id).committed
-    assert world.counts() == {"2017-07-30 14:09": 3}
+    assert world.counts() == {AT: 3}
 
 
-def test_two_runs_at_once_count_once(world: World, spark: "SparkSession") -> None:
+def test_two_runs_at_once_count_once(world: World) -> None:
     """Of two runs of one batch one commits; the other is fenced or finds it done."""
     world.produce([ERROR] * 3)
     batch_id = planned_id(world)
-    outcomes: list[str] = []
-    barrier = threading.Barrier(2)
 
-    def run() -> None:
-        barrier.wait()
+    def run() -> bool:
         try:
-            outcomes.append("committed" if world.run(batch_id, spark).committed else "done")
+            return world.run(batch_id).committed
         except FencedError:
-            outcomes.append("fenced")
+            return False
 
-    threads = [threading.Thread(target=run) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(outcomes) == 2
-    assert outcomes.count("committed") == 1
-    assert world.counts() == {"2017-07-30 14:09": 3}
-    assert world.audit().holds
+    assert sorted(at_once(run, run)) == [False, True]
+    assert audited(world) == {AT: 3}
 
 
-def test_a_run_that_wakes_up_after_its_successors_is_fenced(
-    world: World, spark: "SparkSession"
-) -> None:
+def test_a_run_that_wakes_up_after_its_successors_is_fenced(world: World) -> None:
     """The run is stopped before its commit; a retry and two later batches commit first."""
     world.produce([ERROR] * 3)
     batch_id = planned_id(world)
 
     def overtake() -> None:
-        assert world.run(batch_id, spark).committed
+        assert world.run(batch_id).committed
         for _ in range(2):
-            world.produce([ERROR])
-            assert world.minute(spark) is not None
+            count(world, [ERROR])
 
     # A run asks Kafka when it has read.
     overtaken = world.through(kafka=DisturbedKafka(world.context().kafka, before=overtake))
-    assert not overtaken.run(batch_id, spark).committed
-    assert world.counts() == {"2017-07-30 14:09": 5}
-    assert world.audit().holds
+    assert not overtaken.run(batch_id).committed
+    assert audited(world) == {AT: 5}
 
 
-def test_a_backlog_is_counted_batch_by_batch(world: World, spark: "SparkSession") -> None:
+def test_a_backlog_is_counted_batch_by_batch(world: World) -> None:
     """After a long stop everything is counted once, in bounded batches."""
     world.configure(max_records_per_partition=400)
     world.produce([ERROR, INFO] * 500, 0)
     world.produce([ERROR] * 100, 1)
     batches = 0
-    while world.minute(spark) is not None:
+    while world.minute() is not None:
         batches += 1
     assert batches == 3
-    assert world.counts() == {"2017-07-30 14:09": 600}
-    assert world.audit().holds
+    assert audited(world) == {AT: 600}
 
 
 def test_a_partition_that_is_split_into_spark_tasks_is_read_whole(
@@ -188,9 +224,8 @@ def test_a_partition_that_is_split_into_spark_tasks_is_read_whole(
     world.configure(reader={"minPartitions": 5})
     world.produce([ERROR, INFO, "bad"] * 333)
     assert world.minute(spark) is not None
-    assert world.counts() == {"2017-07-30 14:09": 333}
+    assert audited(world) == {AT: 333}
     assert len(world.dead_letters()) == 333
-    assert world.audit().holds
 
 
 def test_many_minutes_stream_into_one_commit(world: World, spark: "SparkSession") -> None:
@@ -226,9 +261,8 @@ def test_a_sparse_topic_may_have_holes(world: World, spark: "SparkSession") -> N
     produce_transaction(world, [ERROR] * 3)
     produce_transaction(world, [ERROR] * 5, commit=False)
     assert world.minute(spark) is not None
-    assert world.counts() == {"2017-07-30 14:09": 3}
+    assert audited(world) == {AT: 3}
     assert world.offsets()[0] == (0, 10)
-    assert world.audit().holds
 
 
 def test_a_range_of_markers_alone_commits_an_empty_result(
@@ -245,16 +279,58 @@ def test_a_range_of_markers_alone_commits_an_empty_result(
     assert world.minute(spark) is None
 
 
-def produce_transaction(world: World, lines: list[str], *, commit: bool = True) -> None:
-    """Write lines in one Kafka transaction."""
-    producer = world.producer(**{"transactional.id": f"{world.name}-{time.monotonic_ns()}"})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    for line in lines:
-        producer.produce(world.topic, value=line, partition=0)
-    producer.flush(30)
-    (producer.commit_transaction if commit else producer.abort_transaction)(30)
-    world.wait_for_markers()
+def test_a_compacted_range_is_counted_as_far_as_it_is_there(
+    world: World, spark: "SparkSession"
+) -> None:
+    """The broker itself deletes records in its middle and at its start; offsets do not change."""
+    topic = f"{world.topic}-compacted"
+    world.create_topic(
+        1,
+        topic,
+        **{
+            "cleanup.policy": "compact",
+            "segment.ms": "100",
+            "min.cleanable.dirty.ratio": "0.01",
+            "max.compaction.lag.ms": "100",
+        },
+    )
+    world.configure(topics=[topic], offsets="sparse")
+    producer = world.producer()
+    written = 0
+    there: list[int] = []
+
+    def compacted() -> bool:
+        """Two of three records of one key, and one of two, are compacted away."""
+        nonlocal written, there
+        for key in (f"new {written}",) if written else ("a", "b", "a", "a", "c", "b"):
+            producer.produce(topic, key=key, value=ERROR, partition=0)
+            written += 1
+        assert producer.flush(60) == 0
+        there = held(world, topic, written)
+        return len(there) == written - 3
+
+    wait_until(compacted, timeout_s=300, pause_s=0.3)
+    assert world.minute(spark) is not None
+    assert world.counts() == {AT: len(there)}
+    (segment,) = world.segments()
+    assert (segment["from_offset"], segment["until_offset"]) == (0, written)
+    assert (segment["records"], segment["first_offset"]) == (len(there), min(there))
+    assert min(there) > 0
+    assert world.audit().holds
+
+
+def held(world: World, topic: str, end: int) -> list[int]:
+    """The offsets before the end at which the broker serves a record."""
+    servers = world.settings.kafka.bootstrap_servers
+    offsets: list[int] = []
+    with closing(Consumer({"bootstrap.servers": servers, "group.id": world.name})) as consumer:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while end - 1 not in offsets:
+            message = consumer.poll(30)
+            assert message is not None
+            assert not message.error()
+            offsets.append(message.offset())
+    return offsets
 
 
 def test_records_deleted_before_the_read_are_data_loss(world: World, spark: "SparkSession") -> None:
@@ -267,7 +343,7 @@ def test_records_deleted_before_the_read_are_data_loss(world: World, spark: "Spa
     assert world.counts() == {}
 
 
-def test_a_topic_recreated_under_the_read_is_data_loss(world: World, spark: "SparkSession") -> None:
+def test_a_topic_recreated_under_the_read_is_data_loss(world: World) -> None:
     """The new topic holds the planned offsets too; only its id shows the difference."""
     world.produce([ERROR] * 5)
     batch_id = planned_id(world)
@@ -275,7 +351,7 @@ def test_a_topic_recreated_under_the_read_is_data_loss(world: World, spark: "Spa
     world.create_topic(2)
     world.produce([INFO, ERROR] * 10)
     with pytest.raises(DataLossError, match="planned with topic id"):
-        world.run(batch_id, spark)
+        world.run(batch_id)
     assert world.counts() == {}
 
 
@@ -296,48 +372,28 @@ def test_a_read_that_cannot_be_served_is_retryable(world: World, spark: "SparkSe
         world.run(batch_id, spark)
     world.configure(reader={})
     assert world.run(batch_id, spark).committed
-    assert world.counts() == {"2017-07-30 14:09": 1}
+    assert world.counts() == {AT: 1}
 
 
-def test_a_flood_of_malformed_lines_stops_and_asks(world: World, spark: "SparkSession") -> None:
+def test_a_flood_of_malformed_lines_stops_and_asks(world: World) -> None:
     """With a wrong line format nothing is committed; with a larger limit everything is kept."""
     world.configure(max_malformed_per_batch=3)
     world.produce(["what is this"] * 4)
     batch_id = planned_id(world)
     with pytest.raises(MalformedFloodError, match=r"4 of 4 records"):
-        world.run(batch_id, spark)
+        world.run(batch_id)
     assert world.offsets()[0] == (0, 0)
     world.configure(max_malformed_per_batch=4)
-    assert world.run(batch_id, spark).committed
+    assert world.run(batch_id).committed
     assert len(world.dead_letters()) == 4
 
 
-def test_several_levels_and_another_format_are_counted(world: World, spark: "SparkSession") -> None:
-    """A built-in format and two levels are counted."""
-    world.configure(line_format="log4j", levels=["ERROR", "FATAL"])
-    world.produce(
-        [
-            "2015-10-18 18:01:47,978 INFO [main] org.apache.hadoop.Foo: Created",
-            "2015-10-18 18:01:48,963 ERROR [main] org.apache.hadoop.Foo: Failed",
-            "2015-10-18 18:02:48,963 FATAL [main] org.apache.hadoop.Foo: Dead",
-        ]
-    )
-    assert world.minute(spark) is not None
-    assert world.counts() == {"2015-10-18 18:01": 1, "2015-10-18 18:02": 1}
-
-
-def test_an_unknown_batch_is_named(world: World, spark: "SparkSession") -> None:
-    """The error names a batch id that is not in the ledger."""
-    with pytest.raises(UnknownBatchError, match="999999999"):
-        world.run(999_999_999, spark)
-
-
-def test_the_offsets_are_mirrored_for_lag_tools(world: World, spark: "SparkSession") -> None:
+def test_the_offsets_are_mirrored_for_lag_tools(world: World) -> None:
     """The consumer group tally-<pipeline> shows the committed offsets."""
     from confluent_kafka import ConsumerGroupTopicPartitions  # noqa: PLC0415
 
     world.produce([ERROR] * 3)
-    assert world.minute(spark) is not None
+    assert world.minute() is not None
     group = f"tally-{world.name}"
     request = [ConsumerGroupTopicPartitions(group)]
     answer = world.admin.list_consumer_group_offsets(request)[group].result(30)
@@ -345,31 +401,53 @@ def test_the_offsets_are_mirrored_for_lag_tools(world: World, spark: "SparkSessi
     assert mirrored == {0: 3, 1: 0}
 
 
-@pytest.mark.parametrize("point", ["read", "commit"])
-def test_a_killed_job_is_run_again_and_counts_once(
-    world: World, spark: "SparkSession", point: str
+def test_a_timestamp_that_spark_cannot_hold_is_named_with_a_way_out(
+    world: World, spark: "SparkSession"
 ) -> None:
-    """SIGKILL of the driver before or during the commit: the next run has the same ranges."""
+    """The runbook's steps: count up to the record, delete it, accept the loss of one offset."""
+    world.delete_topic()
+    world.create_topic(1, **{"message.timestamp.after.max.ms": str(2**63 - 1)})
+    world.produce([ERROR, ERROR])
+    producer = world.producer()
+    producer.produce(world.topic, value=ERROR.encode(), partition=0, timestamp=2**63 // 1000 + 1)
+    assert producer.flush(60) == 0
+    world.produce([ERROR])
+    batch_id = planned_id(world)
+    with pytest.raises(RecordTimestampError, match=r"partition 0 offset 2 .*9223372036854776"):
+        world.run(batch_id, spark)
+    assert world.counts() == {}
+    abandon(world.context(), AbandonRequest(batch_id=batch_id, reason="a test"))
+    world.configure(max_records_per_partition=2)
+    world.minute()
+    world.delete_records(0, before=3)
+    assert reasons(world.plan()) == [(0, BlockReason.RECORDS_LOST)]
+    assert losses(world) == [(0, 2, 3, "expired", "open")]
+    accept(world)
+    world.minute(spark)
+    assert audited(world) == {AT: 3}
+
+
+def test_a_killed_job_is_run_again_and_counts_once(world: World) -> None:
+    """SIGKILL of the driver in the middle of its commit: the next run has the same ranges."""
     world.produce([ERROR] * 300)
     batch_id = planned_id(world)
-    before = [(s["from_offset"], s["until_offset"]) for s in world.segments()]
+    (segment,) = world.segments()
     with world.connect() as other, other.cursor() as cursor:
-        if point == "commit":
-            # The job's commit waits for this row, in the middle of its transaction.
-            cursor.execute(
-                "insert into segment_count select segment_id, '2017-07-30 14:09:00', 1"
-                " from segment where batch_id = %s",
-                (batch_id,),
-            )
+        # The job's commit waits for this row, in the middle of its transaction.
+        cursor.execute(
+            f"insert into segment_count values (%s, '{AT}:00', 1)", (segment["segment_id"],)
+        )
         driver = start_job(world, batch_id)
-        wait_until(lambda: is_at(world, batch_id, point))
+        wait_until(lambda: is_waiting(world, segment["segment_id"]))
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait(30)
         other.rollback()
     assert world.counts() == {}
-    assert world.run(batch_id, spark).committed
-    assert world.counts() == {"2017-07-30 14:09": 300}
-    assert [(s["from_offset"], s["until_offset"]) for s in world.segments()] == before
+    assert world.run(batch_id).committed
+    assert world.counts() == {AT: 300}
+    (again,) = world.segments()
+    ends = ("from_offset", "until_offset")
+    assert [again[end] for end in ends] == [segment[end] for end in ends]
     assert world.audit().holds
 
 
@@ -382,14 +460,12 @@ def start_job(world: World, batch_id: int) -> "subprocess.Popen[bytes]":
     )
 
 
-def is_at(world: World, batch_id: int, point: str) -> bool:
-    """Whether the job has claimed the batch, or waits for a lock inside its commit."""
-    if point == "read":
-        (row,) = world.rows("select attempt from batch where batch_id = %s", (batch_id,))
-        return bool(row["attempt"])
-    waiting = world.rows(
-        "select 1 from information_schema.processlist where user = %s"
-        " and info like 'insert into `segment_count`%%'",
-        (world.settings.mysql.user,),
+def is_waiting(world: World, segment_id: int) -> bool:
+    """Whether the job waits for a lock inside its commit."""
+    return bool(
+        world.rows(
+            "select 1 from information_schema.processlist where user = %s"
+            " and info like 'insert into `segment_count`%%' and info like %s",
+            (world.settings.mysql.user, f"%({segment_id},%"),
+        )
     )
-    return bool(waiting)

@@ -1,6 +1,7 @@
 """Planning on real Kafka and MySQL: what is recorded, and how Kafka may change meanwhile."""
 
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -8,52 +9,44 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tally.config.loading import load_settings
-from tally.errors import (
-    ConfigError,
-    KafkaUnavailableError,
-    UnknownPipelineError,
-)
+from tally.errors import KafkaUnavailableError
 from tally.kafka.client import Kafka
 from tally.ledger.batches import Requester
-from tally.pipeline.plan import Planned, plan_batch
+from tally.model import KafkaSnapshot, TopicSnapshot
+from tally.pipeline.replay_plan import Preview
 from tally.planning.blocks import BlockReason
+from tally.planning.replay_request import TimesAsked
+from tally.testing.kafka import DisturbedKafka
 from tally.testing.statements import at_statement
+from tests.minute.steps import (
+    ERROR,
+    at_once,
+    losses,
+    planned_id,
+    ranges,
+    reasons,
+    set_position,
+)
+from tests.minute.test_commit import claimed, commit, planned, result
+from tests.minute.test_replay import preview
 from tests.world import World
 
 pytestmark = pytest.mark.stack
-
-LINE = "2017-07-30 14:09:08 ERROR some message"
-
-
-def ranges(planned: Planned) -> list[tuple[int, int, int]]:
-    """Partition, from and until of what was planned."""
-    assert planned.batch is not None
-    return [
-        (s.range.partition.partition, s.range.from_offset, s.range.until_offset)
-        for s in planned.batch.segments
-    ]
-
-
-def reasons(planned: Planned) -> list[tuple[int | None, BlockReason]]:
-    """Partition and reason of each block."""
-    return [(block.partition, block.reason) for block in planned.blocks]
 
 
 def test_an_idle_minute_leaves_no_batch(world: World) -> None:
     """Without new records the start is recorded, and no batch."""
     planned = world.plan()
-    assert planned.batch is None
-    assert planned.blocks == ()
-    assert world.batches() == []
+    assert (planned.batches, planned.blocks, world.batches()) == ((), (), [])
     assert world.offsets() == {0: (0, 0), 1: (0, 0)}
 
 
 def test_a_plan_is_resumed_with_the_same_ranges(world: World) -> None:
     """Lines that arrive between a plan and its retry wait for the next batch."""
-    world.produce([LINE] * 3)
+    world.produce([ERROR] * 3)
     first = world.plan()
-    world.produce([LINE] * 5)
-    world.produce([LINE], 1)
+    world.produce([ERROR] * 5)
+    world.produce([ERROR], 1)
     again = world.plan()
     assert again.resumed
     assert again.batch == first.batch
@@ -62,21 +55,25 @@ def test_a_plan_is_resumed_with_the_same_ranges(world: World) -> None:
 
 
 def test_new_code_and_configuration_keep_a_planned_range(world: World) -> None:
-    """An upgrade or another limit between plan and retry does not change the planned ranges."""
-    world.produce([LINE] * 9)
-    first = world.plan()
+    """An upgrade or another limit between plan and retry changes neither ranges nor requester."""
+    world.produce([ERROR] * 9)
+    asked = Requester(name="dag error_log", version="1.2.3", run_id="scheduled__x")
+    first = world.through(requester=asked).plan()
     world.configure(max_records_per_partition=2, levels=["WARN"], offsets="sparse")
     again = world.through(requester=Requester(name="me", version="99.0.0")).plan()
     assert again.batch == first.batch
     assert ranges(again) == [(0, 0, 9)]
+    (row,) = world.batches()
+    told = (row["requested_by"], row["planned_version"], row["run_id"])
+    assert told == (asked.name, asked.version, asked.run_id)
 
 
 def test_partitions_that_are_added_between_plan_and_retry_wait(world: World) -> None:
     """The retry reads what was planned; the new partition comes next, from its first offset."""
-    world.produce([LINE] * 3)
+    world.produce([ERROR] * 3)
     first = world.plan()
     world.add_partitions(3)
-    world.produce([LINE] * 2, 2)
+    world.produce([ERROR] * 2, 2)
     again = world.plan()
     assert again.batch == first.batch
     assert ranges(again) == [(0, 0, 3)]
@@ -84,43 +81,22 @@ def test_partitions_that_are_added_between_plan_and_retry_wait(world: World) -> 
 
 
 def test_a_new_partition_is_counted_from_its_first_offset(world: World) -> None:
-    """Also when the pipeline's start is latest."""
+    """Also when the pipeline's start is latest; the others are then counted from their end on."""
     world.configure(start="latest")
-    world.produce([LINE] * 3)
+    world.produce([ERROR] * 3)
     assert world.plan().batch is None
     world.add_partitions(3)
-    world.produce([LINE] * 2, 2)
-    assert ranges(world.plan()) == [(2, 0, 2)]
+    world.produce([ERROR] * 2, 0)
+    world.produce([ERROR] * 2, 2)
+    assert ranges(world.plan()) == [(0, 3, 5), (2, 0, 2)]
 
 
 def test_a_backlog_is_cut_into_bounded_batches(world: World) -> None:
     """No range is longer than the limit."""
     world.configure(max_records_per_partition=4)
-    world.produce([LINE] * 9)
-    world.produce([LINE] * 2, 1)
+    world.produce([ERROR] * 9)
+    world.produce([ERROR] * 2, 1)
     assert ranges(world.plan()) == [(0, 0, 4), (1, 0, 2)]
-
-
-def test_latest_begins_at_the_end(world: World) -> None:
-    """Records from before the first plan are not counted, later ones are."""
-    world.configure(start="latest")
-    world.produce([LINE] * 3)
-    assert world.plan().batch is None
-    world.produce([LINE] * 2)
-    assert ranges(world.plan()) == [(0, 3, 5)]
-
-
-def test_a_start_time_begins_at_the_first_record_that_late(world: World) -> None:
-    """Kafka's time index decides; a partition with no record that late begins at its end."""
-    world.produce([LINE] * 3, 0)
-    world.produce([LINE] * 2, 1)
-    between = datetime.now(UTC) + timedelta(milliseconds=1)
-    while datetime.now(UTC) <= between:
-        pass
-    world.produce([LINE] * 4, 0)
-    world.configure(start=between.isoformat())
-    assert ranges(world.plan()) == [(0, 3, 7)]
-    assert world.offsets()[1] == (2, 2)
 
 
 def test_open_transactions_are_not_planned(world: World) -> None:
@@ -128,7 +104,7 @@ def test_open_transactions_are_not_planned(world: World) -> None:
     producer = world.producer(**{"transactional.id": world.name})
     producer.init_transactions(30)
     producer.begin_transaction()
-    producer.produce(world.topic, value=LINE, partition=0)
+    producer.produce(world.topic, value=ERROR, partition=0)
     producer.flush(30)
     assert world.plan().batch is None
     world.configure(isolation_level="read_uncommitted")
@@ -138,193 +114,89 @@ def test_open_transactions_are_not_planned(world: World) -> None:
 
 def test_two_first_planners_write_one_plan(world: World) -> None:
     """Without a row to lock, one of several planners plans and the others resume its batch."""
-    world.produce([LINE] * 3)
-    barrier = threading.Barrier(4)
-    plans: list[Planned] = []
-
-    def plan() -> None:
-        barrier.wait()
-        plans.append(world.plan())
-
-    threads = [threading.Thread(target=plan) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(plans) == 4
+    world.produce([ERROR] * 3)
+    plans = at_once(*[world.plan] * 4)
     assert len({p.batch.batch_id for p in plans if p.batch}) == 1
     assert sorted(p.resumed for p in plans) == [False, True, True, True]
     assert len(world.batches()) == 1
 
 
 def test_records_lost_before_the_plan_block_their_partition(world: World) -> None:
-    """The loss is recorded as open, the other partition is planned, the offset stays."""
+    """An open loss is recorded, the other partition is planned; it ends when they are back."""
     world.plan()
-    world.produce([LINE] * 5, 0)
-    world.produce([LINE] * 2, 1)
+    world.produce([ERROR] * 5, 0)
+    world.produce([ERROR] * 2, 1)
     world.delete_records(0, 3)
     planned = world.plan()
     assert ranges(planned) == [(1, 0, 2)]
     assert reasons(planned) == [(0, BlockReason.RECORDS_LOST)]
     assert world.offsets()[0] == (0, 0)
-    losses = world.rows(
-        "select l.* from lost_range l join topic_incarnation i using (incarnation_id)"
-        " where i.pipeline = %s",
-        (world.name,),
-    )
-    assert [(r["from_offset"], r["until_offset"], r["state"]) for r in losses] == [(0, 3, "open")]
+    assert losses(world) == [(0, 0, 3, "expired", "open")]
+    assert world.run(planned_id(world)).committed
+    # As after a restore of the topic: Kafka's first offset is the committed offset.
+    set_position(world, 3)
+    assert ranges(world.plan()) == [(0, 3, 5)]
+    assert losses(world) == [(0, 0, 3, "expired", "restored")]
 
 
 def test_records_lost_after_the_plan_abandon_the_batch(world: World) -> None:
     """The batch is abandoned with its reason, the healthy partition is planned again."""
-    world.produce([LINE] * 5, 0)
-    world.produce([LINE] * 2, 1)
-    first = world.plan()
+    world.produce([ERROR] * 5, 0)
+    world.produce([ERROR] * 2, 1)
+    first = planned_id(world)
     world.delete_records(0, 3)
     second = world.plan()
-    assert first.batch is not None
-    assert second.batch is not None
-    assert second.batch.batch_id != first.batch.batch_id
     assert ranges(second) == [(1, 0, 2)]
     assert "first offset is now 3" in second.abandoned[0]
-    states = {row["batch_id"]: (row["state"], row["reason"]) for row in world.batches()}
-    assert states[first.batch.batch_id][0] == "abandoned"
-    assert "first offset is now 3" in states[first.batch.batch_id][1]
+    before, after = world.batches()
+    assert (before["batch_id"], before["state"]) == (first, "abandoned")
+    assert "first offset is now 3" in before["reason"]
+    assert after["state"] == "planned"
 
 
 @pytest.mark.parametrize("lines", [2, 9], ids=["shorter", "longer"])
 def test_a_recreated_topic_is_blocked(world: World, lines: int) -> None:
-    """The topic id differs, also when the new topic has grown past the committed offset."""
-    world.produce([LINE] * 5)
+    """Its id differs, also when it has grown past the offsets; its open batch is abandoned."""
+    world.produce([ERROR] * 5)
     world.plan()
-    world.execute(
-        "update batch set state = 'abandoned', abandoned_at = now(), reason = 'test'"
-        " where pipeline = %s",
-        (world.name,),
-    )
     world.delete_topic()
     world.create_topic(2)
-    world.produce([LINE] * lines)
+    world.produce([ERROR] * lines)
     planned = world.plan()
-    assert planned.batch is None
-    assert reasons(planned) == [(None, BlockReason.TOPIC_CHANGED)]
-    assert world.offsets()[0] == (0, 0)
-
-
-def test_a_topic_recreated_under_a_plan_abandons_the_batch(world: World) -> None:
-    """A range that was planned on the old topic is never read from the new one."""
-    world.produce([LINE] * 5)
-    first = world.plan()
-    world.delete_topic()
-    world.create_topic(2)
-    world.produce([LINE] * 9)
-    planned = world.plan()
-    assert planned.batch is None
-    assert first.batch is not None
     assert "planned with topic id" in planned.abandoned[0]
-    assert reasons(planned) == [(None, BlockReason.TOPIC_CHANGED)]
+    for plan in planned, world.plan():
+        assert ranges(plan) == []
+        assert reasons(plan) == [(None, BlockReason.TOPIC_CHANGED)]
+    assert world.offsets()[0] == (0, 0)
 
 
 def test_a_missing_topic_blocks_and_the_others_are_planned(world: World) -> None:
     """One of two topics is not there: it is named, the other one is read."""
     world.configure(topics=[world.topic, f"{world.topic}-missing"])
-    world.produce([LINE])
+    world.produce([ERROR])
     planned = world.plan()
     assert ranges(planned) == [(0, 0, 1)]
     assert reasons(planned) == [(None, BlockReason.TOPIC_MISSING)]
     assert world.admin.list_topics(timeout=10).topics.get(f"{world.topic}-missing") is None
 
 
-def test_several_topics_make_one_batch(world: World) -> None:
-    """All topics of a pipeline are planned together."""
-    other = f"{world.topic}-b"
-    world.create_topic(1, other)
-    world.configure(topics=[world.topic, other])
-    world.produce([LINE] * 2)
-    world.produce([LINE] * 3, topic=other)
-    planned = world.plan()
-    assert planned.batch is not None
-    assert [str(s.range) for s in planned.batch.segments] == [
-        f"{world.topic}/0 [0, 2)",
-        f"{other}/0 [0, 3)",
-    ]
-
-
 def test_a_topic_that_is_taken_out_and_put_back_loses_nothing(world: World) -> None:
-    """The ledger keeps the topic's offsets while the configuration does not name it."""
+    """The ledger keeps its offsets meanwhile; all topics of a pipeline are planned together."""
     other = f"{world.topic}-b"
     world.create_topic(1, other)
     world.configure(topics=[world.topic, other], start="latest")
     world.plan()
     world.configure(topics=[world.topic])
-    world.produce([LINE] * 3, topic=other)
+    world.produce([ERROR] * 3, topic=other)
     assert world.plan().batch is None
     world.configure(topics=[world.topic, other])
-    planned = world.plan()
-    assert planned.batch is not None
-    assert [str(s.range) for s in planned.batch.segments] == [f"{other}/0 [0, 3)"]
-
-
-def test_restored_records_close_the_loss(world: World) -> None:
-    """An open loss ends by itself when Kafka's first offset is back at the ledger's."""
-    world.plan()
-    world.produce([LINE] * 5)
-    world.delete_records(0, 3)
-    world.plan()
-    # As after a restore of the topic: Kafka's first offset is the committed offset.
-    world.execute(
-        "update partition_offset o join topic_incarnation i using (incarnation_id)"
-        " set o.next_offset = 3 where i.pipeline = %s and o.partition_id = 0",
-        (world.name,),
-    )
-    assert ranges(world.plan()) == [(0, 3, 5)]
-    states = world.rows(
-        "select l.state from lost_range l join topic_incarnation i using (incarnation_id)"
-        " where i.pipeline = %s",
-        (world.name,),
-    )
-    assert [row["state"] for row in states] == ["restored"]
-
-
-def test_an_end_behind_the_ledger_blocks(world: World) -> None:
-    """A truncated partition is never read from a smaller offset."""
-    world.produce([LINE] * 5)
-    world.plan()
-    world.execute(
-        "update batch set state = 'abandoned', abandoned_at = now(), reason = 'test'"
-        " where pipeline = %s",
-        (world.name,),
-    )
-    world.execute(
-        "update partition_offset o join topic_incarnation i using (incarnation_id)"
-        " set o.next_offset = 9 where i.pipeline = %s and o.partition_id = 0",
-        (world.name,),
-    )
-    planned = world.plan()
-    assert planned.batch is None
-    assert reasons(planned) == [(0, BlockReason.TOPIC_TRUNCATED)]
-
-
-def test_a_dry_run_writes_nothing(world: World) -> None:
-    """It answers as a plan would, and the ledger is unchanged."""
-    world.produce([LINE] * 3)
-    planned = plan_batch(world.context(), world.name, dry_run=True)
-    assert ranges(planned) == [(0, 0, 3)]
-    assert world.batches() == []
-    assert world.offsets() == {}
-
-
-def test_the_plan_names_who_asked(world: World) -> None:
-    """User, version and Airflow's run are on the batch."""
-    world.produce([LINE])
-    asked = Requester(name="dag error_log", version="1.2.3", run_id="scheduled__x")
-    world.through(requester=asked).plan()
-    (row,) = world.batches()
-    assert (row["requested_by"], row["planned_version"], row["run_id"]) == (
-        "dag error_log",
-        "1.2.3",
-        "scheduled__x",
-    )
+    world.produce([ERROR] * 2)
+    planned = world.plan().batch
+    assert planned is not None
+    assert [str(s.range) for s in planned.segments] == [
+        f"{world.topic}/0 [0, 2)",
+        f"{other}/0 [0, 3)",
+    ]
 
 
 def test_a_broker_that_is_down_is_a_clear_retryable_error(world: World) -> None:
@@ -338,23 +210,9 @@ def test_a_broker_that_is_down_is_a_clear_retryable_error(world: World) -> None:
     assert world.offsets() == {}
 
 
-def test_an_unknown_pipeline_is_named_with_the_known_ones(world: World) -> None:
-    """The error lists the configured pipelines."""
-    with pytest.raises(UnknownPipelineError, match=world.name):
-        plan_batch(world.context(), "eror_log")
-
-
-def test_a_result_table_cannot_be_changed_under_a_pipeline(world: World) -> None:
-    """Its counts would be split between two tables."""
-    world.plan()
-    world.configure(result_table=f"{world.name}_b")
-    with pytest.raises(ConfigError, match="has counted into"):
-        world.plan()
-
-
 def test_planning_does_not_wait_for_a_reader(world: World) -> None:
     """A long audit or a status page does not block planning."""
-    world.produce([LINE])
+    world.produce([ERROR])
     with world.database.transaction(isolation="repeatable read", read_only=True) as tx:
         tx.rows("select * from pipeline")
         assert ranges(world.plan()) == [(0, 0, 1)]
@@ -363,7 +221,7 @@ def test_planning_does_not_wait_for_a_reader(world: World) -> None:
 def test_two_later_planners_write_one_plan(world: World) -> None:
     """The second comes before the first has written: it waits, and resumes the batch."""
     world.plan()
-    world.produce([LINE] * 3)
+    world.produce([ERROR] * 3)
     inside, continue_ = threading.Event(), threading.Event()
 
     def stop() -> None:
@@ -376,7 +234,7 @@ def test_two_later_planners_write_one_plan(world: World) -> None:
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(stopped.plan)
         assert inside.wait(120)
-        world.produce([LINE] * 2)
+        world.produce([ERROR] * 2)
         second = pool.submit(world.plan)
         try:
             while not second.done() and not waits_for_the_first(world):
@@ -392,8 +250,161 @@ def waits_for_the_first(world: World) -> bool:
     """Whether a planner waits for the row of its pipeline."""
     return bool(
         world.rows(
-            "select 1 from information_schema.processlist where user = %s"
-            " and info like 'select result_table from pipeline%%for update'",
-            (world.settings.mysql.user,),
+            "select 1 from information_schema.processlist where user = %s and info like %s",
+            (
+                world.settings.mysql.user,
+                f"select result_table from pipeline%{world.name}%for update",
+            ),
         )
     )
+
+
+Lie = Callable[[TopicSnapshot], TopicSnapshot | None]
+
+
+def shorter(topic: TopicSnapshot) -> TopicSnapshot:
+    """The first partition ends before what was counted of it."""
+    first = replace(topic.partitions[0], earliest=0, end=1)
+    return replace(topic, partitions={**topic.partitions, 0: first})
+
+
+def without_a_partition(topic: TopicSnapshot) -> TopicSnapshot:
+    """The second partition is left out."""
+    return replace(topic, partitions={0: topic.partitions[0]})
+
+
+def gone(_: TopicSnapshot) -> None:
+    """No partition is named, so the topic is not there."""
+
+
+LIES = pytest.mark.parametrize(
+    ("lie", "block"),
+    [
+        (shorter, (0, BlockReason.TOPIC_TRUNCATED)),
+        (without_a_partition, (1, BlockReason.PARTITION_MISSING)),
+        (gone, (None, BlockReason.TOPIC_MISSING)),
+    ],
+)
+
+
+def liar(world: World, lie: Lie, *, lies: int) -> DisturbedKafka:
+    """Kafka, whose first answers are wrong."""
+
+    def alter(true: KafkaSnapshot) -> KafkaSnapshot:
+        told = {name: lie(topic) for name, topic in true.topics.items()}
+        return replace(true, topics={name: topic for name, topic in told.items() if topic})
+
+    return DisturbedKafka(world.context().kafka, alter=alter, times=lies)
+
+
+@pytest.fixture
+def counted(world: World) -> World:
+    """Three lines of each of two partitions are counted, two more are written."""
+    batch = claimed(world, planned(world))
+    assert commit(world, batch, result(batch))
+    for number in (0, 1):
+        world.produce([ERROR] * 2, number)
+    return world
+
+
+@LIES
+def test_old_metadata_is_asked_for_again_before_it_is_believed(
+    counted: World, lie: Lie, block: object
+) -> None:
+    """One stale answer blocks nothing, and no plan uses it."""
+    assert block
+    kafka = liar(counted, lie, lies=1)
+    plan = counted.through(kafka=kafka).plan()
+    assert kafka.snapshots == 2
+    assert ranges(plan) == [(0, 3, 5), (1, 3, 5)]
+    assert plan.blocks == ()
+
+
+@LIES
+def test_metadata_that_stays_wrong_blocks_and_forgets_nothing(
+    counted: World, lie: Lie, block: tuple[int | None, BlockReason]
+) -> None:
+    """A partition that is left out is named and keeps its offset; the others are planned."""
+    plan = counted.through(kafka=liar(counted, lie, lies=99)).plan()
+    assert reasons(plan) == [block]
+    assert counted.offsets() == {0: (0, 3), 1: (0, 3)}
+    healthy = [(n, 3, 5) for n in (0, 1) if block[0] == 1 - n]
+    assert ranges(plan) == healthy
+
+
+def test_a_hanging_transaction_holds_back_its_own_partition_alone(world: World) -> None:
+    """Later records wait, are not skipped, and are planned once the transaction has ended."""
+    world.configure(offsets="sparse")
+    hanging = world.producer(**{"transactional.id": world.name})
+    hanging.init_transactions(30)
+    hanging.begin_transaction()
+    hanging.produce(world.topic, value=ERROR, partition=0)
+    hanging.flush(30)
+    world.produce([ERROR] * 4, 0)
+    world.produce([ERROR] * 2, 1)
+    plan = world.plan()
+    assert ranges(plan) == [(1, 0, 2)]
+    assert plan.blocks == ()
+    assert world.offsets()[0] == (0, 0)
+    # A new producer of that name, or an administrator's tool, ends it.
+    world.producer(**{"transactional.id": world.name}).init_transactions(30)
+    world.wait_for_markers()
+    assert world.run(plan.batch.batch_id).committed
+    assert ranges(world.plan()) == [(0, 0, 6)]
+
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def produce_at(world: World, minutes: Sequence[int], partition: int = 0) -> None:
+    """A record for each number, so many minutes after noon by its own time."""
+    producer = world.producer()
+    for number in minutes:
+        moment = int((NOON + timedelta(minutes=number)).timestamp() * 1000)
+        producer.produce(world.topic, value=ERROR, partition=partition, timestamp=moment)
+    assert producer.flush(60) == 0
+
+
+def test_record_times_out_of_order_leave_nothing_out_behind_a_start_time(world: World) -> None:
+    """Counting begins at the first record that is late enough; older ones behind it count too."""
+    produce_at(world, [0, 10, 40, 20, 50, 30, 60], 0)
+    produce_at(world, [50, 0, 40], 1)
+    world.configure(start=(NOON + timedelta(minutes=30)).isoformat())
+    assert ranges(world.plan()) == [(0, 2, 7), (1, 0, 3)]
+
+
+def test_a_start_time_after_the_last_record_begins_at_the_end(world: World) -> None:
+    """The record with the latest time is not the last; new records count, whatever their time."""
+    produce_at(world, [0, 40, 20])
+    world.configure(start=(NOON + timedelta(minutes=50)).isoformat())
+    assert world.plan().batch is None
+    assert world.offsets() == {0: (3, 3), 1: (0, 0)}
+    produce_at(world, [10])
+    assert ranges(world.plan()) == [(0, 3, 4)]
+
+
+def test_record_times_out_of_order_give_a_replay_one_range_that_has_all_between(
+    world: World,
+) -> None:
+    """From the first record that is late enough to the first that is too late, with a warning."""
+    produce_at(world, [0, 30, 10], 0)
+    produce_at(world, [30, 0, 40], 1)
+    assert world.minute() is not None
+    produce_at(world, [90], 0)
+
+    def shown(since: int, before: int) -> Preview:
+        times = [NOON + timedelta(minutes=number) for number in (since, before)]
+        return preview(world, TimesAsked(since=times[0], before=times[1]))
+
+    found = shown(20, 35)
+    of_topic = [f"{world.topic}/0 [1, 3)", f"{world.topic}/1 [0, 2)"]
+    assert [str(r) for r in found.plan.asked] == of_topic
+    assert any("a late record after that is not included" in note for note in found.notes)
+    for since, before, note in (
+        (12, 18, "no record lies between the two times"),
+        (50, 60, "nothing that was counted is as late"),
+        (70, 100, "nothing that was counted is as late"),
+    ):
+        nothing = shown(since, before)
+        assert nothing.plan.batches == ()
+        assert f"{world.topic}/0: {note}" in nothing.notes[0]

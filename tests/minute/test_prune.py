@@ -5,20 +5,26 @@ from datetime import timedelta
 import pytest
 
 from tally.errors import ReplayRefusedError
-from tally.ledger.batches import abandon
 from tally.pipeline.prune import Pruned, prune
 from tally.pipeline.recount import recount
-from tally.pipeline.replay import request_replay, run_replay
-from tally.pipeline.replay_plan import preview_replay
 from tally.planning.replay_request import BoundsAsked
-from tests.minute.test_losses import accept
+from tests.minute.steps import (
+    AT,
+    AT_LATER,
+    ERROR,
+    LATER,
+    abandoned,
+    accept,
+    audited,
+    count,
+    planned_id,
+)
+from tests.minute.test_replay import replay, request
 from tests.world import World
 
 pytestmark = pytest.mark.stack
 
-ERROR = "2017-07-30 14:09:08 ERROR some message"
-LATER = "2017-07-30 15:00:00 ERROR some message"
-COUNTS = {"2017-07-30 14:09": 5, "2017-07-30 15:00": 4}
+COUNTS = {AT: 5, AT_LATER: 4}
 
 
 def count_four_batches(world: World) -> None:
@@ -45,56 +51,50 @@ def segments(world: World) -> list[tuple[int, int, str]]:
 
 
 def test_what_kafka_has_lost_is_folded_and_the_result_stays(world: World) -> None:
-    """Only whole segments before Kafka's first offset; the audit holds before and after."""
+    """Only whole segments before Kafka's first offset; later ones join what was folded before."""
     count_four_batches(world)
     world.delete_records(0, 6)
     done = pruned(world)
     assert (done.partitions, done.segments) == (1, 2)
     assert segments(world) == [(0, 5, "folded"), (5, 8, "live"), (8, 10, "live")]
-    assert world.counts() == COUNTS
-    assert world.audit().holds
+    assert audited(world) == COUNTS
     assert world.audit().records == 10
-    folded = world.rows("select * from folded_count where pipeline = %s", (world.name,))
-    assert [row["log_count"] for row in folded] == [4, 1]
+    assert folded(world) == [4, 1]
     assert len(world.batches()) == 3  # the two that were folded are one now
-
-
-@pytest.mark.parametrize(("earliest", "folded"), [(4, 1), (5, 2), (7, 2), (8, 3)])
-def test_a_segment_is_folded_once_kafka_has_lost_its_last_record(
-    world: World, earliest: int, folded: int
-) -> None:
-    """Segments end at 3, 5 and 8: one whose last offset Kafka still holds is left alone."""
-    count_four_batches(world)
-    world.delete_records(0, earliest)
-    assert pruned(world).segments == folded
-    assert world.audit().holds
-
-
-def test_folding_continues_from_what_was_folded(world: World) -> None:
-    """Adjacent segments become one range, and a second prune folds nothing."""
-    count_four_batches(world)
-    world.delete_records(0, 5)
-    pruned(world)
     world.delete_records(0, 10)
     pruned(world)
     assert segments(world) == [(0, 10, "folded")]
-    assert world.rows(
-        "select sum(log_count) as n from folded_count where pipeline = %s", (world.name,)
-    ) == [{"n": 9}]
+    assert sum(folded(world)) == 9
     assert world.dead_letters() == []
-    assert world.counts() == COUNTS
-    assert world.audit().holds
+    assert audited(world) == COUNTS
     assert pruned(world) == Pruned(partitions=0, segments=0, rows=0)
-    world.produce([ERROR])
-    assert world.minute() is not None
+    count(world, [ERROR])
     assert world.audit().holds
 
 
-def test_what_is_young_or_still_held_is_left_alone(world: World) -> None:
-    """A dry run reports what it would do and changes nothing."""
+def folded(world: World) -> list[int]:
+    """The folded counts, in order of minutes."""
+    found = world.rows("select * from folded_count where pipeline = %s", (world.name,))
+    return [row["log_count"] for row in found]
+
+
+def test_a_segment_is_folded_once_kafka_has_lost_its_last_record(world: World) -> None:
+    """Segments end at 3, 5 and 8: one whose last offset Kafka still holds is left alone."""
+    count_four_batches(world)
+    for earliest, more in ((2, 0), (4, 1), (5, 1), (7, 0), (8, 1)):
+        world.delete_records(0, earliest)
+        assert (earliest, pruned(world).segments) == (earliest, more)
+        assert world.audit().holds
+
+
+def test_what_is_young_or_needed_is_left_alone(world: World) -> None:
+    """What Kafka holds, or a replay is to replace; a dry run tells what there is and keeps it."""
     count_four_batches(world)
     assert pruned(world).segments == 0
+    request(world, BoundsAsked())
     world.delete_records(0, 10)
+    assert pruned(world).segments == 0
+    abandoned(world, world.batches()[-1]["batch_id"])
     assert pruned(world, days=1).segments == 0
     before = world.segments()
     assert pruned(world, dry_run=True).segments == 4
@@ -107,13 +107,7 @@ def test_what_was_folded_is_never_reprocessed(world: World) -> None:
     world.delete_records(0, 5)
     pruned(world)
     with pytest.raises(ReplayRefusedError, match="pruned"):
-        request_replay(
-            world.context(),
-            preview_replay(
-                world.context(), world.name, BoundsAsked(from_offset=2, partitions=(0,))
-            ),
-            reason="a test",
-        )
+        request(world, BoundsAsked(from_offset=2, partitions=(0,)))
     counted = recount(world.context(world.reader), world.name, lambda *_: None)
     assert counted.violations == ()
     assert [(str(u.range).split(" ", 1)[1], u.cause) for u in counted.unchecked] == [
@@ -146,49 +140,30 @@ def test_folded_counts_that_were_touched_are_found(world: World) -> None:
     assert (finding.check, finding.detail) == ("segment", "matched 9, contributions add up to 10")
 
 
-def test_what_a_planned_replay_is_to_replace_is_left_to_it(world: World) -> None:
-    """Also when Kafka loses it under the replay."""
-    count_four_batches(world)
-    shown = preview_replay(world.context(), world.name, BoundsAsked())
-    request_replay(world.context(), shown, reason="a test")
-    world.delete_records(0, 10)
-    assert pruned(world).segments == 0
-
-
 def test_replaced_counts_are_forgotten(world: World) -> None:
     """Repeated replays of a range leave one segment and one batch."""
     count_four_batches(world)
     for _ in range(3):
-        shown = preview_replay(world.context(), world.name, BoundsAsked())
-        requested = request_replay(world.context(), shown, reason="a test")
-        list(run_replay(world.context(world.reader), requested.replay_id))
+        replay(world, BoundsAsked())
     assert len(segments(world)) == 7
     pruned(world)
     assert segments(world) == [(0, 10, "live")]
     assert len(world.batches()) == 1
-    assert world.counts() == COUNTS
-    assert world.audit().holds
+    assert audited(world) == COUNTS
 
 
 def test_abandoned_ranges_are_forgotten_once_they_are_counted(world: World) -> None:
     """Up to the committed offset itself; what is beyond it, an adoption may record as lost."""
     world.produce([ERROR] * 3)
-    abandoned = [planned_and_abandoned(world)]
-    assert world.minute() is not None
+    abandoned(world, planned_id(world))
+    ran = world.minute()
     world.produce([ERROR] * 2)
-    abandoned.append(planned_and_abandoned(world))
+    last = planned_id(world)
+    abandoned(world, last)
     pruned(world)
     assert segments(world) == [(0, 3, "live"), (3, 5, "abandoned")]
-    kept = {batch["batch_id"] for batch in world.batches()}
-    assert kept & set(abandoned) == {abandoned[1]}
-
-
-def planned_and_abandoned(world: World) -> int:
-    """A batch that was planned and then abandoned."""
-    batch = world.plan().batch
-    assert batch is not None
-    world.database.run(lambda tx: abandon(tx, batch.batch_id, by="a test", reason="a test"))
-    return batch.batch_id
+    assert ran is not None
+    assert [batch["batch_id"] for batch in world.batches()] == [ran.batch.batch_id, last]
 
 
 def test_losses_stay_between_what_is_folded(world: World) -> None:
@@ -203,5 +178,4 @@ def test_losses_stay_between_what_is_folded(world: World) -> None:
     world.delete_records(0, 6)
     pruned(world)
     assert segments(world) == [(0, 2, "folded"), (4, 6, "folded")]
-    assert world.counts() == {"2017-07-30 14:09": 4}
-    assert world.audit().holds
+    assert audited(world) == {AT: 4}

@@ -1,9 +1,8 @@
-"""Replays on real Kafka, MySQL and Spark: a reprocessed range replaces its earlier counts."""
+"""Replays on real Kafka and MySQL: a reprocessed range replaces its earlier counts."""
 
 import threading
-from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -15,7 +14,6 @@ from tally.errors import (
     ReplayRefusedError,
     UnknownBatchError,
 )
-from tally.ledger.batches import abandon
 from tally.model import OffsetRange
 from tally.mysql.errors import CommitUnansweredError
 from tally.pipeline.context import Patience
@@ -28,17 +26,27 @@ from tally.planning.replay_request import (
     MinutesAsked,
     RangesAsked,
     Request,
-    TimesAsked,
 )
+from tests.minute.steps import (
+    AT,
+    AT_LATER,
+    ERROR,
+    LATER,
+    abandoned,
+    audited,
+    count,
+    losses,
+    produce_transaction,
+    set_position,
+)
+from tests.minute.test_commit import proxied
 from tests.minute.test_losses import find_the_hole, leave_a_hole
-from tests.proxy import CommitProxy, Cut
+from tests.proxy import Cut
 from tests.waiting import wait_until
 from tests.world import World
 
 pytestmark = pytest.mark.stack
 
-ERROR = "2017-07-30 14:09:08 ERROR some message"
-LATER = "2017-07-30 15:00:00 ERROR some message"
 WARN = "2017-07-30 14:09:08 WARN some message"
 
 
@@ -78,13 +86,6 @@ def widened(shown: Preview) -> list[str]:
     return [str(r).split(" ", 1)[1] for r in shown.plan.widened]
 
 
-def count_minutes(world: World, *batches: Sequence[str]) -> None:
-    """A batch for each list of lines."""
-    for lines in batches:
-        world.produce(lines)
-        assert world.minute() is not None
-
-
 def states(world: World) -> list[tuple[int, int, str]]:
     """Range and state of each segment, oldest first."""
     return [(s["from_offset"], s["until_offset"], s["state"]) for s in world.segments()]
@@ -92,42 +93,39 @@ def states(world: World) -> list[tuple[int, int, str]]:
 
 def test_a_replay_with_another_level_counts_as_a_fresh_start_would(world: World) -> None:
     """New counts replace old ones, also where a minute gains lines, loses some or disappears."""
-    count_minutes(world, [ERROR, WARN, WARN], [LATER, WARN], [ERROR])
-    assert world.counts() == {"2017-07-30 14:09": 2, "2017-07-30 15:00": 1}
+    count(world, [ERROR, WARN, WARN], [LATER, WARN], [ERROR])
+    assert world.counts() == {AT: 2, AT_LATER: 1}
     world.configure(levels=["WARN"])
     done = replay(world, BoundsAsked())
     assert [ran.committed for ran in done] == [True]
-    assert world.counts() == {"2017-07-30 14:09": 3}
+    assert audited(world) == {AT: 3}
     assert states(world)[-1] == (0, 6, "live")
     assert [state for _, _, state in states(world)[:-1]] == ["superseded"] * 3
     assert world.offsets()[0] == (0, 6)
-    assert world.audit().holds
 
 
 def test_a_range_is_widened_to_whole_segments(world: World) -> None:
     """A range that overlaps a segment replaces it; adjacent segments stay."""
-    count_minutes(world, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3)
+    count(world, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3)
     shown = preview(world, asked(world, (4, 5)))
     assert widened(shown) == ["[3, 6)"]
     assert (shown.minutes, shown.first_minute) == (1, "2017-07-30 14:09")
     assert widened(preview(world, asked(world, (2, 4)))) == ["[0, 6)"]
     world.configure(levels=["WARN"])
     replay(world, asked(world, (4, 5)))
-    assert world.counts() == {"2017-07-30 14:09": 6}
-    assert world.audit().holds
+    assert audited(world) == {AT: 6}
 
 
 def test_dead_letters_that_a_corrected_format_understands_become_lines(world: World) -> None:
     """The old dead letters are deleted with the replaced segments."""
     lines = ["2017-07-30 14:09:08,123 ERROR [main] x", ERROR]
     world.configure(line_format="zookeeper")
-    count_minutes(world, lines)
+    count(world, lines)
     assert len(world.dead_letters()) == 2
     world.configure(line_format="log4j")
     replay(world, BoundsAsked())
-    assert world.counts() == {"2017-07-30 14:09": 2}
+    assert audited(world) == {AT: 2}
     assert world.dead_letters() == []
-    assert world.audit().holds
 
 
 def test_offsets_below_the_start_are_counted_for_the_first_time(world: World) -> None:
@@ -135,50 +133,48 @@ def test_offsets_below_the_start_are_counted_for_the_first_time(world: World) ->
     world.produce([ERROR] * 5)
     world.configure(start="latest")
     world.plan()
-    count_minutes(world, [LATER] * 2)
+    count(world, [LATER] * 2)
     assert world.offsets()[0] == (5, 7)
     shown = preview(world, asked(world, (1, 3)))
     assert shown.uncounted == 2
     replay(world, asked(world, (1, 3)))
-    assert world.counts() == {"2017-07-30 14:09": 2, "2017-07-30 15:00": 2}
+    assert world.counts() == {AT: 2, AT_LATER: 2}
     replay(world, asked(world, (0, 7)))
-    assert world.counts() == {"2017-07-30 14:09": 5, "2017-07-30 15:00": 2}
+    assert world.counts() == {AT: 5, AT_LATER: 2}
     assert world.offsets()[0] == (5, 7)
     assert world.audit().holds
 
 
 def test_what_cannot_be_reprocessed_is_refused(world: World) -> None:
     """Beyond the ledger, gone from Kafka, unknown partitions: nothing is written."""
-    count_minutes(world, [ERROR] * 3, [ERROR] * 3)
-    with pytest.raises(ReplayRefusedError, match="counted up to 6"):
-        request(world, asked(world, (4, 7)))
-    with pytest.raises(ReplayRefusedError, match="not counted this partition"):
-        request(world, asked(world, (0, 1), partition=7))
-    with pytest.raises(ReplayRefusedError, match="no partition 9"):
-        preview(world, BoundsAsked(topic=world.topic, partitions=(9,)))
-    with pytest.raises(ReplayRefusedError, match="from must be smaller"):
-        preview(world, BoundsAsked(from_offset=4, until_offset=4))
-    with pytest.raises(ReplayRefusedError, match="has not counted the topic"):
-        preview(world, BoundsAsked(topic="other"))
+    count(world, [ERROR] * 3, [ERROR] * 3)
+    for what, why in (
+        (asked(world, (4, 7)), "counted up to 6"),
+        (asked(world, (0, 1), partition=7), "not counted this partition"),
+        (BoundsAsked(topic=world.topic, partitions=(9,)), "no partition 9"),
+        (BoundsAsked(from_offset=4, until_offset=4), "from must be smaller"),
+        (BoundsAsked(topic="other"), "has not counted the topic"),
+    ):
+        with pytest.raises(ReplayRefusedError, match=why):
+            request(world, what)
     world.delete_records(0, 2)
     with pytest.raises(ReplayRefusedError, match=r"first offset is now 2; what was counted stays"):
         request(world, asked(world, (2, 3)))
     assert world.rows("select * from replay where pipeline = %s", (world.name,)) == []
     assert widened(preview(world, BoundsAsked())) == ["[3, 6)"]
-    assert world.counts() == {"2017-07-30 14:09": 6}
+    assert world.counts() == {AT: 6}
 
 
 def test_records_that_go_between_request_and_run_leave_the_old_counts(world: World) -> None:
     """Retention deletes the records first: the replay fails, and what was counted stays."""
-    count_minutes(world, [ERROR] * 3)
+    count(world, [ERROR] * 3)
     replay_id = request(world, BoundsAsked())
     world.delete_records(0, 1)
     with pytest.raises(DataLossError) as lost:
         run(world, replay_id)
     assert f"tally abandon {world.batches()[-1]['batch_id']}" in lost.value.next_step
-    assert world.counts() == {"2017-07-30 14:09": 3}
-    with world.database.transaction() as tx:
-        abandon(tx, world.batches()[-1]["batch_id"], by="an operator", reason="gone")
+    assert world.counts() == {AT: 3}
+    abandoned(world, world.batches()[-1]["batch_id"])
     assert replay_state(world, replay_id) == "cancelled"
     assert world.audit().holds
 
@@ -191,25 +187,24 @@ def replay_state(world: World, replay_id: int) -> str:
 
 def test_a_large_request_is_cut_and_resumes_where_it_stopped(world: World) -> None:
     """Batches commit one by one; a batch that is run twice changes nothing."""
-    count_minutes(world, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3)
+    count(world, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3)
     world.configure(levels=["WARN"], max_records_per_partition=6)
     replay_id = request(world, BoundsAsked())
     batches = [b["batch_id"] for b in world.batches() if b["replay_id"] == replay_id]
     assert len(batches) == 2
     world.run(batches[0])
-    assert world.counts() == {"2017-07-30 14:09": 6}
+    assert audited(world) == {AT: 6}
     assert not world.run(batches[0]).committed
     assert replay_state(world, replay_id) == "open"
     assert [ran.batch.batch_id for ran in run(world, replay_id)] == batches[1:]
     assert world.counts() == {}
     assert replay_state(world, replay_id) == "done"
     assert run(world, replay_id) == []
-    assert world.audit().holds
 
 
 def test_of_two_replays_of_one_range_each_counts_once(world: World) -> None:
     """The second one's segments were superseded: it is replanned and replaces the first one's."""
-    count_minutes(world, [ERROR] * 3, [ERROR] * 3)
+    count(world, [ERROR] * 3, [ERROR] * 3)
     first = request(world, asked(world, (0, 3)))
     second = request(world, BoundsAsked())
     run(world, first)
@@ -217,7 +212,7 @@ def test_of_two_replays_of_one_range_each_counts_once(world: World) -> None:
     with pytest.raises(OvertakenError, match="another replay came first"):
         world.run(batch_id)
     assert len(run(world, second)) == 1
-    assert world.counts() == {"2017-07-30 14:09": 6}
+    assert world.counts() == {AT: 6}
     assert (replay_state(world, first), replay_state(world, second)) == ("done", "done")
     with pytest.raises(FencedError, match="abandoned"):
         replan_batch(world.context(), batch_id)
@@ -234,26 +229,24 @@ def test_two_backfills_of_the_same_uncounted_offsets_count_them_once(world: Worl
     with pytest.raises(OvertakenError, match="meanwhile"):
         world.run(world.batches()[-1]["batch_id"])
     run(world, second)
-    assert world.counts() == {"2017-07-30 14:09": 3}
-    assert world.audit().holds
+    assert audited(world) == {AT: 3}
 
 
 def test_minute_batches_go_on_beside_a_replay(world: World) -> None:
     """A planned replay does not block ingest batches, nor the other way round."""
-    count_minutes(world, [ERROR] * 3)
+    count(world, [ERROR] * 3)
     replay_id = request(world, BoundsAsked())
-    count_minutes(world, [ERROR] * 2)
+    count(world, [ERROR] * 2)
     planned = world.plan()
     run(world, replay_id)
     assert planned.batch is None
-    assert world.counts() == {"2017-07-30 14:09": 5}
+    assert audited(world) == {AT: 5}
     assert world.offsets()[0] == (0, 5)
-    assert world.audit().holds
 
 
 def test_what_was_shown_is_what_is_done(world: World) -> None:
     """An outdated preview is refused."""
-    count_minutes(world, [ERROR] * 3)
+    count(world, [ERROR] * 3)
     shown = preview(world, BoundsAsked())
     replay(world, BoundsAsked())
     with pytest.raises(ReplayRefusedError, match="not what you saw"):
@@ -263,12 +256,10 @@ def test_what_was_shown_is_what_is_done(world: World) -> None:
 @pytest.mark.parametrize("cut", Cut)
 def test_a_request_whose_commit_was_not_answered_is_written_once(world: World, cut: Cut) -> None:
     """The ledger is asked: a replay that was recorded is returned, otherwise it is recorded now."""
-    count_minutes(world, [ERROR] * 3)
-    mysql = world.settings.mysql
-    with CommitProxy(mysql.host, mysql.port, cut) as proxy:
-        broken = world.database.adjusted(port=proxy.port, tls="disabled")
-        shown = preview(world, BoundsAsked())
-        requested = request_replay(world.context(database=broken), shown, reason="a test")
+    count(world, [ERROR] * 3)
+    shown = preview(world, BoundsAsked())
+    with proxied(world, cut) as (proxy, broken):
+        requested = request_replay(broken.context(), shown, reason="a test")
         assert proxy.fired == 1
     rows = world.rows("select replay_id from replay where pipeline = %s", (world.name,))
     assert [row["replay_id"] for row in rows] == [requested.replay_id]
@@ -276,125 +267,78 @@ def test_a_request_whose_commit_was_not_answered_is_written_once(world: World, c
     assert batches == list(requested.batch_ids)
 
 
-def test_the_same_asked_twice_is_two_replays(world: World) -> None:
-    """Only a retry after a lost answer to COMMIT returns the same replay."""
-    count_minutes(world, [ERROR] * 3)
-    assert request(world, BoundsAsked()) != request(world, BoundsAsked())
-
-
 def test_a_request_that_cannot_be_looked_up_says_so(world: World) -> None:
     """The error names the command that shows it; nothing is recorded a second time."""
-    count_minutes(world, [ERROR] * 3)
-    mysql, shown = world.settings.mysql, preview(world, BoundsAsked())
-    with CommitProxy(mysql.host, mysql.port, Cut.ANSWER_LOST, times=9) as proxy:
-        broken = world.database.adjusted(port=proxy.port, tls="disabled")
-        ctx = world.context(database=broken, patience=Patience(doubt_pause_s=0, outcome_s=0))
+    count(world, [ERROR] * 3)
+    shown = preview(world, BoundsAsked())
+    with proxied(world, Cut.ANSWER_LOST, times=9) as (_, broken):
+        ctx = broken.context(patience=Patience(doubt_pause_s=0, outcome_s=0))
         with pytest.raises(CommitUnansweredError, match="may have been applied or not") as caught:
             request_replay(ctx, shown, reason="a test")
     assert "tally replays" in caught.value.next_step
     assert len(world.rows("select 1 from replay where pipeline = %s", (world.name,))) == 1
 
 
-def test_ranges_are_found_by_batch_minute_and_record_time(world: World) -> None:
+def test_ranges_are_found_by_batch_and_minute(world: World) -> None:
     """Each request resolves to the current live segments."""
-    count_minutes(world, [ERROR] * 2)
-    between = datetime.now(UTC)
-    while datetime.now(UTC) < between + timedelta(milliseconds=20):
-        pass
-    count_minutes(world, [LATER] * 3)
+    count(world, [ERROR] * 2, [LATER] * 3)
     first = world.batches()[0]["batch_id"]
     assert widened(preview(world, BatchAsked(batch_id=first))) == ["[0, 2)"]
-    minute = MinutesAsked(first="2017-07-30 15:00", last="2017-07-30 15:00")
+    minute = MinutesAsked(first="2017-7-30 15:0", last=AT_LATER)
     assert widened(preview(world, minute)) == ["[2, 5)"]
-    since = between + timedelta(milliseconds=10)
-    later = TimesAsked(since=since, before=since + timedelta(hours=1))
-    assert widened(preview(world, later)) == ["[2, 5)"]
-    hour = timedelta(hours=1)
-    nothing = preview(world, TimesAsked(since=since + hour, before=since + 2 * hour))
-    assert nothing.plan.batches == ()
-    assert "nothing that was counted is as late" in nothing.notes[0]
     replay(world, BoundsAsked())
     assert widened(preview(world, BatchAsked(batch_id=first))) == ["[0, 5)"]
     with pytest.raises(UnknownBatchError, match="no batch 987654321"):
         preview(world, BatchAsked(batch_id=987654321))
 
 
-def test_accepted_losses_that_came_back_can_be_counted(world: World) -> None:
-    """Kafka holds the records after all, and the loss is restored."""
-    count_minutes(world, [ERROR] * 2)
-    world.produce([ERROR] * 3)
-    lose(world, 2, 5)
-    shown = preview(world, asked(world, (3, 4)))
-    assert widened(shown) == ["[2, 5)"]
-    assert shown.uncounted == 3
-    replay(world, asked(world, (3, 4)))
-    assert world.counts() == {"2017-07-30 14:09": 5}
-    assert world.rows(
-        "select l.state from lost_range l join topic_incarnation i"
-        " using (incarnation_id) where i.pipeline = %s",
-        (world.name,),
-    ) == [{"state": "restored"}]
-    assert world.audit().holds
-
-
 def lose(world: World, from_offset: int, until_offset: int) -> None:
     """Record an accepted loss of records that Kafka holds."""
+    add_loss(world, 0, from_offset, until_offset, "expired")
+    set_position(world, until_offset)
+    assert world.audit().holds
+
+
+def add_loss(
+    world: World, partition: int, start: int, until: int, cause: str, state: str = "accepted"
+) -> None:
+    """Record a loss."""
     world.execute(
-        "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset, state,"
-        " detected_at, decided_at, decided_by, reason)"
-        " select incarnation_id, 0, %s, %s, 'accepted', now(), now(), 'an operator', 'gone'"
+        "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset, cause,"
+        " state, detected_at, decided_at, decided_by, reason)"
+        " select incarnation_id, %s, %s, %s, %s, %s, now(), now(), 'an operator', 'gone'"
         " from topic_incarnation where pipeline = %s",
-        (from_offset, until_offset, world.name),
+        (partition, start, until, cause, state, world.name),
     )
-    world.execute(
-        "update partition_offset o join topic_incarnation i using (incarnation_id)"
-        " set next_offset = %s where pipeline = %s and partition_id = 0",
-        (until_offset, world.name),
-    )
-    assert world.audit().holds
-
-
-def test_a_loss_that_is_larger_than_a_batch_is_counted_in_parts(world: World) -> None:
-    """Its uncounted rest stays accepted, so the tiling holds after each part."""
-    count_minutes(world, [ERROR] * 2)
-    world.produce([ERROR] * 8)
-    lose(world, 2, 10)
-    world.configure(max_records_per_partition=5)
-    replay_id = request(world, BoundsAsked(partitions=(0,), from_offset=0, until_offset=10))
-    first, *_ = [b["batch_id"] for b in world.batches() if b["replay_id"] == replay_id]
-    world.run(first)
-    assert world.audit().holds
-    run(world, replay_id)
-    assert world.counts() == {"2017-07-30 14:09": 10}
-    assert replay_state(world, replay_id) == "done"
-    assert world.audit().holds
 
 
 def test_parts_of_a_loss_may_be_counted_in_any_order(world: World) -> None:
-    """The rest before a part stays accepted too."""
-    count_minutes(world, [ERROR] * 2)
+    """Kafka holds the records after all; what is left before and behind a part stays accepted."""
+    count(world, [ERROR] * 2)
     world.produce([ERROR] * 8)
     lose(world, 2, 10)
     world.configure(max_records_per_partition=3)
-    replay_id = request(world, asked(world, (2, 10)))
+    shown = preview(world, asked(world, (3, 4)))
+    assert (widened(shown), shown.uncounted) == (["[2, 10)"], 8)
+    replay_id = request(world, asked(world, (3, 4)))
     parts = [b["batch_id"] for b in world.batches() if b["replay_id"] == replay_id]
     assert len(parts) == 3
     for part in (parts[1], parts[2], parts[0]):
         world.run(part)
         assert world.audit().holds
-    assert world.counts() == {"2017-07-30 14:09": 10}
+    assert world.counts() == {AT: 10}
+    assert {state for *_, state in losses(world)} == {"restored"}
     assert replay_state(world, replay_id) == "done"
 
 
 def test_a_hole_in_a_loss_that_came_back_is_no_accepted_one(world: World) -> None:
     """An operator has accepted the loss of the whole range, not a hole in it."""
-    count_minutes(world, [ERROR] * 2)
+    count(world, [ERROR] * 2)
     leave_a_hole(world)
     lose(world, 2, 6)
     with pytest.raises(RecordsMissingError, match="3 records of 4"):
         replay(world, asked(world, (2, 6)))
-    assert world.counts() == {"2017-07-30 14:09": 2}
-    assert world.audit().holds
+    assert audited(world) == {AT: 2}
 
 
 def test_a_hole_that_was_counted_as_sparse_is_no_accepted_one(world: World) -> None:
@@ -405,48 +349,35 @@ def test_a_hole_that_was_counted_as_sparse_is_no_accepted_one(world: World) -> N
     world.configure(offsets="dense")
     with pytest.raises(RecordsMissingError, match="5 records of 6"):
         replay(world, BoundsAsked(partitions=(0,)))
-    assert world.counts() == {"2017-07-30 14:09": 10}
+    assert world.counts() == {AT: 10}
 
 
-def test_a_batch_that_was_replanned_and_abandoned_in_part_is_not_done(world: World) -> None:
+@pytest.mark.parametrize("is_first", [True, False], ids=["abandoned first", "abandoned last"])
+def test_a_batch_that_was_replanned_and_abandoned_in_part_is_not_done(
+    world: World, is_first: bool
+) -> None:
     """A run of it is refused, because no other batches cover all of its ranges."""
-    count_minutes(world, [ERROR] * 3, [ERROR] * 3)
+    count(world, [ERROR] * 3, [ERROR] * 3)
     replay_id = request(world, BoundsAsked())
     batch_id = world.batches()[-1]["batch_id"]
     world.configure(max_records_per_partition=3)
     first, second = replan_batch(world.context(), batch_id)
-    with world.database.transaction() as tx:
-        abandon(tx, second, by="an operator", reason="gone")
+    if not is_first:
+        assert world.run(first).committed
+    abandoned(world, second)
     with pytest.raises(FencedError, match="replanned"):
         run_or_replan(world.context(world.reader), [batch_id])
-    assert [ran.batch.batch_id for ran in run(world, replay_id)] == [first]
+    done = [ran.batch.batch_id for ran in run(world, replay_id)]
+    assert done == ([first] if is_first else [])
     assert replay_state(world, replay_id) == "cancelled"
-
-
-def test_a_replay_of_which_a_part_was_abandoned_is_not_done(world: World) -> None:
-    """Its state shows that not all of it was reprocessed."""
-    count_minutes(world, [ERROR] * 3, [ERROR] * 3)
-    world.configure(levels=["WARN"], max_records_per_partition=3)
-    replay_id = request(world, BoundsAsked())
-    first, second = (b["batch_id"] for b in world.batches() if b["replay_id"] == replay_id)
-    world.run(first)
-    with world.database.transaction() as tx:
-        abandon(tx, second, by="an operator", reason="gone")
-    assert replay_state(world, replay_id) == "cancelled"
-    assert world.counts() == {"2017-07-30 14:09": 3}
 
 
 def test_a_hole_in_a_first_time_backfill_says_what_to_do(world: World) -> None:
     """The error offers no loss to accept, because the range lies below the start."""
-    producer = world.producer(**{"transactional.id": world.name})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.produce(world.topic, value=ERROR, partition=0)
-    producer.commit_transaction(30)
-    world.wait_for_markers()
+    produce_transaction(world, [ERROR])
     world.configure(start="latest")
     world.plan()
-    count_minutes(world, [ERROR])
+    count(world, [ERROR])
     with pytest.raises(RecordsMissingError) as caught:
         replay(world, asked(world, (0, 2)))
     assert caught.value.next_step.startswith("tally abandon")
@@ -454,35 +385,16 @@ def test_a_hole_in_a_first_time_backfill_says_what_to_do(world: World) -> None:
 
 def test_a_truncation_is_decided_before_it_is_replayed(world: World) -> None:
     """Other records may have the offsets now: the replay is refused until an operator decides."""
-    count_minutes(world, [ERROR] * 3)
-    world.execute(
-        "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset, cause,"
-        " detected_at) select incarnation_id, 0, 2, 3, 'truncated', now()"
-        " from topic_incarnation where pipeline = %s",
-        (world.name,),
-    )
+    count(world, [ERROR] * 3)
+    add_loss(world, 0, 2, 3, "truncated", "open")
     with pytest.raises(ReplayRefusedError, match="truncated"):
         request(world, BoundsAsked(partitions=(0,)))
-
-
-def test_neighbours_are_replaced_together(world: World) -> None:
-    """Adjacent segments are replaced by one batch, not one each."""
-    count_minutes(world, [ERROR], [ERROR], [ERROR])
-    shown = preview(world, MinutesAsked(first="2017-7-30 14:9", last="2017-07-30 14:09"))
-    assert len(shown.plan.batches) == 1
-    assert widened(shown) == ["[0, 3)"]
 
 
 def test_compaction_since_the_first_count_erases_nothing(world: World) -> None:
     """A sparse range that now holds fewer records than were counted is not replaced."""
     world.configure(offsets="sparse")
-    producer = world.producer(**{"transactional.id": world.name})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    for _ in range(3):
-        producer.produce(world.topic, value=ERROR, partition=0)
-    producer.commit_transaction(30)
-    world.wait_for_markers()
+    produce_transaction(world, [ERROR] * 3)
     assert world.minute() is not None
     # As if its fourth offset, the transaction's marker, had held a record then.
     world.execute(
@@ -492,7 +404,7 @@ def test_compaction_since_the_first_count_erases_nothing(world: World) -> None:
     )
     with pytest.raises(DataLossError, match="3 records, 4 were counted"):
         replay(world, BoundsAsked())
-    assert world.counts() == {"2017-07-30 14:09": 3}
+    assert world.counts() == {AT: 3}
     assert [state for _, _, state in states(world)] == ["live", "planned"]
 
 
@@ -501,7 +413,7 @@ def test_a_reader_never_sees_half_a_replay(world: World) -> None:
     lines = [
         f"2017-07-30 {hour:02}:{minute:02}:00 ERROR x" for hour in range(24) for minute in range(60)
     ]
-    count_minutes(world, lines, [line.replace("ERROR", "WARN") for line in lines])
+    count(world, lines, [line.replace("ERROR", "WARN") for line in lines])
     world.configure(levels=["ERROR", "WARN"])
     replay_id = request(world, BoundsAsked())
     seen: set[int] = set()
@@ -511,17 +423,16 @@ def test_a_reader_never_sees_half_a_replay(world: World) -> None:
         with closing(world.connect(autocommit=True)) as connection, connection.cursor() as cursor:
             while not done.is_set():
                 cursor.execute(f"select sum(log_count) as total from `{world.name}`")
-                row = cursor.fetchone()
-                seen.add(int(row["total"]))
+                seen.update(int(row["total"]) for row in cursor)
 
-    reader = threading.Thread(target=poll)
-    reader.start()
-    try:
-        wait_until(lambda: seen)
-        run(world, replay_id)
-    finally:
-        done.set()
-        reader.join()
-    assert seen <= {1440, 2880}
+    with ThreadPoolExecutor(1) as pool:
+        polled = pool.submit(poll)
+        try:
+            wait_until(lambda: seen or polled.done())
+            run(world, replay_id)
+        finally:
+            done.set()
+        polled.result()
     assert 1440 in seen
+    assert seen <= {1440, 2880}
     assert sum(world.counts().values()) == 2880

@@ -1,11 +1,12 @@
-"""Conflicts of replays, and a result that differs from the ledger; only the counts are made up.
+"""Conflicts of replays, a result that differs from the ledger, and ranges that touch.
 
-The commit takes real locks and writes real rows.
+Only the counts are made up: the commit takes real locks and writes real rows.
 """
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from threading import Barrier, Event
+from functools import partial
+from threading import Event
 
 import pytest
 
@@ -16,13 +17,16 @@ from tally.errors import (
     OvertakenError,
 )
 from tally.ledger import batches
+from tally.ledger.replay_runs import standing_for
+from tally.ledger.tiles import first_whole, tiles_of
 from tally.model import Batch, OffsetRange
-from tally.pipeline.replay import request_replay
-from tally.pipeline.replay_plan import preview_replay
+from tally.pipeline.replay import replan_batch
 from tally.planning.replay_request import BoundsAsked, RangesAsked, Request
 from tally.testing.statements import at_statement
 from tests.minute.cuts import cut_at
-from tests.minute.test_commit import LINE, claimed, commit, planned, result
+from tests.minute.steps import AT, ERROR, at_once, audited, count, losses
+from tests.minute.test_commit import claimed, commit, planned, result
+from tests.minute.test_replay import add_loss, asked, lose, request
 from tests.waiting import wait_until
 from tests.world import LOCK_LIST_S, World
 
@@ -51,51 +55,46 @@ def count_some(world: World) -> World:
     return world
 
 
-def replay(world: World, asked: Request | None = None) -> Batch:
+def replay(world: World, what: Request | None = None) -> Batch:
     """A claimed replay batch of all counted ranges, or of the given ones."""
-    shown = preview_replay(world.context(), world.name, asked or BoundsAsked())
-    requested = request_replay(world.context(), shown, reason="a test")
-    (batch_id,) = requested.batch_ids
+    request(world, what or BoundsAsked())
+    batch_id = world.batches()[-1]["batch_id"]
     return world.database.run(lambda tx: batches.claim(tx, batch_id, "test"))
 
 
-def at_once(world: World, *batches: Batch) -> list[object]:
+def commit_at_once(world: World, *batches: Batch) -> list[object]:
     """Commit batches in threads that start together; returns the outcome of each."""
-    barrier = Barrier(len(batches))
 
     def work(batch: Batch) -> object:
-        barrier.wait()
         try:
             return commit(world, batch, result(batch))
         except OvertakenError:
             return OvertakenError
 
-    with ThreadPoolExecutor(len(batches)) as pool:
-        return list(pool.map(work, batches))
+    return at_once(*(partial(work, batch) for batch in batches))
 
 
 def test_of_two_replays_that_commit_at_once_one_is_overtaken(counted: World) -> None:
     """Both are to replace the same segments; only one of them commits."""
-    outcomes = at_once(counted, replay(counted), replay(counted))
+    outcomes = commit_at_once(counted, replay(counted), replay(counted))
     assert sorted(map(str, outcomes)) == [str(OvertakenError), str(True)]
-    assert counted.counts() == {"2017-07-30 14:09": 6}
-    assert counted.audit().holds
+    assert audited(counted) == {AT: 6}
 
 
 def test_a_replay_and_a_minute_batch_that_commit_at_once_both_count(counted: World) -> None:
     """Both change the same minute of the result."""
     again = replay(counted)
-    outcomes = at_once(counted, again, claimed(counted, planned(counted)))
+    outcomes = commit_at_once(counted, again, claimed(counted, planned(counted)))
     assert outcomes == [True, True]
-    assert counted.counts() == {"2017-07-30 14:09": 12}
+    assert audited(counted) == {AT: 12}
     assert counted.offsets() == {0: (0, 6), 1: (0, 6)}
-    assert counted.audit().holds
 
 
 def test_two_replays_that_share_uncounted_offsets_beside_others_count_them_once(
-    world: World,
+    own_world: World,
 ) -> None:
     """They supersede different segments, so only the lock of the topic's row makes one wait."""
+    world = own_world  # on other servers the statements of other tests wait, too
     skip(world, 4)
     count_some(count_some(world))
     first = replay(world, three_from(world, (0, 0), (1, 0)))
@@ -118,8 +117,7 @@ def test_two_replays_that_share_uncounted_offsets_beside_others_count_them_once(
         with pytest.raises(OvertakenError, match=r"\[1, 4\) was counted by segment"):
             commit(patient, second, result(second))
         assert committed.result(60)
-    assert world.counts() == {"2017-07-30 14:09": 15}
-    assert world.audit().holds
+    assert audited(world) == {AT: 15}
 
 
 def test_a_backfill_sees_the_last_live_segment_before_its_end(world: World) -> None:
@@ -133,13 +131,12 @@ def test_a_backfill_sees_the_last_live_segment_before_its_end(world: World) -> N
     assert commit(world, quick, result(quick))
     with pytest.raises(OvertakenError, match=r"\[6, 9\) was counted by segment .*\[5, 8\)"):
         commit(world, slow, result(slow))
-    assert world.counts() == {"2017-07-30 14:09": 12}
-    assert world.audit().holds
+    assert audited(world) == {AT: 12}
 
 
 def skip(world: World, records: int) -> None:
     """Let counting begin behind so many records of the first partition."""
-    world.produce([LINE] * records)
+    world.produce([ERROR] * records)
     world.configure(start="latest")
     assert world.plan().batch is None
 
@@ -160,12 +157,10 @@ def test_a_replay_that_fails_half_way_leaves_the_old_counts(counted: World, stat
     batch = replay(counted)
     with pytest.raises((MySQLUnavailableError, OutcomeUnknownError)):
         commit(cut_at(counted, statement), batch, result(batch, minutes={EARLIER: 3}))
-    assert counted.counts() == {"2017-07-30 14:09": 6}
+    assert audited(counted) == {AT: 6}
     assert [s["state"] for s in counted.segments()] == ["live", "live", "planned", "planned"]
-    assert counted.audit().holds
     assert commit(counted, batch, result(batch, minutes={EARLIER: 3}))
-    assert counted.counts() == {"2017-07-30 13:00": 6}
-    assert counted.audit().holds
+    assert audited(counted) == {"2017-07-30 13:00": 6}
 
 
 def test_a_replay_that_would_leave_a_negative_count_is_refused_whole(counted: World) -> None:
@@ -174,9 +169,94 @@ def test_a_replay_that_would_leave_a_negative_count_is_refused_whole(counted: Wo
     counted.execute(f"update `{counted.name}` set log_count = 5")
     with pytest.raises(DataLossError, match="has less in 1 rows"):
         commit(counted, batch, result(batch, minutes={EARLIER: 3}))
-    assert counted.counts() == {"2017-07-30 14:09": 5}
+    assert counted.counts() == {AT: 5}
     assert [s["state"] for s in counted.segments()] == ["live", "live", "planned", "planned"]
     counted.execute(f"update `{counted.name}` set log_count = 6")
     assert commit(counted, batch, result(batch, minutes={EARLIER: 3}))
     assert counted.counts() == {"2017-07-30 13:00": 6}
     assert counted.audit().holds
+
+
+@pytest.fixture
+def thirds(world: World) -> World:
+    """Three segments that touch: [0, 10), [10, 20) and [20, 30) of partition 0."""
+    count(world, *[[ERROR] * 10] * 3)
+    return world
+
+
+def incarnation(world: World) -> int:
+    """The ledger's key of the topic."""
+    return int(world.segments()[0]["incarnation_id"])
+
+
+def requested(world: World, what: Request) -> list[int]:
+    """Request a replay; returns its batches."""
+    request(world, what)
+    return [b["batch_id"] for b in world.batches() if b["state"] == "planned"]
+
+
+def test_a_range_has_the_tiles_that_overlap_it(thirds: World) -> None:
+    """Segments and accepted losses beside it are not among them."""
+    for start in (0, 10, 20):
+        add_loss(thirds, 1, start, start + 10, "expired")
+    with thirds.database.transaction(read_only=True) as tx:
+        for partition in (0, 1):
+            where = thirds.partition(partition)
+            (tile,) = tiles_of(tx, incarnation(thirds), where, 10, 20)
+            assert (tile.range.from_offset, tile.range.until_offset) == (10, 20)
+        assert first_whole(tx, incarnation(thirds), thirds.partition(0), 10) == 10
+
+
+def test_a_segment_with_an_accepted_hole_is_replaced_alone(thirds: World) -> None:
+    """Not so those that the hole only touches."""
+    add_loss(thirds, 0, 10, 12, "missing")
+    add_loss(thirds, 0, 18, 20, "missing")
+    with thirds.database.transaction(read_only=True) as tx:
+        tiles = tiles_of(tx, incarnation(thirds), thirds.partition(0), 0, 30)
+    assert [tile.alone for tile in tiles] == [False, True, False]
+
+
+def test_a_batch_that_was_replanned_is_counted_by_its_own_replacement(thirds: World) -> None:
+    """Later batches of the same replay that count the ranges beside it are other tasks'."""
+    thirds.configure(max_records_per_partition=10)
+    first, second, third = requested(thirds, BoundsAsked())
+    (instead_of_first,) = replan_batch(thirds.context(), first)
+    (instead_of_second,) = replan_batch(thirds.context(), second)
+    with thirds.database.transaction(read_only=True) as tx:
+        assert standing_for(tx, first) == [instead_of_first]
+        assert standing_for(tx, second) == [instead_of_second]
+        assert standing_for(tx, third) == [third]
+
+
+def test_a_replay_of_one_segment_is_not_overtaken_by_its_neighbours(thirds: World) -> None:
+    """It replaces that segment alone, and is done when a replacement is committed."""
+    (batch_id,) = requested(thirds, asked(thirds, (10, 20)))
+    (instead,) = replan_batch(thirds.context(), batch_id)
+    thirds.configure(levels=["WARN"])
+    assert thirds.run(instead).committed
+    live = [
+        (s["from_offset"], s["until_offset"], s["matched"])
+        for s in thirds.segments()
+        if s["state"] == "live"
+    ]
+    assert sorted(live) == [(0, 10, 10), (10, 20, 0), (20, 30, 10)]
+    (row,) = thirds.rows("select state from replay where pipeline = %s", (thirds.name,))
+    assert row["state"] == "done"
+    assert thirds.audit().holds
+
+
+def test_losses_beside_a_range_that_came_back_stay_accepted(thirds: World) -> None:
+    """And the one that was counted leaves no rest behind."""
+    thirds.produce([ERROR] * 30, 0)
+    for start in (30, 40, 50):
+        lose(thirds, start, start + 10)
+    thirds.configure(max_records_per_partition=10)
+    batches = requested(thirds, asked(thirds, (40, 50)))
+    assert len(batches) == 1
+    assert thirds.run(batches[0]).committed
+    assert losses(thirds) == [
+        (0, 30, 40, "expired", "accepted"),
+        (0, 40, 50, "expired", "restored"),
+        (0, 50, 60, "expired", "accepted"),
+    ]
+    assert thirds.audit().holds

@@ -43,12 +43,10 @@ MINUTE: Final = "tests/minute/test_minute.py"
 PLAN: Final = "tests/minute/test_plan.py"
 REPLAY: Final = "tests/minute/test_replay.py"
 CONCURRENCY: Final = "tests/minute/test_concurrency.py"
+MINUTE_DAG: Final = "tests/airflow/test_minute_dag.py"
 REPLAY_DAG: Final = "tests/airflow/test_replay_dag.py"
 LOSSES_DAG: Final = "tests/airflow/test_losses_dag.py"
 LOSSES: Final = "tests/minute/test_losses.py"
-DATABASE_FAULTS: Final = "tests/minute/test_database_faults.py"
-CLOCK: Final = "tests/minute/test_clock_jumps.py"
-KAFKA_ANSWERS: Final = "tests/minute/test_kafka_answers.py"
 RACES: Final = "tests/minute/test_replay_races.py"
 TASKS: Final = "tests/minute/test_spark_tasks.py"
 FOUND: Final = "tests/properties/test_found.py"
@@ -58,13 +56,13 @@ RATIO: Final = "tests/minute/test_malformed_ratio.py"
 PROVING: Final = "tests/cli/test_audit.py"
 LABELS: Final = "tests/minute/test_labels.py"
 JSON_COLUMNS: Final = "tests/spark/test_json_columns.py"
-PATTERN_LINES: Final = "tests/spark/test_pattern_lines.py"
+PATTERNS: Final = "tests/spark/test_patterns.py"
 BY_PARTITION: Final = "tests/minute/test_by_partition.py"
 TASK_COUNTING: Final = "tests/spark/test_task_counting.py"
 LINE_COLUMNS: Final = "tests/spark/test_line_columns.py"
 LINE_FORMAT: Final = "tests/unit/test_line_format.py"
 FILES: Final = "tests/minute/test_kept_files.py"
-PLACES: Final = "tests/minute/test_kept_places.py"
+DELIVERIES: Final = "tests/minute/test_deliveries.py"
 ROWS: Final = "tests/minute/test_kept_rows.py"
 PUBLISH: Final = "tests/unit/test_publish.py"
 TIME_RULES: Final = "tests/spark/test_time_rules.py"
@@ -111,7 +109,7 @@ MUTANTS: Final = (
         where="tally.planning.ingest:_find_loss",
         before="if held.end < min([at, *(r.from_offset for r in accepted)]):",
         after="if held.end < min([0, *(r.from_offset for r in accepted)]):",
-        tests=(f"{PLAN}::test_an_end_behind_the_ledger_blocks",),
+        tests=(f"{LOSSES}::test_an_end_behind_the_ledger_blocks_until_it_is_accepted_and_has_grown",),
     ),
     Mutant(
         guard="a partition that Kafka leaves out is an error, not forgotten",
@@ -125,14 +123,14 @@ MUTANTS: Final = (
         where="tally.pipeline.plan:_plan",
         before="    if (plan.doubtful or any(causes.values())) and not believe:",
         after="    if plan is None:",
-        tests=(f"{KAFKA_ANSWERS}::test_old_metadata_is_asked_for_again_before_it_is_believed",),
+        tests=(f"{PLAN}::test_old_metadata_is_asked_for_again_before_it_is_believed",),
     ),
     Mutant(
         guard="a time after the last record is the end",
         where="tally.planning.ingest:first_offsets",
         before="            starts[partition] = held.end\n",
         after="            starts[partition] = held.earliest\n",
-        tests=(f"{KAFKA_ANSWERS}::test_a_start_time_after_the_last_record_begins_at_the_end",),
+        tests=(f"{PLAN}::test_a_start_time_after_the_last_record_begins_at_the_end",),
     ),
     Mutant(
         guard="a start time is looked up",
@@ -140,7 +138,7 @@ MUTANTS: Final = (
         before="ctx.kafka.offsets_at(wanted, start)",
         after="dict.fromkeys(wanted)",
         tests=(
-            f"{KAFKA_ANSWERS}::test_record_times_out_of_order_leave_nothing_out_behind_a_start_time",
+            f"{PLAN}::test_record_times_out_of_order_leave_nothing_out_behind_a_start_time",
         ),
     ),
     Mutant(
@@ -150,7 +148,7 @@ MUTANTS: Final = (
         after="return False",
         tests=(
             f"{PLAN}::test_open_transactions_are_not_planned",
-            f"{KAFKA_ANSWERS}::test_a_hanging_transaction_holds_back_its_own_partition_alone",
+            f"{PLAN}::test_a_hanging_transaction_holds_back_its_own_partition_alone",
         ),
     ),
     Mutant(
@@ -166,7 +164,9 @@ MUTANTS: Final = (
         before='        "catchup": False,\n',
         after='        "catchup": True,\n'
         '        "start_date": __import__("pendulum").datetime(2026, 1, 1),\n',
-        tests=("tests/airflow/test_missed_minutes.py",),
+        tests=(
+            f"{MINUTE_DAG}::test_after_a_stop_one_run_is_scheduled_not_one_for_each_missed_minute",
+        ),
     ),
     Mutant(
         guard="an accepted truncation is in force until counting has passed it",
@@ -252,7 +252,7 @@ MUTANTS: Final = (
         before='"failOnDataLoss": "true"',
         after='"failOnDataLoss": "false"',
         tests=(
-            "tests/unit/test_spark_settings.py::test_records_that_are_gone_are_an_error_of_sparks",
+            "tests/unit/test_settings.py::test_records_that_are_gone_are_an_error_of_sparks",
         ),
     ),
     Mutant(
@@ -323,14 +323,14 @@ MUTANTS: Final = (
         where="tally.spark.reading:read_ranges",
         before="if key.lower() not in DIVIDING}",
         after="if key}",
-        tests=(f"{BY_PARTITION}::test_a_partition_is_read_by_one_task",),
+        tests=(f"{DELIVERIES}::test_a_partition_is_read_by_one_task",),
     ),
     Mutant(
         guard="ranges that Spark groups are each read by a task of their own",
         where="tally.spark.session:SESSION_DEFAULTS",
         before='"spark.sql.unionOutputPartitioning": "false"',
         after='"spark.sql.unionOutputPartitioning": "true"',
-        tests=(f"{BY_PARTITION}::test_each_partition_is_a_batch_of_its_own",),
+        tests=(f"{DELIVERIES}::test_a_read_is_counted_and_kept_as_it_was_written",),
     ),
     Mutant(
         guard="a range that Spark groups for its task goes through no exchange",
@@ -379,7 +379,7 @@ MUTANTS: Final = (
         where="tally.pipeline.run_partitions:_committed",
         before=" or now.attempt != batch.attempt:",
         after=" or now.attempt > 0:",
-        tests=(f"{BY_PARTITION}::test_a_task_that_spark_repeats_counts_once",),
+        tests=(f"{DELIVERIES}::test_a_task_that_spark_repeats_counts_and_keeps_each_line_once",),
     ),
     Mutant(
         guard="a task commits nothing of an input that was cut",
@@ -400,21 +400,21 @@ MUTANTS: Final = (
         where="tally.pipeline.run_partitions:_count",
         before="        if len(todo) > 1:",
         after="        if not todo:",
-        tests=(f"{BY_PARTITION}::test_a_partition_that_spark_cannot_read_holds_up_no_other",),
+        tests=(f"{DELIVERIES}::test_a_partition_that_spark_cannot_read_holds_up_no_other",),
     ),
     Mutant(
         guard="executors with another version commit nothing",
         where="tally.pipeline.run_partitions:_CommitInTask.__call__",
         before="        if self.version != __version__:",
         after="        if not self.version:",
-        tests=(f"{BY_PARTITION}::test_executors_with_another_version_commit_nothing",),
+        tests=(f"{DELIVERIES}::test_executors_with_another_version_commit_nothing",),
     ),
     Mutant(
         guard="a partition that fails ends its attempt",
         where="tally.pipeline.run_partitions:_count",
         before="            end_attempt(ctx, batch, pipeline, outcome)\n            outcomes",
         after="            outcomes",
-        tests=(f"{BY_PARTITION}::test_a_hole_blocks_its_partition_and_the_others_commit",),
+        tests=(f"{DELIVERIES}::test_a_partition_that_fails_keeps_no_other_from_its_commit",),
     ),
     Mutant(
         guard="what was read is still what was planned",
@@ -443,21 +443,21 @@ MUTANTS: Final = (
         where="tally.spark.json_columns:json_line",
         before="all_of([second == RECORD_END, ~F.contains(text, F.lit(RECORD_END))])",
         after="parsed.isNotNull()",
-        tests=(f"{JSON_COLUMNS}::test_no_record_writes_the_number_that_ends_it",),
+        tests=(f"{JSON_COLUMNS}::test_a_value_is_what_the_definition_says",),
     ),
     Mutant(
         guard="the digits that end a JSON record come from Tally",
         where="tally.spark.json_columns:json_line",
         before="all_of([second == RECORD_END, ~F.contains(text, F.lit(RECORD_END))])",
         after="second == RECORD_END",
-        tests=(f"{JSON_COLUMNS}::test_no_record_writes_the_number_that_ends_it",),
+        tests=(f"{JSON_COLUMNS}::test_a_value_is_what_the_definition_says",),
     ),
     Mutant(
         guard="what ends a JSON record is a number, not a string",
         where="tally.spark.json_columns:json_line",
         before='F.to_json(F.try_variant_get(parsed, "$[1]", "variant"))',
         after='F.try_variant_get(parsed, "$[1]", "string")',
-        tests=(f"{JSON_COLUMNS}::test_no_record_writes_the_number_that_ends_it",),
+        tests=(f"{JSON_COLUMNS}::test_a_value_is_what_the_definition_says",),
     ),
     Mutant(
         guard="the last of duplicate keys is taken, in a driver and on a server",
@@ -474,14 +474,14 @@ MUTANTS: Final = (
         where="tally.spark.json_columns:without_odd_escapes",
         before="F.when(may_have, usual).otherwise(text)",
         after="text",
-        tests=(f"{JSON_COLUMNS}::test_every_key_of_a_large_object_is_found",),
+        tests=(f"{JSON_COLUMNS}::test_a_value_is_what_the_definition_says",),
     ),
     Mutant(
         guard="an escape in JSON has digits of ASCII alone",
         where="tally.spark.json_columns:without_odd_escapes",
         before=r'F.regexp_replace(F.regexp_replace(separate, _HALF, "?"), _BEYOND, r"\\x")',
         after='F.regexp_replace(separate, _HALF, "?")',
-        tests=(f"{JSON_COLUMNS}::test_an_escape_has_digits_of_ascii_alone",),
+        tests=(f"{JSON_COLUMNS}::test_a_value_is_what_the_definition_says",),
     ),
     # --- filters
     Mutant(
@@ -489,7 +489,7 @@ MUTANTS: Final = (
         where="tally.spark.wildcards:wildcard_pattern",
         before="(?>.*?{part})",
         after="(?:.*?{part})",
-        tests=("tests/spark/test_pattern_cost.py::test_no_value_of_a_filter_can_be_kept_busy",),
+        tests=(f"{PATTERNS}::test_no_value_of_a_filter_can_be_kept_busy",),
     ),
     # --- the key of a time, which a group of records shares
     Mutant(
@@ -571,7 +571,7 @@ MUTANTS: Final = (
         where="tally.spark.pattern_columns:_is_behind",
         before="if not place.behind:",
         after="if place.before >= 0:",
-        tests=(PATTERN_LINES,),
+        tests=(f"{PATTERNS}::test_a_time_of_any_width_is_found_as_python_finds_it",),
     ),
     Mutant(
         guard="a group that could go on behind a written time has no place",
@@ -592,7 +592,7 @@ MUTANTS: Final = (
         where="tally.lines.pattern:_within_line",
         before='if chars.isdisjoint("\\r\\n"):',
         after="if chars is not None:",
-        tests=(PATTERN_LINES,),
+        tests=(f"{PATTERNS}::test_java_sees_a_line_as_python_sees_what_stands_before_its_end",),
     ),
     # --- the minute of a line
     Mutant(
@@ -722,7 +722,7 @@ MUTANTS: Final = (
         "                raise\n",
         tests=(
             f"{COMMIT}::test_a_writer_that_forgets_a_count_commits_nothing",
-            f"{DATABASE_FAULTS}::test_ddl_under_a_commit_waits_for_it_and_commits_nothing_of_it",
+            f"{COMMIT}::test_ddl_under_a_commit_waits_for_it_and_commits_nothing_of_it",
         ),
     ),
     Mutant(
@@ -731,7 +731,7 @@ MUTANTS: Final = (
         before='                cursor.execute(f"start transaction {snapshot}")\n',
         after="                assert snapshot\n",
         tests=(
-            f"{DATABASE_FAULTS}::test_with_autocommit_left_on_a_failing_commit_leaves_nothing_behind",
+            f"{COMMIT}::test_with_autocommit_left_on_a_failing_commit_leaves_nothing_behind",
         ),
     ),
     Mutant(
@@ -739,7 +739,7 @@ MUTANTS: Final = (
         where="tally.mysql.connection:connect",
         before='f" lock_wait_timeout = {settings.lock_wait_timeout_s},"',
         after='""',
-        tests=(f"{DATABASE_FAULTS}::test_a_table_that_stays_locked_is_a_timeout",),
+        tests=(f"{COMMIT}::test_a_table_that_stays_locked_is_a_timeout",),
     ),
     Mutant(
         guard="columns of the result are named",
@@ -747,7 +747,7 @@ MUTANTS: Final = (
         before='f"insert into `{tables.result}` ({listed(tables.columns)})"',
         after='f"insert into `{tables.result}`"',
         tests=(
-            f"{DATABASE_FAULTS}::test_a_table_that_is_altered_between_read_and_commit_takes_the_counts",
+            f"{COMMIT}::test_a_table_that_is_altered_between_read_and_commit_takes_the_counts",
         ),
     ),
     Mutant(
@@ -770,7 +770,7 @@ MUTANTS: Final = (
                 "where s.batch_id = %s and s.state = 'planned'",
             ),
         ),
-        tests=(f"{DATABASE_FAULTS}::test_affected_rows_may_mean_changed_or_matched",),
+        tests=(f"{COMMIT}::test_affected_rows_may_mean_changed_or_matched",),
     ),
     Mutant(
         guard="attempts are told apart by number, not by time",
@@ -778,7 +778,7 @@ MUTANTS: Final = (
         before="    if now.attempt != batch.attempt:",
         after="    if now.claimed_at > batch.claimed_at:",
         tests=(
-            f"{CLOCK}::test_the_newer_of_two_attempts_is_told_by_its_number_and_not_by_the_clock",
+            f"{CONCURRENCY}::test_the_newer_of_two_attempts_is_told_by_its_number_and_not_by_the_clock",
         ),
     ),
     Mutant(
@@ -787,7 +787,7 @@ MUTANTS: Final = (
         before="facts.now - batch.claimed_at < patience",
         after="abs(facts.now - batch.claimed_at) < patience",
         tests=(
-            f"{CLOCK}::test_a_clock_that_jumps_backwards_under_an_attempt_takes_nothing_from_it",
+            f"{CONCURRENCY}::test_a_clock_that_jumps_backwards_under_an_attempt_takes_nothing_from_it",
         ),
     ),
     Mutant(
@@ -891,7 +891,7 @@ MUTANTS: Final = (
         "            self._connection.connect()\n"
         "        return self._connection.cursor(kind)\n",
         tests=(
-            f"{DATABASE_FAULTS}::test_a_connection_that_is_cut_inside_the_transaction_is_not_replaced",
+            f"{COMMIT}::test_a_connection_that_is_cut_inside_the_transaction_is_not_replaced",
         ),
     ),
     Mutant(
@@ -973,7 +973,7 @@ MUTANTS: Final = (
         before="until = next_offset if end is None else min(end, next_offset)",
         after="until = start if end is None else min(end, next_offset)",
         tests=(
-            f"{KAFKA_ANSWERS}::test_record_times_out_of_order_give_a_replay_one_range_that_has_all_between",
+            f"{PLAN}::test_record_times_out_of_order_give_a_replay_one_range_that_has_all_between",
         ),
     ),
     Mutant(
@@ -1062,7 +1062,7 @@ MUTANTS: Final = (
         before='f" sql_select_limit = {_ALL_ROWS},"',
         after='" sql_select_limit = default,"',
         tests=(
-            f"{DATABASE_FAULTS}::test_a_servers_limit_of_rows_hides_nothing_from_the_audit",
+            f"{COMMIT}::test_a_servers_limit_of_rows_hides_nothing_from_the_audit",
             f"{PROVING}::test_a_servers_limit_of_rows_hides_nothing_from_a_recount",
         ),
     ),
@@ -1167,7 +1167,7 @@ MUTANTS: Final = (
         where="tally.pipeline.plan:_plan",
         before="    check_tables(tables, pipeline)\n",
         after="",
-        tests=(f"{LABELS}::test_a_label_without_a_column_counts_nothing",),
+        tests=(f"{LABELS}::test_a_label_without_a_column_is_neither_planned_nor_recounted",),
     ),
     Mutant(
         guard="columns are added between batches",
@@ -1202,7 +1202,7 @@ MUTANTS: Final = (
         where="tally.pipeline.recount:recount",
         before="            check_tables(tables, pipeline)\n",
         after="            pass\n",
-        tests=(f"{LABELS}::test_a_recount_needs_the_columns_of_all_labels",),
+        tests=(f"{LABELS}::test_a_label_without_a_column_is_neither_planned_nor_recounted",),
     ),
     Mutant(
         guard="a label makes room for another",
@@ -1216,7 +1216,7 @@ MUTANTS: Final = (
         where="tally.ledger.positions:lock_pipeline",
         before="        check_owner(tx, pipeline, result_table, lock=True)\n",
         after="",
-        tests=(f"{LABELS}::test_a_plan_alone_takes_no_table_of_another_pipeline",),
+        tests=(f"{LABELS}::test_a_table_holds_the_counts_of_one_pipeline",),
     ),
     Mutant(
         guard="no column is added to another pipeline's table",
@@ -1321,7 +1321,7 @@ MUTANTS: Final = (
         where="tally.deliveries.set_store:SetStore.publish",
         before="and state = 'live' and cluster_id",
         after="and state = 'open' and cluster_id",
-        tests=(f"{ROWS}::test_a_replay_replaces_the_rows_of_its_range",),
+        tests=(f"{ROWS}::test_rows_are_shown_by_the_next_run_when_a_driver_is_killed_behind_its_commit",),
     ),
     Mutant(
         guard="a set that was dropped never becomes live",
@@ -1342,7 +1342,7 @@ MUTANTS: Final = (
         where="tally.pipeline.publish:verdict",
         before="if segment.row_set == waiting.set_id:",
         after="if segment.row_set is not None:",
-        tests=(f"{ROWS}::test_a_task_that_spark_repeats_keeps_each_line_once",),
+        tests=(f"{DELIVERIES}::test_a_task_that_spark_repeats_counts_and_keeps_each_line_once",),
     ),
     Mutant(
         guard="what readers may not see yet is not folded",
@@ -1475,55 +1475,55 @@ MUTANTS: Final = (
         where="tally.ledger.row_sets:has_lines",
         before=" or s.state = 'folded' and s.matched > 0",
         after="",
-        tests=(f"{PLACES}::test_lines_are_not_left_behind_also_when_all_of_them_are_folded",),
+        tests=(f"{ROWS}::test_lines_are_not_left_behind_also_when_all_of_them_are_folded",),
     ),
     Mutant(
         guard="the number of a set is given once",
         where="tally.ledger.row_sets:record_row_set",
         before="    _check_number_is_new(tx, batch, rows.set_id)\n",
         after="",
-        tests=(f"{PLACES}::test_a_set_whose_number_was_given_before_is_not_committed",),
+        tests=(f"{ROWS}::test_a_set_whose_number_was_given_before_is_not_committed",),
     ),
     Mutant(
         guard="a set is of one segment",
         where="tally.pipeline.publish:_difference",
         before=" or kept[0].segment_id != counted[0].segment_id",
         after="",
-        tests=(f"{PLACES}::test_the_audit_tells_two_segments_of_one_set",),
+        tests=(f"{ROWS}::test_the_audit_tells_two_segments_of_one_set",),
     ),
     Mutant(
         guard="a procedure writes the lines of one pipeline",
         where="tally.deliveries.row_content:RowContent.lacks",
         before="if comment.startswith(_MADE_BY_TALLY) and comment != self._comment:",
         after="if False:",
-        tests=(f"{PLACES}::test_pipelines_do_not_share_a_procedure_or_a_folder",),
+        tests=(f"{ROWS}::test_pipelines_do_not_share_a_procedure_or_a_folder",),
     ),
     Mutant(
         guard="a folder with lines of nobody is not taken",
         where="tally.deliveries.file_content:FileContent.prepare",
         before="elif any(_set_of(path) is not None for path in folder.list(_LINES)):",
         after="elif False:",
-        tests=(f"{PLACES}::test_a_folder_with_lines_of_nobody_is_not_taken",),
+        tests=(f"{FILES}::test_a_folder_of_another_pipeline_is_not_taken",),
     ),
     Mutant(
         guard="a list that was put back is written again",
         where="tally.pipeline.publish:publish",
         before="    store.tell()\n",
         after="    if live or committed:\n        store.tell()\n",
-        tests=(f"{PLACES}::test_a_list_that_a_slower_process_has_put_back_is_written_again",),
+        tests=(f"{FILES}::test_a_list_that_a_slower_process_has_put_back_is_written_again",),
     ),
     Mutant(
         guard="a key that is not read as it was written hides no line",
         where="tally.spark.line_columns:LineReader._key_digest",
         before="F.when(condition & is_written_so, digest)",
         after="F.when(condition, digest)",
-        tests=(f"{PLACES}::test_values_that_are_not_read_as_they_were_written_hide_no_line",),
+        tests=(f"{DELIVERIES}::test_values_that_are_not_read_as_they_were_written_hide_no_line",),
     ),
     Mutant(
         guard="lines of clusters with the same topic id are told apart",
         where="tally.deliveries.row_content:_FIRST_OF_KEY",
         before="t.topic_id, t.cluster_id, t.partition_id",
         after="t.topic_id, s.cluster_id, t.partition_id",
-        tests=(f"{PLACES}::test_a_topic_that_was_copied_with_its_id_is_told_apart_by_its_cluster",),
+        tests=(f"{DELIVERIES}::test_a_topic_that_was_copied_with_its_id_is_told_apart_by_its_cluster",),
     ),
 )

@@ -1,0 +1,118 @@
+"""Steps that tests of several files take, and what they read of the ledger afterwards."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import TypeVar
+from uuid import uuid4
+
+from tally.ledger import batches
+from tally.ledger.decisions import accept_losses, find_losses
+from tally.ledger.positions import lock_pipeline
+from tally.pipeline.plan import Planned
+from tally.planning.blocks import BlockReason
+from tests.world import World
+
+T = TypeVar("T")
+
+ERROR = "2017-07-30 14:09:08 ERROR some message"
+LATER = "2017-07-30 15:00:00 ERROR some message"
+AT, AT_LATER = "2017-07-30 14:09", "2017-07-30 15:00"
+"""The minutes of these two lines."""
+
+
+def planned_id(world: World) -> int:
+    """The id of the batch that is open or newly planned."""
+    batch = world.plan().batch
+    assert batch is not None
+    return batch.batch_id
+
+
+def ranges(planned: Planned) -> list[tuple[int, int, int]]:
+    """Partition, from and until of what was planned."""
+    return [
+        (s.range.partition.partition, s.range.from_offset, s.range.until_offset)
+        for batch in planned.batches
+        for s in batch.segments
+    ]
+
+
+def reasons(planned: Planned) -> list[tuple[int | None, BlockReason]]:
+    """Partition and reason of each block."""
+    return [(block.partition, block.reason) for block in planned.blocks]
+
+
+def abandoned(world: World, batch_id: int) -> None:
+    """Abandon a batch, as an operator does."""
+    world.database.run(lambda tx: batches.abandon(tx, batch_id, by="me", reason="a test"))
+
+
+def count(world: World, *batches: Sequence[str | bytes]) -> None:
+    """Count the lines of each list, in a batch of its own."""
+    for lines in batches:
+        world.produce(lines)
+        assert world.minute() is not None
+
+
+def audited(world: World) -> dict[str, int]:
+    """The result, of which the audit says that it is the sum of what was counted."""
+    assert world.audit().holds
+    return world.counts()
+
+
+def losses(world: World) -> list[tuple[int, int, int, str, str]]:
+    """Partition, range, cause and state of each loss, oldest first."""
+    rows = world.rows(
+        "select l.* from lost_range l join topic_incarnation i using (incarnation_id)"
+        " where i.pipeline = %s order by lost_range_id",
+        (world.name,),
+    )
+    keys = ("partition_id", "from_offset", "until_offset", "cause", "state")
+    return [tuple(row[key] for key in keys) for row in rows]  # type: ignore[misc]
+
+
+def accept(world: World) -> None:
+    """Accept every open loss."""
+    with world.database.transaction(read_only=True) as tx:
+        seen = find_losses(tx, world.name, only_open=True)
+    with world.database.transaction() as tx:
+        lock_pipeline(tx, world.name, world.name)
+        accept_losses(tx, world.name, seen, by="an operator", reason="a test")
+
+
+def set_position(
+    world: World, next_offset: int, partition: int = 0, *, start: int | None = None
+) -> None:
+    """Set a partition's committed offset, and its start where one is given."""
+    world.execute(
+        "update partition_offset o join topic_incarnation i using (incarnation_id)"
+        " set o.next_offset = %s, o.start_offset = coalesce(%s, o.start_offset)"
+        " where i.pipeline = %s and o.partition_id = %s",
+        (next_offset, start, world.name, partition),
+    )
+
+
+def produce_transaction(
+    world: World, lines: Sequence[str], partition: int = 0, *, commit: bool = True
+) -> None:
+    """Write lines in one Kafka transaction, whose marker takes an offset without a record."""
+    producer = world.producer(**{"transactional.id": str(uuid4())})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for line in lines:
+        producer.produce(world.topic, value=line, partition=partition)
+    producer.flush(30)
+    (producer.commit_transaction if commit else producer.abort_transaction)(30)
+    world.wait_for_markers(partition)
+
+
+def at_once(*works: Callable[[], T]) -> list[T]:
+    """The results of works that begin together, each in a thread of its own."""
+    barrier = Barrier(len(works))
+
+    def begin(work: Callable[[], T]) -> T:
+        barrier.wait()
+        return work()
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        return list(pool.map(begin, works))
