@@ -4,9 +4,12 @@ import ast
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tests.conftest import PROJECT
+
+from tally import errors
+from tally.errors import TallyError
 
 DOCS = PROJECT / "docs"
 README = PROJECT / "README.md"
@@ -28,13 +31,13 @@ def tree(path: Path) -> ast.Module:
 
 
 @cache
-def _all_nodes(path: Path) -> list[ast.AST]:
+def _nodes(path: Path) -> list[ast.AST]:
     return list(ast.walk(tree(path)))
 
 
 def nodes(path: Path, kind: type[Node]) -> Iterator[Node]:
     """Everything of one kind in a module."""
-    return (node for node in _all_nodes(path) if isinstance(node, kind))
+    return (node for node in _nodes(path) if isinstance(node, kind))
 
 
 def defined_tests(path: Path) -> set[str]:
@@ -54,3 +57,12 @@ def name_of(node: ast.expr) -> str | None:
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else None
+
+
+def error_tree(kind: type[TallyError] = TallyError, depth: int = 0) -> list[tuple[int, Any]]:
+    """An error's class and all of Tally's below it, each with its depth, in their order."""
+    below = [child for child in kind.__subclasses__() if child.__module__ == errors.__name__]
+    return [(depth, kind), *(found for child in below for found in error_tree(child, depth + 1))]
+
+
+ERRORS: list[type[TallyError]] = [kind for depth, kind in error_tree() if depth]

@@ -8,12 +8,13 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from configparser import ConfigParser
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import yaml
 from check_jsonschema import main as check_jsonschema
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from tests.conftest import PROJECT
 from tests.unit.sources import text
 
@@ -32,7 +33,6 @@ PYPROJECT = tomllib.loads(text(PROJECT / "pyproject.toml"))
 OWN_IMAGE = f"tally:{tally.__version__}"
 BUILDER = "airflow-migrate"
 ONE_SHOT = {name for name, service in SERVICES.items() if service["restart"] == "no"}
-LONG_RUNNING = SERVICES.keys() - ONE_SHOT
 DOCKERFILE: str = SERVICES[BUILDER]["build"]["dockerfile_inline"]
 
 # `name:1.2` at the least, so that no tag wanders from one feature release to the next.
@@ -46,12 +46,9 @@ CREDENTIAL_IN_URL = re.compile(r"://[^/\s:@]+:[^/\s@]+@")
 def strings(value: Any) -> Iterator[str]:
     """Every string in a piece of the file, keys included."""
     if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from strings(key)
-            yield from strings(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from strings(item)
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list):
+        yield from chain.from_iterable(map(strings, value))
     else:
         yield str(value)
 
@@ -65,35 +62,26 @@ def base_images() -> list[str]:
 
 def pinned_by(requirements: list[str], package: str) -> str:
     """The exact version of ``package`` in a list of requirements."""
-    found = [line for line in requirements if line.startswith(f"{package}==")]
-    assert len(found) == 1, f"{package} is not pinned once: {found}"
-    return found[0].split("==")[1].split()[0].rstrip(";\\")
-
-
-def validate(path: Path) -> Result:
-    """Check a Compose file against the specification's schema, which check-jsonschema carries."""
-    asked = ["--builtin-schema", "vendor.compose-spec", str(path)]
-    return CliRunner().invoke(check_jsonschema, asked)
+    (found,) = (line for line in requirements if line.startswith(f"{package}=="))
+    return found.split("==")[1].split()[0].rstrip(";\\")
 
 
 def test_the_file_meets_the_compose_specification(tmp_path: Path) -> None:
-    """Docker Compose's own schema accepts the file, and finds a misspelt key."""
-    assert validate(COMPOSE_FILE).exit_code == 0, validate(COMPOSE_FILE).output
+    """The schema that check-jsonschema carries accepts the file, and finds a misspelt key."""
     broken = tmp_path / "docker-compose.yml"
     broken.write_text(TEXT.replace("healthcheck:", "healthchek:", 1), encoding="utf-8")
-    assert validate(broken).exit_code == 1
-    assert "healthchek" in validate(broken).output
+    for path, code, said in ((COMPOSE_FILE, 0, "ok"), (broken, 1, "healthchek")):
+        asked = ["--builtin-schema", "vendor.compose-spec", str(path)]
+        answer = CliRunner().invoke(check_jsonschema, asked)
+        assert answer.exit_code == code, answer.output
+        assert said in answer.output
 
 
-def test_every_image_is_pinned() -> None:
-    """Each image has a tag with a version in it, never `latest`."""
+def test_every_image_is_pinned_and_ours_is_built_once() -> None:
+    """A tag with a version, never `latest`; Tally's has its own and is asked of no registry."""
     images = {service["image"] for service in SERVICES.values()} | set(base_images())
     assert [image for image in images if not PINNED.fullmatch(image)] == []
     assert not PINNED.fullmatch("mysql:latest")
-
-
-def test_one_service_builds_the_image_for_all_others() -> None:
-    """Tally's image has its version as tag, is built once and asked of no registry."""
     own = {name: service for name, service in SERVICES.items() if service["image"] == OWN_IMAGE}
     policies = {name: service["pull_policy"] for name, service in own.items()}
     assert {name for name, service in SERVICES.items() if "build" in service} == {BUILDER}
@@ -101,28 +89,20 @@ def test_one_service_builds_the_image_for_all_others() -> None:
     assert own.keys() == {name for name in SERVICES if re.match("airflow|spark|tally", name)}
 
 
-def test_every_server_is_checked_and_restarted() -> None:
-    """Long-running services have health checks, which also cover their start."""
-    for name in LONG_RUNNING:
-        health = SERVICES[name]["healthcheck"]
-        assert SERVICES[name]["restart"] == "unless-stopped", name
-        assert health["test"][0] == "CMD", name
-        keys = {"interval", "timeout", "retries", "start_period", "start_interval"}
-        assert keys <= health.keys(), name
+def test_every_service_is_checked_restarted_and_confined() -> None:
+    """Health checks cover the start, too; services wait for servers and for jobs.
 
-
-def test_every_service_waits_for_what_it_needs() -> None:
-    """Services wait for servers to be healthy and for jobs to succeed."""
+    Memory is limited, logs are rotated, privileges cannot grow; our own image is read-only.
+    """
+    waits = {True: "service_completed_successfully", False: "service_healthy"}
     for name, service in SERVICES.items():
+        if name not in ONE_SHOT:
+            health = service["healthcheck"]
+            assert (service["restart"], health["test"][0]) == ("unless-stopped", "CMD"), name
+            keys = {"interval", "timeout", "retries", "start_period", "start_interval"}
+            assert keys <= health.keys(), name
         for needed, how in service.get("depends_on", {}).items():
-            done = needed in ONE_SHOT
-            wanted = "service_completed_successfully" if done else "service_healthy"
-            assert how["condition"] == wanted, (name, needed)
-
-
-def test_every_service_is_confined() -> None:
-    """Memory is limited, logs are rotated, privileges cannot grow; our own image is read-only."""
-    for name, service in SERVICES.items():
+            assert how["condition"] == waits[needed in ONE_SHOT], (name, needed)
         assert service["deploy"]["resources"]["limits"]["memory"], name
         assert service["logging"]["options"].keys() == {"max-size", "max-file"}, name
         assert service["security_opt"] == ["no-new-privileges:true"], name
@@ -143,15 +123,6 @@ def test_no_credential_stands_in_the_file() -> None:
         assert key.endswith(("_FILE", "_CMD")), key
         assert re.fullmatch(r"(cat )?/run/(secrets|tally)/[\w.]+", value), key
     assert not [text for text in strings(COMPOSE) if CREDENTIAL_IN_URL.search(text)]
-
-
-def test_secrets_are_files_that_the_generator_writes(tmp_path: Path) -> None:
-    """The declared secrets are the generator's files, in the folder that it fills."""
-    assert compose_secrets.write_secrets(tmp_path / compose_secrets.FOLDER)
-    declared = {
-        name: (tmp_path / secret["file"]).resolve() for name, secret in COMPOSE["secrets"].items()
-    }
-    assert declared == {path.name: path for path in (tmp_path / compose_secrets.FOLDER).iterdir()}
 
 
 PLACED = {"mysql_console.sql": "/docker-entrypoint-initdb.d/console.sql"}
@@ -193,17 +164,23 @@ def test_only_airflow_is_published_and_only_to_this_machine() -> None:
     assert all(COMPOSE["networks"][name] == {"internal": True} for name in internal)
 
 
-def test_every_dollar_is_meant() -> None:
-    """Compose replaces variables everywhere, in scripts too: a dollar is doubled or a known one."""
-    rest = TEXT.replace("$$", "").replace("${TALLY_AIRFLOW_PORT:-8080}", "")
-    assert "$" not in rest
+def test_scripts_in_the_file_are_valid() -> None:
+    """Python in a health check compiles; the shell accepts the entry point.
 
-
-def test_nothing_is_installed_when_a_container_starts() -> None:
-    """Packages and jars are in the image."""
-    for service in SERVICES.values():
-        started = " ".join(strings([service.get("entrypoint", []), service.get("command", [])]))
-        assert not re.search(r"\b(pip|uv|apt|apt-get|curl|wget|ivy)\b", started)
+    A dollar is doubled or a known one, as Compose replaces variables in scripts, too. Packages and
+    jars are in the image: nothing is installed when a container starts.
+    """
+    assert "$" not in TEXT.replace("$$", "").replace("${TALLY_AIRFLOW_PORT:-8080}", "")
+    for name, service in SERVICES.items():
+        check = service.get("healthcheck", {"test": ["", ""]})["test"]
+        if check[1] == "python":
+            compile(check[3], name, "exec")
+        entrypoint = service.get("entrypoint", [""])
+        if entrypoint[0] == "/bin/bash":
+            script = entrypoint[2].replace("$$", "$")
+            assert subprocess.run(["/bin/bash", "-n", "-c", script], check=False).returncode == 0
+        started = " ".join(strings([entrypoint, service.get("command", [])]))
+        assert not re.search(r"\b(pip|uv|apt|apt-get|curl|wget|ivy)\b", started), name
 
 
 def test_the_image_holds_what_the_tests_run_with() -> None:
@@ -224,17 +201,12 @@ def test_the_image_holds_what_the_tests_run_with() -> None:
     assert set(re.findall(r"lib/python(\d+\.\d+)/", DOCKERFILE)) == {oldest}
 
 
-def test_kafka_is_the_local_stacks() -> None:
-    """The broker has the version that the local stack, and so the tests, run on."""
+def test_kafka_is_the_local_stacks_with_the_topic_of_the_configuration() -> None:
+    """The version that the tests run on; the job makes just the topics that tally.toml counts."""
     ivy = text(PROJECT / "local" / "src" / "tally_local" / "stack" / "ivy.xml")
-    revisions = set(re.findall(r'org="org\.apache\.kafka" name="[^"]+" rev="([^"]+)"', ivy))
-    assert len(revisions) == 1
+    (revision,) = set(re.findall(r'org="org\.apache\.kafka" name="[^"]+" rev="([^"]+)"', ivy))
     images = {s["image"] for s in SERVICES.values() if s["image"].startswith("apache/k")}
-    assert images == {f"apache/kafka:{revision}" for revision in revisions}
-
-
-def test_the_topic_of_the_configuration_is_made() -> None:
-    """The job makes just the topics that tally.toml counts; Tally itself makes none."""
+    assert images == {f"apache/kafka:{revision}"}
     settings = tomllib.loads(text(PROJECT / "tally.toml"))
     wanted = {topic for pipeline in settings["pipelines"].values() for topic in pipeline["topics"]}
     command = SERVICES["kafka-topics"]["command"]
@@ -256,18 +228,6 @@ def test_airflow_has_the_local_stacks_timeouts() -> None:
     for section, key in keys:
         found = environment.get(f"AIRFLOW__{section}__{key}".upper(), "missing")
         assert found.lower() == local[section][key].lower(), key
-
-
-def test_scripts_in_the_file_are_valid() -> None:
-    """Python in a health check compiles; the shell accepts the entry point."""
-    for name in LONG_RUNNING:
-        check = SERVICES[name]["healthcheck"]["test"]
-        if check[1] == "python":
-            compile(check[3], name, "exec")
-        entrypoint = SERVICES[name].get("entrypoint", [""])
-        if entrypoint[0] == "/bin/bash":
-            script = entrypoint[2].replace("$$", "$")
-            assert subprocess.run(["/bin/bash", "-n", "-c", script], check=False).returncode == 0
 
 
 def run_alone(folder: Path, *command: str, path: Path) -> "subprocess.CompletedProcess[str]":
@@ -296,16 +256,20 @@ def test_the_image_fetches_the_connector_as_the_set_up_does(tmp_path: Path) -> N
 
 
 def test_generated_secrets_are_private_and_stay(tmp_path: Path) -> None:
-    """Owner only; a second run changes nothing, for the servers keep their first passwords.
+    """The declared files, for the owner only; leftovers of a killed run are not used.
 
-    The leftovers of a killed run are not used as secrets.
+    A second run changes nothing, for the servers keep their first passwords.
     """
-    left = tmp_path / "secrets.new"
-    left.mkdir()
+    folder = tmp_path / compose_secrets.FOLDER
+    left = folder.with_name(f"{folder.name}.new")
+    left.mkdir(parents=True)
     (left / "mysql_root_password").write_text("half")
-    folder = tmp_path / "secrets"
     assert compose_secrets.write_secrets(folder)
     assert not left.exists()
+    declared = {name: tmp_path / secret["file"] for name, secret in COMPOSE["secrets"].items()}
+    assert {name: path.resolve() for name, path in declared.items()} == {
+        path.name: path for path in folder.iterdir()
+    }
     first = {path.name: path.read_text() for path in folder.iterdir()}
     assert "half" not in first.values()
     assert folder.stat().st_mode & 0o777 == 0o700

@@ -6,12 +6,7 @@ import pytest
 
 from tally.aggregates.checks import SeriesLimit, check_totals
 from tally.config.pipeline import Pipeline
-from tally.errors import (
-    DataLossError,
-    MalformedFloodError,
-    RecordsMissingError,
-    SeriesFloodError,
-)
+from tally.errors import DataLossError, MalformedFloodError, RecordsMissingError, SeriesFloodError
 from tally.model import OffsetRange, SegmentTotals, TopicPartition
 
 PARTITION = TopicPartition(topic="alog", partition=0)
@@ -20,14 +15,8 @@ RANGE = OffsetRange(partition=PARTITION, from_offset=10, until_offset=20)
 
 def read(records: int, first: int | None, last: int | None, malformed: int = 0) -> SegmentTotals:
     """Totals of a read; every well-formed line is counted."""
-    return SegmentTotals(
-        records=records,
-        matched=records - malformed,
-        unmatched=0,
-        malformed=malformed,
-        first_offset=first,
-        last_offset=last,
-    )
+    lines = {"matched": records - malformed, "unmatched": 0, "malformed": malformed}
+    return SegmentTotals(records=records, **lines, first_offset=first, last_offset=last)
 
 
 def check(found: SegmentTotals, *, accepted: bool = False, **settings: object) -> None:
@@ -37,13 +26,9 @@ def check(found: SegmentTotals, *, accepted: bool = False, **settings: object) -
     check_totals(pipeline, [RANGE], {PARTITION: found}, may_miss=may_miss)
 
 
-def test_a_range_that_was_read_whole_is_believed() -> None:
-    """As many records as offsets, from the first to the last."""
-    check(read(10, 10, 19))
-
-
 def test_records_from_outside_of_the_range_are_refused() -> None:
-    """Records before or after the range, or more than it can hold, are an error."""
+    """Before or after it, or more than it can hold; as many from first to last are right."""
+    check(read(10, 10, 19))
     for offsets, outside in (
         ("dense", [read(10, 9, 18), read(10, 10, 20), read(11, 10, 19)]),
         ("sparse", [read(3, 9, 15), read(3, 12, 20), read(11, 10, 19)]),
@@ -62,13 +47,9 @@ def test_a_dense_range_that_is_short_is_named() -> None:
         assert list(missing.value.ranges) == [RANGE]
         check(found, accepted=True)
         check(found, offsets="sparse")
-
-
-def test_a_range_without_any_record_is_short_unless_offsets_may_be_missing() -> None:
-    """An aborted transaction leaves such a range."""
     with pytest.raises(RecordsMissingError, match="0 records of 10, none"):
         check(read(0, None, None))
-    check(read(0, None, None), offsets="sparse")
+    check(read(0, None, None), offsets="sparse")  # an aborted transaction leaves such a range
 
 
 def test_too_many_malformed_records_stop_and_ask() -> None:
@@ -98,15 +79,11 @@ def check_series(rows: list[Row]) -> None:
 NOW_S = 1_501_423_748
 
 
-def test_the_records_of_one_minute_may_give_so_many_rows() -> None:
-    """Not one more."""
+def test_a_catch_up_may_give_as_many_as_its_minute_batches() -> None:
+    """Whenever in the minute these would have begun; the records of one minute no more."""
     check_series([Row(NOW_S, NOW_S + 60)] * 10)
     with pytest.raises(SeriesFloodError, match="11 rows"):
         check_series([Row(NOW_S, NOW_S + 60)] * 11)
-
-
-def test_a_catch_up_may_give_as_many_as_its_minute_batches() -> None:
-    """Whenever in the minute these would have begun."""
     for phase_s in range(0, 60, 7):
         begins = [NOW_S + phase_s + 60 * minute for minute in range(9)]
         check_series([Row(at + (n * 6) % 60, at + 59) for at in begins for n in range(10)])

@@ -31,8 +31,8 @@ def test_the_producer_knows_its_lines_at_any_levels() -> None:
         assert traffic.lines_before({0: 300}) == {"2026-11-20 14:00": wanted}
 
 
-def record(**values: Any) -> BatchRecord:
-    """A committed batch."""
+def test_a_batch_of_a_replay_is_told_as_one() -> None:
+    """The counted lines are not called errors, because other levels may count."""
     told: dict[str, Any] = dict.fromkeys(BatchRecord.__slots__)
     told |= {"kind": BatchKind.INGEST, "state": BatchState.COMMITTED, "batch_id": 7, "segments": 1}
     told |= {
@@ -42,12 +42,7 @@ def record(**values: Any) -> BatchRecord:
         "records": 1_000,
         "matched": 300,
     }
-    return BatchRecord(**{**told, **values})
-
-
-def test_a_batch_of_a_replay_is_told_as_one() -> None:
-    """The counted lines are not called errors, because other levels may count."""
-    assert commit_line(record(), []).startswith(
+    assert commit_line(BatchRecord(**told), []).startswith(
         "14:00:00  batch 7  1,000 records  300 matched  0 malformed"
     )
-    assert "  batch 7 of replay 2  " in commit_line(record(replay_id=2), [])
+    assert "  batch 7 of replay 2  " in commit_line(BatchRecord(**told | {"replay_id": 2}), [])

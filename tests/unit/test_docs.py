@@ -6,7 +6,6 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
@@ -19,7 +18,7 @@ from benchmarks.page import get
 from pydantic import BaseModel
 from tests.conftest import PROJECT
 from tests.first_use.pages import FENCE
-from tests.unit.sources import DOCS, PAGES, README, text
+from tests.unit.sources import DOCS, ERRORS, PAGES, README, text
 
 from tally import errors
 from tally.cli import failures
@@ -52,15 +51,10 @@ def prose(page: Path) -> str:
     return FENCE.sub("", text(page))
 
 
-def code_lines(page: Path) -> Iterator[str]:
-    """Each line of a page's code blocks."""
-    for block in code_blocks(page):
-        yield from (line.strip() for line in block.splitlines())
-
-
-def all_code_lines() -> list[str]:
-    """Each line of code of all pages."""
-    return [line for page in PAGES for line in code_lines(page)]
+def code_lines() -> list[str]:
+    """Each line of the code blocks of all pages."""
+    blocks = [block for page in PAGES for block in code_blocks(page)]
+    return [line.strip() for block in blocks for line in block.splitlines()]
 
 
 def all_spans() -> list[str]:
@@ -100,17 +94,6 @@ def parse(line: str) -> click.Context:
     return context
 
 
-def commands(page: Path) -> list[str]:
-    """Every command line of tally's in a page's code blocks."""
-    return [line for line in code_lines(page) if PROGRAM.match(line)]
-
-
-def all_errors(kind: type[TallyError] = TallyError) -> list[type[TallyError]]:
-    """All of Tally's errors below ``kind``."""
-    below = [error for child in kind.__subclasses__() for error in (child, *all_errors(child))]
-    return [error for error in below if error.__module__ == errors.__name__]
-
-
 def test_each_picture_is_what_its_generator_draws() -> None:
     """If this fails, run make docs. A picture has words for those who do not see it."""
     command = [sys.executable, str(DOCS / "picture.py")]
@@ -141,29 +124,26 @@ def test_the_configuration_reference_is_what_the_settings_say() -> None:
             assert f"`{key}`<br>`TALLY_{name.upper()}__" in page
 
 
-def documented_variables() -> list[tuple[str, str]]:
-    """Each variable of the reference that has a settable default, with that default."""
-    rows = re.findall(r"<br>`(TALLY_\w+)` \| .*? \| `(.*?)` \|", reference.render())
-    return [
-        (name.replace("__NAME__", "__ERROR_LOG__"), value)
-        for name, value in rows
-        if value != '""'  # SASL apart, an empty text is the default of the password alone
-    ]
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of configuration, and no other source of one."""
+    monkeypatch.delenv("TALLY_SECRETS_FILE", raising=False)
+    return tmp_path / "tally.toml"
 
 
 def test_every_variable_of_the_reference_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each one is accepted with its documented default, which changes nothing; a value does."""
-    monkeypatch.delenv("TALLY_SECRETS_FILE", raising=False)
-    config = tmp_path / "tally.toml"
     config.write_text('[pipelines.error_log]\ntopics = ["alog"]\n')
     before = load_settings(config)
     with_results = before.model_copy(update={"results": ResultsSettings()})
-    variables = documented_variables()
+    rows = re.findall(r"<br>`(TALLY_\w+)` \| .*? \| `(.*?)` \|", text(DOCS / "configuration.md"))
+    # SASL apart, an empty text is the default of the password alone.
+    variables = [(name, default) for name, default in rows if default != '""']
     assert len(variables) > 40
-    for variable, default in variables:
-        value = json.loads(default)
+    for name, default in variables:
+        value, variable = json.loads(default), name.replace("__NAME__", "__ERROR_LOG__")
         monkeypatch.setenv(variable, value if isinstance(value, str) else default)
         # That the section of the results is there is a setting by itself.
         wanted = with_results if variable.startswith("TALLY_RESULTS__") else before
@@ -174,18 +154,25 @@ def test_every_variable_of_the_reference_is_read(
         monkeypatch.delenv(variable)
 
 
-def test_every_configuration_that_is_shown_can_be_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+LINES = {
+    "shop_errors": "2017-07-30 14:09:08 ERROR [cart] no such item",
+    "server_errors": '1.2.3.4 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 503 12',
+}
+"""Such as the formats of the examples of labels understand."""
+
+
+def test_every_configuration_that_is_shown_can_be_loaded(config: Path) -> None:
     """Each piece of tally.toml in the documentation is valid by itself."""
-    monkeypatch.delenv("TALLY_SECRETS_FILE", raising=False)
-    config = tmp_path / "tally.toml"
-    blocks = [block for page in PAGES for block in code_blocks(page, "toml")]
-    assert len(blocks) > 5
-    for block in blocks:
-        config.write_text(block, encoding="utf-8")
-        found = load_settings(config).pipelines
-        assert found.keys() == tomllib.loads(block)["pipelines"].keys(), block
+    matched = set()
+    for page in PAGES:
+        for block in code_blocks(page, "toml"):
+            config.write_text(block, encoding="utf-8")
+            settings = load_settings(config)
+            assert settings.pipelines.keys() == tomllib.loads(block)["pipelines"].keys(), block
+            for name in settings.pipelines.keys() & LINES if page.stem == "labels" else ():
+                pattern = settings.pipeline(name).format.parsed_pattern.python
+                matched |= {name} if pattern.match(LINES[name]) else set()
+    assert matched == LINES.keys()
 
 
 def test_the_runbook_has_exactly_one_entry_for_each_code_and_each_reason() -> None:
@@ -200,12 +187,11 @@ def test_the_runbook_has_exactly_one_entry_for_each_code_and_each_reason() -> No
         for chapter in ("Errors", "Blocked partitions")
         for entry in re.findall(r"^### (.+)$", chapters[chapter], re.MULTILINE)
     ]
-    wanted = {error.code for error in all_errors()} | {str(reason) for reason in BlockReason}
+    wanted = {error.code for error in ERRORS} | {str(reason) for reason in BlockReason}
     assert sorted(entries) == sorted(wanted)
     assert len(headings(runbook)) == len(set(headings(runbook)))
     assert sorted(table(runbook, "Errors")) == sorted(
-        [f"[{error.code}](#{error.code})", str(error.exit_code), error.__name__]
-        for error in all_errors()
+        [f"[{error.code}](#{error.code})", str(error.exit_code), error.__name__] for error in ERRORS
     )
     sent = {
         name
@@ -230,16 +216,11 @@ def test_the_runbook_lists_the_exit_codes_as_they_are() -> None:
     """Every exit code, and the classes of errors that end with it."""
     listed = {int(row[0]): row[1] for row in table(DOCS / "runbook.md", "Exit codes")}
     known = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
-    assert listed.keys() == known | {
-        failures.EXIT_CANCELLED,
-        failures.EXIT_PIPE_CLOSED,
-        failures.EXIT_TERMINATED,
-    }
-    bases: dict[int, str] = {}
-    for error in TallyError.__subclasses__():
-        before = bases.get(error.exit_code)
-        bases[error.exit_code] = f"{before}, {error.__name__}" if before else error.__name__
-    assert {code: name for code, name in listed.items() if name} == bases
+    known |= {failures.EXIT_CANCELLED, failures.EXIT_PIPE_CLOSED, failures.EXIT_TERMINATED}
+    assert listed.keys() == known
+    for code, names in listed.items():
+        bases = [e.__name__ for e in TallyError.__subclasses__() if e.exit_code == code]
+        assert names == ", ".join(bases)
 
 
 def test_the_glossary_has_every_state_and_every_reason() -> None:
@@ -250,7 +231,9 @@ def test_the_glossary_has_every_state_and_every_reason() -> None:
 
 
 def test_every_relative_link_leads_somewhere() -> None:
-    """The file and the heading exist."""
+    """The file and the heading exist; README links to every page, and to no other."""
+    linked = set(re.findall(r"\]\((docs/[\w-]+\.md)", prose(README)))
+    assert linked == {f"docs/{page.name}" for page in PAGES if page != README}
     links = [(p, link) for p in PAGES for link in re.findall(r"\]\(([^)\s]+)\)", prose(p))]
     for page, link in links:
         if re.match(r"https?:", link):
@@ -261,15 +244,12 @@ def test_every_relative_link_leads_somewhere() -> None:
         assert not fragment or fragment in map(anchor, headings(target)), link
 
 
-def test_every_page_can_be_reached_from_the_readme() -> None:
-    """README links to every page, and to no other."""
-    linked = set(re.findall(r"\]\((docs/[\w-]+\.md)", prose(README)))
-    assert linked == {f"docs/{page.name}" for page in PAGES if page != README}
+def test_every_command_of_tally_parses() -> None:
+    """Commands, arguments and options in code blocks all exist.
 
-
-def test_every_command_line_of_tally_parses() -> None:
-    """Commands, arguments and options in code blocks all exist."""
-    lines = [line for page in PAGES for line in commands(page)]
+    A command in backquotes in a sentence may be only a command's name.
+    """
+    lines = list(filter(PROGRAM.match, code_lines()))
     assert len(lines) > 50
     wrong = {}
     for line in lines:
@@ -278,10 +258,6 @@ def test_every_command_line_of_tally_parses() -> None:
         except click.ClickException as error:
             wrong[line] = error.message
     assert wrong == {}
-
-
-def test_every_command_in_a_sentence_exists() -> None:
-    """A command in backquotes parses, or is only a command's name."""
     for span in filter(PROGRAM.match, all_spans()):
         with suppress(click.MissingParameter, click.exceptions.NoArgsIsHelpError):
             parse(span)
@@ -290,7 +266,7 @@ def test_every_command_in_a_sentence_exists() -> None:
 def test_every_make_target_exists_and_is_explained() -> None:
     """Each is a target of the Makefile, and in its help."""
     makefile = text(PROJECT / "Makefile")
-    for found in filter(None, map(TARGET.match, [*all_code_lines(), *all_spans()])):
+    for found in filter(None, map(TARGET.match, [*code_lines(), *all_spans()])):
         for word in shlex.split(found["words"]):
             if "=" not in word:
                 assert re.search(rf"^{word}:", makefile, re.MULTILINE), found[0]
@@ -298,17 +274,13 @@ def test_every_make_target_exists_and_is_explained() -> None:
 
 
 def test_every_program_of_the_checkout_that_is_shown_exists() -> None:
-    """Modules after -m and Python files in code blocks exist."""
-    for line in all_code_lines():
+    """Modules after -m and Python files in code blocks; each benchmark is named in its page."""
+    for line in code_lines():
         for module in re.findall(r"-m ((?:benchmarks|tally)[\w.]*)", line):
             file = f"{module.replace('.', '/')}.py"
             assert any((PROJECT / base / file).is_file() for base in ("", "src")), line
         for path in re.findall(r"\bpython3? ([\w/]+\.py)", line):
             assert (PROJECT / path).is_file(), line
-
-
-def test_every_benchmark_has_its_place_in_the_page_of_performance() -> None:
-    """The performance page names every benchmark program."""
     page = text(DOCS / "performance.md")
     for path in (PROJECT / "benchmarks").glob("*.py"):
         if path.stem != "__main__" and "__main__" in text(path):
@@ -333,19 +305,3 @@ def test_the_checks_can_fail() -> None:
     assert TARGET.match("$ make demo ONCE=1     # the same") is not None
     assert PROGRAM.match("$ .tally/venv/bin/tally status") is not None
     assert PROGRAM.match("tally-<pipeline>") is None
-
-
-def test_the_examples_of_labels_are_configurations(tmp_path: Path) -> None:
-    """Each block of TOML is read as a whole file; its format understands such lines."""
-    lines = {
-        "shop_errors": "2017-07-30 14:09:08 ERROR [cart] no such item",
-        "server_errors": '1.2.3.4 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 503 12',
-    }
-    config = tmp_path / "tally.toml"
-    for block in code_blocks(DOCS / "labels.md", "toml"):
-        config.write_text(block, encoding="utf-8")
-        settings = load_settings(config)
-        for name in settings.pipelines:
-            line_format = settings.pipeline(name).format
-            assert line_format.parsed_pattern.python.match(lines.pop(name))
-    assert lines == {}

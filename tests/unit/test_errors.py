@@ -2,7 +2,10 @@
 
 import pickle
 import re
+from collections import Counter
 from collections.abc import Iterator
+
+from tests.unit.sources import ERRORS, error_tree
 
 from tally import errors
 from tally.errors import OutcomeUnknownError, RecordsMissingError, RetryableError, TallyError
@@ -24,14 +27,17 @@ def test_the_drawn_tree_is_the_tree() -> None:
     exits = {c.__name__: str(c.exit_code) for c in TallyError.__subclasses__()}
     assert [(len(lines) // 4, name, code) for lines, name, code in drawn] == [
         (depth, kind.__name__, exits[kind.__name__] if depth == 1 else "")
-        for depth, kind in walk(TallyError, 0)
+        for depth, kind in error_tree()
     ]
 
 
-def walk(kind: type[TallyError], depth: int) -> list[tuple[int, type[TallyError]]]:
-    """A class and all of the module's below it, with their depth."""
-    below = [child for child in kind.__subclasses__() if child.__module__ == errors.__name__]
-    return [(depth, kind), *(found for child in below for found in walk(child, depth + 1))]
+def test_every_error_has_a_code_of_its_own_and_an_exit_code() -> None:
+    """The runbook has one entry for each code; none is inherited, none is used twice."""
+    codes = Counter(vars(error).get("code", f"{error.__name__} has none") for error in ERRORS)
+    assert [code for code, times in codes.items() if times > 1] == []
+    assert [code for code in codes if not re.fullmatch(r"[a-z]+(-[a-z]+)*", code)] == []
+    documented = {errors.EXIT_USAGE, errors.EXIT_RETRYABLE, errors.EXIT_OPERATOR}
+    assert {error.exit_code for error in ERRORS} == documented | {errors.EXIT_FENCED}
 
 
 def test_every_error_survives_the_way_from_a_spark_task() -> None:

@@ -3,34 +3,27 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tests.conftest import PROJECT
 from tests.unit.sources import DOCS, defined_tests, text
 
 PAGE = text(DOCS / "failure-cases.md")
-CASES = {  # the number of cases per section, so that no row is lost unnoticed
-    "Planning": 18,
-    "Reading": 28,
-    "Commit": 15,
-    "Orchestration": 11,
-    "Replay": 17,
-    "Proof machinery": 9,
-}
+SECTIONS = ["Planning", "Reading", "Commit", "Orchestration", "Replay", "Proof machinery"]
+CASES = dict(zip(SECTIONS, (18, 28, 15, 11, 17, 9), strict=True))
+"""How many there are, so that no row is lost unnoticed."""
 HEADER = ["case", "what Tally does", "test"]
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)`")
 REPORT = re.compile(r"SPARK-\d+|#\d+|commit_unknown_result")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-    """One case of the page."""
+class Row(NamedTuple):
+    """One case of the page, with file and name of each test."""
 
     section: str
     case: str
     answer: str
-    tests: tuple[tuple[str, str], ...]
-    """File and name of each."""
+    tests: list[tuple[str, str]]
 
 
 def tables(page: str) -> Iterator[tuple[str, list[list[str]]]]:
@@ -44,7 +37,7 @@ def tables(page: str) -> Iterator[tuple[str, list[list[str]]]]:
 def rows(page: str) -> list[Row]:
     """Every case of the page."""
     return [
-        Row(section=heading, case=case, answer=answer, tests=tuple(NAMED.findall(tests)))
+        Row(heading, case, answer, NAMED.findall(tests))
         for heading, table in tables(page)
         for case, answer, tests in table[2:]
     ]
@@ -63,7 +56,7 @@ def unknown(page: str) -> list[str]:
 def test_every_section_is_there_with_one_table_of_cases() -> None:
     """The sections are in order, each has its number of cases, and none is there twice."""
     found = dict(tables(PAGE))
-    assert list(found) == list(CASES)
+    assert list(found) == SECTIONS
     for table in found.values():
         assert table[0] == HEADER
         assert {len(line) for line in table} == {len(HEADER)}
@@ -83,11 +76,6 @@ def test_every_case_says_what_happens_and_names_a_test() -> None:
     assert len([name for name in mentioned if name in named]) >= len(named)
 
 
-def test_every_named_test_exists() -> None:
-    """Each test is in the file that the row names."""
-    assert unknown(PAGE) == []
-
-
 def test_every_report_is_named_as_its_project_numbers_it() -> None:
     """All 28 reports are named, and only in the first column."""
     reports = REPORT.findall(PAGE)
@@ -95,8 +83,9 @@ def test_every_report_is_named_as_its_project_numbers_it() -> None:
     assert len(set(reports)) == 28
 
 
-def test_a_name_that_is_no_tests_is_found() -> None:
-    """The check above can fail, also for a test of this file."""
+def test_every_named_test_exists() -> None:
+    """Each test is in the file that the row names; the check can fail, also for this file."""
+    assert unknown(PAGE) == []
     good = "`tests/unit/test_failure_cases.py::test_every_named_test_exists`"
     table = f"# x\n\n## Planning\n\n| a | b | c |\n|---|---|---|\n| one | It does. | {good} |\n"
     assert unknown(table) == []

@@ -1,12 +1,10 @@
 """Calls of the Kafka client end in time, with a stand-in for librdkafka's client."""
 
 import math
-import os
 import subprocess
 import sys
 from concurrent.futures import Future
 from datetime import UTC, datetime
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +22,7 @@ from tally.testing.clock import ManualClock
 
 TIMEOUT_S = 0.5
 GRACE_S = 0.1
+P0 = TopicPartition(topic="alog", partition=0)
 
 
 class Answer(Future[Any]):
@@ -52,6 +51,9 @@ class SlowClient:
         failures: How many of them.
     """
 
+    is_silent = False
+    """Never answers, and does not even time out."""
+
     def __init__(
         self, takes_s: float, failure: int | None = None, failures: float = math.inf
     ) -> None:
@@ -72,11 +74,13 @@ class SlowClient:
 
     def list_offsets(self, wanted: dict[Any, Any], **options: Any) -> dict[Any, "Future[Any]"]:
         """The same offset of each partition, or the failure."""
-        answer: Any = SimpleNamespace(offset=7)
-        if self.failure is not None and self.failures:
-            self.failures -= 1
-            answer = KafkaException(KafkaError(self.failure))
-        return {partition: self._later(answer, options) for partition in wanted}
+        return {partition: self._later(self._offset(), options) for partition in wanted}
+
+    def _offset(self) -> Any:
+        if self.failure is None or not self.failures:
+            return SimpleNamespace(offset=7)
+        self.failures -= 1
+        return KafkaException(KafkaError(self.failure))
 
     def list_topics(self, topic: str | None, *, timeout: float) -> Any:
         """The cluster's id; waits for it by itself."""
@@ -87,19 +91,14 @@ class SlowClient:
     def _later(self, answer: Any, options: dict[str, Any]) -> "Future[Any]":
         left_s = options["request_timeout"]
         self.given.append(left_s)
+        if self.is_silent:
+            return Answer(self.clock, math.inf)
         future = Answer(self.clock, self.clock.monotonic() + min(left_s, self.takes_s))
         if left_s < self.takes_s:
             answer = KafkaException(KafkaError(KafkaError._TIMED_OUT))
         tell = future.set_exception if isinstance(answer, Exception) else future.set_result
         tell(answer)
         return future
-
-
-class SilentClient(SlowClient):
-    """A client that never answers."""
-
-    def _later(self, answer: Any, options: dict[str, Any]) -> "Future[Any]":  # noqa: ARG002
-        return Answer(self.clock, math.inf)
 
 
 def ask(client: SlowClient) -> Kafka:
@@ -144,12 +143,9 @@ def test_a_snapshot_gives_each_request_what_the_others_left() -> None:
         assert later == pytest.approx(earlier - client.takes_s)
 
 
-def test_a_broker_that_knows_no_brokers_yet_is_asked_again(tmp_path: Path) -> None:
+def test_a_broker_that_knows_no_brokers_yet_is_asked_again() -> None:
     """It has just started. librdkafka must answer with an error, and not abort the process."""
-    script = tmp_path / "ask.py"
-    script.write_text(
-        """
-import sys
+    script = """
 from tally.config.servers import KafkaSettings
 from tally.errors import KafkaUnavailableError
 from tally.kafka.client import Kafka
@@ -165,17 +161,10 @@ with StartingBroker() as broker:
         print(error.code, "Partial response" in error.what)
     broker.knows_brokers = True
     print(kafka.snapshot([]).cluster_id)
-""",
-        encoding="utf-8",
-    )
+"""
     # In a process of its own, which librdkafka may abort.
-    ended = subprocess.run(
-        [sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT), *sys.path])},
-    )
+    command = [sys.executable, "-c", script]
+    ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.splitlines() == ["cluster", "kafka-unavailable True", "cluster"]
 
@@ -189,11 +178,15 @@ def test_a_snapshot_of_slow_answers_ends_at_the_timeout() -> None:
 
 
 def test_a_leader_that_never_settles_is_named_in_time() -> None:
-    """The snapshot is tried again within one timeout."""
+    """The snapshot is tried again within one timeout, as is the commit to a group."""
     client = SlowClient(0.01, KafkaError.NOT_LEADER_FOR_PARTITION)
     with pytest.raises(KafkaUnavailableError, match="alog"):
         ask(client).snapshot(["alog"])
     assert TIMEOUT_S / 2 < client.clock.monotonic() <= TIMEOUT_S
+    group = FirstGroupClient(whole=True, failures=math.inf)
+    with pytest.raises(KafkaUnavailableError, match="the group g"):
+        ask(group).commit_offsets("g", {P0: 7})
+    assert TIMEOUT_S / 2 < group.clock.monotonic() <= TIMEOUT_S
 
 
 def test_a_client_that_never_answers_times_out() -> None:
@@ -203,7 +196,8 @@ def test_a_client_that_never_answers_times_out() -> None:
         lambda client: client.snapshot(["alog"]),
         lambda client: client.offsets_at(partitions, datetime.now(UTC)),
     ):
-        client = SilentClient(takes_s=0)
+        client = SlowClient(takes_s=0)
+        client.is_silent = True
         with pytest.raises(KafkaUnavailableError, match="no answer"):
             question(ask(client))
         assert client.clock.monotonic() == pytest.approx(TIMEOUT_S + GRACE_S)
@@ -225,7 +219,7 @@ class FirstGroupClient(SlowClient):
     """
 
     def __init__(self, *, whole: bool, failures: float = 2) -> None:
-        super().__init__(takes_s=0.001, failures=failures)
+        super().__init__(takes_s=0.001, failure=KafkaError.NOT_COORDINATOR, failures=failures)
         self.whole = whole
         self.committed: list[str] = []
 
@@ -233,28 +227,19 @@ class FirstGroupClient(SlowClient):
         self, requests: list[Any], **options: Any
     ) -> dict[str, "Future[Any]"]:
         """``NOT_COORDINATOR``, then success."""
-        error = KafkaError(KafkaError.NOT_COORDINATOR) if self.failures else None
-        self.failures -= bool(self.failures)
-        if error is None:
+        answer = self._offset()
+        failed = isinstance(answer, KafkaException)
+        if not failed or not self.whole:
+            error = answer.args[0] if failed else None
+            answer = SimpleNamespace(topic_partitions=[SimpleNamespace(error=error)])
+        if not failed:
             self.committed.append(requests[0].group_id)
-        partitions = [SimpleNamespace(error=error)]
-        answer: Any = SimpleNamespace(topic_partitions=partitions)
-        return {
-            "g": self._later(KafkaException(error) if error and self.whole else answer, options)
-        }
+        return {"g": self._later(answer, options)}
 
 
 def test_the_first_group_of_a_cluster_waits_for_its_coordinator() -> None:
     """Kafka makes the topic of the groups' offsets when it is first asked for a group."""
     for whole in (True, False):
         client = FirstGroupClient(whole=whole)
-        ask(client).commit_offsets("tally-e", {TopicPartition(topic="alog", partition=0): 7})
+        ask(client).commit_offsets("tally-e", {P0: 7})
         assert client.committed == ["tally-e"]
-
-
-def test_a_group_without_a_coordinator_is_named_in_time() -> None:
-    """The commit is tried again within one timeout."""
-    client = FirstGroupClient(whole=True, failures=math.inf)
-    with pytest.raises(KafkaUnavailableError, match="the group g"):
-        ask(client).commit_offsets("g", {TopicPartition(topic="alog", partition=0): 7})
-    assert TIMEOUT_S / 2 < client.clock.monotonic() <= TIMEOUT_S

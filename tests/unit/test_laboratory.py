@@ -12,19 +12,14 @@ from benchmarks.laboratory.methods import METHODS
 from tests.conftest import PROJECT
 
 
-def test_each_line_has_a_minute_of_its_own() -> None:
-    """So a count says what became of a line."""
-    assert len(set(minutes())) == LINES
-
-
 def test_what_is_missing_is_lost_and_what_is_more_is_doubled() -> None:
-    """Both are told, and a minute of no line is an error of the laboratory."""
+    """Each line has a minute of its own; a minute of no line is an error of the laboratory."""
+    assert len(set(minutes())) == LINES
     counts = dict.fromkeys(minutes(), 1)
     assert str(judge(counts)) == "exact"
     first, second, third, *_ = minutes()
-    counts[first] = 4
     del counts[second]
-    counts[third] = 0
+    counts |= {first: 4, third: 0}
     assert judge(counts) == Verdict(lost=2, doubled=3)
     assert str(judge(counts)) == "2 lost, 3 doubled"
     with pytest.raises(ValueError, match="1999-12-31"):
@@ -55,13 +50,8 @@ def test_a_fault_strikes_once_from_the_second_batch_on(tmp_path: Path) -> None:
     faults = list(Fault)
     runs = [(Fault.BEFORE_WRITE, "1 3"), (Fault.BEFORE_WRITE, "2 2"), (Fault.BEFORE_OFFSETS, "3 1")]
     asked = [f"{faults.index(fault)} {run}" for fault, run in [*runs, (Fault.NONE, "3 1")]]
-    ended = subprocess.run(
-        [sys.executable, "-c", STRIKE, str(tmp_path), *asked],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = [sys.executable, "-c", STRIKE, str(tmp_path), *asked]
+    ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
     assert ended.stdout.splitlines() == ["0 -9 0 True", "-9 0 True", "0 False", "0 False"]
 
 

@@ -25,12 +25,6 @@ def read():
 BOUNDARIES = list(boundaries(PROJECT / "src"))
 
 
-def changed_lines(before: str, after: str) -> list[int]:
-    """The numbers of the lines that differ, from 1."""
-    pairs = zip(before.splitlines(), after.splitlines(), strict=True)
-    return [number for number, (a, b) in enumerate(pairs, 1) if a != b]
-
-
 def misfit(mutant: Mutant) -> str | None:
     """What is wrong with a mutant: its text is not there once, or the rest does not compile."""
     changed: dict[Path, str] = {}
@@ -78,28 +72,26 @@ def test_a_mutant_is_a_changed_copy(tmp_path: Path) -> None:
         assert {f for f in files if text(code / f) != text(PROJECT / "src" / f)} == changed
 
 
-def test_each_guard_is_there_once() -> None:
-    """Guards have unique names in the report."""
+def test_each_guard_is_there_once_with_tests_that_notice() -> None:
+    """Guards have unique names in the report; the files and the test functions exist."""
     guards = [mutant.guard for mutant in MUTANTS]
     assert len(guards) == len(set(guards)) > 20
-
-
-def test_the_tests_that_notice_exist() -> None:
-    """The files and the test functions exist."""
     for target in {target for mutant in MUTANTS for target in mutant.tests}:
         path, _, name = target.partition("::")
         assert (PROJECT / path).exists(), target
         assert not name or f"def {name}(" in text(PROJECT / path), target
 
 
-@pytest.mark.parametrize(
-    ("symbol", "line"), [("read", 9), ("Store.read", 5), ("LIMIT", 1)], ids=str
-)
-def test_a_change_stays_in_its_symbol(symbol: str, line: int) -> None:
+def test_a_change_stays_in_its_symbol() -> None:
     """The same text elsewhere in the file is left alone."""
-    before, after = ("3", "4") if symbol == "LIMIT" else ("LIMIT", "None")
-    anchor = Anchor(module="store", symbol=symbol)
-    assert changed_lines(SOURCE, replace_in(SOURCE, anchor, before, after)) == [line]
+    for symbol, before, line in (
+        ("read", "LIMIT", 9),
+        ("Store.read", "LIMIT", 5),
+        ("LIMIT", "3", 1),
+    ):
+        changed = replace_in(SOURCE, Anchor(module="store", symbol=symbol), before, "None")
+        pairs = zip(SOURCE.splitlines(), changed.splitlines(), strict=True)
+        assert [n for n, (a, b) in enumerate(pairs, 1) if a != b] == [line]
 
 
 def test_a_boundary_is_moved_by_one_character() -> None:
@@ -110,23 +102,19 @@ def test_a_boundary_is_moved_by_one_character() -> None:
         ast.parse(after)
         grown = len(MOVED[boundary.before]) - len(boundary.before)
         assert len(after) - len(before) == grown, boundary.guard
-        moved = [before.splitlines()[n - 1].strip() for n in changed_lines(before, after)]
-        assert moved == [boundary.line], boundary.guard
+        pairs = zip(before.splitlines(), after.splitlines(), strict=True)
+        assert [a.strip() for a, b in pairs if a != b] == [boundary.line], boundary.guard
         with pytest.raises(LookupError):
             boundary.moved(f"#{before}")
 
 
 def test_boundaries_are_found_in_python_and_in_sql() -> None:
-    """Each once, none in documentation; every exception is one of them."""
+    """Each once, none in documentation; every exception is one of them; their tests exist."""
     guards = [boundary.guard for boundary in BOUNDARIES]
     assert len(guards) == len(set(guards)) > 50
     assert "tally.planning.replay:overlap 2" in guards
     assert "tally.ledger.tiles:tiles_of 6" in guards
     assert EQUIVALENT.keys() <= set(guards)
-
-
-def test_the_tests_of_boundaries_exist() -> None:
-    """For each room."""
     for room, paths in TESTS.items():
         assert (PROJECT / "src" / "tally" / room).is_dir()
-        assert all((PROJECT / path).exists() for path in paths)
+        assert [path for path in paths if not (PROJECT / path).exists()] == []

@@ -5,7 +5,6 @@ import ssl
 
 import pymysql
 import pytest
-from pymysql.constants import ER
 from pymysql.err import OperationalError
 
 from tally.config.servers import MySQLSettings
@@ -23,14 +22,10 @@ from tally.mysql.errors import translate
 
 
 def test_a_verified_connection_checks_certificate_and_name() -> None:
-    """Also without a CA of its own."""
-    context = _tls_options(MySQLSettings(tls="verified"))["ssl"]
-    assert context.check_hostname
-    assert context.verify_mode is ssl.CERT_REQUIRED
+    """Also without a CA of its own. Connections that trust any server share a context.
 
-
-def test_connections_that_trust_any_server_share_a_context() -> None:
-    """PyMySQL would read the system's authorities for each; a verified one keeps its own."""
+    PyMySQL would read the system's authorities for each.
+    """
     first, second, verified = (
         _Connection(defer_connect=True, **_tls_options(MySQLSettings(tls=tls))).ctx
         for tls in ("preferred", "preferred", "verified")
@@ -38,6 +33,7 @@ def test_connections_that_trust_any_server_share_a_context() -> None:
     assert first is second
     assert first.verify_mode is ssl.CERT_NONE
     assert verified.verify_mode is ssl.CERT_REQUIRED
+    assert verified.check_hostname
 
 
 CLASSES: dict[type[TallyError], list[Exception]] = {
@@ -59,13 +55,18 @@ CLASSES: dict[type[TallyError], list[Exception]] = {
 
 
 def test_each_error_of_mysql_is_of_one_class() -> None:
-    """Each is translated to one class, and keeps the driver's text."""
+    """Each is translated to one class, and keeps the driver's text, with the server's section."""
     for ours, errors in CLASSES.items():
         for error in errors:
             translated = translate(error, "me@there")
             assert type(translated) is ours, error
             assert "me@there" in translated.what
             assert str(error.args[-1]) in translated.what
+    for section in ("mysql", "results"):
+        denied = translate(OperationalError(1045, "no"), section=section)
+        assert denied.next_step == f"check {section}.user, its password and its grants"
+        assert isinstance(denied, AccessDeniedError)
+        assert denied.credentials == (f"{section}.user", f"{section}.password")
 
 
 def test_a_server_that_accepts_and_stays_silent_is_not_waited_for() -> None:
@@ -75,13 +76,3 @@ def test_a_server_that_accepts_and_stays_silent_is_not_waited_for() -> None:
         settings = MySQLSettings(host="127.0.0.1", port=silent.getsockname()[1], **timeouts)
         with pytest.raises(MySQLUnavailableError, match="timed out"):
             connect(settings)
-
-
-def test_an_error_names_the_section_of_its_server() -> None:
-    """The lines may be on another server than the ledger."""
-    refused = pymysql.err.OperationalError(ER.ACCESS_DENIED_ERROR, "no")
-    for section in ("mysql", "results"):
-        error = translate(refused, section=section)
-        assert error.next_step == f"check {section}.user, its password and its grants"
-        assert isinstance(error, AccessDeniedError)
-        assert error.credentials == (f"{section}.user", f"{section}.password")

@@ -22,14 +22,10 @@ def place(pattern: str, shape: Shape) -> Place | None:
 def test_a_group_behind_parts_of_a_fixed_width_has_a_place() -> None:
     """In bytes: what stands before it is ASCII. If it takes that width only, nothing is asked."""
     for pattern, before, width in (
-        (r"(?<time>\d\d)", 0, 2),
-        (r"^\[(?<time>\d{4}.\d\d)\]$", 1, 7),
-        (r"a{3}\x41(?<time>\d)", 4, 1),
-        (r"(?:ab|cd)(?=x)(?<time>\d)", 2, 1),
-        (r"(?>ab)(?i:k)(?<time>.{3})", 3, 3),
-        (r"(?<level>[A-Z]{4}) (?<time>\d)", 5, 1),
-        (r"(x)(?<time>\d)", 1, 1),
-        (r"(?<time>.)", 0, 1),
+        *((r"(?<time>\d\d)", 0, 2), (r"^\[(?<time>\d{4}.\d\d)\]$", 1, 7)),
+        *((r"a{3}\x41(?<time>\d)", 4, 1), (r"(?:ab|cd)(?=x)(?<time>\d)", 2, 1)),
+        *((r"(?>ab)(?i:k)(?<time>.{3})", 3, 3), (r"(?<level>[A-Z]{4}) (?<time>\d)", 5, 1)),
+        *((r"(x)(?<time>\d)", 1, 1), (r"(?<time>.)", 0, 1)),
     ):
         assert place(pattern, [None] * width) == Place(before=before), pattern
 
@@ -56,10 +52,8 @@ def test_a_group_that_is_not_always_there_has_none() -> None:
 def test_a_group_of_any_width_has_a_place_where_the_next_character_ends_it() -> None:
     """The written time can then be taken as a whole or not at all."""
     for pattern, behind in (
-        (r"^(?<time>\S+ \S+) (?<level>[A-Z]+)", " "),
-        (r"^\[(?<time>[^\]]+)\] ", "]"),
-        (r"(?<time>\S+ [\d:]+)\s+x", "\t\n\x0b\x0c\r "),
-        (r"(?<time>\S+ [\d:]+)[.,]\d", ".,"),
+        *((r"^(?<time>\S+ \S+) (?<level>[A-Z]+)", " "), (r"^\[(?<time>[^\]]+)\] ", "]")),
+        *((r"(?<time>\S+ [\d:]+)\s+x", "\t\n\x0b\x0c\r "), (r"(?<time>\S+ [\d:]+)[.,]\d", ".,")),
         (r"(?<time>\S++ \S++) x", " "),
     ):
         found = place(pattern, parse_time_format(TIME_FORMAT).chars)

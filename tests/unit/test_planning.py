@@ -1,6 +1,8 @@
 """Planning, as a pure function of what the ledger and Kafka say."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tally.config.pipeline import Pipeline
@@ -66,16 +68,13 @@ def offsets(partition: TopicPartition, from_offset: int, until_offset: int) -> O
     return OffsetRange(partition=partition, from_offset=from_offset, until_offset=until_offset)
 
 
-def expired(from_offset: int, until_offset: int, partition: TopicPartition = P0) -> Loss:
-    return Loss(cause=LossCause.EXPIRED, range=offsets(partition, from_offset, until_offset))
+def loss(cause: LossCause, from_offset: int, until_offset: int) -> Loss:
+    return Loss(cause=cause, range=offsets(P0, from_offset, until_offset))
 
 
-def truncated(from_offset: int, until_offset: int) -> Loss:
-    return Loss(cause=LossCause.TRUNCATED, range=offsets(P0, from_offset, until_offset))
-
-
-def missing(from_offset: int, until_offset: int) -> Loss:
-    return Loss(cause=LossCause.MISSING, range=offsets(P0, from_offset, until_offset))
+expired = partial(loss, LossCause.EXPIRED)
+truncated = partial(loss, LossCause.TRUNCATED)
+missing = partial(loss, LossCause.MISSING)
 
 
 def at_10(open_loss: Loss | None = None, accepted: Loss | None = None) -> dict[str, KnownTopic]:
@@ -101,18 +100,15 @@ def test_a_range_goes_from_the_ledgers_offset_to_kafkas_end() -> None:
 
 
 def test_a_new_topic_starts_where_the_policy_says() -> None:
-    """Each partition of a new topic is recorded with its start, also when it has no data."""
+    """Each partition of a new topic is recorded with its start, also when it has no data.
+
+    Partitions that were added to a known topic lose nothing, whatever the start policy.
+    """
     planned = plan(kafka({0: (5, 9), 1: (0, 4)}), {}, starts={P0: 5, P1: 4})
     assert planned.new_topics == {"alog": "A"}
-    assert planned.new_partitions == (
-        NewPartition(partition=P0, start_offset=5),
-        NewPartition(partition=P1, start_offset=4),
-    )
+    starts = [(new.partition, new.start_offset) for new in planned.new_partitions]
+    assert starts == [(P0, 5), (P1, 4)]
     assert planned.ranges == (offsets(P0, 5, 9),)
-
-
-def test_a_new_partition_is_counted_from_its_earliest_offset() -> None:
-    """Partitions that were added to a known topic lose nothing, whatever the start policy."""
     planned = plan(kafka({0: (0, 5), 1: (2, 6)}), known({0: 5}))
     assert planned.new_partitions == (NewPartition(partition=P1, start_offset=2),)
     assert planned.ranges == (offsets(P1, 2, 6),)
@@ -129,11 +125,11 @@ def test_lost_records_block_their_partition_alone() -> None:
 
 def test_an_open_loss_stays_open_until_the_records_are_back() -> None:
     """One that has become larger has its new size; then it is read on from the ledger's offset."""
-    planned = plan(kafka({0: (25, 30)}), at_10(open_loss=expired(10, 20)))
-    assert (planned.losses, planned.restored) == ((expired(10, 25),), ())
-    planned = plan(kafka({0: (0, 30)}), at_10(open_loss=expired(10, 20)))
-    assert planned.restored == (P0,)
-    assert planned.ranges == (offsets(P0, 10, 30),)
+    ledger = at_10(open_loss=expired(10, 20))
+    assert plan(kafka({0: (25, 30)}), ledger).losses == (expired(10, 25),)
+    assert plan(kafka({0: (25, 30)}), ledger).restored == ()
+    back = Plan(restored=(P0,), ranges=(offsets(P0, 10, 30),))
+    assert plan(kafka({0: (0, 30)}), ledger) == back
 
 
 def test_an_end_before_the_ledgers_offset_blocks_and_is_doubted() -> None:
@@ -163,30 +159,24 @@ def test_an_accepted_truncation_is_waited_out() -> None:
     """Nothing is read up to the committed offset; later records are."""
     ledger = at_10(accepted=truncated(7, 10))
     assert plan(kafka({0: (0, 8)}), ledger) == Plan()
-    assert plan(kafka({0: (0, 12)}), ledger).ranges == (offsets(P0, 10, 12),)
+    assert plan(kafka({0: (0, 12)}), ledger) == Plan(ranges=(offsets(P0, 10, 12),))
 
 
 def test_a_range_with_holes_is_blocked_until_it_is_accepted_or_normal() -> None:
-    """A sparse pipeline may have holes; otherwise an operator must accept them."""
-    ledger = at_10(open_loss=missing(10, 20))
-    dense = plan(kafka({0: (0, 30)}), ledger)
-    assert dense.losses == (missing(10, 20),)
-    assert reasons(dense) == [(0, BlockReason.RECORDS_MISSING)]
-    assert dense.ranges == ()
-    sparse = plan(kafka({0: (0, 30)}), ledger, offsets="sparse")
-    assert sparse.restored == (P0,)
-    assert sparse.ranges == (offsets(P0, 10, 30),)
+    """A sparse pipeline may have holes; otherwise an operator must accept them.
 
-
-def test_a_hole_is_read_alone_once_it_is_accepted() -> None:
-    """Later offsets are another range, in which nothing may be missing.
-
+    An accepted one is read alone: later offsets are another range, in which nothing may be missing.
     Retention behind a hole is a loss of its own: nothing of the range with the hole can be read.
     """
+    ledger = at_10(open_loss=missing(10, 20))
+    dense = plan(kafka({0: (0, 30)}), ledger)
+    assert (dense.losses, dense.ranges) == ((missing(10, 20),), ())
+    assert reasons(dense) == [(0, BlockReason.RECORDS_MISSING)]
+    back = Plan(restored=(P0,), ranges=(offsets(P0, 10, 30),))
+    assert plan(kafka({0: (0, 30)}), ledger, offsets="sparse") == back
     planned = plan(kafka({0: (0, 30)}), at_10(accepted=missing(5, 20)))
     assert planned.ranges == (offsets(P0, 10, 20),)
-    planned = plan(kafka({0: (15, 30)}), at_10(open_loss=missing(10, 20)))
-    assert planned.losses == (expired(10, 15),)
+    assert plan(kafka({0: (15, 30)}), ledger).losses == (expired(10, 15),)
 
 
 def test_a_start_in_the_future_blocks_the_new_topic() -> None:
@@ -202,8 +192,7 @@ def test_a_recreated_topic_blocks_even_when_it_is_longer() -> None:
     """Another topic id blocks the whole topic, although its offsets look plausible."""
     planned = plan(kafka({0: (0, 9999)}, topic_id="B"), known({0: 10}))
     assert reasons(planned) == [(None, BlockReason.TOPIC_CHANGED)]
-    assert planned.ranges == ()
-    assert planned.doubtful
+    assert (planned.ranges, planned.doubtful) == ((), True)
 
 
 def test_another_cluster_blocks_even_with_the_same_topic_id() -> None:
@@ -246,57 +235,50 @@ def test_first_offsets_stay_within_what_kafka_holds() -> None:
         assert starts == {P0: expected}, (start, found)
 
 
-def planned_segment(
-    from_offset: int, until_offset: int, *, topic_id: str = "A", cluster_id: str = "C"
-) -> Segment:
-    return Segment(
-        segment_id=1,
-        topic_id=topic_id,
-        cluster_id=cluster_id,
-        range=offsets(P0, from_offset, until_offset),
-        state=SegmentState.PLANNED,
-    )
+def segment(from_offset: int, until_offset: int, **ids: str) -> Segment:
+    """A planned segment of partition 0."""
+    ids = {"topic_id": "A", "cluster_id": "C", **ids}
+    planned = offsets(P0, from_offset, until_offset)
+    return Segment(segment_id=1, range=planned, state=SegmentState.PLANNED, **ids)
 
 
 def test_a_planned_range_is_readable_while_kafka_holds_all_of_it() -> None:
-    """Retention, truncation, another topic or another cluster make it unreadable."""
-    readable = [planned_segment(10, 20), planned_segment(5, 20), planned_segment(10, 30)]
+    """Retention, truncation, another topic or another cluster make it unreadable.
+
+    Retention after a read does no harm.
+    """
+    readable = [segment(10, 20), segment(5, 20), segment(10, 30)]
     assert [s for s in readable if unreadable([s], kafka({0: (5, 30)}))] == []
-    gone = [
-        *(planned_segment(4, 20), planned_segment(10, 31)),
-        *(planned_segment(10, 20, topic_id="B"), planned_segment(10, 20, cluster_id="D")),
-    ]
-    assert [s for s in gone if not unreadable([s], kafka({0: (5, 30)}))] == []
-    nothing = KafkaSnapshot(cluster_id="C", topics={})
-    assert "no such topic" in unreadable([readable[0]], nothing)[0]
-    other = kafka({1: (0, 1)})
-    assert "does not answer for this partition" in unreadable([readable[0]], other)[0]
-
-
-def test_what_was_read_need_not_be_held_any_more() -> None:
-    """Retention after a read does no harm; another topic generation does."""
+    gone = [segment(4, 20), segment(10, 31)]
+    others = [segment(10, 20, topic_id="B"), segment(10, 20, cluster_id="D")]
+    assert [s for s in [*gone, *others] if not unreadable([s], kafka({0: (5, 30)}))] == []
+    for snapshot, told in (
+        (KafkaSnapshot(cluster_id="C", topics={}), "no such topic"),
+        (kafka({1: (0, 1)}), "does not answer for this partition"),
+    ):
+        assert told in unreadable([readable[0]], snapshot)[0]
     late = kafka({0: (15, 30)})
-    assert unreadable([planned_segment(10, 20)], late, still_held=False) == ()
-    assert unreadable([planned_segment(10, 20, topic_id="B")], late, still_held=False) != ()
+    assert unreadable([segment(10, 20)], late, still_held=False) == ()
+    assert unreadable([others[0]], late, still_held=False) != ()
 
 
 def test_a_batch_that_the_ledger_has_passed_is_overtaken() -> None:
     """Such a batch can never commit."""
-    assert overtaken([planned_segment(10, 20)], known({0: 10})) == ()
-    assert "committed offset is 15" in overtaken([planned_segment(10, 20)], known({0: 15}))[0]
+    assert overtaken([segment(10, 20)], known({0: 10})) == ()
+    assert "committed offset is 15" in overtaken([segment(10, 20)], known({0: 15}))[0]
 
 
 def test_an_open_batch_keeps_its_partitions_to_itself() -> None:
     """Beside it only losses and blocks of other partitions are recorded, and no ranges."""
     planned = plan(kafka({0: (20, 30), 1: (20, 30)}), known({0: 10, 1: 10}))
-    rest = beside(planned, [planned_segment(10, 20)])
+    rest = beside(planned, [segment(10, 20)])
     assert rest.ranges == ()
-    assert rest.losses == (expired(10, 20, P1),)
+    assert rest.losses == (replace(expired(10, 20), range=offsets(P1, 10, 20)),)
     assert [block.partition for block in rest.blocks] == [1]
 
 
 def test_by_partition_an_open_batch_holds_up_no_other_partition() -> None:
     """Beside it the ranges of other partitions are planned."""
     planned = plan(kafka({0: (0, 30), 1: (0, 30)}), known({0: 10, 1: 10}))
-    rest = beside(planned, [planned_segment(10, 20)], by_partition=True)
+    rest = beside(planned, [segment(10, 20)], by_partition=True)
     assert rest.ranges == (offsets(P1, 10, 30),)

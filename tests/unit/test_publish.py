@@ -41,11 +41,10 @@ def test_the_ledger_decides_what_becomes_of_a_set() -> None:
 
 def counted(segment_id: int, *minutes: tuple[str, int]) -> list[CountedMinute]:
     """What a segment has counted; its set has ten times its number."""
+    ids = {"segment_id": segment_id, "row_set": segment_id * 10}
     matched = sum(lines for _, lines in minutes)
     return [
-        CountedMinute(
-            segment_id=segment_id, row_set=segment_id * 10, matched=matched, log_time=m, lines=n
-        )
+        CountedMinute(**ids, matched=matched, log_time=m, lines=n)
         for m, n in minutes or [(None, 0)]
     ]
 
@@ -68,7 +67,7 @@ def folded(segment_id: int, start: int, until: int, matched: int) -> FoldedRange
     return FoldedRange(**ids, **PLACE, from_offset=start, until_offset=until)
 
 
-TWO = (MINUTE, 2)
+TWO, NO_PART = (MINUTE, 2), "rows of a segment that is not part of the result"
 DIFFERENT: list[tuple[list[CountedMinute], list[KeptMinute], dict[int, str]]] = [
     ([], [], {}),
     (counted(1, TWO, (NEXT, 1)) + counted(3), kept(1, TWO, (NEXT, 1)) + kept(3), {}),
@@ -78,10 +77,7 @@ DIFFERENT: list[tuple[list[CountedMinute], list[KeptMinute], dict[int, str]]] = 
     (
         counted(2, TWO),
         kept(1, (MINUTE, 4)) + kept(2, (MINUTE, 3)),
-        {
-            1: "4 rows of a segment that is not part of the result",
-            2: "2 lines were counted, 3 rows are there",
-        },
+        {1: f"4 {NO_PART}", 2: "2 lines were counted, 3 rows are there"},
     ),
     (
         counted(1, TWO) + counted(2, (NEXT, 1)),
@@ -101,9 +97,7 @@ def test_rows_of_folded_segments_add_up() -> None:
     """They belong to the range in which they begin; outside of it to none."""
     folds = Folds([folded(90, 10, 30, 5), folded(91, 40, 50, 1)])
     store = kept(1, (MINUTE, 2)) + kept(2, (MINUTE, 2), (NEXT, 1)) + kept(3, (MINUTE, 1))
-    assert dict(differences([], store, folds)) == {
-        3: "1 rows of a segment that is not part of the result"
-    }
+    assert dict(differences([], store, folds)) == {3: f"1 {NO_PART}"}
     assert dict(folds.differences()) == {91: "1 lines were counted, 0 rows are there"}
 
 
@@ -124,9 +118,8 @@ def test_files_without_pyarrow_are_refused_with_the_package(
 ) -> None:
     """As on a host that has Tally without Spark."""
     monkeypatch.setitem(sys.modules, "tally.deliveries.file_content", None)
-    pipeline = Pipeline.model_validate(
-        {"name": "first", "topics": ["a"], "delivery": "files", "files_url": "/kept"}
-    )
+    keys = {"topics": ["a"], "delivery": "files", "files_url": "/kept"}
+    pipeline = Pipeline.model_validate({"name": "first", **keys})
     database = Database(settings=MySQLSettings())
     with pytest.raises(PackageMissingError, match="first keeps its lines in files"):
         store_in(database, pipeline, "a ledger")

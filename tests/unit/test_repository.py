@@ -1,22 +1,20 @@
-"""Guards of the repository against what the design forbids."""
+"""Guards of the repository and of the structure of its code: what the design forbids."""
 
 import ast
 import json
 import re
+import statistics
 import subprocess
 import sys
 import tomllib
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.conftest import PROJECT
-from tests.unit.sources import nodes, text
-
-from tally import errors
-from tally.errors import TallyError
+from tests.unit.sources import name_of, nodes, text, tree
 
 REQUIREMENTS = PROJECT / "requirements"
 
@@ -39,6 +37,13 @@ FORBIDDEN = {
     "other project": OTHER_PROJECT,
     "unfinished": UNFINISHED,
 }
+
+TALLY = PROJECT / "src" / "tally"
+SOURCES = [TALLY, PROJECT / "local" / "src" / "tally_local"]
+MODULES = [path for source in SOURCES for path in sorted(source.rglob("*.py"))]
+MODULE_LINES_MAX = 350
+FUNCTION_LINES_MAX = 60
+FUNCTION_LINES_MEDIAN = 10
 
 HEAVY = frozenset({"airflow", "confluent_kafka", "pymysql", "pyspark", "yoyo"})
 
@@ -95,12 +100,6 @@ def loaded_by(*modules: str) -> set[str]:
     return {name.partition(".")[0] for name in json.loads(answer.stdout)}
 
 
-def all_errors(kind: type[TallyError] = TallyError) -> list[type[TallyError]]:
-    """All of Tally's errors below ``kind``, the abstract root left out."""
-    below = [error for child in kind.__subclasses__() for error in (child, *all_errors(child))]
-    return [error for error in below if error.__module__ == errors.__name__]
-
-
 def unhashed(lines: str) -> list[str]:
     """The requirements that are no exact version with at least one SHA-256."""
     joined = re.sub(r"\\\n\s*", " ", re.sub(r"^\s*#.*\n", "", lines, flags=re.MULTILINE))
@@ -108,13 +107,16 @@ def unhashed(lines: str) -> list[str]:
     return [line for line in joined.splitlines() if line.strip() and not pinned.fullmatch(line)]
 
 
-def test_one_package_alone_speaks_to_a_server() -> None:
+def test_one_package_alone_speaks_to_a_server(tmp_path: Path) -> None:
     """A driver is imported in one place, where its errors are turned into ours."""
     for package, folder, modules in (
         ("confluent_kafka", "kafka", ["client", "errors", "record_times", "requests"]),
         ("pymysql", "mysql", ["connection", "errors", "pool", "transactions"]),
     ):
         assert importers(package) == {f"src/tally/{folder}/{module}.py" for module in modules}
+    module = tmp_path / "module.py"  # the guard sees imports wherever they are
+    module.write_text("def work():\n    from pymysql.cursors import C\nimport pymysql_like.x\n")
+    assert imported_packages(module) == {"pymysql", "pymysql_like"}
 
 
 def test_one_module_alone_asks_what_time_it_is() -> None:
@@ -122,13 +124,6 @@ def test_one_module_alone_asks_what_time_it_is() -> None:
     asks = re.compile(r"\b(datetime|date)\.(now|utcnow|today)\(")
     found = {line.split(":")[0] for line in lines_with(asks, PROJECT / "src" / "tally")}
     assert found == {"clock.py"}
-
-
-def test_imports_are_found_wherever_they_stand(tmp_path: Path) -> None:
-    """The guard above sees imports inside functions, and is not confused by similar names."""
-    module = tmp_path / "module.py"
-    module.write_text("def work():\n    from pymysql.cursors import C\nimport pymysql_like.x\n")
-    assert imported_packages(module) == {"pymysql", "pymysql_like"}
 
 
 def test_the_core_is_light() -> None:
@@ -162,19 +157,7 @@ def test_the_guards_find_what_they_look_for(tmp_path: Path) -> None:
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\xff")
     assert lines_with(MACHINE_PATH, tmp_path) == [f"sub/bad.txt:1: cd /{'root'}/x"]
     assert len(lines_with(UNFINISHED, tmp_path)) == 1
-
-
-def test_every_error_has_a_code_of_its_own() -> None:
-    """The runbook has one entry for each code; none is inherited, none is used twice."""
-    codes = Counter(vars(error).get("code", f"{error.__name__} has none") for error in all_errors())
-    assert [code for code, times in codes.items() if times > 1] == []
-    assert [code for code in codes if not re.fullmatch(r"[a-z]+(-[a-z]+)*", code)] == []
-
-
-def test_every_error_says_how_the_command_ends() -> None:
-    """Each has one of the documented exit codes."""
-    documented = {errors.EXIT_USAGE, errors.EXIT_RETRYABLE, errors.EXIT_OPERATOR}
-    assert {error.exit_code for error in all_errors()} == documented | {errors.EXIT_FENCED}
+    assert REGISTRIES.search("https://" + ".".join(("repo1", "maven", "org")))
 
 
 def test_every_requirement_is_pinned_with_its_hash() -> None:
@@ -185,16 +168,10 @@ def test_every_requirement_is_pinned_with_its_hash() -> None:
         assert "==" in text(path)
         assert unhashed(text(path)) == []
         assert not re.search(r"https?://|--(extra-)?index-url|--find-links", text(path))
-
-
-@pytest.mark.parametrize(
-    "line", ["click", "click>=8", "click==8.2", "click==8.2 --hash=md5:1", "-i x", "./local"]
-)
-def test_an_unpinned_requirement_is_found(line: str) -> None:
-    """The guard above can fail."""
     good = f"rich==14.0 ; python_version < '4' \\\n    --hash=sha256:{'0' * 64}\n    # via tally\n"
     assert unhashed(good) == []
-    assert unhashed(f"{good}{line}\n") == [line]
+    for line in ("click", "click>=8", "click==8.2", "click==8.2 --hash=md5:1", "-i x", "./local"):
+        assert unhashed(f"{good}{line}\n") == [line]
 
 
 def test_what_the_local_stack_needs_is_locked() -> None:
@@ -203,3 +180,90 @@ def test_what_the_local_stack_needs_is_locked() -> None:
     locked = text(REQUIREMENTS / "locked.txt")
     needed = {re.split(r"[>=]", name)[0] for name in project["project"]["dependencies"]}
     assert needed - set(re.findall(r"^([\w-]+)==", locked, re.MULTILINE)) == {"kafka-tally"}
+
+
+def body_lines(function: ast.FunctionDef) -> int:
+    """Lines of a function's statements, its docstring left out."""
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def lint_imports(config: Path) -> subprocess.CompletedProcess[str]:
+    """Check the imports in a process of its own: import-linter disables all loggers that exist."""
+    lint = Path(sys.executable).with_name("lint-imports")
+    command = [lint, "--no-cache", "--no-logo", "--config", config]
+    return subprocess.run(command, cwd=PROJECT, check=False, capture_output=True, text=True)
+
+
+def test_the_layers_hold() -> None:
+    """No cycle, no import upwards, each client in one package; `.importlinter` has the reasons."""
+    checked = lint_imports(PROJECT / ".importlinter")
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_a_layer_that_is_broken_is_seen(tmp_path: Path) -> None:
+    """The check above can fail: the layers in reverse order are broken."""
+    upside_down = text(PROJECT / ".importlinter").replace("    ledger\n", "")
+    config = tmp_path / "layers"
+    config.write_text(upside_down.replace("    model\n", "    model\n    ledger\n", 1))
+    checked = lint_imports(config)
+    assert checked.returncode == 1, checked.stderr
+    assert "tally.ledger is not allowed to import tally." in checked.stdout, checked.stdout
+
+
+def test_modules_and_functions_are_small() -> None:
+    """A module has at most 350 lines, a function sixty; the median stays below ten lines."""
+    assert [p for p in MODULES if len(text(p).splitlines()) > MODULE_LINES_MAX] == []
+    lines = {
+        f"{path.relative_to(PROJECT)}:{node.name}:{node.lineno}": body_lines(node)
+        for path in MODULES
+        for node in nodes(path, ast.FunctionDef)
+    }
+    assert statistics.median(lines.values()) < FUNCTION_LINES_MEDIAN
+    assert {name for name, length in lines.items() if length > FUNCTION_LINES_MAX} == set()
+
+
+def test_each_room_says_what_it_is_for() -> None:
+    """A package's docstring says what belongs there."""
+    rooms = [path for path in MODULES if path.name == "__init__.py"]
+    assert len(rooms) > 10
+    assert [room for room in rooms if not ast.get_docstring(tree(room))] == []
+
+
+def test_an_edge_asks_use_cases_and_opens_no_transaction() -> None:
+    """Use cases in `app` compose the queries of the ledger."""
+    for edge in ("cli", "airflow"):
+        found = {
+            f"{path.relative_to(TALLY)}:{node.lineno}"
+            for path in (TALLY / edge).rglob("*.py")
+            for node in nodes(path, ast.Attribute)
+            if node.attr == "transaction"
+            or (node.attr == "run" and name_of(node.value) == "database")
+        }
+        assert found == set()
+
+
+OPENED = {
+    "AdminClient": {"kafka/requests.py"},
+    "Kafka": {"app/context.py"},
+    "Database": {"app/context.py"},
+    "connect_session": {"spark/session.py"},
+    # The doctor tries the engine itself; a command shares one session among its batches. The job of
+    # which the classes are archived has no batch.
+    "spark_session": {
+        "app/context.py",
+        "app/doctor/engine.py",
+        "job.py",
+        "spark/archived_job.py",
+    },
+}
+
+
+def test_a_client_is_opened_in_one_place() -> None:
+    """All other code gets the client handed in; nothing opens a producer."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in TALLY.rglob("*.py"):
+        for call in nodes(path, ast.Call):
+            for name in {name_of(part) for part in (call.func, *call.args)} & {*OPENED, "Producer"}:
+                found[name].add(path.relative_to(TALLY).as_posix())
+    assert found == OPENED

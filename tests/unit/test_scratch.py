@@ -27,41 +27,35 @@ assert not folder.exists()
 """
 
 
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The temporary folder of this process and of those that it starts."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    return tmp_path
-
-
 def process_with_folders() -> "subprocess.Popen[str]":
     """A process with a folder of its own and one of a block."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", SCRIPT]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "written\n"
     return process
 
 
-def folders(temporary: Path) -> set[Path]:
-    """All of them."""
-    return set(temporary.glob("tally-*/spark-*"))
-
-
-def test_what_a_killed_process_left_is_deleted_by_the_next(temporary: Path) -> None:
+def test_what_a_killed_process_left_is_deleted_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a running one uses stays."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    def folders() -> set[Path]:
+        return set(tmp_path.glob("tally-*/spark-*"))
+
     with process_with_folders() as running:
-        of_running = folders(temporary)
+        of_running = folders()
         with process_with_folders() as killed:
             killed.kill()
-        assert len(folders(temporary)) == 4
+        assert len(folders()) == 4
         with scratch_folder() as own:
-            assert folders(temporary) == {*of_running, own}
+            assert folders() == {*of_running, own}
         running.communicate("")
     assert running.returncode == 0
-    assert folders(temporary) == set()
+    assert folders() == set()
 
 
 def test_a_configured_folder_is_used(tmp_path: Path) -> None:

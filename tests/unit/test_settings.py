@@ -1,6 +1,7 @@
 """The configuration: where values come from, and what is said of wrong ones."""
 
 import hashlib
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,9 +13,13 @@ from tally.config.complaints import complaints
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
 from tally.config.reader import READER_DEFAULTS
+from tally.config.servers import SparkSettings
 from tally.config.settings import Settings
 from tally.config.variables import unknown_variables
 from tally.errors import ConfigError, UnknownPipelineError
+from tally.spark.counting import DEAD_LETTER_BYTES_PER_TASK
+from tally.spark.driver_log import JAVA_OPTIONS
+from tally.spark.session import SESSION_DEFAULTS, THROUGHPUT, reader_options, with_throughput
 
 MINIMAL = '[pipelines.error_log]\ntopics = ["alog"]\n'
 JSON = 'line_format = { json = { time = "ts" }, time_format = "yyyy-MM-dd HH:mm" }\n'
@@ -53,21 +58,27 @@ def complaint(settings: Settings, name: str = "error_log") -> str:
 
 
 def test_a_pipeline_needs_its_topics_alone() -> None:
-    """Everything else has a default."""
+    """Everything else has a default; of the reader's options each key by itself."""
     default = pipeline()
     assert (default.topics, default.levels, default.table) == (["alog"], ["ERROR"], "error_log")
     assert default.reader_options == dict(READER_DEFAULTS)
     assert default.rows_view is None
+    options = pipeline('reader = { "kafka.max.poll.records" = 5 }').reader_options
+    assert options == {**READER_DEFAULTS, "kafka.max.poll.records": "5"}
 
 
 def test_the_rules_are_told_in_words() -> None:
     """The levels as configured, and the format by its name."""
-    assert pipeline().rules == "level ERROR; format fixed"
-    other = pipeline('levels = ["ERROR", "WARN"]', 'line_format = "log4j"')
-    assert other.rules == "levels ERROR, WARN; format log4j"
     keys = ["levels = []", 'labels = ["topic"]', 'measure = "bytes"', 'filter.text = ["timeout"]']
-    told = "any level; text timeout; by topic; bytes besides lines; format fixed"
-    assert pipeline(*keys).rules == told
+    for told, found in (
+        ("level ERROR; format fixed", pipeline()),
+        ("levels A, B; format log4j", pipeline('levels = ["A", "B"]', 'line_format = "log4j"')),
+        (
+            "any level; text timeout; by topic; bytes besides lines; format fixed",
+            pipeline(*keys),
+        ),
+    ):
+        assert found.rules == told
 
 
 def test_the_fields_of_json_lines_are_a_table_in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,12 +116,6 @@ def test_a_group_that_the_record_hides_is_refused_where_it_is_asked_for() -> Non
         assert f"pattern: {name}: topic, partition, key, text are not" in told
 
 
-def test_reader_options_override_key_by_key() -> None:
-    """One key changed leaves the other defaults as they are; numbers become text."""
-    options = pipeline('reader = { "kafka.max.poll.records" = 5 }').reader_options
-    assert options == {**READER_DEFAULTS, "kafka.max.poll.records": "5"}
-
-
 def test_each_source_wins_over_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """File, local stack, file of secrets, environment, and what the caller passes, as Airflow does.
 
@@ -134,10 +139,15 @@ def test_each_source_wins_over_those_before_it(monkeypatch: pytest.MonkeyPatch) 
     assert load(text, mysql={"port": 3309}).mysql.port == 3309
 
 
-def test_a_secrets_file_that_is_missing_or_that_others_may_read_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """No secret is looked for elsewhere in silence; the message says how to mend the file."""
+def test_a_file_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The configuration, with what names another one or the wrong line, and the file of secrets.
+
+    No secret is looked for elsewhere in silence, and none lies where others can read it.
+    """
+    with pytest.raises(ConfigError, match=r"tally\.toml.*TALLY_CONFIG"):
+        load_settings()
+    with pytest.raises(ConfigError, match=r"no valid TOML.*line 2"):
+        load("colour = 1\npipelines = = 2\n")
     monkeypatch.setenv("TALLY_SECRETS_FILE", "secrets.toml")
     assert "secrets.toml, which does not exist" in refusal(MINIMAL)
     Path("secrets.toml").write_text("")
@@ -146,132 +156,105 @@ def test_a_secrets_file_that_is_missing_or_that_others_may_read_is_refused(
         load()
 
 
-def test_a_configuration_that_cannot_be_read_says_where() -> None:
-    """Where it was looked for and which variable names another place, or the line in it."""
-    with pytest.raises(ConfigError, match=r"tally\.toml.*TALLY_CONFIG"):
-        load_settings()
-    with pytest.raises(ConfigError, match=r"no valid TOML.*line 2"):
-        load("colour = 1\npipelines = = 2\n")
-
-
 WRONG_FILES = [
-    ("", "pipelines", "at least one is needed"),
-    ("[pipelines]", "pipelines", "at least one"),
+    *(("", "pipelines", "at least one is needed"), ("[pipelines]", "pipelines", "at least one")),
     ("[pipelines.error_log]", "pipelines.error_log.topics", "is required"),
     ("[pipelines.error_log]\ntopics = []", "pipelines.error_log.topics", "must not be empty"),
     ('[pipelines.error_log]\ntopics = ["a b"]', "topics.0", "letters, digits, dots"),
     ('[pipelines.Error-Log]\ntopics = ["a"]', "pipelines.Error-Log", "lower-case letters"),
 ]
 WRONG_KEYS = [
-    ('start = "yesterday"', "start = 'yesterday'", "earliest"),
-    ("start = 2026-11-20T14:00:00", "start", "needs its zone"),
-    ('labels = ["two words"]', "labels.0", "name of a field"),
-    ('labels = ["log_count"]', "labels.0", "cannot be called log_count"),
-    ('labels = ["text"]', "labels.0", "no label"),
-    ('labels = ["a-b", "a_b"]', "labels", "share the column a_b"),
-    (f"labels = {[f'l{n}' for n in range(9)]}", "labels", "more than 8"),
+    *(('start = "yesterday"', "earliest"), ("start = 2026-11-20T14:00:00", "needs its zone")),
+    ('labels = ["two words"]', "name of a field"),
+    *(('labels = ["log_count"]', "cannot be called log_count"), ('labels = ["text"]', "no label")),
+    ('labels = ["a-b", "a_b"]', "share the column a_b"),
+    (f"labels = {[f'l{n}' for n in range(9)]}", "more than 8"),
+    ('labels = ["service"]', "service: lines of the format fixed"),
+    ('filter = { status = ["5*"] }', "status: lines of the format"),
+    ("filter.level = []", "must not be empty"),
+    (f"filter.level = ['{'a*' * 101}']", "has * 101 times"),
+    *(('measure = "words"', "'count' or 'bytes'"), ('levels = ["TWO WORDS"]', "one word")),
+    *(('line_format = "syslog"', "year"), ('line_format = "nonsense"', "no such line format")),
+    ('line_format = "nginxx"', "no such line format; did you mean nginx?"),
+    ('line_format = "rfc5424"\nlevels = ["ERROR"]', "not a level of rfc5424"),
+    ('line_format = "nginx"\nlevels = ["ERROR"]', "it has debug, info"),
+    ('line_format = "python"\nlevels = ["error"]', "cannot stand where python has its level"),
+    (JSON + 'levels = ["ERROR"]', "the JSON fields lack level"),
+    (JSON + "levels = []\nlabels = ['time']", "or any other path"),
+    ('result_table = "segment"', "Tally's own tables"),
+    ('result_table = "a-b"', "lower-case letters"),
+    ('result_table = "other__folded"', "Tally's own tables has this name, or may"),
+    ('result_table = "other__segments"', "Tally's own tables has this name"),
+    ("max_records_per_partition = 0", "at least"),
+    ("max_records_per_partition = 2_000_000_001", "at most 2000000000"),
+    ("max_malformed_per_batch = -1", "at least"),
+    ("dead_letter_max_bytes = 16777216", "at most"),
+    *(('isolation_level = "serializable"', "read_committed"), ('offsets = "maybe"', "dense")),
+    ('reader = { "assign" = "x" }', "from the plan"),
+    ('reader = { "failOnDataLoss" = "false" }', "from the plan"),
+    ('reader = { "kafka.sasl.jaas.config" = "x" }', "into [kafka]"),
+    *(('schedule = ""', "five fields"), ('schedule = "every minute"', "five fields")),
+    *(('schedule = "* * * * * *"', "five fields"), ('schedule = "61 * * * *"', "@hourly")),
+    *(('time_zone = "CET"', "such as Europe/Berlin"), ("assume_year = 99", "at least 1000")),
+    ('time = "kafka"', "'line' or 'record'"),
+    ('time = "record"\ncontinuation_lines = "unmatched"', "leave one of them out"),
+    ("patience_s = 5", "at least"),
+    ("patience_s = 120", "more than mysql.statement_timeout_s = 300"),
+    *(('owner = ""', "must not be empty"), ('tags = "x"', "list"), ("colour = 3", "no known key")),
+    ('level = ["ERROR"]', "is no known key; did you mean levels?"),
+    ('delivery = "at_least_once"', "what is delivered twice would be counted twice"),
+    ('delivery = "exactly_once"', "'batch'"),
+    ('rows_table = "l"', 'only delivery = "rows" and "procedure" and "files" knows it'),
+    ('row_key = ["level"]', 'only delivery = "rows" and "procedure" knows it'),
+    ('delivery = "rows"\nrow_procedure = "p"', 'only delivery = "procedure" knows it: choose it'),
+    ('delivery = "procedure"\nrow_procedure = "batch"', "one of Tally's own tables"),
+    ('delivery = "rows"\nfiles_url = "/a"', 'only delivery = "files" knows it'),
+    ('delivery = "files"\nfiles_url = "s3://me:key@b/c"', "no user, password or options"),
+    *(
+        (f'delivery = "files"\nfiles_url = "{url}"', "a folder is an absolute path, or a URL")
+        for url in ("a/b", "hdfs://a/b", "/", "s3://", "ftp://a/b", "/a'b")
+    ),
+    ('delivery = "files"\nfiles_url = "/a"\nrow_key = ["level"]', "only delivery = "),
+    ('delivery = "rows"\nrow_key = ["request"]', "have no such field"),
+    ('delivery = "rows"\nrows_table = "batch"', "one of Tally's own tables"),
+    ('delivery = "rows"\nrows_table = "a__sets"', "one of Tally's own tables"),
+]
+"""The last key is the wrong one; what is allowed."""
+WRONG_TABLES = [
+    ("kafka", "bootstrap_servers = ''", "must not be empty"),
+    ("kafka", "security_protocol = 'TLS'", "SASL_SSL"),
+    ("kafka", "sasl_mechanism = 'GSSAPI'", "SCRAM"),
+    ("kafka", "request_timeout_s = 0", "more than 0"),
+    *(("mysql", "host = ''", "must not be empty"), ("mysql", "user = ''", "must not be empty")),
+    *(("mysql", "port = 70000", "65535"), ("mysql", "database = 'a b'", "a dash")),
+    ("mysql", "database = '-x'", "not begin with a dash"),
+    *(("mysql", "database = 'a`b'", "letters"), ("mysql", "database = 'a/b'", "letters")),
+    *(("mysql", "database = ''", "1 to 64"), ("mysql", f"database = '{'a' * 65}'", "1 to 64")),
+    *(("mysql", "database = 'MySQL'", "the server's own"), ("mysql", "tls = 'maybe'", "verified")),
+    ("mysql", "connect_timeout_s = 0", "at least"),
+    ("mysql", "lock_wait_timeout_s = 0", "at least"),
+    ("mysql", "pasword = 'x'", "; did you mean password?"),
+    *(("spark", "master = ''", "must not be empty"), ("spark", "conf = 3", "must be a table")),
+]
+LONG = "a" * 60
+SLOW = "[kafka]\nrequest_timeout_s = 60\n[mysql]\nstatement_timeout_s = 30"
+NAMED_OTHERWISE = [
     ('labels = ["level", "topic"]\nlabel_max_chars = 351', "error_log", "than 700 characters"),
-    ('labels = ["service"]', "labels", "service: lines of the format fixed"),
-    ('filter = { status = ["5*"] }', "filter", "status: lines of the format"),
-    ("filter = { level = [] }", "filter.level", "must not be empty"),
-    (f"filter.level = ['{'a*' * 101}']", "filter.level", "has * 101 times"),
-    ('measure = "words"', "measure", "'count' or 'bytes'"),
-    ('levels = ["TWO WORDS"]', "levels.0", "one word"),
-    ('line_format = "syslog"', "line_format", "year"),
-    ('line_format = "nonsense"', "line_format", "nonsense"),
-    ('line_format = "rfc5424"', "levels = ['ERROR']", "not a level of rfc5424"),
-    ('line_format = "nginx"', "error_log.levels = ['ERROR']", "it has debug, info"),
-    ('line_format = "python"\nlevels = ["error"]', "levels = ['error']", "stand where python has"),
-    (JSON, "levels = ['ERROR']", "the JSON fields lack level"),
-    (JSON + "levels = []\nlabels = ['time']", "labels: time", "or any other path"),
+    (f'result_table = "{LONG}"\nlabels = ["topic"]', "result_table", "more than 54 characters"),
+    (f'delivery = "rows"\nrows_table = "{LONG}"', "rows_table", "more than 58 characters"),
     (JSON.replace("ts", ""), "line_format.json.time = ''", "a key must not be empty"),
     (JSON.replace('"ts"', "7"), "line_format.json.time = 7", "a path is a text, or a list"),
     (JSON.replace("time =", "at ="), "line_format.json = {'at'", "time among them"),
     (JSON.replace('ts"', 'ts", key = "k"') + "levels = []", "json: key", "not the line's fields"),
-    ('result_table = "segment"', "result_table", "Tally's own tables"),
-    ('result_table = "a-b"', "result_table", "lower-case letters"),
-    ('result_table = "other__folded"', "result_table", "Tally's own tables has this name, or may"),
-    ('result_table = "other__segments"', "result_table", "Tally's own tables has this name"),
-    (f'result_table = "{"a" * 60}"\nlabels = ["topic"]', "result_table", "more than 54 characters"),
-    ("max_records_per_partition = 0", "max_records_per_partition", "at least"),
-    ("max_records_per_partition = 2_000_000_001", "per_partition", "at most 2000000000"),
-    ("max_malformed_per_batch = -1", "max_malformed_per_batch", "at least"),
-    ("dead_letter_max_bytes = 16777216", "dead_letter_max_bytes", "at most"),
-    ('isolation_level = "serializable"', "isolation_level", "read_committed"),
-    ('offsets = "maybe"', "offsets", "dense"),
-    ('reader = { "assign" = "x" }', "reader", "from the plan"),
-    ('reader = { "failOnDataLoss" = "false" }', "reader", "from the plan"),
-    ('reader = { "kafka.sasl.jaas.config" = "x" }', "reader", "into [kafka]"),
-    ('schedule = ""', "schedule", "five fields"),
-    ('schedule = "every minute"', "schedule", "five fields"),
-    ('schedule = "* * * * * *"', "schedule", "five fields"),
-    ('schedule = "61 * * * *"', "schedule", "@hourly"),
-    ('time_zone = "CET"', "time_zone", "such as Europe/Berlin"),
+    ('line_format = { patern = "x" }', "line_format.patern", "known key; did you mean pattern?"),
     ('time_zone = "Europe/Berlin"', "line_format: fixed", "leave time_zone out"),
     ("assume_year = 2005", "line_format: fixed", "leave assume_year out"),
-    ("assume_year = 99", "assume_year", "at least 1000"),
-    ('time = "kafka"', "time = 'kafka'", "'line' or 'record'"),
-    ('continuation_lines = "unmatched"\ntime = "record"', "continuation_lines", "leave one of"),
-    ("patience_s = 5", "patience_s", "at least"),
-    ('owner = ""', "owner", "must not be empty"),
-    ('tags = "x"', "tags", "list"),
-    ("colour = 3", "pipelines.error_log.colour", "no known key"),
-    ('level = ["ERROR"]', "error_log.level", "is no known key; did you mean levels?"),
-    ('line_format = "nginxx"', "line_format", "no such line format; did you mean nginx?"),
-    ('line_format = { patern = "x" }', "line_format.patern", "known key; did you mean pattern?"),
-    ("[kafka]\nbootstrap_servers = ''", "kafka.bootstrap_servers", "must not be empty"),
-    ("[kafka]\nsecurity_protocol = 'TLS'", "kafka.security_protocol", "SASL_SSL"),
     ("[kafka]\nsecurity_protocol = 'SASL_SSL'", "kafka", "sasl_mechanism"),
-    ("[kafka]\nsasl_mechanism = 'GSSAPI'", "kafka.sasl_mechanism", "SCRAM"),
-    ("[kafka]\nrequest_timeout_s = 0", "kafka.request_timeout_s", "more than 0"),
-    ("[mysql]\nhost = ''", "mysql.host", "must not be empty"),
-    ("[mysql]\nport = 70000", "mysql.port", "65535"),
-    ("[mysql]\nuser = ''", "mysql.user", "must not be empty"),
-    ("[mysql]\ndatabase = 'a b'", "mysql.database", "a dash"),
-    ("[mysql]\ndatabase = '-x'", "mysql.database", "not begin with a dash"),
-    ("[mysql]\ndatabase = 'a`b'", "mysql.database", "letters"),
-    ("[mysql]\ndatabase = 'a/b'", "mysql.database", "letters"),
-    ("[mysql]\ndatabase = ''", "mysql.database", "1 to 64"),
-    (f"[mysql]\ndatabase = '{'a' * 65}'", "mysql.database", "1 to 64"),
-    ("[mysql]\ndatabase = 'MySQL'", "mysql.database", "the server's own"),
-    ("[mysql]\ntls = 'maybe'", "mysql.tls", "verified"),
-    ("[mysql]\nconnect_timeout_s = 0", "mysql.connect_timeout_s", "at least"),
-    ("[mysql]\nlock_wait_timeout_s = 0", "mysql.lock_wait_timeout_s", "at least"),
-    ("[mysql]\nlock_wait_timeout_s = 300", "lock_wait_timeout_s", "less than statement_timeout_s"),
-    ("[mysql]\npasword = 'x'", "mysql.pasword: ", "; did you mean password?"),
-    ("patience_s = 120", "error_log.patience_s = 120", "more than mysql.statement_timeout_s = 300"),
-    (
-        "patience_s = 60\n[kafka]\nrequest_timeout_s = 60\n[mysql]\nstatement_timeout_s = 30",
-        "pipelines.error_log.patience_s = 60",
-        "more than kafka.request_timeout_s = 60",
-    ),
-    ("[spark]\nmaster = ''", "spark.master", "must not be empty"),
-    ("[spark]\nconf = 3", "spark.conf", "must be a table"),
+    ("[mysql]\nlock_wait_timeout_s = 300", "mysql: lock_wait_timeout_s", "less than statement_"),
+    (f"patience_s = 60\n{SLOW}", "error_log.patience_s = 60", "kafka.request_timeout_s = 60"),
     # Other values would count the same records differently, under the same rule.
     ('[spark.conf]\n"spark.sql.variant.allowDuplicateKeys" = "false"', "Keys", "itself"),
-    # Of deliveries:
-    ('delivery = "at_least_once"', "delivery", "what is delivered twice would be counted twice"),
-    ('delivery = "exactly_once"', "delivery", "'batch'"),
-    ('rows_table = "l"', "rows_table", 'only delivery = "rows" and "procedure" and "files" knows'),
-    ('row_key = ["level"]', "row_key", 'only delivery = "rows" and "procedure" knows it'),
-    (
-        'delivery = "rows"\nrow_procedure = "p"',
-        "row_procedure",
-        '= "procedure" knows it: choose it',
-    ),
-    ('delivery = "procedure"\nrow_procedure = "batch"', "row_procedure", "one of Tally's own tab"),
-    ('delivery = "rows"\nfiles_url = "/a"', "files_url", 'only delivery = "files" knows it'),
     ('delivery = "files"', "files_url", "files_url is missing"),
-    ('delivery = "files"\nfiles_url = "s3://me:key@b/c"', "url", "no user, password or options"),
-    *(
-        (f'delivery = "files"\nfiles_url = "{url}"', "files_url", "an absolute path, or a URL")
-        for url in ("a/b", "hdfs://a/b", "/", "s3://", "ftp://a/b", "/a'b")
-    ),
-    ('delivery = "files"\nfiles_url = "/a"\nrow_key = ["level"]', "row_key", "only delivery = "),
-    ('delivery = "rows"\nrow_key = ["request"]', "row_key", "have no such field"),
-    ('delivery = "rows"\nrows_table = "batch"', "rows_table", "one of Tally's own tables"),
-    ('delivery = "rows"\nrows_table = "a__sets"', "rows_table", "one of Tally's own tables"),
-    (f'delivery = "rows"\nrows_table = "{"a" * 60}"', "rows_table", "more than 58 characters"),
     ('delivery = "rows"\nreader = { minPartitions = "8" }', "reader", '= "rows" commits each'),
     ('delivery = "partition"\nreader = { minPartitions = "8" }', "", '= "partition" commits each'),
 ]
@@ -279,26 +262,26 @@ WRONG_KEYS = [
 
 def test_a_wrong_value_is_named_with_what_is_allowed() -> None:
     """The key, the value and the choice are all in the message; a typing error costs one look."""
-    texts = [*WRONG_FILES, *((MINIMAL + keys, *told) for keys, *told in WRONG_KEYS)]
-    found = [(text, key, allowed, refusal(text + "\n")) for text, key, allowed in texts]
-    assert [one for one in found if one[1] not in one[3] or one[2] not in one[3]] == []
-
-
-def test_a_databases_name_is_not_a_pipelines() -> None:
-    """What MySQL takes between backticks and a URL takes as it is."""
-    for name in ("my-db", "Ledger_2", "2026", "a$b", "x" * 64):
-        assert load(MINIMAL + f"[mysql]\ndatabase = '{name}'\n").mysql.database == name
+    cases = [*WRONG_FILES, *((MINIMAL + keys, *told) for keys, *told in NAMED_OTHERWISE)]
+    rows = [("pipelines.error_log", *row) for row in WRONG_KEYS]
+    for table, keys, allowed in [*rows, *WRONG_TABLES]:
+        header = MINIMAL if table in MINIMAL else f"{MINIMAL}[{table}]\n"
+        key = keys.splitlines()[-1].partition(" =")[0]
+        cases.append((header + keys, f"{table}.{key}", allowed))
+    told = [(text, key, allowed, refusal(text + "\n")) for text, key, allowed in cases]
+    assert [case for case in told if case[1] not in case[3] or case[2] not in case[3]] == []
 
 
 def test_what_is_just_right_is_accepted() -> None:
-    """Lock wait < statement < patience, by a second each; a name as long as MySQL holds it."""
+    """What MySQL takes between backticks and a URL as it is, names as long as it holds them.
+
+    Lock wait < statement < patience, by a second each; a schedule of five fields, or its name.
+    """
+    for name in ("my-db", "Ledger_2", "2026", "a$b", "x" * 64):
+        assert load(MINIMAL + f"[mysql]\ndatabase = '{name}'\n").mysql.database == name
     settings = load(MINIMAL + "patience_s = 301\n[mysql]\nlock_wait_timeout_s = 299\n")
     assert settings.pipeline("error_log").patience_s == 301
     assert pipeline(f'result_table = "{"a" * 60}"').table == "a" * 60
-
-
-def test_a_schedule_is_a_cron_expression() -> None:
-    """Of five fields, or one of Airflow's names."""
     for expression in ("* * * * *", "*/5 8-18 * * 1-5", "17 3 1,15 * *", "@hourly"):
         assert pipeline(f'schedule = "{expression}"').schedule == expression
 
@@ -336,33 +319,26 @@ class Logins(BaseModel):
     either: str | int | list[SecretStr] = 0
 
 
-@pytest.mark.parametrize(
-    ("values", "key"),
-    [
-        ({"one": {"key": [12345]}}, "one.key"),
-        ({"one": "12345"}, "one"),
-        ({"several": ["12345"]}, "several.0"),
-        ({"several": 12345}, "several"),
+def test_what_the_model_calls_a_secret_is_in_no_error() -> None:
+    """By its type, wherever it stands; a connection's address in place of its table, too.
+
+    A key that merely speaks of passwords is shown with its value: hiding it would be of no use.
+    """
+    for values, key in (
+        *(({"one": {"key": [12345]}}, "one.key"), ({"one": "12345"}, "one")),
+        *(({"several": ["12345"]}, "several.0"), ({"several": 12345}, "several")),
         ({"by_name": {"x": {"key": 12345}}}, "by_name.x.key"),
-        ({"by_name": {"x": 12345}}, "by_name.x"),
-        ({"either": (12345, object())}, "either"),
-        ("12345", "the whole file"),
-    ],
-)
-def test_what_the_model_calls_a_secret_is_in_no_error(values: object, key: str) -> None:
-    """By its type, wherever it stands; a connection's address in place of its table, too."""
-    with pytest.raises(ValidationError) as raised:
-        Logins.model_validate(values)
-    found = "; ".join(complaints(raised.value, Logins, {}))
-    assert found.startswith(key)
-    assert "12345" not in found
-
-
-def test_a_key_that_merely_speaks_of_passwords_is_shown_with_its_value() -> None:
-    """Hiding what is no secret would make the error useless."""
-    with pytest.raises(ValidationError) as raised:
-        Logins.model_validate({"one": {"password_file": "x"}})
-    assert "one.password_file = 'x': " in complaints(raised.value, Logins, {})[0]
+        *(({"by_name": {"x": 12345}}, "by_name.x"), ({"either": (12345, object())}, "either")),
+        *(
+            ("12345", "the whole file"),
+            ({"one": {"password_file": "x"}}, "one.password_file = 'x'"),
+        ),
+    ):
+        with pytest.raises(ValidationError) as raised:
+            Logins.model_validate(values)
+        found = "; ".join(complaints(raised.value, Logins, {}))
+        assert found.startswith(key)
+        assert "12345" not in found
     told = refusal('[pipelines.password_log]\ntopics = "alog"\n')
     assert "pipelines.password_log.topics = 'alog': " in told
 
@@ -376,18 +352,7 @@ def test_an_unknown_name_is_told_the_one_that_is_meant() -> None:
         load(MINIMAL + keys)
 
 
-def test_a_variable_that_is_no_json_disables_its_pipeline_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The others are there, and its other mistakes are named too."""
-    monkeypatch.setenv("TALLY_PIPELINES__B__TOPICS", "blog")
-    settings = load(MINIMAL + "[pipelines.b]\npatience_s = 1\n")
-    assert list(settings.pipelines) == ["error_log"]
-    with pytest.raises(ConfigError, match=r"(?s)TOPICS\) = 'blog': must be a list.*patience_s"):
-        settings.check("b")
-
-
-def test_a_wrong_pipeline_is_disabled_by_itself() -> None:
+def test_a_wrong_pipeline_is_disabled_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are there; whoever asks for it is told all of its mistakes."""
     text = (
         MINIMAL + '[pipelines.b]\ntopics = ["b", "b"]\nlevel = 3\n[pipelines.c]\ntopics = ["c"]\n'
@@ -398,8 +363,13 @@ def test_a_wrong_pipeline_is_disabled_by_itself() -> None:
     assert settings.pipeline("error_log").topics == ["alog"]
     with pytest.raises(ConfigError, match=r"(?s)b\.topics.*each topic once.*b\.level: is no known"):
         settings.pipeline("b")
-    with pytest.raises(ConfigError, match=r"(?s)c\.levels = .*not a level of nginx.*c\.patience_s"):
-        settings.check("c")
+    assert re.search(
+        r"(?s)c\.levels = .*not a level of nginx.*c\.patience_s", complaint(settings, "c")
+    )
+    monkeypatch.setenv("TALLY_PIPELINES__D__TOPICS", "dlog")  # which is no JSON
+    settings = load(MINIMAL + "[pipelines.d]\npatience_s = 1\n")
+    assert list(settings.pipelines) == ["error_log"]
+    assert re.search(r"(?s)TOPICS\) = 'dlog': must be a list.*patience_s", complaint(settings, "d"))
 
 
 def test_all_mistakes_are_named_at_once_and_none_hides_another(
@@ -480,49 +450,35 @@ def test_a_pipeline_has_no_name_of_another_ones_dag() -> None:
 
 
 def test_a_variable_that_means_nothing_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One underscore instead of two would be ignored in silence."""
-    monkeypatch.setenv("TALLY_MYSQL_PASSWORD", "x")
-    told = refusal(MINIMAL)
-    assert "TALLY_MYSQL_PASSWORD" in told
-    assert "did you mean TALLY_MYSQL__PASSWORD?" in told
+    """One underscore instead of two would be ignored in silence.
 
-
-def test_variables_that_mean_something_are_not_complained_of() -> None:
-    """Settings of every section, pipelines of any name, and Tally's own other variables."""
+    Not so settings of every section, pipelines of any name, and Tally's own other variables.
+    """
     known = ["TALLY_CONFIG", "TALLY_SECRETS_FILE", "TALLY_KAFKA__BOOTSTRAP_SERVERS", "PATH"]
     known += ["tally_mysql__port", "TALLY_PIPELINES__ANY__LEVELS"]
     known += ["TALLY_STACK_TOKEN", "TALLY_TEST_HOME"]
     assert list(unknown_variables(known)) == []
     wrong = ["TALLY_HOME", "TALLY_KAFKAA__X"]
     assert list(unknown_variables(reversed(wrong))) == wrong
-
-
-def test_rules_without_labels_keep_the_fingerprint_that_they_had() -> None:
-    """What was counted before there were labels is not taken for counted under other rules."""
-    plain = pipeline()
-    counted = f"{plain.format.fingerprint()} ['ERROR']"
-    assert fingerprint(plain) == hashlib.sha256(counted.encode()).hexdigest()[:16]
+    monkeypatch.setenv("TALLY_MYSQL_PASSWORD", "x")
+    assert re.search(r"TALLY_MYSQL_PASSWORD .*mean TALLY_MYSQL__PASSWORD\?", refusal(MINIMAL))
 
 
 def test_what_changes_the_counts_changes_the_fingerprint() -> None:
-    """Each key by itself."""
+    """Each key by itself; what was counted before there were labels keeps its fingerprint."""
+    plain = f"{pipeline().format.fingerprint()} ['ERROR']"
+    assert fingerprint(pipeline()) == hashlib.sha256(plain.encode()).hexdigest()[:16]
     rules = [
-        "",
-        'labels = ["level"]',
-        'labels = ["level"]\nlabel_max_chars = 8',
-        'filter = { level = ["ERR*"] }',
-        'measure = "bytes"',
-        "levels = []",
-        'time = "record"',
-        'time = "record"\ntime_zone = "Asia/Tokyo"',
-        'continuation_lines = "unmatched"',
+        *("", 'labels = ["level"]', 'labels = ["level"]\nlabel_max_chars = 8', 'measure = "bytes"'),
+        *('filter = { level = ["ERR*"] }', "levels = []", 'time = "record"'),
+        *('time = "record"\ntime_zone = "Asia/Tokyo"', 'continuation_lines = "unmatched"'),
     ]
     found = {fingerprint(pipeline(rule)): rule for rule in rules}
     assert list(found.values()) == rules
 
 
-def test_a_variable_that_sets_a_wrong_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file that is named as well may not have the key."""
+def test_of_a_wrong_value_the_source_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An Airflow connection overrides a variable, which overrides the file; only it is named."""
     for variable, value, said in (
         ("TALLY_MYSQL__PASWORD", "x", "is no known key; did you mean password?"),
         ("tally_mysql__port", "many", "must be a whole number"),
@@ -536,21 +492,17 @@ def test_a_variable_that_sets_a_wrong_key_is_named(monkeypatch: pytest.MonkeyPat
             told = refusal(MINIMAL)
         assert f"(from {variable})" in told
         assert said in told
-
-
-def test_only_the_source_of_a_wrong_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An Airflow connection overrides a variable, which overrides the file."""
-    for variables, value, named in (
+    for variables, port, named in (
         ({"TALLY_MYSQL__PORT": "0"}, 0, ""),
         ({"TALLY_MYSQL__PORT": "many", "TALLY_MYSQL": "{}"}, "many", " (from TALLY_MYSQL__PORT)"),
         ({"TALLY_MYSQL": '{"port": "many"}'}, "many", " (from TALLY_MYSQL)"),
         ({"TALLY_MYSQL": '{"user": "ann"}'}, 0, ""),
     ):
         with monkeypatch.context() as patch:
-            for variable, text in variables.items():
-                patch.setenv(variable, text)
-            told = refusal("[mysql]\nport = 0\n" + MINIMAL, mysql={} if named else {"port": value})
-        assert f"mysql.port{named} = {value!r}: " in told
+            for variable, value in variables.items():
+                patch.setenv(variable, value)
+            told = refusal("[mysql]\nport = 0\n" + MINIMAL, mysql={} if named else {"port": port})
+        assert f"mysql.port{named} = {port!r}: " in told
 
 
 def test_each_of_several_mistakes_has_a_line_of_its_own() -> None:
@@ -577,3 +529,82 @@ def test_lines_are_kept_beside_the_result_unless_it_is_said_where() -> None:
     assert (files.rows_view, files.files_url) == ("error_log_files", "file:///a/b")
     called = pipeline('delivery = "procedure"')
     assert (called.rows_view, called.procedure) == ("error_log_rows", "error_log_rows_keep")
+
+
+def spark_settings(**keys: Any) -> SparkSettings:
+    """The section of Spark, from a whole configuration."""
+    return load(spark=keys).spark
+
+
+def test_the_masters_scheme_chooses_the_engine() -> None:
+    """The scheme has the same meaning as for Spark."""
+    local = ("local[*]", "k8s://https://host:443")
+    connect = ("sc://host", "sc://host:15002", "sc://[::1]:15002/")
+    for master in (*local, *connect, "sc://host:15002/;use_ssl=true;user_id=ann%20b"):
+        assert spark_settings(master=master).master == master
+        assert spark_settings(master=master).is_connect is (master not in local)
+
+
+def test_a_token_in_the_address_is_moved_where_nothing_shows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The master is logged and printed, so it must not contain the token, which is a secret."""
+    for address, left in (
+        ("sc://host/;token=s3%3Bcret", "sc://host/"),
+        ("sc://host;token=s3%3Bcret", "sc://host"),
+        ("sc://h:1/;use_ssl=true;token=s3%3Bcret;user_id=a", "sc://h:1/;use_ssl=true;user_id=a"),
+    ):
+        spark = spark_settings(master=address)
+        assert spark.master == left
+        assert spark.connect_token.get_secret_value() == "s3;cret"
+        assert "s3;cret" not in repr(spark)
+    monkeypatch.setenv("TALLY_SPARK__CONNECT_TOKEN", "s3cret")
+    assert spark_settings(master="sc://host").connect_token.get_secret_value() == "s3cret"
+
+
+def test_records_that_are_gone_are_an_error_of_sparks() -> None:
+    """Otherwise Spark would read what is left, with only a warning in its log."""
+    settings = load()
+    options = reader_options(settings.kafka, settings.pipeline("error_log"))
+    assert options["failOnDataLoss"] == "true"
+
+
+def test_a_wrong_address_is_refused_without_telling_a_token() -> None:
+    """It is refused when the configuration is read, and the error has no token."""
+    address = {"master": "sc://host/;token=s3cret"}
+    for wrong in (
+        *({"master": "sc://"}, {"master": "sc://host/path"}, {"master": "sc://ann@host"}),
+        *({"master": "sc://h:1/;token=s3cret;x"}, {"master": "sc://h/;token=s3cret;token=s3cret"}),
+        address | {"connect_token": "s3cret"},
+    ):
+        with pytest.raises(ConfigError, match="spark") as caught:
+            spark_settings(**wrong)
+        assert "s3cret" not in str(caught.value)
+
+
+def test_what_a_read_leaves_in_memory_is_dropped_before_it_adds_up() -> None:
+    """No later read uses it; a task sends its dead letters straight to the driver.
+
+    By way of the block manager they can get lost on a busy machine, and with them the batch.
+    ``benchmarks.task_size`` shows the heap after sixty reads, ``benchmarks.scaling`` how long 64
+    partitions take.
+    """
+    size = SESSION_DEFAULTS["spark.task.maxDirectResultSize"]
+    assert int(size.removesuffix("m")) * 1024 * 1024 >= 2 * DEAD_LETTER_BYTES_PER_TASK
+    for cache in ("consumer.cache", "consumer.fetchedData.cache"):
+        for key in ("timeout", "evictorThreadRunInterval"):
+            milliseconds = SESSION_DEFAULTS[f"spark.kafka.{cache}.{key}"]
+            assert 0 < int(milliseconds.removesuffix("ms")) <= 5_000
+    assert 0 < int(SESSION_DEFAULTS["spark.kafka.consumer.cache.capacity"]) <= 4
+
+
+def test_a_collector_that_was_chosen_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java does not start with two of them."""
+    for own, variable, flags in (
+        ("", "", THROUGHPUT),
+        ("-Xss4m", "-Dx=y", f"{THROUGHPUT} -Xss4m"),
+        ("-XX:+UseG1GC", "", "-XX:+UseG1GC"),
+        ("-Xss4m", "-XX:+UseSerialGC", "-Xss4m"),
+    ):
+        monkeypatch.setenv("SPARK_SUBMIT_OPTS", variable)
+        assert with_throughput({JAVA_OPTIONS: own} if own else {})[JAVA_OPTIONS] == flags

@@ -25,12 +25,6 @@ def contributions(number: int) -> Iterator[Contribution]:
         yield Contribution(partition=PARTITION, log_time=minute, log_count=n + 1)
 
 
-def fill(spool: Spool[str]) -> None:
-    """Append more than fits into any buffer."""
-    for _ in range(MANY):
-        spool.append("more than ten bytes")
-
-
 @contextmanager
 def peak_bytes() -> Iterator[list[int]]:
     """Peak memory of Python's objects in the block, known after its end."""
@@ -58,14 +52,14 @@ def test_the_drivers_memory_stays_flat_however_many_rows_there_are() -> None:
     assert listed[0] > 20 * MEMORY_BYTES
 
 
-@pytest.mark.parametrize("number", [0, 3, 64, 1_001])
-def test_a_spool_can_be_walked_again(number: int) -> None:
+def test_a_spool_can_be_walked_again() -> None:
     """A transaction that is run again writes the same rows; of chunks nobody sees anything."""
-    with Spool[Contribution](memory_bytes=1_000) as rows:
-        for row in contributions(number):
-            rows.append(row)
-        assert list(rows) == list(rows) == list(contributions(number))
-        assert len(rows) == number
+    for number in (0, 3, 64, 1_001):
+        with Spool[Contribution](memory_bytes=1_000) as rows:
+            for row in contributions(number):
+                rows.append(row)
+            assert list(rows) == list(rows) == list(contributions(number))
+            assert len(rows) == number
 
 
 def test_a_folder_that_is_missing_is_named_with_the_setting(tmp_path: Path) -> None:
@@ -74,7 +68,7 @@ def test_a_folder_that_is_missing_is_named_with_the_setting(tmp_path: Path) -> N
         Spool[str](memory_bytes=10, folder=tmp_path / "nowhere") as spool,
         pytest.raises(UnwritableError, match=r"nowhere.*No such file") as raised,
     ):
-        fill(spool)
+        list(map(spool.append, ["more than ten bytes"] * MANY))
     assert "spark.spool_dir" in raised.value.next_step
 
 
@@ -93,8 +87,7 @@ try:
 except UnwritableError as error:
     print(error)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert f"[unwritable] the counts of the batch do not fit into {tmp_path}" in done.stdout
     assert "MiB free" in done.stdout

@@ -17,8 +17,7 @@ def test_a_rule_that_gives_each_line_one_minute_is_taken() -> None:
     for line_format, rule in (
         *((CATALOGUE[name], TimeRule()) for name in ("fixed", "json", "healthapp")),
         (CATALOGUE["syslog"], TimeRule(assume_year=2005)),
-        (CATALOGUE["klog"], TimeRule(assume_year="from_record")),
-        (EPOCH, TimeRule()),
+        *((CATALOGUE["klog"], TimeRule(assume_year="from_record")), (EPOCH, TimeRule())),
         (EPOCH, TimeRule(zone="Europe/Berlin")),
         *((CATALOGUE[name], TimeRule(from_record=True)) for name in ("text", "fixed", "syslog")),
         (NO_TIME, TimeRule(from_record=True, zone="Asia/Tokyo")),
