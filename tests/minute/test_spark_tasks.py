@@ -1,110 +1,159 @@
-"""Tasks of Spark that run more than once, and a broker that dies under them."""
+"""Tasks of Spark that run more than once; executors and servers that die under a batch."""
 
-import subprocess
-import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import pytest
 
 from tally.errors import DataLossError, RetryableError
-from tally.pipeline.run import Ran
+from tally.testing.statements import at_statement
 from tally_local.stack.server import Part
-from tests.conftest import PROJECT
-from tests.minute.stages import Stages
+from tests.minute.driver import SECOND, Driver, Task, started_driver
+from tests.waiting import wait_until
 from tests.world import World
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.timeout(3600)]
 
 ERROR = "2017-07-30 14:09:08 ERROR some message"
-LINES = 60_000
+LINES = 10_000
 SLOW_READER = {
-    "minPartitions": 7,
-    "kafka.max.poll.records": 200,
-    "kafka.max.partition.fetch.bytes": 20_000,
+    "minPartitions": 6,
+    "kafka.max.poll.records": 100,
+    "kafka.max.partition.fetch.bytes": 1,
     "kafkaConsumer.pollTimeoutMs": 120_000,
 }
 """Small reads, so that there is time to kill a task."""
 
 
-def planned_id(world: World) -> int:
-    """The id of a new batch; a line more is written before it is read."""
-    world.produce([ERROR] * LINES)
-    batch = world.plan().batch
-    assert batch is not None
-    world.produce([ERROR])
-    return batch.batch_id
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Driver]:
+    """One driver for all tests, with executors in processes of their own."""
+    with started_driver() as driver:
+        yield driver
 
 
-def wait_for_tasks(stages: Stages, run: "Future[Ran]") -> list[int]:
-    """The running tasks of a read; empty when it ended too quickly."""
-    while not run.done():
-        if running := stages.running():
-            return running
-    return []
-
-
-def test_tasks_that_are_killed_are_run_again_and_count_once(
-    world: World, spark: "SparkSession"
+def count_until(
+    happened: Callable[[list[Task]], bool],
+    world: World,
+    driver: Driver,
+    disturb: "Callable[[Future[bool]], None]" = lambda _: None,
+    passing: tuple[type[Exception], ...] = (),
 ) -> None:
-    """A killed attempt contributes nothing, and the next one reads the same range."""
+    """Count batch after batch until something has happened to one; each line counts once.
+
+    Args:
+        happened: Asked after each batch, with Spark's attempts at its tasks.
+        world: Its topic is written to.
+        driver: Counts.
+        disturb: Called while a batch is read.
+        passing: Errors with which a batch may end; it is then run again.
+    """
     world.configure(reader=SLOW_READER)
-    stages = Stages(spark)
-    expected = 0
-    while not stages.killed():
-        batch_id = planned_id(world)
+    expected, is_done = 0, False
+    while not is_done:
+        world.produce([ERROR] * LINES, **{"batch.num.messages": 100})
+        batch = world.plan().batch
+        assert batch is not None
+        world.produce([ERROR])  # behind the planned end
         with ThreadPoolExecutor(1) as pool:
-            run = pool.submit(world.run, batch_id, spark)
-            for task in wait_for_tasks(stages, run):
-                stages.kill(task)
-            assert run.result().committed
+            run = pool.submit(driver.run, world.config, batch.batch_id)
+            wait_until(lambda run=run: run.done() or driver.running())
+            disturb(run)
+            with suppress(*passing):
+                assert run.result()
+        is_done = happened(driver.tasks())
+        driver.run(world.config, batch.batch_id)
         expected += LINES + (1 if expected else 0)
         assert world.counts() == {"2017-07-30 14:09": expected}
     assert world.audit().holds
 
 
-def test_a_stage_that_is_computed_again_counts_once(world: World) -> None:
-    """Its results are lost when half of them are fetched, and Spark reads Kafka again."""
+def test_speculative_copies_of_tasks_count_once(own_world: World, driver: Driver) -> None:
+    """Two executors run the same task, and only one result is counted."""
+    driver.start_second()
+    count_until(lambda tasks: any(task.is_speculative for task in tasks), own_world, driver)
+
+
+def test_an_executor_dies_under_the_read(own_world: World, driver: Driver) -> None:
+    """Another executor runs its tasks again, and nothing is counted twice."""
+
+    def kill_while_it_reads(run: "Future[bool]") -> None:
+        wait_until(lambda: run.done() or any(t.executor >= SECOND for t in driver.running()))
+        driver.kill_second()
+
+    def has_lost_a_task(tasks: list[Task]) -> bool:
+        lost = any(task.executor >= SECOND and task.status == "FAILED" for task in tasks)
+        if not lost:
+            driver.start_second()
+        return lost
+
+    driver.start_second()
+    count_until(has_lost_a_task, own_world, driver, kill_while_it_reads)
+
+
+def test_tasks_that_are_killed_are_run_again_and_count_once(
+    own_world: World, driver: Driver
+) -> None:
+    """A killed attempt contributes nothing, and the next one reads the same range."""
+
+    def kill(_: "Future[bool]") -> None:
+        for task in driver.running():
+            driver.kill(task.number, "killed by a test")
+
+    def was_killed(tasks: list[Task]) -> bool:
+        return any("killed by a test" in task.error for task in tasks)
+
+    count_until(was_killed, own_world, driver, kill)
+
+
+def test_a_stage_that_is_computed_again_counts_once(own_world: World, driver: Driver) -> None:
+    """Its results are lost when a part of them was fetched, and Spark reads Kafka again."""
+    world = own_world
     minutes = [f"2017-07-30 14:{n:02}" for n in range(60)]
-    # More than a small batch, whose groups come in one part.
-    world.produce([f"{minute}:08 ERROR x" for minute in minutes] * 3_000, 0)
-    world.produce([f"{minute}:08 ERROR x" for minute in minutes] * 2_000, 1)
+    world.produce([f"{minute}:08 ERROR x" for minute in minutes] * 60, 0)
+    world.produce([f"{minute}:08 ERROR x" for minute in minutes] * 40, 1)
     batch = world.plan().batch
     assert batch is not None
     world.produce([ERROR])
-    command = [sys.executable, "-m", "tests.minute.lost_files", str(batch.batch_id)]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    committed, computed_again = done.stdout.split()
-    assert (committed, int(computed_again) > 0) == ("True", True)
-    assert world.counts() == dict.fromkeys(minutes, 5_000)
+    assert driver.run(world.config, batch.batch_id, loses_files=True)
+    assert any(task.stage_attempt > 0 for task in driver.tasks())
+    assert world.counts() == dict.fromkeys(minutes, 100)
     assert world.audit().holds
 
 
 def test_the_broker_dies_and_comes_back_in_the_middle_of_the_read(
-    world: World, spark: "SparkSession"
+    own_world: World, driver: Driver
 ) -> None:
     """The broker dies during the read; counted once, by this run or the next."""
-    world.configure(reader=SLOW_READER)
-    stages = Stages(spark)
-    expected, in_the_middle = 0, False
-    while not in_the_middle:
-        batch_id = planned_id(world)
-        with ThreadPoolExecutor(1) as pool:
-            run = pool.submit(world.run, batch_id, spark)
-            wait_for_tasks(stages, run)
-            for process in world.stack.members(Part.KAFKA):
-                process.suspend()
-            in_the_middle = bool(stages.running())
-            world.stack.kill(Part.KAFKA)
-            world.bring_back(Part.KAFKA)
-            with suppress(RetryableError, DataLossError):
-                run.result()
-        world.run(batch_id, spark)
-        expected += LINES + (1 if expected else 0)
-        assert world.counts() == {"2017-07-30 14:09": expected}
-    assert world.audit().holds
+    in_the_middle = []
+
+    def kill_the_broker(_: "Future[bool]") -> None:
+        for process in own_world.stack.members(Part.KAFKA):
+            process.suspend()
+        in_the_middle.append(bool(driver.running()))
+        own_world.stack.kill(Part.KAFKA)
+        own_world.bring_back(Part.KAFKA)
+
+    errors = (RetryableError, DataLossError)
+    count_until(lambda _: in_the_middle[-1], own_world, driver, kill_the_broker, errors)
+
+
+def test_the_database_dies_under_the_commit(own_world: World) -> None:
+    """MySQL is killed in the transaction: nothing of it stays, and the next run counts once."""
+    own_world.produce([ERROR] * 300)
+    batch = own_world.plan().batch
+    assert batch is not None
+
+    def kill() -> None:
+        own_world.stack.kill(Part.MYSQL)
+        own_world.bring_back(Part.MYSQL)
+
+    database = replace(own_world.database, listen=at_statement("update partition_offset", kill))
+    with pytest.raises(RetryableError):
+        own_world.through(database=database).run(batch.batch_id)
+    assert own_world.counts() == {}
+    assert own_world.run(batch.batch_id).committed
+    assert own_world.counts() == {"2017-07-30 14:09": 300}
+    assert own_world.audit().holds

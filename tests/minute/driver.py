@@ -1,0 +1,198 @@
+"""A Spark driver in a process of its own, whose tasks and executors a test may end.
+
+Spark copies a task only to another host than that of its first attempt, and all executors of a
+local cluster have one host. So a second executor is started here, by the command line of the first.
+"""
+
+import itertools
+import multiprocessing
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import replace
+from multiprocessing.managers import BaseManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest.mock import patch
+
+import psutil
+
+from tally.app.context import open_context
+from tally.config.loading import load_settings
+from tally.config.servers import SparkSettings
+from tally.model import OffsetRange
+from tally.pipeline.run import run_batch
+from tally.spark import counting
+from tally.spark.reading import collect
+from tally.spark.session import QUICK_START, spark_session
+from tally_local.stack.stack import Stack
+from tests.servers import PROJECT
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+SECOND = 100
+"""Executors on another host have this number, or a higher one."""
+
+EAGER = {
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": QUICK_START,
+    "spark.speculation": "true",
+    "spark.speculation.interval": "10ms",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.multiplier": "0.001",
+    "spark.speculation.minTaskRuntime": "0ms",
+    "spark.speculation.efficiency.enabled": "false",
+    # Otherwise Spark joins the parts of few minutes into one.
+    "spark.sql.adaptive.coalescePartitions.enabled": "false",
+}
+"""Copies every task for which there is room."""
+
+
+class Task(NamedTuple):
+    """What Spark says of an attempt at a task."""
+
+    number: int
+    executor: int
+    status: str
+    is_speculative: bool
+    error: str
+    stage_attempt: int
+    """0 for the first attempt at its stage."""
+
+
+class Driver:
+    """Lives in the driver's process; a test calls it from several threads."""
+
+    def __init__(self) -> None:
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        jars = Stack(project=PROJECT).jars_dir
+        conf = {**EAGER, "spark.executor.extraClassPath": f"{jars}/*"}
+        settings = SparkSettings(master="local-cluster[1,1,512]", jars_dir=jars, conf=conf)
+        self._scope = ExitStack()
+        self._session = self._scope.enter_context(spark_session(settings, "a test's driver"))
+        self._context: Any = self._session.sparkContext._jsc.sc()
+        self._before = -1
+        self._second: subprocess.Popen[bytes] | None = None
+        self._numbers = itertools.count(SECOND)
+
+    def close(self) -> None:
+        """Stop Spark and its executors."""
+        self.kill_second()
+        self._scope.close()
+
+    def run(self, config: Path, batch_id: int, *, loses_files: bool = False) -> bool:
+        """Count and commit a batch.
+
+        Args:
+            config: Of the pipeline.
+            batch_id: The batch.
+            loses_files: Whether the results of finished tasks are lost when a part of them was
+                fetched, as by a lost disk.
+        """
+        self._before = max((stage.stageId() for stage in self._stages()), default=-1)
+        settings = load_settings(config)
+        fetch = self._fetch_and_lose if loses_files else collect
+        reader = counting.SparkReader(session=self._session, kafka=settings.kafka, fetch=fetch)
+        ctx = replace(open_context(settings), open_reader=lambda: nullcontext(reader))
+        groups = 1_000 if loses_files else counting._GROUPS_PER_TASK  # more come in parts
+        with patch.object(counting, "_GROUPS_PER_TASK", groups):
+            return run_batch(ctx, batch_id).committed
+
+    def tasks(self) -> list[Task]:
+        """The attempts of the latest run, so far."""
+        return [
+            Task(
+                number=attempt.taskId(),
+                executor=int(attempt.executorId()),
+                status=str(attempt.status()),
+                is_speculative=attempt.speculative(),
+                error=str(attempt.errorMessage()),
+                stage_attempt=stage.attemptId(),
+            )
+            for stage in self._stages()
+            if stage.stageId() > self._before
+            for attempt in _items(self._store().taskList(stage.stageId(), stage.attemptId(), 1000))
+        ]
+
+    def running(self) -> list[Task]:
+        """The attempts that run now."""
+        return [task for task in self.tasks() if task.status == "RUNNING"]
+
+    def kill(self, task: int, reason: str) -> None:
+        """Kill an attempt, as the loss of its executor would; Spark starts another."""
+        self._context.killTaskAttempt(task, True, reason)
+
+    def start_second(self) -> None:
+        """Start an executor on another host, if there is none."""
+        if self._second is not None:
+            return
+        wait_until(lambda: self._executors() == 1)
+        first = next(p for p in psutil.Process().children(recursive=True) if _is_executor(p))
+        argv = first.cmdline()
+        argv[argv.index("--executor-id") + 1] = str(next(self._numbers))
+        argv[argv.index("--hostname") + 1] = "127.0.0.2"
+        env = {**first.environ(), "SPARK_LOCAL_IP": "127.0.0.2"}
+        self._second = subprocess.Popen(argv, cwd=first.cwd(), env=env, stderr=subprocess.DEVNULL)
+        wait_until(lambda: self._executors() == 2)
+
+    def kill_second(self) -> None:
+        """Kill that executor."""
+        if self._second is not None:
+            self._second.kill()
+            self._second.wait()
+            self._second = None
+            wait_until(lambda: self._executors() == 1)
+
+    def _executors(self) -> int:
+        return int(self._context.getExecutorMemoryStatus().size()) - 1  # the driver is in it
+
+    def _fetch_and_lose(self, rows: "DataFrame", ranges: Sequence[OffsetRange]) -> "Iterator[Row]":
+        found = collect(rows, ranges)
+        yield next(found)
+        executors = [p for p in psutil.Process().children(recursive=True) if _is_executor(p)]
+        folders = {f for p in executors for f in p.environ()["SPARK_EXECUTOR_DIRS"].split(":")}
+        files = [file for folder in folders for file in Path(folder).rglob("shuffle_*")]
+        assert files
+        for file in files:
+            file.unlink()
+        yield from found
+
+    def _stages(self) -> list[Any]:
+        store = self._store()
+        defaults = [getattr(store, f"stageList$default${n}")() for n in (2, 3, 4, 5)]
+        return _items(store.stageList(None, *defaults))
+
+    def _store(self) -> Any:
+        self._context.listenerBus().waitUntilEmpty()
+        return self._context.statusStore()
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return "org.apache.spark.executor.CoarseGrainedExecutorBackend" in process.cmdline()
+    return False
+
+
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(n) for n in range(sequence.size())]
+
+
+class _Process(BaseManager):
+    """The process of a driver."""
+
+
+_Process.register("Driver", Driver)
+
+
+@contextmanager
+def started_driver() -> Iterator[Driver]:
+    """A driver in another process."""
+    with _Process(ctx=multiprocessing.get_context("spawn")) as process:
+        driver: Driver = process.Driver()  # type: ignore[attr-defined]
+        try:
+            yield driver
+        finally:
+            driver.close()
