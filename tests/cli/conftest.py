@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -10,25 +10,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from tally import __version__
-from tally.app.context import open_context
 from tally.cli import cli
-from tally.cli.app import App
+from tally.cli.app import App, read_with_spark
 from tally.clock import Clock, SystemClock
-from tally.config.settings import Settings
-from tally.deliveries.contract import Result
-from tally.ledger import batches
-from tally.model import Contribution, DeadLetter, SegmentTotals
-from tally.pipeline.commit import commit_once
-from tally.pipeline.context import Context
-from tally.pipeline.plan import plan_batch
-from tests.world import World
+from tally.pipeline.context import OpenReader
+from tests.world import Value, World
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MINUTE = "2017-07-30 14:09:00"
 LINE = "2017-07-30 14:09:08 ERROR some message"
+PASSWORD = "only-for-this-test"  # noqa: S105 - a user that lives as long as the test
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +44,12 @@ class Answer:
         """Stdout as JSON: exactly one document."""
         return json.loads(self.stdout)
 
+    def ends(self, exit_code: int, *said: str) -> "Answer":
+        """Check the exit code, and that stderr has each of these texts; returns itself."""
+        assert self.exit_code == exit_code, self
+        assert [text for text in said if text not in self.stderr] == [], self.stderr
+        return self
+
 
 Call = Callable[..., Answer]
 
@@ -63,14 +62,17 @@ def ports() -> dict[str, Any]:
 
 @pytest.fixture
 def tally(world: World, ports: dict[str, Any]) -> Call:
-    """Call the command line with the test's own pipeline configured.
+    """Call the command line with the test's own pipeline configured; it reads without Spark.
 
     By keyword: fields of the command's :class:`App`.
     """
     assert world.config.is_file()
 
+    def without_spark(*_: Any) -> OpenReader:
+        return lambda: nullcontext(world.reader)
+
     def call(*words: str, **fields: Any) -> Answer:
-        app = App(**{**ports, **fields})
+        app = App(**{"read_with": without_spark, **ports, **fields})
         result = CliRunner().invoke(cli, list(words), obj=app)
         return Answer(exit_code=result.exit_code, stdout=result.stdout, stderr=result.stderr)
 
@@ -78,67 +80,43 @@ def tally(world: World, ports: dict[str, Any]) -> Call:
 
 
 @pytest.fixture
+def empty_database(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An empty database, and a user that may do everything there, configured.
+
+    A dash is common in names of databases; every statement meets it, the doctor's too.
+    """
+    name = f"my-{world.name}"
+    world.as_root(
+        f"create database `{name}`",
+        f"create user '{world.name}'@'%' identified by '{PASSWORD}'",
+        f"grant all on `{name}`.* to '{world.name}'@'%'",
+    )
+    monkeypatch.setenv("TALLY_MYSQL__DATABASE", name)
+    monkeypatch.setenv("TALLY_MYSQL__USER", world.name)
+    monkeypatch.setenv("TALLY_MYSQL__PASSWORD", PASSWORD)
+    yield name
+    world.as_root(f"drop database `{name}`", f"drop user '{world.name}'@'%'")
+
+
+@pytest.fixture
 def lent_spark(spark: "SparkSession", ports: dict[str, Any]) -> "SparkSession":
-    """Commands use the session of the tests instead of starting and stopping one."""
+    """Commands read with the session of the tests instead of starting and stopping one."""
     ports["open_spark"] = ports["open_plain_spark"] = lambda _: nullcontext(spark)
+    ports["read_with"] = read_with_spark
     return spark
 
 
-def listened(listen: Callable[[str], None]) -> Callable[[Settings], Context]:
-    """An :attr:`App.open_context` that tells each statement before it is sent."""
-
-    def opened(settings: Settings) -> Context:
-        ctx = open_context(settings)
-        return replace(ctx, database=replace(ctx.database, listen=listen))
-
-    return opened
-
-
-def commit(world: World, *, malformed: tuple[bytes, ...] = (), clock: Clock | None = None) -> int:
-    """Plan what is new and commit it without Spark; every record is an error line of MINUTE.
+def commit(world: World, *lines: Value, partition: int = 0, clock: Clock | None = None) -> int:
+    """Write lines to a partition, and count all that is new; returns the batch.
 
     Args:
         world: The test's pipeline.
-        malformed: The last records of each range, which become dead letters.
+        lines: What is written first.
+        partition: Where to.
         clock: When it is planned and committed; now when None.
     """
-    ctx = world.context(database=replace(world.database, clock=clock or SystemClock()))
-    planned = plan_batch(ctx, world.name).batch
-    assert planned is not None
-    batch = ctx.database.run(lambda tx: batches.claim(tx, planned.batch_id, "test"))
-    ranges = [segment.range for segment in batch.segments]
-    result = Result(
-        totals={
-            r.partition: SegmentTotals(
-                records=r.offsets,
-                matched=r.offsets - len(malformed),
-                unmatched=0,
-                malformed=len(malformed),
-                first_offset=r.from_offset,
-                last_offset=r.until_offset - 1,
-            )
-            for r in ranges
-        },
-        contributions=[
-            Contribution(
-                partition=r.partition, log_time=MINUTE, log_count=r.offsets - len(malformed)
-            )
-            for r in ranges
-        ],
-        dead_letters=[
-            DeadLetter(
-                partition=r.partition,
-                offset=r.until_offset - len(malformed) + index,
-                reason="layout",
-                value=value,
-                value_bytes=len(value),
-            )
-            for r in ranges
-            for index, value in enumerate(malformed)
-        ],
-        version=__version__,
-        format_fingerprint="test",
-    )
-    pipeline = world.settings.pipeline(world.name)
-    assert commit_once(ctx, batch, pipeline, result)
-    return batch.batch_id
+    world.produce(lines, partition)
+    changed = {"database": replace(world.database, clock=clock or SystemClock())}
+    ran = world.through(**changed).minute()
+    assert ran is not None
+    return ran.batch.batch_id

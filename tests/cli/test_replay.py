@@ -6,18 +6,19 @@ import signal
 import subprocess
 import sys
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from tally.config.servers import SparkSettings
 from tally.errors import KafkaUnavailableError
+from tally.pipeline.context import OpenReader, Reader
 from tally.pipeline.replay import request_replay
 from tally.pipeline.replay_plan import preview_replay
 from tally.planning.replay_request import BoundsAsked
-from tests.cli.conftest import LINE, MINUTE, Call, commit, listened
+from tests.cli.conftest import LINE, MINUTE, Call, commit
 from tests.waiting import wait_until
 from tests.world import World
 
@@ -30,11 +31,7 @@ CLAIM = "update batch set attempt = attempt + 1"
 
 def count(world: World, *sizes: int, partition: int = 0) -> list[int]:
     """A committed batch of so many records each; every record counts."""
-    ids = []
-    for size in sizes:
-        world.produce([LINE] * size, partition)
-        ids.append(commit(world))
-    return ids
+    return [commit(world, *[LINE] * size, partition=partition) for size in sizes]
 
 
 def replays(world: World) -> list[tuple[int, str]]:
@@ -48,8 +45,7 @@ def replays(world: World) -> list[tuple[int, str]]:
 def test_a_dry_run_shows_everything_and_writes_nothing(tally: Call, world: World) -> None:
     """Ranges asked and widened, what is replaced, what Kafka holds; no reason is needed."""
     count(world, 3, 3, 3)
-    answer = tally("replay", "--range", f"{world.topic}/0:4-5", "--dry-run")
-    assert answer.exit_code == 0
+    answer = tally("replay", "--range", f"{world.topic}/0:4-5", "--dry-run").ends(0)
     row = next(line for line in answer.stdout.splitlines() if line.startswith(f"{world.topic}/0"))
     assert row.split("  ")[1:3] == ["[4, 5)", "[3, 6)"]
     assert row.endswith("[0, 9)")
@@ -69,15 +65,19 @@ def test_a_dry_run_shows_everything_and_writes_nothing(tally: Call, world: World
     assert len(world.batches()) == 3
 
 
-@pytest.mark.spark
-@pytest.mark.usefixtures("lent_spark")
 def test_a_replay_shows_asks_counts_and_says_what_has_changed(tally: Call, world: World) -> None:
     """From the preview to the summary; the ledger shows what replaced what."""
-    world.produce([LINE, WARN, WARN], 0)
-    first = commit(world)
-    second = count(world, 2)[0]
-    answer = tally("replay", "--all", *WHY)
-    assert answer.exit_code == 0, answer.stderr
+    world.configure(levels=["ERROR", "WARN"])
+    first = commit(world, LINE, WARN, WARN)
+    world.configure(levels=["ERROR"])
+    (second,) = count(world, 2)
+    unconfirmed = tally("replay", "--all", "--reason", "r")  # without a terminal --yes is needed
+    assert unconfirmed.exit_code == 2
+    assert "to be replaced  2 segments" in unconfirmed.stdout
+    assert "add --yes" in unconfirmed.stderr
+    assert tally("replay", "--all", "--reason", "r", "--json").exit_code == 2
+    assert replays(world) == []
+    answer = tally("replay", "--all", *WHY).ends(0)
     assert "to be read      5 offsets" in answer.stdout
     ((replay_id, state),) = replays(world)
     assert state == "done"
@@ -109,32 +109,15 @@ def test_a_replay_shows_asks_counts_and_says_what_has_changed(tally: Call, world
     assert "was committed before" in tally("run", str(batch_id)).stdout
     assert world.audit().holds
 
-
-@pytest.mark.spark
-@pytest.mark.usefixtures("lent_spark")
-def test_the_document_of_a_replay_has_preview_batches_and_changes(
-    tally: Call, world: World
-) -> None:
-    """Nothing has changed, and it says so; without --yes it cannot be confirmed."""
-    world.produce([LINE] * 3, 0)
-    commit(world)
-    words = ("replay", "--topic", world.topic, "--partition", "0", "--from", "0", "--json")
-    assert tally(*words, "--reason", "r").exit_code == 2
-    assert replays(world) == []
-    answer = tally(*words, *WHY)
-    assert answer.exit_code == 0
-    document = answer.document
-    assert document["replay"]["replay_id"] == document["replay_id"]
-    assert [b["ranges"][0]["records"] for b in document["batches"]] == [3]
+    words = ("replay", "--topic", world.topic, "--partition", "0", "--from", "0", "--json", *WHY)
+    document = tally(*words).document  # nothing changes now, and it says so
+    assert document["replay"]["replay_id"] == document["replay_id"] != replay_id
+    assert [b["ranges"][0]["records"] for b in document["batches"]] == [5]
     assert document["preview"]["segments_replaced"] == 1
     assert (document["changes"]["minutes"], document["error"]) == (0, None)
 
 
-@pytest.mark.spark
-@pytest.mark.usefixtures("lent_spark")
-def test_ctrl_c_between_batches_keeps_what_is_committed_and_can_be_resumed(
-    tally: Call, world: World
-) -> None:
+def test_ctrl_c_between_batches_keeps_what_is_committed(tally: Call, world: World) -> None:
     """Exit code 130 and the command that resumes it; a second request is told of the open one."""
     count(world, 2, 2, 2)
     world.configure(max_records_per_partition=2)
@@ -146,8 +129,8 @@ def test_ctrl_c_between_batches_keeps_what_is_committed_and_can_be_resumed(
             if len(claims) == 2:
                 raise KeyboardInterrupt
 
-    answer = tally("replay", "--all", *WHY, open_context=listened(stop_at_the_second))
-    assert answer.exit_code == 130
+    ctx = world.context(database=replace(world.database, listen=stop_at_the_second))
+    answer = tally("replay", "--all", *WHY, open_context=lambda _: ctx).ends(130)
     ((replay_id, state),) = replays(world)
     assert state == "open"
     assert f"tally replay --resume {replay_id}" in answer.stderr
@@ -157,19 +140,14 @@ def test_ctrl_c_between_batches_keeps_what_is_committed_and_can_be_resumed(
     assert f"replay {replay_id} is open, 1 of 3 batches committed" in again.stderr
     left = tally("replay", "--resume", str(replay_id), "--dry-run").stdout
     assert "1 of 3 batches committed, 4 offsets left" in left
-    resumed = tally("replay", "--resume", str(replay_id))
-    assert resumed.exit_code == 0
-    assert "(3 of 3) is committed" in resumed.stderr
+    tally("replay", "--resume", str(replay_id)).ends(0, "(3 of 3) is committed")
     assert replays(world) == [(replay_id, "done")]
     assert tally("replay", "--resume", str(replay_id), "--json").document["batches"] == []
     assert world.counts() == {MINUTE[:16]: 6}
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_while_spark_starts_ends_the_program_and_says_how_to_resume(
-    world: World, tally: Call, number: signal.Signals, exit_code: int
-) -> None:
+def test_a_signal_while_spark_starts_says_how_to_resume(world: World, tally: Call) -> None:
     """A real signal to a real program, right after the request was written."""
     count(world, 3)
     program = subprocess.Popen(
@@ -183,10 +161,10 @@ def test_a_signal_while_spark_starts_ends_the_program_and_says_how_to_resume(
         lines = iter(program.stderr.readline, "")
         assert any("starting Spark" in line for line in lines)
         wait_until(psutil.Process(program.pid).children)
-        program.send_signal(number)
+        program.send_signal(signal.SIGTERM)
         # At its end, which is also that of the JVM: both hold the stream.
         rest = program.stderr.read()
-        assert program.wait(120) == exit_code
+        assert program.wait(120) == 143
     ((replay_id, state),) = replays(world)
     assert state == "open"
     assert f"tally replay --resume {replay_id}" in rest
@@ -200,11 +178,13 @@ def test_an_error_after_the_request_says_how_to_resume(tally: Call, world: World
     """The error keeps its own code and next step; the document carries the id."""
     count(world, 3)
 
-    def fail(_: SparkSettings) -> AbstractContextManager[Any]:
-        raise KafkaUnavailableError("Kafka did not answer")
+    def fail(*_: Any) -> OpenReader:
+        def opened() -> AbstractContextManager[Reader]:
+            raise KafkaUnavailableError("Kafka did not answer")
 
-    answer = tally("replay", "--all", *WHY, "--json", open_spark=fail)
-    assert answer.exit_code == 3
+        return opened
+
+    answer = tally("replay", "--all", *WHY, "--json", read_with=fail).ends(3)
     ((replay_id, _),) = replays(world)
     assert answer.document["replay_id"] == replay_id
     assert answer.document["error"]["code"] == "kafka-unavailable"
@@ -216,8 +196,7 @@ def test_what_is_refused_is_shown_with_its_cause(tally: Call, world: World) -> N
     count(world, 3, 3)
     world.delete_records(0, before=2)
     where = f"{world.topic}/0"
-    answer = tally("replay", "--range", f"{where}:0-2", "--range", f"{where}:3-9", *WHY)
-    assert answer.exit_code == 2
+    answer = tally("replay", "--range", f"{where}:0-2", "--range", f"{where}:3-9", *WHY).ends(2)
     assert "Kafka's first offset is now 2; what was counted stays" in answer.stdout
     assert "counted up to 6 so far" in answer.stdout
     assert "[2, 6)" in answer.stdout
@@ -225,15 +204,14 @@ def test_what_is_refused_is_shown_with_its_cause(tally: Call, world: World) -> N
     offered = shlex.split(answer.stderr.strip().rpartition("it: ")[2])
     assert offered == ["tally", "replay", world.name, "--range", f"{where}:3-6", "--reason", "…"]
     assert tally(*offered[1:], "--dry-run").exit_code == 0
-    shown = tally("replay", "--range", f"{where}:4-7", "--dry-run", "--json")
-    assert shown.exit_code == 2
+    shown = tally("replay", "--range", f"{where}:4-7", "--dry-run", "--json").ends(2)
     assert shown.document["error"]["code"] == "replay-refused"
     assert [r["until_offset"] for r in shown.document["preview"]["refusals"]] == [7]
     (possible,) = shown.document["preview"]["possible"]
     assert (possible["from_offset"], possible["until_offset"]) == (4, 6)
-    nothing = tally("replay", "--minute", "2020-01-01 00:00", "--dry-run")
-    assert nothing.exit_code == 2
-    assert "no live segment has counted lines for it" in nothing.stderr
+    tally("replay", "--minute", "2020-01-01 00:00", "--dry-run").ends(
+        2, "no live segment has counted lines for it"
+    )
     assert replays(world) == []
 
 
@@ -250,23 +228,30 @@ def test_ranges_come_from_exported_offsets(tally: Call, world: World, tmp_path: 
         (0, 3, 5)
     ]
     assert preview["notes"] == [f"{world.topic}/1: nothing was counted from 2 until 2"]
-    other = tally(*words, "--topic", "other", "--json")
-    assert other.exit_code == 2
+    other = tally(*words, "--topic", "other", "--json").ends(2)
     assert other.document["preview"]["asked"] == []
-    missing = tally("replay", "--from-file", str(tmp_path / "none.csv"), "--dry-run")
-    assert missing.exit_code == 2
-    assert "cannot be read" in missing.stderr
+    tally("replay", "--from-file", str(tmp_path / "none.csv"), "--dry-run").ends(
+        2, "cannot be read"
+    )
 
 
 def test_a_replay_is_cancelled_as_a_whole(tally: Call, world: World) -> None:
-    """First shown, then done, in one transaction; it cannot be resumed afterwards."""
+    """First shown, then done, in one transaction; it cannot be resumed afterwards.
+
+    One batch of it can be abandoned alone: the message says what stays, and of no next plan.
+    """
     count(world, 2, 2, 2)
     world.configure(max_records_per_partition=2)
     shown = preview_replay(world.context(), world.name, BoundsAsked())
-    replay_id = str(request_replay(world.context(), shown, reason="r").replay_id)
+    requested = request_replay(world.context(), shown, reason="r")
+    replay_id, first = str(requested.replay_id), requested.batch_ids[0]
     words = ("replay", "--cancel", replay_id, "--reason", "wrong levels")
     assert "3 batches abandoned, 0 committed before" in tally(*words, "--dry-run").stdout
     assert replays(world) == [(int(replay_id), "open")]
+    abandoned = tally("abandon", str(first), "--reason", "wrong levels").stdout
+    assert abandoned.splitlines()[-1] == (
+        f"batch {first} of {world.name} is abandoned; what it was to replace stays as it is"
+    )
     assert tally(*words, "--json").document["replay"]["state"] == "cancelled"
     assert [(b["state"], b["reason"]) for b in world.batches()[3:]] == [
         ("abandoned", "wrong levels")
@@ -274,40 +259,13 @@ def test_a_replay_is_cancelled_as_a_whole(tally: Call, world: World) -> None:
     last = world.batches()[-1]["batch_id"]
     assert tally(*words).exit_code == 5
     for late in (("replay", "--resume", replay_id), ("run", str(last))):
-        answer = tally(*late)
-        assert answer.exit_code == 5
+        answer = tally(*late).ends(5)
         assert "tally plan" not in answer.stderr
     advice = f"tally replay {world.name} --all --dry-run"
     assert advice in tally("replay", "--resume", replay_id).stderr
     assert tally(*advice.split()[1:]).exit_code == 0
+    for unknown in (("--resume", "4000000000"), ("--cancel", "4000000000", "--reason", "r")):
+        answer = tally("replay", *unknown, "--json").ends(2)
+        assert answer.document["error"]["code"] == "replay-unknown"
     assert world.counts() == {MINUTE[:16]: 6}
     assert world.audit().holds
-
-
-def test_one_batch_of_a_replay_is_abandoned(tally: Call, world: World) -> None:
-    """The message says what stays, and does not mention a next plan."""
-    count(world, 2)
-    shown = preview_replay(world.context(), world.name, BoundsAsked())
-    (batch_id,) = request_replay(world.context(), shown, reason="r").batch_ids
-    answer = tally("abandon", str(batch_id), "--reason", "r")
-    assert answer.stdout.splitlines()[-1] == (
-        f"batch {batch_id} of {world.name} is abandoned; what it was to replace stays as it is"
-    )
-
-
-def test_a_replay_that_does_not_exist_is_a_wrong_request(tally: Call) -> None:
-    """Exit code 2 and its own code."""
-    for words in (("--resume", "4000000000"), ("--cancel", "4000000000", "--reason", "r")):
-        answer = tally("replay", *words, "--json")
-        assert answer.exit_code == 2
-        assert answer.document["error"]["code"] == "replay-unknown"
-
-
-def test_a_question_that_nobody_answers_writes_nothing(tally: Call, world: World) -> None:
-    """Without a terminal --yes is needed; the preview was shown."""
-    count(world, 3)
-    answer = tally("replay", "--all", "--reason", "r")
-    assert answer.exit_code == 2
-    assert "to be replaced  1 segment" in answer.stdout
-    assert "add --yes" in answer.stderr
-    assert replays(world) == []

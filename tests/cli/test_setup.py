@@ -1,145 +1,74 @@
 """`tally migrate` and `tally doctor` on real servers."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cli.conftest import LINE, MINUTE, Call, commit
+from tests.cli.conftest import LINE, Call, commit
 from tests.world import World
 
 pytestmark = pytest.mark.stack
 
 RUNBOOK = Path(__file__).parents[2] / "docs" / "runbook.md"
-PASSWORD = "only-for-this-test"  # noqa: S105 - a user that lives as long as the test
+NOT_DURABLE = {"mysql.durability"}
+"""What is not well with MySQL: that of the tests writes nothing to the disk before it answers."""
 
 
-@pytest.fixture
-def empty_database(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The configuration points at an empty database and a user that may do everything there."""
-    with database(world, f"empty_{world.name}", monkeypatch) as name:
-        yield name
+def examined(tally: Call) -> dict[str, Any]:
+    """What the doctor says, by check; the exit code tells whether one has failed."""
+    answer = tally("doctor", "--json")
+    checks = {check["check"]: check for check in answer.document["checks"]}
+    healthy = all(check["health"] != "fail" for check in checks.values())
+    assert (answer.exit_code, answer.document["healthy"]) == (0 if healthy else 1, healthy)
+    return checks
 
 
-@contextmanager
-def database(world: World, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An empty database of that name, and a user that may do everything there, configured."""
-    world.as_root(
-        f"create database `{name}`",
-        f"create user '{world.name}'@'%' identified by '{PASSWORD}'",
-        f"grant all on `{name}`.* to '{world.name}'@'%'",
-    )
-    monkeypatch.setenv("TALLY_MYSQL__DATABASE", name)
-    monkeypatch.setenv("TALLY_MYSQL__USER", world.name)
-    monkeypatch.setenv("TALLY_MYSQL__PASSWORD", PASSWORD)
-    try:
-        yield name
-    finally:
-        world.as_root(f"drop database `{name}`", f"drop user '{world.name}'@'%'")
+def not_well(checks: dict[str, Any], *begins: str) -> set[str]:
+    """The checks whose names begin so, as far as they are not well."""
+    return {n for n, check in checks.items() if n.startswith(begins) and check["health"] != "ok"}
 
 
-def healths(document: dict[str, list[dict[str, str]]]) -> dict[str, str]:
-    """Health by check."""
-    return {check["check"]: check["health"] for check in document["checks"]}
+def test_migrate_says_before_what_it_does(tally: Call, world: World, empty_database: str) -> None:
+    """The preview changes nothing, and a second migrate finds nothing to do.
 
-
-@pytest.mark.usefixtures("empty_database")
-@pytest.mark.parametrize("labels", [[], ["level"]], ids=["plain", "labelled"])
-def test_migrate_says_beforehand_what_it_then_does(
-    tally: Call, world: World, labels: list[str]
-) -> None:
-    """The preview changes nothing, and a second migrate finds nothing to do."""
-    world.configure(labels=labels)
-    preview = tally("migrate", "--dry-run").stdout
-    assert tally("plan").exit_code == 4
-    done = tally("migrate")
-    assert done.exit_code == 0
-    assert done.stdout == preview.replace("would apply", "applied")
-    assert f"table {world.name}" in done.stdout
-    assert tally("migrate").stdout == "everything is there\n"
-    assert tally("plan").exit_code == 0
-
-
-def test_a_database_whose_name_needs_quotes_is_migrated_and_counted_into(
-    tally: Call, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A dash is common in names of databases; every statement meets it, the doctor's too."""
-    with database(world, "my-db", monkeypatch):
-        assert tally("migrate").exit_code == 0
+    Before it planning and the doctor send to it; also where the database is not there, and then
+    it says to create it, as it would lead nowhere itself.
+    """
+    with pytest.MonkeyPatch.context() as elsewhere:
+        elsewhere.setenv("TALLY_MYSQL__DATABASE", "no_such_database")
+        elsewhere.setenv("TALLY_MYSQL__USER", "root")
+        elsewhere.setenv("TALLY_MYSQL__PASSWORD", world.stack.credentials().mysql_root)
+        tally("migrate").ends(4, "next: create the database")
+    checks = examined(tally)
+    tables = checks["mysql.tables"]
+    assert (tables["health"], tables["next_step"]) == ("fail", "tally migrate")
+    for labels, said in (([], f"table {world.name}"), (["level"], "level")):
+        world.configure(labels=labels)
+        preview = tally("migrate", "--dry-run").stdout
+        refused = tally("plan").ends(4)
+        assert refused.stderr.splitlines()[-1] == "next: tally migrate"
+        done = tally("migrate").ends(0)
+        assert done.stdout == preview.replace("would apply", "applied")
+        assert said in done.stdout
         assert tally("migrate").stdout == "everything is there\n"
-        world.produce([LINE], 0)
         assert tally("plan").exit_code == 0
-        commit(world)
-        assert world.counts() == {MINUTE[:16]: 1}
-        assert tally("audit", world.name).exit_code == 0
-        doctor = healths(tally("doctor", "--json").document)
-        assert {h for c, h in doctor.items() if c.startswith("mysql.")} == {"ok"}
-        root = world.connect_as_root(database="my-db")
-        with root as connection, connection.cursor() as cursor:
-            cursor.execute(f"select log_count from `my-db`.`{world.name}`")
-            assert cursor.fetchall() == [{"log_count": 1}]
-
-
-def test_migrate_in_a_database_that_does_not_exist_says_to_create_it(
-    tally: Call, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`tally migrate` as its own next step would lead nowhere."""
-    monkeypatch.setenv("TALLY_MYSQL__DATABASE", "no_such_database")
-    monkeypatch.setenv("TALLY_MYSQL__USER", "root")
-    monkeypatch.setenv("TALLY_MYSQL__PASSWORD", world.stack.credentials().mysql_root)
-    answer = tally("migrate")
-    assert answer.exit_code == 4
-    assert "next: create the database" in answer.stderr
-
-
-def test_the_doctor_finds_nothing_wrong_with_a_healthy_stack(tally: Call, world: World) -> None:
-    """Every check of MySQL and Kafka is well, before and after something was counted."""
-    before = tally("doctor", "--json")
-    world.produce([LINE], 0)
-    commit(world)
-    after = tally("doctor", "--json")
-    for answer in (before, after):
-        assert answer.exit_code == 0, answer.stdout
-        assert answer.document["healthy"] is True
-        found = healths(answer.document)
-        assert {h for c, h in found.items() if c.startswith(("mysql.", "kafka."))} == {"ok"}
-        assert len([c for c in found if c.startswith("mysql.")]) == 9
-    assert "0 failed" in tally("doctor").stdout
-
-
-@pytest.mark.usefixtures("empty_database")
-def test_the_doctor_sends_to_migrate_first(tally: Call) -> None:
-    """Rights on tables that are not there cannot be tried."""
-    answer = tally("doctor", "--json")
-    assert answer.exit_code == 1
-    (check,) = [c for c in answer.document["checks"] if c["check"] == "mysql.tables"]
-    assert (check["health"], check["next_step"]) == ("fail", "tally migrate")
-
-
-def test_the_doctor_tries_every_right_and_names_the_missing_ones(
-    tally: Call, world: World, empty_database: str
-) -> None:
-    """A user that may not delete, and may not write one table, is found before the first count."""
-    assert tally("migrate").exit_code == 0
-    user = f"'{world.name}'@'%'"
-    world.as_root(
-        f"revoke all on `{empty_database}`.* from {user}",
-        f"grant select, insert, update on `{empty_database}`.* to {user}",
-        f"grant delete on `{empty_database}`.dead_letter to {user}",
-    )
-    answer = tally("doctor", "--json")
-    assert answer.exit_code == 1
-    (check,) = [c for c in answer.document["checks"] if c["check"] == "mysql.grants"]
-    assert check["health"] == "fail"
-    assert f"delete from {world.name}" in check["detail"]
-    assert "delete from dead_letter," not in check["detail"]
-    assert "insert" not in check["detail"]
+    commit(world, LINE)
+    assert tally("audit", world.name).exit_code == 0
+    checks = examined(tally)
+    assert not_well(checks, "mysql.") == NOT_DURABLE
+    root = world.connect_as_root(database=None)
+    with root as connection, connection.cursor() as cursor:
+        cursor.execute(f"select log_count from `{empty_database}`.`{world.name}`")
+        assert cursor.fetchall() == [{"log_count": 1}]
 
 
 def test_the_grants_of_the_runbook_suffice(tally: Call, world: World, empty_database: str) -> None:
-    """One of them to migrate, another to count, prune and audit; no further right."""
+    """One of them to migrate, another to count, prune and audit; no further right.
+
+    The doctor tries every right: with fewer the missing ones are found before the first count.
+    """
     count, migrate, read = re.findall(r"grant (.*) on tally\.\* to", RUNBOOK.read_text("utf-8"))
     assert read == "select"  # the console's, which shows and changes nothing
     user = f"'{world.name}'@'%'"
@@ -147,36 +76,72 @@ def test_the_grants_of_the_runbook_suffice(tally: Call, world: World, empty_data
     world.as_root(revoke, f"grant {migrate} on `{empty_database}`.* to {user}")
     assert tally("migrate").exit_code == 0
     world.as_root(revoke, f"grant {count} on `{empty_database}`.* to {user}")
-    world.produce([LINE], 0)
-    commit(world)
+    commit(world, LINE)
     for words in (
         ("prune", world.name, "--older-than", "1d"),
         ("audit", world.name),
         ("status", world.name),
     ):
         assert tally(*words).exit_code == 0
-    found = healths(tally("doctor", "--json").document)
-    assert found["mysql.grants"] == "ok"
+    checks = examined(tally)
+    assert checks["mysql.grants"]["health"] == "ok"
+    world.as_root(
+        revoke,
+        f"grant select, insert, update on `{empty_database}`.* to {user}",
+        f"grant delete on `{empty_database}`.dead_letter to {user}",
+    )
+    checks = examined(tally)
+    grants = checks["mysql.grants"]
+    assert grants["health"] == "fail"
+    assert f"delete from {world.name}" in grants["detail"]
+    assert "delete from dead_letter," not in grants["detail"]
+    assert "insert" not in grants["detail"]
 
 
-def test_the_doctor_finds_a_user_of_the_console_who_may_do_more_than_read(
+def test_the_doctor_finds_nothing_wrong_with_a_healthy_stack(tally: Call, world: World) -> None:
+    """Every check of MySQL and Kafka is well, before and after something was counted.
+
+    Then the topic is created again: the ledger follows another generation, and the next step is
+    the decision.
+    """
+    for counted in (False, True):
+        if counted:
+            commit(world, LINE)
+        checks = examined(tally)
+        assert "fail" not in {check["health"] for check in checks.values()}
+        assert not_well(checks, "mysql.", "kafka.") == NOT_DURABLE
+        assert len([name for name in checks if name.startswith("mysql.")]) == 9
+        assert checks["console.rights"]["health"] == "ok"
+    assert "0 failed" in tally("doctor").stdout
+    world.delete_topic()
+    world.create_topic(2)
+    checks = examined(tally)
+    (check,) = [c for c in checks.values() if c["health"] == "fail"]
+    assert check["check"] == f"pipeline.{world.name}"
+    assert "tally topics adopt" in check["next_step"]
+
+
+def test_the_doctor_finds_a_compacted_topic_and_a_user_of_the_console_who_may_write(
     tally: Call, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or less; the user who counts is one who may do more."""
-    found = healths(tally("doctor", "--json").document)
-    assert found["console.rights"] == "ok"
+    """Read from the topic's own settings; the user who counts is one who may do more."""
+    topic = f"{world.topic}_compacted"
+    world.create_topic(1, topic, **{"cleanup.policy": "compact"})
+    world.configure(topics=[topic])
     mysql = world.settings.mysql
     monkeypatch.setenv("TALLY_CONSOLE__USER", mysql.user)
     monkeypatch.setenv("TALLY_CONSOLE__PASSWORD", mysql.password.get_secret_value())
-    answer = tally("doctor", "--json")
-    assert answer.exit_code == 1
-    (check,) = [c for c in answer.document["checks"] if c["check"] == "console.rights"]
-    assert check["health"] == "fail"
-    assert f"{mysql.user} may do more than read" in check["detail"]
-    assert "grant select on" in check["next_step"]
+    checks = examined(tally)
+    assert checks[f"kafka.topic.{topic}"]["health"] == "fail"
+    rights = checks["console.rights"]
+    assert rights["health"] == "fail"
+    assert f"{mysql.user} may do more than read" in rights["detail"]
+    assert "grant select on" in rights["next_step"]
+    world.configure(offsets="sparse")
     monkeypatch.setenv("TALLY_CONSOLE__PASSWORD", "wrong")
-    found = healths(tally("doctor", "--json").document)
-    assert found["console.rights"] == "fail"
+    checks = examined(tally)
+    assert checks[f"kafka.topic.{topic}"]["health"] == "ok"
+    assert checks["console.rights"]["health"] == "fail"
 
 
 def test_the_doctor_finds_servers_that_are_down(
@@ -186,34 +151,8 @@ def test_the_doctor_finds_servers_that_are_down(
     monkeypatch.setenv("TALLY_MYSQL__PORT", "1")
     monkeypatch.setenv("TALLY_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
     monkeypatch.setenv("TALLY_KAFKA__REQUEST_TIMEOUT_S", "1")
-    answer = tally("doctor", "--json")
-    assert answer.exit_code == 1
-    found = healths(answer.document)
-    assert found["mysql.reachable"] == found["kafka.reachable"] == "fail"
-    assert found["spark.pyspark"] == "ok"
-    steps = [c["next_step"] for c in answer.document["checks"] if c["health"] == "fail"]
+    checks = examined(tally)
+    assert not_well(checks, "mysql.", "kafka.") == {"mysql.reachable", "kafka.reachable"}
+    assert checks["spark.pyspark"]["health"] == "ok"
+    steps = [c["next_step"] for c in checks.values() if c["health"] == "fail"]
     assert all(step and step != "tally doctor" for step in steps)
-
-
-def test_the_doctor_finds_a_topic_that_was_created_again(tally: Call, world: World) -> None:
-    """The ledger follows another generation, and the next step is the decision."""
-    world.produce([LINE], 0)
-    commit(world)
-    world.delete_topic()
-    world.create_topic(2)
-    answer = tally("doctor", "--json")
-    assert answer.exit_code == 1
-    (check,) = [c for c in answer.document["checks"] if c["health"] == "fail"]
-    assert check["check"] == f"pipeline.{world.name}"
-    assert "tally topics adopt" in check["next_step"]
-
-
-def test_the_doctor_finds_a_compacted_topic(tally: Call, world: World) -> None:
-    """Read from the topic's own settings."""
-    topic = f"{world.topic}_compacted"
-    world.create_topic(1, topic, **{"cleanup.policy": "compact"})
-    world.configure(topics=[topic])
-    answer = tally("doctor", "--json")
-    assert healths(answer.document)[f"kafka.topic.{topic}"] == "fail"
-    world.configure(offsets="sparse")
-    assert healths(tally("doctor", "--json").document)[f"kafka.topic.{topic}"] == "ok"

@@ -7,9 +7,7 @@ ERROR and WARN; offsets 9 and 10 are planned and not counted.
 
 import secrets
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,10 +20,7 @@ from tally.planning.replay_request import BoundsAsked
 from tally_local.stack.stack import Stack
 from tests.world import World
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = [pytest.mark.stack, pytest.mark.spark]
+pytestmark = pytest.mark.stack
 
 DUMP = Path(__file__).with_name("ledger-0006.sql")
 
@@ -59,55 +54,49 @@ def old(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     world.produce(PARTITION_0, 0)
     world.produce(PARTITION_1, 1)
     world.delete_records(0, 5)
-    snapshot = world.context().kafka.snapshot([name])
-    monkeypatch.setenv("TALLY_CONFIG", str(world.config))
-    with closing(world.connect_as_root(autocommit=True)) as root, root.cursor() as cursor:
-        cursor.execute(f"create database `{name}` character set utf8mb4")
-        cursor.execute(f"grant all on `{name}`.* to tally@'127.0.0.1'")
-        cursor.execute(f"use `{name}`")
-        cursor.execute("set foreign_key_checks = 0")
-        told = {
-            "{pipeline}": name,
-            "{topic_id}": snapshot.topics[name].topic_id,
-            "{cluster_id}": snapshot.cluster_id,
-        }
-        text = DUMP.read_text(encoding="utf-8")
-        for placeholder, value in told.items():
-            text = text.replace(placeholder, value)
-        for statement in text.split(";\n"):
-            if statement.strip():
-                cursor.execute(statement)
-        monkeypatch.setenv("TALLY_MYSQL__DATABASE", name)
-        yield world
-        cursor.execute(f"drop database `{name}`")
+    kafka = world.context().kafka.snapshot([name])
+    text = DUMP.read_text(encoding="utf-8").replace("{pipeline}", name)
+    text = text.replace("{topic_id}", kafka.topics[name].topic_id)
+    text = text.replace("{cluster_id}", kafka.cluster_id)
+    world.as_root(
+        f"create database `{name}` character set utf8mb4",
+        f"grant all on `{name}`.* to tally@'127.0.0.1'",
+        f"use `{name}`",
+        "set foreign_key_checks = 0",
+        *filter(str.strip, text.split(";\n")),
+        "commit",
+    )
+    monkeypatch.setenv("TALLY_MYSQL__DATABASE", name)
+    yield world
+    world.as_root(f"drop database `{name}`")
 
 
-def replay_all(world: World, spark: "SparkSession") -> None:
+def replay_all(world: World) -> None:
     """Reprocess everything that can be."""
-    ctx = world.context(spark)
+    ctx = world.context(world.reader)
     shown = preview_replay(ctx, world.name, BoundsAsked())
     list(run_replay(ctx, request_replay(ctx, shown, reason="a test").replay_id))
 
 
-def test_an_old_ledger_is_refused_before_it_is_migrated(old: World) -> None:
-    """Nothing is planned against tables that lack columns."""
+def test_an_old_ledger_keeps_counting_and_gets_labels(old: World) -> None:
+    """Its counts and its open batch stay; a replay of old and new segments is right.
+
+    Before it is migrated nothing is planned. Labels of what Kafka still holds are filled in by a
+    replay; what was folded keeps ''.
+    """
     assert missing(old.database, old.settings)[0].startswith("0007")
     with pytest.raises(SchemaError, match=r"tally migrate|Unknown column"):
         old.plan()
-
-
-def test_an_old_ledger_keeps_counting(old: World, spark: "SparkSession") -> None:
-    """Its counts and its open batch stay; a replay of old and new segments is right."""
     migrate(old.database, old.settings)
     assert old.counts() == COUNTED
     assert old.audit().holds
     planned = old.plan()
     assert planned.resumed
-    old.minute(spark)
+    old.minute()
     assert old.counts() == {**COUNTED, "2017-07-30 14:12": 2}
     old.produce([line(12, "WARN")], 1)
-    old.minute(spark)
-    replay_all(old, spark)
+    old.minute()
+    replay_all(old)
     # All by ERROR and WARN now: one WARN more in 14:09, of partition 1, as partition 0 is folded.
     assert old.counts() == {
         "2017-07-30 14:09": 5,
@@ -116,19 +105,14 @@ def test_an_old_ledger_keeps_counting(old: World, spark: "SparkSession") -> None
         "2017-07-30 14:12": 3,
     }
     assert old.audit().holds
-    found = recount(old.context(spark), old.name, lambda *_: None)
+    found = recount(old.context(old.reader), old.name, lambda *_: None)
     assert found.violations == ()
     assert [str(item.range) for item in found.unchecked] == [f"{old.name}/0 [0, 5)"]
 
-
-def test_an_old_ledger_gets_labels(old: World, spark: "SparkSession") -> None:
-    """What Kafka still holds is filled in by a replay; what was folded keeps ''."""
-    migrate(old.database, old.settings)
-    old.minute(spark)
     old.configure(labels=["level"])
     migrate(old.database, old.settings)
     assert old.audit().holds
-    replay_all(old, spark)
+    replay_all(old)
     rows = old.rows(f"select level, sum(log_count) as n from `{old.name}` group by level")
-    assert {row["level"]: row["n"] for row in rows} == {"": 3, "ERROR": 6, "WARN": 3}
+    assert {row["level"]: row["n"] for row in rows} == {"": 3, "ERROR": 6, "WARN": 4}
     assert old.audit().holds
