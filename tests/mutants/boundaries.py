@@ -28,8 +28,8 @@ _UNIT: Final = (
 _MINUTE: Final = tuple(
     f"tests/minute/test_{name}.py"
     for name in (
-        *("touching_ranges", "plan", "commit", "losses", "replay", "replay_races", "prune"),
-        *("clock_jumps", "malformed_ratio"),
+        *("plan", "commit", "losses", "replay", "replay_races", "prune", "concurrency"),
+        "malformed_ratio",
     )
 )
 _CLI: Final = tuple(f"tests/cli/test_{name}.py" for name in ("audit", "decisions", "read_commands"))

@@ -90,10 +90,7 @@ def test_every_image_is_pinned_and_ours_is_built_once() -> None:
 
 
 def test_every_service_is_checked_restarted_and_confined() -> None:
-    """Health checks cover the start, too; services wait for servers and for jobs.
-
-    Memory is limited, logs are rotated, privileges cannot grow; our own image is read-only.
-    """
+    """It waits for what it needs, has limits and gains no rights; our own image is read-only."""
     waits = {True: "service_completed_successfully", False: "service_healthy"}
     for name, service in SERVICES.items():
         if name not in ONE_SHOT:
@@ -130,11 +127,7 @@ PLACED = {"mysql_console.sql": "/docker-entrypoint-initdb.d/console.sql"}
 
 
 def test_a_service_has_just_the_secrets_it_names() -> None:
-    """A path of a secret in a service's environment is one it was given; nothing unknown is given.
-
-    Airflow's parts share one environment, so only the API server, which alone asks for it, has the
-    file with the users' passwords.
-    """
+    """Airflow's parts share an environment: the API server alone has the users' passwords."""
     for name, service in SERVICES.items():
         secrets = service.get("secrets", [])
         given = {one for one in secrets if isinstance(one, str)}
@@ -165,11 +158,7 @@ def test_only_airflow_is_published_and_only_to_this_machine() -> None:
 
 
 def test_scripts_in_the_file_are_valid() -> None:
-    """Python in a health check compiles; the shell accepts the entry point.
-
-    A dollar is doubled or a known one, as Compose replaces variables in scripts, too. Packages and
-    jars are in the image: nothing is installed when a container starts.
-    """
+    """Python compiles, the shell accepts it, every dollar is meant, and nothing is installed."""
     assert "$" not in TEXT.replace("$$", "").replace("${TALLY_AIRFLOW_PORT:-8080}", "")
     for name, service in SERVICES.items():
         check = service.get("healthcheck", {"test": ["", ""]})["test"]
@@ -232,13 +221,9 @@ def test_airflow_has_the_local_stacks_timeouts() -> None:
 
 def run_alone(folder: Path, *command: str, path: Path) -> "subprocess.CompletedProcess[str]":
     """Run Python in a folder, with only one folder of code."""
+    environment, argv = {**os.environ, "PYTHONPATH": str(path)}, [sys.executable, *command]
     return subprocess.run(
-        [sys.executable, *command],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(path)},
-        capture_output=True,
-        text=True,
-        check=False,
+        argv, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
 
 
@@ -256,10 +241,7 @@ def test_the_image_fetches_the_connector_as_the_set_up_does(tmp_path: Path) -> N
 
 
 def test_generated_secrets_are_private_and_stay(tmp_path: Path) -> None:
-    """The declared files, for the owner only; leftovers of a killed run are not used.
-
-    A second run changes nothing, for the servers keep their first passwords.
-    """
+    """Owner only; leftovers of a killed run are not used, and a second run changes nothing."""
     folder = tmp_path / compose_secrets.FOLDER
     left = folder.with_name(f"{folder.name}.new")
     left.mkdir(parents=True)

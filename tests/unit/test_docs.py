@@ -176,10 +176,7 @@ def test_every_configuration_that_is_shown_can_be_loaded(config: Path) -> None:
 
 
 def test_the_runbook_has_exactly_one_entry_for_each_code_and_each_reason() -> None:
-    """None is missing, obsolete or there twice; each error is listed as it is.
-
-    Messages such as "see docs/runbook.md, audit-finding" name existing entries.
-    """
+    """None is missing, obsolete or there twice; messages name existing entries."""
     runbook = DOCS / "runbook.md"
     chapters = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", prose(runbook), re.MULTILINE))
     entries = [
@@ -245,10 +242,7 @@ def test_every_relative_link_leads_somewhere() -> None:
 
 
 def test_every_command_of_tally_parses() -> None:
-    """Commands, arguments and options in code blocks all exist.
-
-    A command in backquotes in a sentence may be only a command's name.
-    """
+    """In code with its arguments and options; in a sentence it may be only a command's name."""
     lines = list(filter(PROGRAM.match, code_lines()))
     assert len(lines) > 50
     wrong = {}

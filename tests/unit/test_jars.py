@@ -71,10 +71,7 @@ def test_a_folder_with_other_jars_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_only_checked_jars_are_installed(tmp_path: Path) -> None:
-    """Once: a second call finds the folder and fetches nothing. An error has name and sums.
-
-    A resolver that resolves to other jars is noticed.
-    """
+    """Once; wrong, missing and surplus jars are an error with their names and checksums."""
     jars, delivered = DeliveredJars(tmp_path), tmp_path / "delivered"
     (delivered / "a-1.jar").write_bytes(b"something else")
     with pytest.raises(JarsMissingError, match=rf"a-1\.jar has [0-9a-f]+ instead of {DIGEST}"):

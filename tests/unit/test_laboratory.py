@@ -1,14 +1,12 @@
-"""The laboratory's own parts: its checker, its faults, its table; without a server."""
+"""The laboratory's own parts: its checker and its faults, without a server."""
 
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.laboratory.__main__ import table_of
-from benchmarks.laboratory.faults import OF_TASKS, Fault
+from benchmarks.laboratory.faults import Fault
 from benchmarks.laboratory.lines import LINES, Verdict, judge, minutes
-from benchmarks.laboratory.methods import METHODS
 from tests.conftest import PROJECT
 
 
@@ -53,15 +51,3 @@ def test_a_fault_strikes_once_from_the_second_batch_on(tmp_path: Path) -> None:
     command = [sys.executable, "-c", STRIKE, str(tmp_path), *asked]
     ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
     assert ended.stdout.splitlines() == ["0 -9 0 True", "-9 0 True", "0 False", "0 False"]
-
-
-def test_the_table_has_a_place_for_each_fault() -> None:
-    """A dash where a method cannot meet it."""
-    exact = Verdict(0, 0)
-    found = {"batch": dict.fromkeys(METHODS["batch"].faults, exact)}
-    table = table_of(found, list(Fault), {"batch": LINES / 100})
-    assert table.headers == ["method", *Fault, "seconds", "lines/s"]
-    (row,) = table.rows
-    assert [cell == "-" for cell in row[1:-2]] == [fault in OF_TASKS for fault in Fault]
-    assert row[-2:] == ["24.0", "100"]
-    assert table_of(found, list(Fault), {}).headers[-1] == list(Fault)[-1]

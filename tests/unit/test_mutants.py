@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import PROJECT
-from tests.mutants.__main__ import make_mutant
 from tests.mutants.anchors import Anchor, replace_in
-from tests.mutants.boundaries import EQUIVALENT, MOVED, TESTS, Boundary, boundaries
+from tests.mutants.boundaries import EQUIVALENT, MOVED, TESTS, boundaries
 from tests.mutants.table import MUTANTS, Mutant
 from tests.unit.sources import text
 
@@ -58,18 +57,6 @@ def test_a_mutant_that_does_not_fit_is_seen() -> None:
     ):
         told = {"where": where, "before": there, "after": "def lock_any(", **wrong}
         assert misfit(Mutant(guard="one", tests=(), **told)) is not None  # type: ignore[arg-type]
-
-
-def test_a_mutant_is_a_changed_copy(tmp_path: Path) -> None:
-    """All changes of a mutant, or the moved boundary, are in the copy alone."""
-    mutant = next(m for m in MUTANTS if m.also)
-    for number, one in enumerate((mutant, BOUNDARIES[0])):
-        changed = {a.file(Path()) for a in (Anchor.parse(where) for where, _, _ in mutant.changes)}
-        if isinstance(one, Boundary):
-            changed = {one.file(Path())}
-        code = make_mutant(one, tmp_path / str(number))
-        files = {path.relative_to(code) for path in code.rglob("*.py")}
-        assert {f for f in files if text(code / f) != text(PROJECT / "src" / f)} == changed
 
 
 def test_each_guard_is_there_once_with_tests_that_notice() -> None:

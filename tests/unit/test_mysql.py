@@ -22,10 +22,7 @@ from tally.mysql.errors import translate
 
 
 def test_a_verified_connection_checks_certificate_and_name() -> None:
-    """Also without a CA of its own. Connections that trust any server share a context.
-
-    PyMySQL would read the system's authorities for each.
-    """
+    """Without a CA of its own, too; connections that trust any server share a context."""
     first, second, verified = (
         _Connection(defer_connect=True, **_tls_options(MySQLSettings(tls=tls))).ctx
         for tls in ("preferred", "preferred", "verified")

@@ -62,11 +62,7 @@ def test_what_is_shown_can_be_read_in_light_and_dark() -> None:
 
 
 def test_a_template_trusts_no_value_and_only_tables_scroll() -> None:
-    """No value is taken for markup, no script and no style stands in a page; texts stay texts.
-
-    A page fits the width of a phone; what does not scrolls by itself, by keyboard too. All pages
-    stand on one frame.
-    """
+    """No value is markup, no script stands in a page, and a page fits the width of a phone."""
     for name, html in TEMPLATES.items():
         assert "|safe" not in html.replace(" ", ""), name
         assert "autoescape" not in html, name
@@ -88,10 +84,7 @@ def table(*rows: dict[str, Any]) -> Table:
 
 
 def test_a_text_in_a_csv_is_no_formula() -> None:
-    """Spreadsheets leave blanks out, and read the full width of East Asian keyboards.
-
-    In many countries semicolons begin cells: commas and quotes mean nothing there.
-    """
+    """Blanks, the full width of East Asian keyboards and semicolons begin formulas, too."""
     formulas = ["=1+1", "+1", "-1", "@x", " =1", "\u00a0=1", "\n=1", "\tx", "\u200b=1", "\ufeff@x"]
     for text in (*formulas, "\uff1d1", "a=1", ""):
         _, first, number = csv.reader(io.StringIO(as_csv(table({"n": text}, {"n": -1}))))

@@ -100,10 +100,7 @@ def test_a_range_goes_from_the_ledgers_offset_to_kafkas_end() -> None:
 
 
 def test_a_new_topic_starts_where_the_policy_says() -> None:
-    """Each partition of a new topic is recorded with its start, also when it has no data.
-
-    Partitions that were added to a known topic lose nothing, whatever the start policy.
-    """
+    """Without data, too; a partition that is added later is counted from its earliest offset."""
     planned = plan(kafka({0: (5, 9), 1: (0, 4)}), {}, starts={P0: 5, P1: 4})
     assert planned.new_topics == {"alog": "A"}
     starts = [(new.partition, new.start_offset) for new in planned.new_partitions]
@@ -163,11 +160,7 @@ def test_an_accepted_truncation_is_waited_out() -> None:
 
 
 def test_a_range_with_holes_is_blocked_until_it_is_accepted_or_normal() -> None:
-    """A sparse pipeline may have holes; otherwise an operator must accept them.
-
-    An accepted one is read alone: later offsets are another range, in which nothing may be missing.
-    Retention behind a hole is a loss of its own: nothing of the range with the hole can be read.
-    """
+    """Accepted, it is read alone; retention behind a hole is a loss of its own."""
     ledger = at_10(open_loss=missing(10, 20))
     dense = plan(kafka({0: (0, 30)}), ledger)
     assert (dense.losses, dense.ranges) == ((missing(10, 20),), ())
@@ -243,10 +236,7 @@ def segment(from_offset: int, until_offset: int, **ids: str) -> Segment:
 
 
 def test_a_planned_range_is_readable_while_kafka_holds_all_of_it() -> None:
-    """Retention, truncation, another topic or another cluster make it unreadable.
-
-    Retention after a read does no harm.
-    """
+    """Another topic or cluster makes it unreadable; retention after a read does no harm."""
     readable = [segment(10, 20), segment(5, 20), segment(10, 30)]
     assert [s for s in readable if unreadable([s], kafka({0: (5, 30)}))] == []
     gone = [segment(4, 20), segment(10, 31)]

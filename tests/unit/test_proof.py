@@ -6,7 +6,6 @@ from pathlib import Path
 from tests.chaos import checker, production
 from tests.chaos.production import Production
 from tests.memory_writer import MemoryWriter
-from tests.minute import json_shop
 from tests.unit.sources import nodes
 
 from tally.config.servers import KafkaSettings
@@ -14,13 +13,12 @@ from tally.kafka.client import Kafka
 
 
 def test_the_checker_asks_neither_kafka_nor_the_ledger() -> None:
-    """Its expectations come from the produced lines; it imports no client, for JSON nothing."""
+    """Its expectations come from the produced lines; it imports no client."""
     assert imports(checker.__file__) == {"tests.chaos.production"}
     assert imports(production.__file__) == {
-        *("tally_local.demo.writer", "tally.model", "tally.config.servers"),
+        *("tally_local.demo.writer", "tally.model", "tally.config.servers")
     }
     assert Kafka.__name__ not in vars(production)
-    assert imports(json_shop.__file__) == set()
 
 
 def imports(path: str) -> set[str]:

@@ -44,10 +44,7 @@ def prose(path: Path) -> str:
 
 
 def unknown(path: Path, pattern: re.Pattern[str], is_known: Callable[[str], bool]) -> set[str]:
-    """The names in a file's prose that nothing has.
-
-    Only what is unknown is looked for in the prose, which is slow to take out of a file.
-    """
+    """The names in a file's prose that nothing has; prose is slow to take out of a file."""
     doubtful = {name for name in pattern.findall(text(path)) if not is_known(name)}
     return doubtful & set(pattern.findall(prose(path))) if doubtful else doubtful
 

@@ -55,11 +55,9 @@ def tiles_of(text: str) -> list[Tile]:
     ]
 
 
-def known(
-    *next_offsets: int, start: int = 0, open_loss: Loss | None = None
-) -> dict[str, KnownTopic]:
+def known(*next_offsets: int, start: int = 0, loss: Loss | None = None) -> dict[str, KnownTopic]:
     positions = {
-        n: Position(start_offset=start, next_offset=next_offset, open_loss=open_loss)
+        n: Position(start_offset=start, next_offset=next_offset, open_loss=loss)
         for n, next_offset in enumerate(next_offsets)
     }
     ids = {"topic_id": "A", "cluster_id": "C"}
@@ -140,10 +138,7 @@ PLANNED: dict[str, tuple[str, str, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", PLANNED.values(), ids=PLANNED)
 def test_a_request_becomes_batches(case: tuple[str, str, dict[str, Any], str]) -> None:
-    """Whole segments and losses, cut between segments at the limit unless one alone exceeds it.
-
-    A batch has one range of each partition; a segment with accepted holes is read by itself.
-    """
+    """Of whole segments up to the limit; a batch has one range of each partition."""
     asked, tiles, keys, wanted = case
     assert batches(plan(asked, tiles, **keys)) == wanted
 
@@ -177,10 +172,7 @@ def test_what_is_not_counted_yet_is_refused() -> None:
 
 
 def test_what_cannot_be_read_again_is_refused() -> None:
-    """What the ledger does not know, what Kafka does not serve, and what was pruned.
-
-    The request is [5, 7), which needs all of the segment [0, 10).
-    """
+    """Here the request is [5, 7), which needs all of the segment [0, 10)."""
     other = offsets(0, 1, TopicPartition(topic="other", partition=0))
     assert cause(plan("7/0-1")) == cause(plan([other])) == NEVER_PLANNED
     for snapshot, words in (
@@ -198,7 +190,7 @@ def test_what_cannot_be_read_again_is_refused() -> None:
 
 def test_an_undecided_truncation_is_refused() -> None:
     """Other records may have these offsets; ranges beside it are accepted."""
-    ledger = known(10, open_loss=Loss(cause=LossCause.TRUNCATED, range=offsets(7, 10)))
+    ledger = known(10, loss=Loss(cause=LossCause.TRUNCATED, range=offsets(7, 10)))
     assert "was truncated" in cause(plan("5-6", "0-5 5-10", ledger=ledger))
     assert plan("0-5", "0-5 5-10", ledger=ledger).refusals == ()
 
@@ -246,9 +238,7 @@ def cases(draw: st.DrawFn) -> Case:
         tiles=tuple(tiles),
         next_offset=next_offset,
         held=(earliest, max(earliest, end)),
-        asked=tuple(
-            offsets(start % next_offset, start % next_offset + length) for start, length in asked
-        ),
+        asked=tuple(offsets(n % next_offset, n % next_offset + length) for n, length in asked),
         limit=draw(st.sampled_from([1, 2, 5, 12, 1_000])),
         sparse=draw(st.booleans()),
     )
@@ -293,9 +283,8 @@ def check_coverage(case: Case, found: ReplayPlan) -> None:
 
 def check_piece(case: Case, piece: Piece) -> None:
     """It replaces exactly the live segments in it; only a single one may exceed the limit."""
-    touched = [
-        t for t in case.tiles if t.segment_id is not None and each(t.range) & each(piece.range)
-    ]
+    live = [tile for tile in case.tiles if tile.segment_id is not None]
+    touched = [tile for tile in live if each(tile.range) & each(piece.range)]
     assert all(each(t.range) <= each(piece.range) for t in touched)
     assert set(piece.replaces) == {t.segment_id for t in touched}
     assert piece.uncounted == piece.range.offsets - sum(t.range.offsets for t in touched)

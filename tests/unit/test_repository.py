@@ -94,9 +94,8 @@ def importers(package: str) -> set[str]:
 def loaded_by(*modules: str) -> set[str]:
     """The top-level packages in memory after these modules alone were imported."""
     code = f"import {', '.join(modules)}, json, sys; print(json.dumps([*sys.modules]))"
-    answer = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", code]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
     return {name.partition(".")[0] for name in json.loads(answer.stdout)}
 
 
@@ -127,10 +126,7 @@ def test_one_module_alone_asks_what_time_it_is() -> None:
 
 
 def test_the_core_is_light() -> None:
-    """Formats, planning and the model load no Spark, Kafka, MySQL or Airflow, nor indirectly.
-
-    The configuration is parsed in every process of Airflow.
-    """
+    """Every process of Airflow reads the configuration: no Spark, Kafka or MySQL comes in."""
     core = ("tally.lines.format", "tally.model", "tally.planning.ingest")
     assert not loaded_by(*core) & HEAVY
     assert "pymysql" in loaded_by("tally.mysql.transactions"), "the guard sees a driver"
@@ -146,9 +142,7 @@ def test_the_guards_find_what_they_look_for(tmp_path: Path) -> None:
     """Each pattern is found in a text that has it, hidden folders apart."""
     (tmp_path / "sub").mkdir()
     (tmp_path / ".hidden").mkdir()
-    bad = (
-        f"pip install 'tal{'ly[spark]'}'\npip install tal{'ly'}\npip install 'kafka-tally[spark]'\n"
-    )
+    bad = f"pip install 'tal{'ly[x]'}'\npip install tal{'ly'}\npip install 'kafka-tally[x]'\n"
     (tmp_path / "hint.txt").write_text(bad)
     assert len(lines_with(OTHER_PROJECT, tmp_path)) == 2
     bad = f"cd /{'root'}/x\n# {'TO'}{'DO'}: later\nfine: src/work/x, https://example.com/root/x\n"
@@ -250,12 +244,7 @@ OPENED = {
     "connect_session": {"spark/session.py"},
     # The doctor tries the engine itself; a command shares one session among its batches. The job of
     # which the classes are archived has no batch.
-    "spark_session": {
-        "app/context.py",
-        "app/doctor/engine.py",
-        "job.py",
-        "spark/archived_job.py",
-    },
+    "spark_session": {"app/context.py", "app/doctor/engine.py", "job.py", "spark/archived_job.py"},
 }
 
 
