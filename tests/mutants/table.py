@@ -57,7 +57,6 @@ PROVING: Final = "tests/cli/test_audit.py"
 LABELS: Final = "tests/minute/test_labels.py"
 JSON_COLUMNS: Final = "tests/spark/test_json_columns.py"
 PATTERNS: Final = "tests/spark/test_patterns.py"
-BY_PARTITION: Final = "tests/minute/test_by_partition.py"
 TASK_COUNTING: Final = "tests/spark/test_task_counting.py"
 LINE_COLUMNS: Final = "tests/spark/test_line_columns.py"
 LINE_FORMAT: Final = "tests/unit/test_line_format.py"
@@ -344,14 +343,14 @@ MUTANTS: Final = (
         where="tally.spark.task_groups:_only",
         before='    if extremes["min"] != extremes["max"]:',
         after='    if extremes["min"] is None:',
-        tests=(f"{BY_PARTITION}::test_a_task_with_two_partitions_is_refused",),
+        tests=(f"{DELIVERIES}::test_a_task_with_two_partitions_is_refused",),
     ),
     Mutant(
         guard="a task has batches of records of one partition",
         where="tally.spark.task_groups:add_up",
         before="        if where is not None and found != where:",
         after="        if where is None and found == where:",
-        tests=(f"{BY_PARTITION}::test_a_task_with_two_partitions_is_refused",),
+        tests=(f"{DELIVERIES}::test_a_task_with_two_partitions_is_refused",),
     ),
     Mutant(
         guard="there are as many tasks as ranges",

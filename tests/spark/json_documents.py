@@ -3,6 +3,8 @@
 import json
 import random
 
+from tests.spark.odd_lines import mutated
+
 NUMBERS = (
     *("0", "-0", "-0.0", "1", "-17", "1.00", "1.50", "100", "100.0", "0.1", "123456.789"),
     *("1e3", "1E-7", "-1.5E+10", "1e22", "12e-2", "1e400", "-1e400", "1E+0", "0e9"),
@@ -43,7 +45,11 @@ class Documents:
                 [text, "x", "]", "}", ',"x"', ',"x"]', '],"x":[{}', "\x00", "\ufeff"]
             )
         value = text.encode("utf-8", "surrogatepass")
-        return value if rng.random() < 0.9 else self._mutated(value)
+        if rng.random() < 0.9:
+            return value
+        return mutated(
+            rng, value, 1, within=len(value), others=b'{}[]:,"\\ 0e-.\x00\x1f\xff\xc3\xed'
+        )
 
     def _member(self, key: str, times: tuple[str, ...]) -> str:
         rng = self._rng
@@ -92,16 +98,3 @@ class Documents:
 
     def _blank(self) -> str:
         return self._rng.choice(["", "", "", "", " ", "\n", "\r\n\t "])
-
-    def _mutated(self, value: bytes) -> bytes:
-        """One byte replaced, removed or doubled."""
-        rng, changed = self._rng, bytearray(value)
-        at = rng.randrange(len(changed))
-        match rng.randrange(3):
-            case 0:
-                changed[at] = rng.choice(b'{}[]:,"\\ 0e-.\x00\x1f\xff\xc3\xed')
-            case 1:
-                del changed[at]
-            case 2:
-                changed[at:at] = changed[at : at + 1]
-        return bytes(changed)

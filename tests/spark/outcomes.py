@@ -1,56 +1,185 @@
-"""What Spark makes of records, beside what the oracle makes of them."""
+"""What Spark makes of records, beside what is expected of them."""
 
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tally.aggregates.aggregate import Aggregate
-from tally.lines.format import FIXED_LAYOUT, LineFormat
+from tally.lines.format import CATALOGUE, LineFormat
+from tally.lines.parsing import parse_line_format
 from tally.lines.time_rule import WALL_CLOCK, TimeRule
 from tally.spark.grouping import Grouping
-from tally.spark.line_columns import LineReader
+from tally.spark.line_columns import LineReader, Selection
 from tests.spark.oracle import Outcome, expected
 
 SEED = 20170730
 TIMES = (
-    "2017-07-30 14:09:08",
-    "2016-02-29 00:00:00",
-    "2017-02-29 12:00:00",
-    "2000-02-29 12:00:00",
-    "1900-02-29 12:00:00",
-    "2017-02-30 12:00:00",
-    "2017-04-31 12:00:00",
-    "2017-12-31 23:59:59",
-    "2017-13-01 12:00:00",
-    "2017-00-10 12:00:00",
-    "2017-01-00 12:00:00",
-    "2017-01-32 12:00:00",
-    "2017-01-01 24:00:00",
-    "2017-01-01 23:60:00",
-    "2016-12-31 23:59:60",
-    "2016-12-31 23:59:61",
-    "0000-01-01 00:00:00",
-    "0000-02-29 00:00:00",
-    "0000-13-01 00:00:00",
-    "0001-01-01 00:00:00",
-    "0999-12-31 23:59:59",
-    "1000-01-01 00:00:00",
-    "1582-10-10 12:00:00",
-    "2026-03-29 02:30:00",
-    "2026-10-25 02:30:00",
-    "2999-07-30 14:09:08",
-    "9999-12-31 23:59:59",
+    *("2017-07-30 14:09:08", "2016-02-29 00:00:00", "2017-02-29 12:00:00", "2000-02-29 12:00:00"),
+    *("1900-02-29 12:00:00", "2017-02-30 12:00:00", "2017-04-31 12:00:00", "2017-12-31 23:59:59"),
+    *("2017-13-01 12:00:00", "2017-00-10 12:00:00", "2017-01-00 12:00:00", "2017-01-32 12:00:00"),
+    *("2017-01-01 24:00:00", "2017-01-01 23:60:00", "2016-12-31 23:59:60", "2016-12-31 23:59:61"),
+    *("0000-01-01 00:00:00", "0000-02-29 00:00:00", "0000-13-01 00:00:00", "0001-01-01 00:00:00"),
+    *("0999-12-31 23:59:59", "1000-01-01 00:00:00", "1582-10-10 12:00:00", "2026-03-29 02:30:00"),
+    *("2026-10-25 02:30:00", "2999-07-30 14:09:08", "9999-12-31 23:59:59"),
 )
+
+KEY = "Kafka's"
+"""The key of each record."""
+
+CONTINUES = "continues"
+"""In place of a reason: the record begins no line."""
+
+Value = bytes | None
+Wanted = tuple[str | None, ...]
+"""Reason, minute, and then the labels."""
+
+
+def reader(
+    line_format: LineFormat | str | Mapping[str, object],
+    levels: Iterable[str] = ("ERROR",),
+    rule: TimeRule = WALL_CLOCK,
+    **selection: Any,
+) -> LineReader:
+    """A reader of a line format, of that of a name, or of one as it is configured."""
+    if isinstance(line_format, str):
+        line_format = CATALOGUE[line_format]
+    elif not isinstance(line_format, LineFormat):
+        line_format = parse_line_format(line_format, key="line_format")
+    return LineReader(
+        line_format=line_format,
+        levels=sorted(levels),
+        rule=rule,
+        selection=Selection(**selection),
+    )
+
+
+def known(reader: LineReader, values: Iterable[Value], micros: Sequence[int] = ()) -> list[Outcome]:
+    """What the oracle says of records."""
+    values = list(values)
+    stamps = micros or [-1] * len(values)
+    levels = set(reader.levels)
+    return [
+        expected(value, reader.line_format, levels, reader.rule, at)
+        for value, at in zip(values, stamps, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    case: str
+    value: Value
+    micros: int
+    wanted: Wanted
+
+
+class Cases:
+    """Records of any number of cases, which Spark judges together where their reader is the same.
+
+    Each is read twice: judged by itself, and grouped and counted as in a batch.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._records: list[tuple[LineReader, list[_Record]]] = []
+
+    def add(
+        self,
+        case: str,
+        reader: LineReader,
+        wanted: Mapping[Any, Wanted] | Iterable[tuple[Value, Wanted]],
+        micros: Sequence[int] = (),
+    ) -> None:
+        """Records, each with what it must come to; micros are their timestamps."""
+        pairs = list(wanted.items() if isinstance(wanted, Mapping) else wanted)
+        stamps = micros or [-1] * len(pairs)
+        records = next((records for known, records in self._records if known == reader), None)
+        if records is None:
+            records = []
+            self._records.append((reader, records))
+        for (value, outcome), at in zip(pairs, stamps, strict=True):
+            encoded = value.encode() if isinstance(value, str) else value
+            records.append(_Record(case, encoded, at, outcome))
+
+    def add_odd(
+        self,
+        case: str,
+        reader: LineReader,
+        values: Sequence[Value],
+        reasons: Collection[str],
+        micros: Sequence[int] = (),
+    ) -> None:
+        """Records that must come to what the oracle says; every outcome that can happen happens."""
+        wanted = known(reader, values, micros)
+        seen = Counter(why or ("counted" if minute else "not counted") for why, minute in wanted)
+        assert set(reasons) <= set(seen), (case, seen)
+        assert seen["counted"] > len(values) / 100, (case, seen)
+        self.add(f"{case}, seed {SEED}", reader, zip(values, wanted, strict=True), micros)
+
+    def check(self) -> None:
+        """All records come to what they must, in both ways."""
+        wrong = []
+        for reader, records in self._records:
+            found = _read(self._spark, records, reader)
+            wrong += [
+                f"{r.case}: {r.value!r:.200}: expected {r.wanted}, {what}"
+                for r, whats in zip(records, found, strict=True)
+                for what in whats
+            ]
+        assert wrong == [], f"{len(wrong)} wrong, first {wrong[:10]}"
+        self._records = []
+
+
+def check(spark: SparkSession, *args: Any) -> None:
+    """The records of a single case; the arguments are those of :meth:`Cases.add`."""
+    cases = Cases(spark)
+    cases.add("", *args)
+    cases.check()
+
+
+def _read(spark: SparkSession, asked: Sequence[_Record], reader: LineReader) -> Iterator[list[str]]:
+    """What is wrong with each record."""
+    records = kafka_records(spark, [r.value for r in asked], [r.micros for r in asked]).coalesce(1)
+    record = {"key": F.col("key").cast("string")}
+    line = reader.judged(F.col("value"), record=record, record_time=F.col("timestamp"))
+    judged = line.stages.applied(records).select(
+        line.malformed_reason, line.minute, line.continues, *line.labels
+    )
+    of_batch = grouping(reader)
+    groups = {row.partition: row for row in of_batch.counts(records).collect()}
+    rows = judged.collect()
+    assert len(rows) == len(groups) == len(asked)
+    for number, ((reason, minute, continues, *labels), r) in enumerate(
+        zip(rows, asked, strict=True)
+    ):
+        assert not (reason and continues), r
+        alone = (CONTINUES if continues else reason, minute, *labels)
+        wrong = [] if alone == r.wanted else [f"found {alone}"]
+        group, place = groups[number], number * 10
+        of_malformed = place if reason else None
+        counted = {
+            "minute": minute,
+            "records": 1,
+            "malformed": int(reason is not None),
+            "continuations": int(continues),
+            "first_offset": place,
+            "last_offset": place,
+            "first_malformed": of_malformed,
+            "last_malformed": of_malformed,
+            **dict(zip(of_batch.aggregate.label_columns, labels, strict=True)),
+        }
+        in_group = {name: group[name] for name in counted}
+        yield wrong if in_group == counted else [*wrong, f"in a group {in_group}"]
 
 
 def kafka_records(
-    spark: SparkSession, values: Sequence[bytes | None], micros: Sequence[int] = ()
+    spark: SparkSession, values: Sequence[Value], micros: Sequence[int] = ()
 ) -> DataFrame:
     """A frame like that of Spark's Kafka source; each record has a partition of its own."""
     rows = [
@@ -63,46 +192,9 @@ def kafka_records(
         "partition",
         (F.col("partition") * 10).cast("long").alias("offset"),
         "value",
-        F.lit(None).cast("binary").alias("key"),
+        F.lit(KEY).cast("binary").alias("key"),
         F.timestamp_micros("micros").alias("timestamp"),
     )
-
-
-def read_records(
-    spark: SparkSession,
-    values: Sequence[bytes | None],
-    reader: LineReader,
-    micros: Sequence[int] = (),
-) -> list[tuple[Any, ...]]:
-    """Reason, minute, whether it begins no line, and labels of each record.
-
-    Each is read twice: judged by itself, and grouped and counted as in a batch. Both must agree.
-    """
-    records = kafka_records(spark, values, micros)
-    line = reader.judged(F.col("value"), record_time=F.col("timestamp"))
-    labels = [column.alias(f"label_{n}") for n, column in enumerate(line.labels)]
-    judged = line.stages.applied(records).select(
-        line.malformed_reason.alias("reason"),
-        line.minute.alias("minute"),
-        line.continues.alias("continues"),
-        *labels,
-    )
-    found = [tuple(row) for row in judged.collect()]
-    counted = {row.partition: row for row in grouping(reader).counts(records).collect()}
-    assert len(counted) == len(found)
-    for number, (reason, minute, continues, *labelled) in enumerate(found):
-        row = counted[number]
-        malformed = reason is not None
-        place = number * 10 if malformed else None
-        assert row.minute == minute, (values[number], row.minute, minute)
-        assert [row[name] for name in grouping(reader).aggregate.label_columns] == labelled
-        assert (row.records, row.malformed, row.continuations) == (1, malformed, continues), (
-            values[number],
-            reason,
-        )
-        assert (row.first_offset, row.last_offset) == (number * 10, number * 10)
-        assert (row.first_malformed, row.last_malformed) == (place, place)
-    return found
 
 
 def grouping(reader: LineReader) -> Grouping:
@@ -112,20 +204,6 @@ def grouping(reader: LineReader) -> Grouping:
         labels=labels, columns=labels, label_chars=reader.selection.label_chars, has_bytes=False
     )
     return Grouping(reader=reader, aggregate=aggregate, topic="t")
-
-
-def outcomes(
-    spark: SparkSession,
-    values: Sequence[bytes | None],
-    line_format: LineFormat = FIXED_LAYOUT,
-    levels: set[str] | None = None,
-    rule: TimeRule = WALL_CLOCK,
-    micros: Sequence[int] = (),
-) -> list[Outcome]:
-    """Reason and minute of each record."""
-    wanted = {"ERROR"} if levels is None else levels
-    reader = LineReader(line_format=line_format, levels=sorted(wanted), rule=rule)
-    return [(reason, minute) for reason, minute, _ in read_records(spark, values, reader, micros)]
 
 
 @contextmanager
@@ -154,30 +232,3 @@ def compiled_stages(frame: DataFrame) -> list[str]:
     assert max(sizes) < 8000
     stages = re.split(r"^== Subtree \d+ / \d+ ", code, flags=re.MULTILINE)[1:]
     return sorted(stages, key=lambda stage: "LocalTableScan" not in stage and "Scan" not in stage)
-
-
-def assert_as_expected(
-    spark: SparkSession,
-    lines: Sequence[bytes | None],
-    line_format: LineFormat,
-    levels: set[str],
-    reasons: set[str],
-    rule: TimeRule = WALL_CLOCK,
-    micros: Sequence[int] = (),
-) -> None:
-    """Spark and the oracle agree, and every outcome that can happen did happen."""
-    stamps = micros or [-1] * len(lines)
-    wanted = [
-        expected(line, line_format, levels, rule, at)
-        for line, at in zip(lines, stamps, strict=True)
-    ]
-    found = outcomes(spark, lines, line_format, levels, rule, stamps)
-    wrong = [
-        (line, f"expected {w}, found {f}")
-        for line, w, f in zip(lines, wanted, found, strict=True)
-        if w != f
-    ]
-    assert wrong == [], f"seed {SEED}: {wrong[:5]}"
-    seen = Counter(reason or ("counted" if minute else "not counted") for reason, minute in wanted)
-    assert reasons <= set(seen), seen
-    assert seen["counted"] > len(lines) / 100, seen

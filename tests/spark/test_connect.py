@@ -6,13 +6,12 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 
 from tally.aggregates.counts import CountRequest
@@ -39,6 +38,8 @@ from tally.spark.counting import SparkReader
 from tally.spark.deadline import deadline
 from tally.spark.reading import collect, read_errors
 from tally.spark.session import reader_options, session_options, spark_session
+from tally_local.stack.stack import Stack
+from tests.conftest import PROJECT
 from tests.connect_server import ConnectServer, connect_server
 from tests.spark.json_documents import Documents
 from tests.spark.outcomes import TIMES
@@ -76,13 +77,35 @@ def connected(
     return connect_session(settings, session_options(settings), patience)
 
 
-def everything(world: World, spark: "SparkSession", batch_id: int) -> Any:
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], ConnectServer]]:
+    """What returns the server of these tests; it starts one if a test has killed the last one."""
+    downloads = Stack(project=PROJECT)
+    downloads.install()
+    servers: list[ConnectServer] = []
+    with ExitStack() as running:
+
+        def server() -> ConnectServer:
+            if not servers or not servers[-1].process.is_running():
+                folder = tmp_path_factory.mktemp("connect")
+                servers.append(running.enter_context(connect_server(folder, downloads.jars_dir)))
+            return servers[-1]
+
+        yield server
+
+
+@pytest.fixture
+def connect(started: Callable[[], ConnectServer]) -> ConnectServer:
+    """A server that a test may stop or kill."""
+    return started()
+
+
+def counted(world: World, spark: "SparkSession", batch_id: int) -> Any:
     """All that a batch holds, as counted with this session."""
     with world.database.transaction(read_only=True) as tx:
         ranges = [segment.range for segment in find_batch(tx, batch_id).segments]
-    pipeline = world.settings.pipeline(world.name)
     reader = SparkReader(session=spark, kafka=world.settings.kafka)
-    with reader.count(CountRequest(pipeline=pipeline, ranges=ranges)) as counts:
+    with reader.count(CountRequest(pipeline=world.pipeline, ranges=ranges)) as counts:
         return (
             counts.totals,
             sorted(counts.contributions, key=repr),
@@ -105,9 +128,9 @@ def test_a_server_counts_what_a_driver_counts(
     world.produce(LINES[::-1] * 3, 1)
     batch = world.plan().batch
     assert batch is not None
-    here = everything(world, spark, batch.batch_id)
+    here = counted(world, spark, batch.batch_id)
     with spark_session(connect.settings, "test") as remote:
-        there = everything(world, remote, batch.batch_id)
+        there = counted(world, remote, batch.batch_id)
     assert repr(there) == repr(here)
     assert len(here[2]) >= 4 * 4
 
@@ -126,42 +149,12 @@ def test_a_server_reads_json_as_a_driver_does(
     world.produce([documents.record(TIMES) for _ in range(2000)])
     batch = world.plan().batch
     assert batch is not None
-    here = everything(world, spark, batch.batch_id)
+    here = counted(world, spark, batch.batch_id)
     with spark_session(connect.settings, "test") as remote:
-        assert repr(everything(world, remote, batch.batch_id)) == repr(here)
+        assert repr(counted(world, remote, batch.batch_id)) == repr(here)
     _, contributions, dead_letters = here
     assert len(contributions) > 100
     assert len(dead_letters) > 100
-
-
-@pytest.mark.parametrize("moment", ["before the read", "in the read"])
-def test_a_server_that_dies_is_a_failure_that_may_pass(
-    world: World, tmp_path: Path, moment: str
-) -> None:
-    """Whatever is asked of it next: a setting, or more rows."""
-    world.produce(LINES)
-    batch = world.plan().batch
-    assert batch is not None
-    ranges = [segment.range for segment in batch.segments]
-    request = CountRequest(pipeline=world.settings.pipeline(world.name), ranges=ranges)
-    patience = ConnectPatience(tries=0, close_s=1.0)
-    jars = world.settings.spark.jars_dir
-    with (
-        connect_server(tmp_path, jars) as server,
-        connected(server.settings, patience) as session,
-    ):
-
-        def fetch(rows: "DataFrame", ranges: Sequence[OffsetRange]) -> "Iterator[Row]":
-            yield from collect(rows, ranges)
-            server.process.kill()
-            server.process.wait()
-
-        if moment == "before the read":
-            server.process.kill()
-            server.process.wait()
-        reader = SparkReader(session=session, kafka=world.settings.kafka, fetch=fetch)
-        with pytest.raises(ReadError, match="could not read"), reader.count(request):
-            pytest.fail("it was read")
 
 
 def test_a_server_does_not_hide_that_records_are_gone(world: World, connect: ConnectServer) -> None:
@@ -175,26 +168,66 @@ def test_a_server_does_not_hide_that_records_are_gone(world: World, connect: Con
     assert world.counts() == {}
 
 
+# Of the second partition the broker gives one batch of records every 300 ms, however fast it is.
+BATCHES = {"batch.num.messages": 100, "linger.ms": 1_000}
+PACED = {
+    "kafka.max.partition.fetch.bytes": "1",
+    "kafka.fetch.min.bytes": "10000000",
+    "kafka.fetch.max.wait.ms": "300",
+}
+PACED_LINE = "2017-07-30 14:09:08 ERROR some message"
+
+
+@pytest.mark.parametrize("engine", ["local", "connect"])
+def test_a_read_tells_how_far_it_is_while_it_goes_on(
+    world: World, request: pytest.FixtureRequest, engine: str
+) -> None:
+    """A partition that is larger than a task may read is told in steps."""
+    world.configure(reader=PACED)
+    world.produce([PACED_LINE] * 100, 0, **BATCHES)
+    world.produce([PACED_LINE] * 2_000, 1, **BATCHES)
+    told: list[tuple[int, int]] = []
+    batch = world.plan().batch
+    assert batch is not None
+    ranges = [segment.range for segment in batch.segments]
+    opened: AbstractContextManager[SparkSession]
+    if engine == "local":
+        opened = nullcontext(request.getfixturevalue("spark"))
+    else:
+        opened = spark_session(request.getfixturevalue("connect").settings, "test")
+    with opened as session:
+        reader = SparkReader(
+            session=session,
+            kafka=world.settings.kafka,
+            tasks=lambda sizes: sum(sizes) // 500,
+            on_read=lambda read, total: told.append((read, total)),
+        )
+        asked = CountRequest(pipeline=world.pipeline, ranges=ranges)
+        with reader.count(asked) as counts:
+            assert sum(total.matched for total in counts.totals.values()) == 2_100
+            ended_at = len(told)
+    read = [offsets for offsets, _ in told]
+    assert [total for _, total in told] == [2_100] * len(told)
+    assert read == sorted(set(read))
+    assert any(0 < offsets < 2_100 for offsets in read), read
+    assert len(told) == ended_at  # nothing is told of a read that has ended
+
+
 def test_what_a_session_may_not_set_is_left_to_the_server(connect: ConnectServer) -> None:
-    """A tally.toml may serve spark-submit as well."""
+    """A tally.toml may serve spark-submit as well. A value that is refused is a wrong setting."""
     conf = {
         "spark.sql.shuffle.partitions": "3",
         "spark.sql.warehouse.dir": "/elsewhere",
         "spark.executor.memory": "1g",
     }
-    settings = connect.settings.model_copy(update={"conf": conf})
-    with spark_session(settings, "test") as remote:
+    with spark_session(connect.settings.model_copy(update={"conf": conf}), "test") as remote:
         assert remote.conf.get("spark.sql.shuffle.partitions") == "3"
         assert remote.conf.get("spark.sql.session.timeZone") == "UTC"
         assert remote.conf.get("spark.sql.warehouse.dir") != "/elsewhere"
-
-
-def test_a_value_that_the_server_refuses_is_a_wrong_setting(connect: ConnectServer) -> None:
-    """Not a server that is away."""
-    conf = {"spark.sql.shuffle.partitions": "many"}
+    wrong = {"spark.sql.shuffle.partitions": "many"}
     with (
         pytest.raises(ConfigError, match=r"spark\.sql\.shuffle\.partitions"),
-        spark_session(connect.settings.model_copy(update={"conf": conf}), "test"),
+        spark_session(connect.settings.model_copy(update={"conf": wrong}), "test"),
     ):
         pytest.fail("it takes anything")
 
@@ -223,23 +256,6 @@ def test_kafkas_password_is_not_in_the_servers_event_log(
     assert "zuletzt" not in events
 
 
-def test_a_count_that_takes_too_long_is_cancelled_on_the_server(
-    world: World, tmp_path: Path
-) -> None:
-    """For the client it has ended; the server is the test's own, as its task may go on."""
-    with (
-        connect_server(tmp_path, world.stack.jars_dir) as own,
-        spark_session(own.settings, "a test") as session,
-    ):
-        endless = session.range(10**15).selectExpr("sum(id % 7)")
-        with (
-            pytest.raises(CountTimeoutError, match="in 1 s, and was ended"),
-            deadline(session, 1),
-            read_errors([]),
-        ):
-            endless.collect()
-
-
 def test_the_doctor_asks_the_server(connect: ConnectServer, world: World) -> None:
     """Instead of looking for Java and jars on this machine."""
     settings = world.settings.model_copy(update={"spark": connect.settings})
@@ -251,23 +267,17 @@ def test_the_doctor_asks_the_server(connect: ConnectServer, world: World) -> Non
     assert "No authentication token" in refused.detail
 
 
-def test_a_server_that_is_not_there_is_asked_again_later() -> None:
-    """A retry of the task may find it."""
+def test_a_server_that_is_not_there_or_refuses_is_told_apart(connect: ConnectServer) -> None:
+    """A retry of the task may find it; a wrong token is for a person to correct, and not shown."""
     with (
         pytest.raises(SparkUnavailableError, match=r"sc://127\.0\.0\.1:1 did not answer"),
         connected(SparkSettings(master="sc://127.0.0.1:1"), ConnectPatience(tries=0)),
     ):
         pytest.fail("there is no server")
-
-
-def test_a_wrong_token_is_for_a_person_to_correct(connect: ConnectServer) -> None:
-    """And is not told again."""
-    settings = SparkSettings.model_validate(
-        {"master": connect.settings.master, "connect_token": "wr0ng"}
-    )
+    wrong = {"master": connect.settings.master, "connect_token": "wr0ng"}
     with (
         pytest.raises(AccessDeniedError, match="Invalid authentication token") as caught,
-        spark_session(settings, "test"),
+        spark_session(SparkSettings.model_validate(wrong), "test"),
     ):
         pytest.fail("the server lets everybody in")
     assert "wr0ng" not in str(caught.value)
@@ -284,24 +294,18 @@ def test_a_server_without_the_connector_is_said_so(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.fixture
-def stopped(connect: ConnectServer) -> Iterator[psutil.Process]:
-    """The server's process; if a test stops it, it goes on afterwards."""
-    yield connect.process
-    connect.process.resume()
-
-
-def test_a_server_that_falls_silent_keeps_nobody_waiting(
-    connect: ConnectServer, stopped: psutil.Process
-) -> None:
+def test_a_server_that_falls_silent_keeps_nobody_waiting(connect: ConnectServer) -> None:
     """Neither with a question nor with good-bye."""
     default_s = ConnectPatience().answer_s
-    with connected(connect.settings, ConnectPatience(tries=0, close_s=1.0)):
-        stopped.suspend()
-        begun = time.monotonic()
-        brief = ConnectPatience(tries=0, answer_s=2.0, close_s=1.0)
-        with pytest.raises(SparkUnavailableError), connected(connect.settings, brief):
-            pytest.fail("it answers")
+    try:
+        with connected(connect.settings, ConnectPatience(tries=0, close_s=1.0)):
+            connect.process.suspend()
+            begun = time.monotonic()
+            brief = ConnectPatience(tries=0, answer_s=2.0, close_s=1.0)
+            with pytest.raises(SparkUnavailableError), connected(connect.settings, brief):
+                pytest.fail("it answers")
+    finally:
+        connect.process.resume()
     # Four seconds, and what a busy machine adds; by default one question takes as long as this.
     assert time.monotonic() - begun < default_s
 
@@ -343,3 +347,38 @@ def test_a_driver_that_is_ended_closes_its_session_though_its_exit_gets_lost(
     assert driver.returncode == 128 + signal.SIGTERM
     closed = "ConnectSessionClosed"
     wait_until(lambda: any(closed in e and user in e for e in connect.events().splitlines()))
+
+
+def test_a_count_that_takes_too_long_is_cancelled_on_the_server(connect: ConnectServer) -> None:
+    """For the client it has ended. Its task may go on, so the next test kills the server."""
+    with spark_session(connect.settings, "a test") as session:
+        endless = session.range(0, 10**15, 1, 1).selectExpr("sum(id % 7)")
+        with (
+            pytest.raises(CountTimeoutError, match="in 1 s, and was ended"),
+            deadline(session, 1),
+            read_errors([]),
+        ):
+            endless.collect()
+
+
+def test_a_server_that_dies_is_a_failure_that_may_pass(
+    world: World, connect: ConnectServer
+) -> None:
+    """Whatever is asked of it next: more rows, or a setting."""
+    world.produce(LINES)
+    batch = world.plan().batch
+    assert batch is not None
+    ranges = [segment.range for segment in batch.segments]
+    request = CountRequest(pipeline=world.pipeline, ranges=ranges)
+    with connected(connect.settings, ConnectPatience(tries=0, close_s=1.0)) as session:
+
+        def fetch(rows: "DataFrame", ranges: Sequence[OffsetRange]) -> "Iterator[Row]":
+            yield from collect(rows, ranges)
+            connect.process.kill()
+            connect.process.wait()
+
+        for _ in ("in the read", "before the read"):
+            reader = SparkReader(session=session, kafka=world.settings.kafka, fetch=fetch)
+            with pytest.raises(ReadError, match="could not read"), reader.count(request):
+                pytest.fail("it was read")
+            assert not connect.process.is_running()

@@ -1,4 +1,4 @@
-"""What tasks tell the driver that commit their own partition."""
+"""What tasks tell the driver that commit their own partition, and what the driver keeps of it."""
 
 import pickle
 from collections.abc import Iterator
@@ -16,7 +16,9 @@ from tally.aggregates.sums import Sum, sums_of_groups, sums_of_records
 from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError, FencedError, ReadError
 from tally.model import OffsetRange, SegmentTotals, TopicPartition
+from tally.spark.counting import tasks_for
 from tally.spark.grouping import Grouping
+from tally.spark.reading import collect
 from tally.spark.task_counting import outcome_of_each, said, worth_a_plan
 from tally.spark.task_groups import Input, Whole, add_up, unchanged
 from tally.spark.task_work import TaskOutcome, TaskWork
@@ -54,14 +56,10 @@ def told(*outcomes: TaskOutcome) -> list[tuple[int, Any]]:
 
 
 def test_each_request_gets_the_outcome_of_its_task() -> None:
-    """In the order of the requests, whatever order the tasks end in."""
+    """In the order of the requests. A task without records does not know whose work it left."""
     one = TaskOutcome(partition=partition(1), value="one")
     assert told(one, TaskOutcome(partition=partition(0), value="none")) == [(0, "none"), (1, "one")]
-
-
-def test_the_work_of_a_task_without_records_is_done_by_the_driver() -> None:
-    """Only the driver can know which partition it was."""
-    assert told(TaskOutcome(partition=partition(1), value=7), TaskOutcome()) == [(0, 0), (1, 7)]
+    assert told(one, TaskOutcome()) == [(0, 0), (1, "one")]
 
 
 @pytest.mark.parametrize(
@@ -148,14 +146,10 @@ def test_a_task_works_on_the_sums_of_its_partition() -> None:
     assert found.error is None
 
 
-def test_a_task_without_records_says_so() -> None:
-    """It does not know its partition."""
+def test_a_task_without_records_says_so_unless_its_input_was_cut() -> None:
+    """The end of the input is no proof: a sparse range may have any number of records."""
     assert outcome() == TaskOutcome()
     assert outcome(groups({}).slice(1)) == TaskOutcome()
-
-
-def test_a_task_whose_input_was_cut_commits_nothing() -> None:
-    """The end of the input is no proof: a sparse range may have any number of records."""
     for cut in (outcome(groups({}), is_cut=True), outcome(is_cut=True)):
         assert isinstance(cut.error, ReadError)
         assert "too early" in cut.error.what
@@ -216,12 +210,8 @@ def test_an_error_of_the_work_is_told_with_its_partition() -> None:
     found = outcome(groups({}), work=fenced)
     assert isinstance(found.error, FencedError)
     assert (found.partition, found.error.next_step) == (partition(1), "look")
-
-
-def test_what_is_read_outside_of_the_range_is_an_error() -> None:
-    """The task checks what it has read as the driver does."""
-    found = outcome(groups({"last_offset": 10}))
-    assert isinstance(found.error, DataLossError)
+    # What is read outside of the range is an error of the same kind as in the driver.
+    assert isinstance(outcome(groups({"last_offset": 10})).error, DataLossError)
 
 
 def some_rows(size: int) -> Iterator[pa.RecordBatch]:
@@ -250,10 +240,6 @@ def test_the_sums_do_not_depend_on_how_rows_arrive(
         "last_offset": 9998,
     }
     assert found.num_rows == 7
-
-
-def test_a_sum_of_sums_is_a_sum() -> None:
-    """Counted once, added up from then on."""
     assert Sum("records", "count", "offset").again == Sum("records", "sum", "records")
     assert Sum("first", "min", "offset").again == Sum("first", "min", "first")
 
@@ -323,3 +309,45 @@ def test_ranges_of_their_own_are_grouped_without_an_exchange(
     assert "Exchange" not in plan
     numbers = [row.records for row in groups.collect()]
     assert sorted(numbers, key=str) == [100, 100, None, None]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tasks"),
+    [
+        *[([], 0), ([10], 1), ([1_499_999], 1), ([4_000_000], 4), ([2_500_000] * 4, 4)],
+        ([2_500_001, 2_499_999, 2_500_000, 2_500_000], 4),
+        *[([9_000_000, 300_000, 300_000], 6), ([100_000] * 64, 64)],
+        *[([50_000_000], 10), ([20_000_000] * 4, 16)],
+    ],
+)
+def test_large_ranges_are_divided_among_tasks(sizes: list[int], tasks: int) -> None:
+    """No further than a few cores need, unless a task would read too much."""
+    assert tasks_for(sizes) == tasks
+
+
+PARTITIONS = 32
+ROW_BYTES = 2_000_000
+
+
+def test_the_driver_forgets_the_rows_that_it_has_handed_on(spark: "SparkSession") -> None:
+    """Spark keeps the results of a query's jobs until it ends: here each partition is a job."""
+    # Random, as Spark compresses what a task returns.
+    wide = spark.range(0, PARTITIONS, 1, PARTITIONS).select(
+        "id", F.randstr(F.lit(ROW_BYTES), F.lit(1))
+    )
+    rows = collect(wide, ())
+    first = next(rows)
+    began = used_after_collection(spark)
+    rest = [(row[0], len(row[1])) for _, row in zip(range(PARTITIONS - 2), rows, strict=False)]
+    grown = used_after_collection(spark) - began
+    assert len(first[1]) == ROW_BYTES
+    assert rest == [(number, ROW_BYTES) for number in range(1, PARTITIONS - 1)]
+    assert grown < PARTITIONS * ROW_BYTES / 4
+    assert [row[0] for row in rows] == [PARTITIONS - 1]
+
+
+def used_after_collection(spark: "SparkSession") -> int:
+    """Bytes of the driver's heap that are in use, without garbage."""
+    runtime = spark.sparkContext._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
+    runtime.gc()
+    return int(runtime.totalMemory() - runtime.freeMemory())

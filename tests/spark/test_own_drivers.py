@@ -1,0 +1,157 @@
+"""Drivers of the tests' own: with an archive of Spark's classes, and on a full disk."""
+
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tally.config.servers import SparkSettings
+from tally.spark.class_archive import build_archive, with_archive
+from tally.spark.driver_log import JAVA_OPTIONS
+from tally.spark.java import java
+from tally_local.stack.stack import Stack
+from tests.conftest import PROJECT
+from tests.spark_submit import SPARK_HOME
+
+pytestmark = pytest.mark.spark
+
+COUNT_TO_SEVEN = """
+import sys
+from tally.config.servers import SparkSettings
+from tally.spark.session import spark_session
+settings = SparkSettings(
+    master="local[1]",
+    jars_dir=sys.argv[1],
+    conf={"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={sys.argv[2]}"},
+)
+with spark_session(settings, "an archive") as session:
+    print("counted", session.range(7).count())
+"""
+FROM_ARCHIVE = "source: shared objects file (top)"
+
+SHUFFLE = """
+import sys
+from tally.config.servers import SparkSettings
+from tally.errors import UnwritableError
+from tally.spark.reading import read_errors
+from tally.spark.session import spark_session
+conf = {"spark.local.dir": sys.argv[1]}
+settings = SparkSettings(master="local[1]", jars_dir=sys.argv[2], conf=conf)
+with spark_session(settings, "a full disk") as session:
+    rows = session.range(0, 400_000, numPartitions=2).selectExpr("uuid() as u").repartition(2)
+    try:
+        with read_errors([]):
+            rows.write.format("noop").mode("overwrite").save()
+    except UnwritableError as error:
+        print("said:", error, error.next_step)
+"""
+
+
+@pytest.fixture(scope="module")
+def jars_dir() -> Path:
+    """The connector's jars with the archive that the set-up made."""
+    downloads = Stack(project=PROJECT)
+    downloads.install()
+    return downloads.jars_dir
+
+
+def test_the_set_up_makes_an_archive_that_the_driver_uses(jars_dir: Path, tmp_path: Path) -> None:
+    """The class path is the one for which it was made. A path with a blank is none for Java 17."""
+    log = tmp_path / "loaded"
+    command = [sys.executable, "-c", COUNT_TO_SEVEN, str(jars_dir), str(log)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "counted 7" in answer.stdout, answer.stderr
+    loaded = log.read_text(encoding="utf-8", errors="replace")
+    found = loaded.count("shared objects file") > 5 * loaded.count("source: file:")
+    used = f"org.apache.spark.SparkContext {FROM_ARCHIVE}" in loaded
+    assert (used, found) == (" " not in str(PROJECT),) * 2
+
+
+@pytest.mark.parametrize("damage", ["of another class path", "damaged"])
+def test_an_archive_that_java_cannot_use_stops_nothing(
+    jars_dir: Path, tmp_path: Path, damage: str
+) -> None:
+    """Java starts Spark's program as without one."""
+    copied, log = tmp_path / "jars", tmp_path / "loaded"
+    shutil.copytree(jars_dir, copied)
+    (archive,) = copied.glob("*.jsa")
+    if damage == "damaged":
+        archive.chmod(0o600)
+        with archive.open("r+b") as stream:
+            stream.seek(5000)
+            stream.write(b"x" * 4000)
+    options = shlex.split(with_archive({}, SparkSettings(jars_dir=copied))[JAVA_OPTIONS])
+    assert any(str(archive) in option for option in options)
+    options += [f"-Xlog:class+load:file={log}", "-cp", f"{copied}/*:{SPARK_HOME}/jars/*"]
+    submit = [java(), *options, "org.apache.spark.deploy.SparkSubmit", "--version"]
+    answer = subprocess.run(submit, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    assert "Using Scala version" in answer.stderr
+    loaded = log.read_text(encoding="utf-8", errors="replace")
+    assert "org.apache.spark.deploy.SparkSubmit" in loaded
+    assert FROM_ARCHIVE not in loaded
+
+
+def test_a_java_that_makes_no_archive_is_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jars_dir: Path
+) -> None:
+    """And nothing fails: Spark needs none."""
+    program = tmp_path / "java" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = -version ]; then echo \'openjdk version "17.0.1"\' >&2; exit 0; fi\n'
+        "echo 'Unrecognized option: -XX:ArchiveClassesAtExit' >&2\nexit 1\n",
+        encoding="utf-8",
+    )
+    program.chmod(0o700)
+    monkeypatch.setenv("JAVA_HOME", str(program.parents[1]))
+    copied = tmp_path / "jars"
+    shutil.copytree(jars_dir, copied, ignore=shutil.ignore_patterns("*.jsa"))
+    said: list[str] = []
+    assert build_archive(copied, said.append) is None
+    assert "not archived" in said[-1]
+    assert "Unrecognized option" in said[-1]
+    assert {path.suffix for path in copied.iterdir()} == {".jar"}
+
+
+def test_the_archive_is_added_to_other_options(tmp_path: Path) -> None:
+    """A folder with a blank in its name stays one word; an archive of one's own stays."""
+    folder = tmp_path / "my jars"
+    folder.mkdir()
+    settings = SparkSettings(jars_dir=folder)
+    stack_size = {JAVA_OPTIONS: "-Xss4m"}
+    for own in ({}, stack_size):
+        assert with_archive(own, settings) == own  # there is none yet
+        assert with_archive(own, SparkSettings()) == own
+    (folder / "classes-1.jsa").touch()
+    for own, first in (({}, "-Xlog"), (stack_size, "-Xss4m -Xlog")):
+        options = with_archive(own, settings)[JAVA_OPTIONS]
+        assert options.startswith(f"{first}:cds=off")
+        assert options.endswith(f'"-XX:SharedArchiveFile={folder}/classes-1.jsa"')
+    for option in ("-Xshare:off", "-XX:SharedArchiveFile=mine.jsa"):  # only one can be used
+        assert with_archive({JAVA_OPTIONS: option}, settings) == {JAVA_OPTIONS: option}
+
+
+def test_a_full_disk_under_spark_is_an_error_for_an_operator(
+    jars_dir: Path, tmp_path: Path
+) -> None:
+    """Another try would end the same way; the setting names another folder."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = f"mount -t tmpfs -o size=2m none '{small}'"
+    inside = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
+    if subprocess.run([*inside, mounted], capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount a small disk")
+    script = tmp_path / "shuffle.py"
+    script.write_text(SHUFFLE, encoding="utf-8")
+    command = f"{mounted} && exec '{sys.executable}' '{script}' '{small}' '{jars_dir}'"
+    done = subprocess.run([*inside, command], capture_output=True, text=True, check=False)
+    assert "said: [unwritable] Spark cannot write temporary files" in done.stdout, done.stderr
+    assert "No space left on device" in done.stdout
+    assert "spark.local.dir" in done.stdout
