@@ -1,25 +1,113 @@
-"""The laboratory on real servers: what is known to double does, and Tally does not."""
+"""The laboratory without Spark: what is known to double does, and Tally does not.
 
-import subprocess
-import sys
+``make lab`` is the whole of it. Here the same methods and points count in Python what they read
+from the real Kafka, in processes that are really killed.
+"""
+
+import dataclasses
+import multiprocessing
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from benchmarks.laboratory import faults, lines, tallys
+from benchmarks.laboratory.bench import END, Bench
+from benchmarks.laboratory.faults import Fault
+from benchmarks.laboratory.lines import PARTITIONS, PER_BATCH
+from benchmarks.laboratory.methods import METHODS
+from benchmarks.laboratory.store import CREATE, Store
 
-from tests.conftest import PROJECT
+from tally.config.loading import load_settings
+from tally.model import OffsetRange, TopicPartition
+from tests.python_reader import PythonReader
+from tests.world import World
 
 pytestmark = pytest.mark.stack
 
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload([__name__])
+"""Each is forked from one that has imported all of this, and has no threads."""
 
-def test_a_fault_between_counts_and_offsets_doubles_only_where_they_are_apart() -> None:
-    """One batch of 600 lines, killed at the same point, in two ways to deliver."""
-    asked = ["--methods", "batch", "at-least-once", "--faults", "BEFORE_OFFSETS"]
-    ran = subprocess.run(
-        [sys.executable, "-m", "benchmarks.laboratory", *asked],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    rows = [line.strip("| ").split(" | ")[1] for line in ran.stdout.splitlines() if "| " in line]
-    assert rows[-2:] == ["exact", "600 doubled"]
+
+class WithoutSpark(Bench):
+    """Reads in Python."""
+
+    def read(self, starts: Mapping[int, int]) -> tuple[Any, dict[int, int]]:
+        """See :meth:`Bench.read`; of a frame this has what :func:`counts_of` needs."""
+        settings = load_settings(self.config)
+        reader = PythonReader(kafka=settings.kafka)
+        ends = {p: min(END, start + PER_BATCH) for p, start in starts.items()}
+        rows = [
+            {"log_time": record.value[:16].decode() + ":00"}
+            for p, start in starts.items()
+            for record in reader._read(
+                settings.pipeline(self.pipeline),
+                OffsetRange(
+                    partition=TopicPartition(topic=self.topic, partition=p),
+                    from_offset=start,
+                    until_offset=ends[p],
+                ),
+            )
+        ]
+        return SimpleNamespace(collect=lambda: rows), ends
+
+
+def process_all(name: str, folder: Path, bench: WithoutSpark) -> None:
+    """What the process of a method does until it is killed between counts and offsets."""
+    os.environ |= {faults.FAULT: Fault.BEFORE_OFFSETS, faults.FOLDER: str(folder)}
+    faults.begin_driver()
+    reader = PythonReader(kafka=load_settings(bench.config).kafka)
+    with_spark = tallys.context
+
+    def without_spark(config: Path, _: Any = None) -> Any:
+        context = with_spark(config)
+        return dataclasses.replace(context, open_reader=lambda: nullcontext(reader))
+
+    tallys.context = without_spark
+    METHODS[name].process_all(bench)
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"), [("batch", "exact"), ("at-least-once", "600 doubled")]
+)
+def test_a_fault_between_counts_and_offsets_doubles_only_where_they_are_apart(
+    world: World, tmp_path: Path, name: str, verdict: str
+) -> None:
+    """Batches of 600 lines, of which the second is killed between counts and offsets."""
+    world.configure(max_records_per_partition=PER_BATCH)
+    world.add_partitions(PARTITIONS)
+    lines.write(world.settings.kafka.bootstrap_servers, world.topic)
+    database = f"lab_{world.name}"
+    password = world.stack.credentials().mysql_root
+    mysql = world.settings.mysql
+    login = {"host": mysql.host, "port": mysql.port, "user": "root", "password": password}
+    store = Store({**login, "database": database})
+    world.as_root(f"create database {database}")
+    try:
+        with store.transaction() as tx:
+            for statement in CREATE:
+                tx.execute(statement)
+        bench = WithoutSpark(
+            spark=None, config=world.config, pipeline=world.name, topic=world.topic, store=store
+        )
+        ends = []
+        for _ in range(2):
+            process = PROCESSES.Process(target=process_all, args=(name, tmp_path, bench))
+            process.start()
+            process.join()
+            ends.append(process.exitcode)
+        assert ends == [-signal.SIGKILL, 0]
+        count = f"select log_time, log_count as n from tally.{world.name}"
+        of_others = "select log_time, n from lab_count"
+        with store.transaction() as tx:
+            tx.execute(count if METHODS[name].delivery else of_others)
+            found = lines.judge(lines.counted(tx.fetchall()))
+        assert str(found) == verdict
+        assert world.audit().holds
+    finally:
+        world.as_root(f"drop database {database}")

@@ -1,49 +1,20 @@
 """The fakes that disturb what a step asks of MySQL and of Kafka."""
 
-from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from unittest.mock import create_autospec
 
 import pytest
 
-from tally.model import KafkaSnapshot, TopicPartition, TopicRights
+from tally.kafka.client import Kafka
+from tally.model import KafkaSnapshot
 from tally.testing.kafka import DisturbedKafka
 from tally.testing.statements import at_statement
 
-TRUE = KafkaSnapshot(cluster_id="true", topics={})
 FALSE = KafkaSnapshot(cluster_id="false", topics={})
-PARTITION = TopicPartition(topic="alog", partition=0)
-
-
-class Asked:
-    """A Kafka that records its calls."""
-
-    def __init__(self) -> None:
-        self.calls: list[object] = []
-
-    def snapshot(self, topics: Iterable[str], *, read_committed: bool = True) -> KafkaSnapshot:
-        """The same snapshot for every call."""
-        self.calls.append((list(topics), read_committed))
-        return TRUE
-
-    def offsets_at(
-        self,
-        partitions: Iterable[TopicPartition],
-        moment: datetime,  # noqa: ARG002 - as the port has it
-    ) -> Mapping[TopicPartition, int | None]:
-        """The offset 7."""
-        return dict.fromkeys(partitions, 7)
-
-    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Recorded."""
-        self.calls.append((group, offsets))
-
-    def rights(self, topics: Iterable[str]) -> Mapping[str, TopicRights]:
-        """All rights."""
-        return {topic: TopicRights(readable=True, compacted=False) for topic in topics}
 
 
 def test_the_first_statements_that_match_are_disturbed() -> None:
-    """Other statements and later matches are not disturbed."""
+    """Other statements and later matches are not; what is raised ends the transaction."""
     heard: list[str] = []
     listen = at_statement("^insert into `", lambda: heard.append("now"), times=2)
     for statement in ["insert into batch", "select 1", "insert into `a`"]:
@@ -52,36 +23,31 @@ def test_the_first_statements_that_match_are_disturbed() -> None:
     for _ in range(2):
         listen("insert into `b`")
     assert heard == ["now", "now"]
-
-
-def test_what_is_raised_at_a_statement_comes_through() -> None:
-    """The exception ends the transaction that is about to send the statement."""
-
-    def fail() -> None:
-        raise ConnectionError("a test")
-
-    with pytest.raises(ConnectionError, match="a test"):
-        at_statement("delete", fail)("delete from batch")
+    with pytest.raises(IndexError):
+        at_statement("delete", [].pop)("delete from batch")
 
 
 def test_the_first_snapshots_are_disturbed() -> None:
     """The action runs before the other Kafka is asked, and the answer is altered."""
-    asked = Asked()
+    asked = create_autospec(Kafka, instance=True)
+    before: list[bool] = []
     kafka = DisturbedKafka(
-        asked, before=lambda: asked.calls.append("before"), alter=lambda _: FALSE
+        asked, before=lambda: before.append(asked.snapshot.called), alter=lambda _: FALSE
     )
     assert kafka.snapshot(["alog"], read_committed=False) is FALSE
-    assert kafka.snapshot(["alog"]) is TRUE
+    asked.snapshot.assert_called_once_with(["alog"], read_committed=False)
+    assert kafka.snapshot(["alog"]) is asked.snapshot.return_value
     assert kafka.snapshots == 2
-    assert asked.calls == ["before", (["alog"], False), (["alog"], True)]
+    assert before == [False]
 
 
-def test_all_else_is_the_other_kafkas_answer() -> None:
-    """Record times, mirrored offsets and rights are passed through."""
-    asked = Asked()
+@pytest.mark.parametrize("method", ["times_at", "retention", "rights"])
+def test_all_else_is_the_other_kafkas_answer(method: str) -> None:
+    """Also the offsets of a moment, and what is committed to Kafka."""
+    asked = create_autospec(Kafka, instance=True)
     kafka = DisturbedKafka(asked)
-    assert kafka.snapshot(["alog"]) is TRUE
-    assert kafka.offsets_at([PARTITION], datetime.now(UTC)) == {PARTITION: 7}
-    assert kafka.rights(["alog"])["alog"].readable
-    kafka.commit_offsets("group", {PARTITION: 3})
-    assert asked.calls[-1] == ("group", {PARTITION: 3})
+    assert getattr(kafka, method)(["alog"]) is getattr(asked, method).return_value
+    assert getattr(asked, method).call_args.args == (["alog"],)
+    assert kafka.offsets_at([], datetime.now(UTC)) is asked.offsets_at.return_value
+    kafka.commit_offsets("group", {})
+    asked.commit_offsets.assert_called_once_with("group", {})
