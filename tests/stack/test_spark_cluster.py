@@ -3,6 +3,7 @@
 import json
 import subprocess
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,10 +18,12 @@ pytest.importorskip("pyspark")
 from tally.config.servers import SparkSettings
 from tally.pipeline.replay import run_or_replan
 from tally.spark.connect import connect_session
+from tally.spark.session import QUICK_START
 from tally_local.stack.pages import page_of
 from tally_local.stack.server import Part, PartState
 from tally_local.stack.spark_cluster import WORKERS
 from tally_local.stack.stack import Stack
+from tests.campaigns import share
 from tests.conftest import PROJECT
 from tests.spark_submit import job, spark_environment
 from tests.waiting import wait_until
@@ -29,20 +32,26 @@ from tests.world import World
 pytestmark = [pytest.mark.stack, pytest.mark.spark]
 
 ERROR = "2017-07-30 14:09:08 ERROR some message"
-LINES = 1_000
-BATCHES = 50
-FEW = 50
-"""Lines of a partition in each of many batches."""
-TRIES = 5
+DELIVERIES = ("batch", "partition", "rows", "procedure", "files")
+KEPT = ("rows", "procedure", "files")
+"""Deliveries that keep each counted line."""
+BATCHES = share(50)
+PARTITIONS = 6
+LINES = 50
+"""Of a partition in each batch."""
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack of which the cluster runs, and a Spark server that counts there."""
     made = Stack(project=PROJECT, home=tmp_path_factory.mktemp("a home"))
-    made.up([Part.CLUSTER, Part.SPARK])
-    yield made
-    made.down()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("JDK_JAVA_OPTIONS", QUICK_START)  # no JVM here lives for long
+        try:
+            made.up([Part.CLUSTER, Part.SPARK])
+            yield made
+        finally:
+            made.down()
 
 
 def settings(cluster: Stack) -> SparkSettings:
@@ -70,22 +79,13 @@ def workers(cluster: Stack) -> dict[str, psutil.Process]:
     }
 
 
-def hosts(cluster: Stack) -> list[str]:
-    """The hosts of the executors; two of them may be on one for which the other worker is away."""
-    lines = [line for _, line in command_lines(cluster, Part.CLUSTER)]
-    return sorted(line[line.index("--hostname") + 1] for line in lines if "--executor-id" in line)
-
-
-def spread(cluster: Stack) -> None:
-    """Have an executor on each host: on a busy machine, both may be on one."""
-    for _ in range(TRIES):
-        wait_until(lambda: registered(cluster) == set(WORKERS), pause_s=0.5)
-        cluster.down([Part.SPARK])
-        cluster.up([Part.SPARK])
-        wait_until(lambda: len(hosts(cluster)) == len(WORKERS), pause_s=0.5)
-        if hosts(cluster) == list(WORKERS):
-            return
-    raise AssertionError(f"the executors are on {hosts(cluster)}")
+def executors(cluster: Stack) -> list[tuple[str, psutil.Process]]:
+    """The executors with their hosts; both are on one while the other worker is away."""
+    return [
+        (line[line.index("--hostname") + 1], process)
+        for process, line in command_lines(cluster, Part.CLUSTER)
+        if "--executor-id" in line
+    ]
 
 
 def registered(cluster: Stack) -> set[str]:
@@ -96,125 +96,14 @@ def registered(cluster: Stack) -> set[str]:
     return {w["host"] for w in page["workers"] if w["state"] == "ALIVE"}
 
 
-def counts_on(cluster: Stack, world: World) -> int:
-    """Plan and count a batch on the cluster's Spark server; returns its records."""
-    batch = world.plan().batch
-    assert batch is not None
-    with connect_session(settings(cluster), {}) as session:
-        return sum(t.records for t in world.run(batch.batch_id, session).totals.values())
-
-
-def test_both_workers_count_and_no_line_is_lost_with_one(cluster: Stack, world: World) -> None:
-    """A worker that is killed is started again; until then the other one counts."""
-    world.produce([ERROR] * LINES)
-    assert counts_on(cluster, world) == LINES
-    spread(cluster)
-    for rounds, host in enumerate(WORKERS, start=2):
-        gone = workers(cluster)[host]
-        gone.kill()
-        world.produce([ERROR] * LINES)
-        assert counts_on(cluster, world) == LINES
-        assert world.counts() == {"2017-07-30 14:09": rounds * LINES}
-        wait_until(lambda: workers(cluster).keys() == set(WORKERS), pause_s=0.5)
-        assert workers(cluster)[host].pid != gone.pid
-        wait_until(lambda: registered(cluster) == set(WORKERS), pause_s=0.5)
-    assert world.audit().holds
-    assert Part.CLUSTER in running(cluster)
-
-
-@pytest.mark.parametrize("delivery", ["partition", "rows", "procedure"])
-def test_partitions_that_commit_by_themselves_lose_nothing_with_a_worker(
-    cluster: Stack, migrated: Stack, tmp_path: Path, delivery: str
-) -> None:
-    """A worker is killed when the first partition is committed: the others follow, each once."""
-    world = World.create(migrated, tmp_path, delivery=delivery, partitions=6)
-    for rounds, host in enumerate(WORKERS, start=1):
-        spread(cluster)
-        for partition in range(6):
-            world.produce([ERROR] * LINES, partition)
-        ids = [batch.batch_id for batch in world.plan().batches]
-        before = len(live(world))
-        with ThreadPoolExecutor() as pool:
-            killer = pool.submit(kill_at_the_first_commit, cluster, host, world, before)
-            with connect_session(settings(cluster), {}) as session:
-                ran = run_or_replan(world.context(session), ids)
-        assert sorted(one.batch.batch_id for one in ran) == ids
-        assert world.counts() == {"2017-07-30 14:09": rounds * 6 * LINES}
-        assert 0 < killer.result() < 6
-        if delivery != "partition":
-            assert kept(world) == [(rounds * LINES, 6 * rounds * LINES)]
-        wait_until(lambda: registered(cluster) == set(WORKERS), pause_s=0.5)
-    assert world.audit().holds
-
-
-def test_of_fifty_batches_none_loses_a_line_with_a_worker(
-    cluster: Stack, migrated: Stack, tmp_path: Path
-) -> None:
-    """In each third a worker is killed in the middle of a batch, and its files are whole."""
-    world = World.create(
-        migrated, tmp_path, delivery="files", files_url=str(tmp_path / "kept"), partitions=6
-    )
-    spread(cluster)
-    kills = dict(zip((8, 25, 42), [*WORKERS, WORKERS[0]], strict=True))
-    with ThreadPoolExecutor() as pool, connect_session(settings(cluster), {}) as session:
-        for number in range(BATCHES):
-            for partition in range(6):
-                world.produce([ERROR] * FEW, partition)
-            ids = [batch.batch_id for batch in world.plan().batches]
-            before = len(live(world))
-            killer = None
-            if number in kills:
-                wait_until(lambda: registered(cluster) == set(WORKERS), pause_s=0.5)
-                wait_until(lambda: len(hosts(cluster)) == len(WORKERS), pause_s=0.5)
-                host = kills[number]
-                killer = pool.submit(kill_at_the_first_commit, cluster, host, world, before)
-            ran = run_or_replan(world.context(session), ids)
-            assert sorted(one.batch.batch_id for one in ran) == ids
-            assert killer is None or 0 < killer.result() < 6
-    assert world.counts() == {"2017-07-30 14:09": BATCHES * 6 * FEW}
-    files = [row["file"] for row in world.rows(f"select file from `{world.name}_files`")]
-    found = [row for file in files for row in pq.read_table(file[7:]).to_pylist()]
-    places = {(row["partition_id"], row["record_offset"]) for row in found}
-    assert len(files) == 6 * BATCHES
-    assert len(found) == len(places) == BATCHES * 6 * FEW
-    assert world.audit().holds
-
-
-def kept(world: World) -> list[tuple[int, int]]:
-    """How many offsets readers see, and how many lines."""
-    rows = world.rows(
-        f"select count(distinct record_offset) as offsets, count(*) as n from `{world.name}_rows`"
-    )
-    return [(row["offsets"], row["n"]) for row in rows]
-
-
-def kill_at_the_first_commit(cluster: Stack, host: str, world: World, before: int) -> int:
-    """Kill a worker with its executor; returns how many segments were committed by then.
-
-    Args:
-        cluster: The stack.
-        host: Of the worker.
-        world: The pipeline.
-        before: Segments that were committed before.
-    """
-    wait_until(lambda: len(live(world)) > before, pause_s=0.02)
-    committed = len(live(world)) - before
-    worker = workers(cluster)[host]
-    for process, line in command_lines(cluster, Part.CLUSTER):
-        if process.pid == worker.pid or ("--executor-id" in line and host in line):
-            with suppress(psutil.Error):
-                process.kill()
-    return committed
-
-
-def live(world: World) -> list[int]:
-    """The segments that are committed."""
-    return [s["segment_id"] for s in world.segments() if s["state"] == "live"]
+def is_whole(cluster: Stack) -> bool:
+    """Whether both workers are there, and both executors are somewhere."""
+    return registered(cluster) == set(WORKERS) and len(executors(cluster)) == len(WORKERS)
 
 
 def test_the_cluster_listens_on_loopback_addresses_alone(cluster: Stack) -> None:
     """Nobody else on the network can reach it, nor its executors."""
-    wait_until(lambda: len(hosts(cluster)) == len(WORKERS), pause_s=0.5)
+    wait_until(lambda: is_whole(cluster), pause_s=0.5)
     listening = set()
     for process, _ in command_lines(cluster, Part.CLUSTER):
         with suppress(psutil.Error):
@@ -223,7 +112,94 @@ def test_the_cluster_listens_on_loopback_addresses_alone(cluster: Stack) -> None
     assert {ip.removeprefix("::ffff:") for ip in listening} == {"127.0.0.1", *WORKERS}
 
 
-@pytest.mark.timeout(1800)
+def test_no_delivery_loses_a_line_with_a_worker(
+    cluster: Stack, migrated: Stack, tmp_path: Path
+) -> None:
+    """A worker is killed in every other batch; what was committed stays, and the rest follows.
+
+    It is killed at the begin of a batch that commits once, and right after the first commit of
+    partitions that commit by themselves. Until it was started again, the other one counts.
+    """
+    worlds = {name: pipeline(migrated, tmp_path / name, name) for name in DELIVERIES}
+    batches = Counter[str]()
+    with connect_session(settings(cluster), {}) as session:
+        for number in range(BATCHES):
+            delivery = DELIVERIES[number % len(DELIVERIES)]
+            world = worlds[delivery]
+            for partition in range(PARTITIONS):
+                world.produce([ERROR] * LINES, partition)
+            before = PARTITIONS * batches[delivery]
+            ids = [batch.batch_id for batch in world.plan().batches]
+            with ThreadPoolExecutor() as pool:
+                killing = None
+                if number >= len(DELIVERIES) and number % 2:
+                    wait_until(lambda: is_whole(cluster), pause_s=0.5)
+                    at = before if delivery == "batch" else before + 1
+                    killing = pool.submit(kill_a_worker, cluster, number, world, at)
+                ran = run_or_replan(world.context(session), ids)
+            assert sorted(one.batch.batch_id for one in ran) == ids
+            assert killing is None or killing.result() < before + PARTITIONS
+            batches[delivery] += 1
+    for delivery, world in worlds.items():
+        lines = batches[delivery] * PARTITIONS * LINES
+        assert (delivery, world.counts()) == (delivery, {"2017-07-30 14:09": lines})
+        assert (delivery, kept(world, delivery)) == (delivery, lines if delivery in KEPT else 0)
+        assert world.audit().holds
+    wait_until(lambda: is_whole(cluster), pause_s=0.5)
+    assert running(cluster) == {Part.CLUSTER, Part.SPARK}
+
+
+def pipeline(stack: Stack, folder: Path, delivery: str) -> World:
+    """A pipeline with a delivery."""
+    folder.mkdir()
+    keys = {"files_url": str(folder / "kept")} if delivery == "files" else {}
+    return World.create(stack, folder, delivery=delivery, partitions=PARTITIONS, **keys)
+
+
+def kept(world: World, delivery: str) -> int:
+    """How many places in Kafka the kept lines have, each of which is kept once."""
+    if delivery == "files":
+        files = [row["file"] for row in world.rows(f"select file from `{world.name}_files`")]
+        rows = [row for file in files for row in pq.read_table(file[7:]).to_pylist()]
+    elif delivery in KEPT:
+        rows = world.rows(f"select partition_id, record_offset from `{world.name}_rows`")
+    else:
+        return 0
+    places = {(row["partition_id"], row["record_offset"]) for row in rows}
+    assert len(rows) == len(places)
+    return len(places)
+
+
+def kill_a_worker(cluster: Stack, number: int, world: World, committed: int) -> int:
+    """Kill a worker that counts, with its executors; returns when the master knows.
+
+    Args:
+        cluster: The stack.
+        number: Chooses the worker: each one has its turn.
+        world: The pipeline.
+        committed: How many of its segments are committed when the worker is killed, at least.
+
+    Returns:
+        How many were.
+    """
+    wait_until(lambda: len(live(world)) >= committed)
+    found = len(live(world))
+    executing = executors(cluster)
+    hosts = [host for host, _ in executing]
+    preferred = WORKERS[number // 2 % len(WORKERS)]
+    gone = preferred if preferred in hosts else hosts[0]
+    for process in [workers(cluster)[gone], *(p for host, p in executing if host == gone)]:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    wait_until(lambda: gone not in registered(cluster))
+    return found
+
+
+def live(world: World) -> list[int]:
+    """The segments that are committed."""
+    return [s["segment_id"] for s in world.segments() if s["state"] == "live"]
+
+
 def test_without_the_server_a_batch_is_submitted_to_the_cluster(
     cluster: Stack, world: World
 ) -> None:
@@ -243,36 +219,6 @@ def test_without_the_server_a_batch_is_submitted_to_the_cluster(
     )
     assert answer.returncode == 0, answer.stderr
     assert world.counts() == {"2017-07-30 14:09": LINES}
-    cluster.up([Part.SPARK])
-
-
-def test_the_server_goes_where_the_cluster_goes(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """It counts on the cluster from its start to its stop, and is not left without it."""
-    stack = Stack(project=PROJECT, home=tmp_path_factory.mktemp("another home"))
-    try:
-        stack.up([Part.SPARK])
-        alone = masters(stack)
-        stack.up([Part.CLUSTER])
-        assert running(stack) == {Part.CLUSTER, Part.SPARK}
-        assert alone == ["local[2]"]
-        assert masters(stack)[0].startswith("spark://")
-        stack.down([Part.CLUSTER])
-        assert running(stack) == set()
-        assert stack.stopped([Part.CLUSTER, Part.SPARK]) == [Part.CLUSTER, Part.SPARK]
-        stack.watch([Part.CLUSTER, Part.CLUSTER])  # as `tally up cluster --cluster --foreground`
-        assert stack.members(Part.CLUSTER) == []
-        assert "spark://" not in stack.overlay.read_text(encoding="utf-8")
-        stack.up([Part.SPARK])
-        assert masters(stack) == ["local[2]"]
-    finally:
-        stack.down()
-
-
-def masters(stack: Stack) -> list[str]:
-    """Where the stack's Spark server counts."""
-    lines = [line for _, line in command_lines(stack, Part.SPARK)]
-    return [
-        line[line.index("--master") + 1]
-        for line in lines
-        if "--master" in line and line[0].endswith("java")
-    ]
+    cluster.down([Part.CLUSTER])
+    assert cluster.members(Part.CLUSTER) == []
+    assert "spark://" not in cluster.overlay.read_text(encoding="utf-8")
