@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 import psutil
@@ -16,6 +17,9 @@ import pymysql
 from tally.errors import StackError
 from tally_local.stack.server import Part
 from tests.chaos.system import System, is_alive
+
+Finder = Callable[[System], list[psutil.Process]]
+"""Finds the processes of a role."""
 
 POLL_S: Final = 0.02
 STARTS_MAX: Final = 10
@@ -45,7 +49,7 @@ class NoVictimError(Exception):
     """No process of that role runs at the moment."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Fault:
     """One kind of fault."""
 
@@ -60,10 +64,12 @@ class Fault:
 
     def is_possible(self, system: System) -> bool:
         """Whether there are such processes in the system at all."""
-        absent = set() if system.with_airflow else {*_OF_AIRFLOW}
-        absent |= {Role.JVM} if system.keeps_spark else {Role.KEEPER}
-        absent |= set() if system.delivery != "batch" else {Role.WORKER}
-        absent |= set() if system.on_cluster else {Role.EXECUTOR, Role.CLUSTER_WORKER}
+        setup = system.setup
+        absent = set() if setup.with_airflow else {*_OF_AIRFLOW}
+        absent |= {Role.JVM} if setup.keeps_spark else {Role.KEEPER}
+        absent |= set() if setup.with_spark else {Role.CONNECT}
+        absent |= set() if setup.with_spark and setup.delivery != "batch" else {Role.WORKER}
+        absent |= set() if setup.on_cluster else {Role.EXECUTOR, Role.CLUSTER_WORKER}
         return self.victim not in absent
 
 
@@ -198,7 +204,7 @@ class Attacker:
         self.repairer.later(self.random.uniform(0.3, longest_s), resume)
 
     def _victim(self, role: Role) -> psutil.Process:
-        found = [p for p in _FINDERS[role](self.system) if _runs(p)]
+        found = [p for p in _VICTIMS[role].find(self.system) if _runs(p)]
         if not found:
             raise NoVictimError
         return self.random.choice(found)
@@ -233,7 +239,7 @@ class Attacker:
             return _persistently(lambda: stack.up([Part.MYSQL]))
         if role is Role.KEEPER:
             return _persistently(lambda: stack.up([Part.SPARK]))
-        if role is Role.CONNECT and not self.system.keeps_spark:  # the keeper does it
+        if role is Role.CONNECT and not self.system.setup.keeps_spark:  # the keeper does it
             return _persistently(self.system.connect.start)
         if role is Role.SCHEDULER:
             return _persistently(self._start_scheduler)
@@ -248,7 +254,7 @@ class Attacker:
         main = next(
             p for p in self.system.stack.members(Part.AIRFLOW) if "standalone" in arguments(p)
         )
-        with (self.system.home / "scheduler.log").open("ab") as log:
+        with (self.system.setup.home / "scheduler.log").open("ab") as log:
             subprocess.Popen(
                 [str(folder / "bin" / "airflow"), "scheduler"],
                 cwd=folder,
@@ -290,7 +296,7 @@ def _runs(process: psutil.Process) -> bool:
     return process.status() not in {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}
 
 
-def _main(part: Part) -> Callable[[System], list[psutil.Process]]:
+def _main(part: Part) -> Finder:
     def find(system: System) -> list[psutil.Process]:
         pids = {status.pid for status in system.stack.status() if status.part is part}
         return [psutil.Process(pid) for pid in pids if pid is not None]
@@ -298,21 +304,14 @@ def _main(part: Part) -> Callable[[System], list[psutil.Process]]:
     return find
 
 
-def _airflow(is_meant: Callable[[list[str]], bool]) -> Callable[[System], list[psutil.Process]]:
+def _member(part: Part, is_meant: Callable[[list[str]], bool]) -> Finder:
     def find(system: System) -> list[psutil.Process]:
-        return [p for p in system.stack.members(Part.AIRFLOW) if is_meant(arguments(p))]
+        return [p for p in system.stack.members(part) if is_meant(arguments(p))]
 
     return find
 
 
-def _of_cluster(word: str) -> Callable[[System], list[psutil.Process]]:
-    def find(system: System) -> list[psutil.Process]:
-        return [p for p in system.stack.members(Part.CLUSTER) if word in arguments(p)]
-
-    return find
-
-
-def _lane(name: str) -> Callable[[System], list[psutil.Process]]:
+def _lane(name: str) -> Finder:
     def find(system: System) -> list[psutil.Process]:
         process = system.lanes[name].process
         return [psutil.Process(process.pid)] if process and process.poll() is None else []
@@ -366,34 +365,55 @@ def _is_task(arguments: list[str]) -> bool:
 
 def _idle_orphans(system: System) -> list[psutil.Process]:
     """Workers without a task whose scheduler is gone; those with a task may finish it."""
-    schedulers = {process.pid for process in _FINDERS[Role.SCHEDULER](system)}
-    return [p for p in _airflow(_is_idle)(system) if p.ppid() not in schedulers]
+    schedulers = {process.pid for process in _VICTIMS[Role.SCHEDULER].find(system)}
+    return [p for p in _member(Part.AIRFLOW, _is_idle)(system) if p.ppid() not in schedulers]
+
+
+def _is_executor(arguments: list[str]) -> bool:
+    return "--executor-id" in arguments
+
+
+def _is_cluster_worker(arguments: list[str]) -> bool:
+    return "org.apache.spark.deploy.worker.Worker" in arguments
 
 
 def _is_scheduler(arguments: list[str]) -> bool:
     return "scheduler" in arguments and "airflow" in arguments
 
 
-_FINDERS: Final[dict[Role, Callable[[System], list[psutil.Process]]]] = {
-    Role.JVM: _airflow(_is_jvm),
-    Role.PYTHON: _airflow(_is_python_driver),
-    Role.CLIENT: _lane("run"),
-    Role.REPLAY: _lane("replay"),
-    Role.TASK: _airflow(_is_task),
-    Role.SCHEDULER: _airflow(_is_scheduler),
-    Role.CONNECT: _connect,
-    Role.KEEPER: _main(Part.SPARK),
-    Role.WORKER: _workers,
-    Role.EXECUTOR: _of_cluster("--executor-id"),
-    Role.CLUSTER_WORKER: _of_cluster("org.apache.spark.deploy.worker.Worker"),
-    Role.BROKER: _main(Part.KAFKA),
-    Role.MYSQL: _main(Part.MYSQL),
+@dataclass(frozen=True, slots=True)
+class _Victim:
+    """Processes of one role; a server takes seconds to restart, so it is chosen less often."""
+
+    find: Finder
+    kills: float
+    """How often they are killed, compared with other faults."""
+    pauses: float
+    """How often they are paused."""
+    longest_s: float
+    """Of a pause."""
+
+
+_VICTIMS: Final = {
+    Role.JVM: _Victim(_member(Part.AIRFLOW, _is_jvm), 6, 4, 20),
+    Role.PYTHON: _Victim(_member(Part.AIRFLOW, _is_python_driver), 6, 4, 20),
+    Role.CLIENT: _Victim(_lane("run"), 10, 6, 20),
+    Role.REPLAY: _Victim(_lane("replay"), 10, 6, 20),
+    Role.TASK: _Victim(_member(Part.AIRFLOW, _is_task), 3, 2, 15),
+    Role.SCHEDULER: _Victim(_member(Part.AIRFLOW, _is_scheduler), 0.7, 1, 10),
+    Role.CONNECT: _Victim(_connect, 1.5, 2, 5),
+    Role.KEEPER: _Victim(_main(Part.SPARK), 0.7, 1, 5),
+    Role.WORKER: _Victim(_workers, 10, 6, 20),
+    Role.EXECUTOR: _Victim(_member(Part.CLUSTER, _is_executor), 4, 3, 10),
+    Role.CLUSTER_WORKER: _Victim(_member(Part.CLUSTER, _is_cluster_worker), 1, 1, 5),
+    Role.BROKER: _Victim(_main(Part.KAFKA), 2, 3, 5),
+    Role.MYSQL: _Victim(_main(Part.MYSQL), 3, 4, 5),
 }
 
 
 def processes_by_role(system: System) -> dict[str, list[psutil.Process]]:
     """The running processes by role, with the rest of Airflow and the campaign itself."""
-    by_role = {str(role): find(system) for role, find in _FINDERS.items()}
+    by_role = {str(role): victim.find(system) for role, victim in _VICTIMS.items()}
     known = {process.pid for processes in by_role.values() for process in processes}
     if Part.AIRFLOW in system.parts:
         rest = [p for p in system.stack.members(Part.AIRFLOW) if p.pid not in known]
@@ -403,77 +423,17 @@ def processes_by_role(system: System) -> dict[str, list[psutil.Process]]:
 
 _OF_AIRFLOW: Final = {Role.JVM, Role.PYTHON, Role.TASK, Role.SCHEDULER}
 
-# Weights, and the longest pause in seconds. A server takes seconds to restart, and meanwhile
-# nothing else can be hit, so servers are chosen less often than the processes that count.
-_KILLS: Final = {
-    Role.JVM: 6.0,
-    Role.PYTHON: 6.0,
-    Role.CLIENT: 10.0,
-    Role.REPLAY: 10.0,
-    Role.TASK: 3.0,
-    Role.SCHEDULER: 0.7,
-    Role.CONNECT: 1.5,
-    Role.KEEPER: 0.7,
-    Role.WORKER: 10.0,
-    Role.EXECUTOR: 4.0,
-    Role.CLUSTER_WORKER: 1.0,
-    Role.BROKER: 2.0,
-    Role.MYSQL: 3.0,
-}
-_PAUSES: Final = {
-    Role.JVM: (4.0, 20.0),
-    Role.PYTHON: (4.0, 20.0),
-    Role.CLIENT: (6.0, 20.0),
-    Role.REPLAY: (6.0, 20.0),
-    Role.TASK: (2.0, 15.0),
-    Role.SCHEDULER: (1.0, 10.0),
-    Role.CONNECT: (2.0, 5.0),
-    Role.KEEPER: (1.0, 5.0),
-    Role.WORKER: (6.0, 20.0),
-    Role.EXECUTOR: (3.0, 10.0),
-    Role.CLUSTER_WORKER: (1.0, 5.0),
-    Role.BROKER: (3.0, 5.0),
-    Role.MYSQL: (4.0, 5.0),
-}
-
-
-def _kill(role: Role, weight: float) -> Fault:
-    return Fault(
-        name=f"SIGKILL {role}",
-        weight=weight,
-        strike=lambda attacker: attacker.kill(role),
-        victim=role,
-    )
-
-
-def _pause(role: Role, weight: float, longest_s: float) -> Fault:
-    return Fault(
-        name=f"SIGSTOP {role}",
-        weight=weight,
-        strike=lambda attacker: attacker.pause(role, longest_s),
-        victim=role,
-    )
-
 
 def _all_faults() -> Iterator[Fault]:
-    for role, weight in _KILLS.items():
-        yield _kill(role, weight)
-    for role, (weight, longest_s) in _PAUSES.items():
-        yield _pause(role, weight, longest_s)
-    yield Fault(
-        name="SIGKILL inside a transaction",
-        weight=10,
-        strike=lambda attacker: attacker.strike_inside_a_transaction(pause=False),
-    )
-    yield Fault(
-        name="SIGSTOP inside a transaction",
-        weight=8,
-        strike=lambda attacker: attacker.strike_inside_a_transaction(pause=True),
-    )
-    yield Fault(
-        name="sessions of MySQL cut", weight=8, strike=lambda attacker: attacker.cut_sessions()
-    )
-    yield Fault(name="MySQL read-only", weight=4, strike=lambda a: a.make_read_only())
+    for role, victim in _VICTIMS.items():
+        yield Fault(f"SIGKILL {role}", victim.kills, partial(Attacker.kill, role=role), role)
+        pause = partial(Attacker.pause, role=role, longest_s=victim.longest_s)
+        yield Fault(f"SIGSTOP {role}", victim.pauses, pause, role)
+    inside = Attacker.strike_inside_a_transaction
+    yield Fault("SIGKILL inside a transaction", 10, partial(inside, pause=False))
+    yield Fault("SIGSTOP inside a transaction", 8, partial(inside, pause=True))
+    yield Fault("sessions of MySQL cut", 8, Attacker.cut_sessions)
+    yield Fault("MySQL read-only", 4, Attacker.make_read_only)
 
 
 FAULTS: Final = tuple(_all_faults())

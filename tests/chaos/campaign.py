@@ -9,9 +9,9 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import psutil
@@ -34,11 +34,11 @@ from tests.chaos.production import Produced, Production
 from tests.chaos.system import (
     FIRST_PARTITIONS,
     PIPELINE,
-    TALLY,
+    PROGRAMS,
     TOPIC,
     Companion,
+    Setup,
     System,
-    running,
 )
 
 PARTITIONS_MAX: Final = 8
@@ -68,8 +68,8 @@ LOOK_S: Final = 5
 REPLAY_SHARE: Final = 0.01
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Orders:
+@dataclass(frozen=True, kw_only=True)
+class Orders(Setup):
     """The parameters of a campaign."""
 
     seed: int
@@ -80,16 +80,6 @@ class Orders:
     """Shortest and longest time between two faults."""
     rate: int
     """Lines a second."""
-    with_airflow: bool
-    """Whether Airflow runs the minute DAG, beside the command line."""
-    home: Path
-    """The home of the servers."""
-    keeps_spark: bool = False
-    """Whether everything counts on the Spark server that the local stack keeps."""
-    on_cluster: bool = False
-    """Whether that server counts on a Spark cluster of two workers."""
-    delivery: str = "batch"
-    """How the pipeline commits."""
 
 
 @dataclass(slots=True)
@@ -270,14 +260,8 @@ def run_campaign(orders: Orders, say: Callable[[str], None]) -> Report:
         f"{platform.python_version()}",
         started_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
     )
-    with running(
-        orders.home,
-        with_airflow=orders.with_airflow,
-        keeps_spark=orders.keeps_spark,
-        on_cluster=orders.on_cluster,
-        delivery=orders.delivery,
-        announce=say,
-    ) as system:
+    with closing(System(orders, say)) as system:
+        system.start()
         _run(system, orders, report, say)
     left = [" ".join(arguments(p))[:100] for p in system.processes()]
     report.problems += [f"a process is left behind: {line}" for line in left]
@@ -487,7 +471,8 @@ def counting(system: System) -> list[str]:
 
 
 def _counts(line: Sequence[str]) -> bool:
-    return str(TALLY) in line or any(word.endswith("/count_errors.py") for word in line)
+    is_command = any(program in line for program in PROGRAMS)
+    return is_command or any(word.endswith("/count_errors.py") for word in line)
 
 
 def _conclude(system: System, produced: Produced, watch: Watch, report: Report) -> None:

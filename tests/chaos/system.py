@@ -14,11 +14,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psutil
 import pyarrow.parquet as pq
@@ -39,6 +41,8 @@ from tests.connect_server import ConnectServer, connect_server
 
 PROJECT = Path(__file__).parents[2]
 TALLY = Path(sys.executable).with_name("tally")
+SPARKLESS = "tests.chaos.sparkless"
+PROGRAMS = (str(TALLY), SPARKLESS)
 PIPELINE = "error_log"
 TOPIC = "alog"
 FIRST_PARTITIONS = 2
@@ -96,6 +100,7 @@ class Lane(Companion):
     Args:
         name: For messages and for the log.
         command: What to run next; None to wait a moment.
+        program: What the command is a command of.
         environment: Of the processes.
         log: Where their output goes.
     """
@@ -104,11 +109,13 @@ class Lane(Companion):
         self,
         name: str,
         command: Callable[[], Sequence[str] | None],
+        program: Sequence[str],
         environment: Callable[[], dict[str, str]],
         log: Path,
     ) -> None:
         super().__init__(name)
-        self._command, self._environment, self._log = command, environment, log
+        self._command, self._program = command, program
+        self._environment, self._log = environment, log
         self.process: subprocess.Popen[bytes] | None = None
         self.exits: Counter[int] = Counter()
         self.last_output: dict[int, str] = {}
@@ -131,7 +138,7 @@ class Lane(Companion):
             output.flush()
             begin = output.tell()
             self.process = subprocess.Popen(
-                [str(TALLY), *command],
+                [*self._program, *command],
                 cwd=PROJECT,
                 env=self._environment(),
                 stdout=output,
@@ -180,46 +187,51 @@ class Connect:
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """The parts of a system."""
+
+    home: Path
+    """Its folder; emptied first."""
+    with_airflow: bool
+    """Whether Airflow runs the minute DAG, beside the command line."""
+    with_spark: bool = True
+    """Whether commands count with Spark; otherwise they are :mod:`tests.chaos.sparkless`."""
+    keeps_spark: bool = False
+    """Whether everything counts on the Spark server that the local stack keeps."""
+    on_cluster: bool = False
+    """Whether that server counts on a Spark cluster of two workers."""
+    delivery: str = "batch"
+    """How the pipeline commits."""
+
+    @property
+    def has_connect(self) -> bool:
+        """Whether commands count on a Spark Connect server that nobody keeps."""
+        return self.with_spark and not self.keeps_spark
+
+
 class System:
-    """All of it; :func:`running` starts and ends one.
+    """All of it.
 
     Args:
-        home: Its folder; emptied first.
-        with_airflow: Whether Airflow runs the minute DAG, too.
-        keeps_spark: Whether everything counts on the stack's own Spark server, whose keeper starts
-            it again.
-        on_cluster: Whether that server counts on the stack's Spark cluster.
-        delivery: How the pipeline commits.
+        setup: Its parts.
         announce: Told what happens.
     """
 
-    def __init__(
-        self,
-        home: Path,
-        *,
-        with_airflow: bool,
-        announce: Callable[[str], None],
-        keeps_spark: bool = False,
-        on_cluster: bool = False,
-        delivery: str = "batch",
-    ) -> None:
-        self.home = home
-        self.delivery = delivery
-        self.with_airflow = with_airflow
-        self.keeps_spark = keeps_spark
-        self.on_cluster = on_cluster
-        self._announce = announce
-        Stack(project=PROJECT, home=home).down()
-        shutil.rmtree(home, ignore_errors=True)
-        self.stack = Stack(project=PROJECT, home=home, announce=announce)
+    def __init__(self, setup: Setup, announce: Callable[[str], None]) -> None:
+        self.setup = setup
+        Stack(project=PROJECT, home=setup.home).down()
+        shutil.rmtree(setup.home, ignore_errors=True)
+        self.stack = Stack(project=PROJECT, home=setup.home, announce=announce)
         self._servers = [Part.KAFKA, Part.MYSQL]
-        self._servers += [Part.CLUSTER] if on_cluster else []
-        self._servers += [Part.SPARK] if keeps_spark else []
-        self.parts = [*self._servers, *([Part.AIRFLOW] if with_airflow else [])]
-        self.config = home / "tally.toml"
+        self._servers += [Part.CLUSTER] if setup.on_cluster else []
+        self._servers += [Part.SPARK] if setup.keeps_spark else []
+        self.parts = [*self._servers, *([Part.AIRFLOW] if setup.with_airflow else [])]
+        self._program = [str(TALLY)] if setup.with_spark else [sys.executable, "-m", SPARKLESS]
+        self.config = setup.home / "tally.toml"
         self.partitions = FIRST_PARTITIONS
         self._growing = threading.Lock()
-        self.connect = Connect(home, self.stack.jars_dir)
+        self.connect = Connect(setup.home, self.stack.jars_dir)
         self.lanes: dict[str, Lane] = {}
         self._settings: Settings | None = None
 
@@ -227,25 +239,25 @@ class System:
     def settings(self) -> Settings:
         """The configuration that leads to its servers."""
         if self._settings is None:
-            with _environment(self._configured()):
+            with patch.dict(os.environ, self._configured()):
                 self._settings = load_settings(self.config)
         return self._settings
 
     def start(self) -> None:
         """Start the servers; return when all are ready, with a topic and a ledger."""
-        self.home.mkdir(mode=0o700, parents=True)
-        text = CONFIGURATION.format(delivery=self.delivery)
-        if self.delivery == "files":
-            text += f'files_url = "{self.home / "kept"}"\n'
+        self.setup.home.mkdir(mode=0o700, parents=True)
+        text = CONFIGURATION.format(delivery=self.setup.delivery)
+        if self.setup.delivery == "files":
+            text += f'files_url = "{self.setup.home / "kept"}"\n'
         self.config.write_text(text, encoding="utf-8")
         self.stack.up(self._servers)
         migrate(Database(settings=self.settings.mysql), self.settings)
         Kafka(self.settings.kafka).create_topic(TOPIC, FIRST_PARTITIONS)
-        if not self.keeps_spark:
+        if self.setup.has_connect:
             self.connect.start()
-        if self.with_airflow:
+        if self.setup.with_airflow:
             # Airflow hands its environment on to the DAGs, and to the job.
-            with _environment(self._configured()):
+            with patch.dict(os.environ, self._configured()):
                 self.stack.up([Part.AIRFLOW])
             self.airflow().unpause(PIPELINE)
             self.airflow().unpause(f"{PIPELINE}{REPLAY_SUFFIX}")
@@ -260,13 +272,14 @@ class System:
 
     def add_lane(self, name: str, command: Callable[[], Sequence[str] | None]) -> None:
         """Keep a command running."""
-        lane = Lane(name, command, self.environment, self.home / f"{name}.log")
+        log = self.setup.home / f"{name}.log"
+        lane = Lane(name, command, self._program, self.environment, log)
         self.lanes[name] = lane
         lane.start()
 
     def command(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Run one command of Tally's to its end; one that hangs is killed, and ends with -9."""
-        words = [str(TALLY), *arguments]
+        words = [*self._program, *arguments]
         try:
             return subprocess.run(
                 words,
@@ -298,12 +311,12 @@ class System:
     def repair(self) -> None:
         """Start again whatever is down."""
         self.stack.up(self._servers)
-        if not self.keeps_spark and not any(map(is_alive, self.spark_servers())):
+        if self.setup.has_connect and not any(map(is_alive, self.spark_servers())):
             self.connect.start()
 
     def spark_servers(self) -> list[psutil.Process]:
         """The JVM of the Spark Connect server; none while it is down."""
-        if self.keeps_spark:
+        if self.setup.keeps_spark:
             return [p for p in self.stack.members(Part.SPARK) if p.name() == "java"]
         return [] if self.connect.server is None else [self.connect.server.process]
 
@@ -353,9 +366,9 @@ class System:
 
     def kept_lines(self, *, more_than: int = 0) -> dict[datetime, int] | None:
         """The lines that readers see by minute, more than so many; None when none are kept."""
-        if self.delivery in {"batch", "partition"}:
+        if self.setup.delivery in {"batch", "partition"}:
             return None
-        if self.delivery == "files":
+        if self.setup.delivery == "files":
             return {at: n for at, n in self._lines_in_files().items() if n > more_than}
         rows = self.rows(
             f"select log_time, count(*) as n from `{PIPELINE}_rows`"
@@ -396,7 +409,7 @@ class System:
     def _is_ours(self, process: psutil.Process) -> bool:
         try:
             configuration = process.environ().get("TALLY_CONFIG")
-            return configuration == str(self.config) or str(self.home) in " ".join(
+            return configuration == str(self.config) or str(self.setup.home) in " ".join(
                 process.cmdline()
             )
         except psutil.Error:
@@ -419,43 +432,3 @@ def is_alive(process: psutil.Process) -> bool:
 
 def _partitions(admin: AdminClient) -> int:
     return len(admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions)
-
-
-@contextmanager
-def running(
-    home: Path,
-    *,
-    with_airflow: bool,
-    keeps_spark: bool,
-    on_cluster: bool,
-    delivery: str,
-    announce: Callable[[str], None],
-) -> Iterator[System]:
-    """A system that is started, and ended whatever happens; arguments as for :class:`System`."""
-    system = System(
-        home,
-        with_airflow=with_airflow,
-        keeps_spark=keeps_spark,
-        on_cluster=on_cluster,
-        delivery=delivery,
-        announce=announce,
-    )
-    try:
-        system.start()
-        yield system
-    finally:
-        system.close()
-
-
-@contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -13,13 +13,7 @@ KINDS = {0: bytes([Kind.OWN, Kind.QUIET, Kind.MALFORMED, Kind.OWN]), 1: bytes([K
 PRODUCED = Produced(kinds=KINDS, shared=Counter({NOW: 3}))
 RESULT = {own_minute(0, 0): 1, own_minute(0, 3): 1, own_minute(1, 0): 1, NOW: 3}
 LETTERS = [malformed(0, 2)]
-
-
-def test_what_was_produced_is_right() -> None:
-    """A result with each line once has no findings."""
-    findings = check(PRODUCED, RESULT, LETTERS)
-    assert (findings.lost, findings.duplicated, findings.invented) == ([], [], [])
-    assert (PRODUCED.lines, PRODUCED.errors) == (5, 3)
+BETWEEN = own_minute(0, 0).replace(second=30)
 
 
 @pytest.mark.parametrize("partition", [0, 1, 3, 7])
@@ -29,55 +23,45 @@ def test_a_minute_belongs_to_one_line(partition: int, number: int) -> None:
     assert owner_of(own_minute(partition, number)) == (partition, number)
 
 
-def test_a_minute_that_lines_share_belongs_to_none() -> None:
-    """A line of the current time has no minute of its own."""
-    assert owner_of(NOW) is None
+@pytest.mark.parametrize("moment", [NOW, BETWEEN])
+def test_another_moment_belongs_to_no_line(moment: datetime) -> None:
+    """A minute that lines share, and what is no whole minute."""
+    assert owner_of(moment) is None
 
 
-@pytest.mark.parametrize("count", [1, 7])
-def test_a_row_that_is_no_whole_minute_hides_nothing(count: int) -> None:
-    """A row that is not on a whole minute is a finding."""
-    between = own_minute(0, 0).replace(second=30)
-    assert owner_of(between) is None
-    findings = check(PRODUCED, {**RESULT, between: count}, LETTERS)
-    assert (findings.lost, findings.duplicated) == ([], [])
-    assert findings.invented == [f"minute {between}"] * count
+@pytest.mark.parametrize(
+    ("result", "letters", "lost", "duplicated", "invented"),
+    [
+        ({}, LETTERS, [], [], []),
+        ({own_minute(0, 3): 0}, LETTERS, ["partition 0 number 3"], [], []),
+        ({own_minute(1, 0): 2}, LETTERS, [], ["partition 1 number 0"], []),
+        ({own_minute(0, 1): 1}, LETTERS, [], [], ["partition 0 number 1"]),  # another level
+        ({own_minute(5, 0): 1}, LETTERS, [], [], ["partition 5 number 0"]),
+        ({BETWEEN: 2}, LETTERS, [], [], [f"minute {BETWEEN}"] * 2),
+        ({NOW: 2}, LETTERS, ["minute 2026-11-21 12:00:00"], [], []),
+        ({NOW: 4}, LETTERS, [], ["minute 2026-11-21 12:00:00"], []),
+        ({}, [], [repr(malformed(0, 2))], [], []),
+        ({}, [*LETTERS, *LETTERS], [], [repr(malformed(0, 2))], []),
+        ({}, [*LETTERS, b"?"], [], [], ["b'?'"]),
+    ],
+)
+def test_each_line_is_known_by_itself(
+    result: dict[datetime, int],
+    letters: list[bytes],
+    lost: list[str],
+    duplicated: list[str],
+    invented: list[str],
+) -> None:
+    """One line or dead letter too few, too many, or that nobody has produced is named."""
+    findings = check(PRODUCED, {**RESULT, **result}, letters)
+    assert (findings.lost, findings.duplicated, findings.invented) == (lost, duplicated, invented)
+    assert findings.total == len(lost + duplicated + invented)
+    assert (PRODUCED.lines, PRODUCED.errors) == (5, 3)
 
 
-def test_a_lost_line_is_named() -> None:
-    """The checker names its partition and its number."""
-    result = {minute: n for minute, n in RESULT.items() if minute != own_minute(0, 3)}
-    findings = check(PRODUCED, result, LETTERS)
-    assert findings.lost == ["partition 0 number 3"]
-    assert findings.total == 1
-
-
-def test_a_line_that_counts_twice_is_named() -> None:
-    """At the end, and at a check in between."""
-    result = {**RESULT, own_minute(1, 0): 2}
-    assert check(PRODUCED, result, LETTERS).duplicated == ["partition 1 number 0"]
-    assert check_so_far(result, PRODUCED.shared).duplicated == ["partition 1 number 0"]
+def test_a_line_that_counts_twice_is_seen_before_the_end() -> None:
+    """No minute counts more lines than were written in it, at any time."""
     assert check_so_far(RESULT, PRODUCED.shared).total == 0
-
-
-def test_a_line_that_nobody_has_produced_is_named() -> None:
-    """A line of another level or of an unknown partition is found."""
-    result = {**RESULT, own_minute(0, 1): 1, own_minute(5, 0): 1}
-    findings = check(PRODUCED, result, LETTERS)
-    assert sorted(findings.invented) == ["partition 0 number 1", "partition 5 number 0"]
-
-
-def test_a_minute_that_lines_share_is_counted_through() -> None:
-    """One line too few and one too many are found."""
-    assert check(PRODUCED, {**RESULT, NOW: 2}, LETTERS).lost == ["minute 2026-11-21 12:00:00"]
-    more = check(PRODUCED, {**RESULT, NOW: 4}, LETTERS)
-    assert more.duplicated == ["minute 2026-11-21 12:00:00"]
-    so_far = check_so_far({NOW: 4}, PRODUCED.shared)
-    assert so_far.duplicated == ["minute 2026-11-21 12:00:00"]
-
-
-def test_dead_letters_are_lines_too() -> None:
-    """A lost, a duplicate and an invented dead letter are found."""
-    assert check(PRODUCED, RESULT, []).lost == [repr(malformed(0, 2))]
-    assert check(PRODUCED, RESULT, [*LETTERS, *LETTERS]).duplicated == [repr(malformed(0, 2))]
-    assert check(PRODUCED, RESULT, [*LETTERS, b"?"]).invented == ["b'?'"]
+    result = {**RESULT, own_minute(1, 0): 2, NOW: 4}
+    found = check_so_far(result, PRODUCED.shared).duplicated
+    assert found == ["partition 1 number 0", "minute 2026-11-21 12:00:00"]

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 from tests.chaos.campaign import counting, quarters
-from tests.chaos.system import System
+from tests.chaos.system import Setup, System
 
 
 def test_a_job_that_outlives_its_parent_is_seen(tmp_path: Path) -> None:
     """It is found by its configuration, whatever its parent is."""
-    system = System(tmp_path / "home", with_airflow=False, announce=print)
+    system = System(Setup(home=tmp_path / "home", with_airflow=False), print)
     job = "jobs/count_errors.py"
     orphan = subprocess.Popen(
         ["python", "-c", "input()", job],

@@ -75,6 +75,8 @@ class Wire:
         self.rival = disturbance if isinstance(disturbance, Rival) else None
         self._gaps = 0
         self.rival_came = False
+        # The proxy costs more than most statements; without a fault there is nothing for it to do.
+        self._is_direct = disturbance is None and self.faults.seen is None
 
     def calm(self) -> None:
         """Disarm what is left when the operation has ended."""
@@ -97,11 +99,11 @@ class Wire:
     @contextmanager
     def past_the_proxy(self) -> Iterator[None]:
         """Connections of checks, without faults."""
-        self._is_direct = True
+        before, self._is_direct = self._is_direct, True
         try:
             yield
         finally:
-            self._is_direct = False
+            self._is_direct = before
 
     def _take_idle(self, way: Way) -> "pymysql.Connection[Any] | None":
         """An idle connection that the server has not closed; None without one."""

@@ -1,4 +1,8 @@
-"""The choice of the next fault: the kind, and the statement, that were tried least."""
+"""The choice of the next fault: the kind, and the statement, that were tried least.
+
+Of kinds that an operation has met equally often the one comes that has happened least in all, so
+that each has its turn in a short campaign, too.
+"""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
@@ -15,8 +19,9 @@ from tests.properties.scenarios import RIVALS, SUCCESSORS
 GAP: Final = "(between two transactions)"
 """The place of a rival, in reports."""
 
-# How many faults come between two of a slow kind.
+# How many faults come between two of a slow kind, and before the first.
 EVERY: Final = {FaultKind.LOCK_HELD: 60, FaultKind.SERVER_KILLED: 150}
+FIRST: Final = 15
 
 # These need a second session that can write.
 NEEDS_A_WRITER: Final = {
@@ -73,7 +78,7 @@ class FaultChoice:
     def _allowed(self) -> set[FaultKind]:
         allowed = set(FaultKind) - set(SLOW)
         for kind, every in EVERY.items():
-            if self.came.total() // every > self.came[kind.name]:
+            if self.came.total() >= FIRST + every * self.came[kind.name]:
                 return {kind}
         return allowed
 
@@ -82,10 +87,9 @@ class FaultChoice:
         return [s for s in statements if PROFILES[kind].meets(s)]
 
     def _least(self, where: tuple[str, ...], among: Sequence[str]) -> str:
-        fewest = min(self._tried[*where, one] for one in among)
-        chosen = self.random.choice(
-            [one for one in dict.fromkeys(among) if self._tried[*where, one] == fewest]
-        )
+        times = {one: (self._tried[*where, one], self.came[one]) for one in among}
+        fewest = min(times.values())
+        chosen = self.random.choice([one for one in times if times[one] == fewest])
         self._tried[*where, chosen] += 1
         return chosen
 

@@ -81,85 +81,16 @@ class Fired:
     statement: str
 
 
-def is_write(statement: str) -> bool:
-    """Whether it changes rows."""
-    return statement.lstrip().startswith(("insert", "update", "delete"))
-
-
-def is_locking(statement: str) -> bool:
-    """Whether it takes locks."""
-    return is_write(statement) or statement.endswith("for update")
-
-
-def is_commit(statement: str) -> bool:
-    """Whether it commits a transaction."""
-    return statement == "COMMIT"
-
-
-def is_beginning(statement: str) -> bool:
-    """Whether it is a transaction's first statement: the process holds no lock before it."""
-    return statement.startswith("set session transaction isolation level")
-
-
-def is_snapshot(statement: str) -> bool:
-    """Whether it takes the snapshot of a consistent read."""
-    return statement.startswith("start transaction with consistent snapshot")
-
-
-def is_start(statement: str) -> bool:
-    """Whether the transaction begins here."""
-    return statement.startswith("start transaction")
-
-
-def is_work(statement: str) -> bool:
-    """Whether it is one of a transaction's own statements, COMMIT among them."""
-    return is_locking(statement) or is_commit(statement) or statement.lstrip().startswith("select")
-
-
-def any_statement(_: str) -> bool:
-    """Applies to every statement."""
-    return True
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """At which statements a kind of fault can happen, and which errors it explains."""
-
-    meets: Callable[[str], bool]
-    explains: tuple[type[TallyError], ...] = ()
-
-
-_CUT: Final = (MySQLUnavailableError, OutcomeUnknownError)
-
-PROFILES: Final[dict[FaultKind, Profile]] = {
-    FaultKind.STATEMENT_LOST: Profile(any_statement, _CUT),
-    FaultKind.ANSWER_LOST: Profile(any_statement, _CUT),
-    FaultKind.PACKET_CUT: Profile(any_statement, _CUT),
-    FaultKind.COMMIT_LOST: Profile(is_commit, _CUT),
-    FaultKind.COMMIT_ANSWER_LOST: Profile(is_commit, _CUT),
-    FaultKind.DEADLOCK: Profile(
-        lambda s: is_locking(s) or is_commit(s),
-        (TransactionRetryError,),
-    ),
-    FaultKind.LOCK_TIMEOUT: Profile(is_locking, (TransactionRetryError,)),
-    FaultKind.LOCK_HELD: Profile(is_locking, (TransactionRetryError,)),
-    FaultKind.SESSION_KILLED: Profile(any_statement, _CUT),
-    FaultKind.QUERY_KILLED: Profile(is_work, _CUT),
-    FaultKind.READ_ONLY: Profile(any_statement, _CUT),
-    FaultKind.DISK_FULL: Profile(lambda s: is_write(s) or is_commit(s), (StatementError,)),
-    FaultKind.TABLE_FULL: Profile(is_write, (StatementError,)),
-    FaultKind.PACKET_TOO_LARGE: Profile(is_write, (StatementError,)),
-    FaultKind.SHUTTING_DOWN: Profile(any_statement, _CUT),
-    FaultKind.AUTOCOMMIT_ON: Profile(is_start),
-    FaultKind.TABLE_ALTERED: Profile(is_beginning),
-    FaultKind.TABLE_REBUILT: Profile(is_snapshot, (TransactionRetryError,)),
-    FaultKind.KILLED_BEFORE: Profile(any_statement),
-    FaultKind.KILLED_AFTER: Profile(any_statement),
-    FaultKind.PAUSED: Profile(is_beginning),
-    FaultKind.PAUSED_AND_LOST: Profile(any_statement, _CUT),
-    FaultKind.CLOCK_MOVED: Profile(any_statement),
-    FaultKind.SERVER_KILLED: Profile(any_statement, _CUT),
-}
+# Where a fault can happen: patterns of statements.
+ANY: Final = ""
+WRITE: Final = r"\A\s*(insert|update|delete)"
+LOCKING: Final = rf"{WRITE}|for update\Z"
+COMMIT: Final = r"\ACOMMIT\Z"
+WORK: Final = rf"{LOCKING}|{COMMIT}|\A\s*select"
+# A transaction's first statement: the process holds no lock before it.
+BEGINNING: Final = r"\Aset session transaction isolation level"
+START: Final = r"\Astart transaction"
+SNAPSHOT: Final = r"\Astart transaction with consistent snapshot"
 
 GONE_TIMEOUT_S: Final = 30.0
 
@@ -168,16 +99,6 @@ TRX_CACHE_S: Final = 0.2
 
 # Each of these takes a second or more.
 SLOW: Final = (FaultKind.LOCK_HELD, FaultKind.SERVER_KILLED)
-
-# The server's error number and text, and whether the connection stays open.
-_REFUSALS: Final[dict[FaultKind, tuple[int, str, bool]]] = {
-    FaultKind.LOCK_TIMEOUT: (ER.LOCK_WAIT_TIMEOUT, "Lock wait timeout exceeded", True),
-    FaultKind.QUERY_KILLED: (ER.QUERY_INTERRUPTED, "Query execution was interrupted", True),
-    FaultKind.DISK_FULL: (ER.DISK_FULL, "Disk full", True),
-    FaultKind.TABLE_FULL: (ER.RECORD_FILE_FULL, "The table is full", True),
-    FaultKind.PACKET_TOO_LARGE: (ER.NET_PACKET_TOO_LARGE, "Got a packet bigger than", False),
-    FaultKind.SHUTTING_DOWN: (ER.SERVER_SHUTDOWN, "Server shutdown in progress", False),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +204,7 @@ class Faults:
         seen, self.seen = self.seen, None
         self.fired.append(Fired(fault.kind, statement_of(packet)))
         try:
-            end = self._play(fault, session, packet)
+            end = PROFILES[fault.kind].play(self, fault, session, packet)
         except BaseException as error:  # noqa: BLE001 - raised where the operation ends
             self.failure = error
             end = CUT
@@ -296,19 +217,6 @@ class Faults:
         # Last, because it lets the client continue.
         end.say()
         return end.stays_open
-
-    def _play(self, fault: Fault, session: Session, packet: bytes) -> End:
-        """Play a fault; returns what the client sees of it."""
-        kind = fault.kind
-        if kind in _REFUSALS:
-            number, words, stays_open = _REFUSALS[kind]
-            return End(partial(session.refuse, number, f"{words} (a test)"), stays_open=stays_open)
-        if kind is FaultKind.LOCK_HELD:
-            return self._hold_lock(fault, session, packet)
-        if kind in _ENDS:
-            return _ENDS[kind](self, fault, session, packet)
-        _BEFORES[kind](self, fault, session)
-        return End(partial(session.server.sendall, packet), stays_open=True)
 
     # --- the connection ends
 
@@ -343,7 +251,7 @@ class Faults:
 
     def _pause_and_lose(self, fault: Fault, session: Session, packet: bytes) -> End:
         end = self._kill_session(fault, session, packet)
-        self._do_all(fault)
+        self._pause(fault, session)
         return end
 
     def _kill_server(self, _: Fault, __: Session, ___: bytes) -> End:
@@ -354,12 +262,9 @@ class Faults:
 
     # --- something happens before the statement, which is then forwarded
 
-    def _do_all(self, fault: Fault) -> None:
+    def _pause(self, fault: Fault, _: Session) -> None:
         for operation in fault.then:
             self.do(operation)
-
-    def _pause(self, fault: Fault, _: Session) -> None:
-        self._do_all(fault)
 
     def _make_read_only(self, _: Fault, __: Session) -> None:
         self.as_root("set global super_read_only = 1")
@@ -456,27 +361,79 @@ class Faults:
         assert not left, f"left on the server: {left}"
 
 
-_ENDS: Final[dict[FaultKind, Callable[[Faults, Fault, Session, bytes], End]]] = {
-    FaultKind.STATEMENT_LOST: Faults._lose,
-    FaultKind.ANSWER_LOST: Faults._lose_answer,
-    FaultKind.PACKET_CUT: Faults._lose_half,
-    FaultKind.COMMIT_LOST: Faults._lose,
-    FaultKind.COMMIT_ANSWER_LOST: Faults._lose_answer,
-    FaultKind.DEADLOCK: Faults._deadlock,
-    FaultKind.TABLE_REBUILT: Faults._rebuild_table,
-    FaultKind.SESSION_KILLED: Faults._kill_session,
-    FaultKind.KILLED_BEFORE: Faults._kill_before,
-    FaultKind.KILLED_AFTER: Faults._kill_after,
-    FaultKind.PAUSED_AND_LOST: Faults._pause_and_lose,
-    FaultKind.SERVER_KILLED: Faults._kill_server,
-}
+Play = Callable[[Faults, Fault, Session, bytes], End]
+"""Plays a fault at a statement's packet; returns what the client sees of it."""
 
-_BEFORES: Final[dict[FaultKind, Callable[[Faults, Fault, Session], None]]] = {
-    FaultKind.READ_ONLY: Faults._make_read_only,
-    FaultKind.AUTOCOMMIT_ON: Faults._turn_autocommit_on,
-    FaultKind.TABLE_ALTERED: Faults._alter_table,
-    FaultKind.PAUSED: Faults._pause,
-    FaultKind.CLOCK_MOVED: Faults._pause,
+
+def _refuse(number: int, words: str, *, stays_open: bool = True) -> Play:
+    """The server's error by number and text; whether the connection stays open."""
+
+    def play(_: Faults, __: Fault, session: Session, ___: bytes) -> End:
+        return End(partial(session.refuse, number, f"{words} (a test)"), stays_open=stays_open)
+
+    return play
+
+
+def _before(happens: Callable[[Faults, Fault, Session], None]) -> Play:
+    """Something happens before the statement, which is then forwarded."""
+
+    def play(faults: Faults, fault: Fault, session: Session, packet: bytes) -> End:
+        happens(faults, fault, session)
+        return End(partial(session.server.sendall, packet), stays_open=True)
+
+    return play
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """At which statements a kind of fault can happen, how, and which errors it explains."""
+
+    where: str
+    play: Play
+    explains: tuple[type[TallyError], ...] = ()
+
+    def meets(self, statement: str) -> bool:
+        """Whether it can happen at a statement."""
+        return re.search(self.where, statement) is not None
+
+
+_CUT: Final = (MySQLUnavailableError, OutcomeUnknownError)
+_RETRY: Final = (TransactionRetryError,)
+_REFUSED: Final = (StatementError,)
+_SHUTDOWN: Final = _refuse(ER.SERVER_SHUTDOWN, "Server shutdown in progress", stays_open=False)
+_TOO_LARGE: Final = _refuse(ER.NET_PACKET_TOO_LARGE, "Got a packet bigger than", stays_open=False)
+
+PROFILES: Final[dict[FaultKind, Profile]] = {
+    FaultKind.STATEMENT_LOST: Profile(ANY, Faults._lose, _CUT),
+    FaultKind.ANSWER_LOST: Profile(ANY, Faults._lose_answer, _CUT),
+    FaultKind.PACKET_CUT: Profile(ANY, Faults._lose_half, _CUT),
+    FaultKind.COMMIT_LOST: Profile(COMMIT, Faults._lose, _CUT),
+    FaultKind.COMMIT_ANSWER_LOST: Profile(COMMIT, Faults._lose_answer, _CUT),
+    FaultKind.DEADLOCK: Profile(f"{LOCKING}|{COMMIT}", Faults._deadlock, _RETRY),
+    FaultKind.LOCK_TIMEOUT: Profile(
+        LOCKING, _refuse(ER.LOCK_WAIT_TIMEOUT, "Lock wait timeout exceeded"), _RETRY
+    ),
+    FaultKind.LOCK_HELD: Profile(LOCKING, Faults._hold_lock, _RETRY),
+    FaultKind.SESSION_KILLED: Profile(ANY, Faults._kill_session, _CUT),
+    FaultKind.QUERY_KILLED: Profile(
+        WORK, _refuse(ER.QUERY_INTERRUPTED, "Query execution was interrupted"), _CUT
+    ),
+    FaultKind.READ_ONLY: Profile(ANY, _before(Faults._make_read_only), _CUT),
+    FaultKind.DISK_FULL: Profile(f"{WRITE}|{COMMIT}", _refuse(ER.DISK_FULL, "Disk full"), _REFUSED),
+    FaultKind.TABLE_FULL: Profile(
+        WRITE, _refuse(ER.RECORD_FILE_FULL, "The table is full"), _REFUSED
+    ),
+    FaultKind.PACKET_TOO_LARGE: Profile(WRITE, _TOO_LARGE, _REFUSED),
+    FaultKind.SHUTTING_DOWN: Profile(ANY, _SHUTDOWN, _CUT),
+    FaultKind.AUTOCOMMIT_ON: Profile(START, _before(Faults._turn_autocommit_on)),
+    FaultKind.TABLE_ALTERED: Profile(BEGINNING, _before(Faults._alter_table)),
+    FaultKind.TABLE_REBUILT: Profile(SNAPSHOT, Faults._rebuild_table, _RETRY),
+    FaultKind.KILLED_BEFORE: Profile(ANY, Faults._kill_before),
+    FaultKind.KILLED_AFTER: Profile(ANY, Faults._kill_after),
+    FaultKind.PAUSED: Profile(BEGINNING, _before(Faults._pause)),
+    FaultKind.PAUSED_AND_LOST: Profile(ANY, Faults._pause_and_lose, _CUT),
+    FaultKind.CLOCK_MOVED: Profile(ANY, _before(Faults._pause)),
+    FaultKind.SERVER_KILLED: Profile(ANY, Faults._kill_server, _CUT),
 }
 
 _TEXT: Final = r"(?:_binary)?'(?:[^'\\]|\\.|'')*'"

@@ -8,7 +8,7 @@ from tests.properties.pipeline import TOPIC, PipelineUnderTest
 
 
 def finish(pipeline: PipelineUnderTest, oracle: Oracle) -> None:
-    """Count what is left, end the replays, and check that late workers cannot commit."""
+    """Count what is left, end the replays, check that late workers cannot commit, and prune."""
     pipeline.kafka.stale.clear()
     pipeline.clock.skew = timedelta(0)
     pipeline.configure(limit=1000)
@@ -26,12 +26,12 @@ def finish(pipeline: PipelineUnderTest, oracle: Oracle) -> None:
         _adopt_if_changed(pipeline)
     else:
         raise AssertionError("the pipeline is stuck")
-    oracle.check()
+    oracle.check(with_audit=True)
     _end_replays(pipeline)
-    oracle.check()
     late = [pipeline.go_on(worker) for worker in pipeline.workers]
     assert not any(late), "a late worker has committed"
-    oracle.check()
+    pipeline.do(op.Prune())
+    oracle.check(with_audit=True)
 
 
 def _is_finished(pipeline: PipelineUnderTest) -> bool:

@@ -1,6 +1,6 @@
 """A model of Kafka in memory: what was ever written, what is held now, and since when.
 
-A :class:`tally.pipeline.context.KafkaPort` that also remembers every record that an offset ever
+A :class:`tally.pipeline.context.KafkaPort` that remembers every record that an offset ever
 held, and from when until when. Times are ticks of the model's own clock, which every change moves.
 """
 
@@ -17,6 +17,7 @@ from tally.model import (
     TopicRights,
     TopicSnapshot,
 )
+from tally.testing.kafka import FixedKafka
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -94,8 +95,8 @@ class Generation:
     """Whether Kafka has ever served no topic, or another generation, in its place."""
 
 
-@dataclass(slots=True)
-class KafkaModel:
+@dataclass
+class KafkaModel(FixedKafka):
     """One cluster with its topics."""
 
     generations: list[Generation] = field(default_factory=list)
@@ -229,22 +230,6 @@ class KafkaModel:
         held = generation.logs[partition.partition].held
         late = [offset for offset, r in held.items() if moment_of(r.time) >= moment]
         return min(late, default=None)
-
-    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """See :meth:`tally.kafka.client.Kafka.commit_offsets`."""
-
-    def times_at(
-        self,
-        offsets: Mapping[TopicPartition, int],  # noqa: ARG002
-        *,
-        read_committed: bool = True,  # noqa: ARG002
-    ) -> Mapping[TopicPartition, datetime]:
-        """See :meth:`tally.kafka.client.Kafka.times_at`; no record has a timestamp."""
-        return {}
-
-    def retention(self, topics: Iterable[str]) -> Mapping[str, timedelta | None]:
-        """See :meth:`tally.kafka.client.Kafka.retention`."""
-        return dict.fromkeys(topics)
 
     def rights(self, topics: Iterable[str]) -> Mapping[str, TopicRights]:
         """See :meth:`tally.kafka.client.Kafka.rights`."""

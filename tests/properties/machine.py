@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance, Rival
-from tests.properties.faults import PROFILES, SLOW, Fault, FaultKind, is_commit
+from tests.properties.faults import COMMIT, PROFILES, SLOW, Fault, FaultKind, Profile
 from tests.properties.finish import finish
 from tests.properties.kafka_model import LEVELS, Kind
 from tests.properties.oracle import Oracle
@@ -51,21 +51,31 @@ ASK: st.SearchStrategy[op.Operation] = st.one_of(
     st.builds(op.AskTimes, st.integers(0, 40), st.integers(0, 20)),
 )
 
-# Operations of a rival during another operation; each is also a rule of its own.
-BUSY: st.SearchStrategy[op.Operation] = st.one_of(
-    st.builds(op.Plan),
-    st.builds(op.RunMinute),
-    st.builds(op.RunOpen, NUMBER),
-    st.builds(op.Run, NUMBER),
+BATCHES: st.SearchStrategy[op.Operation] = st.one_of(
+    st.builds(op.Plan), st.builds(op.RunOpen, NUMBER), st.builds(op.Run, NUMBER)
+)
+REPLAYS: st.SearchStrategy[op.Operation] = st.one_of(
     st.builds(op.RunReplay, NUMBER),
     st.builds(op.RunReplayBatch, NUMBER),
-    st.builds(op.AskAll, st.none(), st.booleans()),
-    st.builds(op.AskRanges, SPANS),
+    st.builds(op.RunReplayBatch, NUMBER),
     st.builds(op.Replan, NUMBER),
-    st.builds(op.Cancel, NUMBER),
+)
+DECISIONS: st.SearchStrategy[op.Operation] = st.one_of(
+    st.builds(op.Age),
     st.builds(op.Abandon, NUMBER),
+    st.builds(op.Cancel, NUMBER),
     st.builds(op.Accept, st.none() | NUMBER),
     st.builds(op.Adopt, st.sampled_from(["earliest", "latest"])),
+)
+
+# Operations of a rival during another operation; each is also a rule of its own.
+BUSY: st.SearchStrategy[op.Operation] = st.one_of(
+    BATCHES,
+    REPLAYS,
+    DECISIONS,
+    st.builds(op.RunMinute),
+    st.builds(op.AskAll, st.none(), st.booleans()),
+    st.builds(op.AskRanges, SPANS),
     st.builds(op.Expire, NUMBER, st.integers(1, 9)),
     st.builds(op.Truncate, NUMBER, st.integers(1, 5), SAID),
     st.builds(op.Create, st.integers(1, 3), st.integers(0, 1), SAID),
@@ -74,7 +84,6 @@ BUSY: st.SearchStrategy[op.Operation] = st.one_of(
     st.builds(op.AddPartition),
     st.builds(op.Produce, NUMBER, SAID | SAID_WITH_MARKERS),
     st.builds(op.Compact, NUMBER, st.integers(0, 30)),
-    st.builds(op.Age),
     st.builds(op.GoOn, NUMBER),
 )
 
@@ -89,18 +98,18 @@ SUCCESSORS = st.lists(
 ACCOMPANIED = (FaultKind.PAUSED, FaultKind.PAUSED_AND_LOST, FaultKind.CLOCK_MOVED)
 
 
-def kinds(meets: Callable[[Callable[[str], bool]], bool]) -> st.SearchStrategy[FaultKind]:
+def kinds(are_meant: Callable[[Profile], bool]) -> st.SearchStrategy[FaultKind]:
     """Fault kinds by where they can happen; slow kinds are left to the campaign."""
     quick = [kind for kind in FaultKind if kind not in {*SLOW, *ACCOMPANIED}]
-    return st.sampled_from([kind for kind in quick if meets(PROFILES[kind].meets)])
+    return st.sampled_from([kind for kind in quick if are_meant(PROFILES[kind])])
 
 
 DISTURBANCES: st.SearchStrategy[Disturbance | None] = st.one_of(
     st.none(),
     st.none(),
-    st.builds(Fault, st.integers(1, 3), kinds(lambda meets: meets is is_commit)),
-    st.builds(Fault, st.integers(1, 25), kinds(lambda meets: meets("COMMIT"))),
-    st.builds(Fault, st.integers(1, 8), kinds(lambda meets: not meets("COMMIT"))),
+    st.builds(Fault, st.integers(1, 3), kinds(lambda profile: profile.where == COMMIT)),
+    st.builds(Fault, st.integers(1, 25), kinds(lambda profile: profile.meets("COMMIT"))),
+    st.builds(Fault, st.integers(1, 8), kinds(lambda profile: not profile.meets("COMMIT"))),
     st.builds(Fault, st.integers(1, 6), st.just(FaultKind.PAUSED), SUCCESSORS),
     st.builds(Fault, st.integers(1, 25), st.just(FaultKind.PAUSED_AND_LOST), SUCCESSORS),
     st.builds(
@@ -178,12 +187,7 @@ class Machine(RuleBasedStateMachine):
         """Some lines, or a transaction of them; nothing is planned yet."""
         self.pipeline.do(what)
 
-    @rule(
-        what=st.one_of(
-            st.builds(op.Plan), st.builds(op.RunOpen, NUMBER), st.builds(op.Run, NUMBER)
-        ),
-        disturbance=DISTURBANCES,
-    )
+    @rule(what=BATCHES, disturbance=DISTURBANCES)
     def work(self, what: op.Operation, disturbance: Disturbance | None) -> None:
         """One step of a batch; a committed batch may be run again."""
         self.pipeline.do(what, disturbance)
@@ -210,16 +214,7 @@ class Machine(RuleBasedStateMachine):
         """Kafka loses records, or its topic changes."""
         self.pipeline.do(what)
 
-    @rule(
-        what=st.one_of(
-            st.builds(op.Age),
-            st.builds(op.Abandon, NUMBER),
-            st.builds(op.Cancel, NUMBER),
-            st.builds(op.Accept, st.none() | NUMBER),
-            st.builds(op.Adopt, st.sampled_from(["earliest", "latest"])),
-        ),
-        disturbance=DISTURBANCES,
-    )
+    @rule(what=DECISIONS, disturbance=DISTURBANCES)
     def decide(self, what: op.Operation, disturbance: Disturbance | None) -> None:
         """An operator makes a decision."""
         self.pipeline.do(op.Plan())
@@ -277,15 +272,7 @@ class Machine(RuleBasedStateMachine):
         self.pipeline.do(what)
         self.pipeline.do(op.RunReplay(0), disturbance)
 
-    @rule(
-        what=st.one_of(
-            st.builds(op.RunReplay, NUMBER),
-            st.builds(op.RunReplayBatch, NUMBER),
-            st.builds(op.RunReplayBatch, NUMBER),
-            st.builds(op.Replan, NUMBER),
-        ),
-        disturbance=DISTURBANCES,
-    )
+    @rule(what=REPLAYS, disturbance=DISTURBANCES)
     def go_on_with_a_replay(self, what: op.Operation, disturbance: Disturbance | None) -> None:
         """Resume any replay, with its batches in any order."""
         self.pipeline.do(what, disturbance)

@@ -14,7 +14,15 @@ Said = tuple[Kind | None, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Produce:
+class Operation:
+    """What the pipeline, its operators, or Kafka's may do."""
+
+
+# --- Kafka
+
+
+@dataclass(frozen=True, slots=True)
+class Produce(Operation):
     """Records are written to a partition; a kind of None is a transaction's marker."""
 
     partition: int
@@ -22,7 +30,7 @@ class Produce:
 
 
 @dataclass(frozen=True, slots=True)
-class Expire:
+class Expire(Operation):
     """Retention deletes some records."""
 
     partition: int
@@ -30,14 +38,14 @@ class Expire:
 
 
 @dataclass(frozen=True, slots=True)
-class Restore:
+class Restore(Operation):
     """Records that retention deleted are restored."""
 
     partition: int
 
 
 @dataclass(frozen=True, slots=True)
-class Compact:
+class Compact(Operation):
     """Compaction removes one record."""
 
     partition: int
@@ -45,7 +53,7 @@ class Compact:
 
 
 @dataclass(frozen=True, slots=True)
-class Truncate:
+class Truncate(Operation):
     """The last records are truncated; new ones get their offsets."""
 
     partition: int
@@ -53,13 +61,12 @@ class Truncate:
     then: tuple[Said, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Operation):
     """The topic is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Create:
+class Create(Operation):
     """The topic is deleted and created again, on a cluster of one's choice."""
 
     partitions: int
@@ -68,19 +75,18 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True)
-class BringBack:
+class BringBack(Operation):
     """Kafka serves an earlier generation of the topic again."""
 
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class AddPartition:
+class AddPartition(Operation):
     """The topic gets another partition."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stale:
+class Stale(Operation):
     """Kafka's next answers are stale."""
 
     answers: int
@@ -88,8 +94,22 @@ class Stale:
     records: int
 
 
+# --- time, and the configuration
+
+
+class Age(Operation):
+    """Time passes until no claim is in force any more."""
+
+
 @dataclass(frozen=True, slots=True)
-class Configure:
+class SetClock(Operation):
+    """From now on the clock is wrong by so many hours."""
+
+    hours: int
+
+
+@dataclass(frozen=True, slots=True)
+class Configure(Operation):
     """Another configuration from now on; None leaves a key as it is."""
 
     levels: tuple[str, ...] | None = None
@@ -99,79 +119,84 @@ class Configure:
     delivery: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+# --- the pipeline
+
+
+class Plan(Operation):
     """An ingest batch is planned or resumed."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunMinute:
+class RunMinute(Operation):
     """The open ingest batch is run, if there is one."""
 
 
+class Prune(Operation):
+    """The ledger is pruned."""
+
+
+class Audit(Operation):
+    """The ledger is audited."""
+
+
 @dataclass(frozen=True, slots=True)
-class Run:
+class OnOne(Operation):
+    """Concerns one batch, worker or replay."""
+
+    which: int
+
+
+class Run(OnOne):
     """A batch of any state is run."""
 
-    batch: int
 
-
-@dataclass(frozen=True, slots=True)
-class RunOpen:
+class RunOpen(OnOne):
     """A planned batch is run."""
 
-    batch: int
 
-
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(OnOne):
     """A worker reads a planned batch and is stopped before its commit; it may resume later."""
 
-    batch: int
 
-
-@dataclass(frozen=True, slots=True)
-class GoOn:
+class GoOn(OnOne):
     """A stopped worker resumes."""
 
-    worker: int
 
-
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(OnOne):
     """A worker claims a planned batch and is killed."""
 
-    batch: int
+
+class RunReplay(OnOne):
+    """The planned batches of a replay are run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Age:
-    """Time passes until no claim is in force any more."""
+class RunReplayBatch(OnOne):
+    """Any batch of a replay is run, and replanned if needed."""
 
 
-@dataclass(frozen=True, slots=True)
-class SetClock:
-    """From now on the clock is wrong by so many hours."""
-
-    hours: int
+# --- decisions of an operator
 
 
-@dataclass(frozen=True, slots=True)
-class Abandon:
+class Abandon(OnOne):
     """An operator abandons a batch."""
 
-    batch: int
+
+class Replan(OnOne):
+    """A batch of a replay is replanned without need."""
+
+
+class Cancel(OnOne):
+    """A replay is cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
-class Accept:
+class Accept(Operation):
     """An operator accepts one open loss, or all."""
 
     loss: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Adopt:
+class Adopt(Operation):
     """An operator adopts the topic's current generation."""
 
     start: str
@@ -187,14 +212,14 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class AskRanges:
+class AskRanges(Operation):
     """A replay of ranges is recorded."""
 
     spans: tuple[Span, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class AskAll:
+class AskAll(Operation):
     """A replay of everything possible, of one partition or of all, is recorded."""
 
     partition: int | None = None
@@ -202,15 +227,12 @@ class AskAll:
     """Whether it begins at offset 0, below the pipeline's start."""
 
 
-@dataclass(frozen=True, slots=True)
-class AskBatch:
+class AskBatch(OnOne):
     """A replay of a batch is recorded."""
 
-    batch: int
-
 
 @dataclass(frozen=True, slots=True)
-class AskMinutes:
+class AskMinutes(Operation):
     """A replay of minutes is recorded."""
 
     first: int
@@ -218,85 +240,11 @@ class AskMinutes:
 
 
 @dataclass(frozen=True, slots=True)
-class AskTimes:
+class AskTimes(Operation):
     """A replay by record times is recorded."""
 
     since: int
     ticks: int
-
-
-@dataclass(frozen=True, slots=True)
-class RunReplay:
-    """The planned batches of a replay are run."""
-
-    replay: int
-
-
-@dataclass(frozen=True, slots=True)
-class RunReplayBatch:
-    """Any batch of a replay is run, and replanned if needed."""
-
-    batch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Replan:
-    """A batch of a replay is replanned without need."""
-
-    batch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """A replay is cancelled."""
-
-    replay: int
-
-
-@dataclass(frozen=True, slots=True)
-class Prune:
-    """The ledger is pruned."""
-
-
-@dataclass(frozen=True, slots=True)
-class Audit:
-    """The ledger is audited."""
-
-
-Ask = AskRanges | AskAll | AskBatch | AskMinutes | AskTimes
-
-Operation = (
-    Produce
-    | Expire
-    | Restore
-    | Compact
-    | Truncate
-    | Delete
-    | Create
-    | BringBack
-    | AddPartition
-    | Stale
-    | Configure
-    | Plan
-    | RunMinute
-    | Run
-    | RunOpen
-    | Stop
-    | GoOn
-    | Kill
-    | Age
-    | SetClock
-    | Abandon
-    | Accept
-    | Adopt
-    | Ask
-    | RunReplay
-    | RunReplayBatch
-    | Replan
-    | Cancel
-    | Prune
-    | Audit
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Planner, ledger and commits are the real ones. Kafka is :class:`KafkaModel`, and
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -34,7 +34,7 @@ from tally.ledger.batches import Requester
 from tally.ledger.decisions import Adoption, accept_losses, adopt_topic, find_losses
 from tally.ledger.positions import lock_pipeline
 from tally.model import Batch, BatchKind, OffsetRange, TopicPartition
-from tally.mysql.transactions import Database, Row
+from tally.mysql.transactions import Database, Row, Transaction
 from tally.pipeline.audit import audit_ledger
 from tally.pipeline.commit import commit_once
 from tally.pipeline.context import Context, Patience, Reader
@@ -55,7 +55,7 @@ from tally.planning.replay_request import (
 )
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance, Killed, Process, SkewedClock, Wire
-from tests.properties.kafka_model import Generation, KafkaModel, Log, moment_of
+from tests.properties.kafka_model import KafkaModel, Log, moment_of
 from tests.properties.reader import KilledReader, ModelReader, Reads, StoppedReader, claimed
 
 TOPIC = "alog"
@@ -154,10 +154,12 @@ class PipelineUnderTest:
     @contextmanager
     def _open_reader(self) -> Iterator[Reader]:
         with self._counting_overtaken():
-            yield self._reader()
+            yield ModelReader(**self._model)
 
-    def _reader(self) -> ModelReader:
-        return ModelReader(kafka=self.kafka, reads=self.reads, then=self.wire.gap)
+    @property
+    def _model(self) -> dict[str, Any]:
+        """What every reader of the model has."""
+        return {"kafka": self.kafka, "reads": self.reads, "then": self.wire.gap}
 
     @contextmanager
     def _counting_overtaken(self) -> Iterator[None]:
@@ -279,24 +281,20 @@ class PipelineUnderTest:
             generation.logs.append(Log())
 
     def _do_stale(self, what: op.Stale) -> None:
-        now = self.kafka.topics.get(TOPIC)
-        old = KafkaModel(
-            topics={}
-            if now is None or what.partitions == 0
-            else {
-                TOPIC: Generation(
-                    topic=TOPIC,
-                    topic_id=now.topic_id,
-                    cluster_id=now.cluster_id,
-                    logs=[
-                        Log(earliest=log.earliest, end=max(log.earliest, log.end - what.records))
-                        for log in now.logs[: what.partitions]
-                    ],
-                )
-            }
-        )
-        said = old.look()
-        self.kafka.stale = [said] * what.answers
+        now = self.kafka.look()
+        topics = {
+            name: replace(
+                topic,
+                partitions={
+                    number: replace(seen, end=max(seen.earliest, seen.end - what.records))
+                    for number, seen in topic.partitions.items()
+                    if number < what.partitions
+                },
+            )
+            for name, topic in now.topics.items()
+            if what.partitions
+        }
+        self.kafka.stale = [replace(now, topics=topics)] * what.answers
 
     def _do_configure(self, what: op.Configure) -> None:
         self.configure(
@@ -323,11 +321,11 @@ class PipelineUnderTest:
                 self._must_be_so(_IS_COMMITTED, ran.batch.batch_id)
 
     def _do_run(self, what: op.Run) -> None:
-        if (batch := self._choose_batch(what.batch)) is not None:
+        if (batch := self._choose_batch(what.which)) is not None:
             self._run(batch)
 
     def _do_run_open(self, what: op.RunOpen) -> None:
-        if (batch := self._choose_batch(what.batch, state="planned")) is not None:
+        if (batch := self._choose_batch(what.which, state="planned")) is not None:
             self._run(batch)
 
     def _run(self, batch: Row) -> None:
@@ -356,12 +354,12 @@ class PipelineUnderTest:
 
     def _do_stop(self, what: op.Stop) -> None:
         process = Process(self.wire)
-        reader = StoppedReader(process=process, reader=self._reader(), keep=self._keep)
-        self._run_in(process, reader, what.batch)
+        reader = StoppedReader(**self._model, process=process, keep=self._keep)
+        self._run_in(process, reader, what.which)
 
     def _do_kill(self, what: op.Kill) -> None:
         process = Process(self.wire)
-        self._run_in(process, KilledReader(process=process), what.batch)
+        self._run_in(process, KilledReader(**self._model, process=process), what.which)
 
     def _run_in(self, process: Process, reader: Reader, number: int) -> None:
         """Run a planned batch in a process that does not survive its reader."""
@@ -392,7 +390,7 @@ class PipelineUnderTest:
     def _do_go_on(self, what: op.GoOn) -> None:
         if not self.workers:
             return
-        worker = self.workers.pop(what.worker % len(self.workers))
+        worker = self.workers.pop(what.which % len(self.workers))
         came = "in time" if self.go_on(worker) else "too late"
         self.outcomes[f"GoOn: {came}"] += 1
 
@@ -434,7 +432,7 @@ class PipelineUnderTest:
     # --- decisions of an operator
 
     def _do_abandon(self, what: op.Abandon) -> None:
-        if (batch := self._choose_batch(what.batch)) is not None:
+        if (batch := self._choose_batch(what.which)) is not None:
             self._abandon(batch["batch_id"])
 
     def _abandon(self, batch_id: int) -> None:
@@ -443,18 +441,22 @@ class PipelineUnderTest:
         )
         self._must_be_so(_IS_ABANDONED, batch_id)
 
+    def _decide(self, decision: Callable[..., Any], *about: Any) -> None:
+        """Write down an operator's decision, as the commands do: under the pipeline's lock."""
+
+        def work(tx: Transaction) -> None:
+            lock_pipeline(tx, self.name, self.pipeline.table)
+            decision(tx, *about, by="an operator", reason="a test")
+
+        self.ctx.database.run(work)
+
     def _do_accept(self, what: op.Accept) -> None:
-        database = self.ctx.database
-        with database.transaction(read_only=True) as tx:
+        with self.ctx.database.transaction(read_only=True) as tx:
             seen = find_losses(tx, self.name, only_open=True)
         if seen and what.loss is not None:
             seen = [seen[what.loss % len(seen)]]
 
-        def decide(tx: Any) -> None:
-            lock_pipeline(tx, self.name, self.pipeline.table)
-            accept_losses(tx, self.name, seen, by="an operator", reason="a test")
-
-        database.run(decide)
+        self._decide(accept_losses, self.name, seen)
         for loss in seen:
             is_decided = "select 1 from lost_range where lost_range_id = %s and state <> 'open'"
             self._must_be_so(is_decided, loss.lost_range_id)
@@ -472,14 +474,8 @@ class PipelineUnderTest:
                 for p, offset in first_offsets(said, [TOPIC], what.start, {}).items()
             },
         )
-
         self.adopted.setdefault((adoption.cluster_id, adoption.topic_id), set()).add(what.start)
-
-        def decide(tx: Any) -> None:
-            lock_pipeline(tx, self.name, self.pipeline.table)
-            adopt_topic(tx, self.name, adoption, by="an operator", reason="a test")
-
-        self.ctx.database.run(decide)
+        self._decide(adopt_topic, self.name, adoption)
         is_adopted = (
             "select 1 from topic_incarnation where topic_id = %s and state = 'current'"
             " and cluster_id = %s and pipeline = %s"
@@ -509,7 +505,7 @@ class PipelineUnderTest:
         self._ask(BoundsAsked(topic=TOPIC, partitions=numbers, from_offset=start))
 
     def _do_ask_batch(self, what: op.AskBatch) -> None:
-        if (batch := self._choose_batch(what.batch)) is not None:
+        if (batch := self._choose_batch(what.which)) is not None:
             self._ask(BatchAsked(batch_id=batch["batch_id"]))
 
     def _do_ask_minutes(self, what: op.AskMinutes) -> None:
@@ -528,7 +524,7 @@ class PipelineUnderTest:
         self._must_be_so("select 1 from replay where replay_id = %s", asked.replay_id)
 
     def _do_run_replay(self, what: op.RunReplay) -> None:
-        if (found := self._choose_replay(what.replay)) is None:
+        if (found := self._choose_replay(what.which)) is None:
             return
         for _ in run_replay(self.ctx, found):
             pass
@@ -536,13 +532,13 @@ class PipelineUnderTest:
             raise Unexpected(f"replay {found} has ended with {left} left")
 
     def _do_run_replay_batch(self, what: op.RunReplayBatch) -> None:
-        batch = self._choose_batch(what.batch, kind="replay")
+        batch = self._choose_batch(what.which, kind="replay")
         if batch is not None:
             for ran in run_or_replan(self.ctx, [batch["batch_id"]]):
                 self._must_be_so(_IS_COMMITTED, ran.batch.batch_id)
 
     def _do_replan(self, what: op.Replan) -> None:
-        batch = self._choose_batch(what.batch, kind="replay")
+        batch = self._choose_batch(what.which, kind="replay")
         if batch is not None:
             later = replan_batch(self.ctx, batch["batch_id"])
             self._must_be_so(_IS_ABANDONED, batch["batch_id"])
@@ -550,15 +546,11 @@ class PipelineUnderTest:
                 self._must_be_so(_IS_THERE, batch_id)
 
     def _do_cancel(self, what: op.Cancel) -> None:
-        if (found := self._choose_replay(what.replay)) is not None:
+        if (found := self._choose_replay(what.which)) is not None:
             self._cancel(found)
 
     def _cancel(self, replay_id: int) -> None:
-        def work(tx: Any) -> None:
-            lock_pipeline(tx, self.name, self.pipeline.table)
-            replays.cancel(tx, replay_id, by="an operator", reason="a test")
-
-        self.ctx.database.run(work)
+        self._decide(replays.cancel, replay_id)
         is_over = "select 1 from replay where replay_id = %s and state = 'cancelled'"
         self._must_be_so(is_over, replay_id)
 

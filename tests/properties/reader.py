@@ -5,8 +5,8 @@ The readers follow :class:`tally.pipeline.context.Reader`.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from tally.aggregates.checks import check_totals
@@ -27,6 +27,9 @@ from tally.model import (
 from tests.properties.disturbance import Killed, Process
 from tests.properties.kafka_model import Generation, KafkaModel, Record
 
+Work = Callable[[CountRequest, Counts], Any]
+OpenSet = Callable[[CountRequest], Any]
+
 
 @dataclass(frozen=True, slots=True)
 class Read:
@@ -45,7 +48,7 @@ Reads = dict[tuple[int, int], Read]
 """By batch and attempt."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelReader:
     """Reads topics by name, as Spark does, and records what each attempt has read."""
 
@@ -59,6 +62,23 @@ class ModelReader:
     @contextmanager
     def count(self, request: CountRequest) -> Iterator[Counts]:
         """See :meth:`tally.pipeline.context.Reader.count`."""
+        with self._counted(request) as counts:
+            yield counts
+
+    def count_each(
+        self, requests: Sequence[CountRequest], work: Work, open_set: OpenSet | None = None
+    ) -> Iterator[tuple[CountRequest, Any]]:
+        """See :meth:`tally.pipeline.context.Reader.count_each`; one after another."""
+        for request in requests:
+            try:
+                with self._counted(request, open_set) as counts:
+                    outcome = work(request, counts)
+            except TallyError as error:
+                outcome = error
+            yield request, outcome
+
+    @contextmanager
+    def _counted(self, request: CountRequest, open_set: OpenSet | None = None) -> Iterator[Counts]:
         batch, pipeline = claimed(request), request.pipeline
         self.reads[batch.batch_id, batch.attempt] = Read(
             tick=self.kafka.tick,
@@ -78,38 +98,22 @@ class ModelReader:
                     dead_letters.append(letter)
             check_totals(pipeline, request.ranges, totals, may_miss=request.may_miss)
             self.then()
-            yield Counts(totals=totals, contributions=contributions, dead_letters=dead_letters)
+            row_set = None if open_set is None else self._kept(request, open_set(request))
+            yield Counts(
+                totals=totals,
+                contributions=contributions,
+                dead_letters=dead_letters,
+                row_set=row_set,
+            )
 
-    def count_each(
-        self,
-        requests: Sequence[CountRequest],
-        work: Callable[[CountRequest, Counts], Any],
-        open_set: Callable[[CountRequest], Any] | None = None,
-    ) -> Iterator[tuple[CountRequest, Any]]:
-        """See :meth:`tally.pipeline.context.Reader.count_each`; one after another."""
-        for request in requests:
-            try:
-                with self.count(request) as counts:
-                    yield request, work(request, self.kept(request, counts, open_set))
-            except TallyError as error:
-                yield request, error
-
-    def kept(
-        self,
-        request: CountRequest,
-        counts: Counts,
-        open_set: Callable[[CountRequest], Any] | None,
-    ) -> Counts:
-        """The counts, with the set of their lines where they are kept."""
-        if open_set is None:
-            return counts
-        lines = open_set(request)
+    def _kept(self, request: CountRequest, lines: Any) -> Any:
+        """The set of the lines, where they are kept."""
         for r in request.ranges:
             for offset, record in self._read(r).items():
                 level = record.level(str(request.pipeline.line_format))
                 if level is not None and level in request.pipeline.levels:
                     lines.add([KeptLine(offset, record.log_time, level.encode(), None)])
-        return replace(counts, row_set=lines.seal())
+        return lines.seal()
 
     def _read(self, r: OffsetRange) -> Mapping[int, Record]:
         generation = self.kafka.topics.get(r.partition.topic)
@@ -119,62 +123,34 @@ class ModelReader:
         return {o: log.held[o] for o in range(r.from_offset, r.until_offset) if o in log.held}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KilledReader:
+@dataclass(frozen=True, kw_only=True)
+class KilledReader(ModelReader):
     """The process is killed while it reads."""
 
     process: Process
 
-    def count(self, _: CountRequest) -> AbstractContextManager[Counts]:
-        """Raise, as the process is killed."""
-        self.process.is_dead = True
-        raise Killed
-
-    def count_each(self, *_: object) -> Iterator[tuple[CountRequest, Any]]:
-        """Raise, as the process is killed."""
+    def _read(self, _: OffsetRange) -> Mapping[int, Record]:
         self.process.is_dead = True
         raise Killed
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoppedReader:
-    """The process is stopped after its read, before its commit."""
+@dataclass(frozen=True, kw_only=True)
+class StoppedReader(ModelReader):
+    """The process is stopped after its read and behind its last row, before its commit."""
 
     process: Process
-    reader: ModelReader
     keep: Callable[[CountRequest, Counts], None]
     """Called with the counts of an attempt that came to its commit."""
 
     @contextmanager
-    def count(self, request: CountRequest) -> Iterator[Counts]:
-        """See :meth:`tally.pipeline.context.Reader.count`."""
-        with self.reader.count(request) as counts:
+    def _counted(self, request: CountRequest, open_set: OpenSet | None = None) -> Iterator[Counts]:
+        with super()._counted(request, open_set) as counts:
             self.process.is_dead = True
             try:
                 yield counts
             except Killed:
                 self.keep(request, counts)
                 raise
-
-    def count_each(
-        self,
-        requests: Sequence[CountRequest],
-        work: Callable[[CountRequest, Counts], Any],
-        open_set: Callable[[CountRequest], Any] | None = None,
-    ) -> Iterator[tuple[CountRequest, Any]]:
-        """Stopped behind its last row."""
-        (request,) = requests  # stopped workers run one batch at a time
-        try:
-            with self.reader.count(request) as read:
-                counts = self.reader.kept(request, read, open_set)
-                self.process.is_dead = True
-                try:
-                    yield request, work(request, counts)
-                except Killed:
-                    self.keep(request, counts)
-                    raise
-        except TallyError as error:
-            yield request, error
 
 
 def claimed(request: CountRequest) -> Batch:

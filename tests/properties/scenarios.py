@@ -10,7 +10,7 @@ from tests.properties.kafka_model import LEVELS, Kind
 from tests.properties.operations import Operation
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """An operation, and the preparation that gives it something to do."""
 
@@ -32,9 +32,19 @@ def produced(random: Random, kinds: Sequence[Kind] = tuple(Kind)[:3]) -> list[Op
     return [op.Produce(number, some_lines(random, kinds)) for number in numbers]
 
 
+def planned(random: Random) -> list[Operation]:
+    """New lines, and a batch that is to count them."""
+    return [*produced(random), op.Plan()]
+
+
+def lost_when_planned(random: Random) -> list[Operation]:
+    """Planned lines that expire before they are counted."""
+    return [*planned(random), op.Expire(0, 99), op.Expire(1, 99)]
+
+
 def counted(random: Random) -> list[Operation]:
     """New lines, and a batch that has counted them."""
-    return [*produced(random), op.Plan(), op.RunMinute()]
+    return [*planned(random), op.RunMinute()]
 
 
 def lost(random: Random) -> list[Operation]:
@@ -69,7 +79,7 @@ def ask(random: Random) -> Operation:
 
 def stopped(random: Random) -> list[Operation]:
     """A worker stopped before its commit; others may have gone on."""
-    return [*produced(random), op.Plan(), op.Stop(0), *random.choice([(), *SUCCESSORS])]
+    return [*planned(random), op.Stop(0), *random.choice([(), *SUCCESSORS])]
 
 
 NOTHING: Final = tuple[Operation, ...]()
@@ -101,59 +111,35 @@ RIVALS: Final[Sequence[Operation]] = (
     op.GoOn(0),
 )
 
-FIRST_PLAN: Final = Scenario(
-    name="first plan", prepare=lambda _: NOTHING, operation=lambda _: op.Plan()
-)
+FIRST_PLAN: Final = Scenario("first plan", lambda _: NOTHING, lambda _: op.Plan())
 SCENARIOS: Final[Sequence[Scenario]] = (
-    Scenario(name="plan", prepare=produced, operation=lambda _: op.Plan()),
+    Scenario("plan", produced, lambda _: op.Plan()),
+    Scenario("run minute", planned, lambda _: op.RunMinute()),
     Scenario(
-        name="run minute",
-        prepare=lambda r: [*produced(r), op.Plan()],
-        operation=lambda _: op.RunMinute(),
+        "run with dead letters",
+        lambda r: [*produced(r, tuple(Kind)), op.Plan()],
+        lambda _: op.RunMinute(),
     ),
+    Scenario("plan that finds a loss", lost, lambda _: op.Plan(), repair=True),
+    Scenario("missing records", missing, lambda _: op.RunMinute(), repair=True),
+    Scenario("accept", lambda r: [*lost(r), op.Plan()], lambda _: op.Accept(None), repair=True),
+    Scenario("replay request", counted, ask),
+    Scenario("replay run", asked, lambda _: op.RunReplay(0)),
+    Scenario("replan", asked, lambda _: op.Replan(0)),
+    Scenario("cancel", asked, lambda _: op.Cancel(0)),
+    Scenario("abandon", planned, lambda _: op.Abandon(0)),
+    Scenario("resume late", stopped, lambda _: op.GoOn(0)),
+    Scenario("release", lost_when_planned, lambda _: op.RunMinute(), repair=True),
     Scenario(
-        name="run with dead letters",
-        prepare=lambda r: [*produced(r, tuple(Kind)), op.Plan()],
-        operation=lambda _: op.RunMinute(),
-    ),
-    Scenario(
-        name="plan that finds a loss", prepare=lost, operation=lambda _: op.Plan(), repair=True
-    ),
-    Scenario(
-        name="missing records", prepare=missing, operation=lambda _: op.RunMinute(), repair=True
-    ),
-    Scenario(
-        name="accept",
-        prepare=lambda r: [*lost(r), op.Plan()],
-        operation=lambda _: op.Accept(None),
-        repair=True,
-    ),
-    Scenario(name="replay request", prepare=counted, operation=ask),
-    Scenario(name="replay run", prepare=asked, operation=lambda _: op.RunReplay(0)),
-    Scenario(name="replan", prepare=asked, operation=lambda _: op.Replan(0)),
-    Scenario(name="cancel", prepare=asked, operation=lambda _: op.Cancel(0)),
-    Scenario(
-        name="abandon",
-        prepare=lambda r: [*produced(r), op.Plan()],
-        operation=lambda _: op.Abandon(0),
-    ),
-    Scenario(name="resume late", prepare=stopped, operation=lambda _: op.GoOn(0)),
-    Scenario(
-        name="release",
-        prepare=lambda r: [*produced(r), op.Plan(), op.Expire(0, 99), op.Expire(1, 99)],
-        operation=lambda _: op.RunMinute(),
+        "adopt",
+        lambda r: [op.Create(2, r.randrange(2), some_lines(r)), op.Plan()],
+        lambda r: op.Adopt(r.choice(["earliest", "latest"])),
         repair=True,
     ),
     Scenario(
-        name="adopt",
-        prepare=lambda r: [op.Create(2, r.randrange(2), some_lines(r)), op.Plan()],
-        operation=lambda r: op.Adopt(r.choice(["earliest", "latest"])),
-        repair=True,
+        "prune",
+        lambda r: [*counted(r), op.Expire(0, 5), op.Expire(1, 5)],
+        lambda _: op.Prune(),
     ),
-    Scenario(
-        name="prune",
-        prepare=lambda r: [*counted(r), op.Expire(0, 5), op.Expire(1, 5)],
-        operation=lambda _: op.Prune(),
-    ),
-    Scenario(name="audit", prepare=counted, operation=lambda _: op.Audit()),
+    Scenario("audit", counted, lambda _: op.Audit()),
 )

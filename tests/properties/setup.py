@@ -107,14 +107,12 @@ def files_of(pipeline: PipelineSettings) -> Path:
 
 
 @contextmanager
-def pipelines(settings: Settings, stack: Stack, *, is_own: bool = False) -> Iterator[NewPipeline]:
+def pipelines(settings: Settings, stack: Stack) -> Iterator[NewPipeline]:
     """Creates pipelines with an empty ledger; only the newest one can be used.
 
     Args:
         settings: See :func:`settings_for`.
-        stack: Whose MySQL it is.
-        is_own: Whether no other test uses that server. It then need not write to the disk at each
-            COMMIT, as only its process is killed.
+        stack: Whose MySQL it is; no other test may use it, as faults kill it or make it read-only.
     """
     current: list[PipelineUnderTest] = []
     (name,) = settings.pipelines
@@ -126,10 +124,6 @@ def pipelines(settings: Settings, stack: Stack, *, is_own: bool = False) -> Iter
         _prepare(connection)
         return connection
 
-    def hurry() -> None:
-        if is_own:
-            faults.as_root("set global innodb_flush_log_at_trx_commit = 2")
-
     def do(operation: Operation) -> str:
         return current[-1].do(operation)
 
@@ -138,7 +132,6 @@ def pipelines(settings: Settings, stack: Stack, *, is_own: bool = False) -> Iter
         stack.up([Part.MYSQL])
         proxy.sessions.clear()  # the server numbers sessions from the start again
         faults.forget_root()
-        hurry()
         connection.close()
         connection.connect()
         _prepare(connection)
@@ -153,8 +146,6 @@ def pipelines(settings: Settings, stack: Stack, *, is_own: bool = False) -> Iter
         proxy = ends.enter_context(Proxy(settings.mysql.host, settings.mysql.port, faults.look))
         connection = ends.enter_context(closing(open_connection(settings.mysql)))
         ends.callback(faults.forget_root)
-        faults.make_writable()  # a killed run may have left it read-only
-        hurry()
         wire = Wire(open_real=connect, proxy=proxy, faults=faults)
         ends.callback(wire.close_all)
 

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.campaigns import share
 from tests.properties.faults import SLOW, FaultKind
 from tests.properties.machine import Machine
 from tests.properties.pipeline import PipelineUnderTest
@@ -25,25 +26,20 @@ from tests.properties.setup import NewPipeline
 
 pytestmark = [pytest.mark.stack]
 
-EXAMPLES = int(os.environ.get("TALLY_TEST_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("TALLY_TEST_EXAMPLES", share(60)))
 STEPS = int(os.environ.get("TALLY_TEST_STEPS", "30"))
 SEED = int(os.environ.get("TALLY_TEST_SEED", "20170730"))
 SHRINK = os.environ.get("TALLY_TEST_SHRINK", "1") == "1"
 
-# A run proves little unless each of these has happened.
+# A run proves little unless each of these has happened; the longer it is, the more must have.
+ALWAYS = ["Plan: done", "RunMinute: done", "Prune: done"]
 OFTEN = [
     "Accept: done",
     "AskRanges: done",
-    "GoOn: in time",
-    "GoOn: too late",
     "Kill: killed",
-    "Plan: done",
-    "Prune: done",
-    "RunMinute: done",
     "RunReplay: done",
     "RunReplayBatch: done",
     "Stop: killed",
-    "records-missing",
     "replay-refused",
     "CLOCK_MOVED",
     "COMMIT_ANSWER_LOST",
@@ -51,7 +47,7 @@ OFTEN = [
     "PAUSED_AND_LOST",
     "RIVAL",
 ]
-# Rare events, which must have happened in a run of some hundred sequences.
+SOMETIMES = ["GoOn: in time", "GoOn: too late", "records-missing"]
 SELDOM = [
     *(kind.name for kind in FaultKind if kind not in SLOW),
     "Abandon: done",
@@ -62,9 +58,8 @@ SELDOM = [
     "data-loss",
     "overtaken",
 ]
-# So must each of these, in the shorter runs with a label or with bytes.
-BASIC = ["RunMinute: done", "RunReplay: done", "Prune: done", "Stop: killed"]
-MUST_HAPPEN = [*OFTEN, *(SELDOM if EXAMPLES >= 500 else [])]
+MUST_HAPPEN = {1: ALWAYS, 12: OFTEN, 60: SOMETIMES, 500: SELDOM}
+"""By number of examples."""
 
 
 def play(new: NewPipeline, examples: int) -> Counter[str]:
@@ -99,22 +94,20 @@ def play(new: NewPipeline, examples: int) -> Counter[str]:
     return came
 
 
-@pytest.mark.timeout(0 if EXAMPLES > 100 else 1200)
-def test_whatever_happens_the_result_is_a_fresh_count(new_pipeline: NewPipeline) -> None:
-    """Batches, replays, retries, losses, kills, conflicts: nothing counts twice or is left out."""
-    came = play(new_pipeline, EXAMPLES)
-    assert not [what for what in MUST_HAPPEN if not came[what]]
+@pytest.mark.timeout(0 if EXAMPLES > 20 else 1200)
+@pytest.mark.parametrize(
+    ("counting", "part"),
+    [({}, 1), ({"by_level": True}, 3), ({"in_bytes": True}, 3)],
+    ids=["lines", "by-level", "in-bytes"],
+    scope="module",
+)
+def test_whatever_happens_the_result_is_a_fresh_count(new_pipeline: NewPipeline, part: int) -> None:
+    """Batches, replays, retries, losses, kills, conflicts: nothing counts twice or is left out.
 
-
-@pytest.mark.timeout(0 if EXAMPLES > 100 else 1200)
-def test_whatever_happens_the_result_by_labels_is_a_fresh_count(new_labelled: NewPipeline) -> None:
-    """The same with a label, so that a minute has several independent rows."""
-    came = play(new_labelled, max(1, EXAMPLES // 3))
-    assert not [what for what in BASIC if not came[what]]
-
-
-@pytest.mark.timeout(0 if EXAMPLES > 100 else 1200)
-def test_whatever_happens_the_result_in_bytes_is_a_fresh_count(new_measured: NewPipeline) -> None:
-    """The same with lengths, so that a row may gain lines and lose bytes."""
-    came = play(new_measured, max(1, EXAMPLES // 3))
-    assert not [what for what in BASIC if not came[what]]
+    With a label a minute has several independent rows; with lengths a row may gain lines and lose
+    bytes.
+    """
+    examples = max(1, EXAMPLES // part)
+    came = play(new_pipeline, examples)
+    wanted = [what for least, some in MUST_HAPPEN.items() if examples >= least for what in some]
+    assert not [what for what in wanted if not came[what]]
