@@ -26,7 +26,7 @@ help:
 	@echo 'make test [ARGS=...]    set up, then run the whole test suite'
 	@echo 'make unit [ARGS=...]    only the tests that need no server'
 	@echo 'make setup              everything into .tally: packages, jars, servers'
-	@echo 'make chaos [DURATION_S=600 SEED=1]  inject faults, and check that the counts hold'
+	@echo 'make chaos [DURATION_S=600 SEED=1]  faults and random sequences: do the counts hold?'
 	@echo 'make mutants            remove each guard, and check which tests fail'
 	@echo 'make lab                what each way to deliver loses and doubles, under the same faults'
 	@echo 'make bench [QUICK=1 PEERS=all]  compare with other tools; renews tables and picture in docs/'
@@ -56,7 +56,8 @@ unit: setup
 	$(RUN) pytest --numprocesses auto --dist worksteal tests/unit $(ARGS)
 
 chaos: setup
-	@$(RUN) tests.chaos --duration-s $(DURATION_S) --seed $(SEED) $(ARGS)
+	@TALLY_CAMPAIGN=1 $(RUN) tests.chaos --duration-s $(DURATION_S) --seed $(SEED) $(ARGS)
+	$(if $(findstring --only,$(ARGS)),,TALLY_CAMPAIGN=1 $(RUN) pytest tests/properties tests/chaos tests/stack/test_spark_cluster.py)
 
 # PURE=1: every mutant of planning and lines, by mutmut, on the unit tests alone; `mutmut results`
 # and `mutmut show NAME` say more. From time to time: what survives needs to be judged.
