@@ -38,7 +38,11 @@ class BrowserWindow:
 
     def open(self, path: str) -> None:
         """Open a page of the pipeline by itself, and wait until Kafka was asked."""
-        self.page.goto(f"{self.running.address}/tally/pipelines/{PIPELINE}/{path}")
+        self.open_address(f"pipelines/{PIPELINE}/{path}")
+
+    def open_address(self, address: str) -> None:
+        """Open any page of the console in the same way."""
+        self.page.goto(f"{self.running.airflow.address}/tally/{address}")
         self.page.wait_for_function("() => !document.body.innerText.includes('being asked')")
 
     def click(self, target: Locator) -> None:
@@ -72,7 +76,7 @@ def signed_in(browser: Browser, running: RunningStack, user: str) -> Any:
     context = browser.new_context()
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
-    page.goto(f"{running.address}/auth/login")
+    page.goto(f"{running.airflow.address}/auth/login")
     page.locator('input[name="username"]').fill(user)
     page.locator('input[name="password"]').fill(running.password(user))
     page.get_by_role("button", name="Sign in").click()

@@ -1,25 +1,23 @@
-"""A whole Tally that a browser can new_window: Kafka, MySQL, Spark and Airflow with known lines."""
+"""A whole Tally, started as the README says: Kafka, MySQL, Spark and Airflow with known lines."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-from confluent_kafka import Producer
-from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tally.config.loading import load_settings
-from tally.config.settings import Settings
-from tally.config.variables import SECRETS_VARIABLE
+from tally.spark.session import QUICK_START
 from tally_local.demo.airflow_api import AirflowApi
-from tally_local.first_use import prepare
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
+from tests.conftest import PROJECT
+from tests.console.collector import Collector
+from tests.first_use.pages import blocks, commands, execute
 from tests.waiting import wait_until
 
 PIPELINE: Final = "error_log"
@@ -27,15 +25,13 @@ TOPIC: Final = "alog"
 VIEWER: Final = "vera"
 OPERATOR: Final = "olga"
 
-# Counts only when a test asks for it, so that a page holds still.
-CONFIG: Final = f"""
-[pipelines.{PIPELINE}]
-topics = ["{TOPIC}"]
-line_format = "fixed"
-levels = ["ERROR"]
-max_malformed_ratio = 0.5
-schedule = "0 0 1 1 *"
-"""
+NEVER: Final = 'schedule = "0 0 1 1 *"\n'
+"""Ends the configuration: it counts only when a test asks for it, so that a page holds still."""
+
+README: Final = PROJECT / "README.md"
+DEMONSTRATION: Final = "make demo ONCE=1"
+START: Final = "tally up"
+END: Final = "tally down"
 
 HOSTILE: Final = (
     "<script>document.title = 'owned'</script>",
@@ -53,16 +49,17 @@ class RunningStack:
 
     folder: Path
     stack: Stack
-    settings: Settings
     airflow: AirflowApi
-    address: str
-    """Of Airflow's pages."""
+    kafka: str
+    """Its address."""
     first: datetime
     """The first minute of which there are lines; UTC, as the lines have it."""
+    said: str
+    """What the README's commands have said."""
 
     def produce(self, lines: Sequence[str], partition: int) -> None:
         """Write lines to a partition."""
-        producer = Producer({"bootstrap.servers": self.settings.kafka.bootstrap_servers})
+        producer = Producer({"bootstrap.servers": self.kafka})
         for line in lines:
             producer.produce(TOPIC, line.encode(), partition=partition)
         assert producer.flush(60) == 0
@@ -83,9 +80,9 @@ class RunningStack:
     def lose(self, partition: int, lines: int) -> None:
         """Have Kafka delete lines that nobody has counted, and the next plan notice it."""
         self.produce([line_of(self.first, "ERROR", n) for n in range(lines)], partition)
-        admin = AdminClient({"bootstrap.servers": self.settings.kafka.bootstrap_servers})
+        admin = AdminClient({"bootstrap.servers": self.kafka})
         # -1: up to the end of what is written.
-        deleted = admin.delete_records([KafkaTopicPartition(TOPIC, partition, -1)])
+        deleted = admin.delete_records([TopicPartition(TOPIC, partition, -1)])
         for future in deleted.values():
             future.result(60)
         assert self.run(PIPELINE) == "failed"
@@ -101,38 +98,54 @@ def line_of(minute: datetime, level: str, number: int) -> str:
     return f"{minute:%Y-%m-%d %H:%M}:{number % 60:02d} {level} request {number} failed"
 
 
+def readme() -> list[str]:
+    """The commands of the README's start, in their order."""
+    return [
+        line
+        for language, text in blocks(README, "## Start")
+        if language == "console"
+        for line in commands(text)
+    ]
+
+
 @contextmanager
-def running_stack(
-    folder: Path, further: Mapping[str, Mapping[str, object]]
-) -> Iterator[RunningStack]:
+def running_stack(folder: Path, collector: Collector) -> Iterator[RunningStack]:
     """The servers of a checkout, with an hour of lines that are counted and audited.
+
+    Airflow is started first, because the tests need options of it. The README's commands, from
+    ``tally up`` on, start the other servers and count a first line.
 
     Args:
         folder: The checkout.
-        further: Options of Airflow, by section.
+        collector: What receives Airflow's metrics.
     """
-    (folder / "tally.toml").write_text(CONFIG, encoding="utf-8")
-    users = f"admin:admin,{OPERATOR}:op,{VIEWER}:viewer"
-    options = {"core": {"simple_auth_manager_users": users}, **further}
+    with (folder / "tally.toml").open("a", encoding="utf-8") as config:
+        config.write(NEVER)
+    options: dict[str, dict[str, object]] = {
+        "core": {"simple_auth_manager_users": f"admin:admin,{OPERATOR}:op,{VIEWER}:viewer"},
+        "metrics": {
+            "otel_on": True,
+            "otel_host": "127.0.0.1",
+            "otel_port": collector.port,
+            "otel_interval_milliseconds": 1_000,
+        },
+    }
+    lines = readme()
+    path, *rest = lines[lines.index(START) - 1 : lines.index(END)]
     stack = Stack(project=folder, announce=print, airflow_options=options)
     try:
-        parts = stack.up()
-        with pytest.MonkeyPatch.context() as patched:  # other tests of this process have theirs
-            patched.setenv(SECRETS_VARIABLE, str(stack.overlay))
-            settings = load_settings(folder / "tally.toml")
-        prepare(settings, parts)
-        airflow = AirflowApi.of(stack, timeout_s=ANSWER_S)
+        stack.up([Part.AIRFLOW])
+        # The second call says the same again. The servers of a test do not live for long.
+        said = execute([path, START, *rest], folder, {"JDK_JAVA_OPTIONS": QUICK_START})
         first = datetime.now(UTC).replace(second=0, microsecond=0, tzinfo=None) - timedelta(hours=1)
         running = RunningStack(
             folder=folder,
             stack=stack,
-            settings=settings,
-            airflow=airflow,
-            address=next(str(s.address) for s in parts if s.part is Part.AIRFLOW),
+            airflow=AirflowApi.of(stack, timeout_s=ANSWER_S),
+            kafka=next(str(s.address) for s in stack.status() if s.part is Part.KAFKA),
             first=first,
+            said=said,
         )
-        for dag_id in (PIPELINE, f"{PIPELINE}_audit"):
-            airflow.unpause(dag_id)
         _count_an_hour(running)
         yield running
     finally:
@@ -140,10 +153,10 @@ def running_stack(
 
 
 def _count_an_hour(running: RunningStack) -> None:
-    """Three batches of twenty minutes each, on four partitions, with lines nobody understands."""
-    for part in range(3):
+    """Two batches of half an hour each, on four partitions, with lines nobody understands."""
+    for part in range(2):
         for partition in range(4):
-            minutes = [running.first + timedelta(minutes=part * 20 + n) for n in range(20)]
+            minutes = [running.first + timedelta(minutes=part * 30 + n) for n in range(30)]
             running.produce(
                 [
                     line_of(minute, "ERROR" if number % 3 == 0 else "INFO", number)
@@ -152,7 +165,7 @@ def _count_an_hour(running: RunningStack) -> None:
                 ],
                 partition,
             )
-        if part == 1:
+        if part == 0:
             running.produce([*HOSTILE, "no line at all", '{"level": "ERROR"}'], 2)
         assert running.run(PIPELINE) == "success"
     assert running.run(f"{PIPELINE}_audit") == "success"

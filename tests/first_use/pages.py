@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -56,10 +57,16 @@ def execute(lines: Sequence[str], folder: Path, environment: Mapping[str, str]) 
 
 
 def checkout(folder: Path) -> Path:
-    """A copy of this checkout with its set-up, and without its servers and their data."""
+    """A copy of this checkout with its set-up, and without its servers and their data.
+
+    The set-up must be complete: the copy's would change what both share.
+    """
+    path = str(PROJECT / "requirements" / "bootstrap.py")
+    assert runpy.run_path(path)["_is_complete"](), "make setup"
     generated = (".git", ".tally", ".*_cache", ".hypothesis", "__pycache__", "build", "dist")
     shutil.copytree(PROJECT, folder, ignore=shutil.ignore_patterns(*generated, "*.egg-info"))
     (folder / ".tally").mkdir(mode=0o700)
-    for name in ("venv", "downloads", "setup.stamp"):
+    shutil.copy(PROJECT / ".tally" / "setup.stamp", folder / ".tally")
+    for name in ("venv", "downloads"):
         (folder / ".tally" / name).symlink_to(PROJECT / ".tally" / name)
     return folder

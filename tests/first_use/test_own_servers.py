@@ -1,0 +1,140 @@
+"""The pages for one's own servers, executed block by block on those of the session.
+
+The README's commands for the local servers are executed with the console, in tests/console.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tally.spark.session import QUICK_START
+from tests.conftest import PROJECT
+from tests.first_use.pages import blocks, checkout, commands, execute
+from tests.world import World
+
+pytestmark = [pytest.mark.stack, pytest.mark.airflow, pytest.mark.timeout(3600)]
+
+PASSWORD = "PASSWORD"  # noqa: S105 - as the page has it, for a user that lives as long as the test
+INSTALL = PROJECT / "docs" / "install.md"
+README = PROJECT / "README.md"
+OURS = ("kafka_tally", "_editable_impl", "__editable__", "tally")
+PROGRAMS = "/usr/local/bin:/usr/bin:/bin"
+MINUTE = "2026-01-31 23:59"
+
+
+@pytest.fixture
+def own_servers(world: World) -> Iterator[dict[str, str]]:
+    """Variables that lead from the pages' examples of addresses to real servers.
+
+    The database is made by the statements of the page, under a name of the test's own.
+    """
+    (statements,) = [text for language, text in blocks(INSTALL) if language == "sql"]
+    name = world.name
+    of_name = re.sub(r"\btally\b", name, statements)
+    world.as_root(*filter(None, (statement.strip() for statement in of_name.split(";"))))
+    kafka, mysql = world.settings.kafka, world.settings.mysql
+    yield {
+        "TALLY_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+        "TALLY_MYSQL__HOST": mysql.host,
+        "TALLY_MYSQL__PORT": str(mysql.port),
+        "TALLY_MYSQL__USER": name,
+        "TALLY_MYSQL__DATABASE": name,
+        "TALLY_PIPELINES__ERROR_LOG__TOPICS": json.dumps([world.topic]),
+    }
+    world.as_root(f"drop database {name}", f"drop user {name}")
+
+
+@pytest.fixture
+def without_tally(tmp_path: Path) -> Path:
+    """The programs of a Python that has Airflow and PySpark, and not Tally.
+
+    Its packages are those of the set-up, so that none is downloaded.
+    """
+    environment, old = tmp_path / "own-python", Path(sys.prefix)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    (target,) = environment.glob("lib/python*/site-packages")
+    (source,) = old.glob("lib/python*/site-packages")
+    for entry in source.iterdir():
+        if not entry.name.startswith(OURS) and entry.suffix != ".pth":
+            (target / entry.name).symlink_to(entry)
+    programs = environment / "bin"
+    for script in (old / "bin").iterdir():
+        if (programs / script.name).exists() or script.name == "tally" or not script.is_file():
+            continue
+        text = script.read_bytes()
+        if not text.startswith(b"\x7fELF"):
+            ours = text.replace(str(old).encode(), str(environment).encode())
+            (programs / script.name).write_bytes(ours)
+            (programs / script.name).chmod(0o755)
+    return programs
+
+
+def counted(world: World) -> dict[str, int]:
+    """The result table of the pages' pipeline, by minute."""
+    root = world.connect_as_root(database=world.name)
+    with root as connection, connection.cursor() as cursor:
+        cursor.execute(
+            "select date_format(log_time, '%Y-%m-%d %H:%i') as at, log_count from error_log"
+        )
+        return {row["at"]: row["log_count"] for row in cursor.fetchall()}
+
+
+def test_the_pages_lead_to_the_first_committed_minute(
+    world: World, own_servers: dict[str, str], without_tally: Path, tmp_path: Path
+) -> None:
+    """With the wheel of `make dist`, outside of the checkout, and nothing that a page lacks.
+
+    First the page of the installation, in which Airflow counts; then the README's, in which the
+    command line counts what came meanwhile.
+    """
+    built = checkout(tmp_path / "checkout")
+    execute(["make dist"], built, {})
+    folder = tmp_path / "own"  # without a blank: Java uses the archive of classes
+    folder.mkdir()
+    shutil.move(built / "dist", folder / "dist")
+    world.produce([f"{MINUTE}:59 ERROR first", f"{MINUTE}:59 INFO other"], 0)
+    world.produce([f"{MINUTE}:59 ERROR second", "not a line"], 1)
+
+    page = blocks(INSTALL)
+    (settings,) = [text for language, text in page if language == "toml"]
+    # Its folder is an example; the rest of the path must be where the commands have put the files.
+    own = settings.replace("/opt/tally/", f"{folder}/")
+    assert own != settings
+    (folder / "tally.toml").write_text(own, encoding="utf-8")
+    cache = PROJECT / ".tally" / "downloads" / "ivy" / "cache"
+    variables = own_servers | {
+        "PATH": f"{without_tally}:{PROGRAMS}",
+        "AIRFLOW_HOME": str(tmp_path / "airflow"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        # Nothing is downloaded: pip finds all but the wheel installed, Ivy has it in its cache.
+        "PIP_NO_INDEX": "1",
+        "JDK_JAVA_OPTIONS": f'"-Divy.cache.dir={cache}" {QUICK_START}',
+    }
+    said = execute(
+        [line for language, text in page if language == "console" for line in commands(text)],
+        folder,
+        variables,
+    )
+    assert "0 failed" in said
+    assert counted(world) == {MINUTE: 2}
+    assert f"{MINUTE}      2" in said
+
+    world.produce([f"{MINUTE}:59 ERROR third"], 0)
+    page = blocks(README, "## With your own servers")
+    ((_, settings),) = [block for block in page if block[0] == "toml"]
+    ((_, shown),) = [block for block in page if block[0] == "console"]
+    another = tmp_path / "another folder"
+    another.mkdir()
+    (another / "tally.toml").write_text(settings, encoding="utf-8")
+    execute(
+        [line.replace("…", PASSWORD) for line in commands(shown)],
+        another,
+        variables | {"TALLY_SPARK__JARS_DIR": str(folder / "jars")},
+    )
+    assert counted(world) == {MINUTE: 3}
