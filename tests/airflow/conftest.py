@@ -4,7 +4,6 @@ import os
 import secrets
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +19,7 @@ from tests.world import World
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
+    from fastapi import FastAPI
     from fastapi.testclient import TestClient
 
 CHECKOUT = Path(__file__).parents[2]
@@ -58,6 +58,9 @@ prune_after_days = 0
 """
 
 
+Parse = Callable[..., "DagBag"]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def airflow_home() -> Iterator[Path]:
     """Airflow's home, with an up-to-date metadata database."""
@@ -78,22 +81,21 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def load_bag(config: Path) -> "Callable[[], DagBag]":
-    """Parses the DAG folder, as Airflow does."""
-    assert config.is_file()
+def parse(config: Path) -> Parse:
+    """Parses the DAG folder with a configuration, as Airflow does."""
+    from airflow.dag_processing.dagbag import DagBag
 
-    def load() -> "DagBag":
-        from airflow.dag_processing.dagbag import DagBag
-
+    def parse_with(text: str = CONFIG) -> "DagBag":
+        config.write_text(text, encoding="utf-8")
         return DagBag(dag_folder=CHECKOUT / "dags")
 
-    return load
+    return parse_with
 
 
 @pytest.fixture
-def bag(load_bag: "Callable[[], DagBag]") -> "DagBag":
-    """The DAGs of the configuration."""
-    return load_bag()
+def bag(parse: Parse) -> "DagBag":
+    """The DAGs of two pipelines."""
+    return parse()
 
 
 @pytest.fixture
@@ -121,8 +123,8 @@ def run_dag(world: World) -> RunDag:
 
 
 @pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A spark-submit that commits the batch without Spark."""
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A spark-submit that commits the batch without Spark, and the connection that leads to it."""
     program = tmp_path / "bin" / "spark-submit"
     program.parent.mkdir()
     command = shlex.join([sys.executable, str(Path(__file__).with_name("stand_in.py"))])
@@ -131,42 +133,43 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("STAND_IN", "commit")
     use_spark(monkeypatch)
+    return program
 
 
-@pytest.fixture
-def in_fresh_python(config: Path) -> Callable[[str], str]:
-    """Runs a script in a Python that has imported nothing yet; returns what it prints."""
-
-    def run(script: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "TALLY_CONFIG": str(config)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout
-
-    return run
-
-
-@pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> "Iterator[TestClient]":
-    """Airflow's API server with its plugins, newly loaded."""
+@pytest.fixture(scope="session")
+def api_server(airflow_home: Path) -> "Iterator[FastAPI]":
+    """Airflow's API server with its plugins; its configuration is a link."""
     from airflow.api_fastapi.app import create_app, purge_cached_app
-    from fastapi.testclient import TestClient
 
     from airflow import plugins_manager
 
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
+        patch.setenv("TALLY_CONFIG", str(airflow_home / "tally.toml"))
+        for function in vars(plugins_manager).values():
+            if hasattr(function, "cache_clear"):
+                function.cache_clear()
+        purge_cached_app()
+        yield create_app(apps="core")
+    purge_cached_app()
+
+
+@pytest.fixture
+def client(
+    api_server: "FastAPI",
+    airflow_home: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> "TestClient":
+    """A browser of the API server, which reads the configuration of the test."""
+    from fastapi.testclient import TestClient
+
+    found = request.getfixturevalue("world" if "world" in request.fixturenames else "config")
+    link = airflow_home / "tally.toml"
+    link.unlink(missing_ok=True)
+    link.symlink_to(getattr(found, "config", found))
     monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
-    for function in vars(plugins_manager).values():
-        if hasattr(function, "cache_clear"):
-            function.cache_clear()
-    purge_cached_app()
-    yield TestClient(create_app(apps="core"), follow_redirects=False)
-    purge_cached_app()
+    return TestClient(api_server, follow_redirects=False)
 
 
 def log_in(client: "TestClient", role: str | None) -> None:

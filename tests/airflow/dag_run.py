@@ -2,9 +2,16 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import pytest
+
+AIRFLOW: Final = (
+    pytest.mark.airflow,
+    # Airflow's servers import svcs, which imports Starlette's test client in any case.
+    pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`"),
+)
+"""The marks of a test that runs a DAG or asks the API server."""
 
 
 class RunDag(Protocol):
@@ -25,56 +32,49 @@ class Finished:
         instances = sorted(run.get_task_instances(), key=lambda ti: ti.map_index)
         self.tasks = {ti.task_id: str(ti.state) for ti in instances}
         self.run_id = run.run_id
-        self._instances = [(ti.task_id, ti.rendered_map_index, ti.try_number) for ti in instances]
+        self._names = [(ti.task_id, ti.rendered_map_index) for ti in instances]
         self._dag_id = run.dag_id
 
     def names(self, task_id: str) -> list[str]:
         """The names of the instances of a mapped task, in order."""
-        return [name for task, name, _ in self._instances if task == task_id]
-
-    def tries(self, task_id: str) -> int:
-        """How often a task was tried."""
-        return max(number for task, _, number in self._instances if task == task_id)
+        return [name for task, name in self._names if task == task_id]
 
     def xcom(self, task_id: str, key: str) -> Any:
         """An XCom of a task."""
-        from airflow.models.xcom import XComModel
-        from airflow.utils.session import create_session
+        from airflow.models.xcom import XComModel as XCom
 
-        with create_session() as session:
-            row = session.scalars(
-                XComModel.get_many(
-                    run_id=self.run_id, dag_ids=self._dag_id, task_ids=task_id, key=key
-                )
-            ).first()
-            return None if row is None else XComModel.deserialize_value(row)
+        rows = _rows(
+            XCom.get_many(run_id=self.run_id, dag_ids=self._dag_id, task_ids=task_id, key=key)
+        )
+        return XCom.deserialize_value(rows[0][0]) if rows else None
 
     def events(self) -> dict[str, Any]:
         """The extras of the asset events of this run, by asset."""
         from airflow.models.asset import AssetEvent, AssetModel
-        from airflow.utils.session import create_session
         from sqlalchemy import select
 
-        with create_session() as session:
-            rows = session.execute(
-                select(AssetModel.name, AssetEvent.extra)
-                .join(AssetEvent, AssetEvent.asset_id == AssetModel.id)
-                .where(AssetEvent.source_run_id == self.run_id)
-                .where(AssetEvent.source_dag_id == self._dag_id)
-            )
-            return dict(iter(rows))
+        of_asset = AssetEvent.asset_id == AssetModel.id
+        extras = select(AssetModel.name, AssetEvent.extra).join(AssetEvent, of_asset)
+        of_run = (AssetEvent.source_run_id == self.run_id, AssetEvent.source_dag_id == self._dag_id)
+        return {name: extra for name, extra in _rows(extras.where(*of_run))}  # noqa: C416
 
     def stored(self) -> str:
         """Everything that Airflow has stored of the run's tasks: rendered fields and XComs."""
         from airflow.models.renderedtifields import RenderedTaskInstanceFields as Rendered
         from airflow.models.xcom import XComModel
-        from airflow.utils.session import create_session
         from sqlalchemy import select
 
-        with create_session() as session:
-            fields = session.scalars(select(Rendered).where(Rendered.run_id == self.run_id)).all()
-            xcoms = session.scalars(select(XComModel).where(XComModel.run_id == self.run_id)).all()
-            return json.dumps([[f.rendered_fields for f in fields], [x.value for x in xcoms]])
+        columns = ((Rendered, Rendered.rendered_fields), (XComModel, XComModel.value))
+        of_run = [select(what).where(of.run_id == self.run_id) for of, what in columns]
+        return json.dumps([[value for (value,) in _rows(one)] for one in of_run])
+
+
+def _rows(statement: Any) -> list[Any]:
+    """The rows of a query on Airflow's own database."""
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        return list(session.execute(statement))
 
 
 def use_spark(monkeypatch: pytest.MonkeyPatch) -> None:

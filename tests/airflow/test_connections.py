@@ -5,190 +5,194 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 
+from tally.airflow.connect_driver import connect_settings
+from tally.airflow.connections import connected_settings, require_spark_connection
+from tally.airflow.driver import submit_settings
+from tally.airflow.failures import final, final_unless_retryable
 from tally.config.servers import SparkSettings
-from tally.errors import ConfigError, SparkConnectionError
+from tally.errors import (
+    AccessDeniedError,
+    ConfigError,
+    KafkaUnavailableError,
+    ReplayRefusedError,
+    SparkConnectionError,
+)
 
 pytestmark = pytest.mark.airflow
 
 
-def define(monkeypatch: pytest.MonkeyPatch, name: str, **fields: Any) -> None:
-    """Define an Airflow connection, as a worker's environment may."""
-    monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(fields))
+@pytest.fixture
+def define(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Defines an Airflow connection, as a worker's environment may."""
+
+    def define_one(name: str, **fields: Any) -> None:
+        monkeypatch.setenv(f"AIRFLOW_CONN_TALLY_{name.upper()}", json.dumps(fields))
+
+    return define_one
+
+
+def settings(config: Path) -> Any:
+    """The configuration with the connections."""
+    return connected_settings(config)
 
 
 def test_connections_override_file_and_environment(
-    config: Path, monkeypatch: pytest.MonkeyPatch
+    config: Path, define: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection's values override the configuration; what it leaves out stays as configured."""
-    from tally.airflow.connections import connected_settings
-
+    """What a connection leaves out stays as configured; an undefined one is no error."""
+    monkeypatch.setenv("TALLY_KAFKA__BOOTSTRAP_SERVERS", "broker:1")
     monkeypatch.setenv("TALLY_MYSQL__HOST", "from-environment")
     monkeypatch.setenv("TALLY_MYSQL__CONNECT_TIMEOUT_S", "7")
-    define(
-        monkeypatch,
-        "tally_mysql",
-        conn_type="mysql",
-        host="db.example",
-        port=3307,
-        login="counter",
-        password="p@ss",
-        schema="ledger",
-        extra={"ssl_ca": "/etc/ca.pem"},
+    assert settings(config).kafka.bootstrap_servers == "broker:1"
+    assert (settings(config).mysql.host, settings(config).mysql.user) == (
+        "from-environment",
+        "tally",
     )
-    mysql = connected_settings(config).mysql
+    where = {"conn_type": "mysql", "host": "db.example", "port": 3307, "login": "counter"}
+    more = {"password": "p@ss", "schema": "ledger", "extra": {"ssl_ca": "/etc/ca.pem"}}
+    define("mysql", **where, **more)
+    mysql = settings(config).mysql
     assert (mysql.host, mysql.port, mysql.user) == ("db.example", 3307, "counter")
-    assert mysql.database == "ledger"
+    assert (mysql.database, mysql.ssl_ca) == ("ledger", Path("/etc/ca.pem"))
     assert mysql.password.get_secret_value() == "p@ss"
-    assert mysql.ssl_ca == Path("/etc/ca.pem")
     assert mysql.connect_timeout_s == 7
-
-
-def test_the_server_of_the_lines_has_a_connection_of_its_own(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is a section that is there only where it is defined; nothing comes from the ledger's."""
-    from tally.airflow.connections import connected_settings
-
-    define(monkeypatch, "tally_mysql", conn_type="mysql", host="db.example", login="counter")
-    assert connected_settings(config).results is None
-    where = {"host": "lines.example", "password": "p@ss", "schema": "lines"}
-    define(monkeypatch, "tally_results", conn_type="mysql", **where)
-    results = connected_settings(config).results
-    assert results is not None
+    assert settings(config).results is None
+    define("results", conn_type="mysql", host="lines.example", password="other", schema="lines")
+    results = settings(config).results
     assert (results.host, results.user, results.database) == ("lines.example", "tally", "lines")
-    assert results.password.get_secret_value() == "p@ss"
+    assert results.password.get_secret_value() == "other"
 
 
-def test_without_connections_the_configuration_applies(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An undefined connection is no error: the file and the environment apply."""
-    from tally.airflow.connections import connected_settings
-
-    monkeypatch.setenv("TALLY_KAFKA__BOOTSTRAP_SERVERS", "broker:1")
-    settings = connected_settings(config)
-    assert settings.kafka.bootstrap_servers == "broker:1"
-    assert settings.mysql.user == "tally"
-
-
-@pytest.mark.parametrize(
-    ("fields", "servers"),
-    [
+def test_kafkas_address_may_be_given_in_each_usual_way(config: Path, define: Any) -> None:
+    """Host and port, several in the host, or an extra in Kafka's or Tally's spelling."""
+    for fields, servers in (
         ({"host": "one", "port": 9092}, "one:9092"),
         ({"host": "one:9092,two:9092"}, "one:9092,two:9092"),
         ({"extra": {"bootstrap.servers": "three:9092"}}, "three:9092"),
         ({"host": "one", "port": 1, "extra": {"bootstrap_servers": "four:9092"}}, "four:9092"),
-    ],
-)
-def test_kafkas_address_may_be_given_in_each_usual_way(
-    fields: dict[str, Any], servers: str, config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Host and port, several in the host, or an extra in Kafka's or Tally's spelling."""
-    from tally.airflow.connections import connected_settings
-
-    define(monkeypatch, "tally_kafka", conn_type="kafka", **fields)
-    assert connected_settings(config).kafka.bootstrap_servers == servers
+    ):
+        define("kafka", conn_type="kafka", **fields)
+        assert settings(config).kafka.bootstrap_servers == servers
 
 
-def test_kafkas_login_is_used_for_sasl(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kafkas_login_is_used_for_sasl(config: Path, define: Any) -> None:
     """Login, password and the protocol's extras make a whole SASL configuration."""
-    from tally.airflow.connections import connected_settings
-
-    define(
-        monkeypatch,
-        "tally_kafka",
-        conn_type="kafka",
-        host="broker",
-        port=9093,
-        login="u",
-        password="s3cret",
-        extra={"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"},
-    )
-    kafka = connected_settings(config).kafka
+    login = {"conn_type": "kafka", "host": "b:9093", "login": "u", "password": "s3cret"}
+    sasl = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
+    define("kafka", **login, extra=sasl)
+    kafka = settings(config).kafka
     assert (kafka.security_protocol, kafka.sasl_mechanism) == ("SASL_SSL", "SCRAM-SHA-512")
-    assert kafka.sasl_username == "u"
-    assert kafka.sasl_password is not None
-    assert kafka.sasl_password.get_secret_value() == "s3cret"
-
-
-def test_a_login_that_would_not_be_used_is_an_error(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Credentials without a SASL protocol are a mistake, not a plain connection."""
-    from tally.airflow.connections import connected_settings
-
-    define(monkeypatch, "tally_kafka", conn_type="kafka", host="b:1", login="u", password="s3cret")
-    with pytest.raises(ConfigError, match="has a login") as caught:
-        connected_settings(config)
-    assert "s3cret" not in str(caught.value)
-
-
-def test_an_unknown_extra_is_an_error_without_the_password(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A misspelt extra is named; no secret is."""
-    from tally.airflow.connections import connected_settings
-
-    define(
-        monkeypatch,
-        "tally_mysql",
-        conn_type="mysql",
-        host="db",
-        password="s3cret",
-        extra={"ssl_cert": "x"},
-    )
-    with pytest.raises(ConfigError, match=r"mysql\.ssl_cert") as caught:
-        connected_settings(config)
-    assert "s3cret" not in str(caught.value)
-
-
-def test_a_missing_spark_connection_is_an_error() -> None:
-    """Spark's provider would silently go to YARN."""
-    from tally.airflow.connections import require_spark_connection
-
-    with pytest.raises(SparkConnectionError, match="no connection tally_spark"):
-        require_spark_connection()
+    assert (kafka.sasl_username, kafka.sasl_password.get_secret_value()) == ("u", "s3cret")
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("name", "fields", "said"),
     [
+        # Credentials without a SASL protocol are a mistake, not a plain connection.
+        ("kafka", {"login": "u"}, "has a login"),
+        ("mysql", {"extra": {"ssl_cert": "x"}}, r"mysql\.ssl_cert"),
+    ],
+)
+def test_what_would_not_be_used_is_an_error_without_the_password(
+    name: str, fields: dict[str, Any], said: str, config: Path, define: Any
+) -> None:
+    """A misspelt extra is named; no secret is."""
+    define(name, conn_type=name, host="b:1", password="s3cret", **fields)
+    with pytest.raises(ConfigError, match=said) as caught:
+        settings(config)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_spark_connection_that_cannot_be_used_says_why(define: Any) -> None:
+    """None (the provider would go to YARN), another type, no master, a driver somewhere else."""
+    with pytest.raises(SparkConnectionError, match="no connection tally_spark"):
+        require_spark_connection()
+    in_cluster = {"host": "yarn", "extra": {"deploy-mode": "cluster"}}
+    for fields, said in (
         ({"conn_type": "spark_connect"}, "name a server"),
         ({"conn_type": "yarn"}, "must be of type 'spark'"),
         ({"conn_type": "spark"}, "name a master"),
-        (
-            {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}},
-            "deploy-mode cluster",
-        ),
-    ],
-)
-def test_a_spark_connection_that_cannot_be_used_says_why(
-    fields: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another type, no master, or a driver somewhere else."""
-    from tally.airflow.connections import require_spark_connection
-
-    define(monkeypatch, "tally_spark", **fields)
-    with pytest.raises(SparkConnectionError, match=said):
-        require_spark_connection()
+        ({"conn_type": "spark", **in_cluster}, "deploy-mode cluster"),
+    ):
+        define("spark", **fields)
+        with pytest.raises(SparkConnectionError, match=said):
+            require_spark_connection()
 
 
-@pytest.mark.parametrize(
-    ("fields", "master"),
-    [
+def test_each_kind_of_master_is_taken_from_the_connection(define: Any) -> None:
+    """Local, standalone, YARN: as the provider reads the connection."""
+    for fields, master in (
         ({"host": "local[2]"}, "local[2]"),
         ({"host": "spark://master", "port": 7077}, "spark://master:7077"),
         ({"host": "yarn"}, "yarn"),
+    ):
+        define("spark", conn_type="spark", **fields)
+        require_spark_connection()
+        assert submit_settings("tally_spark", SparkSettings()).master == master
+
+
+def test_a_servers_address_is_read_as_the_provider_reads_it(define: Any) -> None:
+    """Except the token, which is a secret; a token for another server is dropped."""
+    configured = SparkSettings.model_validate(
+        {"connect_token": "an0ther", "conf": {"spark.a": "1"}}
+    )
+    tls = {"extra": {"use_ssl": True}}
+    for fields, master, token in (
+        ({"host": "sc://spark", "port": 15002}, "sc://spark:15002/", ""),
+        ({"host": "spark", "login": "ann b"}, "sc://spark/;user_id=ann%20b", ""),
+        ({"host": "spark", "password": "a;b=c/ d"}, "sc://spark/", "a;b=c/ d"),
+        ({"host": "spark", "password": "s3cret", **tls}, "sc://spark/;use_ssl=True", "s3cret"),
+    ):
+        define("spark", conn_type="spark_connect", **fields)
+        require_spark_connection()
+        found = connect_settings("tally_spark", configured)
+        assert (found.master, found.connect_token.get_secret_value()) == (master, token)
+        assert found.conf == {"spark.a": "1"}
+        assert not token or token not in repr(found)
+    define("spark", conn_type="spark_connect", host="spark host", password="s3cret")
+    with pytest.raises(SparkConnectionError, match="gives no address") as caught:
+        connect_settings("tally_spark", SparkSettings())
+    assert "s3cret" not in str(caught.value)
+
+
+# --- what a task does with Tally's errors
+
+
+def test_an_error_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Its sentence with the next step, once: the traceback that Airflow shows may hide both."""
+    with pytest.raises(AirflowFailException) as failed, final_unless_retryable():
+        raise ReplayRefusedError("a replay needs a reason", next_step="fill in the field Reason")
+    assert failed.value.__suppress_context__, "one traceback is enough for an expected state"
+    with pytest.raises(AirflowFailException), final_unless_retryable():
+        raise final("batch 7: abandoned")  # which says it already
+    with pytest.raises(KafkaUnavailableError), final_unless_retryable():
+        raise KafkaUnavailableError("no answer")
+    assert caplog.messages == [
+        "[replay-refused] a replay needs a reason Next: fill in the field Reason",
+        "batch 7: abandoned",
+        "[kafka-unavailable] no answer Next: tally doctor",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("uri", "source"),
+    [
+        ("mysql://ann:wr0ng@127.0.0.1", "the connection tally_mysql"),
+        (None, "the configuration, as there is no connection tally_mysql"),
     ],
 )
-def test_each_kind_of_master_is_taken_from_the_connection(
-    fields: dict[str, Any], master: str, monkeypatch: pytest.MonkeyPatch
+def test_a_refused_login_says_where_the_password_comes_from(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, uri: str | None, source: str
 ) -> None:
-    """Local, standalone, YARN: as the provider reads the connection."""
-    from tally.airflow.connections import require_spark_connection
-    from tally.airflow.driver import submit_settings
-
-    define(monkeypatch, "tally_spark", conn_type="spark", **fields)
-    require_spark_connection()
-    assert submit_settings("tally_spark", SparkSettings()).master == master
+    """A connection wins over the configuration, so this is the one to correct."""
+    monkeypatch.delenv("AIRFLOW_CONN_TALLY_MYSQL", raising=False)
+    if uri:
+        monkeypatch.setenv("AIRFLOW_CONN_TALLY_MYSQL", uri)
+    refused = AccessDeniedError("refused", next_step="correct them")
+    refused.credentials = ("mysql.user", "mysql.password")
+    with pytest.raises(AirflowFailException), final_unless_retryable():
+        raise refused
+    (said,) = [message for message in caplog.messages if "refused" in message]
+    assert said.endswith(f"correct them; mysql.user and mysql.password come from {source}")

@@ -1,257 +1,190 @@
-"""What the DAGs look like: structure, policies, documentation, serialisation."""
+"""What the DAGs look like, and that parsing them is cheap and safe."""
 
 import json
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import pymysql
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.serialization.serialized_objects import DagSerialization
 
+from tally.airflow.connections import brief_context, daily_context
 from tally.airflow.timeouts import Timeouts, bounded
 from tally.config.pipeline import PipelineSettings
 from tally.config.servers import KafkaSettings, MySQLSettings
 from tally.config.settings import Settings
-from tally.errors import ConfigError, MySQLUnavailableError
+from tally.errors import ConfigError
+from tests.airflow.conftest import Parse
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
 
 pytestmark = pytest.mark.airflow
 
-MINUTE = ["error_log", "other"]
-AUDIT = ["error_log_audit", "other_audit"]
-SCHEDULED = [*MINUTE, *AUDIT]
-REPLAY = ["error_log_replay", "other_replay"]
-LOSSES = ["error_log_losses", "other_losses"]
-BY_HAND = [*REPLAY, *LOSSES]
-ALL = [*SCHEDULED, *BY_HAND]
+MINUTE = ("error_log", "other")
+KINDS = ("", "_audit", "_replay", "_losses")
+BY_HAND = ("_replay", "_losses")
+Edges = dict[str, set[str]]
 
 
-@pytest.mark.parametrize("dag_id", MINUTE)
-def test_the_minute_dag_plans_then_counts(dag_id: str, bag: "DagBag") -> None:
-    """`plan` decides; `count` and `blocked` follow it side by side, and both end the run."""
-    dag = bag.dags[dag_id]
-    edges = {task.task_id: set(task.downstream_task_ids) for task in dag.tasks}
-    assert edges == {"plan": {"count", "blocked"}, "count": set(), "blocked": set()}
-    assert {task.trigger_rule.value for task in dag.tasks} == {"all_success"}
+def edges(dag: Any) -> Edges:
+    """The tasks of a DAG, and what follows each."""
+    return {task.task_id: set(task.downstream_task_ids) for task in dag.tasks}
 
 
-@pytest.mark.parametrize("dag_id", AUDIT)
-def test_the_audit_dag_prunes_behind_a_green_audit(dag_id: str, bag: "DagBag") -> None:
-    """Unless a pipeline keeps everything."""
-    dag = bag.dags[dag_id]
-    edges = {task.task_id: set(task.downstream_task_ids) for task in dag.tasks}
-    prunes = dag_id.startswith("error_log")
-    assert edges == ({"audit": {"prune"}, "prune": set()} if prunes else {"audit": set()})
-    assert {task.trigger_rule.value for task in dag.tasks} == {"all_success"}
+def of_kind(bag: "DagBag", *suffixes: str) -> Iterator[Any]:
+    """The DAGs of both pipelines with these suffixes."""
+    return (bag.dags[name + suffix] for name in MINUTE for suffix in suffixes)
 
 
-@pytest.mark.parametrize("dag_id", REPLAY)
-def test_the_replay_dag_previews_requests_counts_and_reports(dag_id: str, bag: "DagBag") -> None:
-    """A task for each batch, one driver at a time; the sum comes after failures, too."""
-    dag = bag.dags[dag_id]
-    edges = {task.task_id: set(task.downstream_task_ids) for task in dag.tasks}
-    assert edges == {
-        "preview": {"request"},
-        "request": {"count"},
-        "count": {"outcome"},
-        "outcome": set(),
+def test_each_dag_has_its_tasks_in_order(bag: "DagBag") -> None:
+    """Its rules hide no failure; a replay has a task for each batch, one at a time."""
+    wanted: dict[str, Edges] = {
+        "": {"plan": {"count", "blocked"}, "count": set(), "blocked": set()},
+        "_audit": {"audit": {"prune"}, "prune": set()},
+        "_replay": {
+            "preview": {"request"},
+            "request": {"count"},
+            "count": {"outcome"},
+            "outcome": set(),
+        },
+        # `settle` follows at once when the run was triggered with a decision.
+        "_losses": {"look": {"decide", "settle"}, "decide": {"settle"}, "settle": set()},
     }
-    count: Any = dag.get_task("count")
-    assert count.is_mapped
-    assert count.max_active_tis_per_dag == 1
-    assert count.map_index_template == "{{ task.batch_name }}"
-    assert dag.get_task("outcome").trigger_rule.value == "all_done"
+    rules = {"outcome": "all_done", "settle": "none_failed_min_one_success"}
+    assert edges(bag.dags["other_audit"]) == {"audit": set()}
+    for suffix in KINDS:
+        for dag in of_kind(bag, suffix):
+            assert dag.dag_id == "other_audit" or edges(dag) == wanted[suffix]
+            for task in dag.tasks:
+                assert task.trigger_rule.value == rules.get(task.task_id, "all_success")
+    for dag in of_kind(bag, "_replay"):
+        count: Any = dag.get_task("count")
+        assert count.is_mapped
+        assert count.max_active_tis_per_dag == 1
+        assert count.map_index_template == "{{ task.batch_name }}"
 
 
-@pytest.mark.parametrize("dag_id", LOSSES)
-def test_the_losses_dag_looks_asks_and_settles(dag_id: str, bag: "DagBag") -> None:
-    """The operator's answer is written by a task that can be retried without asking again."""
-    dag = bag.dags[dag_id]
-    edges = {task.task_id: set(task.downstream_task_ids) for task in dag.tasks}
-    # `settle` follows at once when the run was triggered with a decision.
-    assert edges == {"look": {"decide", "settle"}, "decide": {"settle"}, "settle": set()}
-    assert dag.get_task("settle").trigger_rule.value == "none_failed_min_one_success"
+def test_manual_dags_have_no_schedule_and_need_not_be_unpaused(bag: "DagBag") -> None:
+    """No backfill; a run of a paused DAG would wait without a word."""
+    for dag in of_kind(bag, *BY_HAND):
+        assert dag.schedule is None
+        assert set(dag.allowed_run_types or ()) == {"manual"}
+        assert dag.is_paused_upon_creation is False
 
 
-@pytest.mark.parametrize("dag_id", BY_HAND)
-def test_manual_dags_have_no_schedule(dag_id: str, bag: "DagBag") -> None:
-    """No schedule, no backfill, no run that another DAG triggers."""
-    dag = bag.dags[dag_id]
-    assert dag.schedule is None
-    assert set(dag.allowed_run_types or ()) == {"manual"}
-
-
-@pytest.mark.parametrize("dag_id", MINUTE)
-def test_who_looks_for_a_backfill_is_shown_the_replay(dag_id: str, bag: "DagBag") -> None:
-    """Airflow's refusal cannot name the replay; the DAG's description and documentation do."""
-    dag = bag.dags[dag_id]
-    assert f"{dag_id}_replay" in (dag.description or "")
-    assert "_replay" in (dag.doc_md or "")
-
-
-@pytest.mark.parametrize(
-    ("dag_id", "cron"),
-    [("error_log", "* * * * *"), ("other", "*/5 * * * *"), ("error_log_audit", "17 3 * * *")],
-)
-def test_the_timetable_is_the_configured_one_in_utc(dag_id: str, cron: str, bag: "DagBag") -> None:
-    """A cron trigger, in UTC, that catches nothing up."""
+def test_scheduled_dags_have_the_configured_timetable_and_do_not_pile_up(bag: "DagBag") -> None:
+    """One run at a time; no backfill over dates; new DAGs start paused."""
     from airflow.sdk import CronTriggerTimetable
 
-    dag = bag.dags[dag_id]
-    assert dag.timetable == CronTriggerTimetable(cron, timezone="UTC")
-    assert dag.catchup is False
+    for dag_id, cron in (
+        ("error_log", "* * * * *"),
+        ("other", "*/5 * * * *"),
+        ("error_log_audit", "17 3 * * *"),
+    ):
+        assert bag.dags[dag_id].timetable == CronTriggerTimetable(cron, timezone="UTC")
+    for dag in of_kind(bag, "", "_audit"):
+        assert dag.catchup is False
+        assert dag.max_active_runs == 1
+        assert set(dag.allowed_run_types or ()) == {"scheduled", "manual"}
+        assert dag.is_paused_upon_creation is not False
+        assert not any(task.depends_on_past or task.wait_for_downstream for task in dag.tasks)
+        assert dag.fail_fast is False  # it would end `count` because `blocked` is red
 
 
-@pytest.mark.parametrize("dag_id", SCHEDULED)
-def test_runs_do_not_pile_up_and_dates_are_refused(dag_id: str, bag: "DagBag") -> None:
-    """One run at a time, scheduled or by hand; no backfill over dates; new DAGs start paused."""
-    dag = bag.dags[dag_id]
-    assert dag.max_active_runs == 1
-    assert set(dag.allowed_run_types or ()) == {"scheduled", "manual"}
-    assert dag.is_paused_upon_creation is not False
-    assert not any(task.depends_on_past or task.wait_for_downstream for task in dag.tasks)
-    assert dag.fail_fast is False  # it would end `count` because `blocked` is red
-
-
-@pytest.mark.parametrize("name", ["error_log", "other"])
-def test_what_only_runs_by_hand_need_not_be_unpaused_first(name: str, bag: "DagBag") -> None:
-    """A run of a paused DAG waits without a word; a DAG without a schedule does nothing unasked."""
-    for suffix in ("_replay", "_losses"):
-        assert bag.dags[name + suffix].is_paused_upon_creation is False
-
-
-@pytest.mark.parametrize("dag_id", ALL)
-def test_retries_suit_a_minute(dag_id: str, bag: "DagBag") -> None:
+def test_retries_suit_a_minute(bag: "DagBag") -> None:
     """Retries come soon and at an even pace; `blocked` has no retry, and neither has an answer."""
-    for task in bag.dags[dag_id].tasks:
-        assert task.retries == (0 if task.task_id in {"blocked", "decide"} else 3)
-        assert task.retry_delay == timedelta(seconds=10)
-        assert not task.retry_exponential_backoff
+    for dag in of_kind(bag, *KINDS):
+        for task in dag.tasks:
+            assert task.retries == (0 if task.task_id in {"blocked", "decide"} else 3)
+            assert task.retry_delay == timedelta(seconds=10)
+            assert not task.retry_exponential_backoff
 
 
-@pytest.mark.parametrize(("dag_id", "patience_s"), [("error_log", 600), ("other", 1200)])
-def test_timeouts_follow_from_the_patience(dag_id: str, patience_s: int, bag: "DagBag") -> None:
-    """Lock wait < plan < count = patience < run."""
-    dag = bag.dags[dag_id]
-    plan = dag.get_task("plan").execution_timeout
-    count = dag.get_task("count").execution_timeout
-    blocked = dag.get_task("blocked").execution_timeout
-    assert plan
-    assert count
-    assert blocked
-    assert dag.dagrun_timeout
+@pytest.mark.parametrize(("name", "patience_s"), [("error_log", 600), ("other", 1200)])
+def test_timeouts_follow_from_the_patience(name: str, patience_s: int, bag: "DagBag") -> None:
+    """Lock wait < plan < count = patience < run; only the wait for an operator lasts days."""
+    dag, audit = bag.dags[name], bag.dags[f"{name}_audit"]
+    like: dict[str, Any] = {task.task_id: task.execution_timeout for task in dag.tasks}
     lock_wait = timedelta(seconds=MySQLSettings().lock_wait_timeout_s)
-    assert count == timedelta(seconds=patience_s)
-    assert lock_wait < plan < count < plan + count < dag.dagrun_timeout
-    assert dag.dagrun_timeout == 1.25 * count
-    assert blocked <= plan
-
-
-@pytest.mark.parametrize("dag_id", BY_HAND)
-def test_tasks_of_manual_dags_have_timeouts(dag_id: str, bag: "DagBag") -> None:
-    """Every task has a timeout; only the wait for an operator lasts days."""
-    dag = bag.dags[dag_id]
-    minute = bag.dags[dag_id.removesuffix("_replay").removesuffix("_losses")]
-    for task in dag.tasks:
-        if task.task_id == "decide":
+    assert like["count"] == timedelta(seconds=patience_s)
+    assert dag.dagrun_timeout == 1.25 * like["count"]
+    assert lock_wait < like["plan"] < like["count"]
+    assert like["plan"] + like["count"] < dag.dagrun_timeout
+    assert like["blocked"] <= like["plan"]
+    for suffix in BY_HAND:
+        for task in bag.dags[name + suffix].tasks:
             answer: Any = task
-            assert answer.response_timeout < dag.dagrun_timeout
-            continue
-        like = minute.get_task("count" if task.task_id == "count" else "plan")
-        assert task.execution_timeout == like.execution_timeout
-
-
-@pytest.mark.parametrize("dag_id", AUDIT)
-def test_the_audit_has_timeouts_too(dag_id: str, bag: "DagBag") -> None:
-    """Every task and every run has a timeout."""
-    dag = bag.dags[dag_id]
-    timeout = dag.get_task("audit").execution_timeout
-    assert timeout
-    assert dag.dagrun_timeout
-    assert timeout < dag.dagrun_timeout
+            if task.task_id == "decide":
+                assert answer.response_timeout < bag.dags[name + suffix].dagrun_timeout
+            else:
+                assert task.execution_timeout == like.get(task.task_id, like["plan"])
+    assert timedelta(0) < audit.get_task("audit").execution_timeout < audit.dagrun_timeout  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(
-    ("section", "wait", "key"),
-    [
-        ("mysql", {"lock_wait_timeout_s": 25}, "mysql.lock_wait_timeout_s = 25"),
-        ("mysql", {"connect_timeout_s": 25}, "mysql.connect_timeout_s = 25"),
-        ("kafka", {"request_timeout_s": 25}, "kafka.request_timeout_s = 25"),
-    ],
+    "key", ["mysql.lock_wait_timeout_s", "mysql.connect_timeout_s", "kafka.request_timeout_s"]
 )
-def test_a_patience_too_short_for_an_answer_is_refused(
-    section: str, wait: dict[str, int], key: str
-) -> None:
+def test_a_patience_too_short_for_an_answer_is_refused(key: str) -> None:
     """A task must not be killed while a server would still have told it what is wrong."""
+    section, _, field = key.partition(".")
+    waits: dict[str, dict[str, Any]] = {"kafka": {}, "mysql": {"statement_timeout_s": 60}}
+    waits[section][field] = 25
     settings = Settings(
-        kafka=KafkaSettings(**wait if section == "kafka" else {}),
-        mysql=MySQLSettings(statement_timeout_s=60, **wait if section == "mysql" else {}),
+        kafka=KafkaSettings(**waits["kafka"]),
+        mysql=MySQLSettings(**waits["mysql"]),
         pipelines={"p": PipelineSettings(topics=["a"], patience_s=250)},
     )
     short = settings.pipeline("p")
-    with pytest.raises(ConfigError, match=rf"pipelines\.p\.patience_s = 250: .*{key}"):
+    with pytest.raises(ConfigError, match=rf"pipelines\.p\.patience_s = 250: .*{key} = 25"):
         Timeouts.of(short, settings)
     longer = short.model_copy(update={"patience_s": 251})
     assert Timeouts.of(longer, settings).plan > 2 * timedelta(seconds=25)
 
 
-@pytest.mark.parametrize(("configured", "task_s", "left"), [(300, 120, 60), (30, 120, 30)])
-def test_a_statement_times_out_before_its_task(configured: int, task_s: int, left: int) -> None:
-    """Half of the task's timeout, and less where the configuration says so."""
-    settings = Settings(
-        mysql=MySQLSettings(statement_timeout_s=configured),
-        pipelines={"p": PipelineSettings(topics=["a"])},
-    )
-    mysql = bounded(settings, timedelta(seconds=task_s)).mysql
-    assert mysql.statement_timeout_s == left
-    assert mysql.lock_wait_timeout_s < mysql.statement_timeout_s < task_s
-
-
-def test_statements_of_plan_and_audit_time_out_before_their_tasks(
-    bag: "DagBag", config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The wait follows from the tasks' own timeouts, not from `[mysql]` alone."""
+def test_a_statement_times_out_before_its_task(bag: "DagBag", config: Path) -> None:
+    """After half of the task's own timeout, and sooner where the configuration says so."""
+    for configured, task_s, left in ((300, 120, 60), (30, 120, 30)):
+        settings = Settings(
+            mysql=MySQLSettings(statement_timeout_s=configured),
+            pipelines={"p": PipelineSettings(topics=["a"])},
+        )
+        mysql = bounded(settings, timedelta(seconds=task_s)).mysql
+        assert mysql.statement_timeout_s == left
+        assert mysql.lock_wait_timeout_s < mysql.statement_timeout_s < task_s
     with config.open("a", encoding="utf-8") as file:
         file.write("[mysql]\nstatement_timeout_s = 599\n")
-    waits: list[float] = []
-
-    def connect(_: Any, *, read_timeout: float, write_timeout: float, **__: Any) -> Any:
-        assert write_timeout == read_timeout
-        waits.append(read_timeout)
-        raise pymysql.err.OperationalError(2003, "there is no server")
-
-    # The audit's is half an hour: what the driver is told is all that can be seen of it.
-    monkeypatch.setattr(pymysql.Connection, "__init__", connect)
-    context: Any = {
-        "ti": SimpleNamespace(dag_id="error_log", run_id="r"),
-        "dag_run": SimpleNamespace(run_after=datetime.now(UTC)),
-    }
-    tasks: dict[str, Any] = {
-        "plan": bag.dags["error_log"].get_task("plan"),
-        "audit": bag.dags["error_log_audit"].get_task("audit"),
-    }
-    for work in (tasks["plan"].choose_branch, tasks["audit"].execute):
-        with pytest.raises(MySQLUnavailableError, match="there is no server"):
-            work(context)
-    longest = {name: task.execution_timeout.total_seconds() / 2 for name, task in tasks.items()}
-    assert waits == [min(599, longest["plan"]), min(599, longest["audit"])]
-    assert longest["plan"] < 599 < longest["audit"]
+    plan: Any = bag.dags["error_log"].get_task("plan")
+    audit: Any = bag.dags["error_log_audit"].get_task("audit")
+    bounds = [
+        ctx.database.settings.statement_timeout_s
+        for ctx in (brief_context(str(config), "error_log"), daily_context(str(config)))
+    ]
+    assert bounds == [plan.execution_timeout.total_seconds() / 2, 599]
+    assert bounds[0] < 599 < audit.execution_timeout.total_seconds() / 2
 
 
-@pytest.mark.parametrize("dag_id", ALL)
-def test_dags_say_whose_they_are_and_what_they_do(dag_id: str, bag: "DagBag") -> None:
-    """Owner, tags and documentation come from the configuration and the docstrings."""
-    dag = bag.dags[dag_id]
-    ours = dag_id.startswith("error_log")
-    assert dag.tags == ({"tally", "web"} if ours else {"tally"})
-    assert {task.owner for task in dag.tasks} == {"ann" if ours else "tally"}
-    assert "each line" in (dag.doc_md or "")
-    assert dag.description
-    assert all(task.doc_md for task in dag.tasks)
+def test_dags_say_whose_they_are_and_what_they_do(bag: "DagBag") -> None:
+    """By configuration and docstrings; each parameter but a replay's reason has a default."""
+    for dag in of_kind(bag, *KINDS):
+        ours = dag.dag_id.startswith("error_log")
+        assert dag.tags == ({"tally", "web"} if ours else {"tally"})
+        assert {task.owner for task in dag.tasks} == {"ann" if ours else "tally"}
+        assert "each line" in (dag.doc_md or "")
+        assert dag.description
+        if dag.dag_id in MINUTE:  # Airflow's refusal of a backfill cannot name the replay
+            assert f"{dag.dag_id}_replay" in dag.description
+            assert "_replay" in dag.doc_md
+        assert all(task.doc_md for task in dag.tasks)
+        if dag.dag_id.endswith("_replay"):
+            dag.params["reason"] = "a corrected level"
+        dag.params.validate()
 
 
 def test_assets_are_named_after_topics_and_table(bag: "DagBag") -> None:
@@ -266,68 +199,42 @@ def test_assets_are_named_after_topics_and_table(bag: "DagBag") -> None:
     ]
 
 
-@pytest.mark.parametrize("dag_id", ALL)
-def test_params_have_valid_defaults(dag_id: str, bag: "DagBag") -> None:
-    """Each parameter has a default that its own rule allows; a replay's reason alone has none."""
-    params = bag.dags[dag_id].params
-    if dag_id.endswith("_replay"):
-        params["reason"] = "a corrected level"
-    params.validate()
+def test_a_dag_survives_serialisation(bag: "DagBag", parse: Parse) -> None:
+    """What the scheduler reads back is what was parsed, and the same at each parse."""
+    again = parse()
+    for dag in of_kind(bag, *KINDS):
+        stored = DagSerialization.to_dict(dag)
+        once_more = DagSerialization.to_dict(again.dags[dag.dag_id])
+        assert json.dumps(stored, sort_keys=True) == json.dumps(once_more, sort_keys=True)
+        back: Any = DagSerialization.from_dict(stored)
+        assert edges(back) == edges(dag)
+        assert back.catchup is False
+        assert set(back.allowed_run_types or ()) == set(dag.allowed_run_types or ())
+        for name in ("dag_id", "max_active_runs", "dagrun_timeout"):
+            assert getattr(back, name) == getattr(dag, name)
+        for task in dag.tasks:
+            for name in ("execution_timeout", "retries"):
+                assert getattr(back.get_task(task.task_id), name) == getattr(task, name)
 
 
-@pytest.mark.parametrize("dag_id", ALL)
-def test_a_dag_survives_serialisation(dag_id: str, bag: "DagBag") -> None:
-    """What the scheduler reads back is what was parsed: tasks, edges, timeouts, run types."""
-    dag = bag.dags[dag_id]
-    back = _deserialised(_serialised(dag))
-    assert back.dag_id == dag.dag_id
-    assert back.task_dict.keys() == dag.task_dict.keys()
-    assert back.max_active_runs == dag.max_active_runs
-    assert back.catchup is False
-    assert set(back.allowed_run_types or ()) == set(dag.allowed_run_types or ())
-    assert back.dagrun_timeout == dag.dagrun_timeout
-    for task in dag.tasks:
-        assert back.get_task(task.task_id).downstream_task_ids == task.downstream_task_ids
-        assert back.get_task(task.task_id).execution_timeout == task.execution_timeout
-        assert back.get_task(task.task_id).retries == task.retries
-
-
-@pytest.mark.parametrize("dag_id", ALL)
-def test_two_parses_serialise_alike(dag_id: str, load_bag: Callable[[], "DagBag"]) -> None:
-    """Nothing in a DAG changes by itself: no new version of it at each parse."""
-    first, second = (_serialised(load_bag().dags[dag_id]) for _ in range(2))
-    assert json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
-
-
-@pytest.mark.parametrize("dag_id", ALL)
-def test_rendered_fields_hold_no_credentials(dag_id: str, bag: "DagBag") -> None:
-    """What Airflow stores and shows of a task: paths, names and the batch's id, nothing else."""
-    shown = {
-        f"{task.task_id}.{field}": value
-        for task in bag.dags[dag_id].tasks
-        for field in task.template_fields
-        if (value := _argument(task, field)) is not None
-    }
+def test_rendered_fields_hold_paths_names_and_the_batch_alone(bag: "DagBag", config: Path) -> None:
+    """What Airflow stores of a task has no credentials; it reads the very file that was parsed."""
     allowed = {"count.application", "count.name", "count.application_args", "blocked.message"}
     allowed |= {"decide.subject", "decide.body"}
-    assert set(shown) <= allowed
-    if dag_id in MINUTE:
-        assert shown["count.application"].endswith("jobs/count_errors.py")
-        key, seconds, batch, _ = shown["count.application_args"]
-        assert (key, batch) == ("--catch-up-s", "--batch")
-        assert float(seconds) > 0
-
-
-def test_the_tasks_read_the_configuration_that_was_parsed(bag: "DagBag", config: Path) -> None:
-    """The very same file, by its absolute path, wherever the worker runs from."""
-    readers: list[Any] = [
-        task
-        for dag in bag.dags.values()
-        for task in dag.tasks
-        if task.task_id not in {"blocked", "decide"}
-    ]
-    assert {_argument(task, "config") for task in readers} == {str(config)}
     assert config.is_absolute()
+    for dag in of_kind(bag, *KINDS):
+        shown: dict[str, Any] = {}
+        for task in dag.tasks:
+            fields = {name: _argument(task, name) for name in task.template_fields}
+            shown |= {f"{task.task_id}.{k}": v for k, v in fields.items() if v is not None}
+            if task.task_id not in {"blocked", "decide"}:
+                assert _argument(task, "config") == str(config)
+        assert set(shown) <= allowed
+        if dag.dag_id in MINUTE:
+            assert shown["count.application"].endswith("jobs/count_errors.py")
+            key, seconds, batch, _ = shown["count.application_args"]
+            assert (key, batch) == ("--catch-up-s", "--batch")
+            assert float(seconds) > 0
 
 
 def _argument(task: Any, name: str) -> Any:
@@ -335,13 +242,120 @@ def _argument(task: Any, name: str) -> Any:
     return task.partial_kwargs.get(name) if task.is_mapped else getattr(task, name)
 
 
-def _serialised(dag: Any) -> dict[str, Any]:
-    from airflow.serialization.serialized_objects import DagSerialization
+# --- parsing: no server, no heavy import, no secret, clear errors
 
-    return DagSerialization.to_dict(dag)
+LOAD = """
+import socket, sys
+
+def refuse(*args, **kwargs):
+    raise AssertionError(f"asked the network: {args}")
+
+for name in ("connect", "connect_ex", "sendto"):
+    setattr(socket.socket, name, refuse)
+socket.create_connection = socket.getaddrinfo = refuse
+
+from airflow import plugins_manager
+plugins, errors = plugins_manager._get_plugins()
+assert not errors, errors
+assert "tally" in {plugin.name for plugin in plugins}
+
+from airflow.configuration import conf
+from airflow.dag_processing.dagbag import DagBag
+bag = DagBag(dag_folder=conf.get("core", "dags_folder"))
+assert not bag.import_errors, bag.import_errors
+assert len(bag.dags) == 8, bag.dags
+
+heavy = {"pyspark", "py4j", "confluent_kafka", "pymysql", "pandas", "yoyo", "fastapi.applications"}
+ours = {"tally.kafka.client", "tally.mysql.transactions", "tally.app.context"}
+ours |= {"tally.spark.session", "tally.spark.counting", "tally.airflow.console.app"}
+ours |= {"tally.pipeline.plan", "tally.pipeline.run", "tally.pipeline.replay"}
+ours |= {"tally.airflow.work", "tally.airflow.replay_work", "tally.airflow.losses_work"}
+print(sorted((heavy | ours) & set(sys.modules)))
+"""
 
 
-def _deserialised(stored: dict[str, Any]) -> Any:
-    from airflow.serialization.serialized_objects import DagSerialization
+def test_loading_dags_and_plugin_asks_no_server_and_imports_nothing_heavy(config: Path) -> None:
+    """With every way into the network closed: every process of Airflow does it."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD],  # a Python that has imported nothing yet
+        env={**os.environ, "TALLY_CONFIG": str(config)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines()[-1] == "[]"
 
-    return DagSerialization.from_dict(stored)
+
+def test_every_pipeline_has_its_dags(parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four DAGs each; without TALLY_CONFIG of the file beside the DAG folder."""
+    bag = parse()
+    assert (bag.import_errors, bag.captured_warnings) == ({}, {})
+    assert set(bag.dags) == {name + suffix for name in MINUTE for suffix in KINDS}
+    monkeypatch.delenv("TALLY_CONFIG")
+    bag = parse()
+    assert bag.import_errors == {}
+    assert {"error_log", "error_log_audit"} <= set(bag.dags)
+
+
+GOOD = '[pipelines.good]\ntopics = ["a"]\n'
+
+
+def test_a_wrong_pipeline_has_one_dag_that_says_so_and_the_others_have_theirs(parse: Parse) -> None:
+    """The reason is the DAG's description, and the error of its runs."""
+    servers = "[mysql]\nstatement_timeout_s = 200\nlock_wait_timeout_s = 26\n"
+    too_short = "patience_s = 100 must be more than mysql.statement_timeout_s = 200"
+    for text, said in (
+        ('patience_s = "soon"', "pipelines.p.patience_s = 'soon'"),
+        ('schedule = "often"', "pipelines.p.schedule = 'often'"),
+        ("patience_s = 100", too_short),
+        ("patience_s = 250", "pipelines.p.patience_s = 250: a tenth of it"),
+        ('level = ["ERROR"]', "pipelines.p.level: is no known key; did you mean levels?"),
+    ):
+        bag = parse(f'{GOOD}[pipelines.p]\ntopics = ["a"]\n{text}\n{servers}')
+        assert bag.import_errors == {}
+        assert set(bag.dags) == {"p", "good", "good_replay", "good_losses", "good_audit"}
+        disabled = bag.dags["p"]
+        assert said in str(disabled.description)
+        assert "disabled" in disabled.tags
+        (task,) = disabled.tasks
+        assert task.task_id == "plan"
+        with pytest.raises(AirflowFailException) as failed:
+            task.choose_branch({"ti": SimpleNamespace(dag_id="p", run_id="r")})
+        assert said in str(failed.value)
+
+
+@pytest.mark.parametrize("name", ["p_audit", "p_replay"])
+def test_a_pipeline_with_the_name_of_another_ones_dag_takes_nothing_away(
+    name: str, parse: Parse
+) -> None:
+    """The DAG of that name stays what it was."""
+    bag = parse(f'[pipelines.p]\ntopics = ["a"]\n[pipelines.{name}]\ntopics = ["b"]\n')
+    assert set(bag.dags) == {"p", "p_replay", "p_losses", "p_audit"}
+    assert all("disabled" not in dag.tags for dag in bag.dags.values())
+
+
+def test_what_is_wrong_for_all_pipelines_is_an_import_error(parse: Parse) -> None:
+    """Airflow shows what is wrong where it shows a broken DAG file."""
+    for text, said in (
+        (f"{GOOD}[mysql]\nport = 0\n", "mysql.port = 0"),
+        ("[pipelines]\n", "pipelines: at least one is needed"),
+        ("[pipelines", "is no valid TOML"),
+    ):
+        bag = parse(text)
+        assert not bag.dags
+        (error,) = bag.import_errors.values()
+        assert "[config-invalid]" in error
+        assert said in error
+
+
+def test_secrets_do_not_reach_the_dags(parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A password in the configuration or the environment is in no serialised DAG."""
+    monkeypatch.setenv("TALLY_MYSQL__PASSWORD", "s3cret-env")
+    sasl = 'security_protocol = "SASL_SSL"\nsasl_mechanism = "PLAIN"\nsasl_username = "u"\n'
+    bag = parse(f'{GOOD}[kafka]\n{sasl}sasl_password = "s3cret-file"\n')
+    assert bag.import_errors == {}
+    stored = "".join(str(DagSerialization.serialize_dag(dag)) for dag in bag.dags.values())
+    assert "good_replay" in stored
+    assert "s3cret" not in stored

@@ -1,48 +1,38 @@
 """Starting and ending spark-submit, with a small program in its place."""
 
-import json
 import os
+import stat
 import subprocess
+import sys
+import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 import pytest
+from airflow.sdk.exceptions import AirflowException
 
-from tally.errors import SparkConnectionError
-from tests.spark_submit import SPARK_HOME, spark_environment
+from tally.airflow.connect_driver import ConnectDriver
+from tally.airflow.driver import DriverHook, driver_environment, submit_conf
+from tally.airflow.secrets_file import secrets_file
+from tally.config.loading import load_settings
+from tally.config.servers import KafkaSettings, MySQLSettings, SparkSettings
+from tally.config.settings import Settings
+from tally.errors import ConfigError, SparkConnectionError
+from tally.spark.driver_log import LOGGING
+from tests.airflow.dag_run import use_spark
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from tally.airflow.connect_driver import ConnectDriver
-    from tally.airflow.driver import DriverHook
 
 pytestmark = pytest.mark.airflow
 
 
-@pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only folder on the PATH, besides the system's; and a connection to local Spark."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv(
-        "AIRFLOW_CONN_TALLY_SPARK", json.dumps({"conn_type": "spark", "host": "local[1]"})
-    )
-    return folder
-
-
-def write_program(folder: Path, body: str) -> None:
-    """Put a spark-submit of our own there."""
+def hook(folder: Path, body: str, **environment: str) -> DriverHook:
+    """A hook that finds a spark-submit of our own."""
     program = folder / "spark-submit"
     program.write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
     program.chmod(0o755)
-
-
-def hook(folder: Path, **environment: str) -> "DriverHook":
-    """A hook that finds the program."""
-    from tally.airflow.driver import DriverHook
-
     return DriverHook(
         environment={"PATH": f"{folder}:/usr/bin:/bin", **environment},
         conn_id="tally_spark",
@@ -50,70 +40,78 @@ def hook(folder: Path, **environment: str) -> "DriverHook":
     )
 
 
-@pytest.mark.parametrize("code", [1, 3, 4, 5, 70])
-def test_the_jobs_exit_code_and_error_are_known(code: int, programs: Path) -> None:
-    """They decide whether a retry makes sense, and what the operator reads."""
-    from airflow.sdk.exceptions import AirflowException
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder on the PATH, besides the system's; and a connection to local Spark."""
+    use_spark(monkeypatch)
+    return tmp_path
 
-    write_program(
-        programs,
-        f"echo '26/11/21 INFO noise'; echo '[data-loss] batch 7: gone. Next: look'; "
-        f"echo '26/11/21 INFO ShutdownHookManager'; exit {code}",
+
+def made(programs: Path, script: str, *, connect: bool) -> tuple[DriverHook | ConnectDriver, str]:
+    """A driver of either kind and its job, which is a script."""
+    if not connect:
+        return hook(programs, script), "job.py"
+    job = programs / "job.py"
+    job.write_text(
+        f"import os; os.execv('/bin/bash', ['bash', '-c', {script!r}])\n", encoding="utf-8"
     )
-    driver = hook(programs)
-    with pytest.raises(AirflowException):
-        driver.submit("job.py")
-    assert driver.exit_code == code
-    assert driver.error_line == "[data-loss] batch 7: gone. Next: look"
+    return ConnectDriver(environment={"PATH": "/usr/bin:/bin"}, application_args=[]), str(job)
 
 
-def test_without_an_error_of_tally_the_last_line_is_shown(programs: Path) -> None:
-    """A JVM that does not start prints its own error."""
-    from airflow.sdk.exceptions import AirflowException
-
-    write_program(programs, "echo first; echo 'Error: no JVM'; exit 1")
-    driver = hook(programs)
-    with pytest.raises(AirflowException):
-        driver.submit("job.py")
-    assert driver.error_line == "Error: no JVM"
+@pytest.mark.parametrize("connect", [False, True])
+def test_the_jobs_exit_code_and_error_are_known(connect: bool, programs: Path) -> None:
+    """They decide whether a retry makes sense; a JVM that does not start prints its own error."""
+    ours, noise = "[data-loss] batch 7: gone. Next: look", "echo '26/11/21 INFO noise'"
+    java = "" if connect else "; echo 'WARNING: Using incubator modules: jdk.incubator.vector'"
+    for code, printed, error in (
+        (1, f"echo first; echo 'Error: no JVM'{java}", "Error: no JVM"),
+        (4, f"{noise}; echo '{ours}'; {noise}", ours),
+        (70, f"{noise}; echo '{ours}'; {noise}", ours),
+    ):
+        driver, job = made(programs, f"{printed}; exit {code}", connect=connect)
+        with pytest.raises(AirflowException):
+            driver.submit(job)
+        assert (driver.exit_code, driver.error_line) == (code, error)
 
 
 def test_the_driver_gets_just_the_environment_it_was_given(
-    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No other variable of the worker reaches it."""
+    """And a process group of its own: a signal to the worker's does not end it."""
     monkeypatch.setenv("LEAK", "s3cret")
-    write_program(programs, f'env > "{tmp_path}/env"; printf "%s " "$@" > "{tmp_path}/args"')
-    hook(programs, WANTED="yes").submit("job.py")
-    environment = (tmp_path / "env").read_text(encoding="utf-8")
+    given = {name: programs / name for name in ("env", "args", "group")}
+    script = 'env > "$ENV_FILE"; printf "%s " "$@" > "$ARGS"; ps -o pgid= -p $$ > "$GROUP"'
+    files = dict(zip(("ENV_FILE", "ARGS", "GROUP"), map(str, given.values()), strict=True))
+    driver = hook(programs, script, WANTED="yes", **files)
+    driver.submit("job.py")
+    driver.on_kill()
+    assert driver.exit_code == 0
+    environment = given["env"].read_text(encoding="utf-8")
     assert "WANTED=yes" in environment
     assert "s3cret" not in environment
-    arguments = (tmp_path / "args").read_text(encoding="utf-8").split()
+    arguments = given["args"].read_text(encoding="utf-8").split()
     assert arguments[:2] == ["--master", "local[1]"]
     assert arguments[-3:] == ["job.py", "--batch", "7"]
+    assert int(given["group"].read_text(encoding="utf-8")) != os.getpgid(0)
 
 
 def test_a_missing_spark_submit_is_said_plainly(programs: Path) -> None:
     """Instead of a FileNotFoundError."""
+    driver = hook(programs, "", PATH=str(programs / "elsewhere"))
     with pytest.raises(SparkConnectionError, match="not on the worker's PATH"):
-        hook(programs, PATH=str(programs)).submit("job.py")
+        driver.submit("job.py")
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
-def test_killing_ends_every_process_of_the_driver(
-    stubborn: bool, programs: Path, tmp_path: Path
-) -> None:
+def test_killing_ends_every_process_of_the_driver(stubborn: bool, programs: Path) -> None:
     """spark-submit, the JVM and the Python driver: children too, and those that ignore SIGTERM."""
-    from airflow.sdk.exceptions import AirflowException
-
     trap = "trap '' TERM; " if stubborn else ""
-    pids = tmp_path / "pids"
-    write_program(
+    pids = programs / "pids"
+    driver = hook(
         programs,
         f"bash -c \"{trap}echo \\$\\$ >> '{pids}'; while true; do sleep 0.1; done\" &\n"
         f"{trap}echo $$ >> '{pids}'\nwait; while true; do sleep 0.1; done",
     )
-    driver = hook(programs)
 
     def kill() -> None:
         wait_until(lambda: pids.exists() and len(pids.read_text(encoding="utf-8").split()) >= 2)
@@ -128,74 +126,40 @@ def test_killing_ends_every_process_of_the_driver(
         assert not alive(int(pid))
 
 
-def test_killing_a_driver_that_has_ended_does_nothing(programs: Path) -> None:
-    """Airflow may ask at any moment."""
-    write_program(programs, "exit 0")
-    driver = hook(programs)
-    driver.submit("job.py")
-    driver.on_kill()
-    assert driver.exit_code == 0
+def sleeper(programs: Path, *, connect: bool) -> tuple[DriverHook | ConnectDriver, str]:
+    """A driver and its job, which writes its process id to ``pid`` and sleeps."""
+    script = f"echo $$ > '{programs}/new' && mv '{programs}/new' '{programs}/pid' && sleep 120"
+    return made(programs, script, connect=connect)
 
 
 @pytest.mark.parametrize("connect", [False, True])
-def test_a_driver_that_was_asked_to_end_is_not_started(
-    connect: bool, programs: Path, tmp_path: Path
-) -> None:
+def test_a_driver_that_was_asked_to_end_is_not_started(connect: bool, programs: Path) -> None:
     """Airflow may ask before there is a process."""
-    from airflow.sdk.exceptions import AirflowException
-
-    driver, job = sleeper(programs, tmp_path, connect=connect)
+    driver, job = sleeper(programs, connect=connect)
     driver.on_kill()
     with pytest.raises(AirflowException, match="before the driver started"):
         driver.submit(job)
     assert driver.exit_code is None
-    assert not (tmp_path / "pid").exists()
+    assert not (programs / "pid").exists()
 
 
 @pytest.mark.parametrize("connect", [False, True])
 def test_a_driver_that_is_asked_to_end_while_it_starts_ends(
-    connect: bool, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    connect: bool, programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Airflow's signal can come when the process runs and the driver does not know it yet."""
-    from airflow.sdk.exceptions import AirflowException
-
-    driver, job = sleeper(programs, tmp_path, connect=connect)
+    driver, job = sleeper(programs, connect=connect)
 
     class AskedMeanwhile(subprocess.Popen[str]):
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
-            wait_until((tmp_path / "pid").exists)
+            wait_until((programs / "pid").exists)
             driver.on_kill()
 
     monkeypatch.setattr(subprocess, "Popen", AskedMeanwhile)
     with pytest.raises(AirflowException):
         driver.submit(job)
-    assert not alive(int((tmp_path / "pid").read_text(encoding="utf-8")))
-
-
-def sleeper(
-    programs: Path, tmp_path: Path, *, connect: bool
-) -> tuple["DriverHook | ConnectDriver", str]:
-    """A driver and its job, which writes its process id to ``pid`` and sleeps."""
-    from tally.airflow.connect_driver import ConnectDriver
-
-    script = f"echo $$ > '{tmp_path}/new' && mv '{tmp_path}/new' '{tmp_path}/pid' && sleep 120"
-    if not connect:
-        write_program(programs, script)
-        return hook(programs), "job.py"
-    job = tmp_path / "job.py"
-    job.write_text(
-        f"import os; os.execv('/bin/bash', ['bash', '-c', {script!r}])\n", encoding="utf-8"
-    )
-    return ConnectDriver(environment={"PATH": "/usr/bin:/bin"}, application_args=[]), str(job)
-
-
-def test_the_driver_does_not_die_with_its_workers_group(programs: Path, tmp_path: Path) -> None:
-    """A signal to the worker's group ends the task by Tally's rules, not the driver behind them."""
-    write_program(programs, f"ps -o pgid= -p $$ > '{tmp_path}/group'")
-    hook(programs).submit("job.py")
-    group = int((tmp_path / "group").read_text(encoding="utf-8"))
-    assert group != os.getpgid(0)
+    assert not alive(int((programs / "pid").read_text(encoding="utf-8")))
 
 
 def alive(pid: int) -> bool:
@@ -207,36 +171,178 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.spark
-def test_a_healthy_spark_says_nothing_of_its_own(tmp_path: Path) -> None:
-    """The task's log has the job's sentences; Spark adds warnings and errors only."""
-    from tally.airflow.driver import submit_conf
-    from tally.spark.driver_log import is_noise
-    from tally.spark.session import QUICK_START
+# --- its secrets: in a private file and nowhere else
 
-    script = tmp_path / "job.py"
-    script.write_text(
-        "from pyspark.sql import SparkSession\n"
-        "print(SparkSession.builder.getOrCreate().range(5).count(), flush=True)\n",
-        encoding="utf-8",
-    )
-    conf = submit_conf({"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}, QUICK_START)
-    options = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
-    ended = subprocess.run(
-        [SPARK_HOME / "bin" / "spark-submit", "--master", "local[1]", *options, script],
-        env=spark_environment(),
+AWKWARD = "quote \" backslash \\ newline \n tab \t del \x7f umlaut ä emoji 🎈 $HOME 'x'"
+
+
+@pytest.fixture
+def settings(config: Path) -> Settings:
+    """Settings with secrets."""
+    kafka = {
+        "bootstrap_servers": "broker:9093",
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "u",
+        "sasl_password": AWKWARD,
+        "ssl_ca_location": "/etc/kafka ca.pem",
+    }
+    spark = {
+        "master": "sc://spark:15002/;user_id=ann",
+        "connect_token": AWKWARD,
+        "conf": {"spark.a.b": "1", "spark.c": 'x"y'},
+    }
+    overrides = {
+        "kafka": KafkaSettings.model_validate(kafka),
+        "mysql": MySQLSettings.model_validate({"port": 3307, "password": AWKWARD[::-1]}),
+        "spark": SparkSettings.model_validate(spark),
+    }
+    return load_settings(config, overrides=overrides)
+
+
+def test_the_driver_reads_the_same_settings(
+    settings: Settings, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Awkward characters included; only the owner may read the file, an error deletes it too."""
+    with suppress(KeyboardInterrupt), secrets_file(settings) as path:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        monkeypatch.setenv("TALLY_SECRETS_FILE", str(path))
+        read = load_settings(config)
+        raise KeyboardInterrupt
+    assert not path.exists()
+    ours = (settings.kafka, settings.mysql, settings.spark)
+    assert (read.kafka, read.mysql, read.spark) == ours
+    assert read.mysql.password.get_secret_value() == AWKWARD[::-1]
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary folder of the test's own, on a machine without `XDG_RUNTIME_DIR`."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path / f"tally-{os.geteuid()}"
+
+
+def test_it_lies_in_a_folder_of_the_users_own(
+    settings: Settings, runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session's runtime folder, if that is the user's; else one in the temporary folder."""
+
+    def folder() -> Path:
+        with secrets_file(settings) as path:
+            return path.parent
+
+    assert folder() == runtime
+    assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
+    session = tmp_path / "session"
+    session.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(session))
+    assert folder() == session / "tally"
+    session.chmod(0o755)
+    assert folder() == runtime
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "gone"))
+    assert folder() == runtime
+
+
+@pytest.mark.parametrize("trap", ["link", "file", "open to others", "of another user"])
+def test_a_folder_that_others_may_have_prepared_is_refused(
+    trap: str, settings: Settings, runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any user may have created a folder of that name in the temporary folder before."""
+    if trap == "link":
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir(mode=0o700)
+        runtime.symlink_to(elsewhere)
+    elif trap == "file":
+        runtime.touch(mode=0o600)
+    else:
+        runtime.mkdir(mode=0o700)
+    if trap == "open to others":
+        runtime.chmod(0o750)
+    if trap == "of another user":
+        monkeypatch.setattr(os, "geteuid", lambda: 4711)
+        runtime.rename(tmp_path / "tally-4711")
+    with pytest.raises(ConfigError, match="ls -ld"), secrets_file(settings):
+        pass
+    assert not list(tmp_path.rglob("secrets-*"))
+
+
+WRITE_AND_WAIT = """
+import sys
+from tally.airflow.secrets_file import secrets_file
+from tally.config.pipeline import PipelineSettings
+from tally.config.settings import Settings
+with secrets_file(Settings(pipelines={'a': PipelineSettings(topics=['a'])})):
+    print('written', flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_task_left_is_swept_by_the_next(settings: Settings, runtime: Path) -> None:
+    """The file of a running process stays; an id that was given out again keeps none."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITE_AND_WAIT],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=True,
-    )
-    assert [line for line in ended.stdout.splitlines() if not is_noise(line)] == [b"5"]
+        env={**os.environ, "TMPDIR": str(runtime.parent)},
+    ) as task:
+        assert task.stdout is not None
+        assert task.stdout.readline() == b"written\n"
+        (of_task,) = runtime.iterdir()
+        assert f"-{task.pid}-" in of_task.name
+        with secrets_file(settings) as own:
+            assert set(runtime.iterdir()) == {of_task, own}
+            with secrets_file(settings):
+                assert own.exists()
+        task.kill()
+        task.wait(30)
+    with secrets_file(settings) as own:
+        assert list(runtime.iterdir()) == [own]
+        _, namespace, pid, start, _ = own.name.split("-", 4)
+    reused = runtime / f"secrets-{namespace}-{pid}-{int(start) - 1}-x.toml"
+    foreign = runtime / f"secrets-{int(namespace) + 1}-{pid}-{int(start) - 1}-x.toml"
+    notes = runtime / "notes.toml"
+    for path in (reused, foreign, notes):
+        path.touch()
+    with secrets_file(settings) as own:
+        assert set(runtime.iterdir()) == {foreign, notes, own}
 
 
-def test_the_log_of_the_task_leaves_noise_out(programs: Path) -> None:
-    """What is not noise is there, in order."""
-    write_program(
-        programs, "echo first; echo 'WARNING: Using incubator modules: jdk.incubator.vector'"
-    )
-    driver = hook(programs)
-    driver.submit("job.py")
-    assert driver.error_line == "first"
+def test_the_drivers_environment_names_the_file_and_holds_no_secret(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor do the arguments; no variable of the worker overrides the file."""
+    for name in ("TALLY_MYSQL__PASSWORD", "tally_kafka__sasl_password", "AIRFLOW_CONN_TALLY_MYSQL"):
+        monkeypatch.setenv(name, "s3cret")
+    monkeypatch.setenv("TALLY_PIPELINES__ERROR_LOG__LEVELS", '["WARN"]')
+    environment = driver_environment(config, Path("/tmp/secrets.toml"))  # noqa: S108 - only a name
+    assert environment["TALLY_SECRETS_FILE"] == "/tmp/secrets.toml"  # noqa: S108
+    assert environment["TALLY_CONFIG"] == str(config)
+    assert environment["TALLY_PIPELINES__ERROR_LOG__LEVELS"] == '["WARN"]'
+    assert "s3cret" not in environment.values()
+    secret = {"spark.hadoop.fs.s3a.secret.key": "s3cret", "spark.my.Token": "s3cret"}
+    conf = submit_conf({"spark.a": "1", **secret}, "")
+    assert conf["spark.a"] == "1"
+    assert "s3cret" not in conf.values()
+
+
+def test_the_jvm_flags_yield_to_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small batches start quickly; configured flags are kept, and so is a log of one's own."""
+    from tally.spark import session
+
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)  # the tests' own
+    key = "spark.driver.extraJavaOptions"
+    log = f'"-Dlog4j2.configurationFile={LOGGING.as_uri()}"'
+    own = "-Dlog4j2.configurationFile=mine.xml"
+    few, many = session.QUICK_START_OFFSETS_MAX, session.QUICK_START_OFFSETS_MAX + 1
+    small, large = session.driver_flags(few), session.driver_flags(many)
+    for configured, flags, given in (
+        ({}, small, f"{session.QUICK_START} {log}"),
+        ({}, large, f"{session.THROUGHPUT} {log}"),
+        ({key: "-Xint"}, small, f"-Xint {log}"),
+        ({key: own}, small, own),
+    ):
+        assert submit_conf(configured, flags)[key] == given
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseG1GC")  # Java starts with one collector only
+    assert session.driver_flags(few) == "-XX:TieredStopAtLevel=1"
+    assert session.driver_flags(many) == ""

@@ -13,17 +13,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tally.app.measurements import Metric
 from tally_local.stack.test_programs import TestPrograms
-from tests.airflow.dag_run import RunDag
+from tests.airflow.dag_run import AIRFLOW, RunDag
+from tests.airflow.ledgers import count, lose
 from tests.conftest import PROJECT
 from tests.world import World, make_settings
 
 if TYPE_CHECKING:
     from fastapi.testclient import TestClient
 
-pytestmark = [
-    pytest.mark.airflow,
-    pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`"),
-]
+pytestmark = [*AIRFLOW]
 
 ALERTS = PROJECT / "monitoring" / "tally-alerts.yml"
 DASHBOARD = PROJECT / "monitoring" / "tally-dashboard.json"
@@ -50,65 +48,41 @@ def figure(found: Figures, name: Metric, pipeline: str, **labels: str) -> float 
     return found.get((f"tally_{name}", frozenset({"pipeline": pipeline, **labels}.items())))
 
 
-@pytest.mark.usefixtures("config")
 def test_the_endpoint_is_off_by_default(viewer: "TestClient") -> None:
     """Also for whoever is signed in."""
     assert viewer.get(URL).status_code == 404
     assert viewer.get(URL, headers={"Authorization": "Bearer "}).status_code == 404
 
 
-@pytest.mark.usefixtures("config")
-def test_a_scraper_needs_the_token(client: "TestClient", metrics_token: str) -> None:
-    """Nothing else is one: no part of it, no other scheme, no character that is not ASCII."""
-    for given in (
-        "",
-        "Bearer",
-        "Bearer ",
-        f"Bearer {metrics_token[:-1]}",
-        f"Bearer {metrics_token}x",
-        f"Basic {metrics_token}",
-        metrics_token,
-        "Bearer ü",
-    ):
-        answer = client.get(URL, headers={"Authorization": given.encode()})
-        assert answer.status_code == 401, given
-        assert answer.headers["www-authenticate"] == "Bearer"
-        assert answer.content == b""
-
-
-@pytest.mark.usefixtures("config")
-@pytest.mark.parametrize("text", [None, "", " \n", "short"])
-def test_a_file_without_a_token_lets_nobody_in(
-    text: str | None, client: "TestClient", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_scraper_needs_the_token(
+    client: "TestClient", metrics_token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is an error, which the log explains; the answer says nothing."""
+    """Nothing else is one, and a file without a token lets nobody in."""
+    token, part = metrics_token, metrics_token[:-1]
+    near = ("Bearer", "Bearer ", f"Bearer {part}", f"Bearer {token}x", f"Basic {token}")
+    for given in ("", *near, token, "Bearer ü"):
+        answer = client.get(URL, headers={"Authorization": given.encode()})
+        assert (answer.status_code, answer.content) == (401, b""), given
+        assert answer.headers["www-authenticate"] == "Bearer"
     path = tmp_path / "token"
-    if text is not None:
-        path.write_text(text, encoding="utf-8")
     monkeypatch.setenv("TALLY_CONSOLE__METRICS_TOKEN_FILE", str(path))
-    answer = client.get(URL, headers={"Authorization": f"Bearer {(text or '').strip()}"})
-    assert answer.status_code == 503
-    assert answer.content == b""
+    for text in (None, "", " \n", "short"):
+        if text is not None:
+            path.write_text(text, encoding="utf-8")
+        answer = client.get(URL, headers={"Authorization": f"Bearer {(text or '').strip()}"})
+        assert (answer.status_code, answer.content) == (503, b"")
 
 
 @pytest.mark.stack
-@pytest.mark.usefixtures("stand_in")
 def test_a_scrape_says_what_the_ledger_and_kafka_say(
     world: World, run_dag: RunDag, client: "TestClient", metrics_token: str
 ) -> None:
     """Lag, ages, the last batch by step, dead letters, losses, the audit."""
-    from tests.airflow.counted import commit_counts
-
     before = time.time()
-    commit_counts(world, {"2017-07-30 14:09": 3}, dead_letters=[b"x", b"y"])
+    count(world, {"2017-07-30 14:09": 3}, dead_letters=["x", "y"])
     world.produce(["a line", "another"], 0)
     world.produce(["a line"], 1)
-    world.execute(
-        "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset,"
-        " detected_at) select incarnation_id, 1, 7, 9, now() from topic_incarnation"
-        " where pipeline = %s",
-        (world.name,),
-    )
+    lose(world, 1)
     run_dag(f"{world.name}_audit")
     found = scraped(client, metrics_token)
 

@@ -1,28 +1,46 @@
-"""The real DAGs, run by Airflow itself against Kafka, MySQL and (where marked) Spark."""
+"""The DAGs of the schedule: whole runs by Airflow itself, and their tasks one by one."""
 
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pendulum
 import pytest
 
+from tally.airflow.driver import DriverHook
 from tally.ledger.decisions import accept_losses, find_losses
-from tests.airflow.dag_run import RunDag, use_spark
+from tally.spark.driver_log import is_noise
+from tests.airflow.dag_run import AIRFLOW, RunDag, use_spark
+from tests.airflow.tasks import Tasks
 from tests.world import World
 
-pytestmark = [
-    pytest.mark.airflow,
-    pytest.mark.stack,
-    # Airflow's execution API imports svcs, which imports Starlette's test client in any case.
-    pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`"),
-]
+if TYPE_CHECKING:
+    from airflow.dag_processing.dagbag import DagBag
+
+pytestmark = [*AIRFLOW, pytest.mark.stack]
 
 ERROR = "2017-07-30 14:09:08 ERROR some message"
 INFO = "2017-07-30 14:09:09 INFO all is well"
+MINUTE = timedelta(minutes=1)
+LAST_RUN = pendulum.datetime(2026, 11, 20, 9, 0)
 
 
 @pytest.mark.spark
-def test_a_minute_counts_what_is_new(
+def test_a_run_counts_what_is_new_batch_after_batch(
     world: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the schedule to the table, with real Spark: counts, offsets, event, audit; no secret."""
+    """From the schedule to the table, by one driver with real Spark, whose log has no noise."""
+    printed: list[str] = []
+
+    class Overheard(DriverHook):
+        def _process_spark_submit_log(self, itr: Iterable[str]) -> None:
+            lines = list(itr)
+            printed.extend(line for line in lines if not is_noise(line.encode()))
+            super()._process_spark_submit_log(lines)
+
+    monkeypatch.setattr("tally.airflow.count.DriverHook", Overheard)
     use_spark(monkeypatch)
+    world.configure(max_records_per_partition=2)
     world.produce([ERROR, INFO, ERROR], 0)
     world.produce([ERROR, "garbage"], 1)
     run = run_dag(world.name)
@@ -30,42 +48,25 @@ def test_a_minute_counts_what_is_new(
     assert run.tasks == {"plan": "success", "count": "success", "blocked": "skipped"}
     assert world.counts() == {"2017-07-30 14:09": 3}
     assert world.offsets() == {0: (0, 3), 1: (0, 2)}
-    (batch,) = world.batches()
-    assert batch["requested_by"] == f"airflow:{world.name}"
-    assert batch["run_id"]
+    first, second = world.batches()
+    assert first["requested_by"] == f"airflow:{world.name}"
+    assert first["run_id"] == second["run_id"] == run.run_id
+    assert run.events().keys() == {f"tally_{world.name}"}
     (event,) = run.events().values()
     seconds = event.pop("seconds_until")
-    assert list(seconds) == ["planned", "claimed", "read", "committed"]
+    assert list(seconds) == ["claimed", "read", "committed"]
     assert all(step >= 0 for step in seconds.values())
-    assert run.events().keys() == {f"tally_{world.name}"}
+    assert printed
+    assert [line for line in printed if not line.startswith("batch ")] == []
     assert event == {
-        "batch_ids": [batch["batch_id"]],
-        "ranges": [f"{world.topic}/0 [0, 3)", f"{world.topic}/1 [0, 2)"],
+        "batch_ids": [first["batch_id"]],
+        "followed_by": [second["batch_id"]],
+        "ranges": [f"{world.topic}/{r}" for r in ("0 [0, 2)", "1 [0, 2)", "0 [2, 3)")],
         "records": 5,
         "matched": 3,
         "malformed": 1,
     }
     assert world.settings.mysql.password.get_secret_value() not in run.stored()
-    assert run_dag(f"{world.name}_audit").state == "success"
-
-
-@pytest.mark.spark
-def test_a_backlog_is_counted_within_one_run(
-    world: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Batch after batch up to its end, by one driver; the event tells of all of them."""
-    use_spark(monkeypatch)
-    world.configure(max_records_per_partition=2)
-    world.produce([ERROR] * 5, 0)
-    run = run_dag(world.name)
-    assert run.state == "success"
-    assert world.counts() == {"2017-07-30 14:09": 5}
-    first, *behind = world.batches()
-    assert [b["run_id"] for b in behind] == [first["run_id"]] * 2
-    (event,) = run.events().values()
-    assert event["followed_by"] == [b["batch_id"] for b in behind]
-    assert event["ranges"] == [f"{world.topic}/0 {r}" for r in ("[0, 2)", "[2, 4)", "[4, 5)")]
-    assert (event["batch_ids"], event["records"], event["matched"]) == ([first["batch_id"]], 5, 5)
     assert world.audit().holds
 
 
@@ -77,18 +78,38 @@ def test_nothing_new_ends_green_and_says_so(world: World, run_dag: RunDag) -> No
     assert run.xcom("plan", "batch")["text"] == f"nothing new in {world.topic}"
     assert world.batches() == []
     assert run.events() == {}
+    for dag_id in (world.name, f"{world.name}_replay"):
+        refuse_backfill(dag_id)
+
+
+def refuse_backfill(dag_id: str) -> None:
+    """Airflow refuses one over dates, with its own message; the descriptions name the replay."""
+    from airflow.exceptions import DagRunTypeNotAllowed
+    from airflow.models.backfill import ReprocessBehavior, _create_backfill
+
+    with pytest.raises(DagRunTypeNotAllowed, match="does not allow backfill runs"):
+        _create_backfill(
+            dag_id=dag_id,
+            from_date=datetime(2026, 1, 1, tzinfo=UTC),
+            to_date=datetime(2026, 1, 2, tzinfo=UTC),
+            max_active_runs=1,
+            reverse=False,
+            dag_run_conf=None,
+            triggering_user_name="ann",
+            reprocess_behavior=ReprocessBehavior.NONE,
+        )
 
 
 @pytest.mark.usefixtures("stand_in")
 def test_a_blocked_partition_makes_the_run_red_and_the_others_are_counted(
-    world: World, run_dag: RunDag
+    world: World, run_dag: RunDag, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Until an operator accepts the loss, at each run; then the runs are green again."""
-    world.produce([INFO] * 2, 0)
-    world.produce([INFO] * 2, 1)
-    assert run_dag(world.name).state == "success"
-    world.produce([INFO] * 3, 0)
-    world.produce([INFO] * 3, 1)
+    """Until an operator accepts the loss, at each run; the task says where to do that."""
+    for partition in (0, 1):
+        world.produce([INFO] * 2, partition)
+    world.minute()
+    for partition in (0, 1):
+        world.produce([INFO] * 3, partition)
     world.delete_records(1, before=4)
 
     red = run_dag(world.name)
@@ -97,85 +118,105 @@ def test_a_blocked_partition_makes_the_run_red_and_the_others_are_counted(
     assert world.offsets() == {0: (0, 5), 1: (0, 2)}
     assert "[partitions-blocked]" in red.xcom("plan", "batch")["blocked"]
     assert "[2, 4) was never counted" in red.xcom("plan", "batch")["blocked"]
+    assert f"trigger {world.name}_losses" in "".join(capfd.readouterr())
+    assert red.xcom("blocked", "_link_LossesLink") == f"/dags/{world.name}_losses"
 
-    still_red = run_dag(world.name)
-    assert still_red.tasks == {"plan": "success", "count": "skipped", "blocked": "failed"}
-    assert still_red.state == "failed"
-
+    assert Tasks(world).run("plan") == ["blocked"]
     with world.database.transaction() as tx:
         accept_losses(tx, world.name, find_losses(tx, world.name), by="ann", reason="a test")
-    assert run_dag(world.name).state == "success"
-    assert world.offsets() == {0: (0, 5), 1: (0, 5)}
+    assert Tasks(world).run("plan") == ["count"]
 
 
 @pytest.mark.usefixtures("stand_in")
 def test_a_failed_count_makes_the_run_red(
     world: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though `blocked` was skipped; the next run resumes the batch."""
+    """Though `blocked` was skipped; the next run resumes the batch, with its planned ranges."""
     world.produce([INFO], 0)
     monkeypatch.setenv("STAND_IN", "exit=4")
     red = run_dag(world.name)
     assert red.tasks == {"plan": "success", "count": "failed", "blocked": "skipped"}
     assert red.state == "failed"
     assert red.events() == {}
-
-    monkeypatch.setenv("STAND_IN", "commit")
-    green = run_dag(world.name)
-    assert green.state == "success"
-    assert green.xcom("plan", "batch")["batch_ids"] == red.xcom("plan", "batch")["batch_ids"]
-    assert [batch["state"] for batch in world.batches()] == ["committed"]
-
-
-@pytest.mark.usefixtures("stand_in")
-def test_a_batch_of_another_planner_is_resumed(world: World, run_dag: RunDag) -> None:
-    """With its planned ranges; later records wait for the next run."""
-    world.produce([INFO] * 3, 0)
-    planned = world.plan().batch
-    assert planned is not None
-    world.produce([INFO] * 4, 0)
-    first = run_dag(world.name)
-    assert first.xcom("plan", "batch")["batch_ids"] == [planned.batch_id]
-    assert "is resumed" in first.xcom("plan", "batch")["text"]
-    assert world.offsets()[0] == (0, 3)
-    assert run_dag(world.name).xcom("plan", "batch")["ranges"] == [f"{world.topic}/0 [3, 7)"]
+    world.produce([INFO], 0)
+    following = Tasks(world)
+    assert following.run("plan") == ["count"]
+    note, before = following.xcoms["plan", "batch"], red.xcom("plan", "batch")
+    assert [note[key] for key in ("batch_ids", "ranges")] == [
+        before["batch_ids"],
+        [f"{world.topic}/0 [0, 1)"],
+    ]
+    assert "is resumed" in note["text"]
 
 
-def test_a_missing_topic_is_red_with_its_own_error(world: World, run_dag: RunDag) -> None:
+def test_a_missing_topic_is_red_with_its_own_error(world: World) -> None:
     """Nothing to count, and an operator must act."""
     world.configure(topics=["there-is-no-such-topic"])
-    run = run_dag(world.name)
-    assert run.state == "failed"
-    assert run.tasks == {"plan": "success", "count": "skipped", "blocked": "failed"}
-    assert "[topic-missing]" in run.xcom("plan", "batch")["blocked"]
+    run = Tasks(world)
+    assert run.run("plan") == ["blocked"]
+    assert "[topic-missing]" in run.xcoms["plan", "batch"]["blocked"]
 
 
-@pytest.mark.usefixtures("stand_in")
-def test_an_audit_with_a_violation_is_red(world: World, run_dag: RunDag) -> None:
-    """A result that is not what was counted does not go unnoticed."""
-    world.produce([INFO], 0)
-    assert run_dag(world.name).state == "success"
-    assert run_dag(f"{world.name}_audit").state == "success"
-    world.execute(f"insert into `{world.name}` values ('2017-07-30 14:09:00', 1)")
-    red = run_dag(f"{world.name}_audit")
-    assert red.state == "failed"
-    assert red.tasks == {"audit": "failed", "prune": "upstream_failed"}
-
-
-@pytest.mark.usefixtures("stand_in")
-def test_what_is_old_and_gone_from_kafka_is_pruned_daily(world: World, run_dag: RunDag) -> None:
+def test_an_audit_prunes_unless_it_finds_a_violation(world: World, run_dag: RunDag) -> None:
     """What Kafka still holds stays, however old; and so does what is younger than the limit."""
     for _ in range(3):
         world.produce([INFO] * 2, 0)
-        assert run_dag(world.name).state == "success"
+        world.minute()
     world.delete_records(0, before=4)
     first, _, third = (batch["batch_id"] for batch in world.batches())
     world.execute(
         "update batch set committed_at = committed_at - interval 15 day where batch_id in (%s, %s)",
         (first, third),
     )
-    run = run_dag(f"{world.name}_audit")
-    assert run.state == "success"
-    assert run.xcom("prune", "return_value") == {"partitions": 1, "segments": 1, "rows": 2}
-    assert run_dag(f"{world.name}_audit").xcom("prune", "return_value")["segments"] == 0
+    green = run_dag(f"{world.name}_audit")
+    assert (green.state, green.tasks) == ("success", {"audit": "success", "prune": "success"})
+    pruned = green.xcom("prune", "return_value")
+    assert (pruned["partitions"], pruned["segments"]) == (1, 1)
+    assert Tasks(world, "_audit").run("prune")["segments"] == 0
+    assert world.audit().holds
+    world.execute(f"insert into `{world.name}` values ('2017-07-30 14:09:00', 1)")
+    red = run_dag(f"{world.name}_audit")
+    assert (red.state, red.tasks) == ("failed", {"audit": "failed", "prune": "upstream_failed"})
+
+
+# --- minutes in which no run counted, and runs that are repeated long afterwards
+
+
+@pytest.mark.parametrize("missed", [timedelta(hours=1), timedelta(days=3)], ids=str)
+def test_after_a_stop_one_run_is_scheduled_not_one_for_each_missed_minute(
+    bag: "DagBag", monkeypatch: pytest.MonkeyPatch, missed: timedelta
+) -> None:
+    """Airflow's own rule, asked of the DAG as the scheduler has stored it."""
+    from airflow.serialization.serialized_objects import DagSerialization
+    from airflow.timetables import trigger
+    from airflow.timetables.base import DagRunInfo
+
+    now = LAST_RUN + missed + timedelta(seconds=20)
+    # Airflow's timetable takes the time from nowhere else.
+    monkeypatch.setattr(trigger, "utcnow", lambda: now)
+    dag: Any = DagSerialization.from_dict(DagSerialization.to_dict(bag.dags["error_log"]))
+    last = DagRunInfo.interval(LAST_RUN, LAST_RUN)
+    first = dag.next_dagrun_info(last_automated_run_info=last)
+    assert first.run_after == LAST_RUN + missed
+    second = dag.next_dagrun_info(last_automated_run_info=first)
+    assert second.run_after == LAST_RUN + missed + MINUTE
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_run_that_is_cleared_days_after_its_success_counts_nothing_twice(
+    world: World, run_dag: RunDag
+) -> None:
+    """Run again, it plans as any run does: nothing when nothing is new, else what is new."""
+    world.produce([INFO] * 3)
+    (event,) = run_dag(world.name).events().values()
+    assert list(event["seconds_until"]) == ["planned", "claimed", "read", "committed"]
+    cleared = run_dag(world.name, again=True)
+    assert cleared.tasks == {"plan": "success", "count": "skipped", "blocked": "skipped"}
+    assert len(world.batches()) == 1
+    world.produce([INFO] * 4)
+    assert run_dag(world.name, again=True).state == "success"
+    assert [(s["from_offset"], s["until_offset"], s["state"]) for s in world.segments()] == [
+        (0, 3, "live"),
+        (3, 7, "live"),
+    ]
     assert world.audit().holds

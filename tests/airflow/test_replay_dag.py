@@ -1,47 +1,42 @@
-"""The replay DAG, run by Airflow itself: preview, request, count, outcome."""
+"""The replay DAG: whole runs by Airflow itself, and its tasks one by one."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 
 from tally.app.batches import run_batches
-from tally.ledger.batches import Requester
+from tally.ledger.batches import Requester, abandon
 from tally.pipeline.context import Context, Reader
-from tally.pipeline.replay import Requested, request_replay, run_or_replan
-from tally.pipeline.replay_plan import preview_replay
+from tally.pipeline.replay import run_or_replan
 from tally.planning.replay_request import BoundsAsked
-from tests.airflow import stand_in as program
-from tests.airflow.dag_run import Finished, RunDag
-from tests.proxy import Proxy, Session, statement_of
+from tests.airflow.dag_run import AIRFLOW, RunDag
+from tests.airflow.ledgers import ask_for
+from tests.airflow.stand_in import commit
+from tests.airflow.tasks import Count, Tasks
+from tests.proxy import CommitProxy, Cut
 from tests.world import World
 
-pytestmark = [
-    pytest.mark.airflow,
-    pytest.mark.stack,
-    # Airflow's execution API imports svcs, which imports Starlette's test client in any case.
-    pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`"),
-]
+pytestmark = [*AIRFLOW, pytest.mark.stack]
 
 ERROR = "2017-07-30 14:09:08 ERROR some message"
 WARN = "2017-07-30 14:09:08 WARN some message"
 INFO = "2017-07-30 14:09:09 INFO all is well"
 
-EVERYTHING = BoundsAsked()
 DRY = {"reason": "a corrected level"}
 REAL = {**DRY, "dry_run": False}
 GREEN = {"preview": "success", "request": "success", "count": "success", "outcome": "success"}
+OUTDATED = "is not what you saw any more"
 
 
 @pytest.fixture
-def counted(world: World, stand_in: None) -> World:
-    """Two batches of three offsets each, one in each of two partitions."""
-    for partition in (0, 1):
-        world.produce([INFO] * 3, partition)
-        batch = world.plan().batch
-        assert batch is not None
-        stand_in_for(world, batch.batch_id)
+def counted(world: World) -> World:
+    """Two batches of three offsets each, one in each of two partitions, with a minute each."""
+    for partition, line in enumerate((ERROR, ERROR.replace("14:09", "14:10"))):
+        world.produce([line] * 3, partition)
+        world.minute()
     return world
 
 
@@ -51,356 +46,98 @@ def replays(world: World) -> list[dict[str, Any]]:
     return [dict(row) for row in rows]
 
 
-def shown(run: Finished) -> dict[str, Any]:
-    """The XCom of the preview."""
-    found: dict[str, Any] = run.xcom("preview", "preview")
-    return found
+def previewed(world: World, conf: Mapping[str, Any], **options: Any) -> Tasks:
+    """A run whose preview is green."""
+    run = Tasks(world, "_replay", conf, **options)
+    run.run("preview")
+    return run
 
 
-@pytest.mark.spark
-@pytest.mark.usefixtures("stand_in")
-def test_a_replay_with_real_spark_replaces_what_was_counted(
-    world: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With another level: new counts replace the old; who, why and which run is in the ledger.
-
-    Another replay has superseded segments of one of its batches, so the driver replans it.
-    """
-    monkeypatch.setenv("STAND_IN", "spark")
-    world.produce([ERROR, WARN, WARN])
-    assert run_dag(world.name).state == "success"
-    world.configure(levels=["WARN"])
-
-    other = ask_for(world.context(), world.name)
-    # When the driver starts both have planned the same, and the other one commits.
-    monkeypatch.setenv("STAND_IN", f"commit={other.batch_ids[0]},spark")
-    run = run_dag(f"{world.name}_replay", REAL)
-    assert (run.state, run.tasks) == ("success", GREEN)
-    assert world.counts() == {"2017-07-30 14:09": 2}
-    faster, ours = replays(world)
-    assert faster["state"] == ours["state"] == "done"
-    assert ours["requested_by"] == f"airflow:{world.name}_replay:dag_test"
-    assert ours["reason"] == "a corrected level"
-    assert ours["run_id"] == run.run_id
-    batches = [b for b in world.batches() if b["replay_id"] == ours["replay_id"]]
-    assert [b["state"] for b in batches] == ["abandoned", "committed"]
-    (event,) = run.events().values()
-    assert list(event.pop("seconds_until")) == ["claimed", "read", "committed"]
-    assert run.events().keys() == {f"tally_{world.name}"}
-    assert event == {
-        "batch_ids": [batches[0]["batch_id"]],
-        "ranges": [f"{world.topic}/0 [0, 3)"],
-        "records": 3,
-        "matched": 2,
-        "malformed": 0,
-        "replanned_as": [batches[1]["batch_id"]],
-    }
-    assert run.xcom("outcome", "outcome")["matched"] == 2
-    outcome = run.xcom("outcome", "outcome")
-    assert outcome["minutes"] == 1
-    # The faster replay had taken the ERROR line already.
-    assert (outcome["minutes_changed"], outcome["lines_more"], outcome["lines_fewer"]) == (1, 2, 0)
-    assert outcome["changed"].endswith("2017-07-30 14:09: 2 lines more, 0 fewer")
-    assert world.settings.mysql.password.get_secret_value() not in run.stored()
-    assert world.audit().holds
+def refused(world: World, conf: Mapping[str, Any], **options: Any) -> str:
+    """Why the preview of a run fails for good, as the page of the run says it."""
+    run = Tasks(world, "_replay", conf, **options)
+    with pytest.raises(AirflowFailException):
+        run.run("preview")
+    return str(run.xcoms["preview", "preview"]["refused"])
 
 
-def stand_in_for(world: World, batch_id: int) -> None:
-    """Commit a batch without Spark."""
-    program.commit(world.settings, batch_id)
-
-
-def ask_for(ctx: Context, pipeline: str, asked: BoundsAsked = EVERYTHING) -> Requested:
-    """Another replay than the DAG's, which commits first."""
-    return request_replay(ctx, preview_replay(ctx, pipeline, asked), reason="faster")
-
-
-@contextmanager
-def tasks_by_way_of(proxy: Proxy) -> Iterator[None]:
-    """Let the tasks reach MySQL through a proxy."""
-    with proxy, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TALLY_MYSQL__PORT", str(proxy.port))
-        patch.setenv("TALLY_MYSQL__TLS", "disabled")
-        yield
+def bound_to(run: Tasks) -> dict[str, Any]:
+    """A real run of exactly what a preview has shown, as the console triggers it."""
+    seen = run.xcoms["preview", "preview"]
+    return {**REAL, "shown": {key: seen[key] for key in ("digest", "asked", "plan")}}
 
 
 def test_a_dry_run_shows_and_writes_nothing(counted: World, run_dag: RunDag) -> None:
     """The default of the form; green."""
     run = run_dag(f"{counted.name}_replay", DRY)
-    assert run.state == "success"
-    assert run.tasks == {
-        "preview": "success",
-        "request": "skipped",
-        "count": "skipped",
-        "outcome": "skipped",
-    }
-    assert shown(run)["asked"] == [f"{counted.topic}/0:0-3", f"{counted.topic}/1:0-3"]
-    assert shown(run)["rows"][0][:4] == [f"{counted.topic}/0", "[0, 3)", "3", "1 segment"]
-    assert shown(run)["refused"] is None
+    skipped = dict.fromkeys(("request", "count", "outcome"), "skipped")
+    assert (run.state, run.tasks) == ("success", {"preview": "success", **skipped})
+    shown = run.xcom("preview", "preview")
+    assert shown["asked"] == [f"{counted.topic}/0:0-3", f"{counted.topic}/1:0-3"]
+    assert shown["rows"][0][:4] == [f"{counted.topic}/0", "[0, 3)", "3", "1 segment"]
+    assert shown["refused"] is None
+    says = "\n".join(shown["says"])
+    # What has counted nothing for a minute cannot take lines from it.
+    assert (
+        "minutes: 2 minutes of the result, 2017-07-30 14:09 to 2017-07-30 14:10; "
+        "others may gain lines"
+    ) in says
+    assert "counted by: the current rules: level ERROR; format fixed" in says
+    assert "more is read" not in says
     assert replays(counted) == []
     assert len(counted.batches()) == 2
+    bounds = {"what": "offsets", "partitions": "0", "from_offset": 1, "until_offset": 2}
+    wider = "\n".join(previewed(counted, {**DRY, **bounds}).xcoms["preview", "preview"]["says"])
+    assert f"requested: {counted.topic}/0 [1, 2)" in wider
+    assert "a segment is replaced whole, so more is read than was asked for" in wider
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_each_batch_is_a_task_with_a_name(counted: World, run_dag: RunDag) -> None:
-    """One event each, with its ranges; the offsets of the schedule stay where they are."""
-    counted.configure(max_records_per_partition=3)
-    counted.produce([INFO] * 2)
-    assert run_dag(counted.name).state == "success"
-    run = run_dag(f"{counted.name}_replay", {**REAL, "topic": counted.topic, "partitions": "0"})
-    assert (run.state, run.tasks) == ("success", GREEN)
-    first, second = [b["batch_id"] for b in counted.batches() if b["replay_id"]]
-    topic = counted.topic
-    assert run.names("count") == [
-        f"batch {first}: 3 offsets of {topic}/0",
-        f"batch {second}: 2 offsets of {topic}/0",
-    ]
-    assert run.xcom("outcome", "outcome")["committed"] == 2
-    assert counted.offsets() == {0: (0, 5), 1: (0, 3)}
-    assert counted.audit().holds
-
-
-@pytest.mark.parametrize(
-    ("conf", "code", "said"),
-    [
-        ({"what": "offsets"}, "replay-refused", "neither from_offset nor until_offset"),
-        (
-            {"what": "offsets", "from_offset": 2, "until_offset": 9},
-            "replay-refused",
-            "counted up to 3 so far",
-        ),
-        ({"topic": "other"}, "replay-refused", "has not counted the topic other"),
-        (
-            {"what": "batch", "batch_id": 987654321},
-            "batch-unknown",
-            "the ledger has no batch 987654321",
-        ),
-    ],
-)
-def test_what_cannot_be_done_is_red_in_the_first_task(
-    conf: dict[str, Any],
-    code: str,
-    said: str,
-    counted: World,
-    run_dag: RunDag,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """At once, with the reason and the next step in one line of the log, and nothing is written."""
-    run = run_dag(f"{counted.name}_replay", {**DRY, **conf})
-    assert run.state == "failed"
-    assert run.tasks["preview"] == "failed"
-    assert run.tries("preview") == 1
-    assert replays(counted) == []
-    (sentence,) = [line for line in caplog.messages if said in line and "\n" not in line]
-    assert sentence.startswith(f"[{code}] ")
-    assert " Next: " in sentence
-
-
-def test_a_partly_expired_request_says_what_to_fill_in_for_the_rest(
-    counted: World, run_dag: RunDag, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The words of the form; filled in so, the replay is done."""
-    counted.delete_records(0, before=1)
-    run = run_dag(
-        f"{counted.name}_replay",
-        {**REAL, "what": "offsets", "from_offset": 0, "until_offset": 3},
-    )
-    assert run.state == "failed"
-    (sentence,) = [line for line in caplog.messages if "cannot be reprocessed" in line]
-    ranges = f"{counted.topic}/1:0-3"
-    assert sentence.endswith(
-        "for what can be reprocessed of it, choose 'Several ranges of offsets' and fill in the"
-        f" field Ranges: {ranges}"
-    )
-    again = run_dag(f"{counted.name}_replay", {**REAL, "what": "ranges", "ranges": ranges})
-    assert again.state == "success"
-
-
-def test_airflow_accepts_no_run_without_a_reason(counted: World, run_dag: RunDag) -> None:
-    """Real or dry: a field is validated by itself."""
-    from airflow.sdk.exceptions import ParamValidationError
-
-    for conf in ({}, {"dry_run": False}, {**REAL, "reason": " "}):
-        with pytest.raises(ParamValidationError, match="reason"):
-            run_dag(f"{counted.name}_replay", conf)
-
-
-def test_more_batches_than_airflow_maps_are_refused(
-    counted: World,
-    run_dag: RunDag,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    """Before a replay is recorded that no run could count."""
-    monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "1")
-    counted.configure(max_records_per_partition=1)
-    counted.produce([INFO] * 2)
-    assert run_dag(counted.name).state == "success"
-    assert run_dag(counted.name).state == "success"
-    assert run_dag(f"{counted.name}_replay", REAL).tasks["preview"] == "failed"
-    assert "3 batches are more than the 1 tasks" in "".join(capfd.readouterr())
-    assert replays(counted) == []
-
-
-def test_a_run_that_is_cleared_writes_no_second_replay(counted: World, run_dag: RunDag) -> None:
-    """All of its tasks once more: the same replay, and no batch is run again."""
-    first = run_dag(f"{counted.name}_replay", REAL)
-    again = run_dag(f"{counted.name}_replay", REAL, again=True)
-    assert again.run_id == first.run_id
-    assert (again.state, again.tasks) == ("success", GREEN)
-    (replay,) = replays(counted)
-    assert again.xcom("request", "replay_id") == replay["replay_id"]
-    assert again.xcom("request", "return_value") == first.xcom("request", "return_value")
-    other = run_dag(f"{counted.name}_replay", REAL)
-    assert other.run_id != first.run_id
-    assert len(replays(counted)) == 2
-
-
-class DiesAfterTheRequest(Proxy):
-    """Ends the connection after the one on which a replay was recorded; once."""
-
-    def __init__(self, host: str, port: int) -> None:
-        super().__init__(host, port, self._at_statement)
-        self.written = 0
-        """How often a replay was recorded."""
-        self.cuts = 0
-
-    def _at_statement(self, session: Session, packet: bytes) -> bool:
-        statement = statement_of(packet)
-        self.written += statement.startswith("insert into replay ")
-        if self.written and not self.cuts and statement.startswith("start transaction"):
-            self.cuts += 1
-            return False
-        session.server.sendall(packet)
-        return True
-
-
-def test_a_request_whose_answer_was_lost_is_found_again(counted: World, run_dag: RunDag) -> None:
-    """It is recorded, then the task fails: the retry continues with the same replay."""
-    mysql = counted.settings.mysql
-    proxy = DiesAfterTheRequest(mysql.host, mysql.port)
-    with tasks_by_way_of(proxy):
-        run = run_dag(f"{counted.name}_replay", REAL)
-    assert proxy.cuts == 1
-    assert (run.state, run.tasks) == ("success", GREEN)
-    assert run.tries("request") == 2
-    (replay,) = replays(counted)
-    assert replay["state"] == "done"
-    assert proxy.written == 1
-
-
-class RivalBeforeTheRequest(Proxy):
-    """Runs another replay when a task asks a second time what its run has recorded.
-
-    The preview asks first, the request second.
-    """
-
-    def __init__(self, world: World) -> None:
-        mysql = world.settings.mysql
-        super().__init__(mysql.host, mysql.port, self._at_statement)
-        self._world, self._ctx = world, world.context()
-        self.asked = 0
-
-    def _at_statement(self, session: Session, packet: bytes) -> bool:
-        if statement_of(packet).startswith("select replay_id from replay where"):
-            self.asked += 1
-            if self.asked == 2:
-                other = ask_for(self._ctx, self._world.name, BoundsAsked(partitions=(0,)))
-                program.commit(self._ctx.settings, other.batch_ids[0])
-        session.server.sendall(packet)
-        return True
-
-
-def test_a_replay_that_no_longer_matches_its_preview_is_not_recorded(
-    counted: World, run_dag: RunDag, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Between preview and request another replay has replaced what was to be replaced."""
-    proxy = RivalBeforeTheRequest(counted)
-    with tasks_by_way_of(proxy):
-        run = run_dag(f"{counted.name}_replay", REAL)
-    assert proxy.asked == 2
-    assert run.tasks["preview"] == "success"
-    assert run.tasks["request"] == "failed"
-    printed = "".join(capfd.readouterr())
-    assert "is not what you saw any more" in printed
-    assert "trigger the DAG again" in printed
-    assert [replay["reason"] for replay in replays(counted)] == ["faster"]
-
-
-def test_a_real_run_reprocesses_exactly_what_was_shown(
-    counted: World, run_dag: RunDag, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """What was counted since is left out; what was replaced since is refused."""
-    dag_id = f"{counted.name}_replay"
-    seen = shown(run_dag(dag_id, DRY))
-    bound = bound_to(seen)
-    counted.produce([INFO] * 5, 0)
-    batch = counted.plan().batch
-    assert batch is not None
-    stand_in_for(counted, batch.batch_id)
-    run = run_dag(dag_id, bound)
-    assert run.tasks == GREEN
-    assert shown(run)["request"] == seen["request"]
-    (replay,) = replays(counted)
-    assert replay["request"] == seen["request"]
-    assert run.xcom("outcome", "outcome")["records"] == 6
-    again = run_dag(dag_id, bound)
-    assert again.tasks["preview"] == "failed"
-    assert "is not what you saw any more" in shown(again)["refused"]
-    assert "preview it again" in "".join(capfd.readouterr())
-    odd = run_dag(dag_id, {**REAL, "shown": {"asked": 7}})
-    assert "`shown` is not of a preview" in shown(odd)["refused"]
-    other = run_dag(dag_id, {**bound_to(shown(run_dag(dag_id, DRY))), "partitions": "1"})
-    assert "`shown` is of a preview of another request" in shown(other)["refused"]
-    assert len(replays(counted)) == 1
-
-
-def bound_to(seen: dict[str, Any]) -> dict[str, Any]:
-    """A real run of exactly what a preview has shown, as the console triggers it."""
-    return {**REAL, "shown": {key: seen[key] for key in ("digest", "asked", "plan")}}
-
-
-def test_a_real_run_under_other_rules_than_the_previews_is_refused(
-    counted: World, run_dag: RunDag
-) -> None:
-    """The preview has said which levels are counted; those of today were not shown."""
-    dag_id = f"{counted.name}_replay"
-    seen = shown(run_dag(dag_id, DRY))
-    counted.configure(levels=["ERROR", "INFO"])
-    run = run_dag(dag_id, bound_to(seen))
-    assert run.tasks["preview"] == "failed"
-    assert "is not what you saw any more" in shown(run)["refused"]
-    assert replays(counted) == []
-    assert run_dag(dag_id, bound_to(shown(run_dag(dag_id, DRY)))).state == "success"
-
-
-def test_a_failed_batch_leaves_the_run_red_until_it_is_cleared(
+def test_failed_batches_leave_the_run_red_until_it_is_cleared(
     counted: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`outcome` says what is left; cleared, the run finds its replay and counts it."""
+    """Each batch is a task with a name; a cleared run finds its replay and counts what is left."""
+    counted.configure(max_records_per_partition=3)
+    counted.produce([INFO] * 2)
+    counted.minute()
+    dag_id, conf = f"{counted.name}_replay", {**REAL, "topic": counted.topic, "partitions": "0"}
     monkeypatch.setenv("STAND_IN", "exit=4")
-    red = run_dag(f"{counted.name}_replay", REAL)
+    red = run_dag(dag_id, conf)
     assert red.state == "failed"
     assert red.tasks == {**GREEN, "count": "failed", "outcome": "failed"}
     assert red.xcom("outcome", "outcome")["committed"] == 0
     monkeypatch.setenv("STAND_IN", "commit")
-    green = run_dag(f"{counted.name}_replay", REAL, again=True)
+    green = run_dag(dag_id, conf, again=True)
     assert (green.state, green.tasks) == ("success", GREEN)
-    assert [replay["state"] for replay in replays(counted)] == ["done"]
+    (replay,) = replays(counted)
+    assert (replay["state"], replay["run_id"]) == ("done", red.run_id)
+    assert replay["requested_by"] == f"airflow:{dag_id}:dag_test"
+    first, second = [b["batch_id"] for b in counted.batches() if b["replay_id"]]
+    assert green.names("count") == [
+        f"batch {first}: 3 offsets of {counted.topic}/0",
+        f"batch {second}: 2 offsets of {counted.topic}/0",
+    ]
+    assert green.xcom("request", "return_value") == red.xcom("request", "return_value")
+    assert green.xcom("outcome", "outcome")["committed"] == 2
+    assert green.events().keys() == {f"tally_{counted.name}"}
+    assert counted.settings.mysql.password.get_secret_value() not in green.stored()
+    assert counted.offsets() == {0: (0, 5), 1: (0, 3)}
+    assert counted.audit().holds
+    previewed(counted, REAL, run_id="another").run("request")
+    assert len(replays(counted)) == 2
 
 
-def test_a_batch_that_was_replanned_by_a_driver_that_died_is_followed(
-    counted: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The task still has the old id; it counts and reports the batch that replaced it."""
-    monkeypatch.setenv("STAND_IN", "exit=4")
-    dag = f"{counted.name}_replay"
-    run_dag(dag, REAL)
-    ours = counted.batches()[-1]["batch_id"]
-    other = ask_for(counted.context(), counted.name)
-    stand_in_for(counted, other.batch_ids[0])
+def test_a_batch_that_was_replanned_by_a_driver_that_died_is_followed(world: World) -> None:
+    """Another replay came first: the task has the old id and reports the batch that replaced it."""
+    world.produce([ERROR, WARN, WARN])
+    world.minute()
+    world.configure(levels=["WARN"])
+    other = ask_for(world.context(), world.name)
+    run = previewed(world, REAL)
+    (ours,) = [int(batch["batch"]) for batch in run.run("request")]
+    commit(world.settings, other.batch_ids[0])  # which takes the ERROR line away
 
-    readers = iter([nullcontext(program.StandInReader())])
+    readers = iter([nullcontext(world.reader)])
 
     def open_reader() -> AbstractContextManager[Reader]:
         for reader in readers:
@@ -408,19 +145,142 @@ def test_a_batch_that_was_replanned_by_a_driver_that_died_is_followed(
         raise OSError("the driver dies")
 
     with pytest.raises(OSError, match="the driver dies"):
-        run_or_replan(counted.context(open_reader=open_reader), [ours])
-    replanned = counted.batches()[-1]["batch_id"]
-    assert {b["batch_id"]: b["state"] for b in counted.batches()}[ours] == "abandoned"
+        run_or_replan(world.context(open_reader=open_reader), [ours])
+    replanned = world.batches()[-1]["batch_id"]
+    assert {b["batch_id"]: b["state"] for b in world.batches()}[ours] == "abandoned"
+    run_or_replan(world.context(world.reader), [ours])
 
-    monkeypatch.setenv("STAND_IN", "replay")
-    run = run_dag(dag, REAL, again=True)
-    assert (run.state, run.tasks) == ("success", GREEN)
-    told = run.events()[f"tally_{counted.name}"]
-    assert (told["batch_ids"], told["replanned_as"]) == ([ours], [replanned])
-    assert counted.audit().holds
-    (replay,) = [one for one in replays(counted) if one["run_id"] == run.run_id]
-    of_run = run_batches(counted.context(), counted.name, dag, run.run_id, replay["replay_id"])
+    count = Count(world, ours)
+    count.execute()
+    event = count.outcome
+    assert list(event.pop("seconds_until")) == ["claimed", "read", "committed"]
+    assert event == {
+        "batch_ids": [ours],
+        "ranges": [f"{world.topic}/0 [0, 3)"],
+        "records": 3,
+        "matched": 2,
+        "malformed": 0,
+        "replanned_as": [replanned],
+    }
+    run.run("outcome")
+    outcome = run.xcoms["outcome", "outcome"]
+    assert (outcome["matched"], outcome["minutes"]) == (2, 1)
+    assert (outcome["minutes_changed"], outcome["lines_more"], outcome["lines_fewer"]) == (1, 2, 0)
+    assert outcome["changed"].endswith("2017-07-30 14:09: 2 lines more, 0 fewer")
+    assert world.counts() == {"2017-07-30 14:09": 2}
+    faster, replay = replays(world)
+    assert faster["state"] == replay["state"] == "done"
+    dag_id = f"{world.name}_replay"
+    assert replay["requested_by"] == f"airflow:{dag_id}:ann"
+    assert (replay["reason"], replay["run_id"]) == ("a corrected level", "r")
+    of_run = run_batches(world.context(), world.name, dag_id, "r", replay["replay_id"])
     assert [batch.batch_id for batch in of_run.batches] == [replanned, ours]
+    assert world.audit().holds
+
+
+def test_what_cannot_be_done_is_red_in_the_first_task(
+    counted: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At once, with the reason and the next step in one line of the log, and nothing is written."""
+    for conf, code, said in (
+        ({"what": "offsets"}, "replay-refused", "neither from_offset nor until_offset"),
+        (
+            {"what": "offsets", "from_offset": 2, "until_offset": 9},
+            "replay-refused",
+            "counted up to 3 so far",
+        ),
+        ({"topic": "other"}, "replay-refused", "has not counted the topic other"),
+        ({"what": "batch", "batch_id": 987654321}, "batch-unknown", "has no batch 987654321"),
+    ):
+        caplog.clear()
+        assert said in refused(counted, {**DRY, **conf})
+        (sentence,) = [line for line in caplog.messages if said in line and "\n" not in line]
+        assert sentence.startswith(f"[{code}] ")
+        assert " Next: " in sentence
+    assert replays(counted) == []
+
+
+def test_a_partly_expired_request_says_what_to_fill_in_for_the_rest(counted: World) -> None:
+    """The words of the form; filled in so, the replay is possible."""
+    counted.delete_records(0, before=1)
+    ranges = f"{counted.topic}/1:0-3"
+    whole = {**REAL, "what": "offsets", "from_offset": 0, "until_offset": 3}
+    assert refused(counted, whole).endswith(
+        "for what can be reprocessed of it, choose 'Several ranges of offsets' and fill in the"
+        f" field Ranges: {ranges}"
+    )
+    again = previewed(counted, {**REAL, "what": "ranges", "ranges": ranges})
+    assert len(again.run("request")) == 1
+
+
+def test_more_batches_than_airflow_maps_are_refused(
+    counted: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a replay is recorded that no run could count."""
+    monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "1")
+    counted.configure(max_records_per_partition=1)
+    counted.produce([INFO] * 2)
+    counted.minute()
+    counted.minute()
+    assert "3 batches are more than the 1 tasks" in refused(counted, REAL)
+
+
+@pytest.mark.parametrize("cut", Cut)
+def test_a_request_whose_commit_was_not_answered_is_found_again(
+    cut: Cut, counted: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is recorded once, and a retry of the task continues with the same replay."""
+    mysql, run = counted.settings.mysql, previewed(counted, REAL)
+    with CommitProxy(mysql.host, mysql.port, cut) as proxy, monkeypatch.context() as patch:
+        patch.setenv("TALLY_MYSQL__PORT", str(proxy.port))
+        patch.setenv("TALLY_MYSQL__TLS", "disabled")
+        batches = run.run("request")
+        assert proxy.fired == 1
+        assert run.run("request") == batches
+    (replay,) = replays(counted)
+    assert run.xcoms["request", "replay_id"] == replay["replay_id"]
+
+
+def test_a_replay_that_no_longer_matches_its_preview_is_not_recorded(counted: World) -> None:
+    """Between preview and request another replay has replaced what was to be replaced."""
+    run = previewed(counted, REAL)
+    other = ask_for(counted.context(), counted.name, BoundsAsked(partitions=(0,)))
+    counted.run(other.batch_ids[0])
+    with pytest.raises(AirflowFailException, match=f"{OUTDATED}.* trigger the DAG again"):
+        run.run("request")
+    assert [replay["reason"] for replay in replays(counted)] == ["faster"]
+
+
+def test_a_real_run_reprocesses_exactly_what_was_shown(counted: World) -> None:
+    """What was counted since is left out; what was replaced since is refused."""
+    seen = previewed(counted, DRY)
+    bound = bound_to(seen)
+    counted.produce([INFO] * 5, 0)
+    counted.minute()
+    run = previewed(counted, bound)
+    (batch,) = run.run("request")
+    counted.run(int(batch["batch"]))
+    run.run("outcome")
+    (replay,) = replays(counted)
+    assert replay["request"] == seen.xcoms["preview", "preview"]["request"]
+    assert run.xcoms["outcome", "outcome"]["records"] == 6
+    other = {**bound_to(previewed(counted, DRY)), "partitions": "1"}
+    for conf, said in (
+        (bound, f"{OUTDATED} Next: preview it again"),
+        ({**REAL, "shown": {"asked": 7}}, "`shown` is not of a preview"),
+        (other, "`shown` is of a preview of another request"),
+    ):
+        assert said in refused(counted, conf, run_id="another")
+    assert len(replays(counted)) == 1
+
+
+def test_a_real_run_under_other_rules_than_the_previews_is_refused(counted: World) -> None:
+    """The preview has said which levels are counted; those of today were not shown."""
+    bound = bound_to(previewed(counted, DRY))
+    counted.configure(levels=["ERROR", "INFO"])
+    assert OUTDATED in refused(counted, bound)
+    assert replays(counted) == []
+    assert previewed(counted, bound_to(previewed(counted, DRY))).run("request")
 
 
 def test_runs_whose_ids_differ_in_case_are_two(counted: World) -> None:
@@ -441,47 +301,16 @@ def test_runs_whose_ids_differ_in_case_are_two(counted: World) -> None:
     assert {batch.replay_id for batch in batches} == {found[1]}
 
 
-def test_a_batch_that_an_operator_abandoned_stays_abandoned(
-    counted: World,
-    run_dag: RunDag,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+@pytest.mark.usefixtures("stand_in")
+def test_a_batch_that_an_operator_abandoned_stays_abandoned(counted: World) -> None:
     """Its task is red, also after clearing, and says who abandoned it and why."""
-    from tally.ledger.batches import abandon
-
-    monkeypatch.setenv("STAND_IN", "exit=4")
-    run_dag(f"{counted.name}_replay", REAL)
+    run = previewed(counted, REAL)
+    (batch,) = run.run("request")
     with counted.database.transaction() as tx:
-        abandon(tx, counted.batches()[-1]["batch_id"], by="ann", reason="a mistake")
-    monkeypatch.setenv("STAND_IN", "replay")
-    red = run_dag(f"{counted.name}_replay", REAL, again=True)
-    assert red.tasks == {**GREEN, "count": "failed", "outcome": "failed"}
-    printed = "".join(capfd.readouterr())
-    assert "was abandoned by ann: a mistake" in printed
-    assert "what it was to replace stays" in printed
-
-
-def test_backfills_over_dates_are_refused(world: World, run_dag: RunDag, stand_in: None) -> None:
-    """By Airflow, with its own message; the DAGs' descriptions name the replay."""
-    from datetime import UTC, datetime
-
-    from airflow.exceptions import DagRunTypeNotAllowed
-    from airflow.models.backfill import ReprocessBehavior, _create_backfill
-
-    def backfill(dag_id: str) -> None:
-        _create_backfill(
-            dag_id=dag_id,
-            from_date=datetime(2026, 1, 1, tzinfo=UTC),
-            to_date=datetime(2026, 1, 2, tzinfo=UTC),
-            max_active_runs=1,
-            reverse=False,
-            dag_run_conf=None,
-            triggering_user_name="ann",
-            reprocess_behavior=ReprocessBehavior.NONE,
-        )
-
-    assert run_dag(world.name).state == "success"
-    for dag_id in (world.name, f"{world.name}_replay"):
-        with pytest.raises(DagRunTypeNotAllowed, match="does not allow backfill runs"):
-            backfill(dag_id)
+        abandon(tx, int(batch["batch"]), by="ann", reason="a mistake")
+    with pytest.raises(AirflowFailException) as failed:
+        Count(counted, int(batch["batch"])).execute()
+    assert "was abandoned by ann: a mistake" in str(failed.value)
+    assert "what it was to replace stays" in str(failed.value)
+    with pytest.raises(AirflowFailException, match="Next: clear the red tasks"):
+        run.run("outcome")

@@ -1,12 +1,15 @@
-"""The form of a replay, filled in well and badly."""
+"""The form of a replay, filled in well and badly; and the names of its tasks."""
 
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import ParamValidationError
 
 from tally.airflow.replay_fields import form
 from tally.airflow.replay_form import read_form
+from tally.airflow.replay_work import task_name
+from tally.app.views import RangeView
 from tally.config.pipeline import Pipeline, PipelineSettings
 from tally.config.settings import Settings
 from tally.errors import ReplayRefusedError
@@ -17,9 +20,11 @@ from tally.planning.replay_request import (
     RangesAsked,
     TimesAsked,
 )
-from tally.planning.replay_text import parse_ranges
+from tally.planning.replay_text import parse_range, parse_ranges
 
 pytestmark = pytest.mark.airflow
+
+FIVE, SEVEN = "2026-11-20 14:05", "2026-11-20 14:07"
 
 
 def pipeline() -> Pipeline:
@@ -37,63 +42,53 @@ def filled(**fields: Any) -> dict[str, Any]:
     return dict(params.validate())
 
 
-@pytest.mark.parametrize(
-    ("fields", "wanted"),
-    [
-        ({}, BoundsAsked()),
-        ({"topic": "alog", "partitions": "3, 0"}, BoundsAsked(topic="alog", partitions=(0, 3))),
-        ({"what": "offsets", "from_offset": 0}, BoundsAsked(from_offset=0)),
-        (
-            {"what": "offsets", "partitions": "1", "from_offset": 3, "until_offset": 5},
-            BoundsAsked(partitions=(1,), from_offset=3, until_offset=5),
+FILLED: list[tuple[dict[str, Any], object]] = [
+    ({}, BoundsAsked()),
+    ({"topic": "alog", "partitions": "3, 0"}, BoundsAsked(topic="alog", partitions=(0, 3))),
+    ({"what": "offsets", "from_offset": 0}, BoundsAsked(from_offset=0)),
+    (
+        {"what": "offsets", "partitions": "1", "from_offset": 3, "until_offset": 5},
+        BoundsAsked(partitions=(1,), from_offset=3, until_offset=5),
+    ),
+    ({"what": "ranges", "ranges": "alog/0:3-5"}, RangesAsked(ranges=parse_ranges("alog/0:3-5"))),
+    (
+        {"what": "times", "since": "2026-11-20T14:05:00Z", "before": "2026-11-20T15:05"},
+        TimesAsked(
+            since=datetime(2026, 11, 20, 14, 5, tzinfo=UTC),
+            before=datetime(2026, 11, 20, 15, 5, tzinfo=UTC),
         ),
-        (
-            {"what": "ranges", "ranges": "alog/0:3-5"},
-            RangesAsked(ranges=parse_ranges("alog/0:3-5")),
-        ),
-        (
-            {"what": "times", "since": "2026-11-20T14:05:00Z", "before": "2026-11-20T15:05"},
-            TimesAsked(
-                since=datetime(2026, 11, 20, 14, 5, tzinfo=UTC),
-                before=datetime(2026, 11, 20, 15, 5, tzinfo=UTC),
-            ),
-        ),
-        ({"what": "batch", "batch_id": 42}, BatchAsked(batch_id=42)),
-        (
-            {"what": "minutes", "first_minute": "2026-11-20 14:05"},
-            MinutesAsked(first="2026-11-20 14:05", last="2026-11-20 14:05"),
-        ),
-        (
-            {
-                "what": "minutes",
-                "first_minute": "2026-11-20 14:05",
-                "last_minute": "2026-11-20 14:07",
-            },
-            MinutesAsked(first="2026-11-20 14:05", last="2026-11-20 14:07"),
-        ),
-    ],
-)
+    ),
+    ({"what": "batch", "batch_id": 42}, BatchAsked(batch_id=42)),
+    ({"what": "minutes", "first_minute": FIVE}, MinutesAsked(first=FIVE, last=FIVE)),
+    (
+        {"what": "minutes", "first_minute": FIVE, "last_minute": SEVEN},
+        MinutesAsked(first=FIVE, last=SEVEN),
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "wanted"), FILLED)
 def test_each_choice_reads_its_own_fields(fields: dict[str, Any], wanted: object) -> None:
     """An empty field counts as not given."""
     assert read_form(filled(**fields)) == wanted
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"what": "offsets"}, "neither from_offset nor until_offset"),
-        ({"what": "everything", "from_offset": 3}, "from_offset = 3 does not belong"),
-        ({"what": "batch", "batch_id": 1, "topic": "alog"}, "topic = 'alog' does not belong"),
-        ({"what": "batch"}, "batch_id is not given"),
-        ({"what": "ranges"}, "ranges is not given"),
-        ({"what": "ranges", "ranges": "alog/0:3-5\nalog 0 3 5"}, "line 2: 'alog 0 3 5'"),
-        ({"what": "ranges", "ranges": "alog/0:5-5"}, "ranges: line 1: 'alog/0:5-5' is empty"),
-        ({"what": "times", "since": "2026-11-20T14:05:00Z"}, "before is not given"),
-        ({"what": "minutes", "first_minute": "14:05"}, "'14:05' is not a minute"),
-        ({"partitions": "all"}, "partitions = 'all' are not numbers"),
-        ({"partitions": "-1"}, "partitions = '-1' are not numbers"),
-    ],
-)
+CONTRADICTORY = [
+    ({"what": "offsets"}, "neither from_offset nor until_offset"),
+    ({"what": "everything", "from_offset": 3}, "from_offset = 3 does not belong"),
+    ({"what": "batch", "batch_id": 1, "topic": "alog"}, "topic = 'alog' does not belong"),
+    ({"what": "batch"}, "batch_id is not given"),
+    ({"what": "ranges"}, "ranges is not given"),
+    ({"what": "ranges", "ranges": "alog/0:3-5\nalog 0 3 5"}, "line 2: 'alog 0 3 5'"),
+    ({"what": "ranges", "ranges": "alog/0:5-5"}, "ranges: line 1: 'alog/0:5-5' is empty"),
+    ({"what": "times", "since": "2026-11-20T14:05:00Z"}, "before is not given"),
+    ({"what": "minutes", "first_minute": "14:05"}, "'14:05' is not a minute"),
+    ({"partitions": "all"}, "partitions = 'all' are not numbers"),
+    ({"partitions": "-1"}, "partitions = '-1' are not numbers"),
+]
+
+
+@pytest.mark.parametrize(("fields", "said"), CONTRADICTORY)
 def test_a_form_that_contradicts_itself_is_refused(fields: dict[str, Any], said: str) -> None:
     """With the field and what is wrong with it; nothing that was filled in is ignored."""
     with pytest.raises(ReplayRefusedError) as refused:
@@ -101,24 +96,12 @@ def test_a_form_that_contradicts_itself_is_refused(fields: dict[str, Any], said:
     assert said in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"what": "all"},
-        {"from_offset": -1},
-        {"batch_id": 0},
-        {"reason": "x" * 1001},
-        {"reason": None},
-        {"reason": ""},
-        {"reason": " \n"},
-    ],
-)
-def test_airflow_refuses_what_no_field_allows(fields: dict[str, Any]) -> None:
-    """It does so before it creates a run."""
-    from airflow.sdk.exceptions import ParamValidationError
-
-    with pytest.raises(ParamValidationError):
-        filled(**fields)
+def test_airflow_refuses_what_no_field_allows() -> None:
+    """It does so before it creates a run: also one without a reason, real or dry."""
+    fields = [{"what": "all"}, {"from_offset": -1}, {"batch_id": 0}]
+    for wrong in [*fields, *({"reason": text} for text in ("x" * 1001, None, "", " \n"))]:
+        with pytest.raises(ParamValidationError):
+            filled(**wrong)
 
 
 def test_every_field_has_words_and_all_but_the_first_a_section() -> None:
@@ -127,3 +110,25 @@ def test_every_field_has_words_and_all_but_the_first_a_section() -> None:
         assert field.description, name
         assert field.schema["title"]
         assert ("section" in field.schema) == (name not in {"what", "dry_run", "reason"})
+
+
+@pytest.mark.parametrize(
+    ("ranges", "name"),
+    [
+        ("alog/3:300-301", "batch 23: 1 offset of alog/3"),
+        (" ".join(f"alog/{n}:0-3610" for n in range(4)), "batch 23: 14,440 offsets of alog/0-3"),
+        (
+            "blog/0:0-5 alog/7:0-5 alog/9:0-5 alog/8:0-5",
+            "batch 23: 20 offsets of alog/7-9, blog/0",
+        ),
+        (
+            " ".join(f"alog/{2 * n}:0-5" for n in range(9)),
+            "batch 23: 45 offsets of 9 partitions",
+        ),
+        (f"{'a' * 249}/0:0-5", "batch 23: 5 offsets of 1 partition"),
+    ],
+)
+def test_the_task_of_a_batch_has_a_short_name(ranges: str, name: str) -> None:
+    """It stays short with many partitions and with a long topic name."""
+    assert task_name(23, [RangeView.of(parse_range(one)) for one in ranges.split()]) == name
+    assert len(name) < 60
