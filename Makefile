@@ -19,12 +19,13 @@ SEED ?= 1
 # imports again, which takes as long as its work.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test unit chaos mutants lab bench lint format docs picture screenshots dist lock compose-secrets clean
+.PHONY: help setup demo test unit e2e chaos mutants lab bench lint format docs picture screenshots dist lock compose-secrets clean
 
 help:
 	@echo 'make demo [ONCE=1]      set up, then show Tally at work on real servers'
 	@echo 'make test [ARGS=...]    set up, then run the whole test suite'
 	@echo 'make unit [ARGS=...]    only the tests that need no server'
+	@echo 'make e2e [ARGS=...]     only the tests of whole stacks: README, console, cluster'
 	@echo 'make setup              everything into .tally: packages, jars, servers'
 	@echo 'make chaos [DURATION_S=600 SEED=1]  faults and random sequences: do the counts hold?'
 	@echo 'make mutants            remove each guard, and check which tests fail'
@@ -54,6 +55,10 @@ test: setup
 
 unit: setup
 	$(RUN) pytest --numprocesses auto --dist worksteal tests/unit $(ARGS)
+
+# Part of `make test`, too.
+e2e: setup
+	$(PYTEST) tests/first_use tests/console tests/stack tests/cli/test_demo.py $(ARGS)
 
 chaos: setup
 	@TALLY_CAMPAIGN=1 $(RUN) tests.chaos --duration-s $(DURATION_S) --seed $(SEED) $(ARGS)
