@@ -23,10 +23,10 @@ OWN_SERVERS: Final = "own servers"
 """The group of the tests that stop, kill or reconfigure a server."""
 
 FIRST: Final = (
-    "tests/first_use/test_readme.py",
-    "tests/first_use/test_install.py",
     "tests/console/test_browser.py",
     "tests/stack/test_spark_cluster.py",
+    "tests/first_use/test_own_servers.py",
+    "tests/stack/test_spark_server.py",
     OWN_SERVERS,
     "tests/properties/test_machine.py",
     "tests/spark/test_json_columns.py",
