@@ -231,17 +231,14 @@ def test_a_partition_that_is_split_into_spark_tasks_is_read_whole(
 def test_many_minutes_stream_into_one_commit(world: World, spark: "SparkSession") -> None:
     """Each distinct minute becomes a row, in one transaction."""
     minutes = [
-        f"{year}-{month:02}-{day:02} {hour:02}:{minute:02}"
-        for year in (2001, 2002)
+        f"2001-{month:02}-{day:02} {hour:02}:00"
         for month in range(1, 13)
         for day in range(1, 29)
         for hour in range(24)
-        for minute in (0, 30)
     ]
     world.produce([f"{minute}:00 ERROR x" for minute in minutes])
     assert world.minute(spark) is not None
-    assert world.counts() == dict.fromkeys(minutes, 1)
-    assert world.audit().holds
+    assert audited(world) == dict.fromkeys(minutes, 1)
 
 
 def test_a_hole_in_the_range_is_data_loss(world: World, spark: "SparkSession") -> None:
