@@ -28,26 +28,31 @@ def configured(toml: str) -> Pipeline:
     return settings.pipeline("name")
 
 
-@pytest.mark.parametrize(
-    ("log", "name"),
-    [
-        ("linux", "syslog"),
-        ("spark", "spark"),
-        ("openstack", "openstack"),
-        ("zookeeper", "zookeeper"),
-        ("access", "access"),
-    ],
-)
-def test_the_ready_made_format_of_a_file_is_found(tally: Call, log: str, name: str) -> None:
-    """The best first; its keys can be pasted, and are a pipeline that is right."""
-    answer = tally("format", "try", str(LOGS / f"{log}.log"), "--json")
-    assert answer.exit_code == 0, answer.stderr
-    best = answer.document["trials"][0]
-    assert best["line_format"] == name
-    assert best["understood"] + sum(best["malformed"].values()) == answer.document["lines"] == 10
+def test_the_ready_made_format_of_a_file_is_found(tmp_path: Path) -> None:
+    """The best first; its keys can be pasted, and are a pipeline that is right.
+
+    A file needs neither a configuration nor the connector: in an empty folder, with a Spark of the
+    program's own, of which stderr has no line.
+    """
+    done = subprocess.run(
+        [Path(sys.executable).with_name("tally"), "format", "try", LOGS / "linux.log", "--json"],
+        cwd=tmp_path,
+        env={k: v for k, v in os.environ.items() if not k.startswith("TALLY_")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    best = document["trials"][0]
+    assert best["line_format"] == "syslog"
+    assert best["understood"] + sum(best["malformed"].values()) == document["lines"] == 10
     assert best["examples"][0]["minute"].endswith("-07-30 14:09:00")
     assert {line["reason"] for line in best["failures"]} == set(best["malformed"])
-    assert configured(best["toml"]).format.name == name
+    assert configured(best["toml"]).format.name == "syslog"
+    tried, started = done.stderr.splitlines()
+    assert tried.startswith("tried with Spark's defaults: there is no configuration file")
+    assert started.startswith("starting Spark on local")
 
 
 def test_the_newest_records_of_a_topic_are_tried(tally: Call, world: World) -> None:
@@ -71,17 +76,19 @@ def test_the_newest_records_of_a_topic_are_tried(tally: Call, world: World) -> N
     assert 'continuation_lines = "unmatched" leaves 1 of them out' in text
 
 
-def test_a_format_that_understands_nothing_says_why(tally: Call, world: World) -> None:
-    """It was asked for, so it is shown; without a name there is none to show."""
+def test_what_is_understood_by_no_format_is_shown(
+    tally: Call, world: World, tmp_path: Path
+) -> None:
+    """The format that was asked for is; of JSON with other keys these are named.
+
+    An empty topic has nothing to try.
+    """
+    tally("format", "try", world.topic).ends(2, f"{world.topic} has no lines")
     world.produce(["nothing"], 0)
     text = tally("format", "try", world.topic, "--format", "log4j").stdout
     assert "log4j: 0 of 1 understood" in text
     text = tally("format", "try", world.topic).stdout
     assert "no ready-made format understands any of them; the first is\n  nothing" in text
-
-
-def test_json_with_other_keys_names_them(tally: Call, tmp_path: Path) -> None:
-    """And how the configuration says where time and level are."""
     file = tmp_path / "shop.log"
     file.write_text('{"when": "2017-07-30 14:09:08", "how bad": "ERROR"}\n', encoding="utf-8")
     text = tally("format", "try", str(file)).stdout
@@ -90,12 +97,10 @@ def test_json_with_other_keys_names_them(tally: Call, tmp_path: Path) -> None:
 
 
 def test_json_fields_are_tried_and_pasted(tally: Call, tmp_path: Path) -> None:
-    """Nested ones and further ones too, as the configuration would have them."""
+    """Nested ones and further ones too, and the levels of errors, as they are printed."""
     file = tmp_path / "shop.log"
-    file.write_text(
-        '{"at": {"when": "2017-07-30 14:09:08"}, "how bad": "ERROR", "shop": "Łódź"}\n',
-        encoding="utf-8",
-    )
+    line = '{"at": {"when": "2017-07-30 14:09:08"}, "how bad": "error", "shop": "Łódź"}'
+    file.write_text(f"{line}\n", encoding="utf-8")
     fields = ("time=at.when", "level=how bad", "shop=shop")
     words = ["--time-format", "yyyy-MM-dd HH:mm:ss"]
     words += [word for field in fields for word in ("--field", field)]
@@ -103,77 +108,71 @@ def test_json_fields_are_tried_and_pasted(tally: Call, tmp_path: Path) -> None:
     assert trial["understood"] == 1
     (example,) = trial["examples"]
     assert example["minute"] == "2017-07-30 14:09:00"
-    assert example["fields"] == {"level": "ERROR", "shop": "Łódź"}
+    assert example["fields"] == {"level": "error", "shop": "Łódź"}
     pasted = tomllib.loads(trial["toml"])["pipelines"]["NAME"]
     assert pasted["line_format"]["json"] == dict(field.split("=") for field in fields)
+    assert pasted["levels"] == ["error"]
 
 
 def test_of_a_file_no_more_is_read_than_a_sample_holds(tally: Call, tmp_path: Path) -> None:
-    """Its whole lines; a file in which no line ends has none."""
-    endless, long = tmp_path / "endless.log", tmp_path / "long.log"
+    """Its whole lines."""
+    long = tmp_path / "long.log"
+    long.write_bytes(LINE.encode() + b"\n" + b"x" * SAMPLE_BYTES)
+    answer = tally("format", "try", str(long), "--format", "fixed", "--json")
+    assert answer.document["lines"] == 1
+
+
+REFUSED = {
+    ("no_such_topic",): "there is no file of that name",
+    ("/var/log/no such file.log",): "there is no file of that name",
+    ("x", "--format", "nope"): "no such line format",
+    ("x", "--format", "log4j", "--pattern", "y"): "one of them",
+    ("x", "--field", "time=a", "--pattern", "y"): "one of them",
+    ("x", "--field", "time"): "a name and its keys",
+    ("x", "--field", "time=a", "--field", "time=b"): "given twice",
+    ("x", "--time-format", "epoch_seconds"): "--pattern or --field",
+    ("x", "--format", "log4j", "--pipeline", "y"): "one of them",
+    ("x", "--pipeline", "y", "--time", "record"): "with --pipeline its own",
+    ("x", "--pipeline", "nope"): "no pipeline 'nope' is configured",
+    ("x", "--format", "log4j", "--time-zone", "Europe/Berlin"): "never shifted",
+    ("x", "--assume-year", "95"): "a year of four digits",
+    ("x", "--pattern", r"\w*\w*x"): "pattern",
+}
+
+
+def test_what_cannot_be_tried_is_refused(tally: Call, tmp_path: Path) -> None:
+    """Before Spark is started."""
+    endless = tmp_path / "endless.log"
     with endless.open("wb") as file:
         file.truncate(SAMPLE_BYTES + 1)
-    long.write_bytes(LINE.encode() + b"\n" + b"x" * SAMPLE_BYTES)
-    answer = tally("format", "try", str(endless))
-    assert answer.exit_code == 2
-    assert "no line ends in its first" in answer.stderr
-    assert tally("format", "try", str(long), "--json").document["lines"] == 1
+    refused = REFUSED | {(str(endless),): "no line ends in its first"}
+    no_spark = {"open_spark": None, "open_plain_spark": None}
+    answers = {words: tally("format", "try", *words, **no_spark) for words in refused}
+    assert [
+        (words, answer)
+        for words, answer in answers.items()
+        if answer.exit_code != 2 or refused[words] not in answer.stderr
+    ] == []
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("no_such_topic",), "there is no file of that name"),
-        (("/var/log/no such file.log",), "there is no file of that name"),
-        (("x", "--format", "nope"), "no such line format"),
-        (("x", "--format", "log4j", "--pattern", "y"), "one of them"),
-        (("x", "--field", "time=a", "--pattern", "y"), "one of them"),
-        (("x", "--field", "time"), "a name and its keys"),
-        (("x", "--field", "time=a", "--field", "time=b"), "given twice"),
-        (("x", "--time-format", "epoch_seconds"), "--pattern or --field"),
-        (("x", "--format", "log4j", "--pipeline", "y"), "one of them"),
-        (("x", "--pipeline", "y", "--time", "record"), "with --pipeline its own"),
-        (("x", "--pipeline", "nope"), "no pipeline 'nope' is configured"),
-        (("x", "--format", "log4j", "--time-zone", "Europe/Berlin"), "never shifted"),
-        (("x", "--assume-year", "95"), "a year of four digits"),
-        (("x", "--pattern", r"\w*\w*x"), "pattern"),
-    ],
-)
-def test_what_cannot_be_tried_is_refused(tally: Call, words: tuple[str, ...], said: str) -> None:
-    """Before Spark is started."""
-    answer = tally("format", "try", *words, open_spark=None)
-    assert answer.exit_code == 2
-    assert said in answer.stderr
+def test_what_is_tried_needs_no_pipeline(tally: Call, world: World) -> None:
+    """A topic: none, or one that is wrong; it needs to know the servers.
 
-
-def test_a_file_is_tried_without_a_valid_configuration(
-    tally: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Which is said; a topic needs to know the servers."""
-    file = str(LOGS / "zookeeper.log")
-    none, wrong = tmp_path / "none.toml", tmp_path / "wrong.toml"
-    wrong.write_text("[mysql]\nport = 0\n", encoding="utf-8")
-    for path, said in ((none, "no configuration file"), (wrong, "mysql.port = 0")):
-        monkeypatch.setenv("TALLY_CONFIG", str(path))
-        answer = tally("format", "try", file, "--json")
-        assert answer.document["trials"][0]["line_format"] == "zookeeper"
-        assert "tried with Spark's defaults" in answer.stderr
-        assert said in answer.stderr
-        assert tally("format", "try", "a-topic").exit_code == 2
-
-
-def test_a_topic_is_tried_before_there_is_a_pipeline(tally: Call, world: World) -> None:
-    """Or while all of them are wrong."""
+    A file is tried with a configuration that is not valid, which is said.
+    """
     world.produce([LINE], 0)
-    for pipelines in ({}, {"a": {"topics": []}}):
-        overlay = world.stack.overlay.read_text(encoding="utf-8")
-        tables = [
-            f"[pipelines.{name}]\ntopics = {keys['topics']}\n" for name, keys in pipelines.items()
-        ]
-        world.config.write_text("\n".join([overlay, *tables]), encoding="utf-8")
-        answer = tally("format", "try", world.topic, "--format", "fixed", "--json")
-        assert answer.exit_code == 0, answer.stderr
+    overlay = world.stack.overlay.read_text(encoding="utf-8")
+    for pipelines in ("", "[pipelines.a]\ntopics = []\n"):
+        world.config.write_text(f"{overlay}\n{pipelines}", encoding="utf-8")
+        answer = tally("format", "try", world.topic, "--format", "fixed", "--json").ends(0)
         assert answer.document["trials"][0]["understood"] == 1
+    world.config.write_text("[mysql]\nport = 0\n", encoding="utf-8")
+    tally("format", "try", "a-topic").ends(2)
+    answer = tally("format", "try", str(LOGS / "access.log"), "--format", "access", "--json")
+    answer.ends(0, "tried with Spark's defaults", "mysql.port = 0")
+    (trial,) = answer.document["trials"]
+    assert trial["understood"] + sum(trial["malformed"].values()) == 10
+    assert configured(trial["toml"]).format.name == "access"
 
 
 def test_a_pipelines_own_rules_are_tried(tally: Call, world: World) -> None:
@@ -187,42 +186,3 @@ def test_a_pipelines_own_rules_are_tried(tally: Call, world: World) -> None:
     assert (trial["understood"], list(trial["malformed"].values())) == (1, [1])
     pipeline = configured(trial["toml"])
     assert (pipeline.line_format, pipeline.time_zone) == (table, "Asia/Tokyo")
-
-
-def test_an_empty_topic_has_nothing_to_try(tally: Call, world: World) -> None:
-    """Named, with what to do."""
-    answer = tally("format", "try", world.topic)
-    assert answer.exit_code == 2
-    assert f"{world.topic} has no lines" in answer.stderr
-
-
-def test_the_levels_to_configure_are_those_of_errors(tally: Call, tmp_path: Path) -> None:
-    """As they are printed; a sample without errors says nothing about them."""
-    file = tmp_path / "app.json"
-    for levels, toml in (("info", ""), ("info error", 'levels = ["error"]')):
-        lines = [f'{{"time":"2017-07-30T14:09:08Z","level":"{level}"}}' for level in levels.split()]
-        file.write_text("\n".join(lines), encoding="utf-8")
-        (trial,) = tally("format", "try", str(file), "--format", "json", "--json").document[
-            "trials"
-        ]
-        assert ("levels" in trial["toml"], toml in trial["toml"]) == (bool(toml), True)
-
-
-def test_a_file_needs_neither_a_configuration_nor_the_connector(tmp_path: Path) -> None:
-    """In an empty folder, with a Spark of its own."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("TALLY_")}
-    done = subprocess.run(
-        [
-            Path(sys.executable).with_name("tally"),
-            *("format", "try", LOGS / "zookeeper.log", "--format", "zookeeper", "--json"),
-        ],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    (trial,) = json.loads(done.stdout)["trials"]
-    assert trial["understood"] + sum(trial["malformed"].values()) == 10
-    assert trial["understood"] > trial["malformed"].get("no-match", 0)

@@ -214,10 +214,11 @@ def test_what_does_not_exist_is_a_wrong_request(tally: Call) -> None:
     )
 
 
-def test_batches_are_listed_newest_first_and_can_be_chosen(tally: Call, world: World) -> None:
+def test_batches_are_listed_newest_first_and_shown(tally: Call, world: World) -> None:
     """By state, with a limit, and after another one, for those who wait for new ones.
 
-    One that was replaced is marked, all of it or some of it, in the list and in JSON.
+    One is shown with its ranges, and with as many of its minutes as are asked for. One that was
+    replaced is marked, all of it or some of it.
     """
     world.produce([LINE] * 2, 0)
     first = commit(world, *[LINE] * 2, partition=1)
@@ -241,6 +242,19 @@ def test_batches_are_listed_newest_first_and_can_be_chosen(tally: Call, world: W
             batches = list_batches(tx, world.name, after=after, limit=9)
             assert [batch.batch_id for batch in batches] == found
 
+    document = tally("show", str(first), "--json").document
+    assert (document["state"], document["attempt"], document["records"]) == ("committed", 1, 4)
+    ranges = [(r["partition"], r["records"], r["state"]) for r in document["ranges"]]
+    assert ranges == [(0, 2, "live"), (1, 2, "live")]
+    assert document["minutes_touched"] == 1
+    assert document["minutes"] == [{"log_time": MINUTE, "log_count": 4}]
+    text = tally("show", str(first)).stdout
+    assert f"batch         {first}, ingest of {world.name}" in text
+    assert "1 of 1 minute shown" in text
+    assert f", rules {fingerprint(world.pipeline)}" in text
+    document = tally("show", str(first), "--minutes", "0", "--json").document
+    assert (document["minutes"], document["minutes_touched"]) == ([], 1)
+
     def state(number: int) -> tuple[str, int]:
         told = tally("batches", "--json").document["batches"]
         (superseded,) = [b["superseded"] for b in told if b["batch_id"] == number]
@@ -256,24 +270,6 @@ def test_batches_are_listed_newest_first_and_can_be_chosen(tally: Call, world: W
         assert state(first) == (f"committed, {replaced}", partition + 1)
         assert state(batch_id) == state(second) == ("committed", 0)
     assert "state         committed, replaced, attempt 1" in tally("show", str(first)).stdout
-
-
-def test_a_batch_is_shown_with_its_ranges_and_its_minutes(tally: Call, world: World) -> None:
-    """Totals per range, and what it added to which minute: no more of them than are asked for."""
-    world.produce([LINE] * 3, 0)
-    batch_id = str(commit(world, *[LINE] * 4, partition=1))
-    document = tally("show", batch_id, "--json").document
-    assert (document["state"], document["attempt"], document["records"]) == ("committed", 1, 7)
-    ranges = [(r["partition"], r["records"], r["state"]) for r in document["ranges"]]
-    assert ranges == [(0, 3, "live"), (1, 4, "live")]
-    assert document["minutes_touched"] == 1
-    assert document["minutes"] == [{"log_time": MINUTE, "log_count": 7}]
-    text = tally("show", batch_id).stdout
-    assert f"batch         {batch_id}, ingest of {world.name}" in text
-    assert "1 of 1 minute shown" in text
-    assert f", rules {fingerprint(world.pipeline)}" in text
-    document = tally("show", batch_id, "--minutes", "0", "--json").document
-    assert (document["minutes"], document["minutes_touched"]) == ([], 1)
 
 
 def test_dead_letters_are_exact_and_cannot_reach_the_terminal(tally: Call, world: World) -> None:

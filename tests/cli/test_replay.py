@@ -42,10 +42,17 @@ def replays(world: World) -> list[tuple[int, str]]:
     return [(row["replay_id"], row["state"]) for row in rows]
 
 
-def test_a_dry_run_shows_everything_and_writes_nothing(tally: Call, world: World) -> None:
-    """Ranges asked and widened, what is replaced, what Kafka holds; no reason is needed."""
+def test_a_dry_run_shows_everything_and_writes_nothing(
+    tally: Call, world: World, tmp_path: Path
+) -> None:
+    """Ranges asked and widened, what is replaced, what Kafka holds; no reason is needed.
+
+    Two exports of a consumer group say as well what was read between them.
+    """
     count(world, 3, 3, 3)
-    answer = tally("replay", "--range", f"{world.topic}/0:4-5", "--dry-run").ends(0)
+    count(world, 2, partition=1)
+    words = ("replay", "--range", f"{world.topic}/0:4-5", "--dry-run")
+    answer = tally(*words).ends(0)
     row = next(line for line in answer.stdout.splitlines() if line.startswith(f"{world.topic}/0"))
     assert row.split("  ")[1:3] == ["[4, 5)", "[3, 6)"]
     assert row.endswith("[0, 9)")
@@ -53,16 +60,28 @@ def test_a_dry_run_shows_everything_and_writes_nothing(tally: Call, world: World
     assert "the current rules: level ERROR; format fixed" in answer.stdout
     assert "1 minute of the result, 2017-07-30 14:09;" in answer.stdout
 
-    shown = tally("replay", "--range", f"{world.topic}/0:4-5", "--dry-run", "--json").document
+    shown = tally(*words, "--json").document
     assert shown["replay_id"] is None
     preview = shown["preview"]
     assert [(r["from_offset"], r["until_offset"]) for r in preview["read"]] == [(3, 6)]
     assert (preview["offsets"], preview["segments_replaced"], preview["minutes"]) == (3, 1, 1)
-    assert preview["kafka_holds"] == [
-        {"topic": world.topic, "partition": 0, "earliest": 0, "end": 9}
-    ]
+    (held,) = preview["kafka_holds"]
+    assert held == {"topic": world.topic, "partition": 0, "earliest": 0, "end": 9}
+
+    before, after = tmp_path / "before.csv", tmp_path / "after.csv"
+    before.write_text(f'"{world.topic}",0,3\n"{world.topic}",1,2\n')
+    after.write_text(f'"{world.topic}",0,5\n"{world.topic}",1,2\n')
+    words = ("replay", "--from-file", str(before), "--until-file", str(after), "--dry-run")
+    preview = tally(*words, "--json").document["preview"]
+    asked = [(r["partition"], r["from_offset"], r["until_offset"]) for r in preview["asked"]]
+    assert asked == [(0, 3, 5)]
+    assert preview["notes"] == [f"{world.topic}/1: nothing was counted from 2 until 2"]
+    other = tally(*words, "--topic", "other", "--json").ends(2)
+    assert other.document["preview"]["asked"] == []
+    missing = str(tmp_path / "none.csv")
+    tally("replay", "--from-file", missing, "--dry-run").ends(2, "cannot be read")
     assert replays(world) == []
-    assert len(world.batches()) == 3
+    assert len(world.batches()) == 4
 
 
 def test_a_replay_shows_asks_counts_and_says_what_has_changed(tally: Call, world: World) -> None:
@@ -117,11 +136,20 @@ def test_a_replay_shows_asks_counts_and_says_what_has_changed(tally: Call, world
     assert (document["changes"]["minutes"], document["error"]) == (0, None)
 
 
-def test_ctrl_c_between_batches_keeps_what_is_committed(tally: Call, world: World) -> None:
-    """Exit code 130 and the command that resumes it; a second request is told of the open one."""
+def test_a_replay_that_stops_says_how_to_resume_it(tally: Call, world: World) -> None:
+    """After an error, which keeps its own code and next step, and after Ctrl-C between batches.
+
+    What is committed stays; who asks for a second replay is told of the open one.
+    """
     count(world, 2, 2, 2)
     world.configure(max_records_per_partition=2)
     claims = []
+
+    def fail(*_: Any) -> OpenReader:
+        def opened() -> AbstractContextManager[Reader]:
+            raise KafkaUnavailableError("Kafka did not answer")
+
+        return opened
 
     def stop_at_the_second(statement: str) -> None:
         if statement.startswith(CLAIM):
@@ -129,20 +157,25 @@ def test_ctrl_c_between_batches_keeps_what_is_committed(tally: Call, world: Worl
             if len(claims) == 2:
                 raise KeyboardInterrupt
 
-    ctx = world.context(database=replace(world.database, listen=stop_at_the_second))
-    answer = tally("replay", "--all", *WHY, open_context=lambda _: ctx).ends(130)
+    answer = tally("replay", "--all", *WHY, "--json", read_with=fail)
     ((replay_id, state),) = replays(world)
-    assert state == "open"
-    assert f"tally replay --resume {replay_id}" in answer.stderr
-    assert "(1 of 3) is committed" in answer.stderr
+    resume = ("replay", "--resume", str(replay_id))
+    answer.ends(3, f"tally {' '.join(resume)}")
+    assert answer.document["replay_id"] == replay_id
+    assert answer.document["error"]["code"] == "kafka-unavailable"
 
-    again = tally("replay", "--all", "--dry-run")
-    assert f"replay {replay_id} is open, 1 of 3 batches committed" in again.stderr
-    left = tally("replay", "--resume", str(replay_id), "--dry-run").stdout
+    ctx = world.context(database=replace(world.database, listen=stop_at_the_second))
+    answer = tally(*resume, open_context=lambda _: ctx)
+    answer.ends(130, f"tally {' '.join(resume)}", "(1 of 3) is committed")
+    assert replays(world) == [(replay_id, state)] == [(replay_id, "open")]
+
+    again = f"replay {replay_id} is open, 1 of 3 batches committed"
+    tally("replay", "--all", "--dry-run").ends(0, again)
+    left = tally(*resume, "--dry-run").stdout
     assert "1 of 3 batches committed, 4 offsets left" in left
-    tally("replay", "--resume", str(replay_id)).ends(0, "(3 of 3) is committed")
+    tally(*resume).ends(0, "(3 of 3) is committed")
     assert replays(world) == [(replay_id, "done")]
-    assert tally("replay", "--resume", str(replay_id), "--json").document["batches"] == []
+    assert tally(*resume, "--json").document["batches"] == []
     assert world.counts() == {MINUTE[:16]: 6}
 
 
@@ -174,23 +207,6 @@ def test_a_signal_while_spark_starts_says_how_to_resume(world: World, tally: Cal
     assert world.audit().holds
 
 
-def test_an_error_after_the_request_says_how_to_resume(tally: Call, world: World) -> None:
-    """The error keeps its own code and next step; the document carries the id."""
-    count(world, 3)
-
-    def fail(*_: Any) -> OpenReader:
-        def opened() -> AbstractContextManager[Reader]:
-            raise KafkaUnavailableError("Kafka did not answer")
-
-        return opened
-
-    answer = tally("replay", "--all", *WHY, "--json", read_with=fail).ends(3)
-    ((replay_id, _),) = replays(world)
-    assert answer.document["replay_id"] == replay_id
-    assert answer.document["error"]["code"] == "kafka-unavailable"
-    assert f"tally replay --resume {replay_id}" in answer.stderr
-
-
 def test_what_is_refused_is_shown_with_its_cause(tally: Call, world: World) -> None:
     """Exit code 2 after the preview, in a dry run as well; nothing is written."""
     count(world, 3, 3)
@@ -213,26 +229,6 @@ def test_what_is_refused_is_shown_with_its_cause(tally: Call, world: World) -> N
         2, "no live segment has counted lines for it"
     )
     assert replays(world) == []
-
-
-def test_ranges_come_from_exported_offsets(tally: Call, world: World, tmp_path: Path) -> None:
-    """Two exports of a consumer group say what was read between them."""
-    count(world, 3, 3)
-    count(world, 2, partition=1)
-    before, after = tmp_path / "before.csv", tmp_path / "after.csv"
-    before.write_text(f'"{world.topic}",0,3\n"{world.topic}",1,2\n')
-    after.write_text(f'"{world.topic}",0,5\n"{world.topic}",1,2\n')
-    words = ("replay", "--from-file", str(before), "--until-file", str(after), "--dry-run")
-    preview = tally(*words, "--json").document["preview"]
-    assert [(r["partition"], r["from_offset"], r["until_offset"]) for r in preview["asked"]] == [
-        (0, 3, 5)
-    ]
-    assert preview["notes"] == [f"{world.topic}/1: nothing was counted from 2 until 2"]
-    other = tally(*words, "--topic", "other", "--json").ends(2)
-    assert other.document["preview"]["asked"] == []
-    tally("replay", "--from-file", str(tmp_path / "none.csv"), "--dry-run").ends(
-        2, "cannot be read"
-    )
 
 
 def test_a_replay_is_cancelled_as_a_whole(tally: Call, world: World) -> None:
