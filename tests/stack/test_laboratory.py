@@ -38,7 +38,7 @@ class WithoutSpark(Bench):
     """Reads in Python."""
 
     def read(self, starts: Mapping[int, int]) -> tuple[Any, dict[int, int]]:
-        """See :meth:`Bench.read`; of a frame this has what :func:`counts_of` needs."""
+        """See :meth:`Bench.read`; of a frame this has what ``counts_of`` needs."""
         settings = load_settings(self.config)
         reader = PythonReader(kafka=settings.kafka)
         ends = {p: min(END, start + PER_BATCH) for p, start in starts.items()}
