@@ -1,97 +1,161 @@
-"""``tally run`` with Spark in a process of its own, which dies."""
+"""Commands with Spark in a process of its own, which dies, hangs or has too little memory."""
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tally.app.migrate import migrate
-from tally.config.servers import KafkaSettings
 from tally.errors import EXIT_RETRYABLE
+from tests.cli.conftest import LINE, Call
 from tests.conftest import PROJECT
 from tests.waiting import wait_until
 from tests.world import World, make_settings
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark]
 
-LINE = "2017-07-30 14:09:08 ERROR some message"
-LINES = 300_000
+TALLY = Path(sys.executable).with_name("tally")
 START_S = 300
 
-Moment = Callable[[psutil.Process, KafkaSettings], bool]
+SLOWLY = {"kafka.max.poll.records": "1", "kafka.max.partition.fetch.bytes": "1"}
+"""Options of a reader that takes a record with each answer of the broker."""
+LINES = 5_000
+"""Records of which a read, in that way, takes longer than it takes to notice that it has begun."""
+
+TOGETHER = """
+import sys
+from contextlib import ExitStack, nullcontext
+from tally.app.context import own_session
+from tally.cli import cli
+from tally.cli.app import App
+
+with ExitStack() as scope:
+    sessions = []
+    def lend(settings):
+        sessions.extend([] if sessions else [scope.enter_context(own_session(settings))])
+        return nullcontext(sessions[0])
+    for command in sys.argv[1:]:
+        cli(command.split(), obj=App(open_spark=lend), standalone_mode=False)
+"""
+"""A program of several commands, which share its Spark."""
+
+RECORDS = 600
+"""Records of 900,000 characters, which fill a heap of 512 MB."""
+
+Moment = Callable[[psutil.Process], bool]
+Act = Callable[[psutil.Process], None]
 
 
-def starts(jvm: psutil.Process, _: KafkaSettings) -> bool:
-    """It has only begun."""
-    return jvm.is_running()
+def run(*command: str | Path, cwd: Path = PROJECT) -> "subprocess.CompletedProcess[str]":
+    """A command to its end."""
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
-def reads(jvm: psutil.Process, kafka: KafkaSettings) -> bool:
-    """It has a connection to the broker."""
-    port = int(kafka.bootstrap_servers.rpartition(":")[2])
-    return any(c.raddr and c.raddr.port == port for c in jvm.net_connections("tcp"))
+def disturbed(command: Sequence[str | Path], *acts: tuple[Moment, Act]) -> tuple[int, str]:
+    """A command to its end; one thing after another is done to its JVM, each at a moment.
 
-
-def with_jvm(
-    process: "subprocess.Popen[str]",
-    moment: Moment,
-    kafka: KafkaSettings,
-    act: Callable[[psutil.Process], None],
-) -> bool:
-    """Do something to a JVM that a command has started, if the moment has come; returns whether."""
-    assert process.poll() is None, process.communicate()
-    try:
-        for child in psutil.Process(process.pid).children(recursive=True):
-            if child.name() == "java" and moment(child, kafka):
-                act(child)
-                return True
-    except psutil.NoSuchProcess:  # the JVM that puts Spark's command together is gone soon
-        return False
-    return False
-
-
-@pytest.mark.parametrize("moment", [starts, reads])
-def test_a_spark_that_dies_is_a_failure_that_may_pass(
-    world: World, moment: Moment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is said in a sentence, and leaves nothing behind; the next run counts the same batch."""
-    temporary = tmp_path / "a temporary folder"
-    temporary.mkdir()
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    world.produce([LINE] * LINES)
-    command = [Path(sys.executable).with_name("tally"), "run", "--pipeline", world.name]
+    Returns:
+        The exit code and what it said.
+    """
     with subprocess.Popen(
         command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
-        wait_until(
-            lambda: with_jvm(process, moment, world.settings.kafka, psutil.Process.kill), START_S
-        )
+
+        def is_done(moment: Moment, act: Act) -> bool:
+            assert process.poll() is None, process.communicate()
+            # The JVM that puts Spark's command together is gone soon.
+            with suppress(psutil.NoSuchProcess):
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    if child.name() == "java" and moment(child):
+                        act(child)
+                        return True
+            return False
+
+        for act in acts:
+            wait_until(partial(is_done, *act), START_S)
         said, _ = process.communicate(timeout=START_S)
-    assert "Traceback" not in said, said
-    assert process.returncode == EXIT_RETRYABLE, said
+    return process.returncode, said
+
+
+def test_a_spark_that_dies_or_hangs_is_a_failure_that_may_pass(
+    world: World, tally: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said in a sentence, and leaves nothing behind; the next run counts the same batches.
+
+    One dies at its start. One hangs and is ended: a stopped JVM stands for a line that keeps Java
+    busy, as neither heeds a request to end. Its successor counts the next pipeline, and dies while
+    it reads for the last.
+    """
+    temporary = tmp_path / "a temporary folder"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setenv("TALLY_MYSQL__STATEMENT_TIMEOUT_S", "20")
+    monkeypatch.setenv("TALLY_MYSQL__LOCK_WAIT_TIMEOUT_S", "5")
+    names = [world.name, f"q_{world.name}", f"r_{world.name}"]
+    for name in names[1:]:
+        world.create_topic(1, name)
+    for name, lines in zip(names, (LINES, 3, LINES), strict=True):
+        world.produce([LINE] * lines, topic=name, **{"batch.num.messages": 1})
+    pipelines = {name: {"topics": [name], "patience_s": 30, "reader": SLOWLY} for name in names}
+    migrate(world.database, make_settings(world.stack, world.config, pipelines))
+    port = int(world.settings.kafka.bootstrap_servers.rpartition(":")[2])
+
+    def state(name: str) -> list[tuple[str, int]]:
+        rows = world.rows("select state, attempt from batch where pipeline = %s", (name,))
+        return [(row["state"], row["attempt"]) for row in rows]
+
+    def reads(jvm: psutil.Process) -> bool:
+        return any(c.raddr and c.raddr.port == port for c in jvm.net_connections("tcp"))
+
+    def reads_last(_: psutil.Process) -> bool:
+        return state(names[2]) == [("planned", 1)]
+
+    code, said = disturbed(
+        [TALLY, "run", "--pipeline", names[0]], (psutil.Process.is_running, psutil.Process.kill)
+    )
+    assert code == EXIT_RETRYABLE, said
     assert "Spark" in said
+    assert "Traceback" not in said, said
+
+    code, said = disturbed(
+        [TALLY, "run"], (reads, psutil.Process.suspend), (reads_last, psutil.Process.kill)
+    )
+    assert code == EXIT_RETRYABLE, said
+    assert "count-timeout" in said
+    assert "Spark could not read" in said
+    for noise in ("Traceback", "WARNING"):
+        assert noise not in said, said
     assert not [path for path in temporary.rglob("*") if path.parent != temporary]
-    ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert world.counts() == {"2017-07-30 14:09": LINES}
-    assert world.audit().holds
+    assert [state(name)[0][0] for name in names] == ["planned", "committed", "planned"]
+
+    assert tally("run").exit_code == 0
+    assert [[state for state, _ in state(name)] for name in names] == [["committed"]] * 3
+    for name, lines in zip(names, (LINES, 3, LINES), strict=True):
+        (row,) = world.rows(f"select sum(log_count) as counted from `{name}`")
+        assert row["counted"] == lines
+    assert tally("audit").exit_code == 0
 
 
 def test_a_spark_without_memory_says_what_to_set(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Large records of a topic that is well compressed; with fewer at once the batch is counted."""
+    """Large records of a topic that is well compressed; with fewer at once the batch is counted.
+
+    As few at once a format is tried on; stderr has none of the lines that Spark writes.
+    """
     producer = world.producer(**{"compression.type": "zstd", "message.max.bytes": 1_000_000})
-    for _ in range(700):
+    for _ in range(RECORDS):
         producer.produce(world.topic, f"{LINE} {'x' * 900_000}".encode(), partition=0)
         producer.poll(0.001)
     assert producer.flush(START_S) == 0
+    monkeypatch.setenv("TALLY_SPARK__MASTER", "local[1]")
     monkeypatch.setenv("TALLY_SPARK__CONF", '{"spark.driver.memory": "512m"}')
-    command = [Path(sys.executable).with_name("tally"), "run", "--pipeline", world.name]
-    failed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    failed = run(TALLY, "run", "--pipeline", world.name)
     assert failed.returncode == EXIT_RETRYABLE, failed.stderr
     assert "java.lang.OutOfMemoryError" in failed.stderr
     assert "An error occurred while calling" not in failed.stderr
@@ -99,46 +163,10 @@ def test_a_spark_without_memory_says_what_to_set(
     advice = 'reader = { "kafka.max.poll.records" = "20" }'
     assert advice in " ".join(failed.stderr.split())
     world.configure(reader={"kafka.max.poll.records": "20"})
-    counted = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert counted.returncode == 0, counted.stderr
-    assert world.counts() == {"2017-07-30 14:09": 700}
     monkeypatch.setenv("COLUMNS", "200")
-    tried = subprocess.run(
-        [command[0], "format", "try", world.topic, "--format", "log4j"],
-        cwd=PROJECT,
-        capture_output=True,
-        check=False,
-    )
-    assert tried.returncode == 0, tried.stderr
-    assert b"log4j: 9 of 9 understood" in tried.stdout
-    assert b"WARN" not in tried.stderr
-
-
-def test_a_spark_that_hangs_is_ended_and_the_next_pipeline_is_counted(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stopped JVM stands for a line that keeps Java busy: neither heeds a request to end."""
-    other = f"q_{world.name}"
-    world.create_topic(1, other)
-    world.produce([LINE] * 3, topic=other)
-    world.produce([LINE] * LINES)
-    monkeypatch.setenv("TALLY_MYSQL__STATEMENT_TIMEOUT_S", "20")
-    monkeypatch.setenv("TALLY_MYSQL__LOCK_WAIT_TIMEOUT_S", "5")
-    hanging = {"topics": [world.topic], "patience_s": 30}
-    pipelines = {world.name: hanging, other: {"topics": [other]}}
-    migrate(world.database, make_settings(world.stack, world.config, pipelines))
-    command = [Path(sys.executable).with_name("tally"), "run"]
-    with subprocess.Popen(
-        command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        wait_until(
-            lambda: with_jvm(process, reads, world.settings.kafka, psutil.Process.suspend), START_S
-        )
-        said, _ = process.communicate(timeout=START_S)
-    assert process.returncode == EXIT_RETRYABLE, said
-    assert "count-timeout" in said
-    assert "Traceback" not in said, said
-    assert "WARNING" not in said, said
-    assert [b["state"] for b in world.batches()] == ["planned"]
-    counted = world.rows(f"select sum(log_count) as n from `{other}`")
-    assert [int(row["n"]) for row in counted] == [3]
+    trial = f"format try {world.topic} --format log4j"
+    done = run(sys.executable, "-c", TOGETHER, f"run --pipeline {world.name}", trial)
+    assert done.returncode == 0, done.stderr
+    assert world.counts() == {"2017-07-30 14:09": RECORDS}
+    assert "log4j: 9 of 9 understood" in done.stdout
+    assert done.stderr == "starting Spark on local[1]\n" * 2
