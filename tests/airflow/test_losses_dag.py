@@ -74,7 +74,7 @@ def answer_as_ann(dag_id: str, answer: str, reason: str, asked: list[Any]) -> No
     from airflow.api_fastapi.core_api.datamodels.hitl import UpdateHITLDetailPayload
     from airflow.api_fastapi.core_api.routes.public.hitl import update_hitl_detail
 
-    asked.append(question := wait_until(partial(open_question, dag_id)))
+    asked.append(question := wait_until(partial(open_question, dag_id), pause_s=0.2))
     ann: Any = SimpleNamespace(get_id=lambda: "ann", get_name=lambda: "ann")
     payload = UpdateHITLDetailPayload(chosen_options=[answer], params_input={"reason": reason})
     with create_session() as session:
