@@ -1,10 +1,14 @@
-"""The local stack's Spark Connect server: it is kept running, whatever happens to its JVM."""
+"""Spark Connect servers: they are kept running, whatever happens to their JVM."""
 
 import json
+import os
+import re
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -23,6 +27,8 @@ from tally.spark.keeper import answers
 from tally_local.stack.server import Part, PartState
 from tally_local.stack.spark_server import SparkServer
 from tally_local.stack.stack import Stack
+from tests.chaos.attack import arguments
+from tests.chaos.system import TALLY
 from tests.conftest import PROJECT
 from tests.waiting import wait_until
 
@@ -32,6 +38,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*RETRIES_EXCEEDED"),
 ]
 
+TOKEN = "a token"  # noqa: S105 - of a server that only its test asks
 HUNG_S = 15.0
 STUCK_S = 2
 # It tries all ways in which four thousand letters can be shared by six words.
@@ -67,16 +74,11 @@ def settings(stack: Stack, token: str | None = None) -> SparkSettings:
     return SparkSettings.model_validate({"master": address, "connect_token": token})
 
 
-def count(stack: Stack, token: str | None = None) -> int:
-    """Count on the server; a server that is away is not waited for."""
-    patience = ConnectPatience(tries=1)
-    with connect_session(settings(stack, token), {}, patience) as session:
-        return session.range(7).count()
-
-
-def counts_again(stack: Stack) -> bool:
+def counts(server: SparkSettings) -> bool:
+    """Whether the server counts now; one that is away is not waited for."""
     try:
-        return count(stack) == 7
+        with connect_session(server, {}, ConnectPatience(tries=1)) as session:
+            return session.range(7).count() == 7
     except SparkUnavailableError:
         return False
 
@@ -93,42 +95,25 @@ def engine(stack: Stack) -> str:
     return str(connections["tally_spark"]["conn_type"])
 
 
-def test_the_server_asks_for_its_token(stack: Stack) -> None:
-    """Whoever has it counts; the token is on no command line."""
-    assert count(stack) == 7
+def log(stack: Stack) -> str:
+    return (stack.layout.logs / "spark.log").read_text(encoding="utf-8")
+
+
+def has_ended(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_only_who_has_the_token_counts(stack: Stack) -> None:
+    """The token is on no command line, and nobody else on the network can ask."""
+    assert counts(settings(stack))
     with pytest.raises(AccessDeniedError):
-        count(stack, "another")
+        counts(settings(stack, "another"))
     token = stack.credentials().spark_token
-    assert all(token not in " ".join(p.cmdline()) for p in stack.members(Part.SPARK))
-
-
-def test_the_server_listens_on_the_loopback_address_alone(stack: Stack) -> None:
-    """Nobody else on the network can ask it."""
+    lines = [" ".join(process.cmdline()) for process in stack.members(Part.SPARK)]
+    assert all(token not in line for line in lines)
+    assert any("--master local[2]" in line for line in lines)
     listening = [c for c in jvm(stack).net_connections("tcp") if c.status == psutil.CONN_LISTEN]
-    assert listening
     assert {c.laddr.ip.removeprefix("::ffff:") for c in listening} == {"127.0.0.1"}
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hung"])
-def test_a_server_that_is_gone_is_started_again(stack: Stack, number: signal.Signals) -> None:
-    """At the same address, with the same token; the part counts as running all the time."""
-    before = jvm(stack)
-    before.send_signal(number)
-    wait_until(lambda: not before.is_running() or before.status() == psutil.STATUS_ZOMBIE)
-    wait_until(lambda: counts_again(stack))
-    assert jvm(stack).pid != before.pid
-    (status,) = {(s.state, s.pid) for s in stack.status() if s.part is Part.SPARK}
-    assert status[0] is PartState.RUNNING
-
-
-def test_a_server_without_memory_ends_instead_of_answering_wrongly(stack: Stack) -> None:
-    """The keeper starts another one."""
-    before = jvm(stack)
-    with connect_session(settings(stack), {}) as session:
-        with pytest.raises(Exception, match=r".*"):  # whatever the dying JVM says
-            session.sql("select sequence(0, 2000000000)").collect()
-        wait_until(lambda: not before.is_running() or before.status() == psutil.STATUS_ZOMBIE)
-    wait_until(lambda: counts_again(stack))
 
 
 def test_a_server_whose_task_does_not_end_is_replaced(stack: Stack) -> None:
@@ -152,14 +137,29 @@ def test_a_server_whose_task_does_not_end_is_replaced(stack: Stack) -> None:
             with pytest.raises(SparkConnectException):
                 found.result()
         assert before.is_running()
-        wait_until(lambda: not before.is_running() or before.status() == psutil.STATUS_ZOMBIE)
-    wait_until(lambda: counts_again(stack))
-    log = (stack.layout.logs / "spark.log").read_text(encoding="utf-8")
-    assert "keeper: a task of the server went on after it was cancelled" in log
+        wait_until(lambda: has_ended(before))
+    wait_until(lambda: counts(settings(stack)))
+    assert "keeper: a task of the server went on after it was cancelled" in log(stack)
 
 
-def test_a_server_that_is_stopped_stays_stopped(stack: Stack) -> None:
-    """Neither keeper nor JVM is left, nobody is sent there; it runs again when it is asked for."""
+def test_a_hung_server_is_started_again(stack: Stack) -> None:
+    """At the same address, with the same token; the part counts as running all the time."""
+    before = jvm(stack)
+    before.send_signal(signal.SIGSTOP)
+    wait_until(lambda: has_ended(before))
+    wait_until(lambda: counts(settings(stack)))
+    assert jvm(stack).pid != before.pid
+    assert {s.state for s in stack.status() if s.part is Part.SPARK} == {PartState.RUNNING}
+
+
+def test_a_server_without_memory_ends_instead_of_answering_wrongly(stack: Stack) -> None:
+    """The keeper starts another one, until it is told to stop: then nobody is sent there."""
+    before = jvm(stack)
+    with connect_session(settings(stack), {}) as session:
+        with pytest.raises(Exception, match=r".*"):  # whatever the dying JVM says
+            session.sql("select sequence(0, 2000000000)").collect()
+        wait_until(lambda: has_ended(before))
+    wait_until(lambda: re.search(r"ended with exit code 3 .* it is started again", log(stack)))
     port = int(str(settings(stack).master).rpartition(":")[2])
     assert "sc://" in stack.overlay.read_text(encoding="utf-8")
     assert engine(stack) == "spark_connect"
@@ -168,16 +168,59 @@ def test_a_server_that_is_stopped_stays_stopped(stack: Stack) -> None:
     assert engine(stack) == "spark"
     assert stack.members(Part.SPARK) == []
     assert not answers(port, timeout_s=1)
-    stack.up([Part.SPARK])
-    assert count(stack) == 7
 
 
-def test_a_port_that_is_taken_is_replaced(stack: Stack) -> None:
-    """The address that everybody reads follows."""
-    stack.down([Part.SPARK])
-    port = int(str(settings(stack).master).rpartition(":")[2])
-    with socket.create_server(("127.0.0.1", port)):
-        stack.up([Part.SPARK])
-        assert settings(stack).master in stack.overlay.read_text(encoding="utf-8")
-        assert not settings(stack).master.endswith(f":{port}")
-        assert count(stack) == 7
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A configuration without pipelines, with the connector's jars, and defaults of Spark."""
+    folder = tmp_path / "a folder"
+    (folder / "tmp").mkdir(parents=True)
+    jars = Stack(project=PROJECT).jars_dir
+    (folder / "tally.toml").write_text(f'[spark]\njars_dir = "{jars}"\n', encoding="utf-8")
+    defaults = "spark.sql.debug.maxToStringFields 77\n"
+    (folder / "spark-defaults.conf").write_text(defaults, encoding="utf-8")
+    return folder
+
+
+def test_a_server_of_ones_own_counts_until_it_is_told_to_end(folder: Path) -> None:
+    """It asks for its token, which no command line has, and leaves nothing behind.
+
+    Spark's own defaults apply to it, and no variable makes a client of it.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    variables = {
+        "TALLY_SPARK__CONNECT_TOKEN": TOKEN,
+        "TMPDIR": str(folder / "tmp"),
+        "SPARK_CONF_DIR": str(folder),
+        "SPARK_REMOTE": "sc://localhost:1",
+    }
+    own = SparkSettings.model_validate({"master": f"sc://localhost:{port}", "connect_token": TOKEN})
+    command = [TALLY, "--config", folder / "tally.toml", "connect-server"]
+    with subprocess.Popen(
+        [*command, "--master", "local[1]", "--port", str(port)], env={**os.environ, **variables}
+    ) as process:
+        try:
+            wait_until(lambda: counts(own))
+            with connect_session(own, {}) as session:
+                assert session.conf.get("spark.sql.debug.maxToStringFields") == "77"
+            family = [psutil.Process(process.pid)]
+            family += family[0].children(recursive=True)
+            commands = list(map(arguments, family))
+            assert sum("spark-internal" in command for command in commands) == 1
+            assert all(TOKEN not in " ".join(command) for command in commands)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    assert not any(map(arguments, family))
+    assert list((folder / "tmp").iterdir()) == []
+
+
+def test_a_server_without_a_token_is_refused(folder: Path) -> None:
+    """Everybody on the machine could count on it."""
+    command = [TALLY, "--config", folder / "tally.toml", "connect-server"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "spark.connect_token is missing" in done.stderr
+    assert "TALLY_SPARK__CONNECT_TOKEN" in done.stderr
