@@ -221,12 +221,9 @@ def of_kind(rng: random.Random, kind: Kind, count: int) -> tuple[list[bytes | No
     lines: list[bytes | None] = [None, b"", b" ", b"\n", b"\xff", b"{}", b'{"at": "\\n2017"}']
     stamps = [micros(NEAR)] * len(lines)
     moments = [
-        NEAR,
-        datetime(2004, 2, 29, 12, tzinfo=UTC),
-        datetime(2005, 1, 1, 0, 0, 1, tzinfo=UTC),
-        datetime(2004, 12, 31, 23, 59, 59, tzinfo=UTC),
+        *(NEAR, datetime(2004, 2, 29, 12, tzinfo=UTC), datetime(2005, 1, 1, 0, 0, 1, tzinfo=UTC)),
+        *(datetime(2004, 12, 31, 23, 59, 59, tzinfo=UTC), datetime(2005, 10, 30, 1, tzinfo=UTC)),
         datetime(2005, 3, 27, 0, 59, 59, tzinfo=UTC),
-        datetime(2005, 10, 30, 1, 0, 0, tzinfo=UTC),
     ]
     while len(lines) < count:
         at = rng.choice(moments) + timedelta(seconds=rng.randrange(-100_000, 100_000))

@@ -143,7 +143,8 @@ def test_a_server_reads_json_as_a_driver_does(
     world: World, connect: ConnectServer, spark: "SparkSession"
 ) -> None:
     """What decides about duplicate keys and odd characters is set in each session."""
-    world.configure(line_format="json", levels=[], labels=["level", "service", "log", "a.b", "n"])
+    fields = {"json": {"time": "time"}, "time_format": "yyyy-MM-dd'T'HH:mm:ss"}
+    world.configure(line_format=fields, levels=[], labels=["a", "level"])
     migrate(world.database, world.settings)
     documents = Documents("connect")
     world.produce([documents.record(TIMES) for _ in range(2000)])

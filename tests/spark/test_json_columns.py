@@ -1,8 +1,9 @@
 """JSON lines in Spark: every record is understood as an independent reader understands it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -44,10 +45,6 @@ pytestmark = pytest.mark.spark
 
 LINE = b'{"time":"2017-07-30T14:09:08Z","level":"ERROR"}'
 ERRORS = reader("json")
-TIMELESS = {"json": {"level": "level"}}
-"""Read with less work than the ready-made format, which looks for each field in many places."""
-NOON = datetime(2017, 7, 30, 14, 9, 8, tzinfo=UTC)
-"""When such records were written."""
 LABELS = (
     *("level", "service", "log", "a.b", "a.a.a", "b.n", "Level", "n", "é", "it's", '"', "a/b"),
     *("b", "?", "x", "x.y"),
@@ -64,11 +61,24 @@ def with_more(text: str | bytes) -> bytes:
     return LINE[:-1] + b"," + more + b"}"
 
 
-def test_json_lines_by_example(spark: SparkSession) -> None:
-    """What ``docs/line-formats.md`` promises, record by record; the oracle knows it too.
+LEVEL_ALONE = {"json": {"level": "level"}}
 
-    Depth, and the length of texts, numbers and keys are bounded; nothing stops the batch.
-    """
+
+def check_untimed(
+    spark: SparkSession,
+    wanted: Mapping[Any, Wanted],
+    line_format: Any = LEVEL_ALONE,
+    levels: Sequence[str] = ("ERROR",),
+    **selection: Any,
+) -> None:
+    """Records whose time is not looked for, which takes Spark much less time; all of one minute."""
+    untimed = reader(line_format, levels, TimeRule(from_record=True), **selection)
+    at = micros(datetime(2017, 7, 30, 14, 9, 8, tzinfo=UTC))
+    check(spark, untimed, wanted, [at] * len(wanted))
+
+
+def test_json_lines_by_example(spark: SparkSession) -> None:
+    """What ``docs/line-formats.md`` promises, record by record; the oracle knows it too."""
     assert known(ERRORS, map(str.encode, JSON_EXAMPLES)) == list(JSON_EXAMPLES.values())
     cases = Cases(spark)
     cases.add("by example", ERRORS, JSON_EXAMPLES)
@@ -77,27 +87,6 @@ def test_json_lines_by_example(spark: SparkSession) -> None:
     reasons = {"no-match", "no-time", "time-invalid", "time-out-of-range", "no-level"}
     reasons |= {"null-value", "empty-value", "not counted"}
     cases.add_odd("odd documents", ERRORS, odd, reasons)
-    # What stands before a value, the value, what stands after it, and whether it is understood.
-    limits = (
-        ("[" * 998, "1", "]" * 998, True),
-        ("[" * 999, "1", "]" * 999, False),
-        ("[" * 100_000, "", "", False),
-        ('{"a":' * 998, "1", "}" * 998, True),
-        ("", "9" * 1_000, "", True),
-        ("", "9" * 1_001, "", False),
-        ("", "1e999999999", "", True),
-        ('{"', "k" * 50_000, '":1}', True),
-        ('{"', "k" * 50_001, '":1}', False),
-        # A text may have forty megabytes in bytes; of characters twenty million.
-        ('"', "é" * 20_000_000, '"', True),
-        ('"', "x" * 20_000_001, '"', False),
-    )
-    for before, written, after, is_read in limits:
-        beyond = with_more(f'"x":{before}{written}{after}')
-        cases.add("limits", ERRORS, {beyond: COUNTED if is_read else UNMATCHED})
-    # JSON is read whole, whatever its bytes.
-    large = b'{"m":"' + b"x\xff" * 5_000_000 + b'",' + LINE[1:]
-    cases.add("ten megabytes", ERRORS, {large: COUNTED, large[:-1]: UNMATCHED, LINE: COUNTED})
     cases.add("no level", ERRORS, dict.fromkeys(WITHOUT_LEVEL, NO_LEVEL))
     cases.check()
 
@@ -179,25 +168,22 @@ def test_a_value_is_what_the_definition_says(spark: SparkSession) -> None:
         wanted[record] = (*(UNMATCHED if found is None else COUNTED), *labels)
     for column in range(2, 2 + len(LABELS)):
         assert len({outcome[column] for outcome in wanted.values()}) >= 3
-    rule = TimeRule(from_record=True)
-    labelled = reader(TIMELESS, [], rule, labels=names, label_chars=2000)
-    check(spark, labelled, wanted, [micros(NOON)] * len(wanted))
+    check_untimed(spark, wanted, levels=[], labels=names, label_chars=2000)
 
 
 def test_a_level_is_looked_for_in_some_places(spark: SparkSession) -> None:
     """As a label, too, whatever a line's own level is."""
     documents = Documents(f"{SEED} levels")
-    labelled = reader("json", [], TimeRule(from_record=True), labels=["level"])
     records = [documents.record(TIMES[:1]) for _ in range(share(1000))]
     records += map(str.encode, WITHOUT_LEVEL)
     levels = [["level"], ["severity"], ["log.level"], ["log", "level"]]
-    wanted: list[tuple[bytes, Wanted]] = []
+    wanted: dict[bytes, Wanted] = {}
     for record in records:
         found = json_oracle.read_object(record)
         level = (json_oracle.field(found or {}, levels) or "")[:64]
-        wanted.append((record, (*UNMATCHED, None) if found is None else (*COUNTED, level)))
-    assert [outcome for _, outcome in wanted[-2:]] == [(*COUNTED, "")] * 2
-    check(spark, labelled, wanted, [micros(NOON)] * len(wanted))
+        wanted[record] = (*UNMATCHED, None) if found is None else (*COUNTED, level)
+    assert [wanted[text.encode()] for text in WITHOUT_LEVEL] == [(*COUNTED, "")] * 2
+    check_untimed(spark, wanted, "json", [], labels=["level"])
 
 
 def records_with_an_end() -> list[bytes]:
@@ -234,6 +220,33 @@ def large_objects() -> Iterator[tuple[str, dict[str, str]]]:
         yield f'{line},"a":{{{others},"b":"cart"}}}}', {"a.b": "cart"}
 
 
+def test_a_record_beyond_the_limits_is_a_dead_letter(spark: SparkSession) -> None:
+    """Depth, and the length of texts, numbers and keys are bounded; nothing stops the batch."""
+    wanted: dict[bytes, Outcome] = {}
+    # What stands before a value, the value, what stands after it, and whether it is understood.
+    limits = (
+        ("[" * 998, "1", "]" * 998, True),
+        ("[" * 999, "1", "]" * 999, False),
+        ("[" * 100_000, "", "", False),
+        ('{"a":' * 998, "1", "}" * 998, True),
+        ("", "9" * 1_000, "", True),
+        ("", "9" * 1_001, "", False),
+        ("", "1e999999999", "", True),
+        ('{"', "k" * 50_000, '":1}', True),
+        ('{"', "k" * 50_001, '":1}', False),
+        # A text may have forty megabytes in bytes; of characters twenty million.
+        ('"', "é" * 20_000_000, '"', True),
+        ('"', "x" * 20_000_001, '"', False),
+    )
+    for before, written, after, is_read in limits:
+        beyond = with_more(f'"x":{before}{written}{after}')
+        wanted[beyond] = COUNTED if is_read else UNMATCHED
+    # JSON is read whole, whatever its bytes.
+    large = b'{"m":"' + b"x\xff" * 5_000_000 + b'",' + LINE[1:]
+    wanted |= {large: COUNTED, large[:-1]: UNMATCHED, LINE: COUNTED}
+    check_untimed(spark, wanted)
+
+
 def test_fields_of_ones_own_are_found_by_path(spark: SparkSession) -> None:
     """A text leads to a key or into objects, a list names the keys; a label may be a path."""
     own = {
@@ -252,8 +265,7 @@ def test_fields_of_ones_own_are_found_by_path(spark: SparkSession) -> None:
     labels = ["app", "level", "kubernetes.pod.name", "kubernetes.labels.app", "ts"]
     wanted = (*COUNTED, "cart", "WARN", "cart-1", "", "20170730140908")
     fields = {name: path for name, path in own["json"].items() if name != "time"}
-    labelled = reader({"json": fields}, [], TimeRule(from_record=True), labels=labels)
-    cases.add("labels", labelled, {record: wanted}, [micros(NOON)])
+    check_untimed(spark, {record: wanted}, {"json": fields}, [], labels=labels)
     error = record.replace(b"WARN", b"ERROR")
     cases.add("its level", reader(own, ["WARN"]), {record: COUNTED, error: NOT_COUNTED})
     # Without a level no line is malformed for want of one, and a label may still look for it.
@@ -297,11 +309,8 @@ def test_filters_and_kafkas_fields_serve_json_lines(spark: SparkSession) -> None
         '"service":"cart","status":500,"key":"d"': (*NOT_COUNTED, None, None),
     }
     filters = {"service.name": ["ca*"], "status": ["5*"], "text": ['"name"']}
-    labels = ["key", "service.name"]
-    rule = TimeRule(from_record=True)
-    selecting = reader(TIMELESS, ["ERROR"], rule, filters=filters, labels=labels)
     lines = {f"{{{more},".encode() + LINE[1:]: of for more, of in wanted.items()}
-    check(spark, selecting, lines, [micros(NOON)] * len(lines))
+    check_untimed(spark, lines, filters=filters, labels=["key", "service.name"])
 
 
 def test_a_session_without_our_settings_makes_dead_letters_and_no_other_counts(
@@ -309,10 +318,9 @@ def test_a_session_without_our_settings_makes_dead_letters_and_no_other_counts(
 ) -> None:
     """Duplicate keys are refused there, never read in another way."""
     twice, half = with_more('"level":"INFO"'), b'{"m":"\\ud800",' + LINE[1:]
-    errors, noons = reader(TIMELESS, ["ERROR"], TimeRule(from_record=True)), [micros(NOON)] * 3
-    check(spark, errors, {LINE: COUNTED, twice: NOT_COUNTED, half: COUNTED}, noons)
+    check_untimed(spark, {LINE: COUNTED, twice: NOT_COUNTED, half: COUNTED})
     with settings(spark, variant__allowDuplicateKeys="false"):
-        check(spark, errors, {LINE: COUNTED, twice: UNMATCHED, half: COUNTED}, noons)
+        check_untimed(spark, {LINE: COUNTED, twice: UNMATCHED, half: COUNTED})
 
 
 def test_a_record_is_parsed_once(spark: SparkSession) -> None:

@@ -43,7 +43,7 @@ from tally.spark.session import spark_session
 conf = {"spark.local.dir": sys.argv[1]}
 settings = SparkSettings(master="local[1]", jars_dir=sys.argv[2], conf=conf)
 with spark_session(settings, "a full disk") as session:
-    rows = session.range(0, 400_000, numPartitions=2).selectExpr("uuid() as u").repartition(2)
+    rows = session.range(0, 200_000, numPartitions=2).selectExpr("uuid() as u").repartition(2)
     try:
         with read_errors([]):
             rows.write.format("noop").mode("overwrite").save()

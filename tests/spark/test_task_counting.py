@@ -215,14 +215,14 @@ def test_an_error_of_the_work_is_told_with_its_partition() -> None:
 
 
 def some_rows(size: int) -> Iterator[pa.RecordBatch]:
-    """Ten thousand rows with seven keys, in batches of a size."""
-    rows = [{"partition": 1, "key": f"k{n % 7}", "offset": n} for n in range(10_000)]
+    """Two thousand rows with seven keys, in batches of a size."""
+    rows = [{"partition": 1, "key": f"k{n % 7}", "offset": n} for n in range(2_000)]
     schema = pa.schema([("partition", pa.int32()), ("key", pa.string()), ("offset", pa.int64())])
     for at in range(0, len(rows), size):
         yield pa.RecordBatch.from_pylist(rows[at : at + size], schema=schema)
 
 
-@pytest.mark.parametrize("size", [1, 99, 10_000])
+@pytest.mark.parametrize("size", [1, 99, 2_000])
 def test_the_sums_do_not_depend_on_how_rows_arrive(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,9 +235,9 @@ def test_the_sums_do_not_depend_on_how_rows_arrive(
     assert found.to_pylist()[2] == {
         "partition": 1,
         "key": "k2",
-        "records": 1429,
+        "records": 286,
         "first_offset": 2,
-        "last_offset": 9998,
+        "last_offset": 1997,
     }
     assert found.num_rows == 7
     assert Sum("records", "count", "offset").again == Sum("records", "sum", "records")
