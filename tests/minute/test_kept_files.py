@@ -3,146 +3,121 @@
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tally.app.migrate import migrate, missing
+from tally.deliveries.folder import Folder
 from tally.errors import ConfigError, FencedError, FilesUnavailableError, SchemaError
 from tally.pipeline.publish import publish, store_of
-from tally.pipeline.replay import run_or_replan
-from tests.minute.test_kept_rows import (
-    LINES,
-    all_kept,
-    begun,
-    kept,
-    lines_of,
-    minute,
-    replay,
-)
+from tests.minute.deliveries import LINES, Delivery
 from tests.minute.test_prune import pruned
-from tests.world import World
+from tests.world import make_settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from tally_local.stack.stack import Stack
 
-pytestmark = [pytest.mark.stack, pytest.mark.spark]
+pytestmark = pytest.mark.stack
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Where the files are."""
-    return tmp_path / "kept"
-
-
-@pytest.fixture
-def world(migrated: "Stack", tmp_path: Path, folder: Path) -> World:
+def world(migrated: "Stack", tmp_path: Path) -> Delivery:
     """A topic of two partitions, whose error lines are kept in files."""
-    return World.create(migrated, tmp_path, delivery="files", files_url=str(folder), partitions=2)
+    return with_files(migrated, tmp_path, tmp_path / "kept")
 
 
-def listed(folder: Path) -> list[str]:
-    """The live files by the list beside them."""
-    return (folder / "_live/files.txt").read_text().splitlines()
+def with_files(stack: "Stack", config: Path, folder: Path) -> Delivery:
+    """A pipeline that keeps its lines in a folder."""
+    config.mkdir(exist_ok=True)
+    return Delivery.create(stack, config, delivery="files", files_url=str(folder), partitions=2)
 
 
-def viewed(world: World) -> list[str]:
+def viewed(world: Delivery) -> list[str]:
     """The live files by the view."""
     return [r["file"] for r in world.rows(f"select file from `{world.name}_files` order by file")]
 
 
-def test_list_and_view_have_the_same_files_which_spark_reads(
-    world: World, folder: Path, spark: "SparkSession"
-) -> None:
+def test_list_and_view_have_the_same_files(world: Delivery) -> None:
     """Each file has what the view says of it; a range without lines has no file."""
-    world.produce(LINES, 0)
     world.produce(LINES[2:3], 1)
-    assert len(minute(world, spark)) == 2
+    assert len(world.count_lines()) == 2
     (file,) = viewed(world)
-    assert listed(folder) == [file]
-    assert (
-        file == f"file://{folder}/lines/{world.topic}/0/{'0' * 20}-{Path(file).stem[21:]}.parquet"
-    )
+    assert world.listed() == [file]
+    name = f"{'0' * 20}-{Path(file).stem[21:]}.parquet"
+    assert file == f"file://{world.folder}/lines/{world.topic}/0/{name}"
     (of,) = world.rows(f"select * from `{world.name}_files`")
     assert (of["topic"], of["partition_id"], of["line_count"]) == (world.topic, 0, 3)
-    read = spark.read.parquet(*listed(folder)).orderBy("record_offset").collect()
-    assert [(row.record_offset, bytes(row.value).decode()) for row in read] == [
-        (0, LINES[0]),
-        (1, LINES[1]),
-        (3, LINES[3]),
-    ]
-    assert {(r.topic, r.topic_id, r.partition_id) for r in read} == {
-        (of["topic"], of["topic_id"], 0)
-    }
-    assert {(r.segment_id, r.batch_id) for r in read} == {(of["segment_id"], of["batch_id"])}
-    assert str(read[2].log_time) == "2017-07-30 14:11:00"
+    rows = pq.read_table(file.removeprefix("file://")).to_pylist()
+    for column in ("topic", "topic_id", "partition_id", "segment_id", "batch_id"):
+        assert {row[column] for row in rows} == {of[column]}
+    assert str(rows[2]["log_time"]) == "2017-07-30 14:11:00"
     assert world.audit().holds
 
 
-def test_replaced_files_stay_for_an_hour(world: World, folder: Path, spark: "SparkSession") -> None:
+def test_the_list_follows_when_a_driver_is_killed_before_it_is_written(world: Delivery) -> None:
+    """The next plan writes it; the view has shown the new files before."""
+    with patch("tally.deliveries.set_store.SetStore.tell"):
+        world.count_lines()
+    assert len(viewed(world)) == 1
+    assert not (world.folder / "_live/files.txt").exists()
+    assert world.run_open() == []
+    assert world.listed() == viewed(world)
+
+
+def test_an_older_list_does_not_stay(world: Delivery) -> None:
+    """One process has asked for the live files, then another one has replaced a file."""
+    world.count_lines()
+    (world.folder / "_live/files.txt").unlink()  # so that it is written
+    put, late = Folder.put, []
+
+    def replaced_before(self: Folder, below: str, content: bytes) -> None:
+        if not late:
+            late.append(content)
+            world.replay(levels=["INFO"])
+            assert world.listed() == viewed(world)
+        put(self, below, content)
+
+    with patch.object(Folder, "put", replaced_before):
+        publish(world.context(), world.pipeline)
+    assert late[0].decode().splitlines() != viewed(world)
+    assert world.listed() == viewed(world)
+
+
+def test_a_list_that_a_slower_process_has_put_back_is_written_again(world: Delivery) -> None:
+    """By the next plan, although nothing has changed since."""
+    world.count_lines()
+    older = (world.folder / "_live/files.txt").read_bytes()
+    world.replay(levels=["INFO"])
+    Folder.put(Folder(pa.fs.LocalFileSystem(), str(world.folder)), "_live/files.txt", older)
+    assert world.listed() != viewed(world)
+    world.plan()
+    assert world.listed() == viewed(world)
+
+
+def test_replaced_files_stay_for_an_hour(world: Delivery) -> None:
     """A query that has begun reads them to the end; they are no longer live."""
-    world.produce(LINES, 0)
-    minute(world, spark)
-    (old,) = listed(folder)
-    world.configure(levels=["INFO"])
-    replay(world, spark)
-    (new,) = listed(folder)
+    world.count_lines()
+    (old,) = world.listed()
+    world.replay(levels=["INFO"])
+    (new,) = world.listed()
     assert new != old
-    assert lines_of(world) == [(0, 2, LINES[2])]
-    assert all_kept(world) == 4
+    assert world.kept_lines() == [(0, 2, LINES[2])]
     publish(world.context(), world.pipeline)
+    assert world.all_kept() == 4
     assert pq.read_metadata(old.removeprefix("file://")).num_rows == 3
     world.execute(
         f"update `{world.name}_files__sets` set changed_at = changed_at - interval 61 minute"
         " where state = 'dropped'"
     )
     publish(world.context(), world.pipeline)
-    assert all_kept(world) == 1
+    assert world.all_kept() == 1
     assert world.audit().holds
-
-
-def test_the_list_follows_when_a_driver_is_killed_before_it_is_written(
-    world: World, folder: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The next plan writes it; the view has shown the new files before."""
-    world.produce(LINES, 0)
-    with monkeypatch.context() as patch:
-        patch.setattr("tally.deliveries.set_store.SetStore.tell", lambda _: None)
-        minute(world, spark)
-    assert len(viewed(world)) == 1
-    assert not (folder / "_live/files.txt").exists()
-    assert minute(world, spark) == []
-    assert listed(folder) == viewed(world)
-
-
-def test_an_older_list_does_not_stay(
-    world: World, folder: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One process has asked for the live files, then another one has replaced a file."""
-    from tally.deliveries import folder as folder_module  # noqa: PLC0415
-
-    world.produce(LINES, 0)
-    minute(world, spark)
-    (folder / "_live/files.txt").unlink()  # so that it is written
-    world.configure(levels=["INFO"])
-    put, late = folder_module.Folder.put, []
-
-    def replaced_before(self: folder_module.Folder, below: str, content: bytes) -> None:
-        if not late:
-            late.append(content)
-            replay(world, spark)
-            assert listed(folder) == viewed(world)
-        put(self, below, content)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(folder_module.Folder, "put", replaced_before)
-        publish(world.context(), world.pipeline)
-    assert late[0].decode().splitlines() != viewed(world)
-    assert listed(folder) == viewed(world)
 
 
 def damaged(file: Path) -> None:
@@ -165,6 +140,14 @@ def shortened(file: Path) -> None:
     pq.write_table(pq.read_table(file).slice(1), file)
 
 
+def retimed(times: list[str | None], file: Path) -> None:
+    """Give lines other minutes, or none."""
+    table = pq.read_table(file)
+    at = table.schema.get_field_index("log_time")
+    kind = pa.string() if times[0] else table.schema.field(at).type
+    pq.write_table(table.set_column(at, "log_time", pa.array(times, kind)), file)
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -172,47 +155,35 @@ def shortened(file: Path) -> None:
         (damaged, "cannot be read"),
         (altered, "cannot be read"),
         (shortened, "3 lines were counted, 2 rows are there"),
+        (partial(retimed, [None] * 3), "its file lines/"),
+        (partial(retimed, ["2017-07-30 14:09:00"] * 3), "its file lines/"),
     ],
 )
 def test_the_audit_finds_files_that_are_not_the_lines(
-    world: World, spark: "SparkSession", change: Callable[[Path], None], told: str
+    world: Delivery, change: Callable[[Path], None], told: str
 ) -> None:
-    """Whatever has become of a file."""
-    world.produce(LINES, 0)
-    minute(world, spark)
+    """Whatever has become of a file; nobody else is kept from his work."""
+    world.count_lines()
     (file,) = viewed(world)
     change(Path(file.removeprefix("file://")))
-    found = world.audit().violations
-    assert [v.check for v in found] == ["rows"]
-    assert told in found[0].detail
+    (found,) = world.audit().violations
+    assert found.check == "rows"
+    assert told in found.detail
+    publish(world.context(), world.pipeline)
 
 
-def test_a_file_that_is_lost_before_its_set_is_sealed_is_not_committed(world: World) -> None:
-    """As on a disk that only its executor sees."""
-    world.produce(LINES, 0)
-    (batch,) = world.plan().batches
-    lines = begun(world, batch.batch_id, *LINES)
-    lines._write()
-    shutil.rmtree(Path(world.pipeline.files_url.removeprefix("file://"), "_open"))
-    with pytest.raises(Exception, match="of 4 lines 0 were found again"):
-        lines.seal()
-
-
-def test_files_of_no_set_are_deleted_daily_and_others_are_left(
-    world: World, folder: Path, spark: "SparkSession"
-) -> None:
+def test_files_of_no_set_are_deleted_daily_and_others_are_left(world: Delivery) -> None:
     """As a writer leaves that wakes behind its set and is killed."""
-    world.produce(LINES, 0)
-    minute(world, spark)
-    (live,) = listed(folder)
-    place = folder / "lines" / world.topic / "0"
-    orphans = [place / f"{'0' * 20}-999.parquet", folder / "_open" / "998.parquet"]
+    world.count_lines()
+    (live,) = world.listed()
+    place = world.folder / "lines" / world.topic / "0"
+    orphans = [place / f"{'0' * 20}-999.parquet", world.folder / "_open" / "998.parquet"]
     foreign = [
         place / "notes.txt",
-        folder / "lines" / "x.parquet.bak",
-        folder / "1.parquet",
+        world.folder / "lines" / "x.parquet.bak",
+        world.folder / "1.parquet",
         place / "report-2026.parquet",
-        folder / "lines" / "error_log" / "lines" / world.topic / "0" / orphans[0].name,
+        world.folder / "lines" / "error_log" / "lines" / world.topic / "0" / orphans[0].name,
     ]
     for file in [*orphans, *foreign]:
         file.parent.mkdir(exist_ok=True, parents=True)
@@ -224,51 +195,65 @@ def test_files_of_no_set_are_deleted_daily_and_others_are_left(
     assert world.audit().holds
 
 
-def test_a_file_is_not_seen_before_it_is_whole(world: World, folder: Path) -> None:
+def test_a_file_is_not_seen_before_it_is_whole(world: Delivery) -> None:
     """Neither where files are nor in the list; what is left of a killed writer is deleted."""
-    world.produce(LINES, 0)
-    (batch,) = world.plan().batches
-    lines = begun(world, batch.batch_id, *LINES)
-    lines._write()
-    assert len(list((folder / "_open").iterdir())) == 1
-    assert not (folder / "lines").exists()
-    begun(world, batch.batch_id)  # a newer attempt; the older one is gone
+    (batch_id,) = world.planned_in(0)
+    world.begun(batch_id, *LINES)._write()
+    assert len(list((world.folder / "_open").iterdir())) == 1
+    assert not (world.folder / "lines").exists()
+    world.begun(batch_id)  # a newer attempt; the older one is gone
     world.execute(f"update `{world.name}_files__sets` set changed_at = '2020-01-01'")
     publish(world.context(), world.pipeline)
-    assert list((folder / "_open").iterdir()) == []
+    assert list((world.folder / "_open").iterdir()) == []
 
 
-def test_a_folder_of_another_pipeline_is_not_taken(
-    world: World, folder: Path, tmp_path: Path
-) -> None:
-    """Its files would be deleted as orphans."""
-    (tmp_path / "other").mkdir()
-    with pytest.raises(ConfigError, match=f"folder has files of pipeline {world.name}, ledger"):
-        World.create(world.stack, tmp_path / "other", delivery="files", files_url=str(folder))
-    (folder / "_tally.json").write_text("nonsense")
-    with pytest.raises(SchemaError, match="does not say whose folder it is"):
-        world.plan()
+def test_a_file_that_is_lost_before_its_set_is_sealed_is_not_committed(world: Delivery) -> None:
+    """As on a disk that only its executor sees."""
+    lines = world.begun(*world.planned_in(0), *LINES)
+    lines._write()
+    shutil.rmtree(world.folder / "_open")
+    with pytest.raises(Exception, match="of 4 lines 0 were found again"):
+        lines.seal()
 
 
-def test_an_executor_that_does_not_see_the_folder_writes_nothing(
-    world: World, folder: Path
-) -> None:
+def test_an_executor_that_does_not_see_the_folder_writes_nothing(world: Delivery) -> None:
     """A folder of the same name on its own disk does not say whose it is."""
-    world.produce(LINES, 0)
-    (batch,) = world.plan().batches
-    shutil.rmtree(folder)
+    (batch_id,) = world.planned_in(0)
+    shutil.rmtree(world.folder)
     with pytest.raises(SchemaError, match=r"has no _tally\.json") as raised:
-        begun(world, batch.batch_id, *LINES)
+        world.begun(batch_id, *LINES)
     assert "mount it" in raised.value.next_step
-    assert not folder.exists()
+    assert not world.folder.exists()
 
 
-def test_files_are_moved_with_their_folder(
-    world: World, folder: Path, tmp_path: Path, spark: "SparkSession"
-) -> None:
+def test_a_file_system_that_does_not_answer_is_named(world: Delivery, tmp_path: Path) -> None:
+    """The batch is counted once it does."""
+    (batch_id,) = world.planned_in(0)
+    away = world.folder.rename(tmp_path / "away")
+    world.folder.write_text("something else")
+    with pytest.raises(FilesUnavailableError, match=f"file://{world.folder}: "):
+        world.begun(batch_id, *LINES)
+    world.folder.unlink()
+    away.rename(world.folder)
+    world.run_open()
+    assert len(world.kept()) == 3
+
+
+def test_the_disk_is_full(world: Delivery) -> None:
+    """Nothing is committed, and the next run counts all."""
+    lines = world.begun(*world.planned_in(0), *LINES)
+    full = patch("tally.deliveries.folder._sync", side_effect=OSError(28, "No space left"))
+    with full, pytest.raises(FilesUnavailableError, match="No space left"):
+        lines.seal()
+    assert list(world.folder.rglob("*.parquet")) == [], "what was written takes no room"
+    world.run_open()
+    assert len(world.kept()) == 3
+    assert world.audit().holds
+
+
+def test_files_are_moved_with_their_folder(world: Delivery, tmp_path: Path) -> None:
     """A folder without them is refused; with a copy of them the view has the new addresses."""
-    world.produce(LINES, 0)
-    minute(world, spark)
+    world.count_lines()
     moved = tmp_path / "moved"
     world.configure(files_url=str(moved))
     assert missing(world.database, world.settings)
@@ -276,91 +261,82 @@ def test_files_are_moved_with_their_folder(
         world.plan()
     with pytest.raises(ConfigError, match=r"has kept lines in files, and .* has neither _tally"):
         migrate(world.database, world.settings)
-    shutil.copytree(folder, moved)
-    shutil.rmtree(folder)
+    (tmp_path / "kept").rename(moved)
     migrate(world.database, world.settings)
-    assert len(kept(world)) == 3
-    assert minute(world, spark) == []
-    assert listed(moved) == viewed(world)
-    assert all(file.startswith(f"file://{moved}/") for file in listed(moved))
+    assert len(world.kept()) == 3
+    assert world.run_open() == []
+    assert world.listed() == viewed(world)
+    assert all(file.startswith(f"file://{moved}/") for file in world.listed())
     assert json.loads((moved / "_tally.json").read_text())["files_of"].startswith("pipeline ")
     assert world.audit().holds
 
 
 def test_a_file_in_a_folder_that_was_moved_meanwhile_is_not_committed(
-    world: World, folder: Path, tmp_path: Path, spark: "SparkSession"
+    world: Delivery, tmp_path: Path
 ) -> None:
     """Its set would be live in the new folder, and its file in the old one.
 
-    A migration refuses to move it beside an open batch; here the batch is planned just behind that.
+    A migration refuses to move it beside an open batch; here one is planned just behind that.
     """
-    world.produce(LINES, 0)
-    (batch,) = world.plan().batches
-    lines = begun(world, batch.batch_id, *LINES)
-    moved = tmp_path / "moved"
-    shutil.copytree(folder, moved)
-    world.configure(files_url=str(moved))
+    (batch_id,) = world.planned_in(0)
+    lines = world.begun(batch_id, *LINES)
+    shutil.copytree(world.folder, tmp_path / "moved")
+    world.configure(files_url=str(tmp_path / "moved"))
+    with pytest.raises(SchemaError, match="is open; the place of its lines changes between"):
+        migrate(world.database, world.settings)
     store = store_of(world.context(), world.pipeline)
     assert store is not None
     store.prepare(has_lines=False)
     with pytest.raises(FencedError, match="was changed while they were written"):
         lines.seal()
-    run_or_replan(world.context(spark), [batch.batch_id])
-    assert len(kept(world)) == 3
+    world.run_all([batch_id])
+    assert len(world.kept()) == 3
     assert world.audit().holds
+
+
+def test_a_folder_of_another_pipeline_is_not_taken(world: Delivery, tmp_path: Path) -> None:
+    """Its files would be deleted as orphans; nor one with lines of nobody, as of a backup."""
+    world.count_lines()
+    with pytest.raises(ConfigError, match=f"folder has files of pipeline {world.name}, ledger"):
+        with_files(world.stack, tmp_path / "other", world.folder)
+    backup = tmp_path / "backup"
+    shutil.copytree(world.folder / "lines", backup / "lines")
+    with pytest.raises(ConfigError, match="has files of lines already"):
+        with_files(world.stack, tmp_path / "other", backup)
+    assert len(list(backup.rglob("*.parquet"))) == 1
+    (world.folder / "_tally.json").write_text("nonsense")
+    with pytest.raises(SchemaError, match="does not say whose folder it is"):
+        world.plan()
 
 
 def test_pruning_with_the_folder_of_another_pipeline_deletes_nothing(
-    world: World, tmp_path: Path, spark: "SparkSession"
+    world: Delivery, tmp_path: Path
 ) -> None:
     """As with a configuration that was copied, and no migration or plan before it."""
-    world.produce(LINES, 0)
-    minute(world, spark)
-    (tmp_path / "other").mkdir()
-    other = World.create(
-        world.stack, tmp_path / "other", delivery="files", files_url=str(tmp_path / "o")
-    )
+    world.count_lines()
+    other = with_files(world.stack, tmp_path / "other", tmp_path / "o")
     other.configure(files_url=world.pipeline.files_url)
     pruned(other)
-    assert all_kept(world) == 3
+    assert world.all_kept() == 3
     assert world.audit().holds
 
 
-def test_a_file_system_that_does_not_answer_is_named(
-    world: World, folder: Path, tmp_path: Path, spark: "SparkSession"
+@pytest.mark.parametrize("content", [None, b"{"])
+def test_a_folder_that_has_lost_its_owners_name_gets_it_again(
+    content: bytes | None, world: Delivery
 ) -> None:
-    """The batch is counted once it does."""
-    world.produce(LINES, 0)
-    (batch,) = world.plan().batches
-    away = folder.rename(tmp_path / "away")
-    folder.write_text("something else")
-    with pytest.raises(FilesUnavailableError, match=f"file://{folder}: "):
-        begun(world, batch.batch_id, *LINES)
-    folder.unlink()
-    away.rename(folder)
-    minute(world, spark)
-    assert len(kept(world)) == 3
-
-
-def test_the_disk_is_full(
-    world: World, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is committed, and the next run counts all."""
-    from tally.deliveries import folder as folder_module  # noqa: PLC0415
-
-    world.produce(LINES, 0)
-    (batch,) = world.plan().batches
-    lines = begun(world, batch.batch_id, *LINES)
-
-    def full(_: str) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(folder_module, "_sync", full)
-        with pytest.raises(FilesUnavailableError, match="No space left on device"):
-            lines.seal()
-    left = list(Path(world.pipeline.files_url.removeprefix("file://")).rglob("*.parquet"))
-    assert left == [], "what was written takes no room"
-    minute(world, spark)
-    assert len(kept(world)) == 3
+    """Its files tell whose it is; one without them is refused, and in no other pipeline's way."""
+    world.count_lines()
+    owner = world.folder / "_tally.json"
+    before = owner.read_bytes()
+    owner.unlink() if content is None else owner.write_bytes(content)
+    migrate(world.database, world.settings)
+    assert owner.read_bytes() == before
     assert world.audit().holds
+    owner.unlink()
+    shutil.rmtree(world.folder / "lines")
+    beside = {f"{world.name}_z": {"topics": [world.topic], "delivery": "rows"}}
+    settings = make_settings(world.stack, world.config, {world.name: world.keys, **beside})
+    with pytest.raises(ConfigError, match=r"neither _tally\.json nor these files"):
+        migrate(world.database, settings)
+    assert world.rows(f"select * from `{world.name}_z_rows`") == []

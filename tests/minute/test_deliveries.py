@@ -1,0 +1,503 @@
+"""What every delivery does with what was read; partitions that commit by themselves, and Spark.
+
+The list of core cases is the same for a batch of all partitions, for partitions that commit by
+themselves, however Spark groups them, and for kept lines. What becomes of kept lines afterwards is
+tested without Spark, in test_kept_rows.py and test_kept_files.py.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from tally.aggregates.counts import CountRequest, Counts
+from tally.app.migrate import migrate, missing
+from tally.app.outcomes import batch_outcome
+from tally.errors import (
+    ConfigError,
+    FencedError,
+    MalformedFloodError,
+    PackageMissingError,
+    ReadError,
+    RecordTimestampError,
+    TallyError,
+)
+from tally.ledger import batches
+from tally.pipeline.context import Reader
+from tally.pipeline.replay import request_replay, run_or_replan, run_replay
+from tally.pipeline.replay_plan import preview_replay
+from tally.planning.replay_request import BoundsAsked
+from tally.spark.task_groups import add_up
+from tests.minute.deliveries import BAD, COUNTED, LINES, Delivery, around
+from tests.minute.test_concurrency import adopt
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tally_local.stack.stack import Stack
+
+pytestmark = [pytest.mark.stack, pytest.mark.spark]
+
+
+GROUPED = ("partition 0", "partition 1", "partition 32")
+"""Partitions that commit by themselves; so many ranges of a read are grouped by Spark, and the
+others by Arrow."""
+KEEPING = ("rows", "procedure", "files")
+
+
+@pytest.fixture
+def world(
+    migrated: "Stack",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> Delivery:
+    """A topic of four partitions, by the delivery of the test."""
+    delivery, _, by_spark = getattr(request, "param", "partition").partition(" ")
+    monkeypatch.setattr("tally.deliveries.file_content._KEPT_S", 0)
+    monkeypatch.setattr("tally.spark.task_counting._APART_OFFSETS_MIN", 0)
+    monkeypatch.setattr("tally.spark.task_counting._APART_MAX", int(by_spark or 0))
+    keys = {"files_url": str(tmp_path / "kept")} if delivery == "files" else {}
+    return Delivery.create(migrated, tmp_path, delivery=delivery, partitions=4, **keys)
+
+
+def by(*deliveries: str) -> pytest.MarkDecorator:
+    """Run a test with each of these deliveries."""
+    return pytest.mark.parametrize("world", deliveries, indirect=True)
+
+
+# --- the core cases
+
+
+MIXED = [f"2017-07-30 14:{n % 7:02}:{n % 60:02} {'EWI'[n % 3]}{'x' * (n % 5)}" for n in range(99)]
+LONG = [f"2017-07-30 14:09:00 ERROR {'y' * 900_000} {n}" for n in range(2)]
+ODD = [f'2017-07-30 14:09:08 ERROR \\ " {{}} %s é {n} {"x" * n}' for n in range(50)]
+NO_TEXT = b"2017-07-30 14:09:08 ERROR \x00\xff\xfe end"
+LEVELS = ["E", "Ex", "Exx", "W", "ERROR"]
+
+
+@by("batch", *GROUPED, *KEEPING)
+def test_a_read_is_counted_and_kept_as_it_was_written(
+    world: Delivery, spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Labels, bytes, dead letters and lines of two topics, long lines and ranges of markers."""
+    other = f"{world.topic}-other"
+    world.create_topic(1, other)
+    topics = [world.topic, other]
+    world.configure(
+        topics=topics,
+        offsets="sparse",
+        labels=["level", "partition", "topic", "key"],
+        measure="bytes",
+        levels=LEVELS,
+        max_malformed_ratio=1,
+    )
+    migrate(world.database, world.settings)
+    written = {(0, topics[0]): [*MIXED, *BAD, *LINES], (1, topics[0]): LONG + ODD, (0, other): BAD}
+    for (partition, topic), lines in written.items():
+        world.produce(lines, partition, topic=topic)
+    world.produce([NO_TEXT], 1)
+    world.leave_markers(2)
+    world.leave_markers(3, is_committed=True)
+    runs = [(ran.committed, len(ran.batch.segments)) for ran in world.run_open(spark)]
+    assert runs == ([(True, 5)] if world.pipeline.delivery == "batch" else [(True, 1)] * 5)
+    assert world.run_open(spark) == []
+
+    beside = replace(world, config=tmp_path / "b.toml", name=f"{world.name}_b")
+    beside.configure(delivery="batch", files_url=None)
+    migrate(beside.database, beside.settings)
+    assert all(ran.committed for ran in beside.run_open())
+    table = "select * from `{}` order by 1, 2, 3, 4, 5"
+    assert world.rows(table.format(world.name)) == beside.rows(table.format(beside.name))
+
+    levels = tuple(f"{level} " for level in LEVELS)
+    counted = [
+        (topic, partition, offset, line.encode())
+        for (partition, topic), lines in {**written, (3, topics[0]): LINES[:1]}.items()
+        for offset, line in enumerate(lines)
+        if line not in BAD and f"{line[20:]} ".startswith(levels)
+    ]
+    counted.append((topics[0], 1, 52, NO_TEXT))
+    (total,) = world.rows(f"select sum(log_count) as n from `{world.name}`")
+    assert total["n"] == len(counted) > 30
+    records = {(s["partition_id"], s["topic"]): s["records"] for s in world.segments()}
+    of_topic = {(n, topics[0]): read for n, read in enumerate((107, 53, 0, 1))}
+    assert records == {**of_topic, (0, other): 4}
+    assert world.offsets() == {0: (0, 107), 1: (0, 53), 2: (0, 2), 3: (0, 2)}
+    letters = [(d["record_offset"], d["value"]) for d in world.dead_letters()]
+    bad = [None if line is None else line.encode() for line in BAD]
+    assert letters == list(zip([0, 1, 2, 3, 99, 100, 101, 102], bad + bad, strict=True))
+    if world.pipeline.rows_view:
+        rows = world.kept("topic, partition_id, record_offset, value")
+        assert sorted(rows) == sorted(counted)
+        minutes = {str(row[0])[:16] for row in world.kept("log_time, record_offset")}
+        assert minutes == world.counts().keys()
+        if world.pipeline.files_url:
+            read = spark.read.parquet(*world.listed()).collect()
+            places = [(r.topic, r.partition_id, r.record_offset, bytes(r.value)) for r in read]
+            assert sorted(places) == sorted(rows)
+            assert {str(r.log_time)[:16] for r in read} == minutes
+        sets = world.rows(f"select state from `{world.pipeline.rows_view}__sets`")
+        assert [row["state"] for row in sets] == ["live"] * 5
+    assert world.audit().holds
+
+
+@by(*GROUPED, "rows")
+def test_a_partition_that_fails_keeps_no_other_from_its_commit(
+    world: Delivery, spark: "SparkSession"
+) -> None:
+    """One has a hole, one a flood of malformed records, one too many series; all is told."""
+    world.configure(labels=["key"], max_series_per_batch=2, max_malformed_per_batch=3)
+    migrate(world.database, world.settings)
+    world.leave_markers(0, is_committed=True)
+    world.produce(LINES, 1)
+    world.produce(BAD, 2)
+    producer = world.producer()
+    for key in "abc":
+        producer.produce(world.topic, LINES[0], key=key, partition=3)
+    producer.flush(30)
+    with pytest.raises(TallyError) as raised:
+        world.run_open(spark)
+    for told in ("1 records of 2", "4 of 4 records are malformed", "give 3 rows"):
+        assert told in str(raised.value)
+    assert world.states() == {0: "abandoned", 1: "live", 2: "planned", 3: "planned"}
+    assert world.counts() == COUNTED
+    assert [block.partition for block in world.plan().blocks] == [0]
+
+
+@by("partition", *KEEPING)
+def test_a_task_that_spark_repeats_counts_and_keeps_each_line_once(
+    world: Delivery, spark: "SparkSession"
+) -> None:
+    """The second copy finds its batch committed by its own attempt; its set is dropped."""
+    ids = world.planned_in(0)
+    told: list[Any] = []
+
+    def twice(reader: Reader, *asked: Any) -> Iterator[Any]:
+        told.extend(reader.count_each(*asked))
+        yield from reader.count_each(*asked)
+
+    with world.context(spark).open_reader() as reader:
+        (ran,) = world.run_all(ids, around(reader, twice))
+    assert ran.committed
+    assert [outcome for _, outcome in told] == [ran.totals]
+    assert world.counts() == COUNTED
+    if world.pipeline.rows_view:
+        assert len(world.kept()) == world.all_kept() == 3
+    assert world.audit().holds
+
+
+# --- what the ledger has of partitions, without Spark
+
+
+def times(number: int) -> dict[str, int]:
+    """The counts of so many times the lines."""
+    return {minute_: number * count for minute_, count in COUNTED.items()}
+
+
+def test_others_go_on_beside_a_partition_that_fails_minute_by_minute(world: Delivery) -> None:
+    """A flood of malformed records stops one partition, until more of them are allowed."""
+    world.configure(max_malformed_per_batch=3)
+    world.produce(BAD, 2)
+    for _ in range(2):
+        with pytest.raises(MalformedFloodError, match="4 of 4 records are malformed"):
+            world.count_lines(0, 1)
+    assert world.counts() == times(4)
+    assert world.offsets() == {0: (0, 8), 1: (0, 8), 2: (0, 0), 3: (0, 0)}
+    world.configure(max_malformed_per_batch=4)
+    assert [ran.batch.segments[0].range.partition.partition for ran in world.run_open()] == [2]
+    assert world.audit().holds
+
+
+def test_replays_replace_partition_by_partition(world: Delivery) -> None:
+    """Of two replays of everything the second one finds all of its segments superseded."""
+    world.add_partitions(7)
+    world.produce(BAD, 0)
+    world.count_lines(*range(7))
+    world.configure(levels=["INFO"])
+    ctx = world.context(world.reader)
+    asked = [
+        request_replay(ctx, preview_replay(ctx, world.name, BoundsAsked()), reason="a test")
+        for _ in range(2)
+    ]
+    for requested in asked:
+        assert len(list(run_replay(ctx, requested.replay_id))) == 7
+        assert world.counts() == {"2017-07-30 14:10": 7}
+    states = {"superseded": 14, "live": 7, "abandoned": 7}
+    assert Counter(s["state"] for s in world.segments()) == states
+    assert len(world.dead_letters()) == 4
+    assert world.audit().holds
+
+
+def test_a_change_of_delivery_leaves_open_batches_as_they_are(world: Delivery) -> None:
+    """What is open is finished as it was planned, in both directions."""
+    planned = world.planned_in(0, 1)
+    world.configure(delivery="batch")
+    again = world.plan()
+    assert ([batch.batch_id for batch in again.batches], again.resumed) == (planned, True)
+    world.run_open()
+    assert len(world.planned_in(0, 1)) == 1
+    world.configure(delivery="partition")
+    world.produce(LINES, 2)
+    assert [len(batch.segments) for batch in world.plan().batches] == [2, 1]
+    world.run_open()
+    assert world.counts() == times(5)
+    assert world.audit().holds
+
+
+def disturbed(world: Delivery, disturb: Callable[[], Any]) -> Any:
+    """A reader that does something after the claim, before the read."""
+
+    def count_each(reader: Reader, *asked: Any) -> Iterator[tuple[CountRequest, Any]]:
+        disturb()
+        yield from reader.count_each(*asked)
+
+    return around(world.reader, count_each)
+
+
+@pytest.mark.parametrize(
+    ("disturb", "told"),
+    [
+        (partial(batches.claim, claimed_by="another"), "attempt 2 has replaced attempt 1"),
+        (partial(batches.abandon, by="ann", reason="a test"), "was abandoned by ann: a test"),
+    ],
+    ids=["overtaken", "abandoned"],
+)
+def test_an_attempt_commits_only_the_partitions_that_it_still_owns(
+    world: Delivery, disturb: Callable[..., Any], told: str
+) -> None:
+    """What another attempt has claimed, or an operator abandoned, under the read stays open."""
+    ids = world.planned_in(0, 1)
+    reader = disturbed(world, lambda: world.database.run(lambda tx: disturb(tx, ids[0])))
+    with pytest.raises(FencedError, match=told):
+        world.run_all(ids, reader)
+    assert world.states()[1] == "live"
+    assert world.counts() == COUNTED
+    assert len(world.run_open()) == 1
+    assert world.counts() == times(2)
+    assert world.audit().holds
+
+
+def test_a_batch_that_was_abandoned_before_holds_up_no_other(world: Delivery) -> None:
+    """It is told at the end, and the others are counted."""
+    ids = world.planned_in(0, 1)
+    world.database.run(lambda tx: batches.abandon(tx, ids[0], by="ann", reason="a test"))
+    with pytest.raises(FencedError, match="was abandoned by ann"):
+        world.run_all(ids)
+    assert world.states() == {0: "abandoned", 1: "live"}
+    outcome = batch_outcome(world.context(), ids)
+    assert outcome.is_committed
+    assert "was abandoned by ann" in outcome.abandoned[0]
+    assert (outcome.standing, outcome.matched) == ((ids[1],), 3)
+
+
+def test_a_topic_that_is_created_again_under_the_read_commits_nothing(world: Delivery) -> None:
+    """The task asks for the topic's id after its read."""
+    ids = world.planned_in(0)
+
+    def create_again() -> None:
+        world.delete_topic()
+        world.create_topic(4)
+        world.produce(LINES, 0)
+
+    with pytest.raises(TallyError, match=r"another topic id|no longer holds"):
+        world.run_all(ids, disturbed(world, create_again))
+    assert world.counts() == {}
+    assert world.offsets()[0] == (0, 0)
+
+
+# --- the tasks of partitions
+
+
+def test_a_partition_is_read_by_one_task(world: Delivery, spark: "SparkSession") -> None:
+    """Options that divide a partition are refused; were they there, they would change nothing."""
+    world.produce(LINES * 10, 0)
+    (batch,) = world.plan().batches
+    divided = world.pipeline.model_copy(update={"reader": {"minPartitions": "8"}})
+    request = CountRequest(pipeline=divided, ranges=[batch.segments[0].range], batch=batch)
+    with world.context(spark).open_reader() as reader:
+        ((_, totals),) = reader.count_each([request], _records)
+    assert totals == 40
+    with pytest.raises(ConfigError, match='delivery = "partition" commits each partition'):
+        world.configure(reader={"minPartitions": "8"})
+
+
+def _records(_: CountRequest, counts: Counts) -> int:
+    return sum(total.records for total in counts.totals.values())
+
+
+def test_a_task_with_two_partitions_is_refused() -> None:
+    """A task that has read two partitions cannot commit one of them."""
+    batch = pa.RecordBatch.from_pydict({"partition": pa.array([1, 1, 2], pa.int32())})
+    with pytest.raises(ReadError, match="two partitions, 1 and 2"):
+        list(add_up([batch], ["partition"], [], []))
+    each = [batch.slice(0, 2), batch.slice(2)]
+    with pytest.raises(ReadError, match="two partitions"):
+        list(add_up(each, ["partition"], ["partition"], []))
+
+
+def test_a_partition_that_spark_cannot_read_holds_up_no_other(
+    world: Delivery, spark: "SparkSession"
+) -> None:
+    """Spark's own error ends the job of all: each one that is left gets a job of its own."""
+    odd = f"{world.topic}-odd"
+    world.create_topic(2, odd, **{"message.timestamp.after.max.ms": str(2**63 - 1)})
+    world.configure(topics=[odd])
+    for partition in (0, 1):
+        world.produce(LINES, partition, topic=odd)
+    producer = world.producer()
+    producer.produce(odd, LINES[0], partition=0, timestamp=2**63 // 1000 + 1)
+    assert producer.flush(30) == 0
+    ids = [batch.batch_id for batch in world.plan().batches]
+    committed: list[int] = []
+    with pytest.raises(RecordTimestampError, match=f"{odd}/0") as failure:
+        run_or_replan(
+            world.context(spark), ids, on_ran=lambda ran: committed.append(ran.batch.batch_id)
+        )
+    assert f"{odd}/1" not in str(failure.value)
+    assert committed == ids[1:]
+    assert world.states() == {0: "planned", 1: "live"}
+
+
+def test_executors_with_another_version_commit_nothing(
+    world: Delivery, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the ledger records as the version is the one that has counted."""
+    ids = world.planned_in(0)
+    monkeypatch.setattr("tally.pipeline.run_partitions.__version__", "0.0.0")
+    with pytest.raises(PackageMissingError, match=r"the driver's has 0\.0\.0"):
+        world.run_all(ids, spark)
+    assert world.states() == {0: "planned"}
+
+
+# --- kept lines
+
+
+@by("rows")
+def test_a_flood_of_malformed_records_is_not_kept(world: Delivery, spark: "SparkSession") -> None:
+    """Nothing of it could be committed: neither its values nor its lines are written on."""
+    world.configure(max_malformed_per_batch=10)
+    world.produce(["what is this"] * 60 + LINES * 2_000, 0)
+    with pytest.raises(MalformedFloodError, match="60 of 8060 records"):
+        world.run_open(spark)
+    assert world.all_kept() == 0
+
+
+JSON_FORMAT = {"json": {"time": "t", "level": "l"}, "time_format": "yyyy-MM-dd HH:mm:ss"}
+
+
+@by("rows")
+def test_of_lines_with_the_same_key_the_first_is_shown(
+    world: Delivery, spark: "SparkSession"
+) -> None:
+    """First by partition and offset; a line without the key is always shown, a replay decides."""
+    world.configure(row_key=["request"], line_format=JSON_FORMAT)
+    assert missing(world.database, world.settings) == [
+        f"view {world.name}_rows of the lines of {world.name}"
+    ]
+    migrate(world.database, world.settings)
+    assert missing(world.database, world.settings) == []
+
+    def said(request: str | None, level: str = "ERROR") -> str:
+        of = {} if request is None else {"request": request}
+        return json.dumps({"t": "2017-07-30 14:09:08", "l": level, **of})
+
+    world.produce([said("a"), said("b")], 1)
+    world.produce([said("a", "INFO"), said("b"), said(None), said(None), said("b")], 0)
+    world.run_open(spark)
+    shown = [(p, o) for p, o, _ in world.kept_lines()]
+    assert shown == [(0, 1), (0, 2), (0, 3), (1, 0)]
+    assert world.counts() == {"2017-07-30 14:09": 6}
+    assert world.audit().holds
+    world.replay(spark, levels=["INFO", "ERROR"])
+    assert [(p, o) for p, o, _ in world.kept_lines()] == [(0, 0), (0, 1), (0, 2), (0, 3)]
+    (digest,) = {
+        row["key_digest"]
+        for row in world.rows(
+            f"select key_digest from `{world.name}_rows__kept` r join `{world.name}_rows__sets`"
+            " using (set_id) where partition_id = 1 and record_offset = 0"
+        )
+    }
+    assert digest == hashlib.sha256(b'["request"] 1:a').digest()
+    assert world.audit().holds
+
+
+PATTERN_FORMAT = {
+    "pattern": r"(?<time>\S+ \S+) (?<level>\w+) id=(?<id>[^ ]*)",
+    "time_format": "yyyy-MM-dd HH:mm:ss",
+}
+BIG = b"3402823669209384634633746074317682114"
+EXACT = b"0.10000000000000000555111512312578270211"
+READ_AS_ONE = {
+    "utf-8": [b'"\xff"', b'"\xfe"'],
+    "integer": [BIG + b"55", BIG + b"54"],
+    "huge": [b"1e400", b"1e401"],
+    "tiny": [b"1e-400", b"1e-401"],
+    "decimal": [EXACT + b"81", EXACT + b"82"],
+    "halves": [b'"\\ud800"', b'"\\ud801"'],
+    "half": [b'"\\ud800x"', b'"?x"'],
+}
+READ_AS_ONE_BY_A_PATTERN = {
+    "bytes": [b"\xff", b"\xfe"],
+    "head": [b"k" * 5000 + b"1", b"k" * 5000 + b"2"],
+}
+
+
+@pytest.mark.parametrize(
+    ("line_format", "line", "pairs"),
+    [
+        (JSON_FORMAT, b'{"t": "2017-07-30 14:09:08", "l": "ERROR", "id": %b}', READ_AS_ONE),
+        (PATTERN_FORMAT, b"2017-07-30 14:09:08 ERROR id=%b tail", READ_AS_ONE_BY_A_PATTERN),
+    ],
+    ids=["json", "pattern"],
+)
+@by("rows")
+def test_values_that_are_not_read_as_they_were_written_hide_no_line(
+    line_format: dict[str, Any],
+    line: bytes,
+    pairs: dict[str, list[bytes]],
+    world: Delivery,
+    spark: "SparkSession",
+) -> None:
+    """Other values may read like them: these lines are shown, rather twice than not at all."""
+    world.configure(row_key=["id"], line_format=line_format, max_malformed_ratio=1.0)
+    migrate(world.database, world.settings)
+    values = [value for pair in pairs.values() for value in pair]
+    world.produce([line % value for value in values], 0)
+    world.run_open(spark)
+    assert world.dead_letters() == []
+    shown = {offset for _, offset in world.kept("partition_id, record_offset")}
+    of_offset = [name for name in pairs for _ in range(2)]
+    assert [name for offset, name in enumerate(of_offset) if offset not in shown] == []
+    assert sum(world.counts().values()) == len(values)
+    assert world.audit().holds
+
+
+@pytest.mark.parametrize("key", [[], ["level"]])
+@by("rows")
+def test_a_topic_that_was_copied_with_its_id_is_told_apart_by_its_cluster(
+    key: list[str], world: Delivery, spark: "SparkSession"
+) -> None:
+    """Of lines with a key the view still has one."""
+    counting = spark if key else None
+    world.configure(row_key=key or None)
+    migrate(world.database, world.settings)
+    world.produce(LINES[:1], 0)
+    world.run_open(counting)
+    (now,) = world.rows("select * from topic_incarnation where pipeline = %s", (world.name,))
+    world.execute(
+        "update topic_incarnation set cluster_id = 'the old one' where pipeline = %s", (world.name,)
+    )
+    world.execute(f"update `{world.name}_rows__sets` set cluster_id = 'the old one'")
+    assert world.plan().blocks
+    adopt(world, now["topic_id"], now["cluster_id"], dict.fromkeys(range(4), 0))
+    world.run_open(counting)
+    rows = world.kept("cluster_id, partition_id, record_offset")
+    assert len(rows) == len(set(rows)) == (1 if key else 2)
