@@ -165,19 +165,13 @@ class Campaign:
             self.report.commits += self.oracle.commits
 
     def _begin(self) -> None:
-        start = self.random.choice(["earliest", "earliest", "latest"])
-        offsets = self.random.choice(["dense", "dense", "dense", "sparse"])
-        limit = self.random.choice([1000, 1000, 4])
-        delivery = self.random.choice(op.DELIVERIES)
-        said = some_lines(self.random)
         self.pipeline.begin(
             op.Beginning(
-                partitions=2,
-                start=start,
-                offsets=offsets,
-                limit=limit,
-                delivery=delivery,
-                said=said,
+                start=self.random.choice(["earliest", "earliest", "latest"]),
+                offsets=self.random.choice(["dense", "dense", "dense", "sparse"]),
+                limit=self.random.choice([1000, 1000, 4]),
+                delivery=self.random.choice(op.DELIVERIES),
+                said=some_lines(self.random),
             )
         )
 

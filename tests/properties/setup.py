@@ -1,5 +1,6 @@
 """One pipeline on a real MySQL, behind the proxy that plays faults, emptied for each example."""
 
+import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -15,7 +16,7 @@ from tally.config.pipeline import Pipeline, PipelineSettings
 from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
 from tally.mysql.connection import connect
-from tally.mysql.transactions import Database, table_names
+from tally.mysql.transactions import Database
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.properties.disturbance import Wire
@@ -25,20 +26,15 @@ from tests.properties.pipeline import TOPIC, PipelineUnderTest
 from tests.proxy import Proxy
 from tests.world import make_settings
 
-NAME = "anything"
-
 NewPipeline = Callable[[], PipelineUnderTest]
 
 # Children first; references inside a table are why foreign_key_checks is off.
+_OF_SEGMENTS = ("segment_count", "dead_letter_total", "dead_letter", "replacement", "row_outbox")
 _WIPE: Sequence[str] = (
-    "delete c from segment_count c join segment using (segment_id) join batch b using (batch_id)",
-    (
-        "delete t from dead_letter_total t join segment using (segment_id)"
-        " join batch b using (batch_id)"
+    *(
+        f"delete c from {table} c join segment using (segment_id) join batch b using (batch_id)"
+        for table in _OF_SEGMENTS
     ),
-    "delete d from dead_letter d join segment using (segment_id) join batch b using (batch_id)",
-    "delete r from replacement r join segment using (segment_id) join batch b using (batch_id)",
-    "delete o from row_outbox o join segment using (segment_id) join batch b using (batch_id)",
     "delete s from segment s join batch b using (batch_id)",
     "delete b from batch b",
     "delete b from replay b",
@@ -66,14 +62,12 @@ def settings_for(
         by_level: Whether it counts by level as well.
         in_bytes: Whether it adds up the lengths of the lines.
     """
-    # A measure cannot change, so each kind has a name of its own on a server that is used again.
-    name = NAME + ("_labelled" if by_level else "") + ("_measured" if in_bytes else "")
+    name = f"p_{secrets.token_hex(4)}"
     keys = {
         "topics": [TOPIC],
         "labels": ["level"] if by_level else [],
         "measure": "bytes" if in_bytes else "count",
     }
-    _forget(make_settings(stack, folder / "tally.toml", {name: keys}), name)
     # With all that keeps its lines: whether it keeps them is decided for each example.
     files = f"file://{stack.overlay.parent}/kept/{name}"
     for more in (
@@ -88,17 +82,6 @@ def settings_for(
     # The proxy reads the statements, so the connection is not encrypted.
     plain = settings.mysql.model_copy(update={"tls": "disabled"})
     return settings.model_copy(update={"mysql": plain, "pipelines": {name: pipeline}})
-
-
-def _forget(settings: Settings, name: str) -> None:
-    """Empty the ledger of a server that was used before: what is kept there may be made anew."""
-    if "batch" not in table_names(Database(settings=settings.mysql)):
-        return
-    with closing(connect(settings.mysql, autocommit=True)) as connection:
-        _prepare(connection)
-        with connection.cursor() as cursor:
-            for statement in _WIPE:
-                cursor.execute(f"{statement} where b.pipeline = %s", (name,))
 
 
 def files_of(pipeline: PipelineSettings) -> Path:
