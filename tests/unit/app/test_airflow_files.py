@@ -35,24 +35,21 @@ def test_a_file_that_someone_has_changed_is_kept(tmp_path: Path) -> None:
     assert mine.read_bytes() == airflow_file(FILES[1]).read_bytes()
 
 
-@pytest.mark.parametrize("linked", ["nothing", "file", "folder", "mount"])
-def test_a_linked_dag_file_finds_what_was_written_beside_it(tmp_path: Path, linked: str) -> None:
+def test_a_linked_dag_file_finds_what_was_written_beside_it(tmp_path: Path) -> None:
     """The folder with the job: of the link, as in a Kubernetes volume, or of the file itself."""
     written = tmp_path / "tally"
     write_airflow_files(written)
     dag = written / FILES[0]
-    if linked == "file":
-        dag = tmp_path / "airflow" / "dags" / "tally_pipelines.py"
-        dag.parent.mkdir(parents=True)
-        dag.symlink_to(written / FILES[0])
-    elif linked == "folder":
-        folder = tmp_path / "airflow" / "dags"
-        folder.parent.mkdir()
-        folder.symlink_to(written / "dags")
-        dag = folder / "tally_pipelines.py"
-    elif linked == "mount":
-        held = written / "dags" / "..data" / "tally_pipelines.py"
-        held.parent.mkdir()
-        dag.rename(held)
-        dag.symlink_to(held)
+    linked = tmp_path / "one" / "dags" / dag.name
+    linked.parent.mkdir(parents=True)
+    linked.symlink_to(dag)
+    folder = tmp_path / "two" / "dags"
+    folder.parent.mkdir()
+    folder.symlink_to(dag.parent)
+    for name in (dag, linked, folder / dag.name):
+        assert folder_of(str(name)) == written
+    held = dag.parent / "..data" / dag.name
+    held.parent.mkdir()
+    dag.rename(held)
+    dag.symlink_to(held)
     assert folder_of(str(dag)) == written

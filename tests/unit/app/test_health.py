@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
+from tests.unit.app.values import pipeline, record
 
 from tally.app.health import (
     UNKNOWN,
@@ -17,16 +17,15 @@ from tally.app.health import (
 )
 from tally.app.losses import LossView
 from tally.app.views import ErrorView
-from tally.config.pipeline import Pipeline
 from tally.errors import KafkaUnavailableError
-from tally.ledger.reading import BatchRecord
 from tally.ledger.row_sets import NOTHING_UNSHOWN, Unshown
 from tally.ledger.rules import Understood
-from tally.model import BatchKind, BatchState, LossCause
+from tally.model import LossCause
 from tally.planning.blocks import Block, BlockReason
 
 NOW = datetime(2026, 11, 20, 14, 0, 30, tzinfo=UTC)
 BEFORE = NOW - timedelta(minutes=12)
+SECOND = timedelta(seconds=1)
 ERROR = ErrorView.of(KafkaUnavailableError("no answer", next_step="start it"))
 SOUND = Findings(
     unprepared=None,
@@ -41,6 +40,7 @@ SOUND = Findings(
     unshown=NOTHING_UNSHOWN,
     surroundings=UNKNOWN,
 )
+PAUSED = Surroundings(paused=True)
 BLOCK = Block(
     topic="a",
     partition=0,
@@ -48,11 +48,6 @@ BLOCK = Block(
     detail="[3, 6) is gone",
     next_step="tally losses accept first --reason …",
 )
-
-
-def pipeline(**keys: Any) -> Pipeline:
-    """A pipeline that starts each minute and has the default patience of ten."""
-    return Pipeline.model_validate({"name": "first", "topics": ["a"], **keys})
 
 
 def loss(partition: int) -> LossView:
@@ -73,139 +68,71 @@ def loss(partition: int) -> LossView:
     )
 
 
-def batch(**times: datetime) -> BatchRecord:
-    """A batch that was planned or committed at a time."""
-    absent = dict.fromkeys(
-        (
-            "replay_id",
-            "run_id",
-            "claimed_at",
-            "claimed_by",
-            "committed_at",
-            "committed_version",
-            "format_fingerprint",
-            "scheduled_at",
-            "read_at",
-            "abandoned_at",
-            "abandoned_by",
-            "reason",
-            "records",
-            "matched",
-            "unmatched",
-            "malformed",
-        )
-    )
-    known: dict[str, Any] = {
-        "batch_id": 7,
-        "pipeline": "first",
-        "kind": BatchKind.INGEST,
-        "state": BatchState.PLANNED,
-        "attempt": 1,
-        "planned_at": NOW,
-        "planned_version": "1",
-        "requested_by": "someone",
-        "segments": 1,
-        "superseded": 0,
-        "offsets": 3,
-    }
-    return BatchRecord(**{**absent, **known, **times})
-
-
-def reasons(found: Findings, **keys: Any) -> list[ProblemReason]:
-    """What is wrong; each problem says what to do."""
-    problems = list(problems_of(pipeline(**keys), found))
-    assert all(problem.detail and problem.next_step for problem in problems)
-    assert health_of(problems) is (problems[0].health if problems else Health.OK)
-    return [problem.reason for problem in problems]
-
-
-def test_a_pipeline_without_problems_is_well() -> None:
-    """Half of its records malformed is still within the default."""
-    assert reasons(SOUND) == []
-
-
-@pytest.mark.parametrize(
-    ("change", "reason", "health"),
-    [
-        ({"unprepared": ERROR}, ProblemReason.UNPREPARED, Health.FAIL),
-        ({"kafka_error": ERROR}, ProblemReason.KAFKA_UNANSWERED, Health.FAIL),
-        (
-            {"surroundings": Surroundings(engine_error=ERROR)},
-            ProblemReason.ENGINE_UNANSWERED,
-            Health.FAIL,
-        ),
-        ({"blocks": (BLOCK,)}, ProblemReason.BLOCKED, Health.FAIL),
-        ({"open_losses": (loss(0),)}, ProblemReason.OPEN_LOSS, Health.FAIL),
-        (
-            {"understood": Understood(records=10, malformed=6)},
-            ProblemReason.MALFORMED,
-            Health.WARN,
-        ),
-        ({"lag_offsets": 101}, ProblemReason.LAG, Health.WARN),
-        ({"surroundings": Surroundings(paused=True)}, ProblemReason.PAUSED, Health.WARN),
-    ],
-)
-def test_each_problem_is_named(
-    change: dict[str, Any], reason: ProblemReason, health: Health
-) -> None:
-    """Failures keep something from being counted, warnings do not."""
-    found = replace(SOUND, **change)
-    assert reasons(found, max_lag_offsets=100) == [reason]
-    assert health_of(list(problems_of(pipeline(max_lag_offsets=100), found))) is health
-
-
-def test_failures_come_before_warnings() -> None:
-    """The health is that of the first problem."""
-    found = replace(SOUND, lag_offsets=9, blocks=(BLOCK,), surroundings=Surroundings(paused=True))
-    wanted = [ProblemReason.BLOCKED, ProblemReason.LAG, ProblemReason.PAUSED]
-    assert reasons(found, max_lag_offsets=8) == wanted
-
-
-def test_a_loss_is_named_once() -> None:
-    """Where Kafka was asked, its partition is blocked, or all of its topic."""
+def test_each_problem_is_named_once_and_failures_come_before_warnings() -> None:
+    """Failures keep something from being counted; the health is that of the first problem."""
+    Reason, ok, warn, fail = ProblemReason, Health.OK, Health.WARN, Health.FAIL  # noqa: N806
     of_topic = replace(BLOCK, partition=None)
-    for blocks in ((BLOCK,), (of_topic,)):
-        assert reasons(replace(SOUND, blocks=blocks, open_losses=(loss(0),))) == [
-            ProblemReason.BLOCKED
-        ]
-    other = replace(SOUND, blocks=(BLOCK,), open_losses=(loss(0), loss(1)))
-    assert reasons(other) == [ProblemReason.BLOCKED, ProblemReason.OPEN_LOSS]
+    cases: tuple[tuple[dict[str, Any], list[ProblemReason], Health], ...] = (
+        # Half of the records malformed is still within the default.
+        ({}, [], ok),
+        ({"unprepared": ERROR}, [Reason.UNPREPARED], fail),
+        ({"kafka_error": ERROR}, [Reason.KAFKA_UNANSWERED], fail),
+        ({"surroundings": Surroundings(engine_error=ERROR)}, [Reason.ENGINE_UNANSWERED], fail),
+        ({"blocks": (BLOCK,)}, [Reason.BLOCKED], fail),
+        ({"open_losses": (loss(0),)}, [Reason.OPEN_LOSS], fail),
+        ({"understood": Understood(records=10, malformed=6)}, [Reason.MALFORMED], warn),
+        ({"lag_offsets": 100}, [], ok),
+        ({"lag_offsets": 101}, [Reason.LAG], warn),
+        ({"surroundings": PAUSED}, [Reason.PAUSED], warn),
+        (
+            {"lag_offsets": 101, "blocks": (BLOCK,), "surroundings": PAUSED},
+            [Reason.BLOCKED, Reason.LAG, Reason.PAUSED],
+            fail,
+        ),
+        # Where Kafka was asked, the partition of a loss is blocked, or all of its topic.
+        ({"blocks": (BLOCK,), "open_losses": (loss(0),)}, [Reason.BLOCKED], fail),
+        ({"blocks": (of_topic,), "open_losses": (loss(0),)}, [Reason.BLOCKED], fail),
+        (
+            {"blocks": (BLOCK,), "open_losses": (loss(0), loss(1))},
+            [Reason.BLOCKED, Reason.OPEN_LOSS],
+            fail,
+        ),
+        # Late is what waits longer than two starts and the patience of one batch.
+        ({"open_batches": [record(planned_at=BEFORE - SECOND)]}, [Reason.LATE], fail),
+        ({"open_batches": [record(planned_at=BEFORE)]}, [], ok),
+        ({"overdue_offsets": 1}, [Reason.LATE], fail),
+    )
+    wrong = []
+    for change, reasons, health in cases:
+        problems = list(problems_of(pipeline(max_lag_offsets=100), replace(SOUND, **change)))
+        assert all(problem.detail and problem.next_step for problem in problems)
+        assert health_of(problems) is (problems[0].health if problems else Health.OK)
+        found = ([problem.reason for problem in problems], health_of(problems))
+        if found != (reasons, health):
+            wrong.append((change, found))
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    "waiting",
-    [{"open_batches": [batch(planned_at=BEFORE - timedelta(seconds=1))]}, {"overdue_offsets": 1}],
-    ids=["planned", "not planned"],
-)
-def test_what_waits_too_long_is_late(waiting: dict[str, Any]) -> None:
-    """Longer than two starts of the schedule and the patience of one batch."""
-    assert reasons(replace(SOUND, **waiting)) == [ProblemReason.LATE]
+def test_a_lag_alone_is_no_problem_without_a_limit() -> None:
+    """Records that came since the last start are not late."""
+    assert list(problems_of(pipeline(), replace(SOUND, lag_offsets=9))) == []
 
 
-def test_what_waits_no_longer_than_it_may_is_not_late() -> None:
-    """A batch that was planned then, or records that came since."""
-    assert reasons(replace(SOUND, open_batches=[batch(planned_at=BEFORE)])) == []
-    assert reasons(replace(SOUND, lag_offsets=9)) == []
-
-
-@pytest.mark.parametrize(
-    ("schedule", "before"),
-    [
+def test_what_is_late_follows_from_the_schedule() -> None:
+    """At 14:00:30, two starts ago and ten minutes of patience before that."""
+    for schedule, before in (
         ("* * * * *", datetime(2026, 11, 20, 13, 49, tzinfo=UTC)),
         ("@daily", datetime(2026, 11, 18, 23, 50, tzinfo=UTC)),
-    ],
-)
-def test_what_is_late_follows_from_the_schedule(schedule: str, before: datetime) -> None:
-    """At 14:00:30, two starts ago and ten minutes of patience before that."""
-    assert pipeline(schedule=schedule).overdue_before(NOW) == before
+    ):
+        assert pipeline(schedule=schedule).overdue_before(NOW) == before
 
 
 def test_lines_that_readers_do_not_see_are_a_failure_once_a_plan_should_have_shown_them() -> None:
     """A run that was killed behind its commit leaves them to the next one."""
     kept = pipeline(delivery="rows")
-    fresh = replace(SOUND, unshown=Unshown(segments=2, since=BEFORE + timedelta(seconds=1)))
+    fresh = replace(SOUND, unshown=Unshown(segments=2, since=BEFORE + SECOND))
     assert list(problems_of(kept, fresh)) == []
-    old = replace(SOUND, unshown=Unshown(segments=2, since=BEFORE - timedelta(seconds=1)))
+    old = replace(SOUND, unshown=Unshown(segments=2, since=BEFORE - SECOND))
     (problem,) = problems_of(kept, old)
     assert (problem.reason, problem.health) == (ProblemReason.UNSHOWN, Health.FAIL)
     assert (

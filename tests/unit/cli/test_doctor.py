@@ -1,13 +1,13 @@
 """Each check of `tally doctor`: when it is well, and when it is not."""
 
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.unit.app.values import AT, kafka, known, pipeline
 
 from tally.app.doctor import Diagnosis, Health
 from tally.app.doctor.broker import check_topic
+from tally.app.doctor.console import changing
 from tally.app.doctor.database import (
     check_durability,
     check_engine,
@@ -29,15 +29,12 @@ from tally.app.doctor.pipelines import diagnosis_of
 from tally.app.ledger_state import LedgerState
 from tally.app.orchestration import Orchestration, is_configured
 from tally.app.status import Facts, compose
-from tally.config.loading import load_settings
-from tally.config.pipeline import Pipeline
 from tally.config.servers import SparkSettings
-from tally.model import KafkaSnapshot, KnownTopic, PartitionSnapshot, TopicRights, TopicSnapshot
-
-NOW = datetime(2026, 11, 20, 14, 0, tzinfo=UTC)
-SPARK_ONLY = {"tally_spark": "spark", "tally_mysql": None, "tally_kafka": None}
+from tally.model import TopicRights
 
 OK, WARN, FAIL, SKIP = Health.OK, Health.WARN, Health.FAIL, Health.SKIP
+SNAPSHOT = kafka((0, 0))
+MIB = 1024 * 1024
 
 
 def sound(diagnosis: Diagnosis) -> Health:
@@ -46,223 +43,136 @@ def sound(diagnosis: Diagnosis) -> Health:
     return diagnosis.health
 
 
-@pytest.mark.parametrize(
-    ("version", "health"),
-    [
-        ("8.0.15", FAIL),
-        ("8.0.16-0ubuntu1", OK),
-        ("9.7.4-2", OK),
-        ("10.5.29-MariaDB", FAIL),
-        ("10.6.12-MariaDB-log", OK),
-        ("11.4.5-MariaDB", OK),
-        ("5.7.44", FAIL),
-        ("unheard of", FAIL),
-    ],
-)
-def test_old_servers_are_refused(version: str, health: Health) -> None:
-    """MySQL and MariaDB count their versions differently."""
-    assert sound(check_version(version)) is health
+def expect(*rows: tuple[Health, Diagnosis]) -> None:
+    """Each diagnosis has its health; all that have another are named."""
+    assert [(wanted, found) for wanted, found in rows if sound(found) is not wanted] == []
 
 
-def test_a_server_without_innodb_is_refused() -> None:
-    """Without it there are no transactions."""
-    assert sound(check_engine(usable=False)) is FAIL
-    assert sound(check_engine(usable=True)) is OK
+def test_old_servers_and_those_without_transactions_are_refused() -> None:
+    """MySQL and MariaDB count their versions differently; InnoDB must be usable."""
+    expect(
+        (FAIL, check_version("8.0.15")),
+        (OK, check_version("8.0.16-0ubuntu1")),
+        (OK, check_version("9.7.4-2")),
+        (FAIL, check_version("10.5.29-MariaDB")),
+        (OK, check_version("10.6.12-MariaDB-log")),
+        (OK, check_version("11.4.5-MariaDB")),
+        (FAIL, check_version("5.7.44")),
+        (FAIL, check_version("unheard of")),
+        (FAIL, check_engine(usable=False)),
+        (OK, check_engine(usable=True)),
+    )
 
 
-GOOD_SESSION = {
-    "autocommit": "OFF",
-    "transaction_isolation": "READ-COMMITTED",
-    "time_zone": "+00:00",
-    "sql_mode": "STRICT_TRANS_TABLES,STRICT_ALL_TABLES",
-}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"autocommit": "ON"},
-        {"transaction_isolation": "REPEATABLE-READ"},
-        {"time_zone": "SYSTEM"},
-        {"sql_mode": ""},
-    ],
-)
-def test_a_proxy_that_changes_the_session_is_found(change: dict[str, str]) -> None:
+def test_a_proxy_that_changes_the_session_is_found() -> None:
     """What Tally asked for must be what the session has; the server's default does not matter."""
-    assert sound(check_session({**GOOD_SESSION, **change}, {})) is FAIL
-    assert sound(check_session(GOOD_SESSION, {"transaction_isolation": "SERIALIZABLE"})) is OK
+    good = {
+        "autocommit": "OFF",
+        "transaction_isolation": "READ-COMMITTED",
+        "time_zone": "+00:00",
+        "sql_mode": "STRICT_TRANS_TABLES,STRICT_ALL_TABLES",
+    }
+    expect(
+        (OK, check_session(good, {"transaction_isolation": "SERIALIZABLE"})),
+        (FAIL, check_session({**good, "autocommit": "ON"}, {})),
+        (FAIL, check_session({**good, "transaction_isolation": "REPEATABLE-READ"}, {})),
+        (FAIL, check_session({**good, "time_zone": "SYSTEM"}, {})),
+        (FAIL, check_session({**good, "sql_mode": ""}, {})),
+    )
 
 
-@pytest.mark.parametrize(
-    ("server", "health"),
-    [
-        ({"innodb_flush_log_at_trx_commit": "1", "sync_binlog": "1", "log_bin": "ON"}, OK),
-        ({"innodb_flush_log_at_trx_commit": "2", "sync_binlog": "1", "log_bin": "ON"}, WARN),
-        ({"innodb_flush_log_at_trx_commit": "1", "sync_binlog": "0", "log_bin": "ON"}, WARN),
-        ({"innodb_flush_log_at_trx_commit": "1", "sync_binlog": "0", "log_bin": "OFF"}, OK),
-    ],
-)
-def test_a_commit_that_is_not_on_disk_is_worth_a_warning(
-    server: dict[str, str], health: Health
-) -> None:
-    """The binary log counts only where there is one."""
-    assert sound(check_durability(server)) is health
+def test_a_server_must_be_writable_durable_and_take_large_packets() -> None:
+    """MariaDB has more values for read-only; the binary log counts only where there is one."""
+
+    def durability(flush: str, sync: str, log: str) -> Diagnosis:
+        names = ("innodb_flush_log_at_trx_commit", "sync_binlog", "log_bin")
+        return check_durability(dict(zip(names, (flush, sync, log), strict=True)))
+
+    expect(
+        (OK, durability("1", "1", "ON")),
+        (WARN, durability("2", "1", "ON")),
+        (WARN, durability("1", "0", "ON")),
+        (OK, durability("1", "0", "OFF")),
+        (OK, check_writable({"read_only": "OFF", "super_read_only": "OFF"})),
+        (FAIL, check_writable({"read_only": "ON", "super_read_only": "OFF"})),
+        (FAIL, check_writable({"read_only": "NO_LOCK_NO_ADMIN"})),
+        (OK, check_writable({"read_only": "0"})),
+        # Escaping may double a dead letter's value; a batch of small ones needs room, too.
+        (OK, check_packet(64 * MIB, MIB)),
+        (WARN, check_packet(16 * MIB, 16 * MIB)),
+        (WARN, check_packet(MIB, 0)),
+    )
 
 
-@pytest.mark.parametrize(
-    ("server", "health"),
-    [
-        ({"read_only": "OFF", "super_read_only": "OFF"}, OK),
-        ({"read_only": "ON", "super_read_only": "OFF"}, FAIL),
-        ({"read_only": "NO_LOCK_NO_ADMIN"}, FAIL),
-        ({"read_only": "0"}, OK),
-    ],
-)
-def test_a_replica_is_refused(server: dict[str, str], health: Health) -> None:
-    """MariaDB has further values for read-only."""
-    assert sound(check_writable(server)) is health
-
-
-def test_dead_letters_must_fit_into_a_packet() -> None:
-    """Escaping may double a value; a batch of small ones needs room, too."""
-    assert sound(check_packet(64 * 1024 * 1024, 1024 * 1024)) is OK
-    assert sound(check_packet(16 * 1024 * 1024, 16 * 1024 * 1024)) is WARN
-    assert sound(check_packet(1024 * 1024, 0)) is WARN
-
-
-@pytest.fixture
-def pipeline(tmp_path: Path) -> Pipeline:
-    """A pipeline with the defaults over the topic `a`."""
-    path = tmp_path / "tally.toml"
-    path.write_text('[pipelines.first]\ntopics = ["a"]\n', encoding="utf-8")
-    return load_settings(path).pipeline("first")
-
-
-SNAPSHOT = KafkaSnapshot(
-    cluster_id="cluster",
-    topics={
-        "a": TopicSnapshot(topic_id="id", partitions={0: PartitionSnapshot(earliest=0, end=0)})
-    },
-)
-
-
-@pytest.mark.parametrize(
-    ("rights", "health"),
-    [
-        (TopicRights(readable=True, compacted=False), OK),
-        (TopicRights(readable=True, compacted=None), OK),
-        (TopicRights(readable=False, compacted=False), FAIL),
-        (TopicRights(readable=True, compacted=True), FAIL),
-    ],
-)
-def test_a_topic_must_be_readable_and_not_compacted(
-    pipeline: Pipeline, rights: TopicRights, health: Health
-) -> None:
+def test_a_topic_must_be_there_readable_and_not_compacted() -> None:
     """Compaction leaves holes that a dense pipeline would take for losses."""
-    assert sound(check_topic(pipeline, "a", SNAPSHOT, {"a": rights})) is health
+
+    def topic(*, readable: bool = True, compacted: bool | None, offsets: str) -> Diagnosis:
+        rights = {"a": TopicRights(readable=readable, compacted=compacted)}
+        return check_topic(pipeline(offsets=offsets), "a", SNAPSHOT, rights)
+
+    expect(
+        (OK, topic(compacted=False, offsets="dense")),
+        (OK, topic(compacted=None, offsets="dense")),
+        (FAIL, topic(readable=False, compacted=False, offsets="dense")),
+        (FAIL, topic(compacted=True, offsets="dense")),
+        (OK, topic(compacted=True, offsets="sparse")),
+        (FAIL, check_topic(pipeline(), "b", SNAPSHOT, {})),
+    )
 
 
-def test_a_compacted_topic_is_well_for_a_sparse_pipeline(pipeline: Pipeline) -> None:
-    """The configuration expects the holes."""
-    sparse = pipeline.model_copy(update={"offsets": "sparse"})
-    rights = {"a": TopicRights(readable=True, compacted=True)}
-    assert sound(check_topic(sparse, "a", SNAPSHOT, rights)) is OK
-
-
-def test_a_missing_topic_is_found(pipeline: Pipeline) -> None:
-    """Kafka answers, but not for this one."""
-    assert sound(check_topic(pipeline, "b", SNAPSHOT, {})) is FAIL
-
-
-@pytest.mark.parametrize(
-    ("cluster_id", "topic_id", "health"),
-    [("cluster", "id", OK), ("cluster", "old", FAIL), ("other", "id", FAIL)],
-)
-def test_another_cluster_and_a_re_created_topic_are_found(
-    pipeline: Pipeline, cluster_id: str, topic_id: str, health: Health
-) -> None:
+def test_another_cluster_and_a_re_created_topic_are_found() -> None:
     """The ledger's offsets belong to one topic of one cluster."""
-    topic = KnownTopic(incarnation_id=1, topic_id=topic_id, cluster_id=cluster_id, positions={})
-    for known in ({"a": topic}, {}):
-        view = compose(
-            pipeline,
-            LedgerState(known=known),
-            Facts(now=NOW, overdue_before=NOW, kafka=SNAPSHOT),
-        )
-        assert sound(diagnosis_of(view)) is (health if known else OK)
+    facts = Facts(now=AT, overdue_before=AT, kafka=SNAPSHOT)
+    ledgers = ({}, known(), known(topic_id="old"), known(cluster_id="other"))
+    views = [compose(pipeline(), LedgerState(known=ledger), facts) for ledger in ledgers]
+    assert [sound(diagnosis_of(view)) for view in views] == [OK, OK, FAIL, FAIL]
 
 
-@pytest.mark.parametrize(
-    ("answer", "healths"),
-    [
-        (None, {"airflow.connections": WARN}),
-        (
-            Orchestration(types=SPARK_ONLY, paused={"first": True}, scheduler_alive=True),
-            {"airflow.tally_spark": OK, "airflow.scheduler": OK, "airflow.dags": OK},
-        ),
-        (
-            Orchestration(types={}, paused={}, scheduler_alive=False),
-            {"airflow.tally_spark": FAIL, "airflow.scheduler": WARN, "airflow.dags": WARN},
-        ),
-        (
-            Orchestration(types={}, paused=None, scheduler_alive=None),
-            {"airflow.tally_spark": FAIL, "airflow.scheduler": SKIP},
-        ),
-    ],
-)
-def test_airflow_needs_a_scheduler_a_connection_and_the_dags(
-    answer: Orchestration | None, healths: dict[str, Health]
-) -> None:
-    """Each is named by itself; an Airflow that does not answer is one warning."""
-    found = {d.check: sound(d) for d in check_airflow(answer, ["first"])}
-    assert {check: found.get(check) for check in healths} == healths
+def test_airflow_needs_a_scheduler_the_dags_and_a_connection_to_spark() -> None:
+    """Each is named by itself; without the connection Airflow would submit to YARN."""
+    spark = {"tally_spark": "spark", "tally_mysql": None, "tally_kafka": None}
+    runs = Orchestration(types=spark, paused={"first": True}, scheduler_alive=True)
+    stands = Orchestration(types={}, paused={}, scheduler_alive=False)
+    unknown = Orchestration(types={}, paused=None, scheduler_alive=None)
+    checks = ("connections", "tally_spark", "scheduler", "dags")
+    for answer, healths in (
+        (None, (WARN, None, None, None)),
+        (runs, (None, OK, OK, OK)),
+        (stands, (None, FAIL, WARN, WARN)),
+        (unknown, (None, FAIL, SKIP, None)),
+    ):
+        found = {d.check: sound(d) for d in check_airflow(answer, ["first"])}
+        wanted = {f"airflow.{c}": h for c, h in zip(checks, healths, strict=True) if h}
+        assert {check: found.get(check) for check in wanted} == wanted
+    expect(
+        (FAIL, check_connection("tally_spark", None)),
+        (OK, check_connection("tally_spark", "spark")),
+        (OK, check_connection("tally_spark", "spark_connect")),
+        (FAIL, check_connection("tally_spark", "http")),
+        (OK, check_connection("tally_mysql", None)),
+        (OK, check_connection("tally_kafka", "kafka")),
+    )
 
 
-def test_spark_and_its_client_must_be_one_version() -> None:
-    """Both install into the same folder."""
-    assert sound(check_pyspark("4.2.0", "4.2.0")) is OK
-    assert sound(check_pyspark("4.2.0", None)) is OK
-    assert sound(check_pyspark("4.2.0", "4.1.0")) is FAIL
-
-
-def test_a_client_may_be_older_than_its_server_and_not_newer() -> None:
-    """That much Spark promises of Connect."""
-    assert sound(compare_server("4.2.0", "4.2.0")) is OK
-    assert sound(compare_server("4.10.0", "4.2.0")) is OK
-    assert sound(compare_server("4.1.1", "4.2.0")) is WARN
-
-
-def test_the_connector_must_be_one_and_of_sparks_version() -> None:
-    """Two connectors, or one of another Spark, fail at the first read with obscure words."""
-    name = "spark-sql-kafka-0-10_2.13-{}.jar"
-    assert sound(compare_connector([name.format("4.2.0")], "4.2.0")) is OK
-    assert sound(compare_connector([name.format("4.2.1")], "4.2.0")) is OK
-    assert sound(compare_connector([name.format("4.0.0")], "4.2.0")) is FAIL
-    assert sound(compare_connector([name.format("4.2.0"), name.format("4.0.0")], "4.2.0")) is FAIL
-
-
-def test_a_missing_connector_is_found(tmp_path: Path) -> None:
-    """No folder is a question for Spark's own class path, an empty one is wrong."""
-    assert sound(check_connector(SparkSettings(), "4.2.0")) is WARN
-    assert sound(check_connector(SparkSettings(jars_dir=tmp_path), "4.2.0")) is FAIL
-
-
-@pytest.mark.parametrize(
-    ("name", "conn_type", "health"),
-    [
-        ("tally_spark", None, FAIL),
-        ("tally_spark", "spark", OK),
-        ("tally_spark", "spark_connect", OK),
-        ("tally_spark", "http", FAIL),
-        ("tally_mysql", None, OK),
-        ("tally_kafka", "kafka", OK),
-    ],
-)
-def test_only_the_connection_to_spark_is_needed(
-    name: str, conn_type: str | None, health: Health
-) -> None:
-    """Without it Airflow would submit to YARN; for the others the configuration stands in."""
-    assert sound(check_connection(name, conn_type)) is health
+def test_spark_its_client_its_server_and_the_connector_fit_together(tmp_path: Path) -> None:
+    """A client may be older than its server; a wrong connector fails obscurely at a read."""
+    old, same, patch = (f"spark-sql-kafka-0-10_2.13-{v}.jar" for v in ("4.0.0", "4.2.0", "4.2.1"))
+    expect(
+        (OK, check_pyspark("4.2.0", "4.2.0")),
+        (OK, check_pyspark("4.2.0", None)),
+        (FAIL, check_pyspark("4.2.0", "4.1.0")),
+        (OK, compare_server("4.2.0", "4.2.0")),
+        (OK, compare_server("4.10.0", "4.2.0")),
+        (WARN, compare_server("4.1.1", "4.2.0")),
+        (OK, compare_connector([same], "4.2.0")),
+        (OK, compare_connector([patch], "4.2.0")),
+        (FAIL, compare_connector([old], "4.2.0")),
+        (FAIL, compare_connector([same, old], "4.2.0")),
+        # No folder is a question for Spark's own class path, an empty one is wrong.
+        (WARN, check_connector(SparkSettings(), "4.2.0")),
+        (FAIL, check_connector(SparkSettings(jars_dir=tmp_path), "4.2.0")),
+    )
 
 
 def test_airflow_is_not_asked_where_it_is_not_configured(
@@ -280,29 +190,50 @@ def test_a_broken_configuration_is_a_diagnosis_and_the_rest_is_not_asked(tmp_pat
     """The doctor works where nothing else does."""
     path = tmp_path / "tally.toml"
     path.write_text("[pipelines.first]\ntopics = []\n[mysql]\nport = 0\n", encoding="utf-8")
-    found: dict[str, Any] = {d.check: sound(d) for d in examine(path, {})}
+    found = {d.check: sound(d) for d in examine(path, {})}
     assert found["config.valid"] is FAIL
     assert not any(check.startswith(("mysql.", "kafka.")) for check in found)
 
 
-@pytest.mark.parametrize(
-    ("name", "files", "command", "health"),
-    [
-        ("tally", "tally/__init__.py,,\n", "", FAIL),
-        ("other", "other.py,,\n", "tally = other:main", FAIL),
-        ("other", "other.py,,\ntally.txt,,\n", "tallying = other:main", OK),
-        ("kafka_tally", "tally/__init__.py,,\n", "tally = tally.cli:main", OK),
-    ],
-)
-def test_another_distribution_that_claims_the_name_is_found(
-    tmp_path: Path, name: str, files: str, command: str, health: Health
-) -> None:
+def test_another_distribution_that_claims_the_name_is_found(tmp_path: Path) -> None:
     """By its files, or by its command."""
-    folder = tmp_path / f"{name}-1.0.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (folder / "RECORD").write_text(files)
-    (folder / "entry_points.txt").write_text(f"[console_scripts]\n{command}\n")
-    diagnosis = check_distribution([str(tmp_path)])
-    assert sound(diagnosis) is health
-    assert (name in diagnosis.detail) is (health is FAIL)
+    for number, (name, files, command, health) in enumerate(
+        (
+            ("tally", "tally/__init__.py,,\n", "", FAIL),
+            ("other", "other.py,,\n", "tally = other:main", FAIL),
+            ("other", "other.py,,\ntally.txt,,\n", "tallying = other:main", OK),
+            ("kafka_tally", "tally/__init__.py,,\n", "tally = tally.cli:main", OK),
+        )
+    ):
+        site = tmp_path / str(number)
+        folder = site / f"{name}-1.0.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (folder / "RECORD").write_text(files)
+        (folder / "entry_points.txt").write_text(f"[console_scripts]\n{command}\n")
+        diagnosis = check_distribution([str(site)])
+        expect((health, diagnosis))
+        assert (name in diagnosis.detail) is (health is FAIL)
+
+
+def test_of_the_consoles_grants_only_reading_is_harmless() -> None:
+    """What is not understood counts as more."""
+    grants: dict[str, list[str]] = {
+        "GRANT USAGE ON *.* TO `c`@`%`": [],
+        "GRANT SELECT ON `tally`.* TO `c`@`%`": [],
+        "GRANT SELECT, SHOW VIEW ON `tally`.* TO `c`@`%`": [],
+        "GRANT SELECT (`a`, `b`) ON `tally`.`batch` TO `c`@`%`": [],
+        "GRANT SELECT, INSERT ON `tally`.* TO `c`@`%`": ["INSERT on `tally`.*"],
+        "GRANT SELECT (`a`), UPDATE (`b`) ON `t`.`x` TO `c`@`%`": ["UPDATE on `t`.`x`"],
+        "GRANT ALL PRIVILEGES ON *.* TO `c`@`%`": ["ALL PRIVILEGES on *.*"],
+        "GRANT EXECUTE ON PROCEDURE `t`.`p` TO `c`@`%`": ["EXECUTE on PROCEDURE `t`.`p`"],
+        "GRANT `writer`@`%` TO `c`@`%`": ["the role `writer`@`%`"],
+        "GRANT PROXY ON ''@'' TO 'c'@'%'": ["PROXY on ''@''"],
+        "GRANT SELECT ON `t`.* TO `c`@`%` WITH GRANT OPTION": ["with grant option on `t`.*"],
+        "GRANT USAGE ON *.* TO `c`@`%` WITH MAX_USER_CONNECTIONS 5": [],
+        "REVOKE SELECT ON `mysql`.* FROM `c`@`%`": [],
+        "SET DEFAULT ROLE NONE TO `c`@`%`": [],
+        "GRANT `r`@`%` TO `c`@`%` WITH ADMIN OPTION": ["the role `r`@`%`"],
+        "something new": ["something new"],
+    }
+    assert {grant: list(changing([grant])) for grant in grants} == grants
