@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tally.app.context import open_context
-from tally.app.migrate import migrate
+from tally.app.migrate import prepare
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
@@ -74,7 +74,7 @@ class World:
         name = f"p_{secrets.token_hex(5)}"
         world = cls(stack=stack, config=folder / "tally.toml", name=name, topic=name)
         world.configure(**keys)
-        migrate(world.database, world.settings)
+        prepare(world.database, world.settings)
         world.create_topic(partitions)
         return world
 
@@ -217,7 +217,7 @@ class World:
             return
 
     def _partitions(self, topic: str) -> int:
-        found = self.admin.list_topics(timeout=10).topics.get(topic)
+        found = self.admin.list_topics(topic, timeout=10).topics.get(topic)
         return len(found.partitions) if found is not None and found.error is None else 0
 
     # --- the servers

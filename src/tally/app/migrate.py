@@ -40,21 +40,28 @@ def migrate(database: Database, settings: Settings) -> list[str]:
         MySQLUnavailableError: The server did not answer, or another migrator did not end in time.
     """
     with migrations.one_at_a_time(database):
-        done = migrations.apply(database)
-        for name in settings.pipelines:
-            check_preparation(database, settings.pipeline(name))
-        done += create_result_tables(database, settings)
-        errors: list[TallyError] = []
-        for name in sorted(settings.pipelines):
-            done += prepare_tables(database, settings.pipeline(name))
-            done += create_index(database, settings.pipeline(name))
-            try:
-                done += _prepare_rows(database, settings, name)
-            except TallyError as error:  # the lines of one are in nobody else's way
-                errors.append(error)
-        if errors:
-            raise errors[0]
-        return done
+        return [*migrations.apply(database), *prepare(database, settings)]
+
+
+def prepare(database: Database, settings: Settings) -> list[str]:
+    """The part of :func:`migrate` after ``sql/``: what the configured pipelines need.
+
+    The caller holds the migrators' lock, or prepares pipelines that nobody else does.
+    """
+    for name in settings.pipelines:
+        check_preparation(database, settings.pipeline(name))
+    done = create_result_tables(database, settings)
+    errors: list[TallyError] = []
+    for name in sorted(settings.pipelines):
+        done += prepare_tables(database, settings.pipeline(name))
+        done += create_index(database, settings.pipeline(name))
+        try:
+            done += _prepare_rows(database, settings, name)
+        except TallyError as error:  # the lines of one are in nobody else's way
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    return done
 
 
 def missing(database: Database, settings: Settings) -> list[str]:
