@@ -44,51 +44,47 @@ def test_what_does_not_print_is_escaped_everywhere(capsys: Captured) -> None:
 def test_an_error_of_several_lines_keeps_its_lines(capsys: Captured) -> None:
     """A server's last log lines stay readable."""
     Output().problem("stack", "it crashed:\n    one\n    two", "")
-    assert capsys.readouterr().err == "stack: it crashed:\n    one\n    two\n"
+    assert capsys.readouterr() == ("", "stack: it crashed:\n    one\n    two\n")
 
 
-def test_notes_go_to_stderr_and_results_to_stdout(capsys: Captured) -> None:
-    """A pipe carries the result alone."""
-    output = Output()
-    output.note("starting")
-    output.line("result")
-    assert capsys.readouterr() == ("result\n", "starting\n")
+def narrow(*, terminal: bool = True, wide: bool = False) -> Output:
+    """An output of forty columns."""
+    output = Output(open_console=lambda: Console(width=40, force_terminal=terminal))
+    output.wide = wide
+    return output
 
 
 def test_a_labelled_sentence_fits_the_terminal_in_whole_words(capsys: Captured) -> None:
     """Piped, or with --wide, it is one line."""
     text = "blocked: a_topic/0 committed offset 3, Kafka's first offset is now 1,000,000"
 
-    def said(*, terminal: bool, wide: bool = False) -> str:
-        output = Output(open_console=lambda: Console(width=40, force_terminal=terminal))
-        output.wide = wide
+    def said(output: Output) -> str:
         output.labelled("warn", text)
         return click.unstyle(capsys.readouterr().out)
 
-    lines = said(terminal=True).splitlines()
+    lines = said(narrow()).splitlines()
     assert len(lines) == 3
     assert max(map(len, lines)) <= 40
     assert all(line.startswith("      ") for line in lines[1:])
     assert " ".join(" ".join(lines).split()) == f"warn {text}"
-    assert said(terminal=False) == said(terminal=True, wide=True) == f"warn  {text}\n"
+    assert said(narrow(terminal=False)) == said(narrow(wide=True)) == f"warn  {text}\n"
 
 
 def test_a_command_that_ends_a_sentence_stays_whole(capsys: Captured) -> None:
     """So that it can be copied; a sentence that fits stays on its line, and so does a piped one."""
     command = "tally replay error_log --minute '2017-07-30 14:01' --reason …"
 
-    def said(text: str, *, terminal: bool) -> list[str]:
-        output = Output(open_console=lambda: Console(width=40, force_terminal=terminal))
-        output.sentence(text)
+    def said(text: str, *, terminal: bool = True) -> list[str]:
+        narrow(terminal=terminal).sentence(text)
         return capsys.readouterr().out.splitlines()
 
     text = f"4 minutes were counted under other rules; 2 can be replayed with: {command}"
-    *lines, last = said(text, terminal=True)
+    *lines, last = said(text)
     assert len(lines) == 2
     assert max(map(len, lines)) <= 40
     assert last == f"  {command}"
     assert said(text, terminal=False) == [text]
-    assert said("more with: tally show 42", terminal=True) == ["more with: tally show 42"]
+    assert said("more with: tally show 42") == ["more with: tally show 42"]
 
 
 def test_json_carries_no_control_characters(capsys: Captured) -> None:
@@ -110,12 +106,8 @@ def test_progress_without_a_terminal_is_a_line_for_each_tenth(capsys: Captured) 
     assert lines[0] == "counting: 200 of 2,000 offsets"
     assert lines[-1] == "counting: 2,000 of 2,000 offsets"
     assert len(lines) == 10
-
-
-def test_progress_for_a_terminal_alone_is_silent_elsewhere(capsys: Captured) -> None:
-    """A batch each minute would fill a log with it."""
     with Output().progress("counting", "offsets", elsewhere=False) as meter:
-        meter.update(2_000, 2_000)
+        meter.update(2_000, 2_000)  # a batch each minute would fill a log with it
     assert capsys.readouterr().err == ""
 
 
@@ -129,41 +121,26 @@ def test_progress_begins_again_when_it_was_cleared(capsys: Captured) -> None:
     assert lines == ["counting: 2,000 of 2,000 offsets", "counting: 10 of 100 offsets"]
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (b"plain \xe2\x82\xac", "plain €"),
-        (b"\xff\xfe", "\\xff\\xfe"),
-        (b"\x1b[31m", "\\x1b[31m"),
-        (b"a\\x1b", "a\\\\x1b"),
-        (b"a\r\n\tb\x00", "a\\r\\n\\tb\\x00"),
-        ("\u202eevil".encode(), "\\u202eevil"),
-        (b"", ""),
-        (None, "-"),
-    ],
-)
-def test_bytes_are_text_where_they_print_and_escaped_where_not(
-    value: bytes | None, text: str
-) -> None:
+def test_bytes_are_text_where_they_print_and_escaped_where_not() -> None:
     """Every value is shown unambiguously: a backslash of the record is doubled."""
-    assert printable_bytes(value) == text
+    texts: dict[bytes | None, str] = {
+        b"plain \xe2\x82\xac": "plain €",
+        b"\xff\xfe": "\\xff\\xfe",
+        b"\x1b[31m": "\\x1b[31m",
+        b"a\\x1b": "a\\\\x1b",
+        b"a\r\n\tb\x00": "a\\r\\n\\tb\\x00",
+        "\u202eevil".encode(): "\\u202eevil",
+        b"": "",
+        None: "-",
+    }
+    assert {value: printable_bytes(value) for value in texts} == texts
 
 
-def test_numbers_have_separators_and_ranges_do_not() -> None:
-    """Counts are for reading, offsets for pasting."""
-    assert number(1234567) == "1,234,567"
-    assert number(None) == "-"
-
-
-def test_times_are_utc_and_say_so() -> None:
-    """A time of any zone is shown in UTC."""
+def test_numbers_have_separators_times_are_utc_and_a_cut_is_seen() -> None:
+    """Counts are for reading; what is not known is a dash."""
     at = datetime(2026, 11, 20, 16, 0, 5, 120_000, tzinfo=timezone(timedelta(hours=2)))
+    assert number(1234567) == "1,234,567"
     assert moment(at) == "2026-11-20 14:00:05 UTC"
-    assert moment(None) == "-"
-
-
-def test_long_text_is_cut_with_an_ellipsis() -> None:
-    """The cut is seen, and the width is kept."""
     assert shortened("abcdef", 6) == "abcdef"
     assert shortened("abcdefg", 6) == "abcde…"
-    assert printable(None) == "-"
+    assert number(None) == moment(None) == printable(None) == "-"

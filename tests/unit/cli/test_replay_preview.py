@@ -1,12 +1,13 @@
 """The text of a preview and the messages of a running replay."""
 
 import json
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from click import unstyle
 from rich.console import Console
+from tests.unit.app.values import AT, HERE, batch, span, totals
 
 from tally.app.batches import BatchView, Columns, ReplacedView, SegmentView
 from tally.app.preview import PreviewView, duration, preview_view
@@ -21,31 +22,12 @@ from tally.errors import KafkaUnavailableError
 from tally.ledger.reading import BatchRecord
 from tally.ledger.replacements import Changes
 from tally.ledger.replays import ReplayRecord
-from tally.model import (
-    Batch,
-    BatchKind,
-    BatchState,
-    OffsetRange,
-    ReplayState,
-    Segment,
-    SegmentState,
-    SegmentTotals,
-    TopicPartition,
-)
+from tally.model import BatchKind, BatchState, ReplayState, SegmentState, TopicPartition
 from tally.pipeline.replay_plan import Preview
 from tally.pipeline.run import Ran
 from tally.planning.replay import Piece, Refusal, ReplayPlan
 
 Captured = pytest.CaptureFixture[str]
-
-AT = datetime(2026, 11, 20, 14, 0, 0, tzinfo=UTC)
-HERE = TopicPartition(topic="alog", partition=3)
-
-
-def span(start: int, until: int, partition: TopicPartition = HERE) -> OffsetRange:
-    """A range."""
-    return OffsetRange(partition=partition, from_offset=start, until_offset=until)
-
 
 PLAN = ReplayPlan(
     asked=(span(310, 320), span(340, 341)),
@@ -106,25 +88,21 @@ def test_a_preview_says_what_is_read_and_what_is_replaced(capsys: Captured) -> N
 
 def test_ranges_that_touch_are_not_told_as_more_than_was_asked_for(capsys: Captured) -> None:
     """They are read as one range of the same offsets."""
-    plan = ReplayPlan(
-        asked=(span(300, 310), span(310, 320)),
-        batches=((Piece(range=span(300, 320), replaces=(1, 2)),),),
-    )
+    read = Piece(range=span(300, 320), replaces=(1, 2))
+    plan = ReplayPlan(asked=(span(300, 310), span(310, 320)), batches=((read,),))
     assert not any("more is read" in line for line in shown(capsys, preview(plan)))
 
 
 def test_a_preview_fits_a_terminal_of_eighty_columns(capsys: Captured) -> None:
     """No range of millions of offsets is broken over two lines."""
-    narrow = Console(force_terminal=True, no_color=True, width=80)
-    out = Output(open_console=lambda: narrow)
+    out = Output(open_console=lambda: Console(force_terminal=True, no_color=True, width=80))
     base = 4_000_000
+    read = Piece(range=span(base + 300, base + 350), replaces=(1, 2, 3), uncounted=0)
     plan = ReplayPlan(
-        asked=(span(base + 310, base + 320), span(base + 340, base + 341)),
-        batches=((Piece(range=span(base + 300, base + 350), replaces=(1, 2, 3), uncounted=0),),),
+        asked=(span(base + 310, base + 320), span(base + 340, base + 341)), batches=((read,),)
     )
     lines = shown(capsys, preview(plan, held={HERE: (base, base + 1_000_000)}), out)
-    table = [unstyle(line).rstrip() for line in lines[1:4]]
-    assert table == [
+    assert [unstyle(line).rstrip() for line in lines[1:4]] == [
         "PARTITION  ASKED               READ                SEGMENTS  KAFKA HOLDS",
         "alog/3     [4000310, 4000320)  [4000300, 4000350)         3  [4000000, 5000000)",
         "alog/3     [4000340, 4000341)",
@@ -170,38 +148,30 @@ def test_a_preview_of_very_many_ranges_stays_readable(capsys: Captured) -> None:
     assert "70 ranges" in shown(capsys, preview(whole))[2]
 
 
-def test_the_json_of_a_preview_has_every_range(capsys: Captured) -> None:
+WHERE = {"topic": "alog", "partition": 3}
+
+
+def test_the_json_of_a_preview_has_every_range() -> None:
     """Batches with what each piece replaces, by the ledger's keys."""
     shape = document(preview())
-    assert shape["batches"][1] == [
-        {
-            "topic": "alog",
-            "partition": 3,
-            "from_offset": 330,
-            "until_offset": 350,
-            "replaces": [3],
-            "never_counted": 5,
-        }
-    ]
+    (piece,) = shape["batches"][1]
+    assert piece.pop("replaces") == [3]
+    assert piece == {**WHERE, "from_offset": 330, "until_offset": 350, "never_counted": 5}
     assert (shape["offsets"], shape["never_counted"], shape["segments_replaced"]) == (50, 5, 3)
     assert shape["rules"] == "levels ERROR, WARN; format fixed"
-    assert shape["kafka_holds"] == [{"topic": "alog", "partition": 3, "earliest": 100, "end": 900}]
+    assert shape["kafka_holds"] == [{**WHERE, "earliest": 100, "end": 900}]
     assert json.loads(json.dumps(shape)) == shape
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.01, "about 1 s,"),
-        (99, "about 99 s,"),
-        (100, "about 2 min,"),
-        (3_600, "about 1 h 0 min,"),
-        (3_600_000, "about 1,000 h 0 min,"),
-    ],
-)
-def test_a_duration_is_no_more_exact_than_it_can_be(seconds: float, text: str) -> None:
+def test_a_duration_is_no_more_exact_than_it_can_be() -> None:
     """It goes by the pace of earlier batches."""
-    assert duration(seconds).startswith(text)
+    assert [duration(s).partition(",")[0] for s in (0.01, 99, 100, 3_600)] == [
+        "about 1 s",
+        "about 99 s",
+        "about 2 min",
+        "about 1 h 0 min",
+    ]
+    assert duration(3_600_000).startswith("about 1,000 h 0 min,")
 
 
 UNCHANGED = Changes(minutes=0, first_minute=None, last_minute=None, lines_more=0, lines_fewer=0)
@@ -237,32 +207,18 @@ def replay(**values: Any) -> ReplayOutcome:
 def ran(partitions: int = 1, *, committed: bool = True) -> RanView:
     """A batch that was run."""
     ranges = [span(0, 10, TopicPartition(topic="alog", partition=n)) for n in range(partitions)]
-    totals = SegmentTotals(
-        records=10, matched=7, unmatched=2, malformed=1, first_offset=0, last_offset=9
-    )
-    batch = Batch(
+    read = totals(matched=7, unmatched=2, malformed=1, first_offset=0, last_offset=9)
+    run = batch(
+        *ranges,
         batch_id=57,
-        pipeline="p",
         kind=BatchKind.REPLAY,
-        state=BatchState.PLANNED,
         attempt=1,
-        planned_at=AT,
         claimed_at=AT,
         claimed_by="ann",
         replay_id=7,
-        segments=tuple(
-            Segment(segment_id=n, topic_id="t", cluster_id="c", range=r, state=SegmentState.PLANNED)
-            for n, r in enumerate(ranges)
-        ),
     )
-    return RanView.of(
-        Ran(
-            batch=batch,
-            committed=committed,
-            totals={r.partition: totals for r in ranges} if committed else {},
-            seconds=1.23,
-        )
-    )
+    told = {r.partition: read for r in ranges} if committed else {}
+    return RanView.of(Ran(batch=run, committed=committed, totals=told, seconds=1.23))
 
 
 def test_each_batch_is_told_in_one_line() -> None:
@@ -278,7 +234,8 @@ def test_each_batch_is_told_in_one_line() -> None:
 
 def test_the_end_says_what_has_changed() -> None:
     """Lines more and fewer, and in which minutes; or that nothing has."""
-    changes = Changes(
+    changes = replace(
+        UNCHANGED,
         minutes=2,
         first_minute="2026-11-20 14:05",
         last_minute="2026-11-20 14:06",
@@ -311,11 +268,14 @@ def test_the_end_says_what_has_changed() -> None:
 def test_the_document_has_the_same_keys_in_every_form() -> None:
     """Null for what a form has not; a replay that has stopped is known by its id."""
     failure = ErrorView.of(KafkaUnavailableError("no answer"))
-    dry = document(ReplayDocument(dry_run=True, preview=preview()))
-    done = document(
-        ReplayDocument(replay_id=7, replay=replay(), preview=preview(), batches=(ran(),))
+    dry, done, failed = (
+        document(form)
+        for form in (
+            ReplayDocument(dry_run=True, preview=preview()),
+            ReplayDocument(replay_id=7, replay=replay(), preview=preview(), batches=(ran(),)),
+            ReplayDocument(replay_id=7, batches=(ran(),), error=failure),
+        )
     )
-    failed = document(ReplayDocument(replay_id=7, batches=(ran(),), error=failure))
     assert dry.keys() == done.keys() == failed.keys()
     assert (dry["replay_id"], done["replay_id"], failed["replay_id"]) == (None, 7, 7)
     assert failed["error"]["code"] == "kafka-unavailable"
@@ -327,13 +287,8 @@ def test_the_json_of_a_replay_has_everything_the_ledger_says() -> None:
     """Every field of the record is a key."""
     shape = document(replay())
     assert set(ReplayRecord.__slots__) < set(shape)
-    assert shape["changes"] == {
-        "minutes": 0,
-        "first_minute": None,
-        "last_minute": None,
-        "lines_more": 0,
-        "lines_fewer": 0,
-    }
+    nothing = {"minutes": 0, "lines_more": 0, "lines_fewer": 0}
+    assert shape["changes"] == {**nothing, "first_minute": None, "last_minute": None}
 
 
 def segment(number: int, *replaced: int, superseded_by: int | None = None) -> SegmentView:
@@ -352,9 +307,8 @@ def segment(number: int, *replaced: int, superseded_by: int | None = None) -> Se
 
 def batch_of(*segments: SegmentView) -> BatchView:
     """A batch of some segments."""
-    nothing = dict.fromkeys(BatchRecord.__dataclass_fields__)
     return BatchView(
-        **nothing,  # type: ignore[arg-type]
+        **dict.fromkeys(BatchRecord.__slots__),  # type: ignore[arg-type]
         replay=None,
         ranges=segments,
         columns=Columns(labels=(), has_bytes=False),
@@ -366,10 +320,14 @@ def batch_of(*segments: SegmentView) -> BatchView:
 
 def test_what_a_batch_replaces_is_named_by_its_batches() -> None:
     """All of a few, the first and the last of many."""
-    assert batch_of(segment(9)).replaced == ""
-    assert batch_of(segment(9, 5)).replaced == "1 segment of batch 5"
-    assert batch_of(segment(9, 6), segment(10, 5, 5)).replaced == "3 segments of batches 5, 6"
-    assert batch_of(segment(9, *range(1, 8))).replaced == "7 segments of batches 1 to 7"
+    many = segment(9, *range(1, 8))
+    batches = ((segment(9),), (segment(9, 5),), (segment(9, 6), segment(10, 5, 5)), (many,))
+    assert [batch_of(*segments).replaced for segments in batches] == [
+        "",
+        "1 segment of batch 5",
+        "3 segments of batches 5, 6",
+        "7 segments of batches 1 to 7",
+    ]
     assert REPLACES.keys() == set(BatchState)
 
 

@@ -45,20 +45,16 @@ def app(config: Path, events: list[str]) -> App:
     return App(config=config, open_spark=open_spark)
 
 
-def test_batches_share_one_session_that_is_stopped_at_the_end(app: App, events: list[str]) -> None:
-    """Starting Spark takes longer than counting a minute."""
+def test_batches_share_one_session_that_is_started_when_needed(app: App, events: list[str]) -> None:
+    """Starting Spark takes longer than counting a minute; what reads nothing costs no session."""
+    with shared_session(app):
+        pass
+    assert events == []
     with shared_session(app) as ctx:
         for _ in range(3):
             with ctx.open_reader():
                 assert events == ["started"]
     assert events == ["started", "stopped"]
-
-
-def test_spark_is_not_started_when_there_is_nothing_to_read(app: App, events: list[str]) -> None:
-    """A batch that was committed before costs no session."""
-    with shared_session(app):
-        pass
-    assert events == []
 
 
 def test_ctrl_c_still_is_pythons_own_while_spark_works(app: App) -> None:
@@ -114,54 +110,46 @@ def test_a_signal_while_spark_starts_waits_until_it_can_be_stopped(
     assert seen == ["started", "stopped"]
 
 
-def test_spark_logs_warnings_in_one_line_and_keeps_javas_other_options() -> None:
-    """The options that the configuration sets stay; logging is added to them."""
+def test_spark_logs_warnings_in_one_line_unless_logging_is_configured() -> None:
+    """Java's other options stay; the configuration wins."""
     settings = SparkSettings(conf={"spark.a": "1"})
     options = quiet(settings, "-Xss4m").conf[JAVA_OPTIONS]
     assert options == f'-Xss4m "-Dlog4j2.configurationFile={LOGGING.as_uri()}"'
     assert quiet(settings, "-Xss4m").conf["spark.a"] == "1"
     assert LOGGING.is_file()
-
-
-def test_configured_logging_is_left_alone() -> None:
-    """The configuration wins."""
     settings = SparkSettings(conf={JAVA_OPTIONS: "-Dlog4j2.configurationFile=mine.xml"})
     assert quiet(settings, settings.conf[JAVA_OPTIONS]) is settings
 
 
-def test_the_bar_shows_counts_and_appears_with_the_first_update(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before that, Spark writes its own lines to stderr."""
-    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes the stream for a terminal
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that rich takes for a terminal."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
+
+
+@pytest.mark.usefixtures("terminal")
+def test_the_bar_appears_with_the_first_update_and_is_gone_when_it_was_cleared(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Before that, Spark writes its own lines; a bar would break the lines of results."""
     with bar("reprocessing", "offsets") as meter:
         assert capsys.readouterr().err == ""
         meter.update(1_000, 2_000)
         meter.update(2_000, 2_000)
-    assert "2,000 of 2,000 offsets" in capsys.readouterr().err
-
-
-def test_a_bar_that_was_cleared_is_gone_until_the_next_update(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Results go to stdout, whose lines a bar on the same terminal would break."""
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    with bar("counting", "offsets") as meter:
-        meter.update(1_000, 2_000)
         meter.clear()
-        assert capsys.readouterr().err.endswith("\x1b[2K")  # the line is erased
+        err = capsys.readouterr().err
+        assert "2,000 of 2,000 offsets" in err
+        assert err.endswith("\x1b[2K")  # the line is erased
         meter.update(10, 30)
     assert "10 of 30 offsets" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("terminal")
 def test_a_line_that_is_said_beside_the_bar_has_a_line_of_its_own(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stands above the bar, as it is, and afterwards notes go to stderr as before."""
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
     out = Output()
     # The stream is pytest's own, which is no terminal and cannot be told to be one.
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)

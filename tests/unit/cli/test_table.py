@@ -28,24 +28,16 @@ def test_a_table_is_as_wide_as_its_content() -> None:
 
 
 def test_a_text_is_broken_between_words_where_the_terminal_is_narrow() -> None:
-    """And nothing else is."""
+    """Words stay whole where they do not fit: the terminal breaks the lines then."""
     assert table(30) == [
         "ID  STATE                LINES",
         " 1  committed, partly    1,234",
         "    replaced",
         "22  planned                  -",
     ]
-
-
-@pytest.mark.parametrize("width", [1, 10, 20])
-def test_words_stay_whole_where_they_do_not_fit(width: int) -> None:
-    """The terminal breaks the lines then."""
-    assert table(width)[1:4] == [" 1  committed,  1,234", "    partly", "    replaced"]
-
-
-def test_what_is_no_text_stays_on_one_line() -> None:
-    """However narrow the terminal is."""
-    assert table(10, texts=()) == table(80)
+    for width in (1, 10, 20):
+        assert table(width)[1:4] == [" 1  committed,  1,234", "    partly", "    replaced"]
+    assert table(10, texts=()) == table(80)  # what is no text stays on one line
 
 
 def test_extra_columns_are_for_those_who_ask(capsys: pytest.CaptureFixture[str]) -> None:
