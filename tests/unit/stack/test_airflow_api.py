@@ -22,11 +22,7 @@ class StandIn(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.unknown = 0
         self.asked: list[Asked] = []
-
-    @property
-    def address(self) -> str:
-        """Where it listens."""
-        return f"http://127.0.0.1:{self.server_address[1]}/"
+        self.address = f"http://127.0.0.1:{self.server_address[1]}/"
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -44,18 +40,16 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """What is wrong with the DAG files."""
-        self._body()
         self._answer(200, {"import_errors": [{"filename": "a.py", "stack_trace": "oops"}]})
 
     def do_PATCH(self) -> None:
         """Unpause."""
-        body = self._body()
-        self.server.asked.append(("PATCH", self.path, body, self.headers["Authorization"]))
+        self.server.asked.append(("PATCH", self.path, self._body(), self.headers["Authorization"]))
         self.server.unknown -= 1
         self._answer(404 if self.server.unknown >= 0 else 200, {})
 
     def _body(self) -> Any:
-        return json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "null")
+        return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
 
     def _answer(self, status: int, document: object) -> None:
         text = json.dumps(document).encode()

@@ -1,5 +1,6 @@
 """The mirror of Debian is read from the machine's own sources."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,11 @@ deb cdrom:[Debian]/ trixie main
 """
 
 
+MIRROR = Source(
+    uri="http://mirror.example/debian", suites=("trixie",), components=("main", "contrib")
+)
+
+
 def test_deb822() -> None:
     """Several addresses, comments, what is switched off, a key written out."""
     sources = parse_deb822(DEB822)
@@ -57,10 +63,9 @@ def test_deb822() -> None:
         "http://second.example/debian/",
         "http://key.example/debian",
     ]
-    assert sources[0] == Source(
-        uri="http://mirror.example/debian",
+    assert sources[0] == replace(
+        MIRROR,
         suites=("trixie", "trixie-updates"),
-        components=("main", "contrib"),
         signed_by="/usr/share/keyrings/debian-archive-keyring.pgp",
     )
     assert sources[2].signed_by is None
@@ -70,12 +75,7 @@ def test_one_line_format() -> None:
     """Options, comments and source packages."""
     sources = parse_one_line(ONE_LINE)
     assert sources[0].signed_by == "/etc/key.gpg"
-    assert sources[1] == Source(
-        uri="http://mirror.example/debian", suites=("trixie",), components=("main", "contrib")
-    )
-    mirror = debian_mirror(sources)
-    assert mirror is not None
-    assert mirror.uri == "http://mirror.example/debian"
+    assert sources[1] == debian_mirror(sources) == MIRROR
 
 
 def test_both_formats_in_their_folders(tmp_path: Path) -> None:

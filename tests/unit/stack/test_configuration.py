@@ -8,6 +8,7 @@ from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
+from tests.unit.sources import DOCS, text
 
 from tally.spark.java import major_version
 from tally_local.stack.airflow_config import airflow_cfg, connections_json
@@ -17,60 +18,39 @@ from tally_local.stack.mysql_program import mysql_version, system_mysqld
 from tally_local.stack.mysql_server import GRANTS, init_sql
 from tally_local.stack.overlay import write_overlay
 
-RUNBOOK = Path(__file__).parents[3] / "docs" / "runbook.md"
 PORTS = {"kafka": 20_001, "kafka_controller": 20_002, "mysql": 20_003, "airflow": 20_004}
 
 
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [
-        ('openjdk version "17.0.15" 2025-04-15', 17),
-        ('openjdk version "21-ea" 2023-09-19', 21),
-        ('java version "1.8.0_402"', 8),
-        ("command not found", None),
-    ],
-)
-def test_java_version(text: str, version: int | None) -> None:
-    """The old numbering and early builds too."""
-    assert major_version(text) == version
+def test_the_versions_of_java_and_mysql_are_read() -> None:
+    """Java's old numbering and early builds; a MariaDB that calls itself mysqld is none."""
+    assert major_version('openjdk version "17.0.15" 2025-04-15') == 17
+    assert major_version('openjdk version "21-ea" 2023-09-19') == 21
+    assert major_version('java version "1.8.0_402"') == 8
+    assert major_version("command not found") is None
+    debian = "/usr/sbin/mysqld  Ver 9.7.4-2 for Linux on x86_64 ((Debian))"
+    assert mysql_version(debian) == (9, 7, 4)
+    mariadb = "mysqld  Ver 10.11.6-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64"
+    assert mysql_version(mariadb) is mysql_version("") is None
 
 
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [
-        ("/usr/sbin/mysqld  Ver 9.7.4-2 for Linux on x86_64 ((Debian))", (9, 7, 4)),
-        ("mysqld  Ver 10.11.6-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64", None),
-        ("", None),
-    ],
-)
-def test_mysql_version(text: str, version: tuple[int, ...] | None) -> None:
-    """A MariaDB that calls itself mysqld is none."""
-    assert mysql_version(text) == version
-
-
-@pytest.mark.parametrize(("version", "taken"), [("8.0.15", False), ("8.0.16", True)])
 def test_a_mysqld_on_the_path_is_taken_if_it_is_new_enough(
-    version: str, taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The doctor would refuse an older one."""
     program = tmp_path / "mysqld"
-    program.write_text(f"#!/bin/sh\necho mysqld  Ver {version} for Linux on x86_64\n")
-    program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    assert system_mysqld() == (str(program) if taken else None)
+    for version, taken in (("8.0.15", None), ("8.0.16", str(program))):
+        program.write_text(f"#!/bin/sh\necho mysqld  Ver {version} for Linux on x86_64\n")
+        program.chmod(0o755)
+        assert system_mysqld() == taken
 
 
-def test_kafka_makes_no_topic_for_the_asking_and_listens_on_loopback(tmp_path: Path) -> None:
-    """And keeps one copy, for there is one node."""
-    lines = properties(PORTS, data=tmp_path).splitlines()
+def test_kafka_makes_no_topic_for_the_asking_and_listens_on_loopback() -> None:
+    """It keeps one copy, for there is one node; its data are at any path, with Java's escapes."""
+    lines = properties(PORTS, data=Path("/my check out/ü\\😀")).splitlines()
     assert "auto.create.topics.enable=false" in lines
     assert "listeners=PLAINTEXT://127.0.0.1:20001,CONTROLLER://127.0.0.1:20002" in lines
     assert "transaction.state.log.min.isr=1" in lines
-
-
-def test_kafka_reads_any_path() -> None:
-    """Java's properties are Latin-1 with escapes."""
-    lines = properties(PORTS, data=Path("/my check out/ü\\😀")).splitlines()
     assert "log.dirs=/my check out/\\u00fc\\\\\\ud83d\\ude00" in lines
 
 
@@ -78,7 +58,7 @@ def test_cluster_ids_look_like_no_option() -> None:
     """22 characters, never a leading dash."""
     ids = {new_cluster_id() for _ in range(300)}
     assert len(ids) == 300
-    assert all(len(text) == 22 and not text.startswith("-") for text in ids)
+    assert all(len(each) == 22 and not each.startswith("-") for each in ids)
 
 
 def test_mysql_grants_the_application_its_database_alone() -> None:
@@ -88,9 +68,8 @@ def test_mysql_grants_the_application_its_database_alone() -> None:
     grants = [line for line in statements if line.startswith("GRANT") and "'tally'" in line]
     assert len(grants) == 1
     assert " ON `tally`.* " in grants[0]
-    assert re.findall(r"grant (.*) on tally\.\* to 'tally_admin'", RUNBOOK.read_text("utf-8")) == [
-        GRANTS.lower()
-    ]
+    documented = re.findall(r"grant (.*) on tally\.\* to 'tally_admin'", text(DOCS / "runbook.md"))
+    assert documented == [GRANTS.lower()]
     assert "GRANT OPTION" not in grants[0]
     assert "ALTER USER 'root'@'localhost' IDENTIFIED BY 'r00t';" in statements
     assert "ALTER USER 'tally'@'127.0.0.1' IDENTIFIED BY 't4lly';" in statements
@@ -112,9 +91,9 @@ def test_the_overlay_is_toml_for_the_owner_alone(tmp_path: Path) -> None:
     assert tomllib.loads(path.read_text(encoding="utf-8")).keys() == {"spark"}
 
 
-def test_airflow_has_its_own_keys_and_listens_on_loopback(tmp_path: Path) -> None:
-    """A dead task is noticed within a minute."""
-    credentials = Credentials()
+def test_airflow_has_its_own_keys_and_connections_and_listens_on_loopback(tmp_path: Path) -> None:
+    """A dead task is noticed within a minute; connections are of the types the DAGs look for."""
+    credentials = Credentials(mysql_tally="t4lly")
     parser = ConfigParser()  # with interpolation, as Airflow reads it
     parser.read_string(
         airflow_cfg(
@@ -130,11 +109,7 @@ def test_airflow_has_its_own_keys_and_listens_on_loopback(tmp_path: Path) -> Non
     assert parser["api"]["host"] == "127.0.0.1"
     assert parser["api_auth"]["jwt_secret"] == credentials.airflow_jwt
     assert int(parser["scheduler"]["task_instance_heartbeat_timeout"]) <= 60
-
-
-def test_airflow_connections_lead_to_the_stacks_servers() -> None:
-    """Three connections, of the types that the DAGs look for."""
-    found = json.loads(connections_json(PORTS, Credentials(mysql_tally="t4lly")))
+    found = json.loads(connections_json(PORTS, credentials))
     assert found["tally_kafka"]["extra"] == {"bootstrap.servers": "127.0.0.1:20001"}
     assert found["tally_mysql"]["port"] == 20_003
     assert found["tally_spark"]["conn_type"] == "spark"

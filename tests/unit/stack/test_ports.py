@@ -16,11 +16,17 @@ def on_a_quiet_machine(path: Path, candidates: Sequence[int] = PORTS) -> Ports:
     return Ports(path, candidates=candidates, is_free=lambda _: True)
 
 
-def test_a_chosen_port_is_remembered(tmp_path: Path) -> None:
-    """The next start finds the same port."""
+def test_a_chosen_port_is_remembered_and_never_shared(tmp_path: Path) -> None:
+    """A server that does not run keeps its port from the others."""
     chosen = on_a_quiet_machine(tmp_path / "ports.json").choose(("kafka", "mysql"))
     assert on_a_quiet_machine(tmp_path / "ports.json").choose(("kafka", "mysql")) == chosen
     assert chosen["kafka"] != chosen["mysql"]
+    ports = on_a_quiet_machine(tmp_path / "others.json", range(31_990, 31_992))
+    ports.choose(("kafka",))
+    ports.choose(("mysql",))
+    assert len(set(ports.remembered().values())) == 2
+    with pytest.raises(StackError, match="no free port"):
+        ports.choose(("airflow",))
 
 
 def test_a_port_that_another_process_took_is_replaced(tmp_path: Path) -> None:
@@ -39,13 +45,3 @@ def test_a_port_on_all_addresses_is_not_free() -> None:
     """A process that listens on all addresses listens on the loopback address too."""
     with socket.create_server(("0.0.0.0", 0)) as other:  # noqa: S104 - the case under test
         assert not is_free(other.getsockname()[1])
-
-
-def test_two_names_never_share_a_port(tmp_path: Path) -> None:
-    """A server that does not run keeps its port from the others."""
-    ports = on_a_quiet_machine(tmp_path / "ports.json", range(31_990, 31_992))
-    ports.choose(("kafka",))
-    ports.choose(("mysql",))
-    assert len(set(ports.remembered().values())) == 2
-    with pytest.raises(StackError, match="no free port"):
-        ports.choose(("airflow",))

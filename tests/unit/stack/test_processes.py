@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -48,9 +49,18 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_a_process_is_found_by_another_front(processes: Processes, tmp_path: Path) -> None:
-    """The process that started it may have ended."""
+def change_record(folder: Path, **values: Any) -> None:
+    """As another front has left it."""
+    path = folder / "run" / "part.json"
+    write_private_json(path, {**read_json(path), **values})
+
+
+def test_a_process_is_found_by_another_front_of_any_version(
+    processes: Processes, tmp_path: Path
+) -> None:
+    """The process that started it may have ended, and have known more."""
     started = processes.start("part", python(SLEEP))
+    change_record(tmp_path, invented_later=1)
     other = Processes(run=tmp_path / "run", logs=tmp_path / "logs")
     found = other.main_process("part")
     assert found is not None
@@ -66,8 +76,7 @@ def test_a_reused_process_id_is_never_killed(
     """The id in the record now belongs to another process."""
     processes.start("part", python(SLEEP))
     processes.kill("part")
-    path = tmp_path / "run" / "part.json"
-    write_private_json(path, {**read_json(path), "pid": stranger.pid})
+    change_record(tmp_path, pid=stranger.pid)
     assert processes.main_process("part") is None
     assert not processes.stop("part", timeout_s=1)
     assert stranger.poll() is None
@@ -78,8 +87,7 @@ def test_a_front_killed_before_it_wrote_the_id_loses_nothing(
 ) -> None:
     """The token was written before the process was started."""
     started = processes.start("part", python(SLEEP))
-    path = tmp_path / "run" / "part.json"
-    write_private_json(path, {**read_json(path), "pid": None, "create_time": None})
+    change_record(tmp_path, pid=None, create_time=None)
     found = processes.main_process("part")
     assert found is not None
     assert found.pid == started.pid
@@ -140,11 +148,3 @@ def test_a_program_that_is_not_there_is_an_error(processes: Processes, tmp_path:
     with pytest.raises(StackError, match="cannot start part"):
         processes.start("part", Command(argv=("/no/such",), cwd=tmp_path, env={}))
     assert processes.record("part") is None
-
-
-def test_a_record_of_another_version_can_be_read(processes: Processes, tmp_path: Path) -> None:
-    """A stack that an older or newer Tally started can still be stopped."""
-    processes.start("part", python(SLEEP))
-    path = tmp_path / "run" / "part.json"
-    write_private_json(path, {**read_json(path), "invented_later": 1})
-    assert processes.main_process("part") is not None
