@@ -1,13 +1,15 @@
-"""What `tally status` says of a partition, from the ledger and from Kafka."""
+"""What `tally status` says of a partition, and how long what waits in Kafka is still kept."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from tests.unit.app.values import AT, batch, kafka, known, pipeline, span
 
 from tally.app.ledger_state import LedgerState
 from tally.app.status import Facts, StatusView, compose
+from tally.app.waiting import WaitingPartition, WaitingView
 from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause, Position, TopicPartition
 
 NOW = Facts(now=AT, overdue_before=AT)
@@ -114,3 +116,32 @@ def test_what_is_planned_is_shown_beside_what_is_counted() -> None:
     view = compose(pipeline(), state, NOW)
     assert [p.planned_until for p in view.partitions] == [8, None]
     assert [p.planned_offsets for p in view.partitions] == [5, 0]
+
+
+def waits(topic: str, written_s: float, expires_s: float | None) -> WaitingPartition:
+    """A record that was written so long ago, and expires so much later than now."""
+    return WaitingPartition(
+        topic=topic,
+        partition=0,
+        written_at=AT - timedelta(seconds=written_s),
+        expires_at=None if expires_s is None else AT + timedelta(seconds=expires_s),
+    )
+
+
+def test_what_is_left_is_a_share_of_the_retention() -> None:
+    """1 when it was written, 0 when it may be deleted; none without a retention."""
+    times = ((0, 100), (75, 25), (150, -50), (10, None), (0, 0))
+    shares = [waits("a", *time).retention_left(AT) for time in times]
+    assert shares == [1, 0.25, -0.5, None, None]
+
+
+def test_the_smallest_share_is_measured() -> None:
+    """Not the oldest record against the first end: topics are kept for different times."""
+    week_s, hour_s = 7 * 86_400.0, 3_600.0
+    oldest = (
+        waits("b", 5 * 86_400, week_s - 5 * 86_400),
+        waits("a", 300, hour_s - 300),
+        waits("c", 300, None),
+    )
+    view = WaitingView(asked_at=AT, status=stand({}, None), oldest=oldest, times_error=None)
+    assert view.retention_left == pytest.approx(2 / 7)

@@ -1,26 +1,20 @@
 """The JSON that other programs rely on: keys and kinds of values."""
 
-import json
 from dataclasses import replace
 
-from tests.unit.app.values import AT, HERE, batch, record, span
+from tests.unit.app.values import HERE, batch, span
 
 from tally.app.audit import RecountView, audit_view
-from tally.app.batches import SegmentView
 from tally.app.dead_letters import DeadLetterView
-from tally.app.losses import LossView
 from tally.app.plan import plan_view
 from tally.app.run import has_caught_up
 from tally.app.views import document
 from tally.ledger.dead_letters import DeadLetterRecord
-from tally.ledger.decisions import LossRecord
 from tally.ledger.invariants import Violation
-from tally.ledger.reading import BatchRecord
-from tally.model import BatchState, LossCause, SegmentState, TopicPartition
+from tally.model import TopicPartition
 from tally.pipeline.audit import AuditReport
 from tally.pipeline.plan import Planned
 from tally.pipeline.recount import Recount, Unchecked
-from tally.planning.blocks import Block, BlockReason
 
 RANGE = span(300, 310)
 NOTHING = Planned(pipeline="p", batches=(), resumed=False, new_ids=(), blocks=())
@@ -41,53 +35,6 @@ def test_a_batch_carries_its_ranges_and_an_id_if_it_has_one() -> None:
     assert document(plan_view(RESUMED, dry_run=True))["batches"][0]["batch_id"] == 7
 
 
-def test_a_batch_carries_everything_the_ledger_says_and_null_for_what_is_not_yet() -> None:
-    """Every field of the record is a key; JSON can carry all of them."""
-    shape = document(record(planned_at=AT.replace(microsecond=120_000)))
-    assert set(shape) == set(BatchRecord.__slots__)
-    assert shape["planned_at"] == "2026-11-20T14:00:00.120000Z"
-    assert (shape["committed_at"], shape["records"]) == (None, None)
-    assert json.loads(json.dumps(shape)) == shape
-
-
-def test_what_was_replaced_is_marked() -> None:
-    """Its counts are no longer in the result, or only some of them."""
-    two = record(state=BatchState.COMMITTED, segments=2)
-    standings = [replace(two, superseded=n).standing for n in range(3)]
-    assert standings == ["committed", "committed, partly replaced", "committed, replaced"]
-    assert document(replace(two, superseded=2))["superseded"] == 2
-
-
-def test_what_is_not_known_is_null_and_not_zero() -> None:
-    """The counts of a segment that was not read, and who decided on an open loss."""
-    segment = SegmentView.counted(
-        RANGE,
-        None,
-        segment_id=1,
-        topic_id="t",
-        state=SegmentState.PLANNED,
-        superseded_by=None,
-        superseded_by_batch=None,
-        replaces=(),
-    )
-    assert document(segment)["records"] is None
-    assert document(segment)["from_offset"] == 300
-    loss = LossRecord(
-        lost_range_id=1,
-        cause=LossCause.EXPIRED,
-        range=RANGE,
-        topic_id="t",
-        state="open",
-        detected_at=AT,
-        decided_at=None,
-        decided_by=None,
-        reason=None,
-    )
-    shape = document(LossView.loss(loss))
-    assert (shape["from_offset"], shape["until_offset"]) == (300, 310)
-    assert (shape["state"], shape["decided_by"]) == ("open", None)
-
-
 def test_a_dead_letter_carries_its_exact_bytes() -> None:
     """Base64 for programs, an escaped text for people, null for a record without a value."""
     letter = DeadLetterRecord(
@@ -97,13 +44,6 @@ def test_a_dead_letter_carries_its_exact_bytes() -> None:
     shapes = [document(DeadLetterView.of(each)) for each in (letter, empty)]
     assert [shape["value_base64"] for shape in shapes] == ["/xs=", None]
     assert [shape["value"] for shape in shapes] == ["\\xff\\x1b", None]
-
-
-def test_a_block_carries_its_reason_and_the_next_step() -> None:
-    """A whole topic has null for its partition."""
-    told = {"topic": "alog", "partition": None, "detail": "d", "next_step": "tally topics adopt"}
-    block = Block(reason=BlockReason.TOPIC_CHANGED, **told)  # type: ignore[arg-type]
-    assert document(block) == {**told, "reason": "topic-changed"}
 
 
 VIOLATION = Violation(check="tiling", where="alog/3", detail="hole: [3, 5)")

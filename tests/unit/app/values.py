@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tally.config.pipeline import Pipeline
-from tally.ledger.reading import BatchRecord
 from tally.model import (
     Batch,
     BatchKind,
@@ -64,24 +63,6 @@ def batch(*ranges: OffsetRange, **values: Any) -> Batch:
         ),
     }
     return Batch(**{**planned, **values})
-
-
-def record(**values: Any) -> BatchRecord:
-    """What the ledger says of a batch that is planned only."""
-    planned = {
-        "batch_id": 7,
-        "pipeline": "p",
-        "kind": BatchKind.INGEST,
-        "state": BatchState.PLANNED,
-        "attempt": 0,
-        "planned_at": AT,
-        "planned_version": "1",
-        "requested_by": "me",
-        "segments": 1,
-        "superseded": 0,
-        "offsets": 10,
-    }
-    return BatchRecord(**{**dict.fromkeys(BatchRecord.__slots__), **planned, **values})
 
 
 def known(*positions: Position, **values: Any) -> dict[str, KnownTopic]:

@@ -5,27 +5,18 @@ from pathlib import Path
 import pytest
 from tests.unit.app.values import AT, kafka, known, pipeline
 
-from tally.app.doctor import Diagnosis, Health
+from tally.app.doctor import (
+    Diagnosis,
+    Health,
+    console,
+    database,
+    engine,
+    environment,
+    examination,
+    orchestration,
+    pipelines,
+)
 from tally.app.doctor.broker import check_topic
-from tally.app.doctor.console import changing
-from tally.app.doctor.database import (
-    check_durability,
-    check_engine,
-    check_packet,
-    check_session,
-    check_version,
-    check_writable,
-)
-from tally.app.doctor.engine import (
-    check_connector,
-    check_pyspark,
-    compare_connector,
-    compare_server,
-)
-from tally.app.doctor.environment import check_distribution
-from tally.app.doctor.examination import examine
-from tally.app.doctor.orchestration import check_airflow, check_connection, no_airflow
-from tally.app.doctor.pipelines import diagnosis_of
 from tally.app.ledger_state import LedgerState
 from tally.app.orchestration import Orchestration, is_configured
 from tally.app.status import Facts, compose
@@ -51,16 +42,16 @@ def expect(*rows: tuple[Health, Diagnosis]) -> None:
 def test_old_servers_and_those_without_transactions_are_refused() -> None:
     """MySQL and MariaDB count their versions differently; InnoDB must be usable."""
     expect(
-        (FAIL, check_version("8.0.15")),
-        (OK, check_version("8.0.16-0ubuntu1")),
-        (OK, check_version("9.7.4-2")),
-        (FAIL, check_version("10.5.29-MariaDB")),
-        (OK, check_version("10.6.12-MariaDB-log")),
-        (OK, check_version("11.4.5-MariaDB")),
-        (FAIL, check_version("5.7.44")),
-        (FAIL, check_version("unheard of")),
-        (FAIL, check_engine(usable=False)),
-        (OK, check_engine(usable=True)),
+        (FAIL, database.check_version("8.0.15")),
+        (OK, database.check_version("8.0.16-0ubuntu1")),
+        (OK, database.check_version("9.7.4-2")),
+        (FAIL, database.check_version("10.5.29-MariaDB")),
+        (OK, database.check_version("10.6.12-MariaDB-log")),
+        (OK, database.check_version("11.4.5-MariaDB")),
+        (FAIL, database.check_version("5.7.44")),
+        (FAIL, database.check_version("unheard of")),
+        (FAIL, database.check_engine(usable=False)),
+        (OK, database.check_engine(usable=True)),
     )
 
 
@@ -73,11 +64,11 @@ def test_a_proxy_that_changes_the_session_is_found() -> None:
         "sql_mode": "STRICT_TRANS_TABLES,STRICT_ALL_TABLES",
     }
     expect(
-        (OK, check_session(good, {"transaction_isolation": "SERIALIZABLE"})),
-        (FAIL, check_session({**good, "autocommit": "ON"}, {})),
-        (FAIL, check_session({**good, "transaction_isolation": "REPEATABLE-READ"}, {})),
-        (FAIL, check_session({**good, "time_zone": "SYSTEM"}, {})),
-        (FAIL, check_session({**good, "sql_mode": ""}, {})),
+        (OK, database.check_session(good, {"transaction_isolation": "SERIALIZABLE"})),
+        (FAIL, database.check_session({**good, "autocommit": "ON"}, {})),
+        (FAIL, database.check_session({**good, "transaction_isolation": "REPEATABLE-READ"}, {})),
+        (FAIL, database.check_session({**good, "time_zone": "SYSTEM"}, {})),
+        (FAIL, database.check_session({**good, "sql_mode": ""}, {})),
     )
 
 
@@ -86,21 +77,21 @@ def test_a_server_must_be_writable_durable_and_take_large_packets() -> None:
 
     def durability(flush: str, sync: str, log: str) -> Diagnosis:
         names = ("innodb_flush_log_at_trx_commit", "sync_binlog", "log_bin")
-        return check_durability(dict(zip(names, (flush, sync, log), strict=True)))
+        return database.check_durability(dict(zip(names, (flush, sync, log), strict=True)))
 
     expect(
         (OK, durability("1", "1", "ON")),
         (WARN, durability("2", "1", "ON")),
         (WARN, durability("1", "0", "ON")),
         (OK, durability("1", "0", "OFF")),
-        (OK, check_writable({"read_only": "OFF", "super_read_only": "OFF"})),
-        (FAIL, check_writable({"read_only": "ON", "super_read_only": "OFF"})),
-        (FAIL, check_writable({"read_only": "NO_LOCK_NO_ADMIN"})),
-        (OK, check_writable({"read_only": "0"})),
+        (OK, database.check_writable({"read_only": "OFF", "super_read_only": "OFF"})),
+        (FAIL, database.check_writable({"read_only": "ON", "super_read_only": "OFF"})),
+        (FAIL, database.check_writable({"read_only": "NO_LOCK_NO_ADMIN"})),
+        (OK, database.check_writable({"read_only": "0"})),
         # Escaping may double a dead letter's value; a batch of small ones needs room, too.
-        (OK, check_packet(64 * MIB, MIB)),
-        (WARN, check_packet(16 * MIB, 16 * MIB)),
-        (WARN, check_packet(MIB, 0)),
+        (OK, database.check_packet(64 * MIB, MIB)),
+        (WARN, database.check_packet(16 * MIB, 16 * MIB)),
+        (WARN, database.check_packet(MIB, 0)),
     )
 
 
@@ -126,7 +117,7 @@ def test_another_cluster_and_a_re_created_topic_are_found() -> None:
     facts = Facts(now=AT, overdue_before=AT, kafka=SNAPSHOT)
     ledgers = ({}, known(), known(topic_id="old"), known(cluster_id="other"))
     views = [compose(pipeline(), LedgerState(known=ledger), facts) for ledger in ledgers]
-    assert [sound(diagnosis_of(view)) for view in views] == [OK, OK, FAIL, FAIL]
+    assert [sound(pipelines.diagnosis_of(view)) for view in views] == [OK, OK, FAIL, FAIL]
 
 
 def test_airflow_needs_a_scheduler_the_dags_and_a_connection_to_spark() -> None:
@@ -142,16 +133,16 @@ def test_airflow_needs_a_scheduler_the_dags_and_a_connection_to_spark() -> None:
         (stands, (None, FAIL, WARN, WARN)),
         (unknown, (None, FAIL, SKIP, None)),
     ):
-        found = {d.check: sound(d) for d in check_airflow(answer, ["first"])}
+        found = {d.check: sound(d) for d in orchestration.check_airflow(answer, ["first"])}
         wanted = {f"airflow.{c}": h for c, h in zip(checks, healths, strict=True) if h}
         assert {check: found.get(check) for check in wanted} == wanted
     expect(
-        (FAIL, check_connection("tally_spark", None)),
-        (OK, check_connection("tally_spark", "spark")),
-        (OK, check_connection("tally_spark", "spark_connect")),
-        (FAIL, check_connection("tally_spark", "http")),
-        (OK, check_connection("tally_mysql", None)),
-        (OK, check_connection("tally_kafka", "kafka")),
+        (FAIL, orchestration.check_connection("tally_spark", None)),
+        (OK, orchestration.check_connection("tally_spark", "spark")),
+        (OK, orchestration.check_connection("tally_spark", "spark_connect")),
+        (FAIL, orchestration.check_connection("tally_spark", "http")),
+        (OK, orchestration.check_connection("tally_mysql", None)),
+        (OK, orchestration.check_connection("tally_kafka", "kafka")),
     )
 
 
@@ -159,19 +150,19 @@ def test_spark_its_client_its_server_and_the_connector_fit_together(tmp_path: Pa
     """A client may be older than its server; a wrong connector fails obscurely at a read."""
     old, same, patch = (f"spark-sql-kafka-0-10_2.13-{v}.jar" for v in ("4.0.0", "4.2.0", "4.2.1"))
     expect(
-        (OK, check_pyspark("4.2.0", "4.2.0")),
-        (OK, check_pyspark("4.2.0", None)),
-        (FAIL, check_pyspark("4.2.0", "4.1.0")),
-        (OK, compare_server("4.2.0", "4.2.0")),
-        (OK, compare_server("4.10.0", "4.2.0")),
-        (WARN, compare_server("4.1.1", "4.2.0")),
-        (OK, compare_connector([same], "4.2.0")),
-        (OK, compare_connector([patch], "4.2.0")),
-        (FAIL, compare_connector([old], "4.2.0")),
-        (FAIL, compare_connector([same, old], "4.2.0")),
+        (OK, engine.check_pyspark("4.2.0", "4.2.0")),
+        (OK, engine.check_pyspark("4.2.0", None)),
+        (FAIL, engine.check_pyspark("4.2.0", "4.1.0")),
+        (OK, engine.compare_server("4.2.0", "4.2.0")),
+        (OK, engine.compare_server("4.10.0", "4.2.0")),
+        (WARN, engine.compare_server("4.1.1", "4.2.0")),
+        (OK, engine.compare_connector([same], "4.2.0")),
+        (OK, engine.compare_connector([patch], "4.2.0")),
+        (FAIL, engine.compare_connector([old], "4.2.0")),
+        (FAIL, engine.compare_connector([same, old], "4.2.0")),
         # No folder is a question for Spark's own class path, an empty one is wrong.
-        (WARN, check_connector(SparkSettings(), "4.2.0")),
-        (FAIL, check_connector(SparkSettings(jars_dir=tmp_path), "4.2.0")),
+        (WARN, engine.check_connector(SparkSettings(), "4.2.0")),
+        (FAIL, engine.check_connector(SparkSettings(jars_dir=tmp_path), "4.2.0")),
     )
 
 
@@ -182,7 +173,7 @@ def test_airflow_is_not_asked_where_it_is_not_configured(
     monkeypatch.delenv("AIRFLOW_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert not is_configured({})
-    assert sound(no_airflow()) is SKIP
+    assert sound(orchestration.no_airflow()) is SKIP
     assert list(tmp_path.iterdir()) == []
 
 
@@ -190,7 +181,7 @@ def test_a_broken_configuration_is_a_diagnosis_and_the_rest_is_not_asked(tmp_pat
     """The doctor works where nothing else does."""
     path = tmp_path / "tally.toml"
     path.write_text("[pipelines.first]\ntopics = []\n[mysql]\nport = 0\n", encoding="utf-8")
-    found = {d.check: sound(d) for d in examine(path, {})}
+    found = {d.check: sound(d) for d in examination.examine(path, {})}
     assert found["config.valid"] is FAIL
     assert not any(check.startswith(("mysql.", "kafka.")) for check in found)
 
@@ -211,7 +202,7 @@ def test_another_distribution_that_claims_the_name_is_found(tmp_path: Path) -> N
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         (folder / "RECORD").write_text(files)
         (folder / "entry_points.txt").write_text(f"[console_scripts]\n{command}\n")
-        diagnosis = check_distribution([str(site)])
+        diagnosis = environment.check_distribution([str(site)])
         expect((health, diagnosis))
         assert (name in diagnosis.detail) is (health is FAIL)
 
@@ -236,4 +227,4 @@ def test_of_the_consoles_grants_only_reading_is_harmless() -> None:
         "GRANT `r`@`%` TO `c`@`%` WITH ADMIN OPTION": ["the role `r`@`%`"],
         "something new": ["something new"],
     }
-    assert {grant: list(changing([grant])) for grant in grants} == grants
+    assert {grant: list(console.changing([grant])) for grant in grants} == grants

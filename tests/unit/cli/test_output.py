@@ -1,13 +1,19 @@
-"""What is written where, and how."""
+"""What is written where, and how: tables, sentences, progress, values, and the log."""
 
+import io
 import json
+import logging
+import subprocess
+import sys
 from datetime import datetime, timedelta, timezone
 
 import click
 import pytest
 from rich.console import Console
 
+from tally.cli.ui.log import LogFormatter, is_worth_saying
 from tally.cli.ui.output import Output
+from tally.cli.ui.table import laid_out
 from tally.cli.ui.values import moment, number, shortened
 from tally.formatting import printable, printable_bytes
 
@@ -144,3 +150,96 @@ def test_numbers_have_separators_times_are_utc_and_a_cut_is_seen() -> None:
     assert shortened("abcdef", 6) == "abcdef"
     assert shortened("abcdefg", 6) == "abcde…"
     assert number(None) == moment(None) == printable(None) == "-"
+
+
+HEADERS = ["ID", "STATE", "LINES"]
+ROWS = [["1", "committed, partly replaced", "1,234"], ["22", "planned", "-"]]
+
+
+def table(width: int, texts: tuple[str, ...] = ("STATE",)) -> list[str]:
+    console = Console(file=io.StringIO(), force_terminal=True, no_color=True, width=width)
+    lines = laid_out(console, HEADERS, ROWS, numbers=["ID", "LINES"], texts=texts)
+    return [line.replace("\x1b[1m", "").replace("\x1b[0m", "").rstrip() for line in lines]
+
+
+def test_a_table_is_as_wide_as_its_content() -> None:
+    """Numbers end at one place."""
+    assert table(80) == [
+        "ID  STATE                       LINES",
+        " 1  committed, partly replaced  1,234",
+        "22  planned                         -",
+    ]
+
+
+def test_a_text_is_broken_between_words_where_the_terminal_is_narrow() -> None:
+    """Words stay whole where they do not fit: the terminal breaks the lines then."""
+    assert table(30) == [
+        "ID  STATE                LINES",
+        " 1  committed, partly    1,234",
+        "    replaced",
+        "22  planned                  -",
+    ]
+    for width in (1, 10, 20):
+        assert table(width)[1:4] == [" 1  committed,  1,234", "    partly", "    replaced"]
+    assert table(10, texts=()) == table(80)  # what is no text stays on one line
+
+
+def test_extra_columns_are_for_those_who_ask(capsys: Captured) -> None:
+    """Piped as well, so that a script does not depend on where it runs."""
+    out = Output()
+    out.table(HEADERS, ROWS, extra=["STATE"])
+    assert capsys.readouterr().out.splitlines()[0].split() == ["ID", "LINES"]
+    out.wide = True
+    out.table(HEADERS, ROWS, extra=["STATE"])
+    assert capsys.readouterr().out.splitlines()[0].split() == HEADERS
+
+
+def record(pathname: str = "/src/tally/pipeline/run.py", **fields: str) -> logging.LogRecord:
+    """A record as the logging module makes it."""
+    made = logging.LogRecord("tally", logging.WARNING, pathname, 1, "not_mirrored", (), None)
+    vars(made).update(fields)
+    return made
+
+
+def test_a_line_has_the_events_name_and_its_fields() -> None:
+    """What was passed as `extra` is shown, and nothing of logging's own."""
+    line = LogFormatter().format(record(pipeline="first", cause="no answer"))
+    assert line == "WARNING not_mirrored pipeline='first' cause='no answer'"
+
+
+def test_an_exception_keeps_its_traceback() -> None:
+    """Below the line, as Python prints it."""
+    made = record()
+    made.exc_info = (ZeroDivisionError, ZeroDivisionError("oops"), None)
+    lines = LogFormatter().format(made).splitlines()
+    assert lines[0] == "WARNING not_mirrored"
+    assert lines[-1] == "ZeroDivisionError: oops"
+
+
+def test_the_echo_of_the_bridge_to_java_is_left_out() -> None:
+    """Ctrl-C while Spark works is one word, no traceback of the bridge."""
+    assert not is_worth_saying(record("/site-packages/py4j/java_gateway.py"))
+    assert is_worth_saying(record())
+
+
+SCRIPT = """
+import subprocess, sys
+from tally.cli.ui.stderr import filtered_stderr
+with filtered_stderr(lambda line: line == b"noise\\n") as copying:
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import sys; input(); sys.stderr.write('noise\\\\nchild\\\\nend')"],
+        stdin=subprocess.PIPE,
+    )
+    sys.stderr.write("noise\\ninside\\n")
+sys.stderr.write("noise\\n")
+child.communicate(b"\\n")
+copying.join()
+"""
+
+
+def test_a_process_that_was_started_inside_stays_without_noise() -> None:
+    """Everything else arrives, a last line without an end too; after the block all of it."""
+    ended = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert sorted(ended.stderr.split()) == ["child", "end", "inside", "noise"]

@@ -1,4 +1,4 @@
-"""The tree of commands: help, examples, options, and what is imported when."""
+"""The tree of commands: help, examples, options, references, and what is imported when."""
 
 import re
 import shlex
@@ -8,10 +8,13 @@ import sys
 import click
 import pyspark
 import pytest
+from tests.unit.sources import DOCS, text
 
 from tally import __version__
+from tally.cli import json_reference
 from tally.cli.app import App
 from tally.cli.command import Command
+from tally.cli.reference import render
 from tally.cli.tree import EXAMPLES, cli, help_of, sections, walk
 
 COMMANDS = {path: c for path, c in walk().items() if not isinstance(c, click.Group)}
@@ -116,3 +119,24 @@ def test_version_says_what_is_installed(capsys: pytest.CaptureFixture[str]) -> N
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"tally {__version__}"
     assert f"pyspark {pyspark.__version__}" in lines
+
+
+def test_the_reference_is_what_the_commands_say() -> None:
+    """When this fails: python -m tally.cli.reference > docs/cli.md."""
+    page = render()
+    assert text(DOCS / "cli.md") == page
+    assert [path for path in walk() if f"### {' '.join(path)}\n" not in page] == []
+    meaning = "another attempt was first: it owns the batch, or the batch has ended"
+    assert f"| 5 | {meaning}; nothing was changed |" in page
+
+
+def test_the_json_reference_is_what_the_views_are() -> None:
+    """When this fails: python -m tally.cli.json_reference > docs/json.md; it has every --json."""
+    assert text(DOCS / "json.md") == json_reference.render()
+    writes = {
+        " ".join(path[1:])
+        for path, command in walk().items()
+        if any(parameter.name == "json" for parameter in command.params)
+    }
+    local = {"up", "down", "demo", "stack"}
+    assert writes - local == json_reference.DOCUMENTS.keys()

@@ -1,6 +1,7 @@
-"""How the stack starts a server, with a stand-in for the server."""
+"""How the stack starts a server, with a stand-in for the server; its lock and its signals."""
 
 import os
+import signal
 import socket
 import sys
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from tally.errors import StackError
+from tally_local.stack.interruption import interruptible
+from tally_local.stack.lock import held_alone
 from tally_local.stack.ports import LOOPBACK, is_listening
 from tally_local.stack.processes import Command, Record
 from tally_local.stack.server import Part, PartState
@@ -107,3 +110,39 @@ def test_a_block_in_the_foreground_takes_its_stack_down(stack: Stack) -> None:
     with pytest.raises(ZeroDivisionError):
         work()
     assert stack.down([Part.MYSQL]) == []
+
+
+def test_what_runs_already_is_said_at_once(tmp_path: Path) -> None:
+    """With what to do; afterwards it may run again."""
+    lock = tmp_path / "home" / "demo.lock"
+    with (
+        held_alone(lock, "a demonstration"),
+        pytest.raises(StackError, match="a demonstration runs already") as caught,
+        held_alone(lock, "a demonstration"),
+    ):
+        pass
+    assert "Ctrl-C" in caught.value.next_step
+    with held_alone(lock, "a demonstration"):
+        pass
+
+
+def test_a_signal_interrupts_and_a_second_one_does_not_stop_the_clean_up() -> None:
+    """What cleans up on Ctrl-C cleans up on SIGTERM too, while a second Ctrl-C is ignored."""
+    cleaned = []
+
+    def work(number: signal.Signals) -> None:
+        with interruptible() as going_down:
+            try:
+                signal.raise_signal(number)
+            finally:
+                with going_down():
+                    signal.raise_signal(signal.SIGINT)
+                    cleaned.append(number)
+
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    for number in numbers:
+        before = signal.getsignal(number)
+        with pytest.raises(KeyboardInterrupt):
+            work(number)
+        assert signal.getsignal(number) is before
+    assert cleaned == numbers
