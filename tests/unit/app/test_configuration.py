@@ -72,19 +72,14 @@ def test_secrets_among_options_and_in_addresses_are_hidden(
     assert str(found).count(HIDDEN) == 5
 
 
-def test_only_the_pipelines_that_are_asked_for_are_shown(config: Path) -> None:
-    """And what is wrong with one that is disabled."""
-    keys = {key.split(".")[1] for key in shown(config, "second") if key.startswith("pipelines.")}
-    assert keys == {"second"}
-    view = effective(load_settings(config), config, ["second", "third"])
-    assert list(view.disabled) == ["third"]
-
-
-def test_a_table_in_one_variable_is_the_source_of_its_keys(
+def test_only_the_pipelines_that_are_asked_for_are_shown(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Written as JSON."""
+    """And what is wrong with one that is disabled; a table in one variable is written as JSON."""
     monkeypatch.setenv("TALLY_PIPELINES__SECOND", '{"levels": ["WARN"]}')
     found = shown(config, "second")
     assert found["pipelines.second.levels"] == ('["WARN"]', "TALLY_PIPELINES__SECOND")
     assert found["pipelines.second.topics"] == ('["b"]', "tally.toml")
+    assert {key.split(".")[1] for key in found if key.startswith("pipelines.")} == {"second"}
+    view = effective(load_settings(config), config, ["second", "third"])
+    assert list(view.disabled) == ["third"]

@@ -21,7 +21,6 @@ from tally.errors import KafkaUnavailableError
 from tally.ledger.reading import BatchRecord
 from tally.ledger.row_sets import NOTHING_UNSHOWN, Unshown
 from tally.ledger.rules import Understood
-from tally.model import LossCause
 from tally.planning.blocks import Block, BlockReason
 
 NOW = datetime(2026, 11, 20, 14, 0, 30, tzinfo=UTC)
@@ -53,20 +52,8 @@ BLOCK = Block(
 
 def loss(partition: int) -> LossView:
     """An open loss."""
-    return LossView(
-        topic="a",
-        partition=partition,
-        from_offset=3,
-        until_offset=6,
-        lost_range_id=1,
-        cause=LossCause.EXPIRED,
-        topic_id="id",
-        state="open",
-        detected_at=NOW,
-        decided_at=None,
-        decided_by=None,
-        reason=None,
-    )
+    where = {"topic": "a", "partition": partition, "from_offset": 3, "until_offset": 6}
+    return LossView(**{**dict.fromkeys(LossView.__slots__), **where, "state": "open"})  # type: ignore[arg-type]
 
 
 def planned(at: datetime) -> BatchRecord:

@@ -74,32 +74,20 @@ def subclasses(error: type[TallyError]) -> list[type[TallyError]]:
     return [c for child in error.__subclasses__() for c in [child, *subclasses(child)]]
 
 
-def test_an_error_is_on_stderr_with_its_code_and_the_next_step_on_a_line_of_its_own(
-    capsys: Captured,
-) -> None:
-    """An operator sees what happened and what to type next; stdout stays empty."""
+def test_an_error_is_told_on_stderr_and_with_json_as_one_document_too(capsys: Captured) -> None:
+    """With its code, and the next step on a line of its own; a result stays the only document."""
     guarded(raising(errors.FencedError("another attempt", next_step="tally show 4")), Output())
     assert capsys.readouterr() == ("", "fenced: another attempt\nnext: tally show 4\n")
-
-
-def test_with_json_stdout_carries_the_error_as_one_document(capsys: Captured) -> None:
-    """A program reads stdout alone and finds the error there."""
     error = errors.SchemaError("no tables", next_step="tally migrate")
     guarded(raising(error), Output(as_json=True))
     out, err = capsys.readouterr()
-    assert json.loads(out) == {
-        "error": {
-            "code": "schema-not-migrated",
-            "exit_code": 4,
-            "what": "no tables",
-            "next_step": "tally migrate",
-        }
+    assert json.loads(out)["error"] == {
+        "code": "schema-not-migrated",
+        "exit_code": 4,
+        "what": "no tables",
+        "next_step": "tally migrate",
     }
     assert "no tables" in err
-
-
-def test_a_result_that_was_written_stays_the_only_document(capsys: Captured) -> None:
-    """A plan with blocked partitions is a result and an error; stdout still is one document."""
     output = Output(as_json=True)
 
     def work() -> None:
@@ -110,25 +98,17 @@ def test_a_result_that_was_written_stays_the_only_document(capsys: Captured) -> 
     assert json.loads(capsys.readouterr().out) == {"batch": None}
 
 
-def test_a_bug_ends_with_70_and_its_traceback(capsys: Captured) -> None:
-    """An unexpected exception never gets the exit code of one of Tally's errors."""
+def test_bugs_signals_and_wrong_options_have_codes_of_their_own(capsys: Captured) -> None:
+    """A bug shows its traceback; SIGTERM is known also where click has made Ctrl-C of it."""
     assert guarded(raising(ZeroDivisionError("oops")), Output()) == EXIT_BUG
     err = capsys.readouterr().err
     for text in ("Traceback", "ZeroDivisionError: oops", "bug in Tally"):
         assert text in err
-
-
-def test_sigterm_ends_with_143(capsys: Captured) -> None:
-    """Also where click has made Ctrl-C of it."""
-    assert guarded(raising(TerminatedError()), Output()) == EXIT_TERMINATED
     aborted = click.Abort()
     aborted.__cause__ = TerminatedError()
-    assert guarded(raising(aborted), Output()) == EXIT_TERMINATED
-    assert capsys.readouterr().err == "terminated\nterminated\n"
-
-
-def test_clicks_own_errors_end_with_2(capsys: Captured) -> None:
-    """A wrong option is a wrong request."""
+    for terminated in (TerminatedError(), aborted):
+        assert guarded(raising(terminated), Output()) == EXIT_TERMINATED
+        assert capsys.readouterr().err == "terminated\n"
     assert guarded(raising(click.UsageError("no such option")), Output()) == EXIT_USAGE
     assert "no such option" in capsys.readouterr().err
 
@@ -154,6 +134,14 @@ def started(script: str, *arguments: str, stdout: Any) -> subprocess.Popen[bytes
     )
 
 
+def end_of(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
+    """Its exit code, and what it has written to stderr."""
+    with process:
+        assert process.stderr is not None
+        told = process.stderr.read()
+    return process.returncode, told
+
+
 TALLY = "from tally.cli import main; main()"
 MANY_LINES = (
     "import sys\n"
@@ -170,25 +158,16 @@ def test_a_reader_that_goes_away_is_no_bug() -> None:
     assert process.stdout is not None
     process.stdout.read(10)
     process.stdout.close()
-    with process:
-        assert process.stderr is not None
-        assert process.stderr.read() == b""
-    assert process.returncode == EXIT_PIPE_CLOSED
+    assert end_of(process) == (EXIT_PIPE_CLOSED, b"")
     reader, writer = os.pipe()
     os.close(reader)
-    with open(writer, "wb") as closed, started(TALLY, "--help", stdout=closed) as process:  # noqa: PTH123
-        assert process.stderr is not None
-        assert process.stderr.read() == b""
-    assert process.returncode == EXIT_PIPE_CLOSED
+    with open(writer, "wb") as closed:  # noqa: PTH123
+        assert end_of(started(TALLY, "--help", stdout=closed)) == (EXIT_PIPE_CLOSED, b"")
 
 
 def test_an_output_that_is_full_is_no_bug() -> None:
     """`tally counts > file` on a full disk says so."""
-    with (
-        Path("/dev/full").open("wb") as full,
-        started(TALLY, "--help", stdout=full) as process,
-    ):
-        assert process.stderr is not None
-        told = process.stderr.read()
+    with Path("/dev/full").open("wb") as full:
+        code, told = end_of(started(TALLY, "--help", stdout=full))
     assert b"unwritable: the command's output cannot be written: No space" in told
-    assert process.returncode == UnwritableError.exit_code
+    assert code == UnwritableError.exit_code

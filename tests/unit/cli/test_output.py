@@ -27,11 +27,7 @@ def test_a_piped_table_is_plain_text_and_nothing_is_cut(capsys: Captured) -> Non
     assert lines[1] == "x" * 500 + "      1"
     assert lines[2] == "committed" + " " * 491 + "  1,000"
     assert not any("\x1b" in line or line != line.rstrip() for line in lines)
-
-
-def test_brackets_and_colons_are_text_and_no_markup(capsys: Captured) -> None:
-    """A range such as [300, 310) is shown as it is, and so is what looks like a style."""
-    Output().table(["RANGE"], [["[300, 310)"], ["[bold]x[/bold] :smile:"]])
+    Output().table(["RANGE"], [["[300, 310)"], ["[bold]x[/bold] :smile:"]])  # text and no markup
     assert capsys.readouterr().out == "RANGE\n[300, 310)\n[bold]x[/bold] :smile:\n"
 
 
@@ -45,11 +41,7 @@ def test_what_does_not_print_is_escaped_everywhere(capsys: Captured) -> None:
     out, err = capsys.readouterr()
     assert out == "VALUE\na\\x1b[2Jb\\nc\na\\x1b[2Jb\n"
     assert err == "a\\x1b[2Jb\ncode: a\\x1b[2Jb\nnext: c\\x07\n"
-
-
-def test_an_error_of_several_lines_keeps_its_lines(capsys: Captured) -> None:
-    """A server's last log lines stay readable."""
-    Output().problem("stack", "it crashed:\n    one\n    two", "")
+    output.problem("stack", "it crashed:\n    one\n    two", "")  # a server's last lines stay lines
     assert capsys.readouterr() == ("", "stack: it crashed:\n    one\n    two\n")
 
 
@@ -112,19 +104,15 @@ def test_progress_without_a_terminal_is_a_line_for_each_tenth(capsys: Captured) 
     assert lines[0] == "counting: 200 of 2,000 offsets"
     assert lines[-1] == "counting: 2,000 of 2,000 offsets"
     assert len(lines) == 10
-    with Output().progress("counting", "offsets", elsewhere=False) as meter:
-        meter.update(2_000, 2_000)  # a batch each minute would fill a log with it
-    assert capsys.readouterr().err == ""
-
-
-def test_progress_begins_again_when_it_was_cleared(capsys: Captured) -> None:
-    """What follows is about something else."""
     with Output().progress("counting", "offsets") as meter:
         meter.update(2_000, 2_000)
-        meter.clear()
+        meter.clear()  # what follows is about something else
         meter.update(10, 100)
     lines = capsys.readouterr().err.splitlines()
     assert lines == ["counting: 2,000 of 2,000 offsets", "counting: 10 of 100 offsets"]
+    with Output().progress("counting", "offsets", elsewhere=False) as meter:
+        meter.update(2_000, 2_000)  # a batch each minute would fill a log with it
+    assert capsys.readouterr().err == ""
 
 
 def test_bytes_are_text_where_they_print_and_escaped_where_not() -> None:
@@ -162,17 +150,14 @@ def table(width: int, texts: tuple[str, ...] = ("STATE",)) -> list[str]:
     return [line.replace("\x1b[1m", "").replace("\x1b[0m", "").rstrip() for line in lines]
 
 
-def test_a_table_is_as_wide_as_its_content() -> None:
-    """Numbers end at one place."""
-    assert table(80) == [
+def test_a_table_is_as_wide_as_its_content_and_breaks_texts_between_words() -> None:
+    """Words stay whole where they do not fit, and what is no text stays on one line."""
+    wide = [
         "ID  STATE                       LINES",
         " 1  committed, partly replaced  1,234",
         "22  planned                         -",
     ]
-
-
-def test_a_text_is_broken_between_words_where_the_terminal_is_narrow() -> None:
-    """Words stay whole where they do not fit: the terminal breaks the lines then."""
+    assert table(80) == table(10, texts=()) == wide
     assert table(30) == [
         "ID  STATE                LINES",
         " 1  committed, partly    1,234",
@@ -181,7 +166,6 @@ def test_a_text_is_broken_between_words_where_the_terminal_is_narrow() -> None:
     ]
     for width in (1, 10, 20):
         assert table(width)[1:4] == [" 1  committed,  1,234", "    partly", "    replaced"]
-    assert table(10, texts=()) == table(80)  # what is no text stays on one line
 
 
 def test_extra_columns_are_for_those_who_ask(capsys: Captured) -> None:
@@ -201,25 +185,16 @@ def record(pathname: str = "/src/tally/pipeline/run.py", **fields: str) -> loggi
     return made
 
 
-def test_a_line_has_the_events_name_and_its_fields() -> None:
-    """What was passed as `extra` is shown, and nothing of logging's own."""
+def test_a_log_line_has_the_events_name_its_fields_and_its_traceback() -> None:
+    """Nothing of logging's own; of the bridge to Java, Ctrl-C leaves no traceback."""
     line = LogFormatter().format(record(pipeline="first", cause="no answer"))
     assert line == "WARNING not_mirrored pipeline='first' cause='no answer'"
-
-
-def test_an_exception_keeps_its_traceback() -> None:
-    """Below the line, as Python prints it."""
     made = record()
     made.exc_info = (ZeroDivisionError, ZeroDivisionError("oops"), None)
     lines = LogFormatter().format(made).splitlines()
-    assert lines[0] == "WARNING not_mirrored"
-    assert lines[-1] == "ZeroDivisionError: oops"
-
-
-def test_the_echo_of_the_bridge_to_java_is_left_out() -> None:
-    """Ctrl-C while Spark works is one word, no traceback of the bridge."""
+    assert (lines[0], lines[-1]) == ("WARNING not_mirrored", "ZeroDivisionError: oops")
+    assert is_worth_saying(made)
     assert not is_worth_saying(record("/site-packages/py4j/java_gateway.py"))
-    assert is_worth_saying(record())
 
 
 SCRIPT = """

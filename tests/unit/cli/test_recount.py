@@ -6,7 +6,7 @@ from tests.unit.app.values import kafka, pipeline, span, totals
 
 from tally.aggregates.fingerprint import fingerprint
 from tally.ledger.segments import SegmentRecord
-from tally.model import EMPTY_TOTALS, OffsetRange, SegmentState, SegmentTotals, TopicPartition
+from tally.model import EMPTY_TOTALS, OffsetRange, SegmentState, TopicPartition
 from tally.pipeline.chunks import SEGMENTS_PER_RANGE, Chunk, join_segments, rounds, why_not_held
 from tally.pipeline.recount import Rows, compare, explain
 
@@ -18,50 +18,35 @@ def offsets(from_offset: int, until_offset: int, partition: int = 0) -> OffsetRa
 
 def segment(from_offset: int, until_offset: int, partition: int = 0, **facts: Any) -> SegmentRecord:
     """A live segment."""
-    usual: dict[str, Any] = {
-        "segment_id": from_offset,
-        "batch_id": 1,
-        "state": SegmentState.LIVE,
-        "superseded_by": None,
-        "topic_id": "id",
-        "cluster_id": "cluster",
-        "is_current": True,
-        "totals": totals(),
-        "format_fingerprint": "f",
-        "committed_version": "1",
-    }
+    usual = {"segment_id": from_offset, "batch_id": 1, "state": SegmentState.LIVE}
+    usual |= {"topic_id": "id", "cluster_id": "cluster", "is_current": True, "totals": totals()}
+    usual |= {"superseded_by": None, "format_fingerprint": "f", "committed_version": "1"}
     return SegmentRecord(range=offsets(from_offset, until_offset, partition), **{**usual, **facts})
 
 
-def joined(*segments: SegmentRecord, **limits: int) -> list[OffsetRange]:
-    """The ranges that are read."""
-    return [chunk.range for chunk in join_segments(segments, **limits)]
+def test_consecutive_segments_are_joined_and_nothing_else_is_read() -> None:
+    """A minute's segments are small: reading each by itself would take hours.
 
-
-def test_consecutive_segments_are_joined_up_to_the_limit() -> None:
-    """A minute's segments are small: reading each by itself would take hours."""
-    segments = [segment(n, n + 10) for n in range(0, 50, 10)]
-    wanted = [offsets(0, 20), offsets(20, 40), offsets(40, 50)]
-    assert joined(*segments, offsets_per_range=20) == wanted
-    # A segment above the limit is never cut: its contribution is known as a whole.
-    segments = [segment(0, 5), segment(5, 100), segment(100, 105)]
-    wanted = [offsets(0, 5), offsets(5, 100), offsets(100, 105)]
-    assert joined(*segments, offsets_per_range=20) == wanted
+    A segment above the limit is never cut; a gap, such as an accepted loss, and another partition
+    end a range.
+    """
+    five = [segment(n, n + 10) for n in range(0, 50, 10)]
+    large = [segment(0, 5), segment(5, 100), segment(100, 105)]
+    gap = [segment(0, 10), segment(15, 20), segment(20, 30, partition=1)]
+    for segments, limit, wanted in (
+        (five, 20, [offsets(0, 20), offsets(20, 40), offsets(40, 50)]),
+        (large, 20, [offsets(0, 5), offsets(5, 100), offsets(100, 105)]),
+        (gap, 100, [offsets(0, 10), offsets(15, 20), offsets(20, 30, 1)]),
+    ):
+        assert [chunk.range for chunk in join_segments(segments, limit)] == wanted
 
 
 def test_a_range_has_no_more_segments_than_a_statement_may_name() -> None:
     """A quiet pipeline has a segment of a few offsets for each minute of a year."""
-    five = [segment(n, n + 1) for n in range(5)]
-    assert joined(*five, segments_per_range=2) == [offsets(0, 2), offsets(2, 4), offsets(4, 5)]
+    chunks = join_segments([segment(n, n + 1) for n in range(5)], segments_per_range=2)
+    assert [c.range for c in chunks] == [offsets(0, 2), offsets(2, 4), offsets(4, 5)]
     year = [segment(n, n + 1) for n in range(2 * SEGMENTS_PER_RANGE + 1)]
     assert [len(c.segments) for c in join_segments(year)] == [SEGMENTS_PER_RANGE] * 2 + [1]
-
-
-def test_a_gap_and_another_partition_end_a_range() -> None:
-    """What is read is exactly what is live: an accepted loss in between is left out."""
-    segments = [segment(0, 10), segment(15, 20), segment(20, 30, partition=1)]
-    wanted = [offsets(0, 10), offsets(15, 20), offsets(20, 30, 1)]
-    assert joined(*segments, offsets_per_range=100) == wanted
 
 
 def test_a_round_has_one_range_of_each_partition_and_all_are_read() -> None:
@@ -69,6 +54,8 @@ def test_a_round_has_one_range_of_each_partition_and_all_are_read() -> None:
     chunks = join_segments([segment(0, 5), segment(5, 10), segment(0, 5, 1)], 5)
     found = [[c.range for c in chunk] for chunk in rounds(chunks)]
     assert found == [[offsets(0, 5), offsets(0, 5, 1)], [offsets(5, 10)]]
+    chunk = Chunk(segments=(segment(0, 5, totals=totals(2)), segment(5, 9, totals=totals(1, 1))))
+    assert (chunk.range, chunk.expected("records")) == (offsets(0, 9), 4)  # of all its segments
 
 
 def test_what_kafka_no_longer_holds_in_whole_is_not_recounted() -> None:
@@ -87,71 +74,48 @@ def test_what_kafka_no_longer_holds_in_whole_is_not_recounted() -> None:
     assert [(cause, why) for cause, why in told if cause not in why] == []
 
 
-# The ledger's totals and rows, and Kafka's: more, fewer, missing and surplus minutes; each label's
-# rows by themselves, and their bytes; a record that changed from malformed to understood, which no
-# minute shows; and records that are gone from inside a range.
-DIFFERENCES: tuple[tuple[SegmentTotals, Rows, SegmentTotals, Rows, list[str]], ...] = (
-    (
-        totals(3, 1, 1),
-        {("2017-07-30 14:09:00",): (3,)},
-        totals(3, 1, 1),
-        {("2017-07-30 14:09:00",): (3,)},
-        [],
-    ),
-    (
-        totals(6),
-        {("14:01",): (3,), ("14:02",): (1,), ("14:03",): (2,)},
-        totals(6),
-        {("14:01",): (2,), ("14:02",): (1,), ("14:04",): (3,)},
-        [
-            "14:01: the ledger says 3, Kafka holds 2",
-            "14:03: the ledger says 2, Kafka holds 0",
-            "14:04: the ledger says 0, Kafka holds 3",
-        ],
-    ),
-    (
-        totals(4),
-        {("14:01", "cart"): (3, 30), ("14:01", "shop"): (1, 9)},
-        totals(4),
-        {("14:01", "cart"): (3, 31), ("14:01", "shop"): (1, 9)},
-        ["14:01 cart: the ledger says 3 (30 bytes), Kafka holds 3 (31 bytes)"],
-    ),
-    (
-        totals(0, 1, 2),
-        {},
-        totals(0, 2, 1),
-        {},
-        [
-            "unmatched: the ledger says 1 unmatched, Kafka holds 2",
-            "malformed: the ledger says 2 malformed, Kafka holds 1",
-        ],
-    ),
-    (
-        totals(0, 5),
-        {},
-        EMPTY_TOTALS,
-        {},
-        [
-            "records: the ledger says 5 records, Kafka holds 0",
-            "unmatched: the ledger says 5 unmatched, Kafka holds 0",
-        ],
-    ),
-)
-
-
 def test_every_difference_is_a_violation_with_both_numbers() -> None:
-    """And agreement is none."""
-    for expected, ledger, found, now, violations in DIFFERENCES:
+    """More, fewer, missing and surplus minutes, each label's rows by themselves and their bytes.
+
+    A record that changed from malformed to understood is seen though no minute differs.
+    """
+    ledger: Rows = {("14:01",): (3,), ("14:02",): (1,), ("14:03",): (2,)}
+    kafka: Rows = {("14:01",): (2,), ("14:02",): (1,), ("14:04",): (3,)}
+    cart: Rows = {("14:01", "cart"): (3, 30), ("14:01", "shop"): (1, 9)}
+    longer: Rows = {("14:01", "cart"): (3, 31), ("14:01", "shop"): (1, 9)}
+    none: Rows = {}
+    for expected, found, counted, now, violations in (
+        (totals(6, 1, 1), totals(6, 1, 1), ledger, dict(ledger), []),
+        (
+            *(totals(6), totals(6), ledger, kafka),
+            [
+                "14:01: the ledger says 3, Kafka holds 2",
+                "14:03: the ledger says 2, Kafka holds 0",
+                "14:04: the ledger says 0, Kafka holds 3",
+            ],
+        ),
+        (
+            *(totals(4), totals(4), cart, longer),
+            ["14:01 cart: the ledger says 3 (30 bytes), Kafka holds 3 (31 bytes)"],
+        ),
+        (
+            *(totals(0, 1, 2), totals(0, 2, 1), none, none),
+            [
+                "unmatched: the ledger says 1 unmatched, Kafka holds 2",
+                "malformed: the ledger says 2 malformed, Kafka holds 1",
+            ],
+        ),
+        (
+            *(totals(0, 5), EMPTY_TOTALS, none, none),
+            [
+                "records: the ledger says 5 records, Kafka holds 0",
+                "unmatched: the ledger says 5 unmatched, Kafka holds 0",
+            ],
+        ),
+    ):
         chunk = Chunk(segments=(segment(0, 10, totals=expected),))
-        told = [f"{f.where}: {f.detail}" for f in compare(chunk, found, now, ledger, "")]
+        told = [f"{f.where}: {f.detail}" for f in compare(chunk, found, now, counted, "")]
         assert told == [f"a/0 [0, 10) {violation}" for violation in violations]
-
-
-def test_a_chunk_expects_the_sum_of_its_segments() -> None:
-    """Segments that are read as one are compared as one."""
-    chunk = Chunk(segments=(segment(0, 5, totals=totals(2)), segment(5, 9, totals=totals(1, 1))))
-    assert chunk.expected("records") == 4
-    assert chunk.range == offsets(0, 9)
 
 
 def test_another_line_format_since_then_is_mentioned_beside_a_difference() -> None:

@@ -73,15 +73,11 @@ def test_files_give_each_partition_its_own_bounds(tmp_path: Path) -> None:
     assert asked.chosen == [HERE]
 
 
-def test_nothing_said_is_not_everything() -> None:
-    """The error lists the ways, and what would be everything."""
+def test_nothing_half_a_way_and_two_ways_at_once_are_refused() -> None:
+    """The error names the two options; nothing said is not everything."""
     with pytest.raises(UsageError) as raised:
         read_request(selector())
     assert "--all is everything that can be reprocessed" in raised.value.next_step
-
-
-def test_half_a_way_and_two_ways_at_once_are_refused() -> None:
-    """The error names the two options."""
     since = ("--since", "2026-11-20T14:05Z")
     for words, text in (
         (("--all", "--topic", "alog"), "--all and --topic are two ways"),
@@ -96,49 +92,31 @@ def test_half_a_way_and_two_ways_at_once_are_refused() -> None:
     ):
         with pytest.raises(UsageError, match=text):
             read_request(selector(*words))
-
-
-def test_ends_in_the_wrong_order_are_refused() -> None:
-    """Times and minutes alike."""
-    for before in (AT, LATER):
+    for wrong in ({"since": LATER, "before": AT}, {"since": LATER, "before": LATER}):
         with pytest.raises(ReplayRefusedError, match="is not before"):
-            read_request(Selector(since=LATER, before=before))
+            read_request(Selector(**wrong))
     with pytest.raises(ReplayRefusedError, match="is after"):
         read_request(Selector(minute=LAST, to_minute=MINUTE))
 
 
-def test_what_is_no_range_is_shown_how_one_looks() -> None:
-    """Digits are 0 to 9."""
-    parts = ("alog", "alog/3", "alog/3:300", "alog/x:1-2", "/3:1-2", "alog/3:-1-2", "alog/3:1-٢")
-    for text in parts:
-        with pytest.raises(click.BadParameter, match="alog/0:300-310"):
-            read_range(text)
-
-
-def test_an_empty_or_backward_range_is_refused() -> None:
-    """Half-open: from must be smaller than until."""
-    for text in ("alog/3:310-300", "alog/3:300-300"):
-        with pytest.raises(click.BadParameter, match="is not smaller than"):
-            read_range(text)
-
-
-def test_a_time_without_a_zone_is_shown_with_one() -> None:
-    """The zone is never guessed."""
-    with pytest.raises(click.BadParameter) as raised:
-        read_time(MINUTE)
-    assert "write it as 2026-11-20T14:05:00Z for UTC, or as 2026-11-20T14:05:00+02:00" in str(
-        raised.value.message
-    )
-    with pytest.raises(click.BadParameter, match="is not a time"):
-        read_time("yesterday")
-
-
-def test_a_minute_is_padded_so_that_it_sorts() -> None:
-    """The ledger compares minutes as texts."""
+def test_what_is_no_range_no_time_and_no_minute_is_shown_how_one_looks() -> None:
+    """Ranges are half-open, a zone is never guessed, a minute is padded so that it sorts."""
+    zones = "write it as 2026-11-20T14:05:00Z for UTC, or as 2026-11-20T14:05:00+02:00"
+    for read, text, told in (
+        (read_range, "alog/3", "alog/0:300-310"),
+        (read_range, "alog/3:-1-2", "alog/0:300-310"),
+        (read_range, "alog/3:310-300", "is not smaller than"),
+        (read_range, "alog/3:300-300", "is not smaller than"),
+        (read_time, MINUTE, zones),
+        (read_time, "yesterday", "is not a time"),
+        (read_minute, "2026-11-20T14:05Z", "'2026-11-20 14:05'"),
+        (read_minute, "2026-11-20", "'2026-11-20 14:05'"),
+        (read_minute, "2026-13-01 00:00", "'2026-11-20 14:05'"),
+    ):
+        with pytest.raises(click.BadParameter) as refused:
+            read(text)
+        assert told in refused.value.message
     assert read_minute(" 2026-1-2 3:04 ") == "2026-01-02 03:04"
-    for text in ("2026-11-20T14:05Z", "2026-11-20", "2026-13-01 00:00"):
-        with pytest.raises(click.BadParameter, match="'2026-11-20 14:05'"):
-            read_minute(text)
 
 
 def test_a_wrong_request_is_told_before_anything_is_asked() -> None:

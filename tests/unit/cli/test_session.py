@@ -1,8 +1,8 @@
 """The Spark session of a command: one, started when needed, quiet, and stopped at the end."""
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,52 +16,44 @@ from tally.cli.ui.output import Output
 from tally.config.servers import SparkSettings
 from tally.spark.driver_log import JAVA_OPTIONS, LOGGING, quiet
 
+Opens = Callable[[SparkSettings], AbstractContextManager[Any]]
+
 
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
-    """A configuration that needs no server."""
+def command(tmp_path: Path) -> Callable[[Opens], App]:
+    """A command that needs no server, with a Spark of the test's own."""
     path = tmp_path / "tally.toml"
     path.write_text('[pipelines.p]\ntopics = ["alog"]\n', encoding="utf-8")
-    return path
+    return lambda opens: App(config=path, open_spark=opens)
 
 
-@pytest.fixture
-def events() -> list[str]:
-    """What happens to the session, in order."""
-    return []
+def test_batches_share_one_session_and_ctrl_c_stays_pythons_own(
+    command: Callable[[Opens], App],
+) -> None:
+    """Starting Spark takes longer than counting a minute; what reads nothing costs no session.
 
-
-@pytest.fixture
-def app(config: Path, events: list[str]) -> App:
-    """A command's own; its Spark takes the handler of Ctrl-C, as PySpark does."""
+    PySpark's handler calls Java in the middle of a call to Java.
+    """
+    events = []
 
     @contextmanager
     def open_spark(_: SparkSettings) -> Iterator[Any]:
         events.append("started")
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as PySpark does
         yield "session"
         events.append("stopped")
 
-    return App(config=config, open_spark=open_spark)
-
-
-def test_batches_share_one_session_that_is_started_when_needed(app: App, events: list[str]) -> None:
-    """Starting Spark takes longer than counting a minute; what reads nothing costs no session."""
+    app = command(open_spark)
     with shared_session(app):
         pass
     assert events == []
+    before = signal.getsignal(signal.SIGINT)
     with shared_session(app) as ctx:
         for _ in range(3):
             with ctx.open_reader():
                 assert events == ["started"]
+                assert signal.getsignal(signal.SIGINT) is before
     assert events == ["started", "stopped"]
-
-
-def test_ctrl_c_still_is_pythons_own_while_spark_works(app: App) -> None:
-    """PySpark's handler calls Java in the middle of a call to Java."""
-    before = signal.getsignal(signal.SIGINT)
-    with shared_session(app) as ctx, ctx.open_reader():
-        assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.fixture
@@ -76,11 +68,19 @@ def a_commands_handlers() -> Iterator[None]:
 @pytest.mark.usefixtures("a_commands_handlers")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_spark_starts_waits_until_it_can_be_stopped(
-    config: Path, number: signal.Signals
+    command: Callable[[Opens], App], number: signal.Signals
 ) -> None:
     """Otherwise the JVM would never end; a second signal is not delayed."""
     seen: list[str] = []
     before = signal.getsignal(number)
+
+    def read(opens: Opens) -> None:
+        with (
+            pytest.raises(KeyboardInterrupt),
+            shared_session(command(opens)) as ctx,
+            ctx.open_reader(),
+        ):
+            pytest.fail("it continues")
 
     @contextmanager
     def interrupted(_: SparkSettings) -> Iterator[Any]:
@@ -91,9 +91,7 @@ def test_a_signal_while_spark_starts_waits_until_it_can_be_stopped(
         finally:
             seen.append("stopped")
 
-    app = App(config=config, open_spark=interrupted)
-    with pytest.raises(KeyboardInterrupt), shared_session(app) as ctx, ctx.open_reader():
-        pytest.fail("it continues")
+    read(interrupted)
     assert seen == ["started", "stopped"]
     assert signal.getsignal(number) is before
 
@@ -104,9 +102,7 @@ def test_a_signal_while_spark_starts_waits_until_it_can_be_stopped(
         seen.append("the second was not obeyed")
         yield "never"
 
-    app = App(config=config, open_spark=impatient)
-    with pytest.raises(KeyboardInterrupt), shared_session(app) as ctx, ctx.open_reader():
-        pytest.fail("it continues")
+    read(impatient)
     assert seen == ["started", "stopped"]
 
 

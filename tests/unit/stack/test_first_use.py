@@ -46,15 +46,13 @@ def test_all_that_runs_is_named_with_user_and_password(tmp_path: Path) -> None:
     assert "./tally airflow cli dags unpause first_audit " in lines[first + 4]
 
 
-def test_lines_that_are_not_known_come_from_a_file(tmp_path: Path) -> None:
+def test_lines_that_are_not_known_come_from_a_file_and_a_disabled_pipeline_takes_nothing_away(
+    tmp_path: Path,
+) -> None:
     """No example is made up for another format, or for a filter."""
     for key in ('line_format = "json"\n', 'filter = { text = ["*x*"] }\n'):
         lines = said(tmp_path, FIRST + key, running(Part.KAFKA), running(Part.MYSQL))
         assert any(line.endswith("console-producer --topic a-topic < A_LOG_FILE") for line in lines)
-
-
-def test_a_pipeline_that_is_disabled_takes_nothing_away(tmp_path: Path) -> None:
-    """The commands are those of one that is right."""
     wrong = '[pipelines.a]\ntopics = ["x"]\nlevel = "?"\n'
     lines = said(tmp_path, f'{wrong}[pipelines.b]\ntopics = ["y"]\n', *map(running, Part))
     assert any(line.endswith("console-producer --topic y") for line in lines)

@@ -14,8 +14,10 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_a_private_file_is_0600_whatever_the_umask(tmp_path: Path) -> None:
-    """Neither a lax umask nor an older, open file lets others read."""
+def test_a_private_file_is_0600_and_whole_whatever_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a lax umask nor an older, open file lets others read; no half file, no rest stays."""
     path = tmp_path / "stack.toml"
     path.write_text("old")
     path.chmod(0o644)
@@ -28,23 +30,15 @@ def test_a_private_file_is_0600_whatever_the_umask(tmp_path: Path) -> None:
     assert mode(path) == mode(tmp_path / "other") == 0o600
     assert path.read_text() == "new"
 
-
-def test_a_failed_write_leaves_the_old_file_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A reader never sees half a file, and no temporary one stays."""
-    path = tmp_path / "stack.toml"
-    write_private(path, "old")
-
     def fail(descriptor: int) -> None:
         raise OSError(28, f"no space left for {descriptor}")
 
     # A disk that is full: the one fault that no file of a test's own can have.
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="no space"):
-        write_private(path, "new")
-    assert [entry.name for entry in tmp_path.iterdir()] == ["stack.toml"]
-    assert path.read_text() == "old"
+        write_private(path, "newer")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["other", "stack.toml"]
+    assert path.read_text() == "new"
 
 
 def test_a_file_we_did_not_write_is_an_error(tmp_path: Path) -> None:
