@@ -47,7 +47,7 @@ def refusal(text: str, **overrides: Any) -> str:
     """What is said of a configuration that cannot be loaded."""
     with pytest.raises(ConfigError) as raised:
         load(text, **overrides)
-    return raised.value.what
+    return f"{raised.value.what}\n{raised.value.next_step}"
 
 
 def complaint(settings: Settings, name: str = "error_log") -> str:
@@ -89,15 +89,11 @@ def test_the_fields_of_json_lines_are_a_table_in_the_file(monkeypatch: pytest.Mo
     monkeypatch.setenv("TALLY_PIPELINES__ERROR_LOG__LINE_FORMAT", value)
     monkeypatch.setenv("TALLY_PIPELINES__ERROR_LOG__LEVELS", "[]")
     assert pipeline().format.paths_of("time") == (("ts",),)
-
-
-def test_json_lines_are_labelled_and_filtered_by_any_path() -> None:
-    """Declared or not; the rule's fingerprint knows which."""
+    # Labels and filters may name any path.
+    monkeypatch.undo()
     keys = ['line_format = "json"', 'filter = { "http.status" = ["5*"] }']
     found = pipeline(*keys, 'labels = ["service", "host.name", "level", "key"]')
     assert found.labels == ["service", "host.name", "level", "key"]
-    other = pipeline(*keys, 'labels = ["service", "host.id", "level", "key"]')
-    assert fingerprint(found) != fingerprint(other)
 
 
 def test_a_group_that_the_record_hides_is_refused_where_it_is_asked_for() -> None:
@@ -135,14 +131,12 @@ def test_a_file_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) ->
     """The configuration with the wrong line, and the file of secrets, which must be private."""
     with pytest.raises(ConfigError, match=r"tally\.toml.*TALLY_CONFIG"):
         load_settings()
-    with pytest.raises(ConfigError, match=r"no valid TOML.*line 2"):
-        load("colour = 1\npipelines = = 2\n")
+    assert re.search(r"no valid TOML.*line 2", refusal("colour = 1\npipelines = = 2\n"))
     monkeypatch.setenv("TALLY_SECRETS_FILE", "secrets.toml")
     assert "secrets.toml, which does not exist" in refusal(MINIMAL)
     Path("secrets.toml").write_text("")
     Path("secrets.toml").chmod(0o644)
-    with pytest.raises(ConfigError, match="chmod 600"):
-        load()
+    assert "chmod 600" in refusal(MINIMAL)
 
 
 WRONG_FILES = [
@@ -163,9 +157,7 @@ WRONG_KEYS = [
     ("filter.level = []", "must not be empty"),
     (f"filter.level = ['{'a*' * 101}']", "has * 101 times"),
     *(('measure = "words"', "'count' or 'bytes'"), ('levels = ["TWO WORDS"]', "one word")),
-    *(('line_format = "syslog"', "year"), ('line_format = "nonsense"', "no such line format")),
-    ('line_format = "nginxx"', "no such line format; did you mean nginx?"),
-    ('line_format = "rfc5424"\nlevels = ["ERROR"]', "not a level of rfc5424"),
+    *(('line_format = "syslog"', "year"), ('line_format = "nginxx"', "; did you mean nginx?")),
     ('line_format = "nginx"\nlevels = ["ERROR"]', "it has debug, info"),
     ('line_format = "python"\nlevels = ["error"]', "cannot stand where python has its level"),
     (JSON + 'levels = ["ERROR"]', "the JSON fields lack level"),
@@ -174,25 +166,20 @@ WRONG_KEYS = [
     ('result_table = "a-b"', "lower-case letters"),
     ('result_table = "other__folded"', "Tally's own tables has this name, or may"),
     ('result_table = "other__segments"', "Tally's own tables has this name"),
-    ("max_records_per_partition = 0", "at least"),
+    # Each limit and each choice of a value stands in docs/configuration.md, which is compared.
+    ("max_records_per_partition = 0", "at least 1"),
     ("max_records_per_partition = 2_000_000_001", "at most 2000000000"),
-    ("max_malformed_per_batch = -1", "at least"),
-    ("dead_letter_max_bytes = 16777216", "at most"),
-    *(('isolation_level = "serializable"', "read_committed"), ('offsets = "maybe"', "dense")),
     ('reader = { "assign" = "x" }', "from the plan"),
     ('reader = { "failOnDataLoss" = "false" }', "from the plan"),
     ('reader = { "kafka.sasl.jaas.config" = "x" }', "into [kafka]"),
     *(('schedule = ""', "five fields"), ('schedule = "every minute"', "five fields")),
     *(('schedule = "* * * * * *"', "five fields"), ('schedule = "61 * * * *"', "@hourly")),
     *(('time_zone = "CET"', "such as Europe/Berlin"), ("assume_year = 99", "at least 1000")),
-    ('time = "kafka"', "'line' or 'record'"),
     ('time = "record"\ncontinuation_lines = "unmatched"', "leave one of them out"),
-    ("patience_s = 5", "at least"),
     ("patience_s = 120", "more than mysql.statement_timeout_s = 300"),
     *(('owner = ""', "must not be empty"), ('tags = "x"', "list"), ("colour = 3", "no known key")),
     ('level = ["ERROR"]', "is no known key; did you mean levels?"),
     ('delivery = "at_least_once"', "what is delivered twice would be counted twice"),
-    ('delivery = "exactly_once"', "'batch'"),
     ('rows_table = "l"', 'only delivery = "rows" and "procedure" and "files" knows it'),
     ('row_key = ["level"]', 'only delivery = "rows" and "procedure" knows it'),
     ('delivery = "rows"\nrow_procedure = "p"', 'only delivery = "procedure" knows it: choose it'),
@@ -210,20 +197,13 @@ WRONG_KEYS = [
 ]
 """The last key is the wrong one; what is allowed."""
 WRONG_TABLES = [
-    ("kafka", "bootstrap_servers = ''", "must not be empty"),
-    ("kafka", "security_protocol = 'TLS'", "SASL_SSL"),
-    ("kafka", "sasl_mechanism = 'GSSAPI'", "SCRAM"),
-    ("kafka", "request_timeout_s = 0", "more than 0"),
-    *(("mysql", "host = ''", "must not be empty"), ("mysql", "user = ''", "must not be empty")),
+    *(("kafka", "request_timeout_s = 0", "more than 0"), ("spark", "conf = 3", "must be a table")),
     *(("mysql", "port = 70000", "65535"), ("mysql", "database = 'a b'", "a dash")),
     ("mysql", "database = '-x'", "not begin with a dash"),
     *(("mysql", "database = 'a`b'", "letters"), ("mysql", "database = 'a/b'", "letters")),
     *(("mysql", "database = ''", "1 to 64"), ("mysql", f"database = '{'a' * 65}'", "1 to 64")),
     *(("mysql", "database = 'MySQL'", "the server's own"), ("mysql", "tls = 'maybe'", "verified")),
-    ("mysql", "connect_timeout_s = 0", "at least"),
-    ("mysql", "lock_wait_timeout_s = 0", "at least"),
     ("mysql", "pasword = 'x'", "; did you mean password?"),
-    *(("spark", "master = ''", "must not be empty"), ("spark", "conf = 3", "must be a table")),
 ]
 LONG = "a" * 60
 SLOW = "[kafka]\nrequest_timeout_s = 60\n[mysql]\nstatement_timeout_s = 30"
@@ -280,10 +260,9 @@ def test_passwords_never_show() -> None:
         MINIMAL + "[mysql]\npassword = [12345678]\n",
         "mysql = 'mysql://tally:hunter2@db/tally'\n" + MINIMAL,
     ):
-        with pytest.raises(ConfigError, match="mysql") as raised:
-            load(text)
-        assert "hunter2" not in str(raised.value)
-        assert "12345678" not in str(raised.value)
+        told = refusal(text)
+        assert "mysql" in told
+        assert not re.search("hunter2|12345678", told)
 
 
 class Login(BaseModel):
@@ -326,8 +305,7 @@ def test_an_unknown_name_is_told_the_one_that_is_meant() -> None:
     with pytest.raises(UnknownPipelineError, match=r"'eror_log'.*error_log; did you mean error_l"):
         load().pipeline("eror_log")
     keys = 'line_format = "syslog"\nassume_year = 2026\nlevels = []\nlabels = ["progam"]\n'
-    with pytest.raises(ConfigError, match=r"progam: .* did you mean program\?"):
-        load(MINIMAL + keys)
+    assert re.search(r"progam: .* did you mean program\?", refusal(MINIMAL + keys))
 
 
 def test_a_wrong_pipeline_is_disabled_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,28 +345,24 @@ def test_all_mistakes_are_named_at_once_and_none_hides_another(
         assert [name for name in [*named, "mysql.port = 0"] if told.count(name) != 1] == [], told
 
 
-def test_no_pipeline_at_all_may_be_right_for_those_who_show_why() -> None:
+def test_no_pipeline_at_all_may_be_right_for_those_who_show_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Airflow draws a red DAG for each, and doctor lists them."""
-    Path("tally.toml").write_text("[pipelines.a]\n", encoding="utf-8")
-    settings = load_settings(needed="any")
-    assert dict(settings.disabled) == {"a": ("pipelines.a.topics: is required",)}
-    Path("tally.toml").write_text("[pipelines]\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="at least one"):
-        load_settings(needed="any")
     for text in ("", "[pipelines]\n", "[pipelines.a]\n"):
         Path("tally.toml").write_text(text, encoding="utf-8")
         assert load_settings(needed="none").pipelines == {}
-
-
-def test_the_defaults_are_those_without_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a file or a variable says."""
+    assert load_settings(needed="any").disabled == {"a": ("pipelines.a.topics: is required",)}
+    Path("tally.toml").write_text("[pipelines]\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="at least one"):
+        load_settings(needed="any")
+    # Without a file there are the defaults, whatever a file or a variable says.
     defaults = load().spark
     monkeypatch.setenv("TALLY_SPARK__MASTER", "local[7]")
-    assert Settings.defaults().spark == defaults
-    assert Settings.defaults().names == []
+    assert (Settings.defaults().spark, Settings.defaults().names) == (defaults, [])
 
 
-def test_of_two_pipelines_with_one_table_or_view_the_later_one_is_disabled() -> None:
+def test_of_two_pipelines_with_one_table_view_or_dag_one_is_disabled() -> None:
     """The earlier one goes on; the ledger would refuse the other's first plan, too."""
     view, table = 'delivery = "rows"\nrows_table = "lines"\n', 'result_table = "lines"\n'
     for earlier, later, told in (
@@ -399,10 +373,7 @@ def test_of_two_pipelines_with_one_table_or_view_the_later_one_is_disabled() -> 
         settings = load(f'{MINIMAL}{earlier}[pipelines.o]\ntopics = ["b"]\n{later}')
         assert list(settings.pipelines) == ["error_log"]
         assert f"error_log and o have {told}" in complaint(settings, "o")
-
-
-def test_a_pipeline_has_no_name_of_another_ones_dag() -> None:
-    """Whichever stands first in the file, the one with the longer name is disabled."""
+    # Of names of DAGs, the longer name, whichever stands first.
     for name in ("a_replay", "a_losses", "a_audit"):
         one, other = ('[pipelines.a]\ntopics = ["a"]\n', f'[pipelines.{name}]\ntopics = ["b"]\n')
         for text in (one + other, other + one):
@@ -431,6 +402,7 @@ def test_what_changes_the_counts_changes_the_fingerprint() -> None:
         *("", 'labels = ["level"]', 'labels = ["level"]\nlabel_max_chars = 8', 'measure = "bytes"'),
         *('filter = { level = ["ERR*"] }', "levels = []", 'time = "record"'),
         *('time = "record"\ntime_zone = "Asia/Tokyo"', 'continuation_lines = "unmatched"'),
+        *('line_format = "json"\nlabels = ["a.b"]', 'line_format = "json"\nlabels = ["a.c"]'),
     ]
     found = {fingerprint(pipeline(rule)): rule for rule in rules}
     assert list(found.values()) == rules
@@ -466,14 +438,12 @@ def test_of_a_wrong_value_the_source_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 def test_each_of_several_mistakes_has_a_line_of_its_own() -> None:
     """One alone stays on the line of the file."""
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConfigError, match=r"; mysql\.user = 5") as raised:  # a log has one line
         load("[mysql]\nport = 0\nuser = 5\n" + MINIMAL)
     file, *mistakes = raised.value.what.splitlines()
     assert file.endswith("tally.toml with its overrides is not valid:")
     assert [line.split(" = ")[0] for line in mistakes] == ["  mysql.port", "  mysql.user"]
-    assert "; mysql.user = 5" in str(raised.value), "a log has one line"
-    with pytest.raises(ConfigError, match=r"is not valid: mysql\.port = 0: "):
-        load("[mysql]\nport = 0\n" + MINIMAL)
+    assert "is not valid: mysql.port = 0: " in refusal("[mysql]\nport = 0\n" + MINIMAL)
 
 
 def test_lines_are_kept_beside_the_result_unless_it_is_said_where() -> None:
@@ -496,12 +466,20 @@ def spark_settings(**keys: Any) -> SparkSettings:
 
 
 def test_the_masters_scheme_chooses_the_engine() -> None:
-    """The scheme has the same meaning as for Spark."""
+    """As for Spark; a wrong address is refused, and the error tells no token."""
     local = ("local[*]", "k8s://https://host:443")
     connect = ("sc://host", "sc://host:15002", "sc://[::1]:15002/")
     for master in (*local, *connect, "sc://host:15002/;use_ssl=true;user_id=ann%20b"):
         assert spark_settings(master=master).master == master
         assert spark_settings(master=master).is_connect is (master not in local)
+    for wrong in (
+        *({"master": "sc://"}, {"master": "sc://host/path"}, {"master": "sc://ann@host"}),
+        *({"master": "sc://h:1/;token=s3cret;x"}, {"master": "sc://h/;token=s3cret;token=s3cret"}),
+        {"master": "sc://host/;token=s3cret", "connect_token": "s3cret"},
+    ):
+        told = refusal(MINIMAL, spark=wrong)
+        assert "spark" in told
+        assert "s3cret" not in told
 
 
 def test_a_token_in_the_address_is_moved_where_nothing_shows_it(
@@ -526,19 +504,6 @@ def test_records_that_are_gone_are_an_error_of_sparks() -> None:
     settings = load()
     options = reader_options(settings.kafka, settings.pipeline("error_log"))
     assert options["failOnDataLoss"] == "true"
-
-
-def test_a_wrong_address_is_refused_without_telling_a_token() -> None:
-    """It is refused when the configuration is read, and the error has no token."""
-    address = {"master": "sc://host/;token=s3cret"}
-    for wrong in (
-        *({"master": "sc://"}, {"master": "sc://host/path"}, {"master": "sc://ann@host"}),
-        *({"master": "sc://h:1/;token=s3cret;x"}, {"master": "sc://h/;token=s3cret;token=s3cret"}),
-        address | {"connect_token": "s3cret"},
-    ):
-        with pytest.raises(ConfigError, match="spark") as caught:
-            spark_settings(**wrong)
-        assert "s3cret" not in str(caught.value)
 
 
 def test_what_a_read_leaves_in_memory_is_dropped_before_it_adds_up() -> None:
