@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.unit.app.values import pipeline
+from tests.unit.app.values import blank, pipeline
 
 from tally.app.health import (
     UNKNOWN,
@@ -53,12 +53,7 @@ BLOCK = Block(
 def loss(partition: int) -> LossView:
     """An open loss."""
     where = {"topic": "a", "partition": partition, "from_offset": 3, "until_offset": 6}
-    return LossView(**{**dict.fromkeys(LossView.__slots__), **where, "state": "open"})  # type: ignore[arg-type]
-
-
-def planned(at: datetime) -> BatchRecord:
-    """A batch of which no more is known than when it was planned."""
-    return BatchRecord(**{**dict.fromkeys(BatchRecord.__slots__), "planned_at": at})  # type: ignore[arg-type]
+    return blank(LossView, state="open", **where)
 
 
 def test_each_problem_is_named_once_and_failures_come_before_warnings() -> None:
@@ -91,8 +86,8 @@ def test_each_problem_is_named_once_and_failures_come_before_warnings() -> None:
             fail,
         ),
         # Late is what waits longer than two starts and the patience of one batch.
-        ({"open_batches": [planned(BEFORE - SECOND)]}, [Reason.LATE], fail),
-        ({"open_batches": [planned(BEFORE)]}, [], ok),
+        ({"open_batches": [blank(BatchRecord, planned_at=BEFORE - SECOND)]}, [Reason.LATE], fail),
+        ({"open_batches": [blank(BatchRecord, planned_at=BEFORE)]}, [], ok),
         ({"overdue_offsets": 1}, [Reason.LATE], fail),
     )
     wrong = []

@@ -128,20 +128,12 @@ def waits(topic: str, written_s: float, expires_s: float | None) -> WaitingParti
     )
 
 
-def test_what_is_left_is_a_share_of_the_retention() -> None:
-    """1 when it was written, 0 when it may be deleted; none without a retention."""
+def test_what_is_left_is_a_share_of_the_retention_and_the_smallest_is_measured() -> None:
+    """1 when it was written, 0 when it may be deleted; topics are kept for different times."""
     times = ((0, 100), (75, 25), (150, -50), (10, None), (0, 0))
     shares = [waits("a", *time).retention_left(AT) for time in times]
     assert shares == [1, 0.25, -0.5, None, None]
-
-
-def test_the_smallest_share_is_measured() -> None:
-    """Not the oldest record against the first end: topics are kept for different times."""
-    week_s, hour_s = 7 * 86_400.0, 3_600.0
-    oldest = (
-        waits("b", 5 * 86_400, week_s - 5 * 86_400),
-        waits("a", 300, hour_s - 300),
-        waits("c", 300, None),
-    )
+    day_s = 86_400
+    oldest = (waits("b", 5 * day_s, 2 * day_s), waits("a", 300, 3_300), waits("c", 300, None))
     view = WaitingView(asked_at=AT, status=stand({}, None), oldest=oldest, times_error=None)
     assert view.retention_left == pytest.approx(2 / 7)

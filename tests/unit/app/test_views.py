@@ -11,7 +11,6 @@ from tally.app.run import has_caught_up
 from tally.app.views import document
 from tally.ledger.dead_letters import DeadLetterRecord
 from tally.ledger.invariants import Violation
-from tally.model import TopicPartition
 from tally.pipeline.audit import AuditReport
 from tally.pipeline.plan import Planned
 from tally.pipeline.recount import Recount, Unchecked
@@ -80,18 +79,17 @@ def test_an_audit_never_claims_more_than_it_looked_at() -> None:
 def test_a_recount_that_compared_nothing_is_a_finding() -> None:
     """Of another cluster, say; a pipeline that has counted nothing has nothing to prove."""
     gap = Unchecked(range=RANGE, cause="another cluster")
-    none = Recount(segments=0, offsets=0, records=0, violations=(), unchecked=(gap,))
-    view = audit_view(HOLDS, none)
+    none = replace(COUNTED, segments=0, offsets=0, records=0)
+    view = audit_view(HOLDS, replace(none, unchecked=(gap,)))
     assert not view.holds
     assert [(f.check, f.where) for f in view.findings] == [("recount", "p")]
     assert "another cluster" in view.findings[0].detail
-    assert audit_view(HOLDS, replace(none, unchecked=())).holds
+    assert audit_view(HOLDS, none).holds
 
 
 def test_what_could_not_be_checked_is_summed_up_by_cause() -> None:
     """Thousands of segments that retention took are one line."""
-    there = TopicPartition(topic="alog", partition=4)
-    ranges = (span(0, 10), span(10, 20), span(0, 5, there))
+    ranges = (span(0, 10), span(10, 20), span(0, 5, replace(HERE, partition=4)))
     gaps = tuple(Unchecked(range=each, cause="retention") for each in ranges)
     view = RecountView.of(replace(COUNTED, unchecked=gaps))
     assert view.unchecked_offsets == [("alog/3: retention", 20), ("alog/4: retention", 5)]

@@ -1,7 +1,8 @@
 """Values that the tests of views and commands start from; each takes what a case changes."""
 
+from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from tally.config.pipeline import Pipeline
 from tally.model import (
@@ -19,6 +20,8 @@ from tally.model import (
     TopicPartition,
     TopicSnapshot,
 )
+
+Record = TypeVar("Record")
 
 AT = datetime(2026, 11, 20, 14, 0, 0, tzinfo=UTC)
 HERE = TopicPartition(topic="alog", partition=3)
@@ -49,20 +52,18 @@ def totals(
 
 def batch(*ranges: OffsetRange, **values: Any) -> Batch:
     """A planned batch of some ranges."""
-    planned = {
-        "batch_id": 7,
-        "pipeline": "p",
-        "kind": BatchKind.INGEST,
-        "state": BatchState.PLANNED,
-        "attempt": 0,
-        "planned_at": AT,
-        "claimed_at": None,
-        "segments": tuple(
-            Segment(segment_id=n, topic_id="t", cluster_id="c", range=r, state=SegmentState.PLANNED)
-            for n, r in enumerate(ranges)
-        ),
-    }
-    return Batch(**{**planned, **values})
+    segments = tuple(
+        Segment(segment_id=n, topic_id="t", cluster_id="c", range=r, state=SegmentState.PLANNED)
+        for n, r in enumerate(ranges)
+    )
+    planned = {"batch_id": 7, "pipeline": "p", "kind": BatchKind.INGEST, "attempt": 0}
+    planned |= {"state": BatchState.PLANNED, "planned_at": AT, "claimed_at": None}
+    return Batch(**{**planned, "segments": segments, **values})
+
+
+def blank(kind: type[Record], **values: Any) -> Record:
+    """A record of which only some fields matter; of the others nothing is known."""
+    return kind(**{**dict.fromkeys(field.name for field in fields(kind)), **values})
 
 
 def known(*positions: Position, **values: Any) -> dict[str, KnownTopic]:

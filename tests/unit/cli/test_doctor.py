@@ -74,16 +74,12 @@ def test_a_proxy_that_changes_the_session_is_found() -> None:
 
 def test_a_server_must_be_writable_durable_and_take_large_packets() -> None:
     """MariaDB has more values for read-only; the binary log counts only where there is one."""
-
-    def durability(flush: str, sync: str, log: str) -> Diagnosis:
-        names = ("innodb_flush_log_at_trx_commit", "sync_binlog", "log_bin")
-        return database.check_durability(dict(zip(names, (flush, sync, log), strict=True)))
-
+    flush, sync, log = "innodb_flush_log_at_trx_commit", "sync_binlog", "log_bin"
     expect(
-        (OK, durability("1", "1", "ON")),
-        (WARN, durability("2", "1", "ON")),
-        (WARN, durability("1", "0", "ON")),
-        (OK, durability("1", "0", "OFF")),
+        (OK, database.check_durability({flush: "1", sync: "1", log: "ON"})),
+        (WARN, database.check_durability({flush: "2", sync: "1", log: "ON"})),
+        (WARN, database.check_durability({flush: "1", sync: "0", log: "ON"})),
+        (OK, database.check_durability({flush: "1", sync: "0", log: "OFF"})),
         (OK, database.check_writable({"read_only": "OFF", "super_read_only": "OFF"})),
         (FAIL, database.check_writable({"read_only": "ON", "super_read_only": "OFF"})),
         (FAIL, database.check_writable({"read_only": "NO_LOCK_NO_ADMIN"})),

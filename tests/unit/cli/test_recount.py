@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from tests.unit.app.values import kafka, pipeline, span, totals
+from tests.unit.app.values import blank, kafka, pipeline, span, totals
 
 from tally.aggregates.fingerprint import fingerprint
 from tally.ledger.segments import SegmentRecord
-from tally.model import EMPTY_TOTALS, OffsetRange, SegmentState, TopicPartition
+from tally.model import EMPTY_TOTALS, OffsetRange, TopicPartition
 from tally.pipeline.chunks import SEGMENTS_PER_RANGE, Chunk, join_segments, rounds, why_not_held
 from tally.pipeline.recount import Rows, compare, explain
 
@@ -18,10 +18,9 @@ def offsets(from_offset: int, until_offset: int, partition: int = 0) -> OffsetRa
 
 def segment(from_offset: int, until_offset: int, partition: int = 0, **facts: Any) -> SegmentRecord:
     """A live segment."""
-    usual = {"segment_id": from_offset, "batch_id": 1, "state": SegmentState.LIVE}
-    usual |= {"topic_id": "id", "cluster_id": "cluster", "is_current": True, "totals": totals()}
-    usual |= {"superseded_by": None, "format_fingerprint": "f", "committed_version": "1"}
-    return SegmentRecord(range=offsets(from_offset, until_offset, partition), **{**usual, **facts})
+    usual = {"topic_id": "id", "cluster_id": "cluster", "is_current": True, "totals": totals()}
+    usual |= {"segment_id": from_offset, "range": offsets(from_offset, until_offset, partition)}
+    return blank(SegmentRecord, **{**usual, **facts})
 
 
 def test_consecutive_segments_are_joined_and_nothing_else_is_read() -> None:

@@ -1,14 +1,14 @@
 """The text of a preview and the messages of a running replay."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from click import unstyle
 from rich.console import Console
-from tests.unit.app.values import AT, HERE, batch, span, totals
+from tests.unit.app.values import AT, HERE, batch, blank, span, totals
 
-from tally.app.batches import BatchView, Columns, ReplacedView, SegmentView
+from tally.app.batches import BatchView, ReplacedView, SegmentView
 from tally.app.preview import PreviewView, duration, preview_view
 from tally.app.replays import ReplayOutcome
 from tally.app.run import RanView
@@ -17,7 +17,6 @@ from tally.cli.replay_preview import question, show_preview
 from tally.cli.replay_running import batch_line, summary
 from tally.cli.show import REPLACES
 from tally.cli.ui.output import Output
-from tally.ledger.reading import BatchRecord
 from tally.ledger.replacements import Changes
 from tally.model import BatchKind, BatchState, ReplayState, SegmentState, TopicPartition
 from tally.pipeline.replay_plan import Preview
@@ -144,14 +143,8 @@ def test_a_preview_of_very_many_ranges_stays_readable(capsys: Captured) -> None:
 def test_the_json_of_a_preview_names_what_each_piece_replaces() -> None:
     """By the ledger's keys."""
     (piece,) = document(preview())["batches"][1]
-    assert piece == {
-        "topic": "alog",
-        "partition": 3,
-        "from_offset": 330,
-        "until_offset": 350,
-        "replaces": [3],
-        "never_counted": 5,
-    }
+    where = {"topic": "alog", "partition": 3, "from_offset": 330, "until_offset": 350}
+    assert piece == {**where, "replaces": [3], "never_counted": 5}
 
 
 def test_a_duration_is_no_more_exact_than_it_can_be() -> None:
@@ -168,25 +161,16 @@ UNCHANGED = Changes(minutes=0, first_minute=None, last_minute=None, lines_more=0
 
 def replay(**values: Any) -> ReplayOutcome:
     """What the ledger says of a replay."""
-    told = {"replay_id": 7, "pipeline": "p", "state": ReplayState.DONE, "batches": 2, "offsets": 50}
-    told |= {"committed": 2, "offsets_committed": 50}
-    nothing = dict.fromkeys(field.name for field in fields(ReplayOutcome))
-    return ReplayOutcome(**{**nothing, **told, "changes": UNCHANGED, **values})  # type: ignore[arg-type]
+    told = {"replay_id": 7, "pipeline": "p", "state": ReplayState.DONE, "changes": UNCHANGED}
+    told |= {"batches": 2, "committed": 2, "offsets": 50, "offsets_committed": 50}
+    return blank(ReplayOutcome, **{**told, **values})
 
 
 def ran(partitions: int = 1, *, committed: bool = True) -> RanView:
     """A batch that was run."""
     ranges = [span(0, 10, TopicPartition(topic="alog", partition=n)) for n in range(partitions)]
     read = totals(matched=7, unmatched=2, malformed=1, first_offset=0, last_offset=9)
-    run = batch(
-        *ranges,
-        batch_id=57,
-        kind=BatchKind.REPLAY,
-        attempt=1,
-        claimed_at=AT,
-        claimed_by="ann",
-        replay_id=7,
-    )
+    run = batch(*ranges, batch_id=57, kind=BatchKind.REPLAY, attempt=1, claimed_by="ann")
     told = {r.partition: read for r in ranges} if committed else {}
     return RanView.of(Ran(batch=run, committed=committed, totals=told, seconds=1.23))
 
@@ -204,14 +188,8 @@ def test_each_batch_is_told_in_one_line() -> None:
 
 def test_the_end_says_what_has_changed() -> None:
     """Lines more and fewer, and in which minutes; or that nothing has."""
-    changes = replace(
-        UNCHANGED,
-        minutes=2,
-        first_minute="2026-11-20 14:05",
-        last_minute="2026-11-20 14:06",
-        lines_more=3,
-        lines_fewer=1_000,
-    )
+    when = {"first_minute": "2026-11-20 14:05", "last_minute": "2026-11-20 14:06"}
+    changes = replace(UNCHANGED, minutes=2, lines_more=3, lines_fewer=1_000, **when)
     assert summary(replay(changes=changes), [ran()]) == [
         (
             "replay 7 of p is done: 2 batches, 50 offsets; "
@@ -249,24 +227,11 @@ def segment(number: int, *replaced: int) -> SegmentView:
     )
 
 
-def batch_of(*segments: SegmentView) -> BatchView:
-    """A batch of some segments."""
-    return BatchView(
-        **dict.fromkeys(BatchRecord.__slots__),  # type: ignore[arg-type]
-        replay=None,
-        ranges=segments,
-        columns=Columns(labels=(), has_bytes=False),
-        minutes_touched=0,
-        rows_touched=0,
-        minutes=(),
-    )
-
-
 def test_what_a_batch_replaces_is_named_by_its_batches() -> None:
     """All of a few, the first and the last of many."""
     many = segment(9, *range(1, 8))
     batches = ((segment(9),), (segment(9, 5),), (segment(9, 6), segment(10, 5, 5)), (many,))
-    assert [batch_of(*segments).replaced for segments in batches] == [
+    assert [blank(BatchView, ranges=segments).replaced for segments in batches] == [
         "",
         "1 segment of batch 5",
         "3 segments of batches 5, 6",

@@ -16,20 +16,19 @@ from tally.cli.ui.output import Output
 from tally.config.servers import SparkSettings
 from tally.spark.driver_log import JAVA_OPTIONS, LOGGING, quiet
 
-Opens = Callable[[SparkSettings], AbstractContextManager[Any]]
+Captured = pytest.CaptureFixture[str]
 
 
-@pytest.fixture
-def command(tmp_path: Path) -> Callable[[Opens], App]:
+def command(
+    folder: Path, open_spark: Callable[[SparkSettings], AbstractContextManager[Any]]
+) -> App:
     """A command that needs no server, with a Spark of the test's own."""
-    path = tmp_path / "tally.toml"
+    path = folder / "tally.toml"
     path.write_text('[pipelines.p]\ntopics = ["alog"]\n', encoding="utf-8")
-    return lambda opens: App(config=path, open_spark=opens)
+    return App(config=path, open_spark=open_spark)
 
 
-def test_batches_share_one_session_and_ctrl_c_stays_pythons_own(
-    command: Callable[[Opens], App],
-) -> None:
+def test_batches_share_one_session_and_ctrl_c_stays_pythons_own(tmp_path: Path) -> None:
     """Starting Spark takes longer than counting a minute; what reads nothing costs no session.
 
     PySpark's handler calls Java in the middle of a call to Java.
@@ -43,7 +42,7 @@ def test_batches_share_one_session_and_ctrl_c_stays_pythons_own(
         yield "session"
         events.append("stopped")
 
-    app = command(open_spark)
+    app = command(tmp_path, open_spark)
     with shared_session(app):
         pass
     assert events == []
@@ -68,42 +67,30 @@ def a_commands_handlers() -> Iterator[None]:
 @pytest.mark.usefixtures("a_commands_handlers")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_spark_starts_waits_until_it_can_be_stopped(
-    command: Callable[[Opens], App], number: signal.Signals
+    tmp_path: Path, number: signal.Signals
 ) -> None:
     """Otherwise the JVM would never end; a second signal is not delayed."""
-    seen: list[str] = []
     before = signal.getsignal(number)
+    for signals, events in ((1, ["started", "stopped"]), (2, [])):
+        seen: list[str] = []
 
-    def read(opens: Opens) -> None:
-        with (
-            pytest.raises(KeyboardInterrupt),
-            shared_session(command(opens)) as ctx,
-            ctx.open_reader(),
-        ):
+        @contextmanager
+        def open_spark(
+            _: SparkSettings, *, signals: int = signals, seen: list[str] = seen
+        ) -> Iterator[Any]:
+            for _each in range(signals):
+                signal.raise_signal(number)
+            seen.append("started")
+            try:
+                yield "session"
+            finally:
+                seen.append("stopped")
+
+        app = command(tmp_path, open_spark)
+        with pytest.raises(KeyboardInterrupt), shared_session(app) as ctx, ctx.open_reader():
             pytest.fail("it continues")
-
-    @contextmanager
-    def interrupted(_: SparkSettings) -> Iterator[Any]:
-        signal.raise_signal(number)
-        seen.append("started")
-        try:
-            yield "session"
-        finally:
-            seen.append("stopped")
-
-    read(interrupted)
-    assert seen == ["started", "stopped"]
-    assert signal.getsignal(number) is before
-
-    @contextmanager
-    def impatient(_: SparkSettings) -> Iterator[Any]:
-        signal.raise_signal(number)
-        signal.raise_signal(number)
-        seen.append("the second was not obeyed")
-        yield "never"
-
-    read(impatient)
-    assert seen == ["started", "stopped"]
+        assert seen == events
+        assert signal.getsignal(number) is before
 
 
 def test_spark_logs_warnings_in_one_line_unless_logging_is_configured() -> None:
@@ -126,7 +113,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("terminal")
 def test_the_bar_appears_with_the_first_update_and_is_gone_when_it_was_cleared(
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
 ) -> None:
     """Before that, Spark writes its own lines; a bar would break the lines of results."""
     with bar("reprocessing", "offsets") as meter:
@@ -143,7 +130,7 @@ def test_the_bar_appears_with_the_first_update_and_is_gone_when_it_was_cleared(
 
 @pytest.mark.usefixtures("terminal")
 def test_a_line_that_is_said_beside_the_bar_has_a_line_of_its_own(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stands above the bar, as it is, and afterwards notes go to stderr as before."""
     out = Output()

@@ -75,11 +75,8 @@ def test_the_program_is_called_as_this_shell_finds_it(
     program = folder / "tally"
     program.touch(mode=0o755)
     assert own_name([str(program)], str(folder)) == "tally"
-    for where, name in (
-        (folder, "tally"),
-        (tmp_path, "'a checkout/tally'"),
-        (other, f"'{program}'"),
-    ):
+    names = {folder: "tally", tmp_path: "'a checkout/tally'", other: f"'{program}'"}
+    for where, name in names.items():
         monkeypatch.chdir(where)
         assert own_name([str(program)], "/nowhere") == name
 
