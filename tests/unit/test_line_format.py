@@ -1,7 +1,6 @@
 """Line formats: what the configuration may say, and what it is told when it may not."""
 
 import re
-import tomllib
 from dataclasses import replace
 
 import pytest
@@ -438,15 +437,3 @@ def test_the_documentation_lists_every_format_and_every_reason() -> None:
     documented = re.findall(r"^\| `([a-z-]+)` \|", malformed.partition("## ")[0], re.MULTILINE)
     assert documented == [str(reason) for reason in MalformedReason]
     assert f"first {HEAD_BYTES:,} bytes" in page
-
-
-def test_the_configuration_in_the_documentation_is_what_it_says() -> None:
-    """Copied from the page, its formats understand such lines; tests/unit/test_docs.py loads it."""
-    examples = re.findall(r"```toml\n(.*?)```", text(DOCS / "line-formats.md"), re.DOTALL)
-    pipelines = [p for one in examples for p in tomllib.loads(one)["pipelines"].values()]
-    log4j, custom, own, *others = (parse_line_format(p["line_format"], key=KEY) for p in pipelines)
-    assert (log4j, len(others)) == (CATALOGUE["log4j"], 3)
-    assert own.paths_of("service")[0][-1] == "app.kubernetes.io/name"
-    found = custom.parsed_pattern.python.match("|30.07.2017 14:09:08|SEVERE| no such item")
-    assert found is not None
-    assert (len(found["time"]), found["level"]) == (custom.parsed_time_format.width, "SEVERE")

@@ -2,11 +2,13 @@
 
 import socket
 import ssl
+from datetime import UTC, datetime
 
 import pymysql
 import pytest
 from pymysql.err import OperationalError
 
+from tally.clock import SystemClock
 from tally.config.servers import MySQLSettings
 from tally.errors import (
     AccessDeniedError,
@@ -19,6 +21,8 @@ from tally.errors import (
 )
 from tally.mysql.connection import _Connection, _tls_options, connect
 from tally.mysql.errors import translate
+from tally.mysql.transactions import Transaction
+from tally.testing.clock import ManualClock
 
 
 def test_a_verified_connection_checks_certificate_and_name() -> None:
@@ -73,3 +77,12 @@ def test_a_server_that_accepts_and_stays_silent_is_not_waited_for() -> None:
         settings = MySQLSettings(host="127.0.0.1", port=silent.getsockname()[1], **timeouts)
         with pytest.raises(MySQLUnavailableError, match="timed out"):
             connect(settings)
+
+
+def test_the_ledgers_time_is_that_of_the_clock_without_its_zone() -> None:
+    """The ledger's times come from the clock that was handed in; the machine's is in UTC."""
+    clock = ManualClock(datetime(2026, 11, 20, 12, tzinfo=UTC))
+    tx = Transaction(pymysql.connect(defer_connect=True), clock)
+    clock.sleep(60)
+    assert tx.now() == datetime(2026, 11, 20, 12, 1)  # noqa: DTZ001 - as MySQL takes it
+    assert SystemClock().now().tzinfo is UTC
