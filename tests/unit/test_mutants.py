@@ -41,12 +41,8 @@ def misfit(mutant: Mutant) -> str | None:
 
 
 def test_a_mutant_is_the_code_less_one_guard() -> None:
-    """The removed text is in its symbol exactly once, and the rest compiles."""
+    """The removed text is in its symbol exactly once, and the rest compiles; the check can fail."""
     assert {m.guard: why for m in MUTANTS if (why := misfit(m))} == {}
-
-
-def test_a_mutant_that_does_not_fit_is_seen() -> None:
-    """The check above can fail: no such symbol, no such text, no change, no valid code."""
     where, there = "tally.ledger.commit:lock_attempt", "def lock_attempt("
     for wrong in (
         {"where": "tally.ledger.commit:unlock_attempt"},
@@ -82,7 +78,13 @@ def test_a_change_stays_in_its_symbol() -> None:
 
 
 def test_a_boundary_is_moved_by_one_character() -> None:
-    """The operator alone changes, and what comes out can be run."""
+    """In Python and in SQL: the operator alone changes, and what comes out can be run."""
+    guards = [boundary.guard for boundary in BOUNDARIES]
+    assert len(guards) == len(set(guards)) > 50
+    assert EQUIVALENT.keys() | {"tally.ledger.tiles:tiles_of 6"} <= set(guards)
+    assert [
+        path for paths in TESTS.values() for path in paths if not (PROJECT / path).exists()
+    ] == []
     for boundary in BOUNDARIES:
         before = text(boundary.file(PROJECT / "src"))
         after = boundary.moved(before)
@@ -93,15 +95,3 @@ def test_a_boundary_is_moved_by_one_character() -> None:
         assert [a.strip() for a, b in pairs if a != b] == [boundary.line], boundary.guard
         with pytest.raises(LookupError):
             boundary.moved(f"#{before}")
-
-
-def test_boundaries_are_found_in_python_and_in_sql() -> None:
-    """Each once, none in documentation; every exception is one of them; their tests exist."""
-    guards = [boundary.guard for boundary in BOUNDARIES]
-    assert len(guards) == len(set(guards)) > 50
-    assert "tally.planning.replay:overlap 2" in guards
-    assert "tally.ledger.tiles:tiles_of 6" in guards
-    assert EQUIVALENT.keys() <= set(guards)
-    for room, paths in TESTS.items():
-        assert (PROJECT / "src" / "tally" / room).is_dir()
-        assert [path for path in paths if not (PROJECT / path).exists()] == []

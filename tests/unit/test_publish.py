@@ -41,12 +41,12 @@ def test_the_ledger_decides_what_becomes_of_a_set() -> None:
 
 def counted(segment_id: int, *minutes: tuple[str, int]) -> list[CountedMinute]:
     """What a segment has counted; its set has ten times its number."""
-    ids = {"segment_id": segment_id, "row_set": segment_id * 10}
-    matched = sum(lines for _, lines in minutes)
-    return [
-        CountedMinute(**ids, matched=matched, log_time=m, lines=n)
-        for m, n in minutes or [(None, 0)]
-    ]
+    ids = {
+        "segment_id": segment_id,
+        "row_set": segment_id * 10,
+        "matched": sum(dict(minutes).values()),
+    }
+    return [CountedMinute(**ids, log_time=m, lines=n) for m, n in minutes or [(None, 0)]]
 
 
 PLACE = {"cluster_id": "c", "topic_id": "t", "partition_id": 0}
@@ -59,12 +59,6 @@ def kept(segment_id: int, *minutes: tuple[str, int], set_id: int = 0) -> list[Ke
         KeptMinute(**ids, **PLACE, from_offset=segment_id * 10, log_time=m, rows=n)
         for m, n in minutes or [(None, 0)]
     ]
-
-
-def folded(segment_id: int, start: int, until: int, matched: int) -> FoldedRange:
-    """A folded range of the same partition."""
-    ids = {"segment_id": segment_id, "matched": matched}
-    return FoldedRange(**ids, **PLACE, from_offset=start, until_offset=until)
 
 
 TWO, NO_PART = (MINUTE, 2), "rows of a segment that is not part of the result"
@@ -95,7 +89,12 @@ def test_each_segment_is_compared_with_its_rows() -> None:
 
 def test_rows_of_folded_segments_add_up() -> None:
     """They belong to the range in which they begin; outside of it to none."""
-    folds = Folds([folded(90, 10, 30, 5), folded(91, 40, 50, 1)])
+    folds = Folds(
+        [
+            FoldedRange(segment_id=90, matched=5, **PLACE, from_offset=10, until_offset=30),
+            FoldedRange(segment_id=91, matched=1, **PLACE, from_offset=40, until_offset=50),
+        ]
+    )
     store = kept(1, (MINUTE, 2)) + kept(2, (MINUTE, 2), (NEXT, 1)) + kept(3, (MINUTE, 1))
     assert dict(differences([], store, folds)) == {3: f"1 {NO_PART}"}
     assert dict(folds.differences()) == {91: "1 lines were counted, 0 rows are there"}
