@@ -24,6 +24,8 @@ from tests.world import World
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tally_local.stack.stack import Stack
+
 LINES = [
     "2017-07-30 14:09:08 ERROR a",
     "2017-07-30 14:09:59 ERROR b",
@@ -45,6 +47,12 @@ def line(offset: int, text: str) -> KeptLine:
 def around(reader: Reader, count_each: Callable[..., Any]) -> Any:
     """A reader that counts each range by a function, which gets the real one first."""
     return SimpleNamespace(count=reader.count, count_each=partial(count_each, reader))
+
+
+def delivered(delivery: str, stack: "Stack", folder: Path, **keys: Any) -> "Delivery":
+    """A pipeline of this delivery; of files, in ``kept`` below the folder."""
+    kept = {"files_url": f"{folder}/kept"} if delivery == "files" else {}
+    return Delivery.create(stack, folder, delivery=delivery, **kept, **keys)
 
 
 class Delivery(World):

@@ -7,7 +7,6 @@ tested without Spark, in test_kept_rows.py and test_kept_files.py.
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -31,11 +30,9 @@ from tally.errors import (
 )
 from tally.ledger import batches
 from tally.pipeline.context import Reader
-from tally.pipeline.replay import request_replay, run_or_replan, run_replay
-from tally.pipeline.replay_plan import preview_replay
-from tally.planning.replay_request import BoundsAsked
+from tally.pipeline.replay import run_or_replan
 from tally.spark.task_groups import add_up
-from tests.minute.deliveries import BAD, COUNTED, LINES, Delivery, around
+from tests.minute.deliveries import BAD, COUNTED, LINES, Delivery, around, delivered
 from tests.minute.test_concurrency import adopt
 
 if TYPE_CHECKING:
@@ -64,13 +61,17 @@ def world(
     monkeypatch.setattr("tally.deliveries.file_content._KEPT_S", 0)
     monkeypatch.setattr("tally.spark.task_counting._APART_OFFSETS_MIN", 0)
     monkeypatch.setattr("tally.spark.task_counting._APART_MAX", int(by_spark or 0))
-    keys = {"files_url": str(tmp_path / "kept")} if delivery == "files" else {}
-    return Delivery.create(migrated, tmp_path, delivery=delivery, partitions=4, **keys)
+    return delivered(delivery, migrated, tmp_path, partitions=4)
 
 
 def by(*deliveries: str) -> pytest.MarkDecorator:
     """Run a test with each of these deliveries."""
     return pytest.mark.parametrize("world", deliveries, indirect=True)
+
+
+def times(number: int) -> dict[str, int]:
+    """The counts of so many times the lines."""
+    return {minute: number * count for minute, count in COUNTED.items()}
 
 
 # --- the core cases
@@ -153,7 +154,10 @@ def test_a_read_is_counted_and_kept_as_it_was_written(
 def test_a_partition_that_fails_keeps_no_other_from_its_commit(
     world: Delivery, spark: "SparkSession"
 ) -> None:
-    """One has a hole, one a flood of malformed records, one too many series; all is told."""
+    """One has a hole, one a flood of malformed records, one too many series; all is told.
+
+    In each minute, until more is allowed.
+    """
     world.configure(labels=["key"], max_series_per_batch=2, max_malformed_per_batch=3)
     migrate(world.database, world.settings)
     world.leave_markers(0, is_committed=True)
@@ -170,6 +174,14 @@ def test_a_partition_that_fails_keeps_no_other_from_its_commit(
     assert world.states() == {0: "abandoned", 1: "live", 2: "planned", 3: "planned"}
     assert world.counts() == COUNTED
     assert [block.partition for block in world.plan().blocks] == [0]
+    with pytest.raises(TallyError, match="4 of 4 records are malformed"):
+        world.count_lines(1)
+    assert world.counts() == times(2)
+    world.configure(max_malformed_per_batch=4, max_series_per_batch=3)
+    assert [ran.committed for ran in world.run_open()] == [True, True]
+    (total,) = world.rows(f"select sum(log_count) as n from `{world.name}`")
+    assert total["n"] == 9
+    assert world.audit().holds
 
 
 @by("partition", *KEEPING)
@@ -195,61 +207,6 @@ def test_a_task_that_spark_repeats_counts_and_keeps_each_line_once(
 
 
 # --- what the ledger has of partitions, without Spark
-
-
-def times(number: int) -> dict[str, int]:
-    """The counts of so many times the lines."""
-    return {minute_: number * count for minute_, count in COUNTED.items()}
-
-
-def test_others_go_on_beside_a_partition_that_fails_minute_by_minute(world: Delivery) -> None:
-    """A flood of malformed records stops one partition, until more of them are allowed."""
-    world.configure(max_malformed_per_batch=3)
-    world.produce(BAD, 2)
-    for _ in range(2):
-        with pytest.raises(MalformedFloodError, match="4 of 4 records are malformed"):
-            world.count_lines(0, 1)
-    assert world.counts() == times(4)
-    assert world.offsets() == {0: (0, 8), 1: (0, 8), 2: (0, 0), 3: (0, 0)}
-    world.configure(max_malformed_per_batch=4)
-    assert [ran.batch.segments[0].range.partition.partition for ran in world.run_open()] == [2]
-    assert world.audit().holds
-
-
-def test_replays_replace_partition_by_partition(world: Delivery) -> None:
-    """Of two replays of everything the second one finds all of its segments superseded."""
-    world.add_partitions(7)
-    world.produce(BAD, 0)
-    world.count_lines(*range(7))
-    world.configure(levels=["INFO"])
-    ctx = world.context(world.reader)
-    asked = [
-        request_replay(ctx, preview_replay(ctx, world.name, BoundsAsked()), reason="a test")
-        for _ in range(2)
-    ]
-    for requested in asked:
-        assert len(list(run_replay(ctx, requested.replay_id))) == 7
-        assert world.counts() == {"2017-07-30 14:10": 7}
-    states = {"superseded": 14, "live": 7, "abandoned": 7}
-    assert Counter(s["state"] for s in world.segments()) == states
-    assert len(world.dead_letters()) == 4
-    assert world.audit().holds
-
-
-def test_a_change_of_delivery_leaves_open_batches_as_they_are(world: Delivery) -> None:
-    """What is open is finished as it was planned, in both directions."""
-    planned = world.planned_in(0, 1)
-    world.configure(delivery="batch")
-    again = world.plan()
-    assert ([batch.batch_id for batch in again.batches], again.resumed) == (planned, True)
-    world.run_open()
-    assert len(world.planned_in(0, 1)) == 1
-    world.configure(delivery="partition")
-    world.produce(LINES, 2)
-    assert [len(batch.segments) for batch in world.plan().batches] == [2, 1]
-    world.run_open()
-    assert world.counts() == times(5)
-    assert world.audit().holds
 
 
 def disturbed(world: Delivery, disturb: Callable[[], Any]) -> Any:

@@ -1,7 +1,7 @@
 """Pipelines that keep each line that they count, as rows or files; also on another server."""
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from tally.mysql.transactions import table_names
 from tally.pipeline.context import Reader
 from tally.pipeline.keeping import keep
 from tally.pipeline.publish import publish, store_of
-from tests.minute.deliveries import COUNTED, LINES, UNPUBLISHED, Delivery, around, line
+from tests.minute.deliveries import COUNTED, LINES, UNPUBLISHED, Delivery, around, delivered, line
 from tests.minute.test_prune import pruned
 from tests.world import make_settings
 
@@ -49,31 +49,27 @@ def world(
 ) -> Delivery:
     """A topic of two partitions, whose error lines are kept, by each delivery that does so."""
     monkeypatch.setattr("tally.deliveries.file_content._KEPT_S", 0)
-    keys = {"files_url": str(tmp_path / "kept")} if request.param == "files" else {}
-    return Delivery.create(migrated, tmp_path, delivery=request.param, partitions=2, **keys)
+    return delivered(request.param, migrated, tmp_path, partitions=2)
 
 
 @pytest.fixture
 def with_rows(migrated: "Stack", tmp_path: Path) -> Delivery:
     """The same, with the lines as rows that statements write."""
-    return Delivery.create(migrated, tmp_path, delivery="rows", partitions=2)
+    return delivered("rows", migrated, tmp_path, partitions=2)
 
 
 @pytest.fixture
-def by_procedure(migrated: "Stack", tmp_path: Path) -> Iterator[Delivery]:
+def by_procedure(migrated: "Stack", tmp_path: Path) -> Delivery:
     """The same, with the lines as rows that a procedure of the database writes."""
-    world = Delivery.create(migrated, tmp_path, delivery="procedure", partitions=2)
-    yield world
-    world.as_root(f"drop procedure if exists tally.`{world.name}_own`")
+    return delivered("procedure", migrated, tmp_path, partitions=2)
 
 
 @pytest.fixture
 def elsewhere(migrated: "Stack", tmp_path: Path) -> Delivery:
     """The same, with the lines in another database than the ledger."""
-    before = Delivery.create(migrated, tmp_path, partitions=2)
-    world = replace(before, keys={})
-    world.configure(**before.keys, delivery="rows")
-    world.keep_in(before.new_database())
+    world = delivered("batch", migrated, tmp_path, partitions=2)
+    world.configure(delivery="rows")
+    world.keep_in(world.new_database())
     migrate(world.database, world.settings)
     return world
 
@@ -395,30 +391,30 @@ def test_a_view_of_another_pipeline_is_not_taken(with_rows: Delivery, tmp_path: 
         (f"{name}_rows", f"says that it has lines of pipeline {name}, ledger"),
         (f"{name}_else", f"{name}_else exists and is something else"),
     ):
-        folder = tmp_path / table
-        folder.mkdir()
+        (folder := tmp_path / table).mkdir()
         with pytest.raises(ConfigError, match=told):
-            Delivery.create(with_rows.stack, folder, delivery="rows", rows_table=table)
+            delivered("rows", with_rows.stack, folder, rows_table=table)
 
 
 def test_pipelines_do_not_share_a_procedure_or_a_folder(migrated: "Stack", tmp_path: Path) -> None:
     """Neither one that both name, nor one that Tally has made for another."""
     procedure = f"keep_{secrets.token_hex(4)}"
-    one = Delivery.create(migrated, tmp_path, delivery="procedure", row_procedure=procedure)
+    one = delivered("procedure", migrated, tmp_path, row_procedure=procedure)
     second = f"{one.name}_b"
     other = {**one.keys, "rows_table": f"{second}_rows", "result_table": second}
-    settings = make_settings(one.stack, one.config, {one.name: one.keys, second: other})
-    assert f"the same row_procedure {procedure}" in settings.disabled[second][0]
+    files = {"topics": [one.topic], "delivery": "files"}
+    shared = {
+        one.name: one.keys,
+        second: other,
+        "c": {**files, "files_url": f"{tmp_path}/a"},
+        "d": {**files, "files_url": f"{tmp_path}/a/b"},
+    }
+    disabled = make_settings(one.stack, one.config, shared).disabled
+    assert f"the same row_procedure {procedure}" in disabled[second][0]
+    assert f"the same folder file://{tmp_path}/a in files_url" in disabled["d"][0]
     settings = make_settings(one.stack, one.config, {second: other})
     with pytest.raises(ConfigError, match=f"was made for pipeline {one.name}, ledger"):
         migrate(one.database, settings)
-    one.execute(f"drop procedure {procedure}")
-    inner = {
-        name: {"topics": [one.topic], "delivery": "files", "files_url": f"{tmp_path}/{folder}"}
-        for name, folder in (("one", "a"), ("two", "a/b"))
-    }
-    settings = make_settings(one.stack, one.config, inner)
-    assert f"the same folder file://{tmp_path}/a in files_url" in settings.disabled["two"][0]
 
 
 def test_lines_of_another_ledger_are_left_alone(elsewhere: Delivery, tmp_path: Path) -> None:
@@ -460,17 +456,14 @@ def test_lines_that_are_elsewhere_are_not_forgotten(elsewhere: Delivery) -> None
     assert elsewhere.audit().holds
 
 
-@pytest.mark.parametrize("fold", [False, True])
 def test_lines_are_not_left_behind_also_when_all_of_them_are_folded(
-    world: Delivery, fold: bool, tmp_path: Path
+    world: Delivery, tmp_path: Path
 ) -> None:
     """Kafka no longer has the records: what is kept of them is all there is."""
     world.count_lines()
-    before = world.kept_lines()
-    if fold:
-        world.delete_records(0, 4)
-        assert pruned(world).segments == 1
-    written = world.config.read_text()
+    before, written = world.kept_lines(), world.config.read_text()
+    world.delete_records(0, 4)
+    assert pruned(world).segments == 1
     moves: list[Callable[[], Any]] = [lambda: world.keep_in(world.new_database())]
     if world.pipeline.files_url:
         moves.append(lambda: world.configure(files_url=str(tmp_path / "another")))
@@ -479,7 +472,6 @@ def test_lines_are_not_left_behind_also_when_all_of_them_are_folded(
         with pytest.raises(ConfigError, match=f"pipeline {world.name} has kept lines"):
             migrate(world.database, world.settings)
         world.config.write_text(written)
-    pruned(world)
     assert world.kept_lines() == before
 
 
@@ -529,32 +521,32 @@ def own(world: Delivery, text: str) -> None:
 
 def test_the_procedure_of_the_database_is_called(by_procedure: Delivery) -> None:
     """It does more than Tally asks for, in the same transaction."""
-    by_procedure.execute(
-        f"create table `{by_procedure.name}_seen` (set_id bigint, o bigint, value longblob,"
-        " primary key (set_id, o))"
-    )
-    own(by_procedure, OWN)
-    by_procedure.count_lines()
-    assert len(by_procedure.kept()) == 3
-    seen = by_procedure.rows(f"select value from `{by_procedure.name}_seen` order by o")
+    world, columns = by_procedure, "set_id bigint, o bigint, value longblob"
+    world.execute(f"create table `{world.name}_seen` ({columns}, primary key (set_id, o))")
+    own(world, OWN)
+    world.count_lines()
+    seen = world.rows(f"select value from `{world.name}_seen` order by o")
     assert [row["value"].decode() for row in seen] == [LINES[0], LINES[1], LINES[3]]
-    by_procedure.replay(levels=["INFO"])
-    assert by_procedure.kept_lines() == [(0, 2, LINES[2])]
-    assert by_procedure.audit().holds
+    world.replay(levels=["INFO"])
+    assert world.kept_lines() == [(0, 2, LINES[2])]
+    assert world.audit().holds
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
-    [(FORGETFUL, "of 3 lines 0 were found again"), (REFUSING, "no lines on a Sunday")],
+    ("text", "error", "told"),
+    [
+        (FORGETFUL, DataLossError, "of 3 lines 0 were found again"),
+        (REFUSING, StatementError, "no lines on a Sunday"),
+    ],
     ids=["forgetful", "refusing"],
 )
 def test_a_procedure_that_keeps_no_line_is_found_out(
-    by_procedure: Delivery, text: str, told: str
+    by_procedure: Delivery, text: str, error: type[TallyError], told: str
 ) -> None:
     """Nothing is counted without its lines; what it says of one is what an operator must read."""
     own(by_procedure, text)
     (batch_id,) = by_procedure.planned_in(0)
-    with pytest.raises(DataLossError if text is FORGETFUL else StatementError, match=told):
+    with pytest.raises(error, match=told):
         by_procedure.run_all([batch_id])
     assert by_procedure.counts() == {}
     by_procedure.configure(row_procedure=None)
@@ -564,47 +556,36 @@ def test_a_procedure_that_keeps_no_line_is_found_out(
 
 def test_whoever_counts_needs_no_right_to_write_lines(by_procedure: Delivery) -> None:
     """Only to call the procedure, which refuses a set that was dropped by itself, too."""
-    (batch_id,) = by_procedure.planned_in(0)
-    sets = f"`tally`.`{by_procedure.name}_rows__sets`"
-    by_procedure.begun(batch_id, *LINES)._write()
-    (row,) = by_procedure.rows(f"select set_id from {sets}")
-    by_procedure.execute(f"update {sets} set state = 'dropped'")
-    user, caller = "'caller'@'127.0.0.1'", {"user": "caller", "password": "x"}
-    by_procedure.as_root(
-        f"create user {user} identified by 'x'",
-        f"grant execute on procedure `tally`.`{by_procedure.name}_rows_keep` to {user}",
+    world, user = by_procedure, f"caller_{secrets.token_hex(4)}"
+    world.begun(*world.planned_in(0), *LINES)._write()
+    (row,) = world.rows(f"select set_id from `{world.name}_rows__sets`")
+    world.execute(f"update `{world.name}_rows__sets` set state = 'dropped'")
+    world.as_root(
+        f"create user {user}@'127.0.0.1' identified by 'x'",
+        f"grant execute on procedure `tally`.`{world.name}_rows_keep` to {user}@'127.0.0.1'",
     )
     written = '[{"record_offset": 9, "log_time": "2017-07-30 14:09:00", "value": null}]'
-    call = f"call `{by_procedure.name}_rows_keep`({row['set_id']}, %s)"
-    insert = f"insert into `{by_procedure.name}_rows__kept` values (1, 1, now(), %s, null)"
-    try:
-        for statement, told in ((call, "the set was dropped"), (insert, "INSERT command denied")):
-            with (
-                by_procedure.connect(**caller) as connection,
-                connection.cursor() as cursor,
-                pytest.raises(pymysql.err.OperationalError, match=told),
-            ):
-                cursor.execute(statement, (written,))
-    finally:
-        by_procedure.as_root(f"drop user {user}")
-
-
-def test_a_procedure_that_is_gone_is_made_by_the_next_migration(by_procedure: Delivery) -> None:
-    """Until then nothing is planned."""
-    by_procedure.as_root(f"drop procedure tally.`{by_procedure.name}_rows_keep`")
-    assert len(missing(by_procedure.database, by_procedure.settings)) == 1
-    by_procedure.produce(LINES, 0)
-    with pytest.raises(SchemaError, match="_rows_keep is not there, or this user may not call it"):
-        by_procedure.plan()
-    migrate(by_procedure.database, by_procedure.settings)
-    by_procedure.run_open()
-    assert len(by_procedure.kept()) == 3
+    call = f"call `{world.name}_rows_keep`({row['set_id']}, %s)"
+    insert = f"insert into `{world.name}_rows__kept` values (1, 1, now(), %s, null)"
+    for statement, told in ((call, "the set was dropped"), (insert, "INSERT command denied")):
+        with (
+            world.connect(user=user, password="x") as connection,  # noqa: S106
+            connection.cursor() as cursor,
+            pytest.raises(pymysql.err.OperationalError, match=told),
+        ):
+            cursor.execute(statement, (written,))
 
 
 def test_rows_and_procedure_are_exchanged_at_any_time(by_procedure: Delivery) -> None:
-    """Both write the same rows into the same tables."""
-    for delivery in ("rows", "procedure"):
-        by_procedure.configure(delivery=delivery)
-        by_procedure.count_lines()
-    assert [o for _, o, _ in by_procedure.kept_lines()] == [0, 1, 3, 4, 5, 7]
-    assert by_procedure.audit().holds
+    """Both write the same rows into the same tables. A procedure that is gone is made again."""
+    world = by_procedure
+    world.as_root(f"drop procedure tally.`{world.name}_rows_keep`")
+    assert len(missing(world.database, world.settings)) == 1
+    with pytest.raises(SchemaError, match="_rows_keep is not there, or this user may not call it"):
+        world.planned_in(0)
+    migrate(world.database, world.settings)
+    world.run_open()
+    world.configure(delivery="rows")
+    world.count_lines()
+    assert [o for _, o, _ in world.kept_lines()] == [0, 1, 3, 4, 5, 7]
+    assert world.audit().holds

@@ -38,10 +38,12 @@ def partition(number: int) -> TopicPartition:
     return TopicPartition(topic="t", partition=number)
 
 
-def request(number: int) -> CountRequest:
-    """A range of ten offsets."""
-    r = OffsetRange(partition=partition(number), from_offset=0, until_offset=10)
-    return CountRequest(pipeline=PIPELINE, ranges=[r])
+def offsets(number: int, until: int) -> OffsetRange:
+    """A range from the first offset of a partition on."""
+    return OffsetRange(partition=partition(number), from_offset=0, until_offset=until)
+
+
+REQUESTS = [CountRequest(pipeline=PIPELINE, ranges=[offsets(number, 10)]) for number in (0, 1)]
 
 
 def records(_: CountRequest, counts: Counts) -> int:
@@ -49,27 +51,29 @@ def records(_: CountRequest, counts: Counts) -> int:
     return sum(total.records for total in counts.totals.values())
 
 
+def of(number: int, value: Any = None) -> TaskOutcome:
+    """What a task tells that has read a partition."""
+    return TaskOutcome(partition=partition(number), value=value)
+
+
 def told(*outcomes: TaskOutcome) -> list[tuple[int, Any]]:
     """What the driver makes of the outcomes of tasks for two partitions."""
-    found = outcome_of_each([request(0), request(1)], outcomes, records)
+    found = outcome_of_each(REQUESTS, outcomes, records)
     return [(r.ranges[0].partition.partition, o.error or o.value) for r, o in found]
 
 
 def test_each_request_gets_the_outcome_of_its_task() -> None:
     """In the order of the requests. A task without records does not know whose work it left."""
-    one = TaskOutcome(partition=partition(1), value="one")
-    assert told(one, TaskOutcome(partition=partition(0), value="none")) == [(0, "none"), (1, "one")]
-    assert told(one, TaskOutcome()) == [(0, 0), (1, "one")]
+    assert told(of(1, "one"), of(0, "none")) == [(0, "none"), (1, "one")]
+    assert told(of(1, "one"), TaskOutcome()) == [(0, 0), (1, "one")]
+    # Nor does one that has failed before it knew its partition: nothing is committed for it.
+    with pytest.raises(DataLossError, match="gone"):
+        told(of(0), TaskOutcome(error=DataLossError("gone")))
 
 
 @pytest.mark.parametrize(
     "outcomes",
-    [
-        [TaskOutcome(partition=partition(0))],
-        [TaskOutcome(partition=partition(0)), TaskOutcome(partition=partition(0))],
-        [TaskOutcome(partition=partition(n)) for n in (0, 1, 1)],
-        [TaskOutcome(partition=partition(0)), TaskOutcome(partition=partition(1)), TaskOutcome()],
-    ],
+    [[of(0)], [of(0), of(0)], [of(0), of(1), of(1)], [of(0), of(1), TaskOutcome()]],
 )
 def test_a_range_that_one_task_has_not_read_whole_is_an_error(outcomes: list[TaskOutcome]) -> None:
     """Fewer tasks than ranges, or more, or two for one range: the driver does not guess."""
@@ -77,40 +81,34 @@ def test_a_range_that_one_task_has_not_read_whole_is_an_error(outcomes: list[Tas
         told(*outcomes)
 
 
-def test_a_task_that_fails_before_it_knows_its_partition_is_no_empty_one() -> None:
-    """Its error is raised; nothing is committed for it."""
-    lost = DataLossError("gone")
-    with pytest.raises(DataLossError, match="gone"):
-        told(TaskOutcome(partition=partition(0)), TaskOutcome(error=lost))
+TYPES = {
+    "partition": pa.int32(),
+    "minute": pa.string(),
+    **{s.name: pa.int64() for s in sums_of_groups(AGGREGATE)},
+    "reason": pa.string(),
+    "value": pa.binary(),
+    "value_bytes": pa.int32(),
+}
+USUAL = {
+    "partition": 1,
+    "minute": "2026-01-01 00:00:00",
+    "records": 1,
+    "malformed": 0,
+    "continuations": 0,
+    "first_offset": 3,
+    "last_offset": 3,
+    "first_malformed": None,
+    "last_malformed": None,
+}
+FINE = {"reason": None, "value": None, "value_bytes": None}
+BAD = {"minute": None, "malformed": 1, "first_malformed": 3, "last_malformed": 3}
 
 
 def groups(*rows: dict[str, Any]) -> pa.RecordBatch:
     """Groups of a task, with what they have in common filled in."""
-    usual = {
-        "partition": 1,
-        "minute": "2026-01-01 00:00:00",
-        "records": 1,
-        "malformed": 0,
-        "continuations": 0,
-        "first_offset": 3,
-        "last_offset": 3,
-        "first_malformed": None,
-        "last_malformed": None,
-    }
-    of_letters = [
-        pa.field("reason", pa.string()),
-        pa.field("value", pa.binary()),
-        pa.field("value_bytes", pa.int32()),
-    ]
-    schema = pa.schema(
-        [
-            pa.field("partition", pa.int32()),
-            pa.field("minute", pa.string()),
-            *(pa.field(s.name, pa.int64()) for s in sums_of_groups(AGGREGATE)),
-            *(of_letters if "reason" in rows[0] else []),
-        ]
-    )
-    return pa.RecordBatch.from_pylist([{**usual, **row} for row in rows], schema=schema)
+    whole = [{**USUAL, **row} for row in rows]
+    schema = pa.schema([(name, kind) for name, kind in TYPES.items() if name in whole[0]])
+    return pa.RecordBatch.from_pylist(whole, schema=schema)
 
 
 def outcome(
@@ -119,7 +117,7 @@ def outcome(
     """What a task tells that gets these groups, and the row behind them unless it is cut."""
     whole = [] if is_cut else list(Whole(unchanged, (batches or (groups({}),))[0].schema)([]))
     task = TaskWork(
-        requests=[request(0), request(1)],
+        requests=REQUESTS,
         work=work,
         topic="t",
         places=("partition",),
@@ -165,39 +163,33 @@ def test_a_bug_in_the_work_is_no_reason_to_try_again() -> None:
     found = outcome(groups({}), work=wrong)
     assert "KeyError: 'what'" in found.bug
     with pytest.raises(RuntimeError, match="KeyError: 'what'"):
-        list(said([(request(1), found)]))
+        list(said([(REQUESTS[1], found)]))
+
+
+def totals(records: int, malformed: int, last_offset: int) -> SegmentTotals:
+    """What a first read has found, from offset 3 on."""
+    matched, ends = records - malformed, {"first_offset": 3, "last_offset": last_offset}
+    return SegmentTotals(records=records, matched=matched, unmatched=0, malformed=malformed, **ends)
 
 
 def test_a_second_read_must_find_what_the_first_has_found() -> None:
     """Otherwise one of them was not whole."""
-    one = SegmentTotals(
-        records=2, matched=2, unmatched=0, malformed=0, first_offset=3, last_offset=3
-    )
-    fine = {"reason": None, "value": None, "value_bytes": None}
-    found = outcome(groups(fine), first_reads={partition(1): one})
-    assert isinstance(found.error, DataLossError)
-    assert outcome(groups({**fine, "records": 2}), first_reads={partition(1): one}).value == 2
+    first = {partition(1): totals(2, 0, 3)}
+    assert isinstance(outcome(groups(FINE), first_reads=first).error, DataLossError)
+    assert outcome(groups({**FINE, "records": 2}), first_reads=first).value == 2
 
 
 def test_malformed_records_are_not_committed_without_their_values() -> None:
     """The work is left undone until the records were read one by one."""
-    bad = {"minute": None, "malformed": 1, "first_malformed": 3, "last_malformed": 3}
-    assert outcome(groups(bad)) == TaskOutcome(
-        partition=partition(1),
-        first_read=SegmentTotals(
-            records=1, matched=0, unmatched=0, malformed=1, first_offset=3, last_offset=3
-        ),
-    )
+    left = TaskOutcome(partition=partition(1), first_read=totals(1, 1, 3))
+    assert outcome(groups(BAD)) == left
 
     def kept(_: CountRequest, counts: Counts) -> list[tuple[int, str, bytes | None]]:
         return [(d.offset, d.reason, d.value) for d in counts.dead_letters]
 
-    whole = {**bad, "reason": "no_match", "value": b"x", "value_bytes": 1}
-    fine = {"reason": None, "value": None, "value_bytes": None, "first_offset": 4, "last_offset": 4}
-    first = SegmentTotals(
-        records=2, matched=1, unmatched=0, malformed=1, first_offset=3, last_offset=4
-    )
-    found = outcome(groups(whole, fine), work=kept, first_reads={partition(1): first})
+    whole = {**BAD, "reason": "no_match", "value": b"x", "value_bytes": 1}
+    two = groups(whole, {**FINE, "first_offset": 4, "last_offset": 4})
+    found = outcome(two, work=kept, first_reads={partition(1): totals(2, 1, 4)})
     assert found.value == [(3, "no_match", b"x")]
 
 
@@ -214,31 +206,18 @@ def test_an_error_of_the_work_is_told_with_its_partition() -> None:
     assert isinstance(outcome(groups({"last_offset": 10})).error, DataLossError)
 
 
-def some_rows(size: int) -> Iterator[pa.RecordBatch]:
-    """Two thousand rows with seven keys, in batches of a size."""
-    rows = [{"partition": 1, "key": f"k{n % 7}", "offset": n} for n in range(2_000)]
-    schema = pa.schema([("partition", pa.int32()), ("key", pa.string()), ("offset", pa.int64())])
-    for at in range(0, len(rows), size):
-        yield pa.RecordBatch.from_pylist(rows[at : at + size], schema=schema)
-
-
 @pytest.mark.parametrize("size", [1, 99, 2_000])
 def test_the_sums_do_not_depend_on_how_rows_arrive(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Partial groups are added up again when there are many of them."""
     monkeypatch.setattr("tally.spark.task_groups._ROWS_MAX", 20)
-    found = pa.Table.from_batches(
-        add_up(some_rows(size), ["partition"], ["key"], sums_of_records(AGGREGATE))
-    ).sort_by("key")
+    rows = [{"partition": 1, "key": f"k{n % 7}", "offset": n} for n in range(2_000)]
+    batches = pa.Table.from_pylist(rows).to_batches(max_chunksize=size)
+    sums = add_up(batches, ["partition"], ["key"], sums_of_records(AGGREGATE))
+    found = pa.Table.from_batches(sums).sort_by("key")
     assert found.column_names == ["partition", "key", "records", "first_offset", "last_offset"]
-    assert found.to_pylist()[2] == {
-        "partition": 1,
-        "key": "k2",
-        "records": 286,
-        "first_offset": 2,
-        "last_offset": 1997,
-    }
+    assert list(found.to_pylist()[2].values()) == [1, "k2", 286, 2, 1997]
     assert found.num_rows == 7
     assert Sum("records", "count", "offset").again == Sum("records", "sum", "records")
     assert Sum("first", "min", "offset").again == Sum("first", "min", "first")
@@ -279,15 +258,9 @@ def test_the_end_of_the_input_of_a_task_proves_nothing(
 
 def test_large_ranges_have_a_plan_of_their_own() -> None:
     """The largest ones, and not too many of them."""
-    ranges = [
-        OffsetRange(partition=partition(number), from_offset=0, until_offset=offsets)
-        for number, offsets in enumerate([10, 300_000, 199_999, 400_000])
-    ]
+    ranges = [offsets(n, until) for n, until in enumerate([10, 300_000, 199_999, 400_000])]
     assert worth_a_plan(ranges) == [ranges[3], ranges[1]]
-    many = [
-        OffsetRange(partition=partition(n), from_offset=0, until_offset=500_000 + n)
-        for n in range(100)
-    ]
+    many = [offsets(n, 500_000 + n) for n in range(100)]
     assert worth_a_plan(many) == many[:-33:-1]
 
 
@@ -325,29 +298,24 @@ def test_large_ranges_are_divided_among_tasks(sizes: list[int], tasks: int) -> N
     assert tasks_for(sizes) == tasks
 
 
-PARTITIONS = 32
-ROW_BYTES = 2_000_000
-
-
-def test_the_driver_forgets_the_rows_that_it_has_handed_on(spark: "SparkSession") -> None:
-    """Spark keeps the results of a query's jobs until it ends: here each partition is a job."""
-    # Random, as Spark compresses what a task returns.
-    wide = spark.range(0, PARTITIONS, 1, PARTITIONS).select(
-        "id", F.randstr(F.lit(ROW_BYTES), F.lit(1))
-    )
-    rows = collect(wide, ())
-    first = next(rows)
-    began = used_after_collection(spark)
-    rest = [(row[0], len(row[1])) for _, row in zip(range(PARTITIONS - 2), rows, strict=False)]
-    grown = used_after_collection(spark) - began
-    assert len(first[1]) == ROW_BYTES
-    assert rest == [(number, ROW_BYTES) for number in range(1, PARTITIONS - 1)]
-    assert grown < PARTITIONS * ROW_BYTES / 4
-    assert [row[0] for row in rows] == [PARTITIONS - 1]
-
-
 def used_after_collection(spark: "SparkSession") -> int:
     """Bytes of the driver's heap that are in use, without garbage."""
     runtime = spark.sparkContext._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
     runtime.gc()
     return int(runtime.totalMemory() - runtime.freeMemory())
+
+
+def test_the_driver_forgets_the_rows_that_it_has_handed_on(spark: "SparkSession") -> None:
+    """Spark keeps the results of a query's jobs until it ends: here each partition is a job."""
+    partitions, size = 32, 2_000_000
+    # Random, as Spark compresses what a task returns.
+    text = F.randstr(F.lit(size), F.lit(1))
+    rows = collect(spark.range(0, partitions, 1, partitions).select("id", text), ())
+    first = next(rows)
+    began = used_after_collection(spark)
+    rest = [(row[0], len(row[1])) for _, row in zip(range(partitions - 2), rows, strict=False)]
+    grown = used_after_collection(spark) - began
+    assert len(first[1]) == size
+    assert rest == [(number, size) for number in range(1, partitions - 1)]
+    assert grown < partitions * size / 4
+    assert [row[0] for row in rows] == [partitions - 1]
