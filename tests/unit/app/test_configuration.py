@@ -48,10 +48,8 @@ def test_each_value_has_its_source(config: Path, monkeypatch: pytest.MonkeyPatch
     assert found["mysql.password"] == (HIDDEN, "TALLY_MYSQL__PASSWORD")
     assert found["kafka.sasl_password"] == (HIDDEN, "secrets.toml")
     assert found["spark.connect_token"] == (None, "default")
-    assert found["spark.conf"] == (
-        '{ "spark.ui.port" = "4050" }',
-        "TALLY_SPARK__CONF__SPARK.UI.PORT",
-    )
+    conf = '{ "spark.ui.port" = "4050" }'
+    assert found["spark.conf"] == (conf, "TALLY_SPARK__CONF__SPARK.UI.PORT")
     assert found["pipelines.first.levels"] == ('["WARN"]', "tally_pipelines__first__levels")
     assert found["pipelines.first.filter"] == ('{ text = ["5*"] }', "tally.toml")
     assert found["pipelines.first.max_lag_offsets"] == (None, "default")

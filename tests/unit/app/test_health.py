@@ -59,7 +59,8 @@ def loss(partition: int) -> LossView:
 def test_each_problem_is_named_once_and_failures_come_before_warnings() -> None:
     """Failures keep something from being counted; the health is that of the first problem."""
     Reason, ok, warn, fail = ProblemReason, Health.OK, Health.WARN, Health.FAIL  # noqa: N806
-    of_topic = replace(BLOCK, partition=None)
+    of_topic, both = replace(BLOCK, partition=None), [Reason.BLOCKED, Reason.OPEN_LOSS]
+    worst_last = {"surroundings": PAUSED, "lag_offsets": 101, "blocks": (BLOCK,)}
     cases: tuple[tuple[dict[str, Any], list[ProblemReason], Health], ...] = (
         # Half of the records malformed is still within the default.
         ({}, [], ok),
@@ -72,19 +73,11 @@ def test_each_problem_is_named_once_and_failures_come_before_warnings() -> None:
         ({"lag_offsets": 100}, [], ok),
         ({"lag_offsets": 101}, [Reason.LAG], warn),
         ({"surroundings": PAUSED}, [Reason.PAUSED], warn),
-        (
-            {"lag_offsets": 101, "blocks": (BLOCK,), "surroundings": PAUSED},
-            [Reason.BLOCKED, Reason.LAG, Reason.PAUSED],
-            fail,
-        ),
+        (worst_last, [Reason.BLOCKED, Reason.LAG, Reason.PAUSED], fail),
         # Where Kafka was asked, the partition of a loss is blocked, or all of its topic.
         ({"blocks": (BLOCK,), "open_losses": (loss(0),)}, [Reason.BLOCKED], fail),
         ({"blocks": (of_topic,), "open_losses": (loss(0),)}, [Reason.BLOCKED], fail),
-        (
-            {"blocks": (BLOCK,), "open_losses": (loss(0), loss(1))},
-            [Reason.BLOCKED, Reason.OPEN_LOSS],
-            fail,
-        ),
+        ({"blocks": (BLOCK,), "open_losses": (loss(0), loss(1))}, both, fail),
         # Late is what waits longer than two starts and the patience of one batch.
         ({"open_batches": [blank(BatchRecord, planned_at=BEFORE - SECOND)]}, [Reason.LATE], fail),
         ({"open_batches": [blank(BatchRecord, planned_at=BEFORE)]}, [], ok),

@@ -17,69 +17,39 @@ HERE = TopicPartition(topic="a", partition=0)
 AT_1 = Position(start_offset=0, next_offset=1)
 AT_9 = Position(start_offset=0, next_offset=9)
 LOST = replace(AT_1, open_loss=Loss(cause=LossCause.EXPIRED, range=span(1, 4, HERE)))
-HELD = kafka((0, 9))
 NO_START = (None, None)
 
-# Case, the ledger's side, Kafka's side; start, next, Kafka's end, lag and condition of each
-# partition; and what is blocked.
-CASES: tuple[tuple[str, dict[str, KnownTopic], KafkaSnapshot | None, list[Any], list[str]], ...] = (
+# The ledger's side and Kafka's; start, next, Kafka's end, lag and condition of each partition; and
+# what is blocked.
+CASES: tuple[tuple[dict[str, KnownTopic], KafkaSnapshot | None, list[Any], list[str]], ...] = (
+    # Lag is the distance to Kafka's end, whatever the start.
+    (known(Position(start_offset=5, next_offset=10)), kafka((0, 35)), [(5, 10, 35, 25, "ok")], []),
+    # A partition or a topic that only Kafka knows is shown before it is planned.
+    (known(AT_1), kafka((0, 1), (0, 7)), [(0, 1, 1, 0, "ok"), (*NO_START, 7, 7, "new")], []),
+    ({}, kafka((0, 7)), [(*NO_START, 7, 7, "new")], []),
+    # Records that are gone are a loss, not a lag; the other partition is well.
     (
-        "lag is the distance to Kafka's end, whatever the start",
-        known(Position(start_offset=5, next_offset=10)),
-        kafka((0, 35)),
-        [(5, 10, 35, 25, "ok")],
-        [],
-    ),
-    (
-        "a partition that only Kafka knows is shown before it is planned",
-        known(AT_1),
-        kafka((0, 1), (0, 7)),
-        [(0, 1, 1, 0, "ok"), (*NO_START, 7, 7, "new")],
-        [],
-    ),
-    ("so is a topic, and nothing is blocked", {}, kafka((0, 7)), [(*NO_START, 7, 7, "new")], []),
-    (
-        "records that are gone are a loss, not a lag; the other partition is well",
-        known(AT_1, AT_1),
-        kafka((4, 9), (0, 9)),
+        *(known(AT_1, AT_1), kafka((4, 9), (0, 9))),
         [(0, 1, 9, 5, "blocked: records-lost"), (0, 1, 9, 8, "ok")],
         ["records-lost"],
     ),
+    # Without an answer from Kafka neither lag nor `ok` is shown; the ledger has an open loss.
+    (known(AT_9), None, [(0, 9, None, None, "unknown")], []),
+    (known(LOST), None, [(0, 1, None, None, "open loss [1, 4)")], []),
+    # A topic that was created again blocks all that is known of it, and has no lag.
     (
-        "without an answer from Kafka neither lag nor `ok` is shown",
-        known(AT_9),
-        None,
-        [(0, 9, None, None, "unknown")],
-        [],
-    ),
-    (
-        "the ledger has an open loss without Kafka",
-        known(LOST),
-        None,
-        [(0, 1, None, None, "open loss [1, 4)")],
-        [],
-    ),
-    (
-        "a topic that was created again blocks all that is known of it, and has no lag",
-        known(AT_1, AT_1, topic_id="old"),
-        kafka((0, 9), (0, 9)),
+        *(known(AT_1, AT_1, topic_id="old"), kafka((0, 9), (0, 9))),
         [(0, 1, 9, None, "blocked: topic-changed")] * 2,
         ["topic-changed"],
     ),
+    # So does a topic of another cluster.
     (
-        "so does a topic of another cluster",
-        known(AT_1),
-        replace(HELD, cluster_id="another"),
+        *(known(AT_1), replace(kafka((0, 9)), cluster_id="another")),
         [(0, 1, 9, None, "blocked: cluster-changed")],
         ["cluster-changed"],
     ),
-    (
-        "of a topic that is gone, what was counted is still shown",
-        known(AT_9),
-        kafka(),
-        [(0, 9, None, None, "blocked: topic-missing")],
-        ["topic-missing"],
-    ),
+    # Of a topic that is gone, what was counted is still shown.
+    (known(AT_9), kafka(), [(0, 9, None, None, "blocked: topic-missing")], ["topic-missing"]),
 )
 
 
@@ -91,14 +61,14 @@ def stand(ledger: dict[str, KnownTopic], said: KafkaSnapshot | None, **keys: Any
 def test_each_partition_has_its_offsets_its_lag_and_its_condition() -> None:
     """From the ledger and from Kafka; a block is one, however many partitions it has."""
     wrong = []
-    for case, ledger, said, partitions, blocks in CASES:
+    for ledger, said, partitions, blocks in CASES:
         view = stand(ledger, said)
         found = [
             (p.start_offset, p.next_offset, p.kafka_end, p.lag_offsets, p.condition)
             for p in view.partitions
         ]
         if (found, [b.reason for b in view.blocks]) != (partitions, blocks):
-            wrong.append((case, found, view.blocks))
+            wrong.append((partitions, found, view.blocks))
     assert wrong == []
 
 

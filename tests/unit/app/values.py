@@ -37,16 +37,15 @@ def span(start: int, until: int, partition: TopicPartition = HERE) -> OffsetRang
     return OffsetRange(partition=partition, from_offset=start, until_offset=until)
 
 
-def totals(
-    matched: int = 0, unmatched: int = 0, malformed: int = 0, **offsets: int
-) -> SegmentTotals:
+def totals(matched: int = 0, unmatched: int = 0, malformed: int = 0) -> SegmentTotals:
     """Counts that add up."""
     return SegmentTotals(
         records=matched + unmatched + malformed,
         matched=matched,
         unmatched=unmatched,
         malformed=malformed,
-        **{"first_offset": None, "last_offset": None, **offsets},
+        first_offset=None,
+        last_offset=None,
     )
 
 

@@ -171,11 +171,9 @@ def test_a_table_is_as_wide_as_its_content_and_breaks_texts_between_words() -> N
 def test_extra_columns_are_for_those_who_ask(capsys: Captured) -> None:
     """Piped as well, so that a script does not depend on where it runs."""
     out = Output()
-    out.table(HEADERS, ROWS, extra=["STATE"])
-    assert capsys.readouterr().out.splitlines()[0].split() == ["ID", "LINES"]
-    out.wide = True
-    out.table(HEADERS, ROWS, extra=["STATE"])
-    assert capsys.readouterr().out.splitlines()[0].split() == HEADERS
+    for out.wide, columns in ((False, ["ID", "LINES"]), (True, HEADERS)):
+        out.table(HEADERS, ROWS, extra=["STATE"])
+        assert capsys.readouterr().out.splitlines()[0].split() == columns
 
 
 def record(pathname: str = "/src/tally/pipeline/run.py", **fields: str) -> logging.LogRecord:

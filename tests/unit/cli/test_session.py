@@ -66,31 +66,29 @@ def a_commands_handlers() -> Iterator[None]:
 
 @pytest.mark.usefixtures("a_commands_handlers")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("signals", "events"), [(1, ["started", "stopped"]), (2, [])])
 def test_a_signal_while_spark_starts_waits_until_it_can_be_stopped(
-    tmp_path: Path, number: signal.Signals
+    tmp_path: Path, number: signal.Signals, signals: int, events: list[str]
 ) -> None:
     """Otherwise the JVM would never end; a second signal is not delayed."""
     before = signal.getsignal(number)
-    for signals, events in ((1, ["started", "stopped"]), (2, [])):
-        seen: list[str] = []
+    seen = []
 
-        @contextmanager
-        def open_spark(
-            _: SparkSettings, *, signals: int = signals, seen: list[str] = seen
-        ) -> Iterator[Any]:
-            for _each in range(signals):
-                signal.raise_signal(number)
-            seen.append("started")
-            try:
-                yield "session"
-            finally:
-                seen.append("stopped")
+    @contextmanager
+    def open_spark(_: SparkSettings) -> Iterator[Any]:
+        for _each in range(signals):
+            signal.raise_signal(number)
+        seen.append("started")
+        try:
+            yield "session"
+        finally:
+            seen.append("stopped")
 
-        app = command(tmp_path, open_spark)
-        with pytest.raises(KeyboardInterrupt), shared_session(app) as ctx, ctx.open_reader():
-            pytest.fail("it continues")
-        assert seen == events
-        assert signal.getsignal(number) is before
+    app = command(tmp_path, open_spark)
+    with pytest.raises(KeyboardInterrupt), shared_session(app) as ctx, ctx.open_reader():
+        pytest.fail("it continues")
+    assert seen == events
+    assert signal.getsignal(number) is before
 
 
 def test_spark_logs_warnings_in_one_line_unless_logging_is_configured() -> None:
@@ -105,43 +103,42 @@ def test_spark_logs_warnings_in_one_line_unless_logging_is_configured() -> None:
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream that rich takes for a terminal."""
+def terminal(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> Captured:
+    """What is written to a stderr that rich takes for a terminal."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
+    return capsys
 
 
-@pytest.mark.usefixtures("terminal")
 def test_the_bar_appears_with_the_first_update_and_is_gone_when_it_was_cleared(
-    capsys: Captured,
+    terminal: Captured,
 ) -> None:
     """Before that, Spark writes its own lines; a bar would break the lines of results."""
     with bar("reprocessing", "offsets") as meter:
-        assert capsys.readouterr().err == ""
+        assert terminal.readouterr().err == ""
         meter.update(1_000, 2_000)
         meter.update(2_000, 2_000)
         meter.clear()
-        err = capsys.readouterr().err
+        err = terminal.readouterr().err
         assert "2,000 of 2,000 offsets" in err
         assert err.endswith("\x1b[2K")  # the line is erased
         meter.update(10, 30)
-    assert "10 of 30 offsets" in capsys.readouterr().err
+    assert "10 of 30 offsets" in terminal.readouterr().err
 
 
-@pytest.mark.usefixtures("terminal")
 def test_a_line_that_is_said_beside_the_bar_has_a_line_of_its_own(
-    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    terminal: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stands above the bar, as it is, and afterwards notes go to stderr as before."""
-    out = Output()
     # The stream is pytest's own, which is no terminal and cannot be told to be one.
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    out = Output()
     with out.progress("reprocessing", "offsets") as meter:
         out.note("starting Spark")
         meter.update(1_000, 2_000)
         out.note("batch 1: [0, 10) [bold]x[/bold]")
     out.note("done")
-    lines = capsys.readouterr().err.splitlines()
+    lines = terminal.readouterr().err.splitlines()
     assert lines[0] == "starting Spark"
     assert any(line.endswith("\x1b[2Kbatch 1: [0, 10) [bold]x[/bold]") for line in lines)
     assert lines[-1].endswith("done")
