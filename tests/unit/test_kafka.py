@@ -43,25 +43,28 @@ class Answer(Future[Any]):
 
 
 class SlowClient:
-    """Answers each request after some seconds, or with a timeout.
+    """A client of which every answer takes some seconds, or is a timeout; inf: there is none.
 
     Args:
         takes_s: How long an answer takes.
         failure: What questions about offsets are answered with; None for a good answer.
         failures: How many of them.
+        as_a_whole: Whether the commit to a group fails as a whole, or for its partitions.
     """
 
-    is_silent = False
-    """Never answers, and does not even time out."""
-
     def __init__(
-        self, takes_s: float, failure: int | None = None, failures: float = math.inf
+        self,
+        takes_s: float,
+        failure: int | None = None,
+        failures: float = math.inf,
+        *,
+        as_a_whole: bool = True,
     ) -> None:
         self.clock = ManualClock()
-        self.takes_s = takes_s
-        self.failure = failure
-        self.failures = failures
+        self.takes_s, self.as_a_whole = takes_s, as_a_whole
+        self.failure, self.failures = failure, failures
         self.given: list[float] = []
+        self.committed: list[str] = []
 
     def poll(self, _: float) -> int:
         """Nothing is wrong with its connections."""
@@ -74,13 +77,10 @@ class SlowClient:
 
     def list_offsets(self, wanted: dict[Any, Any], **options: Any) -> dict[Any, "Future[Any]"]:
         """The same offset of each partition, or the failure."""
-        return {partition: self._later(self._offset(), options) for partition in wanted}
-
-    def _offset(self) -> Any:
-        if self.failure is None or not self.failures:
-            return SimpleNamespace(offset=7)
-        self.failures -= 1
-        return KafkaException(KafkaError(self.failure))
+        return {
+            partition: self._later(self._failure() or SimpleNamespace(offset=7), options)
+            for partition in wanted
+        }
 
     def list_topics(self, topic: str | None, *, timeout: float) -> Any:
         """The cluster's id; waits for it by itself."""
@@ -88,10 +88,28 @@ class SlowClient:
         answer = self._later(SimpleNamespace(cluster_id="cluster"), {"request_timeout": timeout})
         return answer.result(timeout)
 
+    def alter_consumer_group_offsets(
+        self, requests: list[Any], **options: Any
+    ) -> dict[str, "Future[Any]"]:
+        """The failure, then success."""
+        answer: Any = self._failure()
+        if answer is None:
+            self.committed.append(requests[0].group_id)
+        if answer is None or not self.as_a_whole:
+            error = answer and answer.args[0]
+            answer = SimpleNamespace(topic_partitions=[SimpleNamespace(error=error)])
+        return {"g": self._later(answer, options)}
+
+    def _failure(self) -> KafkaException | None:
+        if self.failure is None or not self.failures:
+            return None
+        self.failures -= 1
+        return KafkaException(KafkaError(self.failure))
+
     def _later(self, answer: Any, options: dict[str, Any]) -> "Future[Any]":
         left_s = options["request_timeout"]
         self.given.append(left_s)
-        if self.is_silent:
+        if self.takes_s == math.inf:
             return Answer(self.clock, math.inf)
         future = Answer(self.clock, self.clock.monotonic() + min(left_s, self.takes_s))
         if left_s < self.takes_s:
@@ -104,12 +122,8 @@ class SlowClient:
 def ask(client: SlowClient) -> Kafka:
     """Tally's client on one of the stand-ins."""
     settings = KafkaSettings(request_timeout_s=TIMEOUT_S)
-    requests = Requests(
-        settings,
-        open_client=lambda _: client,  # type: ignore[arg-type, return-value]  # what is asked of it
-        grace_s=GRACE_S,
-        clock=client.clock,
-    )
+    opened: Any = lambda _: client  # noqa: E731 - as much of a client as is asked of it
+    requests = Requests(settings, open_client=opened, grace_s=GRACE_S, clock=client.clock)
     return Kafka(settings, requests=requests)
 
 
@@ -118,12 +132,9 @@ def test_of_the_errors_of_connections_the_most_telling_is_shown() -> None:
     refused, transport = KafkaError._AUTHENTICATION, KafkaError._TRANSPORT
     resolve, all_down = KafkaError._RESOLVE, KafkaError._ALL_BROKERS_DOWN
     for errors, shown in (
-        ([transport, all_down], transport),
-        ([all_down], all_down),
-        ([all_down, resolve], resolve),
-        ([resolve, transport], transport),
-        ([refused, transport], refused),
-        ([transport, refused], refused),
+        *(([transport, all_down], transport), ([all_down], all_down)),
+        *(([all_down, resolve], resolve), ([resolve, transport], transport)),
+        *(([refused, transport], refused), ([transport, refused], refused)),
     ):
         found: KafkaError | None = None
         for code in errors:
@@ -133,7 +144,7 @@ def test_of_the_errors_of_connections_the_most_telling_is_shown() -> None:
 
 
 def test_a_snapshot_gives_each_request_what_the_others_left() -> None:
-    """Four requests share one timeout."""
+    """Four requests share one timeout: if together they take longer, the call raises in time."""
     client = SlowClient(takes_s=TIMEOUT_S / 10)
     snapshot = ask(client).snapshot(["alog"])
     assert snapshot.topics["alog"].partitions[0].end == 7
@@ -141,6 +152,10 @@ def test_a_snapshot_gives_each_request_what_the_others_left() -> None:
     assert client.given[0] <= TIMEOUT_S
     for earlier, later in zip(client.given, client.given[1:], strict=False):
         assert later == pytest.approx(earlier - client.takes_s)
+    client = SlowClient(takes_s=TIMEOUT_S * 0.4)
+    with pytest.raises(KafkaUnavailableError, match=r"within 0\.5 s"):
+        ask(client).snapshot(["alog"])
+    assert client.clock.monotonic() == pytest.approx(TIMEOUT_S)
 
 
 def test_a_broker_that_knows_no_brokers_yet_is_asked_again() -> None:
@@ -169,24 +184,16 @@ with StartingBroker() as broker:
     assert ended.stdout.splitlines() == ["cluster", "kafka-unavailable True", "cluster"]
 
 
-def test_a_snapshot_of_slow_answers_ends_at_the_timeout() -> None:
-    """Each request is within the timeout, all four together are not: the call raises in time."""
-    client = SlowClient(takes_s=TIMEOUT_S * 0.4)
-    with pytest.raises(KafkaUnavailableError, match=r"within 0\.5 s"):
-        ask(client).snapshot(["alog"])
-    assert client.clock.monotonic() == pytest.approx(TIMEOUT_S)
-
-
 def test_a_leader_that_never_settles_is_named_in_time() -> None:
     """The snapshot is tried again within one timeout, as is the commit to a group."""
-    client = SlowClient(0.01, KafkaError.NOT_LEADER_FOR_PARTITION)
-    with pytest.raises(KafkaUnavailableError, match="alog"):
-        ask(client).snapshot(["alog"])
-    assert TIMEOUT_S / 2 < client.clock.monotonic() <= TIMEOUT_S
-    group = FirstGroupClient(whole=True, failures=math.inf)
-    with pytest.raises(KafkaUnavailableError, match="the group g"):
-        ask(group).commit_offsets("g", {P0: 7})
-    assert TIMEOUT_S / 2 < group.clock.monotonic() <= TIMEOUT_S
+    for failure, question, named in (
+        (KafkaError.NOT_LEADER_FOR_PARTITION, lambda kafka: kafka.snapshot(["alog"]), "alog"),
+        (KafkaError.NOT_COORDINATOR, lambda kafka: kafka.commit_offsets("g", {P0: 7}), "group g"),
+    ):
+        client = SlowClient(0.01, failure)
+        with pytest.raises(KafkaUnavailableError, match=named):
+            question(ask(client))
+        assert TIMEOUT_S / 2 < client.clock.monotonic() <= TIMEOUT_S
 
 
 def test_a_client_that_never_answers_times_out() -> None:
@@ -196,8 +203,7 @@ def test_a_client_that_never_answers_times_out() -> None:
         lambda client: client.snapshot(["alog"]),
         lambda client: client.offsets_at(partitions, datetime.now(UTC)),
     ):
-        client = SlowClient(takes_s=0)
-        client.is_silent = True
+        client = SlowClient(takes_s=math.inf)
         with pytest.raises(KafkaUnavailableError, match="no answer"):
             question(ask(client))
         assert client.clock.monotonic() == pytest.approx(TIMEOUT_S + GRACE_S)
@@ -210,36 +216,9 @@ def test_a_leader_that_has_changed_is_asked_again() -> None:
     assert client.failures == 0
 
 
-class FirstGroupClient(SlowClient):
-    """A client of a cluster that makes its first consumer group: no coordinator for some tries.
-
-    Args:
-        whole: Whether the request fails as a whole, or for its partitions.
-        failures: How many do.
-    """
-
-    def __init__(self, *, whole: bool, failures: float = 2) -> None:
-        super().__init__(takes_s=0.001, failure=KafkaError.NOT_COORDINATOR, failures=failures)
-        self.whole = whole
-        self.committed: list[str] = []
-
-    def alter_consumer_group_offsets(
-        self, requests: list[Any], **options: Any
-    ) -> dict[str, "Future[Any]"]:
-        """``NOT_COORDINATOR``, then success."""
-        answer = self._offset()
-        failed = isinstance(answer, KafkaException)
-        if not failed or not self.whole:
-            error = answer.args[0] if failed else None
-            answer = SimpleNamespace(topic_partitions=[SimpleNamespace(error=error)])
-        if not failed:
-            self.committed.append(requests[0].group_id)
-        return {"g": self._later(answer, options)}
-
-
 def test_the_first_group_of_a_cluster_waits_for_its_coordinator() -> None:
     """Kafka makes the topic of the groups' offsets when it is first asked for a group."""
-    for whole in (True, False):
-        client = FirstGroupClient(whole=whole)
+    for as_a_whole in (True, False):
+        client = SlowClient(0.001, KafkaError.NOT_COORDINATOR, 2, as_a_whole=as_a_whole)
         ask(client).commit_offsets("tally-e", {P0: 7})
         assert client.committed == ["tally-e"]
