@@ -6,9 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
 from configparser import ConfigParser
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,16 +41,6 @@ CREDENTIAL_KEY = re.compile(
 CREDENTIAL_IN_URL = re.compile(r"://[^/\s:@]+:[^/\s@]+@")
 
 
-def strings(value: Any) -> Iterator[str]:
-    """Every string in a piece of the file, keys included."""
-    if isinstance(value, Mapping):
-        value = [*value.keys(), *value.values()]
-    if isinstance(value, list):
-        yield from chain.from_iterable(map(strings, value))
-    else:
-        yield str(value)
-
-
 def base_images() -> list[str]:
     """The base images of our image, without its own stages."""
     lines = [line.split() for line in DOCKERFILE.splitlines() if line.startswith("FROM ")]
@@ -60,10 +48,9 @@ def base_images() -> list[str]:
     return [words[1] for words in lines if words[1] not in stages]
 
 
-def pinned_by(requirements: list[str], package: str) -> str:
-    """The exact version of ``package`` in a list of requirements."""
-    (found,) = (line for line in requirements if line.startswith(f"{package}=="))
-    return found.split("==")[1].split()[0].rstrip(";\\")
+def pinned_by(file: str, package: str) -> set[str]:
+    """The exact versions of ``package`` in a file with requirements."""
+    return set(re.findall(rf"\b(?<!-){package}==([\w.]+)", text(PROJECT / file)))
 
 
 def test_the_file_meets_the_compose_specification(tmp_path: Path) -> None:
@@ -73,8 +60,7 @@ def test_the_file_meets_the_compose_specification(tmp_path: Path) -> None:
     for path, code, said in ((COMPOSE_FILE, 0, "ok"), (broken, 1, "healthchek")):
         asked = ["--builtin-schema", "vendor.compose-spec", str(path)]
         answer = CliRunner().invoke(check_jsonschema, asked)
-        assert answer.exit_code == code, answer.output
-        assert said in answer.output
+        assert (answer.exit_code, said in answer.output) == (code, True), answer.output
 
 
 def test_every_image_is_pinned_and_ours_is_built_once() -> None:
@@ -109,31 +95,22 @@ def test_every_service_is_checked_restarted_and_confined() -> None:
 
 def test_no_credential_stands_in_the_file() -> None:
     """Each setting for a credential is the path of a file or a command that reads one."""
-    given = {
-        key: value
-        for service in SERVICES.values()
-        for key, value in service.get("environment", {}).items()
-        if CREDENTIAL_KEY.search(key)
-    }
+    environments = [service.get("environment", {}) for service in SERVICES.values()]
+    given = {k: value for e in environments for k, value in e.items() if CREDENTIAL_KEY.search(k)}
     assert {"MYSQL_PASSWORD_FILE", "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_CMD"} <= given.keys()
     for key, value in given.items():
         assert key.endswith(("_FILE", "_CMD")), key
         assert re.fullmatch(r"(cat )?/run/(secrets|tally)/[\w.]+", value), key
-    assert not [text for text in strings(COMPOSE) if CREDENTIAL_IN_URL.search(text)]
-
-
-PLACED = {"mysql_console.sql": "/docker-entrypoint-initdb.d/console.sql"}
-"""Secrets of MySQL by their path."""
-
-
-def test_a_service_has_just_the_secrets_it_names() -> None:
-    """Airflow's parts share an environment: the API server alone has the users' passwords."""
+    assert not CREDENTIAL_IN_URL.search(TEXT)
+    # Each service has just the secrets that it names. Airflow's parts share an environment: the API
+    # server alone has the users' passwords.
     for name, service in SERVICES.items():
         secrets = service.get("secrets", [])
         given = {one for one in secrets if isinstance(one, str)}
         # What is put elsewhere is named by nobody: MySQL runs what is in that folder.
         placed = {one["source"]: one["target"] for one in secrets if isinstance(one, dict)}
-        assert placed == (PLACED if name == "mysql" else {})
+        console = {"mysql_console.sql": "/docker-entrypoint-initdb.d/console.sql"}
+        assert placed == (console if name == "mysql" else {})
         named = {
             path
             for key, value in service.get("environment", {}).items()
@@ -168,7 +145,7 @@ def test_scripts_in_the_file_are_valid() -> None:
         if entrypoint[0] == "/bin/bash":
             script = entrypoint[2].replace("$$", "$")
             assert subprocess.run(["/bin/bash", "-n", "-c", script], check=False).returncode == 0
-        started = " ".join(strings([entrypoint, service.get("command", [])]))
+        started = f"{entrypoint} {service.get('command', '')}"
         assert not re.search(r"\b(pip|uv|apt|apt-get|curl|wget|ivy)\b", started), name
 
 
@@ -176,15 +153,10 @@ def test_the_image_holds_what_the_tests_run_with() -> None:
     """The locked list with hashes, whose Spark and Airflow are pyproject's; the oldest Python."""
     assert "--require-hashes --no-build-isolation" in DOCKERFILE
     assert "requirements/locked.txt" in DOCKERFILE
-    locked = text(PROJECT / "requirements" / "locked.txt").splitlines()
-    extras = PYPROJECT["project"]["optional-dependencies"]
-    for extra, package in (
-        ("spark", "pyspark"),
-        ("spark", "pyspark-client"),
-        ("airflow", "apache-airflow"),
-        ("airflow", "apache-airflow-providers-apache-spark"),
-    ):
-        assert pinned_by(locked, package) == pinned_by(extras[extra], package)
+    airflow = ("apache-airflow", "apache-airflow-providers-apache-spark")
+    for package in ("pyspark", "pyspark-client", *airflow):
+        (version,) = pinned_by("requirements/locked.txt", package)
+        assert pinned_by("pyproject.toml", package) == {version}
     oldest = PYPROJECT["project"]["requires-python"].removeprefix(">=")
     assert any(image.startswith(f"python:{oldest}.") for image in base_images())
     assert set(re.findall(r"lib/python(\d+\.\d+)/", DOCKERFILE)) == {oldest}
@@ -196,11 +168,10 @@ def test_kafka_is_the_local_stacks_with_the_topic_of_the_configuration() -> None
     (revision,) = set(re.findall(r'org="org\.apache\.kafka" name="[^"]+" rev="([^"]+)"', ivy))
     images = {s["image"] for s in SERVICES.values() if s["image"].startswith("apache/k")}
     assert images == {f"apache/kafka:{revision}"}
-    settings = tomllib.loads(text(PROJECT / "tally.toml"))
-    wanted = {topic for pipeline in settings["pipelines"].values() for topic in pipeline["topics"]}
+    pipelines = tomllib.loads(text(PROJECT / "tally.toml"))["pipelines"].values()
+    wanted = {f"--topic={topic}" for pipeline in pipelines for topic in pipeline["topics"]}
     command = SERVICES["kafka-topics"]["command"]
-    made = {part.removeprefix("--topic=") for part in command if part.startswith("--topic=")}
-    assert made == wanted
+    assert {part for part in command if part.startswith("--topic=")} == wanted
 
 
 def test_airflow_has_the_local_stacks_timeouts() -> None:
@@ -221,10 +192,9 @@ def test_airflow_has_the_local_stacks_timeouts() -> None:
 
 def run_alone(folder: Path, *command: str, path: Path) -> "subprocess.CompletedProcess[str]":
     """Run Python in a folder, with only one folder of code."""
-    environment, argv = {**os.environ, "PYTHONPATH": str(path)}, [sys.executable, *command]
-    return subprocess.run(
-        argv, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    asked: dict[str, Any] = {"cwd": folder, "env": {**os.environ, "PYTHONPATH": str(path)}}
+    argv = [sys.executable, *command]
+    return subprocess.run(argv, **asked, capture_output=True, text=True, check=False)
 
 
 def test_the_image_fetches_the_connector_as_the_set_up_does(tmp_path: Path) -> None:
@@ -232,7 +202,7 @@ def test_the_image_fetches_the_connector_as_the_set_up_does(tmp_path: Path) -> N
     here = re.compile(r'COPY <<"EOF" fetch_jars\.py\n(.*?)^EOF$', re.DOTALL | re.MULTILINE)
     (script,) = here.findall(DOCKERFILE)
     assert "COPY src/tally src/tally" in DOCKERFILE
-    # Jars that are there are not fetched; how they are is tests/stack/test_downloads.py's.
+    # Jars that are there are not fetched; how they are is tests/stack/test_stack.py's.
     Jars(tmp_path / "downloads", CONNECTOR).folder("spark").mkdir(parents=True)
     script += "\nassert 'tally_local' not in __import__('sys').modules\n"
     done = run_alone(tmp_path, "-c", script, path=PROJECT / "src")
@@ -248,36 +218,30 @@ def test_generated_secrets_are_private_and_stay(tmp_path: Path) -> None:
     (left / "mysql_root_password").write_text("half")
     assert compose_secrets.write_secrets(folder)
     assert not left.exists()
-    declared = {name: tmp_path / secret["file"] for name, secret in COMPOSE["secrets"].items()}
-    assert {name: path.resolve() for name, path in declared.items()} == {
-        path.name: path for path in folder.iterdir()
-    }
-    first = {path.name: path.read_text() for path in folder.iterdir()}
+    declared = COMPOSE["secrets"].items()
+    paths = {name: (tmp_path / secret["file"]).resolve() for name, secret in declared}
+    assert paths == {path.name: path for path in folder.iterdir()}
+    first = {path: path.read_text() for path in folder.iterdir()}
     assert "half" not in first.values()
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    assert [path.stat().st_mode & 0o777 for path in (folder, *first)] == [
+        0o700,
+        *[0o600] * len(first),
+    ]
     assert not compose_secrets.write_secrets(folder)
-    assert {path.name: path.read_text() for path in folder.iterdir()} == first
+    assert {path: path.read_text() for path in folder.iterdir()} == first
 
 
-def test_generated_secrets_agree_with_one_another() -> None:
-    """A server and its clients get the same password, two generations share none."""
+def test_generated_secrets_agree_with_one_another_and_with_the_file() -> None:
+    """A server and its clients get the same password; connections name the containers."""
     files, others = compose_secrets.secret_files(), compose_secrets.secret_files()
     mysql = files["mysql_tally_password"]
     connections = json.loads(files["airflow_connections.json"])
     token = connections["tally_spark"]["password"]
-    assert tomllib.loads(files["tally.toml"]) == {
-        "mysql": {"password": mysql},
-        "spark": {"connect_token": token},
-    }
+    of_tally = {"mysql": {"password": mysql}, "spark": {"connect_token": token}}
+    assert tomllib.loads(files["tally.toml"]) == of_tally
     assert connections["tally_mysql"]["password"] == mysql
     assert f":{files['postgres_password']}@postgres/" in files["airflow_database"]
-    assert not set(files.values()) & set(others.values())
-
-
-def test_connections_name_services_of_the_file() -> None:
-    """Airflow's connections name the containers."""
-    connections = json.loads(compose_secrets.secret_files()["airflow_connections.json"])
+    assert not set(files.values()) & set(others.values()), "two generations share none"
     kafka = connections["tally_kafka"]["extra"]["bootstrap.servers"]
     scheduler = SERVICES["airflow-scheduler"]["environment"]
     assert kafka == scheduler["TALLY_KAFKA__BOOTSTRAP_SERVERS"]
