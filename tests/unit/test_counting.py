@@ -42,7 +42,7 @@ def test_records_from_outside_of_the_range_are_refused() -> None:
             assert not isinstance(no.value, RecordsMissingError)
 
 
-def test_a_dense_range_that_is_short_is_named() -> None:
+def test_a_dense_range_that_is_short_and_a_flood_are_named() -> None:
     """A hole in it, at its start or at its end is an error, unless an operator accepted it."""
     for found in (read(9, 10, 19), read(9, 11, 19), read(9, 10, 18)):
         with pytest.raises(RecordsMissingError) as missing:
@@ -53,10 +53,7 @@ def test_a_dense_range_that_is_short_is_named() -> None:
     with pytest.raises(RecordsMissingError, match="0 records of 10, none"):
         check(read(0, None, None))
     check(read(0, None, None), offsets="sparse")  # an aborted transaction leaves such a range
-
-
-def test_too_many_malformed_records_stop_and_ask() -> None:
-    """One more than the limit is an error."""
+    # One malformed record more than the limit is an error.
     check(read(10, 10, 19, malformed=4), max_malformed_per_batch=4)
     with pytest.raises(MalformedFloodError, match="5 of 10 records are malformed"):
         check(read(10, 10, 19, malformed=5), max_malformed_per_batch=4)
@@ -124,10 +121,7 @@ def test_a_row_has_the_order_of_the_tables_columns() -> None:
         tables = Tables(result="result", labels=labels, has_bytes=has_bytes)
         found = list(rows_of(tables, LABELLED, [contribution("cart", "ERROR")]))
         assert found == [(PARTITION, (MINUTE, *key), sums)]
-
-
-def test_values_for_other_labels_make_no_row() -> None:
-    """Otherwise a value could get into another label's column."""
+    # Values for other labels make no row: they could get into another one's column.
     for labels in (("cart",), ("cart", "ERROR", "web-1")):
         with pytest.raises(ValueError, match="for 2 labels"):
             list(rows_of(Tables(result="result"), LABELLED, [contribution(*labels)]))

@@ -51,10 +51,7 @@ def test_a_format_is_the_fixed_layout_a_pattern_or_json() -> None:
         assert line_format.name == name
         assert line_format.description
         assert line_format.example
-
-
-def test_what_is_no_line_format_is_refused_with_what_is_one() -> None:
-    """The error names the key, the value and every allowed name, or the keys of a table."""
+    # What is none is refused with the allowed names, or the keys of a table.
     message = refused("log5j")
     assert [part for part in (KEY, "'log5j'", *CATALOGUE) if part not in message] == []
     for value in (
@@ -99,6 +96,15 @@ def test_a_table_becomes_a_custom_line_format() -> None:
     for value in ("", 7, "HH:mm"):
         message = refused({"json": {"time": "ts"}, "time_format": value})
         assert f"{KEY}.time_format = {value!r}" in message
+    # Construction checks what the configuration checks.
+    for pattern, fields, time_format in (
+        *((PATTERN, "", ""), ("", "", TIME_FORMAT), (PATTERN, "", "yyyy"), ("(", "", "x")),
+        *(("", "time", ""), ("", "level", TIME_FORMAT), ("", "date", TIME_FORMAT)),
+        *(("", "time", "yyyy"), (PATTERN, "time", TIME_FORMAT)),
+    ):
+        of_json = tuple(JsonField(name=name, paths=((name,),)) for name in fields.split())
+        with pytest.raises(ValueError, match=r"."):
+            LineFormat(name="own", pattern=pattern, json_fields=of_json, time_format=time_format)
 
 
 def test_a_pattern_without_a_level_counts_lines_at_any_level_only() -> None:
@@ -151,6 +157,16 @@ def test_what_java_and_python_read_differently_is_refused() -> None:
         (?:ab){101} (?:(?:ab){9}c){9}"""
     for construct in runaway.split():
         assert re.search("repeats.*possessive", refused_construct(construct)), construct
+    # What both read alike and in bounded time is accepted: there is a way to say the same.
+    assert refused_construct("x") == ""
+    for construct in (
+        *(r"(?:a++)*+", r"(?:\w++ )*+", r"(?:\w++ ){0,9}", r"(?:ab){2}", r"(?:a|b)?"),
+        *(r"(?>a|b){0,9}", r".*?x.*", r"\w* \w* \w* \w* x", r"(?>.*?x).*?y"),
+        *(r"[a-z]*[0-9]*[-_]*x", r"\S{1,128}@\S{1,128}:", r"(?:[^,]*,){0,20}+x"),
+        *(r"(?:[^\]]*\])?", r"\x41\u0042\-\.\[\]\{", r"[^\]\[\-a-f\d ]"),
+        *(r"(?i:warn)(?=x)(?!y)(?<=z)(?<!z)", r"\bword\b$", r"^a|b", r"é"),
+    ):
+        assert refused_pattern(rf"(?<time>\S+ \S+) (?<level>\w+) {construct}") == "", construct
 
 
 def test_parts_that_can_share_a_text_in_many_ways_are_refused() -> None:
@@ -171,19 +187,6 @@ def test_parts_that_can_share_a_text_in_many_ways_are_refused() -> None:
         message = refused_construct(construct)
         assert f"share a text in many ways ({parts})" in message, construct
         assert "possessive" in message, construct
-
-
-def test_what_both_read_alike_and_in_bounded_time_is_accepted() -> None:
-    """The rules against runaway patterns leave a way to say the same."""
-    assert refused_construct("x") == ""
-    for construct in (
-        *(r"(?:a++)*+", r"(?:\w++ )*+", r"(?:\w++ ){0,9}", r"(?:ab){2}", r"(?:a|b)?"),
-        *(r"(?>a|b){0,9}", r".*?x.*", r"\w* \w* \w* \w* x", r"(?>.*?x).*?y"),
-        *(r"[a-z]*[0-9]*[-_]*x", r"\S{1,128}@\S{1,128}:", r"(?:[^,]*,){0,20}+x"),
-        *(r"(?:[^\]]*\])?", r"\x41\u0042\-\.\[\]\{", r"[^\]\[\-a-f\d ]"),
-        *(r"(?i:warn)(?=x)(?!y)(?<=z)(?<!z)", r"\bword\b$", r"^a|b", r"é"),
-    ):
-        assert refused_pattern(rf"(?<time>\S+ \S+) (?<level>\w+) {construct}") == "", construct
 
 
 def test_what_differs_in_spelling_only_is_translated() -> None:
@@ -284,18 +287,16 @@ def test_the_example_of_a_pattern_format_matches_it() -> None:
             time_format = line_format.parsed_time_format
             assert re.fullmatch(time_format.shape or "[0-9]+", found[group])
             assert len(found[group]) == time_format.width or not time_format.is_read_by_position
-
-
-def test_a_line_format_cannot_be_built_wrong() -> None:
-    """Construction checks what the configuration checks."""
-    for pattern, fields, time_format in (
-        *((PATTERN, "", ""), ("", "", TIME_FORMAT), (PATTERN, "", "yyyy"), ("(", "", "x")),
-        *(("", "time", ""), ("", "level", TIME_FORMAT), ("", "date", TIME_FORMAT)),
-        *(("", "time", "yyyy"), (PATTERN, "time", TIME_FORMAT)),
-    ):
-        of_json = tuple(JsonField(name=name, paths=((name,),)) for name in fields.split())
-        with pytest.raises(ValueError, match=r"."):
-            LineFormat(name="own", pattern=pattern, json_fields=of_json, time_format=time_format)
+    # List, pattern and example agree; a level with names stands for what is printed.
+    for line_format in (f for f in CATALOGUE.values() if f.levels):
+        printed = line_format.printed_levels(line_format.levels)
+        assert set(printed) == set(line_format.level_names or line_format.levels)
+        found = line_format.parsed_pattern.python.match(line_format.example)
+        assert found is not None, line_format.name
+        assert found["level"] in printed
+    assert CATALOGUE["log4j"].printed_levels(["WARN", "ERROR", "WARN"]) == ("ERROR", "WARN")
+    errors = CATALOGUE["rfc5424"].printed_levels(["err"])
+    assert (len(errors), {int(priority) % 8 for priority in errors}) == (24, {3})
 
 
 def test_a_path_is_a_key_as_it_is_written_or_leads_into_objects() -> None:
@@ -310,6 +311,16 @@ def test_a_path_is_a_key_as_it_is_written_or_leads_into_objects() -> None:
         assert line_format.paths_of("time") == (("ts",),)
         assert line_format.is_json
         assert not line_format.is_fixed
+    # A declared field is found where it was declared, any other where its name leads.
+    line_format = json_lines(level="lvl", service=["kubernetes", "labels", "app"])
+    assert line_format.fields == ("level", "service")
+    assert line_format.paths_of("service") == (("kubernetes", "labels", "app"),)
+    assert line_format.paths_of("host.name") == (("host.name",), ("host", "name"))
+    assert line_format.has_field("host.name")
+    assert not line_format.has_field("time")
+    for other in (FIXED_LAYOUT, CATALOGUE["log4j"]):
+        assert other.has_field("level")
+        assert not other.has_field("host.name")
 
 
 def test_what_is_no_path_and_no_table_of_paths_is_refused() -> None:
@@ -323,20 +334,7 @@ def test_what_is_no_path_and_no_table_of_paths_is_refused() -> None:
         assert "time among them" in told
 
 
-def test_json_lines_have_a_field_for_any_path() -> None:
-    """A declared field is found where it was declared, any other where its name leads."""
-    line_format = json_lines(level="lvl", service=["kubernetes", "labels", "app"])
-    assert line_format.fields == ("level", "service")
-    assert line_format.paths_of("service") == (("kubernetes", "labels", "app"),)
-    assert line_format.paths_of("host.name") == (("host.name",), ("host", "name"))
-    assert line_format.has_field("host.name")
-    assert not line_format.has_field("time")
-    for other in (FIXED_LAYOUT, CATALOGUE["log4j"]):
-        assert other.has_field("level")
-        assert not other.has_field("host.name")
-
-
-def test_the_fingerprint_identifies_what_is_counted() -> None:
+def test_the_fingerprint_identifies_what_is_counted_in_every_release() -> None:
     """It is the same for the same meaning and differs in pattern, time format and level names."""
     base = LineFormat(name="a", pattern=PATTERN, time_format=TIME_FORMAT)
     same = replace(base, name="b", description="d", pattern=PATTERN.replace("?<", "?P<"))
@@ -350,6 +348,16 @@ def test_the_fingerprint_identifies_what_is_counted() -> None:
     assert len({f.fingerprint() for f in [base, *others]}) == 1 + len(others)
     one, other = json_lines(a="a", b="b"), json_lines(b="b", a="a")
     assert one.fingerprint() == other.fingerprint()
+    # The ledger keeps it: a change here says that old counts meant something else.
+    assert FIXED_LAYOUT.fingerprint() == "fixed:1"
+    base = LineFormat(name="a", pattern=PATTERN, time_format=TIME_FORMAT)
+    assert base.fingerprint() == "pattern:1:71d080a6936c7c01"
+    wanted = {"fixed": "fixed:1", "json": "json:1:de451b2f800ef3a2"}
+    wanted |= {
+        name: f"pattern:1:{digest}"
+        for name, digest in (one.split("=") for one in FINGERPRINTS.split())
+    }
+    assert {name: f.fingerprint() for name, f in CATALOGUE.items()} == wanted
 
 
 FINGERPRINTS = """
@@ -367,20 +375,7 @@ proxifier=22da4a666c471a8c text=9be691ae203a26f6
 """Of the patterns of the catalogue."""
 
 
-def test_the_fingerprint_is_the_same_in_every_release() -> None:
-    """The ledger keeps it: a change here says that old counts meant something else."""
-    assert FIXED_LAYOUT.fingerprint() == "fixed:1"
-    base = LineFormat(name="a", pattern=PATTERN, time_format=TIME_FORMAT)
-    assert base.fingerprint() == "pattern:1:71d080a6936c7c01"
-    wanted = {"fixed": "fixed:1", "json": "json:1:de451b2f800ef3a2"}
-    wanted |= {
-        name: f"pattern:1:{digest}"
-        for name, digest in (one.split("=") for one in FINGERPRINTS.split())
-    }
-    assert {name: f.fingerprint() for name, f in CATALOGUE.items()} == wanted
-
-
-def test_a_level_that_the_format_never_prints_is_refused_with_those_it_has() -> None:
+def test_a_level_that_the_format_can_never_print_is_refused() -> None:
     """The default too: what is asked for and never counted is a mistake, beside right ones too."""
     for name, level in (
         *(("apache-2.2", "ERROR"), ("apache-2.4", "ERROR"), ("nginx", "ERROR"), ("hdfs", "Error")),
@@ -392,23 +387,7 @@ def test_a_level_that_the_format_never_prints_is_refused_with_those_it_has() -> 
         told = f"{level}: not a level of {name}; it has {', '.join(levels)}"
         with pytest.raises(ValueError, match=told):
             CATALOGUE[name].printed_levels([levels[0], level])
-
-
-def test_each_level_of_a_closed_list_can_stand_in_the_line() -> None:
-    """List, pattern and example agree; a level with names stands for what is printed."""
-    for line_format in (f for f in CATALOGUE.values() if f.levels):
-        printed = line_format.printed_levels(line_format.levels)
-        assert set(printed) == set(line_format.level_names or line_format.levels)
-        found = line_format.parsed_pattern.python.match(line_format.example)
-        assert found is not None, line_format.name
-        assert found["level"] in printed
-    assert CATALOGUE["log4j"].printed_levels(["WARN", "ERROR", "WARN"]) == ("ERROR", "WARN")
-    errors = CATALOGUE["rfc5424"].printed_levels(["err"])
-    assert (len(errors), {int(priority) % 8 for priority in errors}) == (24, {3})
-
-
-def test_levels_of_an_applications_own_are_allowed_where_there_can_be_any() -> None:
-    """Unless the pattern can never find them: of the fixed layout and of JSON nothing is known."""
+    # An application's own are allowed where there can be any and the pattern can find them.
     names = ("log4j", "logback", "spring-boot", "spark", "python", "airflow", "logfmt", "json")
     for name in names:
         assert CATALOGUE[name].printed_levels(["NOTICE", "AUDIT"]) == ("AUDIT", "NOTICE")

@@ -11,7 +11,7 @@ from tally.config.servers import MySQLSettings
 from tally.deliveries.choice import store_in
 from tally.deliveries.set_store import KeptMinute, WaitingSet
 from tally.errors import PackageMissingError
-from tally.ledger.row_sets import CountedMinute, FoldedRange, Standing
+from tally.ledger.row_sets import FoldedRange, Standing
 from tally.model import SegmentState
 from tally.mysql.transactions import Database
 from tally.pipeline import publish as module
@@ -19,7 +19,6 @@ from tally.pipeline.publish import Folds, Verdict, differences, row_violations, 
 from tally.testing.clock import ManualClock
 
 MINUTE = "2017-07-30 14:09:00"
-NEXT = "2017-07-30 14:10:00"
 
 
 def test_the_ledger_decides_what_becomes_of_a_set() -> None:
@@ -39,64 +38,23 @@ def test_the_ledger_decides_what_becomes_of_a_set() -> None:
         assert verdict(waiting, None) is Verdict.DROPPED
 
 
-def counted(segment_id: int, *minutes: tuple[str, int]) -> list[CountedMinute]:
-    """What a segment has counted; its set has ten times its number."""
-    ids = {
-        "segment_id": segment_id,
-        "row_set": segment_id * 10,
-        "matched": sum(dict(minutes).values()),
-    }
-    return [CountedMinute(**ids, log_time=m, lines=n) for m, n in minutes or [(None, 0)]]
-
-
 PLACE = {"cluster_id": "c", "topic_id": "t", "partition_id": 0}
 
 
-def kept(segment_id: int, *minutes: tuple[str, int], set_id: int = 0) -> list[KeptMinute]:
-    """The rows of a set of a segment, of the ten offsets that its number says."""
-    ids = {"segment_id": segment_id, "set_id": set_id or segment_id * 10}
-    return [
-        KeptMinute(**ids, **PLACE, from_offset=segment_id * 10, log_time=m, rows=n)
-        for m, n in minutes or [(None, 0)]
-    ]
-
-
-TWO, NO_PART = (MINUTE, 2), "rows of a segment that is not part of the result"
-DIFFERENT: list[tuple[list[CountedMinute], list[KeptMinute], dict[int, str]]] = [
-    ([], [], {}),
-    (counted(1, TWO, (NEXT, 1)) + counted(3), kept(1, TWO, (NEXT, 1)) + kept(3), {}),
-    (counted(1, TWO), [], {1: "readers do not see its set 10"}),
-    (counted(1, TWO), kept(1, TWO, set_id=9), {1: "readers do not see its set 10"}),
-    (counted(1, TWO), kept(7, TWO, set_id=10), {1: "its set 10 is that of segment 7"}),
-    (
-        counted(2, TWO),
-        kept(1, (MINUTE, 4)) + kept(2, (MINUTE, 3)),
-        {1: f"4 {NO_PART}", 2: "2 lines were counted, 3 rows are there"},
-    ),
-    (
-        counted(1, TWO) + counted(2, (NEXT, 1)),
-        kept(1, (MINUTE, 1), (NEXT, 1)) + kept(2, (NEXT, 1)),
-        {1: f"{MINUTE}: 2 lines, 1 rows; {NEXT}: 0 lines, 1 rows"},
-    ),
-]
-
-
-def test_each_segment_is_compared_with_its_rows() -> None:
-    """Segment by segment and minute by minute, whatever is missing on either side."""
-    for ledger, store, found in DIFFERENT:
-        assert dict(differences(ledger, store, Folds([]))) == found
+def kept(segment_id: int, rows: int) -> KeptMinute:
+    """The rows of a segment, which begins at ten times its number."""
+    keys = {"set_id": segment_id, "from_offset": segment_id * 10, **PLACE}
+    return KeptMinute(segment_id=segment_id, log_time=MINUTE, rows=rows, **keys)
 
 
 def test_rows_of_folded_segments_add_up() -> None:
     """They belong to the range in which they begin; outside of it to none."""
-    folds = Folds(
-        [
-            FoldedRange(segment_id=90, matched=5, **PLACE, from_offset=10, until_offset=30),
-            FoldedRange(segment_id=91, matched=1, **PLACE, from_offset=40, until_offset=50),
-        ]
-    )
-    store = kept(1, (MINUTE, 2)) + kept(2, (MINUTE, 2), (NEXT, 1)) + kept(3, (MINUTE, 1))
-    assert dict(differences([], store, folds)) == {3: f"1 {NO_PART}"}
+    ranges = ((90, 10, 30, 5), (91, 40, 50, 1))
+    keys = ("segment_id", "from_offset", "until_offset", "matched")
+    folds = Folds([FoldedRange(**dict(zip(keys, r, strict=True)), **PLACE) for r in ranges])
+    store = [kept(1, rows=2), kept(2, rows=3), kept(3, rows=1)]
+    outside = "1 rows of a segment that is not part of the result"
+    assert dict(differences([], store, folds)) == {3: outside}
     assert dict(folds.differences()) == {91: "1 lines were counted, 0 rows are there"}
 
 
