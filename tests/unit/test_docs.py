@@ -186,17 +186,7 @@ def test_the_runbook_has_exactly_one_entry_for_each_code_and_each_reason() -> No
     assert sent <= set(headings(runbook))
 
 
-def test_the_oldest_servers_are_named_in_one_place() -> None:
-    """The runbook names the versions that the doctor requires; no other page does."""
-    named = {
-        path.relative_to(PROJECT).as_posix(): found
-        for path in [*PAGES, *PROJECT.glob("src/**/*.py"), *PROJECT.glob("local/src/**/*.py")]
-        if (found := re.findall(r"(?:MySQL|MariaDB) [0-9.]+ or newer", text(path)))
-    }
-    assert named == {"docs/runbook.md": SERVER_NEEDED.split(", or ")}
-
-
-def test_the_runbook_lists_the_exit_codes_as_they_are() -> None:
+def test_the_runbook_lists_exit_codes_and_oldest_servers_as_they_are() -> None:
     """Every exit code, and the classes of errors that end with it."""
     listed = {int(row[0]): row[1] for row in table(DOCS / "runbook.md", "Exit codes")}
     known = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
@@ -205,6 +195,13 @@ def test_the_runbook_lists_the_exit_codes_as_they_are() -> None:
     for code, names in listed.items():
         bases = [e.__name__ for e in TallyError.__subclasses__() if e.exit_code == code]
         assert names == ", ".join(bases)
+    # The versions that the doctor requires are named in no other place.
+    named = {
+        path.relative_to(PROJECT).as_posix(): found
+        for path in [*PAGES, *PROJECT.glob("src/**/*.py"), *PROJECT.glob("local/src/**/*.py")]
+        if (found := re.findall(r"(?:MySQL|MariaDB) [0-9.]+ or newer", text(path)))
+    }
+    assert named == {"docs/runbook.md": SERVER_NEEDED.split(", or ")}
 
 
 def test_the_glossary_has_every_state_and_every_reason() -> None:
@@ -246,18 +243,15 @@ def test_every_command_of_tally_parses() -> None:
             parse(span)
 
 
-def test_every_make_target_exists_and_is_explained() -> None:
-    """Each is a target of the Makefile, and in its help."""
+def test_every_make_target_and_every_program_that_is_shown_exists() -> None:
+    """Each target is in the Makefile, and in its help."""
     makefile = text(PROJECT / "Makefile")
     for found in filter(None, map(TARGET.match, [*LINES_OF_CODE, *SPANS])):
         for word in shlex.split(found["words"]):
             if "=" not in word:
                 assert re.search(rf"^{word}:", makefile, re.MULTILINE), found[0]
                 assert re.search(rf"@echo 'make (\w+ \| )?{word}\b", makefile), found[0]
-
-
-def test_every_program_of_the_checkout_that_is_shown_exists() -> None:
-    """Modules after -m and Python files in code blocks; each benchmark is named in its page."""
+    # Modules after -m and Python files in code blocks; each benchmark is named in its page.
     for line in LINES_OF_CODE:
         for module in re.findall(r"-m ((?:benchmarks|tally)[\w.]*)", line):
             file = f"{module.replace('.', '/')}.py"

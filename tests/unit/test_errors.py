@@ -13,13 +13,6 @@ from tally.model import OffsetRange, TopicPartition
 from tally.mysql.errors import CommitUnansweredError
 
 
-def test_an_unknown_outcome_does_not_promise_that_nothing_was_changed() -> None:
-    """It is no RetryableError, which promises that; the exit code is the same."""
-    for kind in (OutcomeUnknownError, CommitUnansweredError):
-        assert not issubclass(kind, RetryableError)
-        assert (kind.code, kind.exit_code) == ("outcome-unknown", 3)
-
-
 def test_the_drawn_tree_is_the_tree() -> None:
     """Each class is below its base, in the order of the module, with its exit code."""
     assert errors.__doc__ is not None
@@ -38,6 +31,10 @@ def test_every_error_has_a_code_of_its_own_and_an_exit_code() -> None:
     assert [code for code in codes if not re.fullmatch(r"[a-z]+(-[a-z]+)*", code)] == []
     documented = {errors.EXIT_USAGE, errors.EXIT_RETRYABLE, errors.EXIT_OPERATOR}
     assert {error.exit_code for error in ERRORS} == documented | {errors.EXIT_FENCED}
+    # An unknown outcome is no RetryableError, which promises that nothing was changed.
+    for kind in (OutcomeUnknownError, CommitUnansweredError):
+        assert not issubclass(kind, RetryableError)
+        assert (kind.code, kind.exit_code) == ("outcome-unknown", 3)
 
 
 def test_every_error_survives_the_way_from_a_spark_task() -> None:

@@ -51,10 +51,7 @@ def test_the_levels_to_configure_are_never_all_of_a_format_that_has_errors() -> 
                 assert found == OF_TOMCAT_AND_ANDROID[name]
             elif found is not None:
                 assert [level[:3].casefold() for level in found] == ["err"], name
-
-
-def test_levels_of_which_none_is_known_to_be_an_error_are_all_shown() -> None:
-    """Never none: that would count lines whatever their level."""
+    # Of levels of which none is known to be an error all are shown: none would count any line.
     pattern, levels = "(?<level>(?:ALPHA|BETA)) x", ("ALPHA", "BETA")
     line_format = LineFormat(name="custom", pattern=pattern, example="BETA x", levels=levels)
     assert levels_to_configure(line_format, ["BETA", "ALPHA"]) == ["BETA", "ALPHA"]

@@ -61,15 +61,6 @@ def test_progress_counts_the_jars_that_have_arrived() -> None:
     assert not is_download(f"{done} org.apache#apache;30!apache.pom (20ms)")
 
 
-def test_a_folder_with_other_jars_is_left_alone(tmp_path: Path) -> None:
-    """Spark would load two versions of the same class."""
-    other = tmp_path / "kafka-clients-2.0.0.jar"
-    other.write_bytes(CONTENT)
-    with pytest.raises(UsageError, match="kafka-clients-2"):
-        install_connector(tmp_path, lambda _: None)
-    assert list(tmp_path.iterdir()) == [other]
-
-
 def test_only_checked_jars_are_installed(tmp_path: Path) -> None:
     """Once; wrong, missing and surplus jars are an error with their names and checksums."""
     jars, delivered = DeliveredJars(tmp_path), tmp_path / "delivered"
@@ -85,3 +76,10 @@ def test_only_checked_jars_are_installed(tmp_path: Path) -> None:
     assert not delivered.exists()
     assert jars.install("spark", lambda _: None) == folder
     assert jars.are_installed("spark")
+    # Of another folder nothing is changed if it has other jars: Spark would load two versions.
+    other = tmp_path / "other" / "kafka-clients-2.0.0.jar"
+    other.parent.mkdir()
+    other.write_bytes(CONTENT)
+    with pytest.raises(UsageError, match="kafka-clients-2"):
+        install_connector(other.parent, lambda _: None)
+    assert list(other.parent.iterdir()) == [other]

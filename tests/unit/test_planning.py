@@ -91,15 +91,12 @@ def test_a_new_topic_starts_where_the_policy_says() -> None:
     assert told(plan(kafka((0, 5), (2, 6)), known(5))) == added
 
 
-def test_lost_records_block_their_partition_alone() -> None:
+def test_lost_records_block_their_partition_alone_until_they_are_back() -> None:
     """Retention past the committed offset is recorded as a loss; the healthy partition is read."""
     planned = told(plan(kafka((20, 30), (0, 30)), known(10, 10)))
     lost = ["read alog/1 [10, 30)", "expired alog/0 [10, 20)", "alog/0 records-lost"]
     assert planned == lost
-
-
-def test_an_open_loss_stays_open_until_the_records_are_back() -> None:
-    """One that has become larger has its new size; then it is read on from the ledger's offset."""
+    # It stays open until the records are back; one that has become larger has its new size.
     ledger = known(10, open_loss=expired(10, 20))
     larger = ["expired alog/0 [10, 25)", "alog/0 records-lost"]
     assert told(plan(kafka((25, 30)), ledger)) == larger
@@ -214,10 +211,7 @@ def test_a_planned_range_is_readable_while_kafka_holds_all_of_it() -> None:
     late = kafka((15, 30))
     assert unreadable([segment(10, 20)], late, still_held=False) == ()
     assert unreadable([others[0]], late, still_held=False) != ()
-
-
-def test_a_batch_that_the_ledger_has_passed_is_overtaken() -> None:
-    """Such a batch can never commit."""
+    # A batch that the ledger has passed can never commit.
     assert overtaken([segment(10, 20)], known(10)) == ()
     assert "committed offset is 15" in overtaken([segment(10, 20)], known(15))[0]
 

@@ -26,6 +26,13 @@ def test_a_range_is_read_as_it_is_asked_for_and_as_it_is_printed() -> None:
         *("a.b-c/12[300,310)", str(RANGE), format_range(RANGE)),
     ):
         assert parse_range(text) == RANGE
+    # Ranges stand one a line; blank lines are ignored; an error has the number of its line.
+    text = "alog/0:3-5\n\n  alog/1 [0, 1)\n"
+    assert list(map(format_range, parse_ranges(text))) == ["alog/0:3-5", "alog/1:0-1"]
+    assert parse_ranges("") == ()
+    assert parse_ranges("alog/0:3-5; alog/1 [0, 1);") == parse_ranges(text)
+    with pytest.raises(ReplayRefusedError, match="line 3: 'alog 0 3 5'"):
+        parse_ranges("alog/0:3-5\n\nalog 0 3 5")
 
 
 def test_what_is_no_range_is_refused_with_how_one_looks() -> None:
@@ -40,16 +47,6 @@ def test_what_is_no_range_is_refused_with_how_one_looks() -> None:
     for text in ("alog/3:310-300", "alog/3:300-300", "alog/3 [5, 5)"):
         with pytest.raises(ReplayRefusedError, match="is not smaller than"):
             parse_range(text)
-
-
-def test_ranges_stand_one_a_line() -> None:
-    """Blank lines are ignored; an error has the number of its line."""
-    text = "alog/0:3-5\n\n  alog/1 [0, 1)\n"
-    assert list(map(format_range, parse_ranges(text))) == ["alog/0:3-5", "alog/1:0-1"]
-    assert parse_ranges("") == ()
-    assert parse_ranges("alog/0:3-5; alog/1 [0, 1);") == parse_ranges(text)
-    with pytest.raises(ReplayRefusedError, match="line 3: 'alog 0 3 5'"):
-        parse_ranges("alog/0:3-5\n\nalog 0 3 5")
 
 
 def test_a_time_without_a_zone_is_utc_only_where_that_is_said() -> None:

@@ -100,7 +100,7 @@ def unhashed(lines: str) -> list[str]:
     return [line for line in joined.splitlines() if line.strip() and not pinned.fullmatch(line)]
 
 
-def test_one_package_alone_speaks_to_a_server(tmp_path: Path) -> None:
+def test_one_place_alone_speaks_to_a_server_or_asks_what_time_it_is(tmp_path: Path) -> None:
     """A driver is imported in one place, where its errors are turned into ours."""
     for package, folder, modules in (
         ("confluent_kafka", "kafka", ["client", "errors", "record_times", "requests"]),
@@ -110,10 +110,7 @@ def test_one_package_alone_speaks_to_a_server(tmp_path: Path) -> None:
     module = tmp_path / "module.py"  # the guard sees imports wherever they are
     module.write_text("def work():\n    from pymysql.cursors import C\nimport pymysql_like.x\n")
     assert imported_packages(module) == {"pymysql", "pymysql_like"}
-
-
-def test_one_module_alone_asks_what_time_it_is() -> None:
-    """So a test's clock is the clock of all of Tally."""
+    # So a test's clock is the clock of all of Tally.
     asks = re.compile(r"\b(datetime|date)\.(now|utcnow|today)\(")
     found = {line.split(":")[0] for line in lines_with(asks, PROJECT / "src" / "tally")}
     assert found == {"clock.py"}
@@ -155,10 +152,7 @@ def test_every_requirement_is_pinned_with_its_hash() -> None:
     assert unhashed(good) == []
     for line in ("click", "click>=8", "click==8.2", "click==8.2 --hash=md5:1", "-i x", "./local"):
         assert unhashed(f"{good}{line}\n") == [line]
-
-
-def test_what_the_local_stack_needs_is_locked() -> None:
-    """Its own project is installed without its dependencies, which come from the one list."""
+    # The local stack's project is installed without its dependencies, which are in the one list.
     project = tomllib.loads(text(PROJECT / "local" / "pyproject.toml"))
     locked = text(REQUIREMENTS / "locked.txt")
     needed = {re.split(r"[>=]", name)[0] for name in project["project"]["dependencies"]}

@@ -23,10 +23,7 @@ def test_a_rule_that_gives_each_line_one_minute_is_taken() -> None:
         (NO_TIME, TimeRule(from_record=True, zone="Asia/Tokyo")),
     ):
         check_time_rule(line_format, rule)
-
-
-def test_any_other_rule_is_refused_with_what_to_set() -> None:
-    """A setting that would do nothing is a mistake, too."""
+    # Any other is refused with what to set; one that would do nothing is a mistake, too.
     for line_format, rule, complaint in (
         (CATALOGUE["text"], TimeRule(), 'no time in its lines: set time = "record"'),
         (NO_TIME, TimeRule(zone="Asia/Tokyo"), "no time in its lines"),
