@@ -9,6 +9,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,14 +48,15 @@ class Durations:
         self._tests: dict[str, dict[str, Any]] = {}
         self._groups: dict[str, float] = defaultdict(float)
 
-    @pytest.hookimpl(tryfirst=True)
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Name the test's group, before xdist looks for it."""
+        item.add_marker(pytest.mark.xdist_group(group_of(item)))
+
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Name each test's group for the scheduler, and put the longest groups first."""
+        """Put the longest groups first."""
         total: dict[str, float] = defaultdict(float)
         for item in items:
-            total[group_of(item)] += _seconds(self._before.get(item.nodeid, {}))
-        for item in items:
-            item.add_marker(pytest.mark.xdist_group(group_of(item)))
+            total[group_of(item)] += _seconds(self._before.get(_parted(item.nodeid)[0], {}))
         rank = {name: number for number, name in enumerate(total)}  # as they were collected
 
         def order(item: pytest.Item) -> tuple[float, int, int]:
@@ -132,8 +134,6 @@ def _seconds(phases: Mapping[str, Any]) -> float:
 
 
 def _read(file: Path) -> dict[str, dict[str, Any]]:
-    try:
-        found: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):  # none yet, or one that was cut off
-        return {}
-    return found
+    with suppress(FileNotFoundError, ValueError):  # none yet, or one that was cut off
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    return {}

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from tests.durations import FIRST, OWN_SERVERS, Durations
 
 
@@ -19,7 +20,10 @@ class Item(SimpleNamespace):
 def ordered(file: Path, *ids: str) -> list[tuple[str, str]]:
     """Tests in the order in which they would run, with their groups; one has its own servers."""
     items: list[Any] = [Item(nodeid=i, fixturenames=["own_stack"] * ("own" in i)) for i in ids]
-    Durations(file).pytest_collection_modifyitems(items)
+    durations = Durations(file)
+    for item in items:
+        durations.pytest_itemcollected(item)
+    durations.pytest_collection_modifyitems(items)
     return [(item.nodeid, item.group) for item in items]
 
 
@@ -36,6 +40,12 @@ def test_the_longest_group_comes_first_and_stays_together(tmp_path: Path) -> Non
         *(("c.py::own", OWN_SERVERS), ("b.py::1", "b.py"), ("b.py::2", "b.py")),
         *(("c.py::1", "c.py"), ("a.py::1", "a.py"), ("a.py::new", "a.py")),
     ]
+
+
+def test_a_group_is_handed_to_one_worker(request: pytest.FixtureRequest) -> None:
+    """In ``make test`` xdist has found the group of each test, and so of this one."""
+    is_grouped = request.config.getoption("loadgroup", default=False)
+    assert request.node.nodeid.endswith("@tests/unit/test_durations.py") is bool(is_grouped)
 
 
 def test_a_run_is_recorded_and_its_slowest_groups_are_shown(tmp_path: Path) -> None:
