@@ -46,9 +46,9 @@ setup:
 demo: setup
 	@exec $(VENV)/tally demo $(if $(ONCE),--once)
 
-# A group of tests stays on one worker, the longest group comes first (tests/durations.py). Now and
-# then a worker waits for a server: three keep two cores busy.
-PYTEST = $(RUN) pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
+# A file's tests stay on one worker, the longest file comes first (tests/durations.py). Now and then
+# a worker waits for a server: three keep two cores busy.
+PYTEST = $(RUN) pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: setup
 	$(PYTEST) $(ARGS)

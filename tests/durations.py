@@ -1,8 +1,7 @@
 """How long each test and fixture takes, and the order of the next run that follows from it.
 
-Every run writes :data:`FILE`. Tests are handed to the workers in groups, the longest first. A
-group is a file; the tests that have servers of their own are one group, so that the servers are
-started once.
+Every run writes :data:`FILE`. A file's tests stay on one worker, and the files that take longest
+are handed out first.
 """
 
 import json
@@ -18,23 +17,19 @@ import pytest
 FILE: Final = Path(__file__).parents[1] / ".tally" / "test-durations.json"
 """Seconds of each test's phases and fixtures, of the latest run that had each."""
 
-GROUPS_SHOWN: Final = 10
-
-OWN_SERVERS: Final = "own servers"
-"""The group of the tests that stop, kill or reconfigure a server."""
+FILES_SHOWN: Final = 10
 
 FIRST: Final = (
     "tests/console/test_browser.py",
     "tests/stack/test_spark_cluster.py",
     "tests/first_use/test_own_servers.py",
     "tests/stack/test_spark_server.py",
-    OWN_SERVERS,
     "tests/properties/test_machine.py",
     "tests/spark/test_json_columns.py",
     "tests/spark/test_line_columns.py",
     "tests/airflow/test_console.py",
 )
-"""The longest groups, for a checkout in which nothing was recorded yet."""
+"""The longest files, for a checkout in which nothing was recorded yet."""
 
 _FIXTURES: Final = pytest.StashKey[dict[str, float]]()
 
@@ -46,21 +41,17 @@ class Durations:
         self._file = file
         self._before = _read(file)
         self._tests: dict[str, dict[str, Any]] = {}
-        self._groups: dict[str, float] = defaultdict(float)
-
-    def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Name the test's group, before xdist looks for it."""
-        item.add_marker(pytest.mark.xdist_group(group_of(item)))
+        self._files: dict[str, float] = defaultdict(float)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Put the longest groups first."""
+        """Put the files that take longest first."""
         total: dict[str, float] = defaultdict(float)
         for item in items:
-            total[group_of(item)] += _seconds(self._before.get(_parted(item.nodeid)[0], {}))
+            total[_file(item.nodeid)] += _seconds(self._before.get(item.nodeid, {}))
         rank = {name: number for number, name in enumerate(total)}  # as they were collected
 
         def order(item: pytest.Item) -> tuple[float, int, int]:
-            name = group_of(item)
+            name = _file(item.nodeid)
             first = FIRST.index(name) if name in FIRST and not self._before else len(FIRST)
             return -total[name], first, rank[name]
 
@@ -92,41 +83,30 @@ class Durations:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep what a test took."""
-        name, _, group = _parted(report.nodeid)
-        phases = self._tests.setdefault(name, {})
+        phases = self._tests.setdefault(report.nodeid, {})
         phases[report.when] = round(report.duration, 3)
-        self._groups[group or name.partition("::")[0]] += report.duration
+        self._files[_file(report.nodeid)] += report.duration
         for key, value in report.user_properties:
             if key == "fixtures" and report.when == "setup":
                 long = {fixture: round(s, 3) for fixture, s in value.items() if s >= 0.05}
                 phases["fixtures"] = long
 
     def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
-        """Write the file, and show the groups that took longest."""
+        """Write the file, and show the files that took longest."""
         if hasattr(config, "workerinput") or not self._tests:
             return
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._file.write_text(json.dumps({**self._before, **self._tests}, indent=0))
-        terminalreporter.section("slowest groups")
-        longest = sorted(self._groups.items(), key=lambda pair: -pair[1])
-        for group, seconds in longest[:GROUPS_SHOWN]:
-            terminalreporter.write_line(f"{seconds:7.1f} s  {group}")
-        total = sum(self._groups.values())
-        terminalreporter.write_line(f"{total:7.1f} s  in all {len(self._groups)} groups")
+        terminalreporter.section("slowest files")
+        longest = sorted(self._files.items(), key=lambda pair: -pair[1])
+        for name, seconds in longest[:FILES_SHOWN]:
+            terminalreporter.write_line(f"{seconds:7.1f} s  {name}")
+        total = sum(self._files.values())
+        terminalreporter.write_line(f"{total:7.1f} s  in all {len(self._files)} files")
 
 
-def group_of(item: pytest.Item) -> str:
-    """The group in which a test is handed to a worker."""
-    if "own_stack" in getattr(item, "fixturenames", ()):
-        return OWN_SERVERS
-    return item.nodeid.partition("::")[0]
-
-
-def _parted(nodeid: str) -> tuple[str, str, str]:
-    """A test's own id, and its group, which xdist writes behind it."""
-    if nodeid.rfind("@") > nodeid.rfind("]"):
-        return nodeid.rpartition("@")
-    return nodeid, "", ""
+def _file(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
 
 
 def _seconds(phases: Mapping[str, Any]) -> float:
