@@ -24,11 +24,11 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo 'make demo [ONCE=1]      set up, then show Tally at work on real servers'
 	@echo 'make test [ARGS=...]    set up, then run the whole test suite'
-	@echo 'make unit [ARGS=...]    only the tests that need no server'
+	@echo 'make unit [ARGS=...]    only the tests that need no server and no network'
 	@echo 'make e2e [ARGS=...]     only the tests of whole stacks: README, console, cluster'
 	@echo 'make setup              everything into .tally: packages, jars, servers'
 	@echo 'make chaos [DURATION_S=600 SEED=1]  faults and random sequences: do the counts hold?'
-	@echo 'make mutants            remove each guard, and check which tests fail'
+	@echo 'make mutants [PURE=1]   remove each guard, and check which tests fail'
 	@echo 'make lab                what each way to deliver loses and doubles, under the same faults'
 	@echo 'make bench [QUICK=1 PEERS=all]  compare with other tools; renews tables and picture in docs/'
 	@echo 'make lint | format      check, or rewrite, the style'
