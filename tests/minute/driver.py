@@ -5,11 +5,10 @@ local cluster have one host. So a second executor is started here, by the comman
 """
 
 import itertools
-import multiprocessing
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from multiprocessing.managers import BaseManager
 from pathlib import Path
@@ -60,7 +59,6 @@ class Task(NamedTuple):
     is_speculative: bool
     error: str
     stage_attempt: int
-    """0 for the first attempt at its stage."""
 
 
 class Driver:
@@ -74,7 +72,7 @@ class Driver:
         self._scope = ExitStack()
         self._session = self._scope.enter_context(spark_session(settings, "a test's driver"))
         self._context: Any = self._session.sparkContext._jsc.sc()
-        self._before = -1
+        self._before = -1  # the last stage of the run before the latest
         self._second: subprocess.Popen[bytes] | None = None
         self._numbers = itertools.count(SECOND)
 
@@ -84,14 +82,7 @@ class Driver:
         self._scope.close()
 
     def run(self, config: Path, batch_id: int, *, loses_files: bool = False) -> bool:
-        """Count and commit a batch.
-
-        Args:
-            config: Of the pipeline.
-            batch_id: The batch.
-            loses_files: Whether the results of finished tasks are lost when a part of them was
-                fetched, as by a lost disk.
-        """
+        """Count and commit a batch; it may lose the results of tasks when some were fetched."""
         self._before = max((stage.stageId() for stage in self._stages()), default=-1)
         settings = load_settings(config)
         fetch = self._fetch_and_lose if loses_files else collect
@@ -114,7 +105,9 @@ class Driver:
             )
             for stage in self._stages()
             if stage.stageId() > self._before
-            for attempt in _items(self._store().taskList(stage.stageId(), stage.attemptId(), 1000))
+            for attempt in _items(
+                self._context.statusStore().taskList(stage.stageId(), stage.attemptId(), 1000)
+            )
         ]
 
     def running(self) -> list[Task]:
@@ -130,7 +123,7 @@ class Driver:
         if self._second is not None:
             return
         wait_until(lambda: self._executors() == 1)
-        first = next(p for p in psutil.Process().children(recursive=True) if _is_executor(p))
+        first = next(_executors())
         argv = first.cmdline()
         argv[argv.index("--executor-id") + 1] = str(next(self._numbers))
         argv[argv.index("--hostname") + 1] = "127.0.0.2"
@@ -152,8 +145,7 @@ class Driver:
     def _fetch_and_lose(self, rows: "DataFrame", ranges: Sequence[OffsetRange]) -> "Iterator[Row]":
         found = collect(rows, ranges)
         yield next(found)
-        executors = [p for p in psutil.Process().children(recursive=True) if _is_executor(p)]
-        folders = {f for p in executors for f in p.environ()["SPARK_EXECUTOR_DIRS"].split(":")}
+        folders = {f for p in _executors() for f in p.environ()["SPARK_EXECUTOR_DIRS"].split(":")}
         files = [file for folder in folders for file in Path(folder).rglob("shuffle_*")]
         assert files
         for file in files:
@@ -161,38 +153,25 @@ class Driver:
         yield from found
 
     def _stages(self) -> list[Any]:
-        store = self._store()
+        self._context.listenerBus().waitUntilEmpty()
+        store = self._context.statusStore()
         defaults = [getattr(store, f"stageList$default${n}")() for n in (2, 3, 4, 5)]
         return _items(store.stageList(None, *defaults))
 
-    def _store(self) -> Any:
-        self._context.listenerBus().waitUntilEmpty()
-        return self._context.statusStore()
 
-
-def _is_executor(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return "org.apache.spark.executor.CoarseGrainedExecutorBackend" in process.cmdline()
-    return False
+def _executors() -> Iterator[psutil.Process]:
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "org.apache.spark.executor.CoarseGrainedExecutorBackend" in process.cmdline():
+                yield process
 
 
 def _items(sequence: Any) -> list[Any]:
     return [sequence.apply(n) for n in range(sequence.size())]
 
 
-class _Process(BaseManager):
+class DriverProcess(BaseManager):
     """The process of a driver."""
 
 
-_Process.register("Driver", Driver)
-
-
-@contextmanager
-def started_driver() -> Iterator[Driver]:
-    """A driver in another process."""
-    with _Process(ctx=multiprocessing.get_context("spawn")) as process:
-        driver: Driver = process.Driver()  # type: ignore[attr-defined]
-        try:
-            yield driver
-        finally:
-            driver.close()
+DriverProcess.register("Driver", Driver)

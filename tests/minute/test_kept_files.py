@@ -14,9 +14,9 @@ import pytest
 
 from tally.app.migrate import migrate, missing
 from tally.deliveries.folder import Folder
-from tally.errors import ConfigError, FencedError, FilesUnavailableError, SchemaError
+from tally.errors import ConfigError, DataLossError, FencedError, FilesUnavailableError, SchemaError
 from tally.pipeline.publish import publish, store_of
-from tests.minute.deliveries import LINES, Delivery
+from tests.minute.deliveries import LINES, Delivery, delivered
 from tests.minute.test_prune import pruned
 from tests.world import make_settings
 
@@ -29,13 +29,14 @@ pytestmark = pytest.mark.stack
 @pytest.fixture
 def world(migrated: "Stack", tmp_path: Path) -> Delivery:
     """A topic of two partitions, whose error lines are kept in files."""
-    return with_files(migrated, tmp_path, tmp_path / "kept")
+    return delivered("files", migrated, tmp_path, partitions=2)
 
 
-def with_files(stack: "Stack", config: Path, folder: Path) -> Delivery:
-    """A pipeline that keeps its lines in a folder."""
-    config.mkdir(exist_ok=True)
-    return Delivery.create(stack, config, delivery="files", files_url=str(folder), partitions=2)
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """Where another pipeline is configured."""
+    (folder := tmp_path / "other").mkdir()
+    return folder
 
 
 def viewed(world: Delivery) -> list[str]:
@@ -61,12 +62,19 @@ def test_list_and_view_have_the_same_files(world: Delivery) -> None:
 
 
 def test_the_list_follows_when_a_driver_is_killed_before_it_is_written(world: Delivery) -> None:
-    """The next plan writes it; the view has shown the new files before."""
+    """The next plan writes it, also where a slower process has put an older one back."""
     with patch("tally.deliveries.set_store.SetStore.tell"):
         world.count_lines()
-    assert len(viewed(world)) == 1
-    assert not (world.folder / "_live/files.txt").exists()
+    assert len(viewed(world)) == 1, "the view has shown the new files before"
+    file = world.folder / "_live/files.txt"
+    assert not file.exists()
     assert world.run_open() == []
+    assert world.listed() == viewed(world)
+    older = file.read_bytes()
+    world.replay(levels=["INFO"])
+    Folder.put(Folder(pa.fs.LocalFileSystem(), str(world.folder)), "_live/files.txt", older)
+    assert world.listed() != viewed(world)
+    world.plan()
     assert world.listed() == viewed(world)
 
 
@@ -86,17 +94,6 @@ def test_an_older_list_does_not_stay(world: Delivery) -> None:
     with patch.object(Folder, "put", replaced_before):
         publish(world.context(), world.pipeline)
     assert late[0].decode().splitlines() != viewed(world)
-    assert world.listed() == viewed(world)
-
-
-def test_a_list_that_a_slower_process_has_put_back_is_written_again(world: Delivery) -> None:
-    """By the next plan, although nothing has changed since."""
-    world.count_lines()
-    older = (world.folder / "_live/files.txt").read_bytes()
-    world.replay(levels=["INFO"])
-    Folder.put(Folder(pa.fs.LocalFileSystem(), str(world.folder)), "_live/files.txt", older)
-    assert world.listed() != viewed(world)
-    world.plan()
     assert world.listed() == viewed(world)
 
 
@@ -198,22 +195,18 @@ def test_files_of_no_set_are_deleted_daily_and_others_are_left(world: Delivery) 
 def test_a_file_is_not_seen_before_it_is_whole(world: Delivery) -> None:
     """Neither where files are nor in the list; what is left of a killed writer is deleted."""
     (batch_id,) = world.planned_in(0)
-    world.begun(batch_id, *LINES)._write()
-    assert len(list((world.folder / "_open").iterdir())) == 1
+    lost, left = world.begun(batch_id, *LINES), world.folder / "_open"
+    lost._write()
+    assert len(list(left.iterdir())) == 1
     assert not (world.folder / "lines").exists()
+    shutil.rmtree(left)  # as of a disk that only its executor sees
+    with pytest.raises(DataLossError, match="of 4 lines 0 were found again"):
+        lost.seal()
+    world.begun(batch_id, *LINES)._write()
     world.begun(batch_id)  # a newer attempt; the older one is gone
     world.execute(f"update `{world.name}_files__sets` set changed_at = '2020-01-01'")
     publish(world.context(), world.pipeline)
-    assert list((world.folder / "_open").iterdir()) == []
-
-
-def test_a_file_that_is_lost_before_its_set_is_sealed_is_not_committed(world: Delivery) -> None:
-    """As on a disk that only its executor sees."""
-    lines = world.begun(*world.planned_in(0), *LINES)
-    lines._write()
-    shutil.rmtree(world.folder / "_open")
-    with pytest.raises(Exception, match="of 4 lines 0 were found again"):
-        lines.seal()
+    assert list(left.iterdir()) == []
 
 
 def test_an_executor_that_does_not_see_the_folder_writes_nothing(world: Delivery) -> None:
@@ -294,15 +287,17 @@ def test_a_file_in_a_folder_that_was_moved_meanwhile_is_not_committed(
     assert world.audit().holds
 
 
-def test_a_folder_of_another_pipeline_is_not_taken(world: Delivery, tmp_path: Path) -> None:
+def test_a_folder_of_another_pipeline_is_not_taken(
+    world: Delivery, other: Path, tmp_path: Path
+) -> None:
     """Its files would be deleted as orphans; nor one with lines of nobody, as of a backup."""
     world.count_lines()
     with pytest.raises(ConfigError, match=f"folder has files of pipeline {world.name}, ledger"):
-        with_files(world.stack, tmp_path / "other", world.folder)
+        Delivery.create(world.stack, other, delivery="files", files_url=str(world.folder))
     backup = tmp_path / "backup"
     shutil.copytree(world.folder / "lines", backup / "lines")
     with pytest.raises(ConfigError, match="has files of lines already"):
-        with_files(world.stack, tmp_path / "other", backup)
+        Delivery.create(world.stack, other, delivery="files", files_url=str(backup))
     assert len(list(backup.rglob("*.parquet"))) == 1
     (world.folder / "_tally.json").write_text("nonsense")
     with pytest.raises(SchemaError, match="does not say whose folder it is"):
@@ -310,13 +305,13 @@ def test_a_folder_of_another_pipeline_is_not_taken(world: Delivery, tmp_path: Pa
 
 
 def test_pruning_with_the_folder_of_another_pipeline_deletes_nothing(
-    world: Delivery, tmp_path: Path
+    world: Delivery, other: Path
 ) -> None:
     """As with a configuration that was copied, and no migration or plan before it."""
     world.count_lines()
-    other = with_files(world.stack, tmp_path / "other", tmp_path / "o")
-    other.configure(files_url=world.pipeline.files_url)
-    pruned(other)
+    second = delivered("files", world.stack, other)
+    second.configure(files_url=world.pipeline.files_url)
+    pruned(second)
     assert world.all_kept() == 3
     assert world.audit().holds
 

@@ -1,5 +1,6 @@
 """Tasks of Spark that run more than once; executors and servers that die under a batch."""
 
+import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -10,7 +11,7 @@ import pytest
 from tally.errors import DataLossError, RetryableError
 from tally.testing.statements import at_statement
 from tally_local.stack.server import Part
-from tests.minute.driver import SECOND, Driver, Task, started_driver
+from tests.minute.driver import SECOND, Driver, DriverProcess, Task
 from tests.waiting import wait_until
 from tests.world import World
 
@@ -29,9 +30,11 @@ SLOW_READER = {
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Driver]:
-    """One driver for all tests, with executors in processes of their own."""
-    with started_driver() as driver:
+    """One driver for all tests, in a process of its own, and its executors in others."""
+    with DriverProcess(ctx=multiprocessing.get_context("spawn")) as process:
+        driver: Driver = process.Driver()  # type: ignore[attr-defined]
         yield driver
+        driver.close()
 
 
 def count_until(
@@ -41,14 +44,9 @@ def count_until(
     disturb: "Callable[[Future[bool]], None]" = lambda _: None,
     passing: tuple[type[Exception], ...] = (),
 ) -> None:
-    """Count batch after batch until something has happened to one; each line counts once.
+    """Count batch after batch, which are disturbed in the read, until something has happened.
 
-    Args:
-        happened: Asked after each batch, with Spark's attempts at its tasks.
-        world: Its topic is written to.
-        driver: Counts.
-        disturb: Called while a batch is read.
-        passing: Errors with which a batch may end; it is then run again.
+    Each line counts once, also where a batch ends with an error that passes and is run again.
     """
     world.configure(reader=SLOW_READER)
     expected, is_done = 0, False

@@ -155,7 +155,7 @@ MUTANTS: Final = (
         where="tally.planning.ingest:_next_range",
         before="until = min([end, at + limit, *(r.until_offset for r in accepted)])",
         after="until = min([end, *(r.until_offset for r in accepted)])",
-        tests=(f"{PLAN}::test_a_backlog_is_cut_into_bounded_batches",),
+        tests=(f"{MINUTE}::test_a_backlog_is_counted_batch_by_batch",),
     ),
     Mutant(
         guard="minutes that were missed are not caught up one by one",
@@ -172,7 +172,7 @@ MUTANTS: Final = (
         where="tally.ledger.positions:_UNSETTLED_LOSSES",
         before=" and l.cause = 'truncated' and l.until_offset = o.next_offset)",
         after=" and l.cause = 'truncated')",
-        tests=(f"{LOSSES}::test_an_accepted_truncation_says_nothing_of_a_later_one",),
+        tests=(f"{LOSSES}::test_an_end_behind_the_ledger_blocks_until_it_is_accepted_and_has_grown",),
     ),
     Mutant(
         guard="a loss is accepted as it was shown, its cause included",
@@ -236,14 +236,14 @@ MUTANTS: Final = (
         where="tally.pipeline.run:check_still_served",
         before="still_held=pipeline.is_sparse",
         after="still_held=False",
-        tests=(f"{CONCURRENCY}::test_sparse_records_that_expire_behind_a_read_are_not_believed",),
+        tests=(f"{CONCURRENCY}::test_records_of_a_range_with_holes_that_expire_behind_a_read_are_not_believed",),
     ),
     Mutant(
         guard="of an accepted hole Kafka must still hold all after the read",
         where="tally.planning.ingest:unreadable",
         before="        must_hold = still_held or segment.missing_accepted\n",
         after="        must_hold = still_held\n",
-        tests=(f"{CONCURRENCY}::test_a_hole_whose_records_expire_behind_a_read_is_not_believed",),
+        tests=(f"{CONCURRENCY}::test_records_of_a_range_with_holes_that_expire_behind_a_read_are_not_believed",),
     ),
     Mutant(
         guard="Spark is told that records which are gone are an error",
@@ -523,7 +523,7 @@ MUTANTS: Final = (
         guard="a key without a minute makes all its records malformed",
         where="tally.spark.grouping:Grouping._groups",
         before="~is_read & ~continues",
-        after="F.lit(value=False)",
+        after="F.lit(False)",
         tests=(f"{LINE_COLUMNS}::test_no_byte_can_stand_in_for_another_in_the_fixed_layout",),
     ),
     Mutant(
@@ -720,8 +720,8 @@ MUTANTS: Final = (
         "                _commit(connection)\n"
         "                raise\n",
         tests=(
-            f"{COMMIT}::test_a_writer_that_forgets_a_count_commits_nothing",
-            f"{COMMIT}::test_ddl_under_a_commit_waits_for_it_and_commits_nothing_of_it",
+            f"{COMMIT}::test_what_a_writer_forgets_is_found_before_the_commit",
+            f"{COMMIT}::test_a_table_that_is_altered_under_a_commit_is_altered_behind_it",
         ),
     ),
     Mutant(
@@ -738,7 +738,7 @@ MUTANTS: Final = (
         where="tally.mysql.connection:connect",
         before='f" lock_wait_timeout = {settings.lock_wait_timeout_s},"',
         after='""',
-        tests=(f"{COMMIT}::test_a_table_that_stays_locked_is_a_timeout",),
+        tests=(f"{COMMIT}::test_a_lock_that_is_held_too_long_rolls_back",),
     ),
     Mutant(
         guard="columns of the result are named",
@@ -746,7 +746,7 @@ MUTANTS: Final = (
         before='f"insert into `{tables.result}` ({listed(tables.columns)})"',
         after='f"insert into `{tables.result}`"',
         tests=(
-            f"{COMMIT}::test_a_table_that_is_altered_between_read_and_commit_takes_the_counts",
+            f"{COMMIT}::test_a_table_that_is_altered_under_a_commit_is_altered_behind_it",
         ),
     ),
     Mutant(
@@ -755,7 +755,7 @@ MUTANTS: Final = (
         before="        insert_contributions(tx, tables, self._rows(batch, tables, result))\n",
         after="        insert_contributions(tx, tables, self._rows(batch, tables, result))\n"
         "        tx.execute('analyze table batch')\n",
-        tests=(f"{COMMIT}::test_a_writer_that_forgets_a_count_commits_nothing",),
+        tests=(f"{COMMIT}::test_what_a_writer_forgets_is_found_before_the_commit",),
     ),
     Mutant(
         guard="offsets move by what has changed, not by what was found",
@@ -769,7 +769,7 @@ MUTANTS: Final = (
                 "where s.batch_id = %s and s.state = 'planned'",
             ),
         ),
-        tests=(f"{COMMIT}::test_affected_rows_may_mean_changed_or_matched",),
+        tests=(f"{COMMIT}::test_one_partition_that_cannot_move_stops_them_all",),
     ),
     Mutant(
         guard="attempts are told apart by number, not by time",
@@ -808,7 +808,7 @@ MUTANTS: Final = (
         where="tally.ledger.commit:lock_attempt",
         before="    if now.attempt != batch.attempt:",
         after="    if now.attempt < batch.attempt:",
-        tests=(f"{COMMIT}::test_an_older_attempt_is_fenced",),
+        tests=(f"{CONCURRENCY}::test_the_newer_of_two_attempts_is_told_by_its_number_and_not_by_the_clock",),
     ),
     Mutant(
         guard="a batch commits once",
@@ -831,7 +831,7 @@ MUTANTS: Final = (
         where="tally.deliveries.transactional:TransactionalBatch.commit",
         before="            move_offsets(tx, batch)\n",
         after="            move_offsets(tx, batch)\n            tx._connection.commit()\n",
-        tests=(f"{COMMIT}::test_a_writer_that_forgets_a_count_commits_nothing",),
+        tests=(f"{COMMIT}::test_what_a_writer_forgets_is_found_before_the_commit",),
     ),
     Mutant(
         guard="no chunk of dead letters commits alone",
@@ -855,7 +855,7 @@ MUTANTS: Final = (
         where="tally.deliveries.transactional:TransactionalBatch.commit",
         before="        check_written(tx, tables, batch.batch_id)\n",
         after="",
-        tests=(f"{COMMIT}::test_a_writer_that_forgets_a_count_commits_nothing",),
+        tests=(f"{COMMIT}::test_what_a_writer_forgets_is_found_before_the_commit",),
     ),
     Mutant(
         guard="after a lost answer to COMMIT the ledger is asked, not told again",
@@ -863,7 +863,7 @@ MUTANTS: Final = (
         before="            if (committed := _ask_outcome(ctx, batch)) is not None:\n"
         "                return committed\n",
         after="            return True\n",
-        tests=(f"{COMMIT}::test_the_connection_breaks_before_commit",),
+        tests=(f"{COMMIT}::test_the_answer_to_commit_is_lost",),
     ),
     Mutant(
         guard="a COMMIT that was applied is not taken for a failure",
@@ -898,7 +898,7 @@ MUTANTS: Final = (
         where="tally.ledger.commit:check_written",
         before='        "   or s.malformed <> written_malformed or',
         after='        "   or',
-        tests=(f"{COMMIT}::test_a_writer_that_forgets_a_dead_letter_commits_nothing",),
+        tests=(f"{COMMIT}::test_what_a_writer_forgets_is_found_before_the_commit",),
     ),
     Mutant(
         guard="dead letters by reason are as many as malformed records",
@@ -994,7 +994,7 @@ MUTANTS: Final = (
         where="tally.ledger.supersede:supersede",
         before="        _check_alone(tx, batch, segment.segment_id)\n",
         after="        pass\n",
-        tests=(f"{REPLAY}::test_two_backfills_of_the_same_uncounted_offsets_count_them_once",),
+        tests=(f"{REPLAY}::test_offsets_below_the_start_are_counted_for_the_first_time",),
     ),
     Mutant(
         # The replacing segment lies in the range, so the guard above would also notice.
@@ -1053,7 +1053,7 @@ MUTANTS: Final = (
         before="    if topic is None or (topic.topic_id, kafka.cluster_id) !="
         " (where.topic_id, where.cluster_id):",
         after="    if topic is None:",
-        tests=(f"{PRUNE}::test_prune_leaves_a_topic_that_was_created_again_alone",),
+        tests=(f"{PRUNE}::test_what_is_young_or_needed_is_left_alone",),
     ),
     Mutant(
         guard="the audit sees all rows, whatever the server's limit is",
@@ -1158,7 +1158,7 @@ MUTANTS: Final = (
         where="tally.pipeline.prune:_limit",
         before="(held.earliest, True)",
         after="(held.earliest + 1, True)",
-        tests=(f"{PRUNE}::test_a_segment_is_folded_once_kafka_has_lost_its_last_record",),
+        tests=(f"{PRUNE}::test_what_kafka_has_lost_is_folded_and_the_result_stays",),
     ),
     # --- labels
     Mutant(
@@ -1173,7 +1173,7 @@ MUTANTS: Final = (
         where="tally.ledger.table_changes:check_idle",
         before="    if row is not None:",
         after="    if row is None:",
-        tests=(f"{LABELS}::test_columns_are_added_between_batches",),
+        tests=(f"{LABELS}::test_a_label_that_is_added_later_is_filled_by_a_replay",),
     ),
     Mutant(
         guard="a flood of label values stops before anything is written",
@@ -1292,7 +1292,7 @@ MUTANTS: Final = (
         where="tally.deliveries.set_store:SetStore.open_set",
         before="if newer is not None:",
         after="if False:",
-        tests=(f"{ROWS}::test_an_older_attempt_cannot_begin_behind_a_newer_one",),
+        tests=(f"{ROWS}::test_an_attempt_writes_beside_a_stopped_one",),
     ),
     Mutant(
         guard="a set is sealed with as many rows as were written",
@@ -1509,7 +1509,7 @@ MUTANTS: Final = (
         where="tally.pipeline.publish:publish",
         before="    store.tell()\n",
         after="    if live or committed:\n        store.tell()\n",
-        tests=(f"{FILES}::test_a_list_that_a_slower_process_has_put_back_is_written_again",),
+        tests=(f"{FILES}::test_the_list_follows_when_a_driver_is_killed_before_it_is_written",),
     ),
     Mutant(
         guard="a key that is not read as it was written hides no line",
