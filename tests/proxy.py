@@ -58,7 +58,8 @@ class Session:
 
     def execute(self, statement: str) -> None:
         """Run a statement in the client's session, without the client's knowledge."""
-        self.ask(statement_packet(statement))
+        payload = bytes([COM_QUERY]) + statement.encode()
+        self.ask(struct.pack("<I", len(payload)) + payload)
 
     def refuse(self, number: int, words: str) -> None:
         """Answer with an error, in the server's place."""
@@ -73,8 +74,7 @@ class Session:
         data, start, ends = b"", 0, 0
         while True:
             while len(data) < start + HEADER or len(data) < start + _length(data, start):
-                more = self.server.recv(BUFFER)
-                if not more:
+                if not (more := self.server.recv(BUFFER)):
                     raise ConnectionError("the server has closed the connection")
                 data += more
             length, first = _length(data, start), data[start + HEADER]
@@ -99,13 +99,10 @@ Look = Callable[[Session, bytes], bool]
 
 
 class Proxy:
-    """Forwards to MySQL.
+    """Forwards to MySQL at ``host`` and ``port``.
 
     Args:
-        host: MySQL's host.
-        port: MySQL's port.
-        look: Gets each statement, and must forward or answer it; without one every statement is
-            forwarded.
+        look: Gets each statement, and must forward or answer it; without one all are forwarded.
     """
 
     def __init__(self, host: str, port: int, look: Look | None = None) -> None:
@@ -158,20 +155,11 @@ class Cut(StrEnum):
 
 
 class CommitProxy(Proxy):
-    """A proxy that breaks the first ``times`` connections that send COMMIT.
-
-    Args:
-        host: MySQL's host.
-        port: MySQL's port.
-        cut: Where to break.
-        times: How often.
-    """
+    """A proxy that breaks the first ``times`` connections that send COMMIT."""
 
     def __init__(self, host: str, port: int, cut: Cut, times: int = 1) -> None:
         super().__init__(host, port, self._at_statement)
-        self._cut = cut
-        self._left = times
-        self.fired = 0
+        self._cut, self._left, self.fired = cut, times, 0
 
     def _at_statement(self, session: Session, packet: bytes) -> bool:
         if not self._left or statement_of(packet) != "COMMIT":
@@ -194,17 +182,10 @@ def statement_of(packet: bytes) -> str:
     return packet[HEADER + 1 :].decode(errors="replace")
 
 
-def statement_packet(statement: str) -> bytes:
-    """A packet with a statement."""
-    payload = bytes([COM_QUERY]) + statement.encode()
-    return struct.pack("<I", len(payload)) + payload
-
-
 def _read_packet(source: socket.socket) -> bytes:
     data = source.recv(BUFFER)
     while data and (len(data) < HEADER or len(data) < _length(data, 0)):
-        more = source.recv(BUFFER)
-        if not more:
+        if not (more := source.recv(BUFFER)):
             return b""
         data += more
     return data

@@ -117,13 +117,10 @@ class PythonReader:
                 for record in self._read(pipeline, r):
                     reason, group = judged(pipeline, r.partition, record)
                     key = (group["minute"], *(group[column] for column in label_columns))
-                    if key in groups:
-                        groups[key].add(group)
-                    else:
-                        groups[key] = group
+                    if (known := groups.setdefault(key, group)) is not group:
+                        known.add(group)
                     if reason is not None:
-                        letter = _dead_letter(pipeline, r.partition, record, reason)
-                        dead_letters.append(letter)
+                        dead_letters.append(_dead_letter(pipeline, r.partition, record, reason))
                     elif group["minute"] is not None:
                         kept.append(KeptLine(record.offset, group["minute"], record.value, None))
                 for group in groups.values():
@@ -228,11 +225,7 @@ def _fields(value: bytes, line_format: LineFormat, labels: Sequence[str]) -> dic
 def _dead_letter(
     pipeline: Pipeline, partition: TopicPartition, record: Record, reason: str
 ) -> DeadLetter:
-    value = record.value
-    return DeadLetter(
-        partition=partition,
-        offset=record.offset,
-        reason=reason,
-        value=None if value is None else value[: pipeline.dead_letter_max_bytes],
-        value_bytes=None if value is None else len(value),
-    )
+    value, size = record.value, None if record.value is None else len(record.value)
+    head = None if value is None else value[: pipeline.dead_letter_max_bytes]
+    ids: dict[str, Any] = {"partition": partition, "offset": record.offset}
+    return DeadLetter(**ids, reason=reason, value=head, value_bytes=size)

@@ -32,12 +32,7 @@ class SaslBroker:
 
 @contextmanager
 def sasl_broker(stack: Stack, folder: Path) -> Iterator[SaslBroker]:
-    """Start the broker, and stop it at the end.
-
-    Args:
-        stack: Has Kafka's jars.
-        folder: For data and log of the broker.
-    """
+    """Start the broker with the stack's jars and its data in a folder, and stop it at the end."""
     server = KafkaServer(folder=folder, jars=Jars(stack.layout.downloads, SERVERS))
     ports = Ports(folder / "ports.json").choose((*server.ports, "sasl"))
     broker = SaslBroker(

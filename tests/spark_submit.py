@@ -11,15 +11,9 @@ from tally.config.servers import SparkSettings
 from tally.spark.class_archive import with_archive
 from tally_local.stack.stack import Stack
 
-
-def _spark_home() -> Path:
-    spec = importlib.util.find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent
-
-
-SPARK_HOME: Final = _spark_home()
+_SPEC: Final = importlib.util.find_spec("pyspark")
+assert _SPEC is not None
+SPARK_HOME: Final = Path(str(_SPEC.origin)).parent
 
 
 def spark_environment(**variables: str) -> dict[str, str]:
@@ -40,14 +34,9 @@ def job(
     master: str = "local[2]",
     conf: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The command line of the Spark entry point for a batch.
+    """The command line of the Spark entry point for a batch, with the stack's jars and checkout.
 
-    Args:
-        stack: Its jars and its checkout are used.
-        batch_id: The batch to count.
-        options: Further ones of spark-submit's.
-        master: Where Spark runs; executors of another machine are sent the jars.
-        conf: Further configuration of Spark's.
+    Executors of another machine are sent the jars.
     """
     conf = dict(conf or {})
     if master.startswith("local["):

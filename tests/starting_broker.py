@@ -25,18 +25,11 @@ class StartingBroker:
 
     def __init__(self) -> None:
         self._server = socket.create_server((HOST, 0))
+        self._port = self._server.getsockname()[1]
+        self.address = f"{HOST}:{self._port}"
+        """For ``bootstrap.servers``."""
         self.knows_brokers = True
         """Whether its next answers name a broker: itself."""
-
-    @property
-    def address(self) -> str:
-        """For ``bootstrap.servers``."""
-        return f"{HOST}:{self._port}"
-
-    @property
-    def _port(self) -> int:
-        port: int = self._server.getsockname()[1]
-        return port
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()

@@ -8,9 +8,9 @@ import json
 import logging
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -107,17 +107,14 @@ class World:
         return PythonReader(kafka=self.settings.kafka)
 
     def context(self, counting: "SparkSession | Reader | None" = None, **changes: Any) -> Context:
-        """What the steps need: real servers, the session's Spark, and little patience.
+        """What the steps need: real servers, and little patience.
 
         Args:
             counting: A Spark session that counts batches, or a reader such as :attr:`World.reader`;
                 without one, a reader that is opened is an error.
             changes: Fields of the context that are to differ.
         """
-        ours: dict[str, Any] = {
-            "patience": Patience(doubt_pause_s=0.01),
-            "database": self.database,
-        }
+        ours: dict[str, Any] = {"patience": Patience(doubt_pause_s=0.01), "database": self.database}
         if counting is not None and hasattr(counting, "count_each"):
             reader = cast("Reader", counting)
             ours["open_reader"] = lambda: nullcontext(reader)
@@ -176,13 +173,8 @@ class World:
 
     def wait_for_markers(self, partition: int = 0) -> None:
         """Wait until ended transactions no longer hold back the last stable offset."""
-        wait_until(
-            lambda: (
-                self.end(partition, read_committed=True)
-                == self.end(partition, read_committed=False)
-            ),
-            KAFKA_S,
-        )
+        stable, high = (partial(self.end, partition, read_committed=c) for c in (True, False))
+        wait_until(lambda: stable() == high(), KAFKA_S)
 
     def produce(
         self,
@@ -194,9 +186,13 @@ class World:
     ) -> None:
         """Write lines to a partition and wait until the broker has them."""
         producer = self.producer(**options)
-        for line in lines:
-            value = line.encode() if isinstance(line, str) else line
-            self._produce_one(producer, topic or self.topic, partition, value)
+        for value in lines:
+            while True:
+                with suppress(BufferError):
+                    producer.produce(topic or self.topic, value, partition=partition)
+                    break
+                producer.poll(0.5)
+            producer.poll(0)
         assert producer.flush(60) == 0
 
     def producer(self, **options: Any) -> Producer:
@@ -204,17 +200,6 @@ class World:
         servers = self.settings.kafka.bootstrap_servers
         given = {"bootstrap.servers": servers, "message.max.bytes": 20_000_000, **options}
         return Producer(given, logger=log)
-
-    @staticmethod
-    def _produce_one(producer: Producer, topic: str, partition: int, value: bytes | None) -> None:
-        while True:
-            try:
-                producer.produce(topic, value=value, partition=partition)
-            except BufferError:
-                producer.poll(0.5)
-                continue
-            producer.poll(0)
-            return
 
     def _partitions(self, topic: str) -> int:
         found = self.admin.list_topics(topic, timeout=10).topics.get(topic)
@@ -228,14 +213,11 @@ class World:
         Raises:
             StackError: It does not start within several start timeouts.
         """
-        for tries_left in reversed(range(STARTS_MAX)):
-            try:
+        for _ in range(STARTS_MAX - 1):
+            with suppress(StackError):
                 self.stack.up([part])
-            except StackError:
-                if not tries_left:
-                    raise
-            else:
                 return
+        self.stack.up([part])
 
     # --- MySQL, on connections of the test's own
 
