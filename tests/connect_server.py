@@ -3,7 +3,6 @@
 import re
 import secrets
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import psutil
 from tally.config.servers import SparkSettings
 from tally.spark.class_archive import with_archive
 from tests.spark_submit import SPARK_HOME, spark_environment
+from tests.waiting import wait_until
 
 START_S = 600
 """The longest start, beside other work on a busy machine."""
@@ -56,28 +56,19 @@ class ConnectServer:
 def connect_server(
     folder: Path, jars: Path | None, *, record_events: bool = True
 ) -> Iterator[ConnectServer]:
-    """Start a server that asks for a token, and stop it at the end.
-
-    Args:
-        folder: For its log and its event log.
-        jars: The folder of the connector; None for a server that does without.
-        record_events: Whether it writes the event log.
-    """
-    token = secrets.token_hex(8)
-    (folder / "events").mkdir()
-    conf = CONF | {
-        "spark.eventLog.enabled": str(record_events).lower(),
-        "spark.eventLog.dir": (folder / "events").as_uri(),
-    }
+    """Start a server that asks for a token, with these jars of the connector, and stop it."""
+    token, events, log = secrets.token_hex(8), folder / "events", folder / "log"
+    events.mkdir()
+    recorded = {"spark.eventLog.enabled": str(record_events).lower()}
+    conf = CONF | recorded | {"spark.eventLog.dir": events.as_uri()}
     if jars is not None:
         conf["spark.driver.extraClassPath"] = f"{jars}/*"
         conf = with_archive(conf, SparkSettings(jars_dir=jars))
-    argv = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2]"]
-    for key, value in conf.items():
-        argv += ["--conf", f"{key}={value}"]
-    argv += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
-
-    log = folder / "log"
+    argv = [
+        *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2]"),
+        *(word for key, value in conf.items() for word in ("--conf", f"{key}={value}")),
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"),
+    ]
     with (
         log.open("wb") as stream,
         subprocess.Popen(
@@ -88,21 +79,18 @@ def connect_server(
             stderr=subprocess.STDOUT,
         ) as process,
     ):
+
+        def port() -> str:
+            text = log.read_text(encoding="utf-8", errors="replace")
+            assert process.poll() is None, text[-3000:]
+            return next(iter(READY.findall(text)), "")
+
         try:
             yield ConnectServer(
-                port=_port(process, log),
+                port=int(wait_until(port, START_S, pause_s=0.1)),
                 token=token,
                 folder=folder,
                 process=psutil.Process(process.pid),
             )
         finally:
             process.kill()
-
-
-def _port(process: "subprocess.Popen[bytes]", log: Path) -> int:
-    deadline = time.monotonic() + START_S
-    while not (ready := READY.search(text := log.read_text(encoding="utf-8", errors="replace"))):
-        assert process.poll() is None, text[-3000:]
-        assert time.monotonic() < deadline, text[-3000:]
-        time.sleep(0.1)
-    return int(ready.group(1))

@@ -1,11 +1,10 @@
 """Somebody in front of the browser: signs in, finds a page, and counts the clicks."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, FrameLocator, Locator, Page, expect
+from playwright.sync_api import Browser, ConsoleMessage, FrameLocator, Locator, Page, expect
 
 from tests.console.running_stack import PIPELINE, RunningStack
 
@@ -30,20 +29,37 @@ class BrowserWindow:
     refusals: bool = False
     """Whether the test has Airflow refuse something, which the browser logs as an error, too."""
 
+    def __post_init__(self) -> None:
+        def heard(message: ConsoleMessage) -> None:
+            if message.type == "error" and "/tally/" in str(message.location):
+                self.problems.append(message.text)
+
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("console", heard)
+
     @property
     def unexpected(self) -> list[str]:
         """What no test provokes."""
         refused = "Failed to load resource: the server responded with a status of 4"
         return [p for p in self.problems if not (self.refusals and p.startswith(refused))]
 
-    def open(self, path: str) -> None:
+    def open(self, path: str) -> Page:
         """Open a page of the pipeline by itself, and wait until Kafka was asked."""
-        self.open_address(f"pipelines/{PIPELINE}/{path}")
+        return self.open_address(f"pipelines/{PIPELINE}/{path}")
 
-    def open_address(self, address: str) -> None:
+    def open_address(self, address: str) -> Page:
         """Open any page of the console in the same way."""
         self.page.goto(f"{self.running.airflow.address}/tally/{address}")
         self.page.wait_for_function("() => !document.body.innerText.includes('being asked')")
+        return self.page
+
+    def open_from_airflow(self) -> FrameLocator:
+        """Open the console where a user begins: from Airflow's home, by its navigation."""
+        self.page.goto(self.running.airflow.address)
+        self.click(self.page.get_by_role("button", name="Browse"))
+        self.click(self.page.get_by_role("menuitem", name="Tally"))
+        expect(self.framed.locator("h1")).to_have_text(PIPELINE)
+        return self.framed
 
     def click(self, target: Locator) -> None:
         """Click, as a person does; each one counts."""
@@ -66,10 +82,6 @@ class BrowserWindow:
             for node in one["nodes"]
         ]
 
-    def picture(self, path: Path, *, whole: bool = False) -> None:
-        """A picture of what is seen."""
-        self.page.screenshot(path=path, full_page=whole, animations="disabled", caret="hide")
-
 
 def signed_in(browser: Browser, running: RunningStack, user: str) -> Any:
     """What the browser keeps of a user who has signed in."""
@@ -87,12 +99,8 @@ def signed_in(browser: Browser, running: RunningStack, user: str) -> Any:
 
 
 def new_window(
-    browser: Browser,
-    running: RunningStack,
-    state: Any,
-    size: tuple[int, int] = WIDE,
-    theme: Theme = "light",
-) -> tuple[BrowserContext, BrowserWindow]:
+    browser: Browser, running: RunningStack, state: Any, size: tuple[int, int], theme: Theme
+) -> BrowserWindow:
     """A new window of somebody who is signed in."""
     context = browser.new_context(
         storage_state=state,
@@ -102,14 +110,4 @@ def new_window(
         timezone_id="UTC",
     )
     context.set_default_timeout(PATIENCE_MS)
-    window = BrowserWindow(running=running, page=context.new_page())
-    window.page.on("pageerror", lambda error: window.problems.append(str(error)))
-    window.page.on(
-        "console",
-        lambda message: (
-            window.problems.append(message.text)
-            if message.type == "error" and "/tally/" in str(message.location)
-            else None
-        ),
-    )
-    return context, window
+    return BrowserWindow(running=running, page=context.new_page())

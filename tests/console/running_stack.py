@@ -16,8 +16,8 @@ from tally_local.demo.airflow_api import AirflowApi
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.conftest import PROJECT
-from tests.console.collector import Collector
-from tests.first_use.pages import blocks, commands, execute
+from tests.console.collector import Collector, collecting
+from tests.first_use.pages import blocks, checkout, commands, execute
 from tests.waiting import wait_until
 
 PIPELINE: Final = "error_log"
@@ -25,11 +25,6 @@ TOPIC: Final = "alog"
 VIEWER: Final = "vera"
 OPERATOR: Final = "olga"
 
-NEVER: Final = 'schedule = "0 0 1 1 *"\n'
-"""Ends the configuration: it counts only when a test asks for it, so that a page holds still."""
-
-README: Final = PROJECT / "README.md"
-DEMONSTRATION: Final = "make demo ONCE=1"
 START: Final = "tally up"
 END: Final = "tally down"
 
@@ -38,9 +33,6 @@ HOSTILE: Final = (
     '"><img src=x onerror="document.title=\'owned\'">',
 )
 """Records whose writers hope for a page that takes them for markup."""
-
-RUN_S: Final = 600
-ANSWER_S: Final = 180
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +48,8 @@ class RunningStack:
     """The first minute of which there are lines; UTC, as the lines have it."""
     said: str
     """What the README's commands have said."""
+    collector: Collector
+    """What receives Airflow's metrics."""
 
     def produce(self, lines: Sequence[str], partition: int) -> None:
         """Write lines to a partition."""
@@ -68,14 +62,12 @@ class RunningStack:
         """Run a DAG to its end; returns the state of the run."""
         path = f"/api/v2/dags/{dag_id}/dagRuns"
         made = self.airflow.ask("POST", path, logical_date=None, conf=conf)
-        found: dict[str, Any] = {}
 
-        def has_ended() -> bool:
-            found.update(self.airflow.ask("GET", f"{path}/{made['dag_run_id']}"))
-            return found["state"] in {"success", "failed"}
+        def ended() -> str | None:
+            state = str(self.airflow.ask("GET", f"{path}/{made['dag_run_id']}")["state"])
+            return state if state in {"success", "failed"} else None
 
-        wait_until(has_ended, RUN_S, pause_s=1)
-        return str(found["state"])
+        return str(wait_until(ended, 600, pause_s=1))
 
     def lose(self, partition: int, lines: int) -> None:
         """Have Kafka delete lines that nobody has counted, and the next plan notice it."""
@@ -102,54 +94,53 @@ def readme() -> list[str]:
     """The commands of the README's start, in their order."""
     return [
         line
-        for language, text in blocks(README, "## Start")
+        for language, text in blocks(PROJECT / "README.md", "## Start")
         if language == "console"
         for line in commands(text)
     ]
 
 
 @contextmanager
-def running_stack(folder: Path, collector: Collector) -> Iterator[RunningStack]:
-    """The servers of a checkout, with an hour of lines that are counted and audited.
+def running_stack(folder: Path) -> Iterator[RunningStack]:
+    """The servers of a new checkout, with an hour of lines that are counted and audited.
 
     Airflow is started first, because the tests need options of it. The README's commands, from
     ``tally up`` on, start the other servers and count a first line.
-
-    Args:
-        folder: The checkout.
-        collector: What receives Airflow's metrics.
     """
-    with (folder / "tally.toml").open("a", encoding="utf-8") as config:
-        config.write(NEVER)
-    options: dict[str, dict[str, object]] = {
-        "core": {"simple_auth_manager_users": f"admin:admin,{OPERATOR}:op,{VIEWER}:viewer"},
-        "metrics": {
-            "otel_on": True,
-            "otel_host": "127.0.0.1",
-            "otel_port": collector.port,
-            "otel_interval_milliseconds": 1_000,
-        },
-    }
+    with (checkout(folder) / "tally.toml").open("a", encoding="utf-8") as config:
+        # It counts only when a test asks for it, so that a page holds still.
+        config.write('schedule = "0 0 1 1 *"\n')
     lines = readme()
     path, *rest = lines[lines.index(START) - 1 : lines.index(END)]
-    stack = Stack(project=folder, announce=print, airflow_options=options)
-    try:
-        stack.up([Part.AIRFLOW])
-        # The second call says the same again. The servers of a test do not live for long.
-        said = execute([path, START, *rest], folder, {"JDK_JAVA_OPTIONS": QUICK_START})
-        first = datetime.now(UTC).replace(second=0, microsecond=0, tzinfo=None) - timedelta(hours=1)
-        running = RunningStack(
-            folder=folder,
-            stack=stack,
-            airflow=AirflowApi.of(stack, timeout_s=ANSWER_S),
-            kafka=next(str(s.address) for s in stack.status() if s.part is Part.KAFKA),
-            first=first,
-            said=said,
-        )
-        _count_an_hour(running)
-        yield running
-    finally:
-        stack.down()
+    with collecting() as collector:
+        options: dict[str, dict[str, object]] = {
+            "core": {"simple_auth_manager_users": f"admin:admin,{OPERATOR}:op,{VIEWER}:viewer"},
+            "metrics": {
+                "otel_on": True,
+                "otel_host": "127.0.0.1",
+                "otel_port": collector.port,
+                "otel_interval_milliseconds": 1_000,
+            },
+        }
+        stack = Stack(project=folder, announce=print, airflow_options=options)
+        try:
+            stack.up([Part.AIRFLOW])
+            # The second call says the same again. The servers of a test do not live for long.
+            said = execute([path, START, *rest], folder, {"JDK_JAVA_OPTIONS": QUICK_START})
+            minute = datetime.now(UTC).replace(second=0, microsecond=0, tzinfo=None)
+            running = RunningStack(
+                folder=folder,
+                stack=stack,
+                airflow=AirflowApi.of(stack, timeout_s=180),
+                kafka=next(str(s.address) for s in stack.status() if s.part is Part.KAFKA),
+                first=minute - timedelta(hours=1),
+                said=said,
+                collector=collector,
+            )
+            _count_an_hour(running)
+            yield running
+        finally:
+            stack.down()
 
 
 def _count_an_hour(running: RunningStack) -> None:

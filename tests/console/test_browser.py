@@ -26,9 +26,7 @@ from tests.console.browser_window import (
     new_window,
     signed_in,
 )
-from tests.console.collector import Collector, collecting
 from tests.console.running_stack import (
-    DEMONSTRATION,
     END,
     HOSTILE,
     OPERATOR,
@@ -41,36 +39,21 @@ from tests.console.running_stack import (
     readme,
     running_stack,
 )
-from tests.first_use.pages import checkout, execute
+from tests.first_use.pages import execute
 from tests.waiting import wait_until
 
-pytestmark = [
-    pytest.mark.stack,
-    pytest.mark.spark,
-    pytest.mark.airflow,
-    pytest.mark.timeout(3600),
-]
+pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(3600)]
 
 PAGES = ("", "partitions", "batches", "batches/2", "dead-letters", "replay", "losses", "audit")
 # Chromium in a container, and without asking its makers for anything.
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-PICTURES = os.environ.get("KEEP_PICTURES_IN")
-
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+]
 WARNINGS = re.compile(r"(?m)^.*WARNING.*$|^WARN .*$")
 
-REPLAY_CLICKS = 6
-LOSS_CLICKS = 4
-
 OpenWindow = Callable[..., BrowserWindow]
-TakePicture = Callable[[BrowserWindow, str], None]
+TakePicture = Callable[[BrowserWindow, str], object]
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +66,7 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(
             executable_path=program.path,
             env={**os.environ, **program.environment},
-            args=list(FLAGS),
+            args=FLAGS,
             timeout=PATIENCE_MS,
         )
         yield browser
@@ -91,19 +74,9 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def collector() -> Iterator[Collector]:
-    """What receives Airflow's metrics."""
-    with collecting() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def running(
-    tmp_path_factory: pytest.TempPathFactory, collector: Collector
-) -> Iterator[RunningStack]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     """The servers with an hour of lines; shared by the tests, in the order of their file."""
-    folder = checkout(tmp_path_factory.mktemp("console") / "a checkout")
-    with running_stack(folder, collector) as found:
+    with running_stack(tmp_path_factory.mktemp("console") / "a checkout") as found:
         yield found
 
 
@@ -123,21 +96,22 @@ def open_window(
     def opens(
         user: str = OPERATOR, size: tuple[int, int] = WIDE, theme: Theme = "light"
     ) -> BrowserWindow:
-        context, window = new_window(chromium, running, states[user], size, theme)
-        opened.append((context, window))
-        return window
+        opened.append(new_window(chromium, running, states[user], size, theme))
+        return opened[-1]
 
     yield opens
-    for context, window in opened:
-        context.close()
+    for window in opened:
+        window.page.context.close()
         assert window.unexpected == []
 
 
 @pytest.fixture
 def picture(tmp_path: Path) -> TakePicture:
     """Takes a picture for the documentation, and otherwise one to look at after a failure."""
-    folder = Path(PICTURES) if PICTURES else tmp_path
-    return lambda window, name: window.picture(folder / f"console-{name}.png")
+    folder = Path(os.environ.get("KEEP_PICTURES_IN", tmp_path))
+    return lambda window, name: window.page.screenshot(
+        path=folder / f"console-{name}.png", animations="disabled", caret="hide"
+    )
 
 
 def test_the_readmes_commands_work_in_a_fresh_checkout(running: RunningStack) -> None:
@@ -157,8 +131,7 @@ def test_the_overview_says_whether_the_numbers_can_be_trusted(
     running.produce([line_of(running.first, "ERROR", n) for n in range(7)], 1)
     for theme in ("light", "dark"):
         window = open_window(theme=theme)
-        window.open("")
-        page = window.page
+        page = window.open("")
         expect(page.locator("#health .badge")).to_have_text("ok")
         expect(page.locator("#health")).to_contain_text("records/s")
         expect(page.locator("#kafka")).to_contain_text("Lag 7 records")
@@ -217,9 +190,7 @@ def test_a_hostile_line_is_text(open_window: OpenWindow, picture: TakePicture) -
 
 def test_what_kafka_says_stays_when_a_page_renews_itself(open_window: OpenWindow) -> None:
     """The rest of the page is of the ledger alone; columns of Kafka's do not go and come."""
-    window = open_window()
-    window.open("partitions")
-    page = window.page
+    page = open_window().open("partitions")
     cell = "#table-partitions tbody tr:first-child td:nth-child(7)"
     expect(page.locator(cell)).not_to_be_empty()
     page.evaluate(
@@ -236,8 +207,11 @@ def test_what_kafka_says_stays_when_a_page_renews_itself(open_window: OpenWindow
     assert not page.evaluate("window.wentEmpty")
 
 
-def test_a_number_may_be_pasted_as_it_is_shown(open_window: OpenWindow) -> None:
-    """What is none is refused, and never left out: a replay would be wider than was asked."""
+def test_a_number_may_be_pasted_and_what_airflow_refuses_is_told(open_window: OpenWindow) -> None:
+    """What is no number is never left out: a replay would be wider than was asked.
+
+    The reason is told in words, beside the button, and the form keeps what was typed.
+    """
     window = open_window()
     page = window.page
 
@@ -255,15 +229,13 @@ def test_a_number_may_be_pasted_as_it_is_shown(open_window: OpenWindow) -> None:
     expect(page.locator('input[name="from_offset"]')).to_have_value("0x10")
     preview("batch", batch_id="1,2")  # a list of numbers is none, either
     expect(page.locator(".said")).to_contain_text("Airflow has refused it")
+    window.open("replay")
+    page.locator('input[name="reason"]').fill("a test")
+    page.context.clear_cookies()
+    page.get_by_role("button", name="Preview").click()
+    expect(page.locator(".said")).to_contain_text("sign in again")
+    expect(page.locator('input[name="reason"]')).to_have_value("a test")
     window.refusals = True
-
-
-def from_airflows_home(window: BrowserWindow) -> None:
-    """Where a user begins: Airflow's own pages, and its navigation."""
-    window.page.goto(window.running.airflow.address)
-    window.click(window.page.get_by_role("button", name="Browse"))
-    window.click(window.page.get_by_role("menuitem", name="Tally"))
-    expect(window.framed.locator("h1")).to_have_text(PIPELINE)
 
 
 def test_a_replay_takes_few_clicks_from_a_saved_rule_to_the_changed_chart(
@@ -274,8 +246,7 @@ def test_a_replay_takes_few_clicks_from_a_saved_rule_to_the_changed_chart(
     before = config.read_text(encoding="utf-8")
     config.write_text(before.replace('["ERROR"]', '["ERROR", "INFO"]'), encoding="utf-8")
     window = open_window()
-    from_airflows_home(window)
-    framed = window.framed
+    framed = window.open_from_airflow()
     lines = framed.locator("#chart figcaption")
     expect(lines).to_contain_text("lines, on the lines' own clock")
     old = int(lines.inner_text().split()[0].replace(",", ""))
@@ -295,7 +266,7 @@ def test_a_replay_takes_few_clicks_from_a_saved_rule_to_the_changed_chart(
     assert int(lines.inner_text().split()[0].replace(",", "")) > old * 2
     expect(framed.locator("#outdated")).to_be_hidden()
     picture(window, "changed")
-    assert window.clicks <= REPLAY_CLICKS
+    assert window.clicks <= 6
 
 
 @pytest.mark.parametrize(
@@ -338,8 +309,7 @@ def test_a_loss_is_decided_in_few_clicks(
     """
     running.lose(3, 11)
     window = open_window()
-    from_airflows_home(window)
-    framed = window.framed
+    framed = window.open_from_airflow()
     expect(framed.locator("#health .badge")).to_have_text("fail")
     window.click(framed.locator("#health").get_by_role("link", name="Decide"))
     expect(framed.locator("main")).to_contain_text("they are never counted")
@@ -356,9 +326,8 @@ def test_a_loss_is_decided_in_few_clicks(
     window.click(framed.get_by_role("button", name="Accept 1 loss"))
     expect(framed.locator("#run")).to_contain_text("settle: success")
     expect(framed.locator("#run > .facts .badge")).to_have_text("success")
-    assert window.clicks <= LOSS_CLICKS
-    window.open("losses")
-    page = window.page
+    assert window.clicks <= 4
+    page = window.open("losses")
     expect(page.locator("#table-decided")).to_contain_text("they were of a test")
     expect(page.locator("#table-decided")).to_contain_text(OPERATOR)
     expect(page.locator("#table-open tbody tr")).to_have_count(1)
@@ -371,41 +340,36 @@ def test_a_loss_is_decided_in_few_clicks(
     expect(page.locator("main")).to_contain_text("No loss waits")
 
 
-def test_the_tasks_metrics_arrive_at_a_collector(
-    running: RunningStack, collector: Collector
-) -> None:
+def test_the_tasks_metrics_arrive_at_a_collector(running: RunningStack) -> None:
     """Where Airflow's own go: what the ledger says after a batch, an audit and what was counted.
 
     The partitions whose losses were decided are counted again.
     """
-    collector.values.clear()
-    running.produce(
-        [line_of(running.first + timedelta(minutes=1), "ERROR", n) for n in range(5)], 0
-    )
+    running.collector.values.clear()
+    lines = [line_of(running.first + timedelta(minutes=1), "ERROR", n) for n in range(5)]
+    running.produce(lines, 0)
     assert running.run(PIPELINE) == "success"
     assert running.run(f"{PIPELINE}_audit") == "success"
-    of = {"pipeline": PIPELINE}
-    wait_until(lambda: collector.value("airflow.tally.audit_holds", **of) == 1)
-    # As the plan has found it.
-    wait_until(lambda: collector.value("airflow.tally.lag_offsets", **of) == 5)
-    assert collector.value("airflow.tally.audit_violations", **of) == 0
-    wait_until(lambda: (collector.value("airflow.tally.records", **of) or 0) >= 5)
-    assert collector.value("airflow.tally.problem", **of, reason="late") == 0
-    assert collector.value("airflow.tally.problem", **of, reason="paused") is None
-    assert collector.value("airflow.tally.ledger_up", **of) is None
-    wait_until(
-        lambda: (collector.value("airflow.tally.batch_step_ms", **of, step="committed") or 0) > 0
-    )
+
+    def value(name: str, **labels: str) -> float | None:
+        return running.collector.value(f"airflow.tally.{name}", pipeline=PIPELINE, **labels)
+
+    wait_until(lambda: value("audit_holds") == 1)
+    wait_until(lambda: value("lag_offsets") == 5)  # as the plan has found it
+    assert value("audit_violations") == 0
+    wait_until(lambda: (value("records") or 0) >= 5)
+    assert value("problem", reason="late") == 0
+    assert value("problem", reason="paused") is None
+    assert value("ledger_up") is None
+    wait_until(lambda: (value("batch_step_ms", step="committed") or 0) > 0)
 
 
 def test_a_lost_answer_starts_no_second_run(running: RunningStack, open_window: OpenWindow) -> None:
     """Airflow has taken the request; whoever presses again is led to that run."""
-    dag = f"{PIPELINE}_replay"
-    runs = f"/api/v2/dags/{dag}/dagRuns"
+    runs = f"/api/v2/dags/{PIPELINE}_replay/dagRuns"
     before = running.airflow.ask("GET", runs)["total_entries"]
     window = open_window()
-    window.open("replay?what=batch&batch_id=1&reason=a+test")
-    page = window.page
+    page = window.open("replay?what=batch&batch_id=1&reason=a+test")
 
     def lose_answer(route: Route) -> None:
         route.fetch()
@@ -425,12 +389,11 @@ def test_a_viewer_looks_and_starts_nothing(running: RunningStack, open_window: O
     """No button, and where a script asks all the same, Airflow refuses."""
     window = open_window(VIEWER)
     for path in PAGES:
-        window.open(path)
-        assert window.page.locator("form.steer").count() == 0
-    window.open("replay")
-    expect(window.page.locator("main")).to_contain_text("You may look, but not start")
+        assert window.open(path).locator("form.steer").count() == 0
+    page = window.open("replay")
+    expect(page.locator("main")).to_contain_text("You may look, but not start")
     asked = f"{running.airflow.address}/api/v2/dags/{PIPELINE}_replay/dagRuns"
-    refused = window.page.evaluate(
+    refused = page.evaluate(
         "async url => (await fetch(url, {method: 'POST', headers: {'Content-Type':"
         " 'application/json'}, body: JSON.stringify({logical_date: null, conf: {}})})).status",
         asked,
@@ -439,56 +402,32 @@ def test_a_viewer_looks_and_starts_nothing(running: RunningStack, open_window: O
     window.refusals = True
 
 
-def test_an_operator_is_told_why_airflow_refuses(
-    running: RunningStack, open_window: OpenWindow
-) -> None:
-    """In words, beside the button, and the form keeps what was typed."""
-    window = open_window()
-    window.open("replay")
-    page = window.page
-    page.locator('input[name="reason"]').fill("a test")
-    page.context.clear_cookies()
-    page.get_by_role("button", name="Preview").click()
-    expect(page.locator(".said")).to_contain_text("sign in again")
-    expect(page.locator('input[name="reason"]')).to_have_value("a test")
-    window.refusals = True
-
-
 def test_a_paused_dag_is_unpaused_where_it_is_seen(
     running: RunningStack, open_window: OpenWindow
 ) -> None:
     """Its runs would wait without a word."""
     running.airflow.pause(PIPELINE)
-    window = open_window()
-    window.open("")
-    page = window.page
+    page = open_window().open("")
     expect(page.locator("#health")).to_contain_text("is paused in Airflow")
     page.locator("#health").get_by_role("button", name=f"Unpause {PIPELINE}").click()
     expect(page.locator("#health .badge")).to_have_text("ok")
-    told = running.airflow.ask("GET", f"/api/v2/dags/{PIPELINE}")
-    assert told["is_paused"] is False
+    assert running.airflow.ask("GET", f"/api/v2/dags/{PIPELINE}")["is_paused"] is False
 
 
-def test_a_run_has_a_tab_of_tallys(running: RunningStack, open_window: OpenWindow) -> None:
-    """In Airflow's own page of the run."""
+def test_tally_is_a_part_of_airflows_pages(running: RunningStack, open_window: OpenWindow) -> None:
+    """A run has a tab of Tally's; what a page shows is in the address, which can be passed on."""
     runs = running.airflow.ask("GET", f"/api/v2/dags/{PIPELINE}/dagRuns")["dag_runs"]
     run_id = next(run["dag_run_id"] for run in runs if run["state"] == "success")
-    window = open_window()
+    window, other = open_window(), open_window(VIEWER)
     window.page.goto(f"{running.airflow.address}/dags/{PIPELINE}/runs/{run_id}")
     window.page.get_by_role("link", name="Tally").last.click()
     expect(window.framed.locator("#run")).to_contain_text("plan: success")
-
-
-def test_a_link_can_be_passed_on(running: RunningStack, open_window: OpenWindow) -> None:
-    """What a page shows is in the address of Airflow's window."""
-    first = open_window()
-    from_airflows_home(first)
-    first.framed.get_by_role("link", name="Batches").click()
-    first.framed.locator('select[name="kind"]').select_option("replay")
-    first.framed.get_by_role("button", name="Show").click()
-    first.page.wait_for_url("**/*kind=replay*")  # Airflow takes it over when the frame has loaded
-    other = open_window(VIEWER)
-    other.page.goto(first.page.url)
+    framed = window.open_from_airflow()
+    framed.get_by_role("link", name="Batches").click()
+    framed.locator('select[name="kind"]').select_option("replay")
+    framed.get_by_role("button", name="Show").click()
+    window.page.wait_for_url("**/*kind=replay*")  # Airflow takes it over when the frame has loaded
+    other.page.goto(window.page.url)
     expect(other.framed.locator('select[name="kind"]')).to_have_value("replay")
 
 
@@ -498,7 +437,7 @@ def test_the_demonstration_counts_two_batches_and_stops_the_servers(
     """It takes over those that run; each minute is counted by the schedule of the real DAG."""
     (running.folder / "tally.toml").write_bytes((PROJECT / "tally.toml").read_bytes())
     (running.folder / "dags" / "tally_pipelines.py").touch()  # Airflow parses it without delay
-    said = execute([DEMONSTRATION], running.folder, {})
+    said = execute(["make demo ONCE=1"], running.folder, {})
     assert said.count("user admin, password") == 1
     assert "the producer's own count: equal" in said
     assert WARNINGS.findall(said) == []

@@ -9,8 +9,6 @@ import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
-from typing import Any
 
 import psutil
 import pytest
@@ -39,8 +37,6 @@ pytestmark = [
 ]
 
 TOKEN = "a token"  # noqa: S105 - of a server that only its test asks
-HUNG_S = 15.0
-STUCK_S = 2
 # It tries all ways in which four thousand letters can be shared by six words.
 BUSY_PATTERN = r"\w*\w*\w*\w*\w*\w* [A-Z]+"
 
@@ -57,8 +53,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             folder=home / Part.SPARK,
             jars=downloads.jars_dir,
             credentials=made.credentials(),
-            hung_s=HUNG_S,
-            stuck_s=STUCK_S,
+            hung_s=15.0,
+            stuck_s=2,
         )
 
     made = Stack(project=PROJECT, home=home, servers=server)
@@ -89,10 +85,13 @@ def jvm(stack: Stack) -> psutil.Process:
     return found
 
 
-def engine(stack: Stack) -> str:
-    """The type of the connection that Airflow's DAGs count with."""
+def sent_to_the_server(stack: Stack) -> bool:
+    """Whether commands and Airflow's DAGs count on the server."""
     connections = json.loads((stack.layout.airflow / "connections.json").read_text("utf-8"))
-    return str(connections["tally_spark"]["conn_type"])
+    kind = connections["tally_spark"]["conn_type"]
+    overlay = "sc://" in stack.overlay.read_text(encoding="utf-8")
+    assert kind == ("spark_connect" if overlay else "spark")
+    return overlay
 
 
 def log(stack: Stack) -> str:
@@ -123,16 +122,11 @@ def test_a_server_whose_task_does_not_end_is_replaced(stack: Stack) -> None:
         # Of the row's number, so that no planner evaluates it.
         text = F.concat(F.lit("a"), F.repeat(F.lit("a"), 4_000 + F.col("id").cast("int")))
         rows = session.range(0, 1, numPartitions=1).where(text.rlike(BUSY_PATTERN))
-        is_at_work = Event()
-
-        def told(*, inflight_tasks: int, **_: Any) -> None:
-            if inflight_tasks:
-                is_at_work.set()
-
-        session.registerProgressHandler(told)
+        at_work: list[int] = []
+        session.registerProgressHandler(lambda inflight_tasks, **_: at_work.append(inflight_tasks))
         with ThreadPoolExecutor() as pool:
             found = pool.submit(rows.collect)
-            wait_until(is_at_work.is_set)
+            wait_until(lambda: any(at_work))
             session.interruptAll()
             with pytest.raises(SparkConnectException):
                 found.result()
@@ -161,32 +155,30 @@ def test_a_server_without_memory_ends_instead_of_answering_wrongly(stack: Stack)
         wait_until(lambda: has_ended(before))
     wait_until(lambda: re.search(r"ended with exit code 3 .* it is started again", log(stack)))
     port = int(str(settings(stack).master).rpartition(":")[2])
-    assert "sc://" in stack.overlay.read_text(encoding="utf-8")
-    assert engine(stack) == "spark_connect"
+    assert sent_to_the_server(stack)
     stack.down([Part.SPARK])
-    assert "sc://" not in stack.overlay.read_text(encoding="utf-8")
-    assert engine(stack) == "spark"
+    assert not sent_to_the_server(stack)
     assert stack.members(Part.SPARK) == []
     assert not answers(port, timeout_s=1)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A configuration without pipelines, with the connector's jars, and defaults of Spark."""
+def test_a_server_of_ones_own_counts_until_it_is_told_to_end(tmp_path: Path) -> None:
+    """It asks for its token, which no command line has, and leaves nothing behind.
+
+    Spark's own defaults apply to it, and no variable makes a client of it. Without a token it is
+    refused: everybody on the machine could count on it.
+    """
     folder = tmp_path / "a folder"
     (folder / "tmp").mkdir(parents=True)
     jars = Stack(project=PROJECT).jars_dir
     (folder / "tally.toml").write_text(f'[spark]\njars_dir = "{jars}"\n', encoding="utf-8")
     defaults = "spark.sql.debug.maxToStringFields 77\n"
     (folder / "spark-defaults.conf").write_text(defaults, encoding="utf-8")
-    return folder
-
-
-def test_a_server_of_ones_own_counts_until_it_is_told_to_end(folder: Path) -> None:
-    """It asks for its token, which no command line has, and leaves nothing behind.
-
-    Spark's own defaults apply to it, and no variable makes a client of it.
-    """
+    command = [TALLY, "--config", folder / "tally.toml", "connect-server"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "spark.connect_token is missing" in done.stderr
+    assert "TALLY_SPARK__CONNECT_TOKEN" in done.stderr
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     variables = {
@@ -196,7 +188,6 @@ def test_a_server_of_ones_own_counts_until_it_is_told_to_end(folder: Path) -> No
         "SPARK_REMOTE": "sc://localhost:1",
     }
     own = SparkSettings.model_validate({"master": f"sc://localhost:{port}", "connect_token": TOKEN})
-    command = [TALLY, "--config", folder / "tally.toml", "connect-server"]
     with subprocess.Popen(
         [*command, "--master", "local[1]", "--port", str(port)], env={**os.environ, **variables}
     ) as process:
@@ -215,12 +206,3 @@ def test_a_server_of_ones_own_counts_until_it_is_told_to_end(folder: Path) -> No
             process.kill()
     assert not any(map(arguments, family))
     assert list((folder / "tmp").iterdir()) == []
-
-
-def test_a_server_without_a_token_is_refused(folder: Path) -> None:
-    """Everybody on the machine could count on it."""
-    command = [TALLY, "--config", folder / "tally.toml", "connect-server"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "spark.connect_token is missing" in done.stderr
-    assert "TALLY_SPARK__CONNECT_TOKEN" in done.stderr

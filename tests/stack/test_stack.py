@@ -1,4 +1,7 @@
-"""The real servers: whatever is killed when, the data come back and nothing is left behind."""
+"""The real servers: whatever is killed when, the data come back and nothing is left behind.
+
+And what they need: Spark's connector, fetched by the real Ivy.
+"""
 
 import json
 import os
@@ -6,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,13 +20,15 @@ import pymysql
 import pytest
 
 from tally.errors import StackError
+from tally.spark.jars import CONNECTOR, check, install_connector
 from tally_local.stack.processes import TOKEN_VARIABLE, Command
 from tally_local.stack.server import Part, PartState, PartStatus
 from tally_local.stack.stack import Stack
+from tests.conftest import PROJECT
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.stack
 
-PROJECT = Path(__file__).parents[2]
 SERVERS = (Part.KAFKA, Part.MYSQL)
 
 
@@ -44,35 +48,27 @@ def status(stack: Stack, part: Part) -> PartStatus:
     return next(status for status in stack.status() if status.part is part)
 
 
-def address(stack: Stack, part: Part) -> str:
-    found = status(stack, part).address
-    assert found is not None
-    return found
+def at(stack: Stack) -> tuple[str, int]:
+    """Where MySQL listens."""
+    host, _, port = str(status(stack, Part.MYSQL).address).partition(":")
+    return host, int(port)
 
 
 def mysql(stack: Stack) -> "pymysql.Connection[Any]":
-    host, port = address(stack, Part.MYSQL).split(":")
-    return pymysql.connect(
-        host=host,
-        port=int(port),
-        user="tally",
-        password=stack.credentials().mysql_tally,
-        database="tally",
-        autocommit=True,
-    )
+    host, port = at(stack)
+    user = {"user": "tally", "password": stack.credentials().mysql_tally}
+    return pymysql.connect(host=host, port=port, database="tally", autocommit=True, **user)
 
 
 def processes_of(stack: Stack) -> list[psutil.Process]:
     """All living processes that the stack started, found without its records."""
     tokens = {json.loads(path.read_text())["token"] for path in stack.layout.run.glob("[!.]*.json")}
-    return [process for process in psutil.process_iter() if token_of(process) in tokens]
-
-
-def token_of(process: psutil.Process) -> str | None:
-    try:
-        return process.environ().get(TOKEN_VARIABLE)
-    except psutil.Error:
-        return None
+    # None for the environment of a process that one may not look into.
+    return [
+        process
+        for process in psutil.process_iter(["environ"])
+        if (process.info["environ"] or {}).get(TOKEN_VARIABLE) in tokens
+    ]
 
 
 def is_alive(process: psutil.Process) -> bool:
@@ -81,11 +77,9 @@ def is_alive(process: psutil.Process) -> bool:
 
 def front(stack: Stack, action: str, *parts: str) -> "subprocess.Popen[str]":
     """``python -m tally_local.stack`` in a process of its own, its progress readable."""
+    folders = ("--project", str(PROJECT), "--home", str(stack.layout.home))
     return subprocess.Popen(
-        [
-            *(sys.executable, "-m", "tally_local.stack", action, *parts),
-            *("--project", str(PROJECT), "--home", str(stack.layout.home)),
-        ],
+        [sys.executable, "-m", "tally_local.stack", action, *parts, *folders],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -95,17 +89,16 @@ def front(stack: Stack, action: str, *parts: str) -> "subprocess.Popen[str]":
 
 def read_until(process: "subprocess.Popen[str]", text: str) -> None:
     assert process.stdout is not None
-    for line in process.stdout:
-        if text in line:
-            return
-    raise AssertionError(f"the front ended without saying {text!r}")
+    assert any(text in line for line in process.stdout), f"the front has not said {text!r}"
 
 
 def test_a_killed_mysql_comes_back_with_its_data(own_stack: Stack) -> None:
-    """And the crash is reported with the last lines of its log; Kafka is left alone."""
+    """And the crash is reported with the last lines of its log; Kafka is left alone.
+
+    A port that was taken meanwhile is replaced, and all callers get the new address.
+    """
     with mysql(own_stack) as connection, connection.cursor() as cursor:
-        cursor.execute("create table kept (number int primary key)")
-        cursor.execute("insert into kept values (42)")
+        cursor.execute("create table kept select 42 as number")
     kafka = status(own_stack, Part.KAFKA).pid
     own_stack.kill(Part.MYSQL)
     crashed = status(own_stack, Part.MYSQL)
@@ -115,7 +108,10 @@ def test_a_killed_mysql_comes_back_with_its_data(own_stack: Stack) -> None:
         own_stack.watch(SERVERS)
     # The process id in the lock that a killed server leaves now belongs to another process.
     (own_stack.layout.home / "mysql" / "data" / "mysql.sock.lock").write_text(f"{os.getpid()}\n")
-    own_stack.up(SERVERS)
+    with socket.create_server(before := at(own_stack)):
+        own_stack.up(SERVERS)
+    assert at(own_stack) != before
+    assert f"port = {at(own_stack)[1]}" in own_stack.overlay.read_text()
     with mysql(own_stack) as connection, connection.cursor() as cursor:
         cursor.execute("select number from kept")
         assert cursor.fetchall() == ((42,),)
@@ -132,10 +128,7 @@ def test_servers_that_another_command_stops_have_not_crashed(own_stack: Stack) -
     assert own_stack.stopped(SERVERS) == [Part.MYSQL]
     own_stack.up(SERVERS)
     assert own_stack.stopped(SERVERS) == []
-
-
-def test_up_on_a_running_stack_changes_nothing(own_stack: Stack) -> None:
-    """Same processes, same ports, the overlay untouched."""
+    # A second `up` changes no process, no port and no overlay.
     before = [(status.pid, status.address) for status in own_stack.status()]
     written = own_stack.overlay.stat().st_mtime_ns
     own_stack.up(SERVERS)
@@ -143,7 +136,7 @@ def test_up_on_a_running_stack_changes_nothing(own_stack: Stack) -> None:
     assert own_stack.overlay.stat().st_mtime_ns == written
 
 
-def test_passwords_are_in_private_files_only(own_stack: Stack) -> None:
+def test_passwords_are_in_private_files_and_servers_listen_on_loopback(own_stack: Stack) -> None:
     """In no command line, no environment and no log; no server accepts a client without one."""
     secrets = {own_stack.credentials().mysql_root, own_stack.credentials().mysql_tally}
     for process in processes_of(own_stack):
@@ -156,30 +149,21 @@ def test_passwords_are_in_private_files_only(own_stack: Stack) -> None:
     ]
     assert own_stack.overlay in holders
     assert {path.stat().st_mode & 0o777 for path in holders} == {0o600}
-    host, port = address(own_stack, Part.MYSQL).split(":")
+    host, port = at(own_stack)
     for user in ("root", "tally", ""):
         with pytest.raises(pymysql.err.OperationalError, match="Access denied"):
-            pymysql.connect(host=host, port=int(port), user=user, password="")
-
-
-def test_servers_listen_on_the_loopback_address_only(own_stack: Stack) -> None:
-    """Other machines on a public network must not reach them."""
-    addresses = {
-        connection.laddr.ip
-        for process in processes_of(own_stack)
-        for connection in process.net_connections()
-        if connection.status == psutil.CONN_LISTEN
-    }
-    assert addresses <= {"127.0.0.1", "::ffff:127.0.0.1"}
-    assert addresses
+            pymysql.connect(host=host, port=port, user=user, password="")
+    # Other machines on a public network must not reach them.
+    connections = [c for process in processes_of(own_stack) for c in process.net_connections()]
+    addresses = {c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN}
+    assert {ip.removeprefix("::ffff:") for ip in addresses} == {"127.0.0.1"}
 
 
 def test_a_killed_front_leaves_nothing_that_down_does_not_find(other: Stack) -> None:
     """SIGKILL right after a server was started; whoever comes next waits until it is ready."""
     with front(other, "foreground", "kafka") as process:
         read_until(process, "kafka: starting")
-        while not processes_of(other):
-            time.sleep(0.01)
+        wait_until(lambda: processes_of(other))
         process.kill()
     left = processes_of(other)
     assert left
@@ -199,19 +183,18 @@ def test_a_signal_to_the_front_ends_the_stack_in_order(other: Stack) -> None:
     assert "Shutdown complete" in status(other, Part.MYSQL).log.read_text()
 
 
-def test_two_ups_at_once_start_one_server(other: Stack) -> None:
-    """The second waits for the first and finds its work done."""
+def test_two_ups_start_one_server_and_down_ends_exactly_what_was_started(
+    other: Stack, migrated: Stack
+) -> None:
+    """The second waits for the first and finds its work done; a second down finds nothing.
+
+    Another stack and an unrelated process keep running.
+    """
     with front(other, "up", "mysql") as first, front(other, "up", "mysql") as second:
         said = [process.communicate(timeout=120)[0] for process in (first, second)]
     assert [first.returncode, second.returncode] == [0, 0]
     assert sum("mysql: starting" in text for text in said) == 1
     assert all("mysql: ready" in text for text in said)
-    assert other.down() == [Part.MYSQL]
-
-
-def test_down_ends_exactly_what_was_started(other: Stack, migrated: Stack) -> None:
-    """Another stack and an unrelated process keep running; a second down finds nothing."""
-    other.up([Part.MYSQL])
     ours = processes_of(other)
     theirs = processes_of(migrated)
     with subprocess.Popen(["sleep", "60"]) as stranger:
@@ -223,22 +206,6 @@ def test_down_ends_exactly_what_was_started(other: Stack, migrated: Stack) -> No
         assert stranger.poll() is None
         stranger.kill()
     assert other.down() == []
-
-
-def test_a_port_that_was_taken_meanwhile_is_replaced(other: Stack) -> None:
-    """All callers get the new address."""
-    other.up([Part.MYSQL])
-    before = address(other, Part.MYSQL)
-    other.down()
-    host, port = before.split(":")
-    with socket.create_server((host, int(port))):
-        other.up([Part.MYSQL])
-    after = address(other, Part.MYSQL)
-    assert after != before
-    assert f"port = {after.split(':')[1]}" in other.overlay.read_text()
-    with mysql(other) as connection:
-        assert connection.get_server_info()
-    other.down()
 
 
 def sleeper(part: Part) -> Any:
@@ -274,3 +241,24 @@ def test_the_spark_server_goes_where_the_cluster_goes(tmp_path: Path) -> None:
         assert Part.CLUSTER not in {status.part for status in stack.status()}
     finally:
         stack.down()
+
+
+def test_the_connector_is_fetched_into_a_folder_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A damaged jar is replaced; a second call leaves the folder as it is."""
+    # Ivy finds there what the set-up has fetched, and needs no network.
+    cache = PROJECT / ".tally" / "downloads" / "ivy" / "cache"
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", f'"-Divy.cache.dir={cache}"')
+    folder = tmp_path / "a folder" / "jars"
+    folder.mkdir(parents=True)
+    wanted = CONNECTOR.checksums["spark"]
+    (folder / min(wanted)).write_bytes(b"damaged")
+    told: list[str] = []
+    found = install_connector(folder, told.append)
+    check(folder, wanted)
+    assert {jar.name for jar in found} == wanted.keys()
+    assert told
+    told.clear()
+    assert install_connector(folder, told.append) == found
+    assert told == []
