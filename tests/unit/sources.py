@@ -40,18 +40,6 @@ def nodes(path: Path, kind: type[Node]) -> Iterator[Node]:
     return (node for node in _nodes(path) if isinstance(node, kind))
 
 
-def defined_tests(path: Path) -> set[str]:
-    """The test functions of a module, those of a class with its name in front."""
-    found = set()
-    for node in tree(path).body:
-        of_class = isinstance(node, ast.ClassDef) and node.name.startswith("Test")
-        prefix = f"{node.name}::" if of_class else ""
-        for function in node.body if of_class else [node]:
-            if isinstance(function, ast.FunctionDef) and function.name.startswith("test_"):
-                found.add(prefix + function.name)
-    return found
-
-
 def name_of(node: ast.expr) -> str | None:
     """The name of an expression, without its module."""
     if isinstance(node, ast.Attribute):

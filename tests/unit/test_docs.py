@@ -264,6 +264,33 @@ def test_every_make_target_and_every_program_that_is_shown_exists() -> None:
             assert f"benchmarks.{path.stem}" in page or f"benchmarks/{path.name}" in page
 
 
+CASES = {"Planning": 18, "Reading": 28, "Commit": 15, "Orchestration": 11, "Replay": 17}
+CASES |= {"Proof machinery": 9}
+"""How many each section of the failure cases has, so that no row is lost unnoticed."""
+REPORT = re.compile(r"SPARK-\d+|#\d+|commit_unknown_result")
+
+
+def test_every_failure_case_has_an_answer_and_a_test() -> None:
+    """In order, none twice; all 28 reports are named, as their projects number them."""
+    page = DOCS / "failure-cases.md"
+    assert [heading for heading in headings(page) if heading in CASES] == list(CASES)
+    found = {section: table(page, section) for section in CASES}
+    assert {section: len(rows) for section, rows in found.items()} == CASES
+    assert text(page).count("| case | what Tally does | test |") == len(CASES)
+    rows = [(section, *row) for section in CASES for row in found[section]]
+    assert len({(section, case) for section, case, _, _ in rows}) == len(rows)
+    for _, case, answer, tests in rows:
+        assert case
+        assert answer.endswith("."), case
+        named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", tests)
+        assert len(named) == tests.count("::") > 0, case
+        for path, name in named:
+            assert f"def {name}(" in text(PROJECT / path), (path, name)
+    reports = REPORT.findall(" ".join(case for _, case, _, _ in rows))
+    assert reports == REPORT.findall(text(page))
+    assert len(set(reports)) == 28
+
+
 def test_every_test_that_is_named_as_evidence_exists() -> None:
     """Every test that a page names as evidence is there."""
     tests = "\n".join(map(text, (PROJECT / "tests").rglob("test_*.py")))

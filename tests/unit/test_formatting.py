@@ -38,7 +38,5 @@ def test_a_value_as_toml_is_one_printable_line_that_says_the_same(value: Any) ->
 def test_what_a_person_reads_is_left_as_it_is() -> None:
     """Simple keys without quotes, patterns without doubled backslashes, other letters as such."""
     value = {"pattern": r"(?<level>\w+) ü", "spark.ui.port": ["1", 2, True]}
-    assert (
-        inline_toml(value)
-        == r"""{ pattern = '(?<level>\w+) ü', "spark.ui.port" = ["1", 2, true] }"""
-    )
+    told = r"""{ pattern = '(?<level>\w+) ü', "spark.ui.port" = ["1", 2, true] }"""
+    assert inline_toml(value) == told

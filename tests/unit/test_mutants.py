@@ -10,17 +10,6 @@ from tests.mutants.boundaries import EQUIVALENT, MOVED, TESTS, boundaries
 from tests.mutants.table import MUTANTS, Mutant
 from tests.unit.sources import text
 
-SOURCE = """\
-LIMIT: int = 3
-
-class Store:
-    def read(self):
-        return LIMIT
-
-@cached
-def read():
-    return LIMIT
-"""
 BOUNDARIES = list(boundaries(PROJECT / "src"))
 
 
@@ -63,18 +52,6 @@ def test_each_guard_is_there_once_with_tests_that_notice() -> None:
         path, _, name = target.partition("::")
         assert (PROJECT / path).exists(), target
         assert not name or f"def {name}(" in text(PROJECT / path), target
-
-
-def test_a_change_stays_in_its_symbol() -> None:
-    """The same text elsewhere in the file is left alone."""
-    for symbol, before, line in (
-        ("read", "LIMIT", 9),
-        ("Store.read", "LIMIT", 5),
-        ("LIMIT", "3", 1),
-    ):
-        changed = replace_in(SOURCE, Anchor(module="store", symbol=symbol), before, "None")
-        pairs = zip(SOURCE.splitlines(), changed.splitlines(), strict=True)
-        assert [n for n, (a, b) in enumerate(pairs, 1) if a != b] == [line]
 
 
 def test_a_boundary_is_moved_by_one_character() -> None:

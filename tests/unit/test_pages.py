@@ -1,15 +1,19 @@
-"""The style and the templates of the console, without a browser."""
+"""The style, the templates and the limit of the console, without a browser."""
 
 import csv
 import io
 import re
+import threading
 from importlib.resources import files
 from typing import Any
 
+import anyio
 import pytest
+from fastapi import Response
 
 from tally.airflow.console import drawing
 from tally.airflow.console.page import Page
+from tally.airflow.console.request_limit import RequestLimit
 from tally.airflow.console.tables import SHOWN_MAX, Column, Table, as_csv
 
 CONSOLE = files("tally.airflow.console")
@@ -113,3 +117,42 @@ def test_a_page_shows_a_bounded_part_of_a_table() -> None:
     assert html.count("<tr>") == SHOWN_MAX + 1  # with the heading
     assert "The first 500 of 501 rows" in html
     assert len(as_csv(whole).splitlines()) == SHOWN_MAX + 2
+
+
+AT_A_TIME = 3
+QUEUED_MAX = 20
+
+
+def test_a_flood_of_requests_neither_takes_all_threads_nor_waits_for_ever() -> None:
+    """So many are answered at a time, so many wait, and the next one is told to come again."""
+    free, lock = threading.Event(), threading.Lock()
+    now, most, codes = [0], [0], list[int]()
+
+    def work() -> Response:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        assert free.wait(60)
+        with lock:
+            now[0] -= 1
+        return Response("an answer")
+
+    async def flood() -> None:
+        limit = RequestLimit(at_a_time=AT_A_TIME, queued_max=QUEUED_MAX)
+
+        async def ask() -> None:
+            codes.append((await limit.run(work)).status_code)
+
+        async with anyio.create_task_group() as group:
+            for _ in range(AT_A_TIME + QUEUED_MAX):
+                group.start_soon(ask)
+            while limit.queued < QUEUED_MAX or now[0] < AT_A_TIME:
+                await anyio.sleep(0.01)
+            answer = await limit.run(work)
+            assert answer.status_code == 503
+            assert answer.headers["retry-after"]
+            free.set()
+
+    anyio.run(flood)
+    assert codes == [200] * (AT_A_TIME + QUEUED_MAX)
+    assert most == [AT_A_TIME]
