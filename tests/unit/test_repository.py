@@ -1,7 +1,6 @@
 """Guards of the repository and of the structure of its code: what the design forbids."""
 
 import ast
-import json
 import re
 import statistics
 import subprocess
@@ -39,8 +38,6 @@ MODULE_LINES_MAX = 350
 FUNCTION_LINES_MAX = 60
 FUNCTION_LINES_MEDIAN = 10
 
-HEAVY = frozenset({"airflow", "confluent_kafka", "pymysql", "pyspark", "yoyo"})
-
 
 def committed_files(folder: Path = PROJECT) -> Iterator[Path]:
     """Files that are under version control, or would be with git add."""
@@ -65,34 +62,6 @@ def lines_with(pattern: re.Pattern[str], folder: Path = PROJECT) -> list[str]:
     return found
 
 
-def imported_packages(path: Path) -> set[str]:
-    """The top-level packages that a module imports, wherever in it."""
-    found = {a.name.partition(".")[0] for node in nodes(path, ast.Import) for a in node.names}
-    return found | {
-        node.module.partition(".")[0]
-        for node in nodes(path, ast.ImportFrom)
-        if node.module and not node.level
-    }
-
-
-def importers(package: str) -> set[str]:
-    """The files of the product that import ``package``."""
-    return {
-        str(path.relative_to(PROJECT))
-        for folder in ("src", "dags", "jobs", "plugins")
-        for path in (PROJECT / folder).rglob("*.py")
-        if package in imported_packages(path)
-    }
-
-
-def loaded_by(*modules: str) -> set[str]:
-    """The top-level packages in memory after these modules alone were imported."""
-    code = f"import {', '.join(modules)}, json, sys; print(json.dumps([*sys.modules]))"
-    command = [sys.executable, "-c", code]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True)
-    return {name.partition(".")[0] for name in json.loads(answer.stdout)}
-
-
 def unhashed(lines: str) -> list[str]:
     """The requirements that are no exact version with at least one SHA-256."""
     joined = re.sub(r"\\\n\s*", " ", re.sub(r"^\s*#.*\n", "", lines, flags=re.MULTILINE))
@@ -100,27 +69,11 @@ def unhashed(lines: str) -> list[str]:
     return [line for line in joined.splitlines() if line.strip() and not pinned.fullmatch(line)]
 
 
-def test_one_place_alone_speaks_to_a_server_or_asks_what_time_it_is(tmp_path: Path) -> None:
-    """A driver is imported in one place, where its errors are turned into ours."""
-    for package, folder, modules in (
-        ("confluent_kafka", "kafka", ["client", "errors", "record_times", "requests"]),
-        ("pymysql", "mysql", ["connection", "errors", "pool", "transactions"]),
-    ):
-        assert importers(package) == {f"src/tally/{folder}/{module}.py" for module in modules}
-    module = tmp_path / "module.py"  # the guard sees imports wherever they are
-    module.write_text("def work():\n    from pymysql.cursors import C\nimport pymysql_like.x\n")
-    assert imported_packages(module) == {"pymysql", "pymysql_like"}
-    # So a test's clock is the clock of all of Tally.
+def test_one_module_alone_asks_what_time_it_is() -> None:
+    """So a test's clock is the clock of all of Tally."""
     asks = re.compile(r"\b(datetime|date)\.(now|utcnow|today)\(")
     found = {line.split(":")[0] for line in lines_with(asks, PROJECT / "src" / "tally")}
     assert found == {"clock.py"}
-
-
-def test_the_core_is_light() -> None:
-    """Every process of Airflow reads the configuration: no Spark, Kafka or MySQL comes in."""
-    core = ("tally.lines.format", "tally.model", "tally.planning.ingest")
-    assert not loaded_by(*core) & HEAVY
-    assert "pymysql" in loaded_by("tally.mysql.transactions"), "the guard sees a driver"
 
 
 def test_what_is_forbidden_is_not_committed(tmp_path: Path) -> None:
