@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from tests.unit.snapshots import P0, kafka, known, offsets
+
 from tally.config.pipeline import Pipeline
 from tally.errors import BlockedError, MissingTopicError
 from tally.model import (
@@ -11,37 +13,14 @@ from tally.model import (
     KnownTopic,
     Loss,
     LossCause,
-    OffsetRange,
-    PartitionSnapshot,
-    Position,
     Segment,
     SegmentState,
     TopicPartition,
-    TopicSnapshot,
 )
 from tally.planning.blocks import blocked_error
 from tally.planning.ingest import Plan, beside, first_offsets, overtaken, plan_ingest, unreadable
 
-P0 = TopicPartition(topic="alog", partition=0)
 P1 = TopicPartition(topic="alog", partition=1)
-
-
-def kafka(
-    *partitions: tuple[int, int] | None, topic_id: str = "A", cluster_id: str = "C"
-) -> KafkaSnapshot:
-    """What Kafka holds of each partition, from the earliest offset to the end; None: no answer."""
-    held = {n: PartitionSnapshot(earliest=p[0], end=p[1]) for n, p in enumerate(partitions) if p}
-    topic = TopicSnapshot(topic_id=topic_id, partitions=held)
-    return KafkaSnapshot(cluster_id=cluster_id, topics={"alog": topic} if held else {})
-
-
-def known(*next_offsets: int, **of_first: Any) -> dict[str, KnownTopic]:
-    """Up to where each partition is counted; the losses of the first one."""
-    positions = {
-        n: Position(start_offset=0, next_offset=at, **({} if n else of_first))
-        for n, at in enumerate(next_offsets)
-    }
-    return {"alog": KnownTopic(incarnation_id=1, topic_id="A", cluster_id="C", positions=positions)}
 
 
 def plan(
@@ -66,8 +45,7 @@ def told(planned: Plan) -> list[str]:
 
 
 def loss(cause: LossCause, from_offset: int, until_offset: int) -> Loss:
-    r = OffsetRange(partition=P0, from_offset=from_offset, until_offset=until_offset)
-    return Loss(cause=cause, range=r)
+    return Loss(cause=cause, range=offsets(from_offset, until_offset))
 
 
 expired = partial(loss, LossCause.EXPIRED)
@@ -192,7 +170,7 @@ def test_first_offsets_stay_within_what_kafka_holds() -> None:
 def segment(from_offset: int, until_offset: int, **ids: str) -> Segment:
     """A planned segment of partition 0."""
     ids = {"topic_id": "A", "cluster_id": "C", **ids}
-    r = OffsetRange(partition=P0, from_offset=from_offset, until_offset=until_offset)
+    r = offsets(from_offset, until_offset)
     return Segment(segment_id=1, range=r, state=SegmentState.PLANNED, **ids)
 
 

@@ -7,25 +7,10 @@ from typing import Any, NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.snapshots import kafka, known, offsets
 
-from tally.model import (
-    KafkaSnapshot,
-    KnownTopic,
-    Loss,
-    LossCause,
-    OffsetRange,
-    PartitionSnapshot,
-    Position,
-    TopicPartition,
-    TopicSnapshot,
-)
+from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause, OffsetRange, TopicPartition
 from tally.planning.replay import NEVER_PLANNED, Piece, ReplayPlan, Tile, join_ranges, plan_replay
-
-P0 = TopicPartition(topic="alog", partition=0)
-
-
-def offsets(from_offset: int, until_offset: int, partition: TopicPartition = P0) -> OffsetRange:
-    return OffsetRange(partition=partition, from_offset=from_offset, until_offset=until_offset)
 
 
 def spans(text: str) -> list[tuple[OffsetRange, str]]:
@@ -52,18 +37,6 @@ def tiles_of(text: str) -> list[Tile]:
         )
         for number, (found, kind) in enumerate(spans(text), 1)
     ]
-
-
-def known(*next_offsets: int, start: int = 0, loss: Loss | None = None) -> dict[str, KnownTopic]:
-    of_all = [Position(start_offset=start, next_offset=at, open_loss=loss) for at in next_offsets]
-    ids = {"topic_id": "A", "cluster_id": "C"}
-    return {"alog": KnownTopic(incarnation_id=1, positions=dict(enumerate(of_all)), **ids)}
-
-
-def kafka(*held: tuple[int, int], topic_id: str = "A", cluster_id: str = "C") -> KafkaSnapshot:
-    partitions = {n: PartitionSnapshot(earliest=a, end=b) for n, (a, b) in enumerate(held)}
-    topics = {"alog": TopicSnapshot(topic_id=topic_id, partitions=partitions)} if held else {}
-    return KafkaSnapshot(cluster_id=cluster_id, topics=topics)
 
 
 def plan(
@@ -172,7 +145,7 @@ def test_what_cannot_be_read_again_is_refused() -> None:
     assert cause(plan("3-7", "0-5 folded 5-10")) == "[0, 5) was pruned"
 
     # Other records may have the offsets of an undecided truncation; those beside it are accepted.
-    ledger = known(10, loss=Loss(cause=LossCause.TRUNCATED, range=offsets(7, 10)))
+    ledger = known(10, open_loss=Loss(cause=LossCause.TRUNCATED, range=offsets(7, 10)))
     assert "was truncated" in cause(plan("5-6", "0-5 5-10", ledger=ledger))
     assert plan("0-5", "0-5 5-10", ledger=ledger).refusals == ()
 

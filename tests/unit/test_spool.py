@@ -3,8 +3,7 @@
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,31 +24,33 @@ def contributions(number: int) -> Iterator[Contribution]:
         yield Contribution(partition=PARTITION, log_time=minute, log_count=n + 1)
 
 
-@contextmanager
-def peak_bytes() -> Iterator[list[int]]:
-    """Peak memory of Python's objects in the block, known after its end."""
-    peak: list[int] = []
+def peak_bytes(work: Callable[..., object], *arguments: object) -> int:
+    """Peak memory of Python's objects during some work."""
     tracemalloc.start()
     try:
-        yield peak
-        peak.append(tracemalloc.get_traced_memory()[1])
+        work(*arguments)
+        return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+def write(rows: Spool[Contribution]) -> None:
+    """Fill a spool with many rows."""
+    for row in contributions(MANY):
+        rows.append(row)
+
+
+def check(rows: Spool[Contribution]) -> None:
+    """Read all of them."""
+    assert sum(row.log_count for row in rows) == MANY * (MANY + 1) // 2
 
 
 def test_the_drivers_memory_stays_flat_however_many_rows_there_are() -> None:
     """The rows are in a file and come back one at a time; a list takes many times the memory."""
     with Spool[Contribution](memory_bytes=MEMORY_BYTES) as rows:
-        with peak_bytes() as written:
-            for row in contributions(MANY):
-                rows.append(row)
-        with peak_bytes() as read:
-            assert sum(row.log_count for row in rows) == MANY * (MANY + 1) // 2
-    with peak_bytes() as listed:
-        assert len(list(contributions(MANY))) == MANY
-    assert written[0] < 6 * MEMORY_BYTES
-    assert read[0] < 6 * MEMORY_BYTES
-    assert listed[0] > 20 * MEMORY_BYTES
+        assert peak_bytes(write, rows) < 6 * MEMORY_BYTES
+        assert peak_bytes(check, rows) < 6 * MEMORY_BYTES
+    assert peak_bytes(list, contributions(MANY)) > 20 * MEMORY_BYTES
 
 
 def test_a_spool_can_be_walked_again() -> None:
