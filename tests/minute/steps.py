@@ -116,3 +116,13 @@ def at_once(*works: Callable[[], T]) -> list[T]:
 
     with ThreadPoolExecutor(len(works)) as pool:
         return list(pool.map(begin, works))
+
+
+def is_under_way(world: World, statement: str) -> bool:
+    """Whether MySQL is at work on such a statement of Tally's, or it waits there for a lock."""
+    return bool(
+        world.rows(
+            "select 1 from information_schema.processlist where user = %s and info like %s",
+            (world.settings.mysql.user, statement),
+        )
+    )

@@ -3,11 +3,10 @@
 import itertools
 import re
 import threading
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,7 @@ from pymysql.constants import CLIENT
 
 from tally import __version__
 from tally.app.migrate import migrate
-from tally.config.loading import load_settings
 from tally.config.servers import MySQLSettings
-from tally.config.settings import Settings
 from tally.deliveries.choice import delivery_of
 from tally.deliveries.contract import Result
 from tally.errors import (
@@ -54,7 +51,6 @@ from tally.testing.kafka import FixedKafka
 from tally.testing.statements import at_statement
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
-from tests.minute.cuts import cut_at
 from tests.minute.steps import AT, ERROR, abandoned, at_once, audited, set_position
 from tests.proxy import CommitProxy, Cut
 from tests.servers import NOT_DURABLE, PROJECT
@@ -127,36 +123,19 @@ def assert_untouched(world: World) -> None:
     assert world.dead_letters() == []
 
 
-def test_results_and_offsets_commit_together(world: World) -> None:
-    """One transaction moves the offsets, keeps dead letters and adds to what was counted before."""
+def test_a_batch_commits_once(world: World) -> None:
+    """One transaction moves the offsets, keeps dead letters and adds to what was counted before.
+
+    A second commit of the same attempt finds it done and changes nothing.
+    """
     for number in (1, 2):
         batch = claimed(world, planned(world))
         assert commit(world, batch, result(batch, letters=1))
+        assert not commit(world, batch, result(batch, letters=1))
         assert world.counts() == {AT: 4 * number}
         assert world.offsets() == {0: (0, 3 * number), 1: (0, 3 * number)}
         assert len(world.dead_letters()) == 2 * number
     assert world.audit().holds
-
-
-def test_a_batch_commits_once(world: World) -> None:
-    """A second commit of the same attempt finds it done and changes nothing."""
-    batch = claimed(world, planned(world))
-    assert commit(world, batch, result(batch))
-    assert not commit(world, batch, result(batch))
-    assert world.counts() == {AT: 6}
-
-
-def test_an_older_attempt_is_fenced(world: World) -> None:
-    """Once another process has claimed the batch, the earlier attempt can no longer commit."""
-    batch = planned(world)
-    older = claimed(world, batch)
-    newer = claimed(world, batch)
-    with pytest.raises(FencedError, match=r"attempt 2 has replaced attempt 1"):
-        commit(world, older, result(older))
-    assert_untouched(world)
-    assert commit(world, newer, result(newer))
-    assert not commit(world, older, result(older))
-    assert world.counts() == {AT: 6}
 
 
 def test_an_abandoned_batch_is_fenced(world: World) -> None:
@@ -168,29 +147,15 @@ def test_an_abandoned_batch_is_fenced(world: World) -> None:
     assert_untouched(world)
 
 
-def test_one_partition_that_cannot_move_stops_them_all(world: World) -> None:
-    """A compare-and-set that fails for one of two partitions commits nothing at all."""
+@pytest.mark.parametrize("forgotten", ["a count", "a dead letter"])
+def test_what_a_writer_forgets_is_found_before_the_commit(world: World, forgotten: str) -> None:
+    """Contributions must add up to the totals, and each malformed record has its dead letter."""
     batch = claimed(world, planned(world))
-    set_position(world, 1, partition=1, start=1)
-    with pytest.raises(FencedError, match=r"1 of 2 partitions could move.*/1 at 1"):
-        commit(world, batch, result(batch))
-    assert world.counts() == {}
-    assert world.offsets()[0] == (0, 0)
-
-
-def test_a_writer_that_forgets_a_count_commits_nothing(world: World) -> None:
-    """Contributions that do not add up to the totals are found before the commit."""
-    batch = claimed(world, planned(world))
+    found = result(batch, minutes={MINUTE: 2})
+    if forgotten == "a dead letter":
+        found = replace(result(batch, letters=1), dead_letters=[])
     with pytest.raises(DataLossError, match="not what was counted"):
-        commit(world, batch, result(batch, minutes={MINUTE: 2}))
-    assert_untouched(world)
-
-
-def test_a_writer_that_forgets_a_dead_letter_commits_nothing(world: World) -> None:
-    """Dead letters that are fewer than the malformed records are found before the commit."""
-    batch = claimed(world, planned(world))
-    with pytest.raises(DataLossError, match="not what was counted"):
-        commit(world, batch, replace(result(batch, letters=1), dead_letters=[]))
+        commit(world, batch, found)
     assert_untouched(world)
 
 
@@ -239,19 +204,11 @@ def test_a_minute_beyond_the_columns_range_commits_nothing_until_it_is_wider(wor
     assert migrate(world.database, world.settings) == []
 
 
-def test_the_connection_breaks_before_commit(world: World) -> None:
-    """Nothing was applied; the transaction is run again and counts once."""
+@pytest.mark.parametrize("cut", Cut)
+def test_the_answer_to_commit_is_lost(world: World, cut: Cut) -> None:
+    """The ledger says whether COMMIT was applied; if it was not, the transaction is run again."""
     batch = claimed(world, planned(world))
-    with proxied(world, Cut.BEFORE_COMMIT) as (proxy, broken):
-        assert commit(broken, batch, result(batch))
-        assert proxy.fired == 1
-    assert audited(world) == {AT: 6}
-
-
-def test_the_answer_to_commit_is_lost(world: World) -> None:
-    """COMMIT was applied: the ledger says so, and nothing is committed a second time."""
-    batch = claimed(world, planned(world))
-    with proxied(world, Cut.ANSWER_LOST) as (proxy, broken):
+    with proxied(world, cut) as (proxy, broken):
         assert commit(broken, batch, result(batch))
         assert proxy.fired == 1
     assert audited(world) == {AT: 6}
@@ -315,6 +272,19 @@ def proxied(world: World, cut: Cut, times: int = 1) -> Iterator[tuple[CommitProx
         yield proxy, world.through(database=database)
 
 
+def cut_at(world: World, pattern: str) -> World:
+    """The same pipeline; the first connection that is about to send such a statement is killed."""
+    opened: list[int] = []
+
+    def open_noted(settings: MySQLSettings) -> "pymysql.Connection[Any]":
+        connection = connect(settings)
+        opened.append(connection.thread_id())
+        return connection
+
+    listen = at_statement(pattern, lambda: world.as_root(f"kill {opened[-1]}"))
+    return world.through(database=replace(world.database, open=open_noted, listen=listen))
+
+
 def test_a_deadlock_runs_the_transaction_again(world: World) -> None:
     """MySQL rolls back our transaction, the smaller one: it is run again and counts once."""
     first, second = "2017-07-30 14:09:00", "2017-07-30 15:00:00"
@@ -347,22 +317,27 @@ def test_a_deadlock_runs_the_transaction_again(world: World) -> None:
     assert audited(world) == {AT: 4, "2017-07-30 15:00": 8}
 
 
-def test_a_lock_that_is_held_too_long_rolls_back(world: World) -> None:
-    """A lock wait timeout becomes a retryable error, and nothing is half written."""
+ROW_LOCK = (
+    "select * from partition_offset o join topic_incarnation i using (incarnation_id)"
+    " where i.pipeline = '{0}' for update"
+)
+
+
+@pytest.mark.parametrize("lock", [ROW_LOCK, "lock tables `{0}` write"], ids=["row", "table"])
+def test_a_lock_that_is_held_too_long_rolls_back(world: World, lock: str) -> None:
+    """The lock wait timeout is retryable, also of a table, for which MySQL would wait a year."""
     batch = claimed(world, planned(world))
-    impatient = world.database.adjusted(lock_wait_timeout_s=1)
-    with closing(world.connect()) as other, other.cursor() as cursor:
-        cursor.execute(
-            "select * from partition_offset o join topic_incarnation i using (incarnation_id)"
-            " where i.pipeline = %s for update",
-            (world.name,),
-        )
+    database = world.database.adjusted(lock_wait_timeout_s=1, statement_timeout_s=20)
+    with closing(world.connect_as_root()) as root, root.cursor() as cursor:
+        cursor.execute(lock.format(world.name))
         with (
             pytest.raises(TransactionRetryError, match="Lock wait timeout"),
-            impatient.transaction() as tx,
+            database.transaction() as tx,
         ):
             delivery_of(world.pipeline).commit(tx, batch, result(batch))
     assert_untouched(world)
+    assert commit(world, batch, result(batch))
+    assert world.counts() == {AT: 6}
 
 
 def test_a_silent_transaction_loses_its_locks(world: World) -> None:
@@ -432,10 +407,21 @@ def test_a_dead_letter_larger_than_a_packet_is_refused_whole(own_world: World) -
     assert_untouched(world)
 
 
+def planned_over(world: World, partitions: int, offsets: int = 3) -> Batch:
+    """A claimed batch over more offsets in each of so many partitions, of a Kafka of values."""
+    held = world.offsets()
+    ends = {n: held.get(n, (0, 0))[1] + offsets for n in range(partitions)}
+    of_topic = TopicSnapshot(
+        topic_id="of values",
+        partitions={n: PartitionSnapshot(earliest=0, end=end) for n, end in ends.items()},
+    )
+    kafka = FixedKafka(KafkaSnapshot(cluster_id="of values", topics={world.topic: of_topic}))
+    return claimed(world, world.through(kafka=kafka).plan().batch)
+
+
 def many_chunks(world: World) -> tuple[Batch, Result]:
     """A batch of 5,000 records: more minutes and more dead letters than one INSERT holds."""
-    world.produce([ERROR] * 5000, 0)
-    batch = claimed(world, world.plan().batch)
+    batch = planned_over(world, 1, offsets=5000)
     days = (f"2017-07-{day:02} {hour:02}" for day in (1, 2, 3) for hour in range(24))
     minutes = {f"{hour}:{minute:02}:00": 1 for hour in days for minute in range(60)}
     found = result(batch, minutes=minutes, letters=5000 - len(minutes))
@@ -463,23 +449,11 @@ def test_a_commit_that_fails_after_many_chunks_leaves_none_of_them(world: World)
     assert len(world.dead_letters()) == totals.malformed
 
 
-def planned_over(world: World, partitions: int) -> Batch | None:
-    """A batch over three more offsets in each of so many partitions, of a Kafka of values."""
-    held = world.offsets()
-    ends = {n: held.get(n, (0, 0))[1] + 3 for n in range(partitions)}
-    of_topic = TopicSnapshot(
-        topic_id="of values",
-        partitions={n: PartitionSnapshot(earliest=0, end=end) for n, end in ends.items()},
-    )
-    kafka = FixedKafka(KafkaSnapshot(cluster_id="of values", topics={world.topic: of_topic}))
-    return world.through(kafka=kafka).plan().batch
-
-
 def test_many_partitions_commit_in_few_statements(world: World) -> None:
     """None of them has a statement of its own."""
     statements: dict[int, list[str]] = {10: [], 2_500: []}
     for partitions, said in statements.items():
-        batch = claimed(world, planned_over(world, partitions))
+        batch = planned_over(world, partitions)
         assert len(batch.segments) == partitions
         listening = world.through(database=replace(world.database, listen=said.append))
         assert commit(listening, batch, result(batch))
@@ -510,50 +484,37 @@ def test_a_connection_that_is_cut_inside_the_transaction_is_not_replaced(
     assert audited(world) == {AT: 4}
 
 
-@contextmanager
-def of_the_server(world: World) -> Iterator[World]:
-    """Autocommit left on for the server."""
-    with world.global_variable("init_connect", "set autocommit = 1"):
-        yield world
-
-
-@contextmanager
-def of_the_session(world: World) -> Iterator[World]:
-    """Autocommit left on in a session, as by a pooling proxy."""
+def test_with_autocommit_left_on_a_failing_commit_leaves_nothing_behind(world: World) -> None:
+    """The transaction begins explicitly, also in a session of a pooling proxy that leaves it on."""
 
     def then_on(settings: MySQLSettings) -> "pymysql.Connection[Any]":
         connection = connect(settings)
-        with connection.cursor() as cursor:
-            cursor.execute("set session autocommit = 1")
+        connection.autocommit(True)
         return connection
 
-    yield world.through(database=replace(world.database, open=then_on))
-
-
-@pytest.mark.parametrize("autocommit", [of_the_server, of_the_session])
-def test_with_autocommit_left_on_a_failing_commit_leaves_nothing_behind(
-    own_world: World, autocommit: Callable[[World], AbstractContextManager[World]]
-) -> None:
-    """The transaction begins explicitly, so no statement of it commits alone."""
-    with autocommit(own_world) as careless:
-        batch = claimed(careless, planned(careless))
-        with pytest.raises(DataLossError):
-            commit(careless, batch, result(batch, minutes={MINUTE: 2}))
-        assert_untouched(careless)
-        assert commit(careless, batch, result(batch))
-    assert own_world.counts() == {AT: 6}
+    careless = world.through(database=replace(world.database, open=then_on))
+    batch = claimed(careless, planned(careless))
+    with pytest.raises(DataLossError):
+        commit(careless, batch, result(batch, minutes={MINUTE: 2}))
+    assert_untouched(careless)
+    assert commit(careless, batch, result(batch))
+    assert world.counts() == {AT: 6}
 
 
 @pytest.mark.parametrize("flags", [0, CLIENT.FOUND_ROWS], ids=["changed", "matched"])
-def test_affected_rows_may_mean_changed_or_matched(world: World, flags: int) -> None:
-    """Drivers and proxies differ in what they count; a lost compare-and-set shows in either."""
-    flagged = replace(world.database, open=partial(connect, client_flag=flags))
-    world = world.through(database=flagged)
+def test_one_partition_that_cannot_move_stops_them_all(world: World, flags: int) -> None:
+    """A compare-and-set that fails for one of two partitions commits nothing at all.
+
+    Drivers and proxies differ in whether affected rows are changed or matched; it shows in either.
+    """
+    world = world.through(
+        database=replace(world.database, open=partial(connect, client_flag=flags))
+    )
     batch = claimed(world, planned(world))
     assert commit(world, batch, result(batch))
     batch = claimed(world, planned(world))
     set_position(world, 5, partition=1)
-    with pytest.raises(FencedError, match="1 of 2 partitions could move"):
+    with pytest.raises(FencedError, match=r"1 of 2 partitions could move.*/1 at 5"):
         commit(world, batch, result(batch))
     assert world.counts() == {AT: 6}
     assert world.offsets()[0] == (0, 3)
@@ -572,28 +533,22 @@ def test_a_servers_limit_of_rows_hides_nothing_from_the_audit(own_world: World) 
     assert finding.detail == "counted up to 6, but next_offset is 7"
 
 
-def test_a_table_that_is_altered_between_read_and_commit_takes_the_counts(world: World) -> None:
-    """DDL that leaves the columns alone changes nothing; the batch commits once."""
-    batch = claimed(world, planned(world))
-    alter(world)
-    world.execute(f"alter table `{world.name}` add index by_count (log_count)")
-    assert commit(world, batch, result(batch))
-    assert not commit(world, batch, result(batch))
-    assert audited(world) == {AT: 6}
+def test_a_table_that_is_altered_under_a_commit_is_altered_behind_it(world: World) -> None:
+    """DDL in the middle of a transaction that then fails waits, and commits nothing of it.
 
-
-def test_ddl_under_a_commit_waits_for_it_and_commits_nothing_of_it(world: World) -> None:
-    """The result table is altered in the middle of a transaction that then fails."""
+    The same batch then commits into the altered table, which has a column and an index more.
+    """
     batch = claimed(world, planned(world))
+    alter = f"alter table `{world.name}` add note varchar(20) null, add index by_count (log_count)"
     waiting = (
         "select 1 from information_schema.processlist"
-        " where info like %s and state like '%%metadata lock%%'"
+        " where info = %s and state like '%%metadata lock%%'"
     )
     with ThreadPoolExecutor(1) as pool:
 
         def alter_meanwhile() -> None:
-            pool.submit(alter, world)
-            wait_until(lambda: world.rows(waiting, (f"alter table `{world.name}`%",)))
+            pool.submit(world.execute, alter)
+            wait_until(lambda: world.rows(waiting, (alter,)))
 
         # The last step but one: the check of what was written fails.
         checked = r"^select s\.segment_id, s\.state, .* written_matched"
@@ -604,51 +559,12 @@ def test_ddl_under_a_commit_waits_for_it_and_commits_nothing_of_it(world: World)
     assert_untouched(world)
     assert "note" in world.rows(f"show create table `{world.name}`")[0]["Create Table"]
     assert commit(world, batch, result(batch))
-    assert world.counts() == {AT: 6}
-
-
-def alter(world: World) -> None:
-    """Add a column to the result table."""
-    world.execute(f"alter table `{world.name}` add column note varchar(20) null")
-
-
-def test_a_table_that_stays_locked_is_a_timeout(world: World) -> None:
-    """By default MySQL would wait a year for a table's metadata lock."""
-    batch = claimed(world, planned(world))
-    database = world.database.adjusted(lock_wait_timeout_s=1, statement_timeout_s=20)
-    impatient = world.through(database=database)
-    with closing(world.connect_as_root()) as root, root.cursor() as cursor:
-        cursor.execute(f"lock tables `{world.name}` write")
-        with pytest.raises(TransactionRetryError, match="Lock wait timeout"):
-            commit(impatient, batch, result(batch))
-    assert_untouched(world)
-    assert commit(world, batch, result(batch))
-    assert world.counts() == {AT: 6}
-
-
-@dataclass
-class FullWorld(World):
-    """A world whose ledger is on a MySQL of its own."""
-
-    server: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def settings(self) -> Settings:
-        """The configuration, with the other server."""
-        return load_settings(self.config, overrides={"mysql": self.server})
-
-    def fill(self) -> None:
-        """Write into the tablespace until nothing more fits."""
-        with closing(self.connect_as_root(autocommit=True)) as root, root.cursor() as cursor:
-            cursor.execute("create table filler (b longblob) tablespace = innodb_system")
-            for size in (1 << 20, 1 << 14, 1 << 10):
-                insert = f"insert into filler values (repeat('x', {size}))"
-                with pytest.raises(pymysql.err.OperationalError, match="is full"):
-                    all(cursor.execute(insert) for _ in itertools.count())
+    assert not commit(world, batch, result(batch))
+    assert audited(world) == {AT: 6}
 
 
 @pytest.fixture
-def full(world: World, tmp_path: Path) -> Iterator[FullWorld]:
+def full(world: World, tmp_path: Path) -> Iterator[World]:
     """Counts go to a server of the test's own, into a tablespace that cannot grow."""
     stack = Stack(
         project=PROJECT,
@@ -657,10 +573,8 @@ def full(world: World, tmp_path: Path) -> Iterator[FullWorld]:
     )
     stack.up([Part.MYSQL])
     try:
-        server = tomllib.loads(stack.overlay.read_text(encoding="utf-8"))["mysql"]
-        full = FullWorld(
-            stack, world.config, world.name, world.topic, keys=world.keys, server=server
-        )
+        full = replace(world, stack=stack, config=tmp_path / "full.toml")
+        full.configure()
         migrate(full.database, full.settings)
         with closing(full.connect_as_root()) as root, root.cursor() as cursor:
             cursor.execute("alter table segment_count tablespace = innodb_system")
@@ -669,10 +583,20 @@ def full(world: World, tmp_path: Path) -> Iterator[FullWorld]:
         stack.down()
 
 
-def test_on_a_full_disk_nothing_is_committed_until_there_is_room(full: FullWorld) -> None:
+def fill(world: World) -> None:
+    """Write into the tablespace until nothing more fits."""
+    with closing(world.connect_as_root(autocommit=True)) as root, root.cursor() as cursor:
+        cursor.execute("create table filler (b longblob) tablespace = innodb_system")
+        for size in (1 << 20, 1 << 14, 1 << 10):
+            insert = f"insert into filler values (repeat('x', {size}))"
+            with pytest.raises(pymysql.err.OperationalError, match="is full"):
+                all(cursor.execute(insert) for _ in itertools.count())
+
+
+def test_on_a_full_disk_nothing_is_committed_until_there_is_room(full: World) -> None:
     """MySQL refuses the last rows: none of the rows stays, and the error says why."""
     batch, found = many_chunks(full)
-    full.fill()
+    fill(full)
     with pytest.raises(StatementError, match="is full") as caught:
         commit(full, batch, found)
     assert caught.value.next_step.startswith("free disk space")

@@ -1,45 +1,29 @@
 """Planners, runners and operators on one pipeline: at once, stopped, and under a jumping clock."""
 
-import shlex
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
-import psutil
 import pytest
 
-from tally.errors import ConfigError, DataLossError, FencedError, RecordsMissingError
+from tally.errors import DataLossError, FencedError, RecordsMissingError
 from tally.ledger import positions
 from tally.ledger.decisions import Adoption, adopt_topic, find_losses
-from tally.model import Batch
 from tally.mysql.transactions import Transaction
 from tally.pipeline.plan import Planned
 from tally.pipeline.prune import prune
+from tally.pipeline.run import run_batch
 from tally.planning.blocks import BlockReason
 from tally.testing.clock import ManualClock
 from tally.testing.kafka import DisturbedKafka
 from tally.testing.statements import at_statement
-from tests.minute.steps import (
-    AT,
-    ERROR,
-    abandoned,
-    accept,
-    audited,
-    losses,
-    planned_id,
-    ranges,
-    reasons,
-    set_position,
-)
+from tests.minute import steps
+from tests.minute.steps import AT, ERROR
 from tests.minute.test_commit import assert_untouched, claimed, commit, planned, result
 from tests.minute.test_losses import leave_a_hole
-from tests.servers import PROJECT
 from tests.waiting import wait_until
 from tests.world import LOCK_LIST_S, World
 
@@ -57,7 +41,7 @@ def test_a_plan_waits_for_the_commit_that_is_under_way(own_world: World) -> None
         assert not planner.done()
         commit_now.set()
         planned = planner.result(60)
-    assert ranges(planned) == [(0, 3, 5)]
+    assert steps.ranges(planned) == [(0, 3, 5)]
     assert world.run(planned.batch.batch_id).committed
     assert world.counts() == {AT: 5}
 
@@ -65,7 +49,7 @@ def test_a_plan_waits_for_the_commit_that_is_under_way(own_world: World) -> None
 @contextmanager
 def commit_under_way(world: World) -> Iterator[threading.Event]:
     """A run that has written its counts and ends its transaction when the event is set."""
-    batch_id = planned_id(world)
+    batch_id = steps.planned_id(world)
     inside, commit_now = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -84,64 +68,34 @@ def commit_under_way(world: World) -> Iterator[threading.Event]:
         assert runner.result(60).committed
 
 
-def test_a_batch_that_can_never_commit_is_abandoned(world: World) -> None:
-    """The batch's first offset is not the committed one: the next plan starts at the latter."""
-    world.produce([ERROR] * 5)
-    world.plan()
-    set_position(world, 2, start=2)
-    planned = world.plan()
-    assert "the committed offset is 2" in planned.abandoned[0]
-    assert world.run(planned.batch.batch_id).committed
-    assert audited(world) == {AT: 3}
-
-
-def test_a_topic_that_vanishes_under_a_plan_stops_no_other(world: World) -> None:
-    """The open batch is abandoned, the other topic is planned and counted."""
-    other = f"{world.topic}-b"
-    world.create_topic(1, other)
-    world.configure(topics=[world.topic, other])
-    world.produce([ERROR] * 3)
-    world.produce([ERROR] * 2, topic=other)
-    world.plan()
-    world.delete_topic(other)
-    planned = world.plan()
-    assert "no such topic any more" in planned.abandoned[0]
-    assert reasons(planned) == [(None, BlockReason.TOPIC_MISSING)]
-    assert world.run(planned.batch.batch_id).committed
-    assert world.counts() == {AT: 3}
-
-
 def test_records_that_expire_behind_a_read_are_counted(world: World) -> None:
     """Kafka may lose records after a complete read; no plan abandons the batch."""
     world.produce([ERROR] * 5)
-    batch_id = planned_id(world)
+    batch_id = steps.planned_id(world)
     plans: list[Planned] = []
     expiring = expire_behind_the_read(world, 4, lambda: plans.append(world.plan()))
     assert expiring.run(batch_id).committed
     assert plans[0].resumed
     assert plans[0].blocks == ()
-    assert audited(world) == {AT: 5}
+    assert steps.audited(world) == {AT: 5}
 
 
-def test_sparse_records_that_expire_behind_a_read_are_not_believed(world: World) -> None:
+@pytest.mark.parametrize("holes", ["sparse", "accepted"])
+def test_records_of_a_range_with_holes_that_expire_behind_a_read_are_not_believed(
+    world: World, holes: str
+) -> None:
     """Offsets may be missing, so nothing proves that the deleted records were read."""
-    world.configure(offsets="sparse")
-    world.produce([ERROR] * 5)
-    batch_id = planned_id(world)
-    with pytest.raises(DataLossError, match="first offset is now 4"):
-        expire_behind_the_read(world, 4).run(batch_id)
-    assert world.counts() == {}
-
-
-def test_a_hole_whose_records_expire_behind_a_read_is_not_believed(world: World) -> None:
-    """A range with an accepted hole is checked as a sparse range is."""
-    leave_a_hole(world)
-    world.produce([ERROR] * 2)
-    with pytest.raises(RecordsMissingError):
-        world.minute()
-    world.plan()
-    accept(world)
-    batch_id = planned_id(world)
+    if holes == "sparse":
+        world.configure(offsets="sparse")
+        world.produce([ERROR] * 5)
+    else:
+        leave_a_hole(world)
+        world.produce([ERROR] * 2)
+        with pytest.raises(RecordsMissingError):
+            world.minute()
+        world.plan()
+        steps.accept(world)
+    batch_id = steps.planned_id(world)
     with pytest.raises(DataLossError, match="first offset is now 4"):
         expire_behind_the_read(world, 4).run(batch_id)
     assert world.counts() == {}
@@ -160,21 +114,6 @@ def expire_behind_the_read(
         then()
 
     return world.through(kafka=DisturbedKafka(world.context().kafka, before=expire))
-
-
-def test_a_failed_attempt_lets_the_next_plan_judge(world: World) -> None:
-    """Records are gone before the read: the run fails, the next plan abandons the batch at once."""
-    world.produce([ERROR] * 5, 0)
-    world.produce([ERROR] * 2, 1)
-    batch_id = planned_id(world)
-    world.delete_records(0, 3)
-    with pytest.raises(DataLossError):
-        world.run(batch_id)
-    planned = world.plan()
-    assert "first offset is now 3" in planned.abandoned[0]
-    assert reasons(planned) == [(0, BlockReason.RECORDS_LOST)]
-    assert world.run(planned.batch.batch_id).committed
-    assert world.counts() == {AT: 2}
 
 
 def adopt(world: World, topic_id: str, cluster_id: str, starts: dict[int, int]) -> dict[int, int]:
@@ -199,21 +138,7 @@ def test_going_back_to_an_earlier_cluster_counts_nothing_twice(world: World) -> 
     assert back == {0: 5, 1: 0}
     world.produce([ERROR] * 2)
     assert world.minute() is not None
-    assert audited(world) == {AT: 7}
-
-
-def test_adopting_records_what_was_planned_and_never_counted(world: World) -> None:
-    """It is lost with the old topic, and an attempt that has read it is fenced."""
-    world.produce([ERROR] * 5)
-    batch = claimed(world, world.plan().batch)
-    adopt(world, "another generation", "a cluster", {0: 0, 1: 0})
-    assert losses(world) == [(0, 0, 5, "expired", "accepted")]
-    with world.database.transaction(read_only=True) as tx:
-        (loss,) = find_losses(tx, world.name)
-    assert (loss.decided_by, loss.reason) == ("me", "a test")
-    assert world.audit().holds
-    with pytest.raises(FencedError):
-        commit(world, batch, result(batch))
+    assert steps.audited(world) == {AT: 7}
 
 
 def test_adopting_waits_for_the_commit_that_is_under_way(own_world: World) -> None:
@@ -226,36 +151,27 @@ def test_adopting_waits_for_the_commit_that_is_under_way(own_world: World) -> No
         assert not adopter.done()
         commit_now.set()
         assert adopter.result(60) == {0: 0, 1: 0}
-    assert losses(world) == []
-    assert audited(world) == {AT: 5}
+    assert steps.losses(world) == []
+    assert steps.audited(world) == {AT: 5}
 
 
 def test_what_prune_forgets_is_still_lost_by_an_adoption(world: World) -> None:
-    """An abandoned batch shows what Kafka once held, until its offsets are counted."""
+    """An abandoned batch shows what Kafka once held, until its offsets are counted.
+
+    It is lost with the old topic, and an attempt that has read it is fenced.
+    """
     world.produce([ERROR] * 5)
-    batch_id = planned_id(world)
-    abandoned(world, batch_id)
+    batch = claimed(world, world.plan().batch)
+    steps.abandoned(world, batch.batch_id)
     prune(world.context(), world.name, timedelta(), lambda *_: None)
     adopt(world, "another generation", "a cluster", {0: 0, 1: 0})
-    assert losses(world) == [(0, 0, 5, "expired", "accepted")]
+    assert steps.losses(world) == [(0, 0, 5, "expired", "accepted")]
+    with world.database.transaction(read_only=True) as tx:
+        (loss,) = find_losses(tx, world.name)
+    assert (loss.decided_by, loss.reason) == ("me", "a test")
     assert world.audit().holds
-
-
-def test_a_result_table_changed_between_plan_and_run_is_refused(world: World) -> None:
-    """Counts never land in a table that is not the pipeline's; the audit names the mistake."""
-    other = f"{world.name}_b"
-    world.produce([ERROR] * 3)
-    batch_id = planned_id(world)
-    world.execute(f"create table `{other}` like `{world.name}`")
-    world.configure(result_table=other)
-    for refused in (lambda: world.run(batch_id), world.plan):
-        with pytest.raises(ConfigError, match="has counted into"):
-            refused()
-    assert world.rows(f"select * from `{other}`") == []
-    assert not world.audit().holds
-    world.configure(result_table=world.name)
-    assert world.run(batch_id).committed
-    assert audited(world) == {AT: 3}
+    with pytest.raises(FencedError):
+        commit(world, batch, result(batch))
 
 
 HOUR = timedelta(hours=1)
@@ -337,7 +253,7 @@ def test_a_clock_that_jumps_forwards_under_an_attempt_lets_it_count_nothing_twic
     clock.jump(DECADE)
     replanned = clocked.plan()
     assert replanned.abandoned
-    assert reasons(replanned) == [(0, BlockReason.RECORDS_LOST)]
+    assert steps.reasons(replanned) == [(0, BlockReason.RECORDS_LOST)]
     with pytest.raises(FencedError, match="abandoned"):
         commit(clocked, batch, result(batch))
     assert clocked.counts() == {}
@@ -357,76 +273,36 @@ def test_a_clock_that_jumps_backwards_under_an_attempt_takes_nothing_from_it(
     clock.jump(-DECADE)
     assert clocked.plan().resumed
     assert commit(clocked, batch, result(batch))
-    assert audited(clocked) == {AT: 6}
-
-
-class Sleeper:
-    """A worker that stops before its commit; its parent process was killed."""
-
-    def __init__(self, batch: Batch, folder: Path) -> None:
-        self._outcome = folder / "outcome"
-        command = [sys.executable, "-m", "tests.minute.sleeper", str(batch.batch_id)]
-        own = shlex.join([*command, str(self._outcome)])
-        parent = subprocess.Popen(
-            ["/bin/sh", "-c", f"{own} & echo $!; wait"],
-            cwd=PROJECT,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert parent.stdout is not None
-        self.process = psutil.Process(int(parent.stdout.readline()))
-        parent.kill()
-        parent.wait()
-        parent.stdout.close()
-        wait_until(lambda: self.process.status() == psutil.STATUS_STOPPED)
-
-    def wake(self) -> str:
-        """Resume it; returns the outcome of its commit."""
-        self.process.resume()
-        self.process.wait()
-        return self._outcome.read_text(encoding="utf-8")
-
-
-@pytest.fixture
-def batch(world: World) -> Batch:
-    """A planned batch."""
-    return planned(world)
-
-
-@pytest.fixture
-def sleeper(batch: Batch, tmp_path: Path) -> Iterator[Sleeper]:
-    """A worker that has claimed and read the batch, and sleeps."""
-    sleeper = Sleeper(batch, tmp_path)
-    yield sleeper
-    with suppress(psutil.NoSuchProcess):
-        sleeper.process.kill()
+    assert steps.audited(clocked) == {AT: 6}
 
 
 @pytest.mark.parametrize("successors", [0, 3])
 def test_a_stopped_worker_changes_nothing_when_it_wakes_after_its_successors(
-    world: World, batch: Batch, sleeper: Sleeper, successors: int
+    world: World, successors: int
 ) -> None:
     """Another attempt owns its batch, or it was committed and later batches too."""
-    newer = claimed(world, batch)
+    stopped = claimed(world, planned(world))
+    read = result(stopped)
+    newer = claimed(world, stopped)
     for _ in range(successors):
         assert commit(world, newer, result(newer))
         newer = claimed(world, planned(world))
     before = world.counts(), world.offsets()
-    assert sleeper.wake() == ("found it done" if successors else "fenced")
+    if successors:
+        assert not commit(world, stopped, read)
+    else:
+        with pytest.raises(FencedError):
+            commit(world, stopped, read)
     assert (world.counts(), world.offsets()) == before
     assert commit(world, newer, result(newer))
-    assert audited(world) == {AT: 6 * (successors + 1)}
+    assert steps.audited(world) == {AT: 6 * (successors + 1)}
 
 
-@pytest.mark.parametrize("survives", [True, False])
-def test_a_driver_that_outlives_its_killed_worker_counts_once_with_the_retry(
-    world: World, batch: Batch, sleeper: Sleeper, survives: bool
-) -> None:
-    """SIGKILL ends only the worker, and its driver commits later; or it ends both of them."""
-    if survives:
-        assert sleeper.wake() == "committed"
-    else:
-        sleeper.process.kill()
-    assert world.run(batch.batch_id).committed != survives
-    assert audited(world) == {AT: 6}
+def test_a_driver_that_outlives_its_killed_worker_counts_once_with_the_retry(world: World) -> None:
+    """SIGKILL ends only the worker, its driver commits; the retry finds that and reads nothing."""
+    batch = claimed(world, planned(world))
+    assert commit(world, batch, result(batch))
+    # A context without a session: a reader that is opened is an error.
+    assert not run_batch(world.context(), batch.batch_id).committed
+    assert steps.audited(world) == {AT: 6}
     assert world.offsets() == {0: (0, 3), 1: (0, 3)}

@@ -95,9 +95,17 @@ def test_values_that_look_alike_stay_apart(world: World) -> None:
 
 
 def test_a_label_that_is_added_later_is_filled_by_a_replay(world: World) -> None:
-    """Old minutes have '' until they are replayed; then all is as if counted so from the start."""
+    """Old minutes have '' until they are replayed; then all is as if counted so from the start.
+
+    Its column is added between batches: an open one was planned under the old rule.
+    """
     world.configure(line_format=PATTERN)
-    count(world, "cart", "shop", "cart")
+    world.produce([line("cart"), line("shop"), line("cart")])
+    batch_id = planned_id(world)
+    with pytest.raises(SchemaError, match=f"batch {batch_id} is open"):
+        labelled(world)
+    world.configure(labels=[])
+    assert world.run(batch_id).committed
     assert world.counts() == {AT: 3}
     labelled(world, labels=["service", "level"])
     assert rows(world, "service", "level") == {("", ""): 3}
@@ -110,7 +118,7 @@ def test_a_label_that_is_added_later_is_filled_by_a_replay(world: World) -> None
 
 
 def test_a_label_without_a_column_is_neither_planned_nor_recounted(world: World) -> None:
-    """Without it several rows of Kafka would be one of the ledger."""
+    """Without it several rows of Kafka would be one of the ledger; bytes need tables, too."""
     world.configure(line_format=PATTERN)
     count(world, "cart", "shop")
     world.configure(labels=["service"])
@@ -118,18 +126,10 @@ def test_a_label_without_a_column_is_neither_planned_nor_recounted(world: World)
         world.plan()
     with pytest.raises(SchemaError, match="service"):
         recount(world.context(world.reader), world.name, lambda *_: None)
-
-
-def test_columns_are_added_between_batches(world: World) -> None:
-    """An open batch was planned under the old rule."""
-    world.configure(line_format=PATTERN)
-    world.produce([line("cart")])
-    batch_id = planned_id(world)
-    with pytest.raises(SchemaError, match=f"batch {batch_id} is open"):
-        labelled(world)
-    world.configure(labels=[])
-    assert world.run(batch_id).committed
-    assert world.counts() == {AT: 1}
+    world.configure(labels=[], measure="bytes")
+    with pytest.raises(SchemaError, match="no tables for its measure yet") as raised:
+        world.plan()
+    assert raised.value.next_step == "tally migrate"
 
 
 def test_a_renamed_label_is_refused_and_no_table_of_any_pipeline_is_changed(world: World) -> None:
@@ -145,7 +145,7 @@ def test_a_renamed_label_is_refused_and_no_table_of_any_pipeline_is_changed(worl
 
 
 def test_a_flood_of_values_stops_before_anything_is_written(world: World) -> None:
-    """Raising the limit lets the same batch go on."""
+    """Raising the limit lets the same batch go on; a replay may give as many as it replaces."""
     labelled(world, max_series_per_batch=10)
     world.produce([line(f"s{number}") for number in range(11)])
     batch_id = planned_id(world)
@@ -155,69 +155,50 @@ def test_a_flood_of_values_stops_before_anything_is_written(world: World) -> Non
     assert world.rows(f"select * from `{world.name}__segments`") == []
     world.configure(max_series_per_batch=11)
     assert world.run(batch_id).committed
-    assert sum(rows(world, "service").values()) == 11
-
-
-def test_a_replay_may_give_as_many_rows_as_it_replaces(world: World) -> None:
-    """Batches within a minute had the limit each."""
-    labelled(world, max_series_per_batch=2)
-    for first in range(0, 8, 2):
-        count(world, f"s{first}", f"s{first + 1}")
+    assert len(rows(world, "service")) == 11
+    count(world, *(f"t{number}" for number in range(11)))
     for _ in range(2):
         replay(world, BoundsAsked())
-        assert len(rows(world, "service")) == 8
+        assert sum(rows(world, "service").values()) == len(rows(world, "service")) == 22
     assert world.audit().holds
 
 
 def test_a_replay_may_count_more_lines_of_fewer_bytes(world: World) -> None:
-    """Every row may gain lines and lose bytes, whether it was there before or is new."""
+    """A row may gain lines and lose bytes, there before or new, or have as many of other bytes."""
     labelled(world, labels=["topic"], measure="bytes")
     long, short = line("x" * 1000), [line("a", "WARN"), line("b", "WARN")]
-    count(world, long, *short, f"{AT[:-1]}8:00 WARN [c] new".encode())
-    assert world.rows(f"select topic, log_count, log_bytes from `{world.name}`") == [
-        {"topic": world.topic, "log_count": 1, "log_bytes": len(long)}
-    ]
-    world.configure(levels=["WARN"])
-    replay(world, BoundsAsked())
-    found = world.rows(f"select log_count, log_bytes from `{world.name}` order by log_time")
-    assert found[1] == {"log_count": 2, "log_bytes": sum(map(len, short))}
-    assert len(found) == 2
-    assert world.audit().holds
+    equal = line("three", "FATAL")
+    count(world, long, *short, equal, f"{AT[:-1]}8:00 WARN [c] new".encode())
 
+    def found() -> list[tuple[int, int]]:
+        read = world.rows(f"select log_count, log_bytes from `{world.name}` order by log_time")
+        return [(row["log_count"], row["log_bytes"]) for row in read]
 
-def test_a_replay_may_count_as_many_lines_of_other_bytes(world: World) -> None:
-    """The difference of bytes is added once, in either direction."""
-    labelled(world, labels=["topic"], measure="bytes")
-    lines = {level: line("cart and more" * len(level), level) for level in ("ERROR", "WARN")}
-    count(world, *lines.values())
-    for level in ("WARN", "ERROR"):
-        world.configure(levels=[level])
+    assert found() == [(1, len(long))]
+    for levels, counted in (["WARN"], short), (["FATAL"], [equal]), (["ERROR"], [long]):
+        world.configure(levels=levels)
         replay(world, BoundsAsked())
-        (row,) = world.rows(f"select log_count, log_bytes from `{world.name}`")
-        assert row == {"log_count": 1, "log_bytes": len(lines[level])}
+        assert found()[-1] == (len(counted), sum(map(len, counted)))
+        assert len(found()) == (2 if levels == ["WARN"] else 1)
         assert world.audit().holds
 
 
-def test_columns_of_labels_that_were_taken_out_take_room(world: World) -> None:
-    """MySQL's keys hold 700 characters of labels; one more is refused before a change."""
-    labelled(world, label_max_chars=700)
-    count(world, "cart")
-    labelled(world, labels=[])
-    with pytest.raises(ConfigError, match="2 of 701 characters together; 8 and 700 are the most"):
-        labelled(world, labels=["level"], label_max_chars=1)
-    labelled(world, label_max_chars=700)
-    count(world, "cart")
-    assert rows(world, "service") == {("cart",): 2}
-
-
 def test_one_label_makes_room_for_another(world: World) -> None:
-    """It is taken out, then the other one is added; also when it was the only one."""
+    """It is taken out, then the other one is added; also when it was the only one.
+
+    Its column still takes room: MySQL's keys hold 700 characters of labels.
+    """
     for labels, service in (["service"], "cart"), ([], "shop"), (["level"], "shop"):
-        labelled(world, labels=labels)
+        labelled(world, labels=labels, label_max_chars=350)
         count(world, service)
     assert rows(world, "service", "level") == {("cart", ""): 1, ("", ""): 1, ("", "ERROR"): 1}
     assert world.audit().holds
     assert migrate(world.database, world.settings) == []
+    with pytest.raises(ConfigError, match="3 of 701 characters together; 8 and 700 are the most"):
+        labelled(world, labels=["level", "topic"], label_max_chars=1)
+    labelled(world, labels=["service"], label_max_chars=350)
+    count(world, "cart")
+    assert rows(world, "service")["cart",] == 2
 
 
 def test_a_label_may_be_called_like_a_column_of_the_ledger(world: World) -> None:
@@ -235,14 +216,6 @@ def test_a_label_may_be_called_like_a_column_of_the_ledger(world: World) -> None
     assert (found.violations, found.unchecked) == ((), ())
     world.execute(f"update `{world.name}` set log_count = 2 where said = ''")
     assert [v.check for v in world.audit().violations] == ["result"]
-
-
-def test_bytes_need_tables_of_their_own_first(world: World) -> None:
-    """A new pipeline that was not migrated since says so."""
-    world.configure(measure="bytes")
-    with pytest.raises(SchemaError, match="no tables for its measure yet") as raised:
-        world.plan()
-    assert raised.value.next_step == "tally migrate"
 
 
 @pytest.mark.parametrize("before", [[], ["level"]], ids=["plain", "labelled"])
@@ -411,8 +384,13 @@ def test_no_label_is_added_under_an_index_that_joins_its_rows(world: World) -> N
 
 
 def test_another_result_table_is_refused_before_it_is_made(world: World) -> None:
-    """A pipeline's counts stay together; status says so, too, and not "migrate"."""
+    """A pipeline's counts stay together; status says so, too, and not "migrate".
+
+    If it exists, an open batch does not count into it, and the audit names the mistake.
+    """
     count(world, "cart")
+    world.produce([line("shop")])
+    batch_id = planned_id(world)
     other = f"{world.name}_other"
     world.configure(result_table=other)
     with pytest.raises(ConfigError, match=f"has counted into {world.name} so far"):
@@ -420,6 +398,15 @@ def test_another_result_table_is_refused_before_it_is_made(world: World) -> None
     assert not world.rows("show tables like %s", (other,))
     with world.database.transaction(read_only=True) as tx, pytest.raises(ConfigError):
         check_prepared(tx, world.pipeline)
+    world.execute(f"create table `{other}` like `{world.name}`")
+    for refused in (lambda: world.run(batch_id), world.plan):
+        with pytest.raises(ConfigError, match="has counted into"):
+            refused()
+    assert world.rows(f"select * from `{other}`") == []
+    assert not world.audit().holds
+    world.configure(result_table=world.name)
+    assert world.run(batch_id).committed
+    assert world.audit().holds
 
 
 @pytest.mark.parametrize("which", ["", "__segments", "__folded"])

@@ -9,26 +9,15 @@ from pathlib import Path
 import pytest
 
 from tally.errors import RecordsMissingError, StartInFutureError, UsageError
+from tally.ledger import batches
 from tally.ledger.decisions import accept_losses, find_losses
 from tally.pipeline.context import Reader
 from tally.pipeline.plan import Planned
 from tally.pipeline.run import run_batch
 from tally.planning.blocks import BlockReason, blocked_error
 from tally_local.stack.server import Part
-from tests.minute.steps import (
-    AT,
-    AT_LATER,
-    ERROR,
-    LATER,
-    accept,
-    audited,
-    losses,
-    planned_id,
-    produce_transaction,
-    ranges,
-    reasons,
-    set_position,
-)
+from tests.minute import steps
+from tests.minute.steps import AT, AT_LATER, ERROR, LATER
 from tests.world import World
 
 pytestmark = pytest.mark.stack
@@ -36,7 +25,7 @@ pytestmark = pytest.mark.stack
 
 def leave_a_hole(world: World) -> None:
     """Three records and the marker of their transaction: an offset without a record."""
-    produce_transaction(world, [ERROR] * 3)
+    steps.produce_transaction(world, [ERROR] * 3)
 
 
 def find_the_hole(world: World) -> None:
@@ -45,32 +34,31 @@ def find_the_hole(world: World) -> None:
     world.produce([ERROR] * 2, 0)
     world.produce([ERROR] * 5, 1)
     with pytest.raises(RecordsMissingError, match=r"5 records of 6.*sparse"):
-        world.run(planned_id(world))
+        world.run(steps.planned_id(world))
 
 
 def test_a_hole_blocks_its_partition_and_the_others_go_on(world: World) -> None:
-    """The batch is abandoned with the reason; the next one counts the healthy partition."""
+    """The batch is abandoned with the reason; the next one counts the healthy partition.
+
+    Once an operator accepts the hole, what is there is counted; later ranges must be dense.
+    """
     find_the_hole(world)
     assert world.batches()[0]["state"] == "abandoned"
     assert "5 records of 6" in world.batches()[0]["reason"]
     planned = world.plan()
-    assert reasons(planned) == [(0, BlockReason.RECORDS_MISSING)]
+    assert steps.reasons(planned) == [(0, BlockReason.RECORDS_MISSING)]
     assert world.run(planned.batch.batch_id).committed
-    assert audited(world) == {AT: 5}
-    assert losses(world) == [(0, 0, 6, "missing", "open")]
+    assert steps.audited(world) == {AT: 5}
+    assert steps.losses(world) == [(0, 0, 6, "missing", "open")]
     assert world.plan().batch is None
 
-
-def test_an_accepted_hole_lets_what_is_there_be_counted(world: World) -> None:
-    """Only that range may have holes; later ranges must be dense."""
-    find_the_hole(world)
     world.produce([LATER] * 4, 0)
-    accept(world)
+    steps.accept(world)
     planned = world.plan()
     assert planned.blocks == ()
-    assert ranges(planned)[0] == (0, 0, 6)
+    assert steps.ranges(planned) == [(0, 0, 6)]
     assert world.run(planned.batch.batch_id).committed
-    assert audited(world) == {AT: 10}
+    assert steps.audited(world) == {AT: 10}
     assert world.minute() is not None
     assert world.counts() == {AT: 10, AT_LATER: 4}
     leave_a_hole(world)
@@ -78,46 +66,21 @@ def test_an_accepted_hole_lets_what_is_there_be_counted(world: World) -> None:
         world.minute()
 
 
-def test_a_sparse_pipeline_needs_no_decision(world: World) -> None:
-    """Once the configuration says that offsets may be missing, the block ends by itself."""
-    find_the_hole(world)
-    world.configure(offsets="sparse")
-    planned = world.plan()
-    assert planned.blocks == ()
-    assert world.run(planned.batch.batch_id).committed
-    assert audited(world) == {AT: 10}
-    assert losses(world) == [(0, 0, 6, "missing", "restored")]
-
-
-FENCED = ("update batch set attempt = attempt + 1, claimed_at = now() where pipeline = %(name)s",)
-ADOPTED = (
-    "update topic_incarnation set state = 'retired', retired_at = now() where pipeline = %(name)s",
-    (
-        "insert into topic_incarnation (pipeline, topic, topic_id, cluster_id, seen_at)"
-        " values (%(name)s, %(name)s, 'another', 'cluster', now())"
-    ),
-)
-
-
-@pytest.mark.parametrize(("meanwhile", "state"), [(FENCED, "planned"), (ADOPTED, "abandoned")])
-def test_a_hole_that_is_found_by_another_attempt_or_in_another_generation_blocks_nothing(
-    world: World, meanwhile: tuple[str, ...], state: str
-) -> None:
-    """Only who owns the batch abandons it, and holes of an earlier topic are none of the new."""
+def test_a_hole_that_is_found_by_an_older_attempt_blocks_nothing(world: World) -> None:
+    """Only who owns the batch abandons it."""
     leave_a_hole(world)
-    batch_id = planned_id(world)
+    batch_id = steps.planned_id(world)
 
     @contextmanager
     def opened_late() -> Iterator[Reader]:
-        """A reader that is opened just after another process has changed the ledger."""
-        for statement in meanwhile:
-            world.execute(statement, {"name": world.name})
+        """A reader that is opened just after another process has claimed the batch."""
+        world.database.run(lambda tx: batches.claim(tx, batch_id, "another"))
         yield world.reader
 
     with pytest.raises(RecordsMissingError):
         run_batch(world.context(open_reader=opened_late), batch_id)
-    assert world.batches()[0]["state"] == state
-    assert losses(world) == []
+    assert world.batches()[0]["state"] == "planned"
+    assert steps.losses(world) == []
 
 
 def truncate(world: World, log: Path, size: int) -> None:
@@ -141,50 +104,46 @@ def test_a_truncated_partition_stays_blocked_until_an_operator_accepts(own_world
     truncate(world, log, size)
     assert world.end(0, read_committed=True) == 3
 
-    assert reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
-    assert losses(world) == [(0, 3, 5, "truncated", "open")]
+    assert steps.reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
+    assert steps.losses(world) == [(0, 3, 5, "truncated", "open")]
     world.produce([LATER] * 4)
-    assert reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
+    assert steps.reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
 
-    accept(world)
+    steps.accept(world)
     planned = world.plan()
     assert planned.blocks == ()
     assert world.run(planned.batch.batch_id).committed
-    assert audited(world) == {AT: 5, AT_LATER: 2}
+    assert steps.audited(world) == {AT: 5, AT_LATER: 2}
     assert world.offsets()[0] == (0, 7)
 
 
 def test_an_end_behind_the_ledger_blocks_until_it_is_accepted_and_has_grown(world: World) -> None:
-    """Once it is accepted there is nothing to read below the offset, and nothing to decide."""
+    """Once it is accepted there is nothing to read below the offset, and nothing to decide.
+
+    Once counting has passed it, an end before the committed offset is a new truncation.
+    """
     count_past_the_end(world, 9)
-    accept(world)
+    steps.accept(world)
     assert world.plan().blocks == ()
     world.produce([ERROR] * 2)
     assert world.plan() == Planned(
         pipeline=world.name, batches=(), resumed=False, blocks=(), abandoned=()
     )
     world.produce([ERROR] * 4)
-    assert ranges(world.plan()) == [(0, 9, 11)]
+    planned = world.plan()
+    assert steps.ranges(planned) == [(0, 9, 11)]
+    assert world.run(planned.batch.batch_id).committed
+    steps.set_position(world, 15)
+    assert steps.reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
+    assert steps.losses(world)[-1] == (0, 11, 15, "truncated", "open")
 
 
 def count_past_the_end(world: World, next_offset: int) -> None:
     """The ledger has counted past Kafka's end at 5, and a plan has recorded the truncation."""
     world.plan()
     world.produce([ERROR] * 5)
-    set_position(world, next_offset)
-    assert reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
-
-
-def test_an_accepted_truncation_says_nothing_of_a_later_one(world: World) -> None:
-    """Once counting has passed it, an end before the committed offset is a new truncation."""
-    count_past_the_end(world, 9)
-    accept(world)
-    world.produce([ERROR] * 7)
-    assert world.minute() is not None
-    assert world.offsets()[0] == (0, 12)
-    set_position(world, 15)
-    assert reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
-    assert losses(world)[-1] == (0, 12, 15, "truncated", "open")
+    steps.set_position(world, next_offset)
+    assert steps.reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
 
 
 def test_a_loss_that_has_become_another_is_another_decision(world: World) -> None:
@@ -202,7 +161,7 @@ def test_a_loss_that_has_become_another_is_another_decision(world: World) -> Non
             world.database.run(
                 lambda tx: accept_losses(tx, world.name, seen, by="an operator", reason="a test")
             )
-        assert losses(world) == [(0, start, 9, cause, "open")]
+        assert steps.losses(world) == [(0, start, 9, cause, "open")]
 
 
 def test_a_new_topic_whose_start_has_not_come_leaves_the_others_alone(world: World) -> None:
@@ -219,6 +178,6 @@ def test_a_new_topic_whose_start_has_not_come_leaves_the_others_alone(world: Wor
     world.produce([ERROR] * 3)
     world.create_topic(1, f"{world.topic}-new")
     world.configure(topics=[world.topic, f"{world.topic}-new"], start=start)
-    assert reasons(world.plan()) == [(None, BlockReason.START_IN_FUTURE)]
-    assert world.run(planned_id(world)).committed
+    assert steps.reasons(world.plan()) == [(None, BlockReason.START_IN_FUTURE)]
+    assert world.run(steps.planned_id(world)).committed
     assert world.counts() == {AT: 5}

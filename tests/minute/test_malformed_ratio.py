@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pytest
 
 from tally.errors import MalformedFloodError
-from tally.planning.replay_request import BoundsAsked
 from tests.minute.steps import AT, ERROR, audited, count, planned_id
 from tests.minute.test_replay import asked, replay
 from tests.world import World
@@ -13,6 +12,7 @@ from tests.world import World
 pytestmark = pytest.mark.stack
 
 NONSENSE = "what is this"
+TRACE = "\tat org.example.Shop.sell(Shop.java:12)"
 
 
 def planned_over(world: World, lines: Sequence[str]) -> int:
@@ -64,34 +64,25 @@ def test_rules_that_have_understood_a_thousand_records_are_trusted(world: World)
 
 
 def test_a_replay_stops_under_new_rules_alone(world: World) -> None:
-    """What was counted under the same rules is replaced by what it was."""
-    world.configure(max_malformed_ratio=1.0)
+    """What was counted under the same rules is replaced; what counts for the first time is not."""
+    world.produce([NONSENSE] * 1000, 0)
+    world.configure(start="latest", max_malformed_ratio=1.0)
+    assert world.plan().batch is None
     count(world, [NONSENSE] * 1000)
     world.configure(max_malformed_ratio=0.5)
-    assert [ran.committed for ran in replay(world, BoundsAsked())] == [True]
-    world.configure(max_malformed_ratio=0.5, levels=["WARN"])
-    with pytest.raises(MalformedFloodError, match="1000 of 1000"):
-        replay(world, BoundsAsked())
-    assert world.audit().holds
-
-
-def test_a_replay_that_counts_for_the_first_time_stops_too(world: World) -> None:
-    """It replaces nothing, so nothing was counted under its rules."""
-    world.produce([NONSENSE] * 1000, 0)
-    world.configure(start="latest")
-    assert world.plan().batch is None
+    assert [ran.committed for ran in replay(world, asked(world, (1000, 2000)))] == [True]
     with pytest.raises(MalformedFloodError, match="1000 of 1000"):
         replay(world, asked(world, (0, 1000)))
-    assert world.dead_letters() == []
-
-
-LEAVES = {"continuation_lines": "unmatched"}
-TRACE = "\tat org.example.Shop.sell(Shop.java:12)"
+    world.configure(levels=["WARN"])
+    with pytest.raises(MalformedFloodError, match="1000 of 1000"):
+        replay(world, asked(world, (1000, 2000)))
+    assert len(world.dead_letters()) == 1000
+    assert world.audit().holds
 
 
 def test_continuation_lines_are_unmatched_and_no_dead_letters(world: World) -> None:
     """However many they are; nor do they hide that most of the others are malformed."""
-    world.configure(**LEAVES)
+    world.configure(continuation_lines="unmatched")
     invalid = "2017-13-30 14:09:00 ERROR"
     batch_id = planned_over(world, [TRACE] * 1000 + [invalid] * 2 + [ERROR])
     with pytest.raises(MalformedFloodError, match=r"2 of 3 records .* without continuation lines"):
@@ -101,11 +92,12 @@ def test_continuation_lines_are_unmatched_and_no_dead_letters(world: World) -> N
     assert (totals.matched, totals.unmatched, totals.malformed) == (1, 1000, 2)
     assert [letter["reason"] for letter in world.dead_letters()] == ["time-invalid"] * 2
     assert audited(world) == {AT: 1}
+    count(world, [TRACE] * 1000)  # rules that have matched a line are trusted with it
 
 
 def test_a_format_in_which_no_line_begins_stops(world: World) -> None:
     """Nothing is malformed then, so nothing else would tell; small batches make it no better."""
-    world.configure(**LEAVES)
+    world.configure(continuation_lines="unmatched")
     count(world, *[[TRACE] * 999] * 2)
     batch_id = planned_over(world, [TRACE] * 1000)
     with pytest.raises(MalformedFloodError, match="none of 1000 records begins a line"):
@@ -114,12 +106,3 @@ def test_a_format_in_which_no_line_begins_stops(world: World) -> None:
     world.configure(continuation_lines="malformed")  # and stops for that
     with pytest.raises(MalformedFloodError, match="1000 of 1000 records"):
         world.run(batch_id)
-
-
-def test_rules_that_have_matched_lines_are_trusted_with_a_batch_of_continuations(
-    world: World,
-) -> None:
-    """A trace of a thousand lines stops nobody who has counted before."""
-    world.configure(**LEAVES)
-    count(world, [ERROR] + [TRACE] * 999, [TRACE] * 1000)
-    assert world.counts() == {AT: 1}

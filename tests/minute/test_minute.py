@@ -21,21 +21,10 @@ from tally.errors import (
     ReadError,
     RecordTimestampError,
 )
-from tally.pipeline.run import run_batch
 from tally.planning.blocks import BlockReason
 from tally.testing.kafka import DisturbedKafka
-from tests.minute.steps import (
-    AT,
-    ERROR,
-    accept,
-    at_once,
-    audited,
-    count,
-    losses,
-    planned_id,
-    produce_transaction,
-    reasons,
-)
+from tests.minute import steps
+from tests.minute.steps import AT, ERROR
 from tests.minute.test_labels import labelled, line
 from tests.spark_submit import job, spark_environment
 from tests.waiting import wait_until
@@ -47,20 +36,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.stack, pytest.mark.spark]
 
 INFO = "2017-07-30 14:09:09 INFO all is well"
-
-
-def test_lines_become_counts(world: World, spark: "SparkSession") -> None:
-    """Error lines are counted per minute, other levels are not; offsets are committed."""
-    world.produce([ERROR, INFO, ERROR, "2017-07-30 14:10:00 ERROR later"], 0)
-    world.produce([ERROR, "garbage"], 1)
-    ran = world.minute(spark)
-    assert ran is not None
-    assert ran.committed
-    assert audited(world) == {AT: 3, "2017-07-30 14:10": 1}
-    assert world.offsets() == {0: (0, 4), 1: (0, 2)}
-    assert [(d["partition_id"], d["record_offset"], d["value"]) for d in world.dead_letters()] == [
-        (1, 1, b"garbage")
-    ]
 
 
 def test_lines_are_counted_by_labels_and_filtered_and_their_bytes_added_up(
@@ -135,18 +110,21 @@ def test_what_is_odd_is_counted_or_kept(world: World, spark: "SparkSession") -> 
         b"\xff\xfe\x00\x01",
         "2017-07-30 14:09:08",
     ]
-    world.produce([*counted, *passed_over, *malformed])
+    world.produce([*counted, *passed_over])
+    world.produce(malformed, 1)
     assert world.minute(spark) is not None
     expected = Counter(
         bytes(line, "utf-8")[:16].decode() if isinstance(line, str) else line[:16].decode()
         for line in counted
     )
     assert world.counts() == dict(sorted(expected.items()))
-    assert [d["value"] for d in world.dead_letters()] == [
-        line.encode() if isinstance(line, str) else line for line in malformed
+    assert [(d["partition_id"], d["record_offset"], d["value"]) for d in world.dead_letters()] == [
+        (1, at, line.encode() if isinstance(line, str) else line)
+        for at, line in enumerate(malformed)
     ]
-    (segment,) = world.segments()
-    assert (segment["matched"], segment["unmatched"], segment["malformed"]) == (9, 4, 9)
+    totals = [(s["matched"], s["unmatched"], s["malformed"]) for s in world.segments()]
+    assert totals == [(9, 4, 0), (0, 0, 9)]
+    assert world.offsets() == {0: (0, 13), 1: (0, 9)}
     assert world.audit().holds
 
 
@@ -164,20 +142,10 @@ def test_a_line_of_ten_megabytes_is_counted_and_its_like_is_kept_in_part(
     assert (len(letter["value"]), letter["value_bytes"]) == (1000, 10_000_000)
 
 
-def test_a_batch_that_is_run_twice_counts_once(world: World) -> None:
-    """The second run finds it committed, starts no Spark and changes nothing."""
-    world.produce([ERROR] * 3)
-    batch_id = planned_id(world)
-    assert world.run(batch_id).committed
-    # A context without a session: a reader that is opened is an error.
-    assert not run_batch(world.context(), batch_id).committed
-    assert world.counts() == {AT: 3}
-
-
 def test_two_runs_at_once_count_once(world: World) -> None:
     """Of two runs of one batch one commits; the other is fenced or finds it done."""
     world.produce([ERROR] * 3)
-    batch_id = planned_id(world)
+    batch_id = steps.planned_id(world)
 
     def run() -> bool:
         try:
@@ -185,24 +153,24 @@ def test_two_runs_at_once_count_once(world: World) -> None:
         except FencedError:
             return False
 
-    assert sorted(at_once(run, run)) == [False, True]
-    assert audited(world) == {AT: 3}
+    assert sorted(steps.at_once(run, run)) == [False, True]
+    assert steps.audited(world) == {AT: 3}
 
 
 def test_a_run_that_wakes_up_after_its_successors_is_fenced(world: World) -> None:
     """The run is stopped before its commit; a retry and two later batches commit first."""
     world.produce([ERROR] * 3)
-    batch_id = planned_id(world)
+    batch_id = steps.planned_id(world)
 
     def overtake() -> None:
         assert world.run(batch_id).committed
         for _ in range(2):
-            count(world, [ERROR])
+            steps.count(world, [ERROR])
 
     # A run asks Kafka when it has read.
     overtaken = world.through(kafka=DisturbedKafka(world.context().kafka, before=overtake))
     assert not overtaken.run(batch_id).committed
-    assert audited(world) == {AT: 5}
+    assert steps.audited(world) == {AT: 5}
 
 
 def test_a_backlog_is_counted_batch_by_batch(world: World) -> None:
@@ -214,38 +182,32 @@ def test_a_backlog_is_counted_batch_by_batch(world: World) -> None:
     while world.minute() is not None:
         batches += 1
     assert batches == 3
-    assert audited(world) == {AT: 600}
-
-
-def test_a_partition_that_is_split_into_spark_tasks_is_read_whole(
-    world: World, spark: "SparkSession"
-) -> None:
-    """The union of the tasks' ranges is the plan, exactly."""
-    world.configure(reader={"minPartitions": 5})
-    world.produce([ERROR, INFO, "bad"] * 333)
-    assert world.minute(spark) is not None
-    assert audited(world) == {AT: 333}
-    assert len(world.dead_letters()) == 333
+    assert steps.audited(world) == {AT: 600}
 
 
 def test_many_minutes_stream_into_one_commit(world: World, spark: "SparkSession") -> None:
-    """Each distinct minute becomes a row, in one transaction."""
+    """Each distinct minute becomes a row, in one transaction.
+
+    Spark splits the partition into several tasks; the union of their ranges is the plan, exactly.
+    """
     minutes = [
         f"2001-{month:02}-{day:02} {hour:02}:00"
         for month in range(1, 13)
         for day in range(1, 29)
         for hour in range(24)
     ]
-    world.produce([f"{minute}:00 ERROR x" for minute in minutes])
+    world.configure(reader={"minPartitions": 5})
+    world.produce([f"{minute}:00 ERROR x" for minute in minutes] + ["bad"] * 333)
     assert world.minute(spark) is not None
-    assert audited(world) == dict.fromkeys(minutes, 1)
+    assert steps.audited(world) == dict.fromkeys(minutes, 1)
+    assert len(world.dead_letters()) == 333
 
 
 def test_a_hole_in_the_range_is_data_loss(world: World, spark: "SparkSession") -> None:
     """A transaction's marker takes an offset without a record: dense topics have none."""
-    produce_transaction(world, [ERROR] * 3)
+    steps.produce_transaction(world, [ERROR] * 3)
     world.produce([ERROR])
-    batch_id = planned_id(world)
+    batch_id = steps.planned_id(world)
     with pytest.raises(DataLossError, match=r"4 records of 5.*sparse"):
         world.run(batch_id, spark)
     assert world.counts() == {}
@@ -253,26 +215,22 @@ def test_a_hole_in_the_range_is_data_loss(world: World, spark: "SparkSession") -
 
 
 def test_a_sparse_topic_may_have_holes(world: World, spark: "SparkSession") -> None:
-    """Markers are skipped, aborted records are not counted, and a batch may end on a marker."""
-    world.configure(offsets="sparse")
-    produce_transaction(world, [ERROR] * 3)
-    produce_transaction(world, [ERROR] * 5, commit=False)
-    assert world.minute(spark) is not None
-    assert audited(world) == {AT: 3}
-    assert world.offsets()[0] == (0, 10)
+    """Markers are skipped, aborted records are not counted, and a batch may end on a marker.
 
-
-def test_a_range_of_markers_alone_commits_an_empty_result(
-    world: World, spark: "SparkSession"
-) -> None:
-    """A range with only aborted records counts nothing, and the committed offsets move."""
+    A range with only aborted records counts nothing, and the committed offsets move.
+    """
     world.configure(offsets="sparse")
-    produce_transaction(world, [ERROR] * 5, commit=False)
+    steps.produce_transaction(world, [ERROR] * 5, commit=False)
     ran = world.minute(spark)
     assert ran is not None
     assert ran.committed
     assert world.counts() == {}
     assert world.offsets()[0] == (0, 6)
+    steps.produce_transaction(world, [ERROR] * 3)
+    steps.produce_transaction(world, [ERROR] * 5, commit=False)
+    assert world.minute(spark) is not None
+    assert steps.audited(world) == {AT: 3}
+    assert world.offsets()[0] == (0, 16)
     assert world.minute(spark) is None
 
 
@@ -333,7 +291,7 @@ def held(world: World, topic: str, end: int) -> list[int]:
 def test_records_deleted_before_the_read_are_data_loss(world: World, spark: "SparkSession") -> None:
     """Retention between plan and read: an error that says so, and nothing is counted."""
     world.produce([ERROR] * 5)
-    batch_id = planned_id(world)
+    batch_id = steps.planned_id(world)
     world.delete_records(0, 3)
     with pytest.raises(DataLossError):
         world.run(batch_id, spark)
@@ -343,7 +301,7 @@ def test_records_deleted_before_the_read_are_data_loss(world: World, spark: "Spa
 def test_a_topic_recreated_under_the_read_is_data_loss(world: World) -> None:
     """The new topic holds the planned offsets too; only its id shows the difference."""
     world.produce([ERROR] * 5)
-    batch_id = planned_id(world)
+    batch_id = steps.planned_id(world)
     world.delete_topic()
     world.create_topic(2)
     world.produce([INFO, ERROR] * 10)
@@ -355,7 +313,7 @@ def test_a_topic_recreated_under_the_read_is_data_loss(world: World) -> None:
 def test_a_read_that_cannot_be_served_is_retryable(world: World, spark: "SparkSession") -> None:
     """Spark's reader cannot reach the broker: the cause is named, the batch stays planned."""
     world.produce([ERROR])
-    batch_id = planned_id(world)
+    batch_id = steps.planned_id(world)
     world.configure(
         reader={
             "kafka.security.protocol": "SSL",
@@ -376,7 +334,7 @@ def test_a_flood_of_malformed_lines_stops_and_asks(world: World) -> None:
     """With a wrong line format nothing is committed; with a larger limit everything is kept."""
     world.configure(max_malformed_per_batch=3)
     world.produce(["what is this"] * 4)
-    batch_id = planned_id(world)
+    batch_id = steps.planned_id(world)
     with pytest.raises(MalformedFloodError, match=r"4 of 4 records"):
         world.run(batch_id)
     assert world.offsets()[0] == (0, 0)
@@ -409,7 +367,7 @@ def test_a_timestamp_that_spark_cannot_hold_is_named_with_a_way_out(
     producer.produce(world.topic, value=ERROR.encode(), partition=0, timestamp=2**63 // 1000 + 1)
     assert producer.flush(60) == 0
     world.produce([ERROR])
-    batch_id = planned_id(world)
+    batch_id = steps.planned_id(world)
     with pytest.raises(RecordTimestampError, match=r"partition 0 offset 2 .*9223372036854776"):
         world.run(batch_id, spark)
     assert world.counts() == {}
@@ -417,25 +375,30 @@ def test_a_timestamp_that_spark_cannot_hold_is_named_with_a_way_out(
     world.configure(max_records_per_partition=2)
     world.minute()
     world.delete_records(0, before=3)
-    assert reasons(world.plan()) == [(0, BlockReason.RECORDS_LOST)]
-    assert losses(world) == [(0, 2, 3, "expired", "open")]
-    accept(world)
+    assert steps.reasons(world.plan()) == [(0, BlockReason.RECORDS_LOST)]
+    assert steps.losses(world) == [(0, 2, 3, "expired", "open")]
+    steps.accept(world)
     world.minute(spark)
-    assert audited(world) == {AT: 3}
+    assert steps.audited(world) == {AT: 3}
 
 
 def test_a_killed_job_is_run_again_and_counts_once(world: World) -> None:
     """SIGKILL of the driver in the middle of its commit: the next run has the same ranges."""
     world.produce([ERROR] * 300)
-    batch_id = planned_id(world)
+    batch_id = steps.planned_id(world)
     (segment,) = world.segments()
     with world.connect() as other, other.cursor() as cursor:
         # The job's commit waits for this row, in the middle of its transaction.
         cursor.execute(
             f"insert into segment_count values (%s, '{AT}:00', 1)", (segment["segment_id"],)
         )
-        driver = start_job(world, batch_id)
-        wait_until(lambda: is_waiting(world, segment["segment_id"]))
+        driver = subprocess.Popen(
+            job(world.stack, batch_id),
+            env=spark_environment(TALLY_CONFIG=str(world.config)),
+            start_new_session=True,
+        )
+        waiting = f"insert into `segment_count`%({segment['segment_id']},%"
+        wait_until(lambda: steps.is_under_way(world, waiting))
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait(30)
         other.rollback()
@@ -446,23 +409,3 @@ def test_a_killed_job_is_run_again_and_counts_once(world: World) -> None:
     ends = ("from_offset", "until_offset")
     assert [again[end] for end in ends] == [segment[end] for end in ends]
     assert world.audit().holds
-
-
-def start_job(world: World, batch_id: int) -> "subprocess.Popen[bytes]":
-    """The Spark entry point by spark-submit, in a process group of its own."""
-    return subprocess.Popen(
-        job(world.stack, batch_id),
-        env=spark_environment(TALLY_CONFIG=str(world.config)),
-        start_new_session=True,
-    )
-
-
-def is_waiting(world: World, segment_id: int) -> bool:
-    """Whether the job waits for a lock inside its commit."""
-    return bool(
-        world.rows(
-            "select 1 from information_schema.processlist where user = %s"
-            " and info like 'insert into `segment_count`%%' and info like %s",
-            (world.settings.mysql.user, f"%({segment_id},%"),
-        )
-    )

@@ -7,9 +7,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from confluent_kafka import Producer
 
 from tally.config.loading import load_settings
-from tally.errors import KafkaUnavailableError
+from tally.errors import DataLossError, KafkaUnavailableError
 from tally.kafka.client import Kafka
 from tally.ledger.batches import Requester
 from tally.model import KafkaSnapshot, TopicSnapshot
@@ -18,66 +19,34 @@ from tally.planning.blocks import BlockReason
 from tally.planning.replay_request import TimesAsked
 from tally.testing.kafka import DisturbedKafka
 from tally.testing.statements import at_statement
-from tests.minute.steps import (
-    ERROR,
-    at_once,
-    losses,
-    planned_id,
-    ranges,
-    reasons,
-    set_position,
-)
+from tests.minute import steps
+from tests.minute.steps import AT, ERROR
 from tests.minute.test_commit import claimed, commit, planned, result
 from tests.minute.test_replay import preview
+from tests.waiting import wait_until
 from tests.world import World
 
 pytestmark = pytest.mark.stack
 
 
-def test_an_idle_minute_leaves_no_batch(world: World) -> None:
-    """Without new records the start is recorded, and no batch."""
-    planned = world.plan()
-    assert (planned.batches, planned.blocks, world.batches()) == ((), (), [])
-    assert world.offsets() == {0: (0, 0), 1: (0, 0)}
-
-
 def test_a_plan_is_resumed_with_the_same_ranges(world: World) -> None:
-    """Lines that arrive between a plan and its retry wait for the next batch."""
-    world.produce([ERROR] * 3)
-    first = world.plan()
-    world.produce([ERROR] * 5)
-    world.produce([ERROR], 1)
-    again = world.plan()
-    assert again.resumed
-    assert again.batch == first.batch
-    assert ranges(again) == [(0, 0, 3)]
-    assert len(world.batches()) == 1
-
-
-def test_new_code_and_configuration_keep_a_planned_range(world: World) -> None:
-    """An upgrade or another limit between plan and retry changes neither ranges nor requester."""
+    """Whatever comes between a plan and its retry: records, partitions, another code or limit."""
     world.produce([ERROR] * 9)
     asked = Requester(name="dag error_log", version="1.2.3", run_id="scheduled__x")
     first = world.through(requester=asked).plan()
+    world.produce([ERROR] * 5)
+    world.produce([ERROR], 1)
+    world.add_partitions(3)
+    world.produce([ERROR] * 2, 2)
     world.configure(max_records_per_partition=2, levels=["WARN"], offsets="sparse")
     again = world.through(requester=Requester(name="me", version="99.0.0")).plan()
+    assert again.resumed
     assert again.batch == first.batch
-    assert ranges(again) == [(0, 0, 9)]
+    assert steps.ranges(again) == [(0, 0, 9)]
+    assert world.offsets()[2] == (0, 0)
     (row,) = world.batches()
     told = (row["requested_by"], row["planned_version"], row["run_id"])
     assert told == (asked.name, asked.version, asked.run_id)
-
-
-def test_partitions_that_are_added_between_plan_and_retry_wait(world: World) -> None:
-    """The retry reads what was planned; the new partition comes next, from its first offset."""
-    world.produce([ERROR] * 3)
-    first = world.plan()
-    world.add_partitions(3)
-    world.produce([ERROR] * 2, 2)
-    again = world.plan()
-    assert again.batch == first.batch
-    assert ranges(again) == [(0, 0, 3)]
-    assert world.offsets()[2] == (0, 0)
 
 
 def test_a_new_partition_is_counted_from_its_first_offset(world: World) -> None:
@@ -88,34 +57,32 @@ def test_a_new_partition_is_counted_from_its_first_offset(world: World) -> None:
     world.add_partitions(3)
     world.produce([ERROR] * 2, 0)
     world.produce([ERROR] * 2, 2)
-    assert ranges(world.plan()) == [(0, 3, 5), (2, 0, 2)]
+    assert steps.ranges(world.plan()) == [(0, 3, 5), (2, 0, 2)]
 
 
-def test_a_backlog_is_cut_into_bounded_batches(world: World) -> None:
-    """No range is longer than the limit."""
-    world.configure(max_records_per_partition=4)
-    world.produce([ERROR] * 9)
-    world.produce([ERROR] * 2, 1)
-    assert ranges(world.plan()) == [(0, 0, 4), (1, 0, 2)]
-
-
-def test_open_transactions_are_not_planned(world: World) -> None:
-    """read_committed ends at the last stable offset; read_uncommitted at the high watermark."""
+def open_transaction(world: World) -> Producer:
+    """A producer that has written a record to the first partition in an open transaction."""
     producer = world.producer(**{"transactional.id": world.name})
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(world.topic, value=ERROR, partition=0)
     producer.flush(30)
+    return producer
+
+
+def test_open_transactions_are_not_planned(world: World) -> None:
+    """read_committed ends at the last stable offset; read_uncommitted at the high watermark."""
+    producer = open_transaction(world)
     assert world.plan().batch is None
     world.configure(isolation_level="read_uncommitted")
-    assert ranges(world.plan()) == [(0, 0, 1)]
+    assert steps.ranges(world.plan()) == [(0, 0, 1)]
     producer.abort_transaction(30)
 
 
 def test_two_first_planners_write_one_plan(world: World) -> None:
     """Without a row to lock, one of several planners plans and the others resume its batch."""
     world.produce([ERROR] * 3)
-    plans = at_once(*[world.plan] * 4)
+    plans = steps.at_once(*[world.plan] * 4)
     assert len({p.batch.batch_id for p in plans if p.batch}) == 1
     assert sorted(p.resumed for p in plans) == [False, True, True, True]
     assert len(world.batches()) == 1
@@ -128,30 +95,39 @@ def test_records_lost_before_the_plan_block_their_partition(world: World) -> Non
     world.produce([ERROR] * 2, 1)
     world.delete_records(0, 3)
     planned = world.plan()
-    assert ranges(planned) == [(1, 0, 2)]
-    assert reasons(planned) == [(0, BlockReason.RECORDS_LOST)]
+    assert steps.ranges(planned) == [(1, 0, 2)]
+    assert steps.reasons(planned) == [(0, BlockReason.RECORDS_LOST)]
     assert world.offsets()[0] == (0, 0)
-    assert losses(world) == [(0, 0, 3, "expired", "open")]
-    assert world.run(planned_id(world)).committed
+    assert steps.losses(world) == [(0, 0, 3, "expired", "open")]
+    assert world.run(steps.planned_id(world)).committed
     # As after a restore of the topic: Kafka's first offset is the committed offset.
-    set_position(world, 3)
-    assert ranges(world.plan()) == [(0, 3, 5)]
-    assert losses(world) == [(0, 0, 3, "expired", "restored")]
+    steps.set_position(world, 3)
+    assert steps.ranges(world.plan()) == [(0, 3, 5)]
+    assert steps.losses(world) == [(0, 0, 3, "expired", "restored")]
 
 
-def test_records_lost_after_the_plan_abandon_the_batch(world: World) -> None:
-    """The batch is abandoned with its reason, the healthy partition is planned again."""
+@pytest.mark.parametrize("was_read", [False, True], ids=["not yet tried", "tried"])
+def test_records_lost_after_the_plan_abandon_the_batch(world: World, was_read: bool) -> None:
+    """The batch is abandoned with its reason, the healthy partition is planned again.
+
+    So it is at once where an attempt has failed: it is no longer at work.
+    """
     world.produce([ERROR] * 5, 0)
     world.produce([ERROR] * 2, 1)
-    first = planned_id(world)
+    first = steps.planned_id(world)
     world.delete_records(0, 3)
+    if was_read:
+        with pytest.raises(DataLossError):
+            world.run(first)
     second = world.plan()
-    assert ranges(second) == [(1, 0, 2)]
+    assert steps.ranges(second) == [(1, 0, 2)]
+    assert steps.reasons(second) == [(0, BlockReason.RECORDS_LOST)]
     assert "first offset is now 3" in second.abandoned[0]
     before, after = world.batches()
     assert (before["batch_id"], before["state"]) == (first, "abandoned")
     assert "first offset is now 3" in before["reason"]
-    assert after["state"] == "planned"
+    assert world.run(after["batch_id"]).committed
+    assert world.counts() == {AT: 2}
 
 
 @pytest.mark.parametrize("lines", [2, 9], ids=["shorter", "longer"])
@@ -165,19 +141,28 @@ def test_a_recreated_topic_is_blocked(world: World, lines: int) -> None:
     planned = world.plan()
     assert "planned with topic id" in planned.abandoned[0]
     for plan in planned, world.plan():
-        assert ranges(plan) == []
-        assert reasons(plan) == [(None, BlockReason.TOPIC_CHANGED)]
+        assert steps.ranges(plan) == []
+        assert steps.reasons(plan) == [(None, BlockReason.TOPIC_CHANGED)]
     assert world.offsets()[0] == (0, 0)
 
 
 def test_a_missing_topic_blocks_and_the_others_are_planned(world: World) -> None:
-    """One of two topics is not there: it is named, the other one is read."""
-    world.configure(topics=[world.topic, f"{world.topic}-missing"])
-    world.produce([ERROR])
+    """It is named, whether it never was there or vanishes under a plan, which is abandoned."""
+    other, missing = f"{world.topic}-b", f"{world.topic}-missing"
+    world.create_topic(1, other)
+    world.configure(topics=[world.topic, other, missing])
+    world.produce([ERROR] * 3)
+    world.produce([ERROR] * 2, topic=other)
     planned = world.plan()
-    assert ranges(planned) == [(0, 0, 1)]
-    assert reasons(planned) == [(None, BlockReason.TOPIC_MISSING)]
-    assert world.admin.list_topics(timeout=10).topics.get(f"{world.topic}-missing") is None
+    assert steps.ranges(planned) == [(0, 0, 3), (0, 0, 2)]
+    assert steps.reasons(planned) == [(None, BlockReason.TOPIC_MISSING)]
+    assert world.admin.list_topics(timeout=10).topics.get(missing) is None
+    world.delete_topic(other)
+    planned = world.plan()
+    assert "no such topic any more" in planned.abandoned[0]
+    assert steps.reasons(planned) == [(None, BlockReason.TOPIC_MISSING)] * 2
+    assert world.run(planned.batch.batch_id).committed
+    assert world.counts() == {AT: 3}
 
 
 def test_a_topic_that_is_taken_out_and_put_back_loses_nothing(world: World) -> None:
@@ -210,19 +195,12 @@ def test_a_broker_that_is_down_is_a_clear_retryable_error(world: World) -> None:
     assert world.offsets() == {}
 
 
-def test_planning_does_not_wait_for_a_reader(world: World) -> None:
-    """A long audit or a status page does not block planning."""
-    world.produce([ERROR])
-    with world.database.transaction(isolation="repeatable read", read_only=True) as tx:
-        tx.rows("select * from pipeline")
-        assert ranges(world.plan()) == [(0, 0, 1)]
-
-
 def test_two_later_planners_write_one_plan(world: World) -> None:
     """The second comes before the first has written: it waits, and resumes the batch."""
     world.plan()
     world.produce([ERROR] * 3)
     inside, continue_ = threading.Event(), threading.Event()
+    waiting = f"select result_table from pipeline%{world.name}%for update"
 
     def stop() -> None:
         inside.set()
@@ -237,26 +215,12 @@ def test_two_later_planners_write_one_plan(world: World) -> None:
         world.produce([ERROR] * 2)
         second = pool.submit(world.plan)
         try:
-            while not second.done() and not waits_for_the_first(world):
-                pass
+            wait_until(lambda: second.done() or steps.is_under_way(world, waiting))
         finally:
             continue_.set()
-        assert ranges(first.result()) == ranges(second.result()) == [(0, 0, 3)]
+        assert steps.ranges(first.result()) == steps.ranges(second.result()) == [(0, 0, 3)]
         assert (first.result().resumed, second.result().resumed) == (False, True)
     assert len(world.batches()) == 1
-
-
-def waits_for_the_first(world: World) -> bool:
-    """Whether a planner waits for the row of its pipeline."""
-    return bool(
-        world.rows(
-            "select 1 from information_schema.processlist where user = %s and info like %s",
-            (
-                world.settings.mysql.user,
-                f"select result_table from pipeline%{world.name}%for update",
-            ),
-        )
-    )
 
 
 Lie = Callable[[TopicSnapshot], TopicSnapshot | None]
@@ -275,16 +239,6 @@ def without_a_partition(topic: TopicSnapshot) -> TopicSnapshot:
 
 def gone(_: TopicSnapshot) -> None:
     """No partition is named, so the topic is not there."""
-
-
-LIES = pytest.mark.parametrize(
-    ("lie", "block"),
-    [
-        (shorter, (0, BlockReason.TOPIC_TRUNCATED)),
-        (without_a_partition, (1, BlockReason.PARTITION_MISSING)),
-        (gone, (None, BlockReason.TOPIC_MISSING)),
-    ],
-)
 
 
 def liar(world: World, lie: Lie, *, lies: int) -> DisturbedKafka:
@@ -307,50 +261,50 @@ def counted(world: World) -> World:
     return world
 
 
-@LIES
+@pytest.mark.parametrize(
+    ("lie", "block"),
+    [
+        (shorter, (0, BlockReason.TOPIC_TRUNCATED)),
+        (without_a_partition, (1, BlockReason.PARTITION_MISSING)),
+        (gone, (None, BlockReason.TOPIC_MISSING)),
+    ],
+)
 def test_old_metadata_is_asked_for_again_before_it_is_believed(
-    counted: World, lie: Lie, block: object
+    counted: World, lie: Lie, block: tuple[int | None, BlockReason]
 ) -> None:
-    """One stale answer blocks nothing, and no plan uses it."""
-    assert block
+    """One stale answer blocks nothing, and no plan uses it.
+
+    If it stays wrong, a partition that is left out is named and keeps its offset; the others are
+    planned.
+    """
     kafka = liar(counted, lie, lies=1)
     plan = counted.through(kafka=kafka).plan()
     assert kafka.snapshots == 2
-    assert ranges(plan) == [(0, 3, 5), (1, 3, 5)]
+    assert steps.ranges(plan) == [(0, 3, 5), (1, 3, 5)]
     assert plan.blocks == ()
-
-
-@LIES
-def test_metadata_that_stays_wrong_blocks_and_forgets_nothing(
-    counted: World, lie: Lie, block: tuple[int | None, BlockReason]
-) -> None:
-    """A partition that is left out is named and keeps its offset; the others are planned."""
+    steps.abandoned(counted, plan.batch.batch_id)
     plan = counted.through(kafka=liar(counted, lie, lies=99)).plan()
-    assert reasons(plan) == [block]
+    assert steps.reasons(plan) == [block]
     assert counted.offsets() == {0: (0, 3), 1: (0, 3)}
-    healthy = [(n, 3, 5) for n in (0, 1) if block[0] == 1 - n]
-    assert ranges(plan) == healthy
+    assert steps.ranges(plan) == [(n, 3, 5) for n in (0, 1) if block[0] == 1 - n]
 
 
 def test_a_hanging_transaction_holds_back_its_own_partition_alone(world: World) -> None:
     """Later records wait, are not skipped, and are planned once the transaction has ended."""
     world.configure(offsets="sparse")
-    hanging = world.producer(**{"transactional.id": world.name})
-    hanging.init_transactions(30)
-    hanging.begin_transaction()
-    hanging.produce(world.topic, value=ERROR, partition=0)
-    hanging.flush(30)
+    hanging = open_transaction(world)
     world.produce([ERROR] * 4, 0)
     world.produce([ERROR] * 2, 1)
     plan = world.plan()
-    assert ranges(plan) == [(1, 0, 2)]
+    assert steps.ranges(plan) == [(1, 0, 2)]
     assert plan.blocks == ()
     assert world.offsets()[0] == (0, 0)
     # A new producer of that name, or an administrator's tool, ends it.
     world.producer(**{"transactional.id": world.name}).init_transactions(30)
     world.wait_for_markers()
+    del hanging
     assert world.run(plan.batch.batch_id).committed
-    assert ranges(world.plan()) == [(0, 0, 6)]
+    assert steps.ranges(world.plan()) == [(0, 0, 6)]
 
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -370,7 +324,7 @@ def test_record_times_out_of_order_leave_nothing_out_behind_a_start_time(world: 
     produce_at(world, [0, 10, 40, 20, 50, 30, 60], 0)
     produce_at(world, [50, 0, 40], 1)
     world.configure(start=(NOON + timedelta(minutes=30)).isoformat())
-    assert ranges(world.plan()) == [(0, 2, 7), (1, 0, 3)]
+    assert steps.ranges(world.plan()) == [(0, 2, 7), (1, 0, 3)]
 
 
 def test_a_start_time_after_the_last_record_begins_at_the_end(world: World) -> None:
@@ -380,7 +334,7 @@ def test_a_start_time_after_the_last_record_begins_at_the_end(world: World) -> N
     assert world.plan().batch is None
     assert world.offsets() == {0: (3, 3), 1: (0, 0)}
     produce_at(world, [10])
-    assert ranges(world.plan()) == [(0, 3, 4)]
+    assert steps.ranges(world.plan()) == [(0, 3, 4)]
 
 
 def test_record_times_out_of_order_give_a_replay_one_range_that_has_all_between(

@@ -8,17 +8,8 @@ from tally.errors import ReplayRefusedError
 from tally.pipeline.prune import Pruned, prune
 from tally.pipeline.recount import recount
 from tally.planning.replay_request import BoundsAsked
-from tests.minute.steps import (
-    AT,
-    AT_LATER,
-    ERROR,
-    LATER,
-    abandoned,
-    accept,
-    audited,
-    count,
-    planned_id,
-)
+from tests.minute import steps
+from tests.minute.steps import AT, AT_LATER, ERROR, LATER
 from tests.minute.test_replay import replay, request
 from tests.world import World
 
@@ -29,9 +20,7 @@ COUNTS = {AT: 5, AT_LATER: 4}
 
 def count_four_batches(world: World) -> None:
     """[0, 3), [3, 5), [5, 8) and [8, 10) of the first partition, with a malformed line."""
-    for lines in ([ERROR] * 3, [ERROR, LATER], [LATER] * 3, [ERROR, "what is this"]):
-        world.produce(lines)
-        assert world.minute() is not None
+    steps.count(world, [ERROR] * 3, [ERROR, LATER], [LATER] * 3, [ERROR, "what is this"])
     assert world.counts() == COUNTS
 
 
@@ -51,40 +40,45 @@ def segments(world: World) -> list[tuple[int, int, str]]:
 
 
 def test_what_kafka_has_lost_is_folded_and_the_result_stays(world: World) -> None:
-    """Only whole segments before Kafka's first offset; later ones join what was folded before."""
+    """Segments end at 3, 5, 8 and 10: one whose last offset Kafka still holds is left alone.
+
+    Later ones join what was folded before, and losses, which are never pruned, stay between.
+    """
     count_four_batches(world)
-    world.delete_records(0, 6)
-    done = pruned(world)
-    assert (done.partitions, done.segments) == (1, 2)
+    for earliest, more in ((2, 0), (6, 2), (7, 0)):
+        world.delete_records(0, earliest)
+        done = pruned(world)
+        assert (earliest, done.partitions, done.segments) == (earliest, int(more > 0), more)
+        assert world.audit().holds
     assert segments(world) == [(0, 5, "folded"), (5, 8, "live"), (8, 10, "live")]
-    assert audited(world) == COUNTS
+    assert steps.audited(world) == COUNTS
     assert world.audit().records == 10
     assert folded(world) == [4, 1]
     assert len(world.batches()) == 3  # the two that were folded are one now
-    world.delete_records(0, 10)
-    pruned(world)
+    for earliest in (8, 10):
+        world.delete_records(0, earliest)
+        assert pruned(world).segments == 1
     assert segments(world) == [(0, 10, "folded")]
     assert sum(folded(world)) == 9
     assert world.dead_letters() == []
-    assert audited(world) == COUNTS
+    assert steps.audited(world) == COUNTS
     assert pruned(world) == Pruned(partitions=0, segments=0, rows=0)
-    count(world, [ERROR])
-    assert world.audit().holds
+
+    world.produce([ERROR] * 4)
+    world.delete_records(0, 12)
+    world.plan()
+    steps.accept(world)
+    assert world.minute() is not None
+    world.delete_records(0, 14)
+    pruned(world)
+    assert segments(world) == [(0, 10, "folded"), (12, 14, "folded")]
+    assert steps.audited(world) == {**COUNTS, AT: COUNTS[AT] + 2}
 
 
 def folded(world: World) -> list[int]:
     """The folded counts, in order of minutes."""
     found = world.rows("select * from folded_count where pipeline = %s", (world.name,))
     return [row["log_count"] for row in found]
-
-
-def test_a_segment_is_folded_once_kafka_has_lost_its_last_record(world: World) -> None:
-    """Segments end at 3, 5 and 8: one whose last offset Kafka still holds is left alone."""
-    count_four_batches(world)
-    for earliest, more in ((2, 0), (4, 1), (5, 1), (7, 0), (8, 1)):
-        world.delete_records(0, earliest)
-        assert (earliest, pruned(world).segments) == (earliest, more)
-        assert world.audit().holds
 
 
 def test_what_is_young_or_needed_is_left_alone(world: World) -> None:
@@ -94,11 +88,18 @@ def test_what_is_young_or_needed_is_left_alone(world: World) -> None:
     request(world, BoundsAsked())
     world.delete_records(0, 10)
     assert pruned(world).segments == 0
-    abandoned(world, world.batches()[-1]["batch_id"])
+    steps.abandoned(world, world.batches()[-1]["batch_id"])
     assert pruned(world, days=1).segments == 0
     before = world.segments()
     assert pruned(world, dry_run=True).segments == 4
     assert world.segments() == before
+    # Kafka's first offset of a topic that was created again says nothing about the old one.
+    world.delete_topic()
+    world.create_topic(2)
+    world.produce([ERROR] * 10)
+    world.delete_records(0, 10)
+    assert pruned(world).segments == 0
+    assert segments(world) == [(a, b, "live") for a, b in ((0, 3), (3, 5), (5, 8), (8, 10))]
 
 
 def test_what_was_folded_is_never_reprocessed(world: World) -> None:
@@ -113,16 +114,6 @@ def test_what_was_folded_is_never_reprocessed(world: World) -> None:
     assert [(str(u.range).split(" ", 1)[1], u.cause) for u in counted.unchecked] == [
         ("[0, 5)", "pruned")
     ]
-
-
-def test_prune_leaves_a_topic_that_was_created_again_alone(world: World) -> None:
-    """Kafka's first offset of the new topic says nothing about the old one."""
-    count_four_batches(world)
-    world.delete_topic()
-    world.create_topic(2)
-    world.produce([ERROR] * 10)
-    world.delete_records(0, 10)
-    assert pruned(world) == Pruned(partitions=0, segments=0, rows=0)
 
 
 def test_folded_counts_that_were_touched_are_found(world: World) -> None:
@@ -149,33 +140,18 @@ def test_replaced_counts_are_forgotten(world: World) -> None:
     pruned(world)
     assert segments(world) == [(0, 10, "live")]
     assert len(world.batches()) == 1
-    assert audited(world) == COUNTS
+    assert steps.audited(world) == COUNTS
 
 
 def test_abandoned_ranges_are_forgotten_once_they_are_counted(world: World) -> None:
     """Up to the committed offset itself; what is beyond it, an adoption may record as lost."""
     world.produce([ERROR] * 3)
-    abandoned(world, planned_id(world))
+    steps.abandoned(world, steps.planned_id(world))
     ran = world.minute()
     world.produce([ERROR] * 2)
-    last = planned_id(world)
-    abandoned(world, last)
+    last = steps.planned_id(world)
+    steps.abandoned(world, last)
     pruned(world)
     assert segments(world) == [(0, 3, "live"), (3, 5, "abandoned")]
     assert ran is not None
     assert [batch["batch_id"] for batch in world.batches()] == [ran.batch.batch_id, last]
-
-
-def test_losses_stay_between_what_is_folded(world: World) -> None:
-    """Accepted losses are never pruned: they are part of the tiling."""
-    world.produce([ERROR] * 2)
-    assert world.minute() is not None
-    world.produce([ERROR] * 4)
-    world.delete_records(0, 4)
-    world.plan()
-    accept(world)
-    assert world.minute() is not None
-    world.delete_records(0, 6)
-    pruned(world)
-    assert segments(world) == [(0, 2, "folded"), (4, 6, "folded")]
-    assert audited(world) == {AT: 4}

@@ -27,18 +27,8 @@ from tally.planning.replay_request import (
     RangesAsked,
     Request,
 )
-from tests.minute.steps import (
-    AT,
-    AT_LATER,
-    ERROR,
-    LATER,
-    abandoned,
-    audited,
-    count,
-    losses,
-    produce_transaction,
-    set_position,
-)
+from tests.minute import steps
+from tests.minute.steps import AT, AT_LATER, ERROR, LATER
 from tests.minute.test_commit import proxied
 from tests.minute.test_losses import find_the_hole, leave_a_hole
 from tests.proxy import Cut
@@ -93,12 +83,12 @@ def states(world: World) -> list[tuple[int, int, str]]:
 
 def test_a_replay_with_another_level_counts_as_a_fresh_start_would(world: World) -> None:
     """New counts replace old ones, also where a minute gains lines, loses some or disappears."""
-    count(world, [ERROR, WARN, WARN], [LATER, WARN], [ERROR])
+    steps.count(world, [ERROR, WARN, WARN], [LATER, WARN], [ERROR])
     assert world.counts() == {AT: 2, AT_LATER: 1}
     world.configure(levels=["WARN"])
     done = replay(world, BoundsAsked())
     assert [ran.committed for ran in done] == [True]
-    assert audited(world) == {AT: 3}
+    assert steps.audited(world) == {AT: 3}
     assert states(world)[-1] == (0, 6, "live")
     assert [state for _, _, state in states(world)[:-1]] == ["superseded"] * 3
     assert world.offsets()[0] == (0, 6)
@@ -106,25 +96,25 @@ def test_a_replay_with_another_level_counts_as_a_fresh_start_would(world: World)
 
 def test_a_range_is_widened_to_whole_segments(world: World) -> None:
     """A range that overlaps a segment replaces it; adjacent segments stay."""
-    count(world, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3)
+    steps.count(world, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3)
     shown = preview(world, asked(world, (4, 5)))
     assert widened(shown) == ["[3, 6)"]
     assert (shown.minutes, shown.first_minute) == (1, "2017-07-30 14:09")
     assert widened(preview(world, asked(world, (2, 4)))) == ["[0, 6)"]
     world.configure(levels=["WARN"])
     replay(world, asked(world, (4, 5)))
-    assert audited(world) == {AT: 6}
+    assert steps.audited(world) == {AT: 6}
 
 
 def test_dead_letters_that_a_corrected_format_understands_become_lines(world: World) -> None:
     """The old dead letters are deleted with the replaced segments."""
     lines = ["2017-07-30 14:09:08,123 ERROR [main] x", ERROR]
     world.configure(line_format="zookeeper")
-    count(world, lines)
+    steps.count(world, lines)
     assert len(world.dead_letters()) == 2
     world.configure(line_format="log4j")
     replay(world, BoundsAsked())
-    assert audited(world) == {AT: 2}
+    assert steps.audited(world) == {AT: 2}
     assert world.dead_letters() == []
 
 
@@ -133,12 +123,16 @@ def test_offsets_below_the_start_are_counted_for_the_first_time(world: World) ->
     world.produce([ERROR] * 5)
     world.configure(start="latest")
     world.plan()
-    count(world, [LATER] * 2)
+    steps.count(world, [LATER] * 2)
     assert world.offsets()[0] == (5, 7)
-    shown = preview(world, asked(world, (1, 3)))
-    assert shown.uncounted == 2
-    replay(world, asked(world, (1, 3)))
-    assert world.counts() == {AT: 2, AT_LATER: 2}
+    assert preview(world, asked(world, (1, 3))).uncounted == 2
+    first, second = (request(world, asked(world, (1, 3))) for _ in range(2))
+    run(world, first)
+    # Without segments to supersede, the commit checks for live segments in its range.
+    with pytest.raises(OvertakenError, match="meanwhile"):
+        world.run(world.batches()[-1]["batch_id"])
+    run(world, second)
+    assert steps.audited(world) == {AT: 2, AT_LATER: 2}
     replay(world, asked(world, (0, 7)))
     assert world.counts() == {AT: 5, AT_LATER: 2}
     assert world.offsets()[0] == (5, 7)
@@ -147,7 +141,7 @@ def test_offsets_below_the_start_are_counted_for_the_first_time(world: World) ->
 
 def test_what_cannot_be_reprocessed_is_refused(world: World) -> None:
     """Beyond the ledger, gone from Kafka, unknown partitions: nothing is written."""
-    count(world, [ERROR] * 3, [ERROR] * 3)
+    steps.count(world, [ERROR] * 3, [ERROR] * 3)
     for what, why in (
         (asked(world, (4, 7)), "counted up to 6"),
         (asked(world, (0, 1), partition=7), "not counted this partition"),
@@ -163,18 +157,22 @@ def test_what_cannot_be_reprocessed_is_refused(world: World) -> None:
     assert world.rows("select * from replay where pipeline = %s", (world.name,)) == []
     assert widened(preview(world, BoundsAsked())) == ["[3, 6)"]
     assert world.counts() == {AT: 6}
+    # Other records may have the offsets of a truncation; an operator decides first.
+    add_loss(world, 0, 5, 6, "truncated", "open")
+    with pytest.raises(ReplayRefusedError, match="truncated"):
+        request(world, BoundsAsked())
 
 
 def test_records_that_go_between_request_and_run_leave_the_old_counts(world: World) -> None:
     """Retention deletes the records first: the replay fails, and what was counted stays."""
-    count(world, [ERROR] * 3)
+    steps.count(world, [ERROR] * 3)
     replay_id = request(world, BoundsAsked())
     world.delete_records(0, 1)
     with pytest.raises(DataLossError) as lost:
         run(world, replay_id)
     assert f"tally abandon {world.batches()[-1]['batch_id']}" in lost.value.next_step
     assert world.counts() == {AT: 3}
-    abandoned(world, world.batches()[-1]["batch_id"])
+    steps.abandoned(world, world.batches()[-1]["batch_id"])
     assert replay_state(world, replay_id) == "cancelled"
     assert world.audit().holds
 
@@ -187,13 +185,13 @@ def replay_state(world: World, replay_id: int) -> str:
 
 def test_a_large_request_is_cut_and_resumes_where_it_stopped(world: World) -> None:
     """Batches commit one by one; a batch that is run twice changes nothing."""
-    count(world, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3)
+    steps.count(world, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3)
     world.configure(levels=["WARN"], max_records_per_partition=6)
     replay_id = request(world, BoundsAsked())
     batches = [b["batch_id"] for b in world.batches() if b["replay_id"] == replay_id]
     assert len(batches) == 2
     world.run(batches[0])
-    assert audited(world) == {AT: 6}
+    assert steps.audited(world) == {AT: 6}
     assert not world.run(batches[0]).committed
     assert replay_state(world, replay_id) == "open"
     assert [ran.batch.batch_id for ran in run(world, replay_id)] == batches[1:]
@@ -204,7 +202,7 @@ def test_a_large_request_is_cut_and_resumes_where_it_stopped(world: World) -> No
 
 def test_of_two_replays_of_one_range_each_counts_once(world: World) -> None:
     """The second one's segments were superseded: it is replanned and replaces the first one's."""
-    count(world, [ERROR] * 3, [ERROR] * 3)
+    steps.count(world, [ERROR] * 3, [ERROR] * 3)
     first = request(world, asked(world, (0, 3)))
     second = request(world, BoundsAsked())
     run(world, first)
@@ -219,34 +217,9 @@ def test_of_two_replays_of_one_range_each_counts_once(world: World) -> None:
     assert world.audit().holds
 
 
-def test_two_backfills_of_the_same_uncounted_offsets_count_them_once(world: World) -> None:
-    """Without segments to supersede, the commit checks for live segments in its range."""
-    world.produce([ERROR] * 5)
-    world.configure(start="latest")
-    world.plan()
-    first, second = (request(world, asked(world, (1, 4))) for _ in range(2))
-    run(world, first)
-    with pytest.raises(OvertakenError, match="meanwhile"):
-        world.run(world.batches()[-1]["batch_id"])
-    run(world, second)
-    assert audited(world) == {AT: 3}
-
-
-def test_minute_batches_go_on_beside_a_replay(world: World) -> None:
-    """A planned replay does not block ingest batches, nor the other way round."""
-    count(world, [ERROR] * 3)
-    replay_id = request(world, BoundsAsked())
-    count(world, [ERROR] * 2)
-    planned = world.plan()
-    run(world, replay_id)
-    assert planned.batch is None
-    assert audited(world) == {AT: 5}
-    assert world.offsets()[0] == (0, 5)
-
-
 def test_what_was_shown_is_what_is_done(world: World) -> None:
     """An outdated preview is refused."""
-    count(world, [ERROR] * 3)
+    steps.count(world, [ERROR] * 3)
     shown = preview(world, BoundsAsked())
     replay(world, BoundsAsked())
     with pytest.raises(ReplayRefusedError, match="not what you saw"):
@@ -256,7 +229,7 @@ def test_what_was_shown_is_what_is_done(world: World) -> None:
 @pytest.mark.parametrize("cut", Cut)
 def test_a_request_whose_commit_was_not_answered_is_written_once(world: World, cut: Cut) -> None:
     """The ledger is asked: a replay that was recorded is returned, otherwise it is recorded now."""
-    count(world, [ERROR] * 3)
+    steps.count(world, [ERROR] * 3)
     shown = preview(world, BoundsAsked())
     with proxied(world, cut) as (proxy, broken):
         requested = request_replay(broken.context(), shown, reason="a test")
@@ -269,7 +242,7 @@ def test_a_request_whose_commit_was_not_answered_is_written_once(world: World, c
 
 def test_a_request_that_cannot_be_looked_up_says_so(world: World) -> None:
     """The error names the command that shows it; nothing is recorded a second time."""
-    count(world, [ERROR] * 3)
+    steps.count(world, [ERROR] * 3)
     shown = preview(world, BoundsAsked())
     with proxied(world, Cut.ANSWER_LOST, times=9) as (_, broken):
         ctx = broken.context(patience=Patience(doubt_pause_s=0, outcome_s=0))
@@ -281,7 +254,7 @@ def test_a_request_that_cannot_be_looked_up_says_so(world: World) -> None:
 
 def test_ranges_are_found_by_batch_and_minute(world: World) -> None:
     """Each request resolves to the current live segments."""
-    count(world, [ERROR] * 2, [LATER] * 3)
+    steps.count(world, [ERROR] * 2, [LATER] * 3)
     first = world.batches()[0]["batch_id"]
     assert widened(preview(world, BatchAsked(batch_id=first))) == ["[0, 2)"]
     minute = MinutesAsked(first="2017-7-30 15:0", last=AT_LATER)
@@ -295,7 +268,7 @@ def test_ranges_are_found_by_batch_and_minute(world: World) -> None:
 def lose(world: World, from_offset: int, until_offset: int) -> None:
     """Record an accepted loss of records that Kafka holds."""
     add_loss(world, 0, from_offset, until_offset, "expired")
-    set_position(world, until_offset)
+    steps.set_position(world, until_offset)
     assert world.audit().holds
 
 
@@ -314,7 +287,7 @@ def add_loss(
 
 def test_parts_of_a_loss_may_be_counted_in_any_order(world: World) -> None:
     """Kafka holds the records after all; what is left before and behind a part stays accepted."""
-    count(world, [ERROR] * 2)
+    steps.count(world, [ERROR] * 2)
     world.produce([ERROR] * 8)
     lose(world, 2, 10)
     world.configure(max_records_per_partition=3)
@@ -327,18 +300,18 @@ def test_parts_of_a_loss_may_be_counted_in_any_order(world: World) -> None:
         world.run(part)
         assert world.audit().holds
     assert world.counts() == {AT: 10}
-    assert {state for *_, state in losses(world)} == {"restored"}
+    assert {state for *_, state in steps.losses(world)} == {"restored"}
     assert replay_state(world, replay_id) == "done"
 
 
 def test_a_hole_in_a_loss_that_came_back_is_no_accepted_one(world: World) -> None:
     """An operator has accepted the loss of the whole range, not a hole in it."""
-    count(world, [ERROR] * 2)
+    steps.count(world, [ERROR] * 2)
     leave_a_hole(world)
     lose(world, 2, 6)
     with pytest.raises(RecordsMissingError, match="3 records of 4"):
         replay(world, asked(world, (2, 6)))
-    assert audited(world) == {AT: 2}
+    assert steps.audited(world) == {AT: 2}
 
 
 def test_a_hole_that_was_counted_as_sparse_is_no_accepted_one(world: World) -> None:
@@ -346,6 +319,7 @@ def test_a_hole_that_was_counted_as_sparse_is_no_accepted_one(world: World) -> N
     find_the_hole(world)
     world.configure(offsets="sparse")
     assert world.minute() is not None
+    assert steps.losses(world) == [(0, 0, 6, "missing", "restored")]  # no decision is needed
     world.configure(offsets="dense")
     with pytest.raises(RecordsMissingError, match="5 records of 6"):
         replay(world, BoundsAsked(partitions=(0,)))
@@ -357,14 +331,14 @@ def test_a_batch_that_was_replanned_and_abandoned_in_part_is_not_done(
     world: World, is_first: bool
 ) -> None:
     """A run of it is refused, because no other batches cover all of its ranges."""
-    count(world, [ERROR] * 3, [ERROR] * 3)
+    steps.count(world, [ERROR] * 3, [ERROR] * 3)
     replay_id = request(world, BoundsAsked())
     batch_id = world.batches()[-1]["batch_id"]
     world.configure(max_records_per_partition=3)
     first, second = replan_batch(world.context(), batch_id)
     if not is_first:
         assert world.run(first).committed
-    abandoned(world, second)
+    steps.abandoned(world, second)
     with pytest.raises(FencedError, match="replanned"):
         run_or_replan(world.context(world.reader), [batch_id])
     done = [ran.batch.batch_id for ran in run(world, replay_id)]
@@ -374,27 +348,19 @@ def test_a_batch_that_was_replanned_and_abandoned_in_part_is_not_done(
 
 def test_a_hole_in_a_first_time_backfill_says_what_to_do(world: World) -> None:
     """The error offers no loss to accept, because the range lies below the start."""
-    produce_transaction(world, [ERROR])
+    steps.produce_transaction(world, [ERROR])
     world.configure(start="latest")
     world.plan()
-    count(world, [ERROR])
+    steps.count(world, [ERROR])
     with pytest.raises(RecordsMissingError) as caught:
         replay(world, asked(world, (0, 2)))
     assert caught.value.next_step.startswith("tally abandon")
 
 
-def test_a_truncation_is_decided_before_it_is_replayed(world: World) -> None:
-    """Other records may have the offsets now: the replay is refused until an operator decides."""
-    count(world, [ERROR] * 3)
-    add_loss(world, 0, 2, 3, "truncated", "open")
-    with pytest.raises(ReplayRefusedError, match="truncated"):
-        request(world, BoundsAsked(partitions=(0,)))
-
-
 def test_compaction_since_the_first_count_erases_nothing(world: World) -> None:
     """A sparse range that now holds fewer records than were counted is not replaced."""
     world.configure(offsets="sparse")
-    produce_transaction(world, [ERROR] * 3)
+    steps.produce_transaction(world, [ERROR] * 3)
     assert world.minute() is not None
     # As if its fourth offset, the transaction's marker, had held a record then.
     world.execute(
@@ -413,7 +379,7 @@ def test_a_reader_never_sees_half_a_replay(world: World) -> None:
     lines = [
         f"2017-07-30 {hour:02}:{minute:02}:00 ERROR x" for hour in range(24) for minute in range(60)
     ]
-    count(world, lines, [line.replace("ERROR", "WARN") for line in lines])
+    steps.count(world, lines, [line.replace("ERROR", "WARN") for line in lines])
     world.configure(levels=["ERROR", "WARN"])
     replay_id = request(world, BoundsAsked())
     seen: set[int] = set()

@@ -23,10 +23,9 @@ from tally.model import Batch, OffsetRange
 from tally.pipeline.replay import replan_batch
 from tally.planning.replay_request import BoundsAsked, RangesAsked, Request
 from tally.testing.statements import at_statement
-from tests.minute.cuts import cut_at
-from tests.minute.steps import AT, ERROR, at_once, audited, count, losses
-from tests.minute.test_commit import claimed, commit, planned, result
-from tests.minute.test_replay import add_loss, asked, lose, request
+from tests.minute.steps import AT, ERROR, at_once, audited, count
+from tests.minute.test_commit import claimed, commit, cut_at, planned, result
+from tests.minute.test_replay import add_loss, request
 from tests.waiting import wait_until
 from tests.world import LOCK_LIST_S, World
 
@@ -184,79 +183,32 @@ def thirds(world: World) -> World:
     return world
 
 
-def incarnation(world: World) -> int:
-    """The ledger's key of the topic."""
-    return int(world.segments()[0]["incarnation_id"])
-
-
-def requested(world: World, what: Request) -> list[int]:
-    """Request a replay; returns its batches."""
-    request(world, what)
-    return [b["batch_id"] for b in world.batches() if b["state"] == "planned"]
-
-
 def test_a_range_has_the_tiles_that_overlap_it(thirds: World) -> None:
-    """Segments and accepted losses beside it are not among them."""
+    """Segments and losses beside it are not; one with an accepted hole is replaced alone."""
     for start in (0, 10, 20):
         add_loss(thirds, 1, start, start + 10, "expired")
+    incarnation = thirds.segments()[0]["incarnation_id"]
     with thirds.database.transaction(read_only=True) as tx:
         for partition in (0, 1):
             where = thirds.partition(partition)
-            (tile,) = tiles_of(tx, incarnation(thirds), where, 10, 20)
+            (tile,) = tiles_of(tx, incarnation, where, 10, 20)
             assert (tile.range.from_offset, tile.range.until_offset) == (10, 20)
-        assert first_whole(tx, incarnation(thirds), thirds.partition(0), 10) == 10
-
-
-def test_a_segment_with_an_accepted_hole_is_replaced_alone(thirds: World) -> None:
-    """Not so those that the hole only touches."""
+        assert first_whole(tx, incarnation, thirds.partition(0), 10) == 10
     add_loss(thirds, 0, 10, 12, "missing")
     add_loss(thirds, 0, 18, 20, "missing")
     with thirds.database.transaction(read_only=True) as tx:
-        tiles = tiles_of(tx, incarnation(thirds), thirds.partition(0), 0, 30)
+        tiles = tiles_of(tx, incarnation, thirds.partition(0), 0, 30)
     assert [tile.alone for tile in tiles] == [False, True, False]
 
 
 def test_a_batch_that_was_replanned_is_counted_by_its_own_replacement(thirds: World) -> None:
     """Later batches of the same replay that count the ranges beside it are other tasks'."""
     thirds.configure(max_records_per_partition=10)
-    first, second, third = requested(thirds, BoundsAsked())
+    request(thirds, BoundsAsked())
+    first, second, third = (b["batch_id"] for b in thirds.batches() if b["state"] == "planned")
     (instead_of_first,) = replan_batch(thirds.context(), first)
     (instead_of_second,) = replan_batch(thirds.context(), second)
     with thirds.database.transaction(read_only=True) as tx:
         assert standing_for(tx, first) == [instead_of_first]
         assert standing_for(tx, second) == [instead_of_second]
         assert standing_for(tx, third) == [third]
-
-
-def test_a_replay_of_one_segment_is_not_overtaken_by_its_neighbours(thirds: World) -> None:
-    """It replaces that segment alone, and is done when a replacement is committed."""
-    (batch_id,) = requested(thirds, asked(thirds, (10, 20)))
-    (instead,) = replan_batch(thirds.context(), batch_id)
-    thirds.configure(levels=["WARN"])
-    assert thirds.run(instead).committed
-    live = [
-        (s["from_offset"], s["until_offset"], s["matched"])
-        for s in thirds.segments()
-        if s["state"] == "live"
-    ]
-    assert sorted(live) == [(0, 10, 10), (10, 20, 0), (20, 30, 10)]
-    (row,) = thirds.rows("select state from replay where pipeline = %s", (thirds.name,))
-    assert row["state"] == "done"
-    assert thirds.audit().holds
-
-
-def test_losses_beside_a_range_that_came_back_stay_accepted(thirds: World) -> None:
-    """And the one that was counted leaves no rest behind."""
-    thirds.produce([ERROR] * 30, 0)
-    for start in (30, 40, 50):
-        lose(thirds, start, start + 10)
-    thirds.configure(max_records_per_partition=10)
-    batches = requested(thirds, asked(thirds, (40, 50)))
-    assert len(batches) == 1
-    assert thirds.run(batches[0]).committed
-    assert losses(thirds) == [
-        (0, 30, 40, "expired", "accepted"),
-        (0, 40, 50, "expired", "restored"),
-        (0, 50, 60, "expired", "accepted"),
-    ]
-    assert thirds.audit().holds
