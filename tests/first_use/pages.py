@@ -18,12 +18,7 @@ FENCE: Final = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL
 
 
 def blocks(page: Path, heading: str = "") -> list[tuple[str, str]]:
-    """Language and text of the code blocks of a page, or of one of its sections.
-
-    Args:
-        page: The file.
-        heading: The section's whole heading, with its ``##``.
-    """
+    """Language and text of the code blocks of a page, or of the section with a ``## heading``."""
     text = page.read_text(encoding="utf-8")
     if heading:
         assert f"\n{heading}\n" in text
@@ -34,9 +29,7 @@ def blocks(page: Path, heading: str = "") -> list[tuple[str, str]]:
 def commands(block: str) -> list[str]:
     """What stands after the prompts of a block, without comments."""
     lines = block.splitlines()
-    assert all(line.startswith("$ ") for line in lines), (
-        "a block shows commands or output, not both"
-    )
+    assert all(line.startswith("$ ") for line in lines), "a block of commands shows no output"
     return [re.split(r"\s+# ", line.removeprefix("$ "))[0].rstrip() for line in lines]
 
 
@@ -57,11 +50,9 @@ def execute(lines: Sequence[str], folder: Path, environment: Mapping[str, str]) 
 
 
 def checkout(folder: Path) -> Path:
-    """A copy of this checkout with its set-up, and without its servers and their data.
-
-    The set-up must be complete: the copy's would change what both share.
-    """
+    """A copy of this checkout with its set-up, and without its servers and their data."""
     path = str(PROJECT / "requirements" / "bootstrap.py")
+    # The set-up must be complete: the copy's would change what both share.
     assert runpy.run_path(path)["_is_complete"](), "make setup"
     generated = (".git", ".tally", ".*_cache", ".hypothesis", "__pycache__", "build", "dist")
     shutil.copytree(PROJECT, folder, ignore=shutil.ignore_patterns(*generated, "*.egg-info"))

@@ -1,7 +1,4 @@
-"""The pages for one's own servers, executed block by block on those of the session.
-
-The README's commands for the local servers are executed with the console, in tests/console.
-"""
+"""The pages for one's own servers, executed on the session's; tests/console has the README's."""
 
 import json
 import re
@@ -22,7 +19,6 @@ pytestmark = [pytest.mark.stack, pytest.mark.airflow, pytest.mark.timeout(3600)]
 
 PASSWORD = "PASSWORD"  # noqa: S105 - as the page has it, for a user that lives as long as the test
 INSTALL = PROJECT / "docs" / "install.md"
-README = PROJECT / "README.md"
 OURS = ("kafka_tally", "_editable_impl", "__editable__", "tally")
 PROGRAMS = "/usr/local/bin:/usr/bin:/bin"
 MINUTE = "2026-01-31 23:59"
@@ -30,10 +26,7 @@ MINUTE = "2026-01-31 23:59"
 
 @pytest.fixture
 def own_servers(world: World) -> Iterator[dict[str, str]]:
-    """Variables that lead from the pages' examples of addresses to real servers.
-
-    The database is made by the statements of the page, under a name of the test's own.
-    """
+    """Variables for real servers, with a database that the page's statements have made."""
     (statements,) = [text for language, text in blocks(INSTALL) if language == "sql"]
     name = world.name
     of_name = re.sub(r"\btally\b", name, statements)
@@ -52,10 +45,7 @@ def own_servers(world: World) -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def without_tally(tmp_path: Path) -> Path:
-    """The programs of a Python that has Airflow and PySpark, and not Tally.
-
-    Its packages are those of the set-up, so that none is downloaded.
-    """
+    """The programs of a Python with Airflow, PySpark and all of the set-up but Tally."""
     environment, old = tmp_path / "own-python", Path(sys.prefix)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     (target,) = environment.glob("lib/python*/site-packages")
@@ -65,13 +55,13 @@ def without_tally(tmp_path: Path) -> Path:
             (target / entry.name).symlink_to(entry)
     programs = environment / "bin"
     for script in (old / "bin").iterdir():
-        if (programs / script.name).exists() or script.name == "tally" or not script.is_file():
+        own = programs / script.name
+        if own.exists() or script.name == "tally" or not script.is_file():
             continue
         text = script.read_bytes()
         if not text.startswith(b"\x7fELF"):
-            ours = text.replace(str(old).encode(), str(environment).encode())
-            (programs / script.name).write_bytes(ours)
-            (programs / script.name).chmod(0o755)
+            own.write_bytes(text.replace(str(old).encode(), str(environment).encode()))
+            own.chmod(0o755)
     return programs
 
 
@@ -88,11 +78,7 @@ def counted(world: World) -> dict[str, int]:
 def test_the_pages_lead_to_the_first_committed_minute(
     world: World, own_servers: dict[str, str], without_tally: Path, tmp_path: Path
 ) -> None:
-    """With the wheel of `make dist`, outside of the checkout, and nothing that a page lacks.
-
-    First the page of the installation, in which Airflow counts; then the README's, in which the
-    command line counts what came meanwhile.
-    """
+    """With the wheel of `make dist`: Airflow counts by the one, the command line by the README."""
     built = checkout(tmp_path / "checkout")
     execute(["make dist"], built, {})
     folder = tmp_path / "own"  # without a blank: Java uses the archive of classes
@@ -126,7 +112,7 @@ def test_the_pages_lead_to_the_first_committed_minute(
     assert f"{MINUTE}      2" in said
 
     world.produce([f"{MINUTE}:59 ERROR third"], 0)
-    page = blocks(README, "## With your own servers")
+    page = blocks(PROJECT / "README.md", "## With your own servers")
     ((_, settings),) = [block for block in page if block[0] == "toml"]
     ((_, shown),) = [block for block in page if block[0] == "console"]
     another = tmp_path / "another folder"

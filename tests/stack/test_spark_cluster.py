@@ -32,9 +32,9 @@ from tests.world import World
 pytestmark = [pytest.mark.stack, pytest.mark.spark]
 
 ERROR = "2017-07-30 14:09:08 ERROR some message"
-DELIVERIES = ("batch", "partition", "rows", "procedure", "files")
 KEPT = ("rows", "procedure", "files")
 """Deliveries that keep each counted line."""
+DELIVERIES = ("batch", "partition", *KEPT)
 BATCHES = share(50)
 PARTITIONS = 6
 LINES = 50
@@ -63,29 +63,30 @@ def running(cluster: Stack) -> set[Part]:
     return {s.part for s in cluster.status() if s.state is PartState.RUNNING}
 
 
-def command_lines(cluster: Stack, part: Part) -> Iterator[tuple[psutil.Process, list[str]]]:
-    """The processes of a part; one that ends at this moment is left out."""
-    for process in cluster.members(part):
+def command_lines(cluster: Stack) -> Iterator[tuple[psutil.Process, list[str]]]:
+    """The processes of the cluster; one that ends at this moment is left out."""
+    for process in cluster.members(Part.CLUSTER):
         with suppress(psutil.Error):
             yield process, process.cmdline()
 
 
-def workers(cluster: Stack) -> dict[str, psutil.Process]:
-    """The workers' processes by their host."""
-    return {
-        line[line.index("--host") + 1]: process
-        for process, line in command_lines(cluster, Part.CLUSTER)
-        if "org.apache.spark.deploy.worker.Worker" in line
-    }
+def hosted(cluster: Stack, what: str, option: str) -> list[tuple[str, psutil.Process]]:
+    """The processes of the cluster that have a word on their command line, with their hosts."""
+    return [
+        (line[line.index(option) + 1], process)
+        for process, line in command_lines(cluster)
+        if what in line
+    ]
+
+
+def workers(cluster: Stack) -> list[tuple[str, psutil.Process]]:
+    """The workers with their hosts."""
+    return hosted(cluster, "org.apache.spark.deploy.worker.Worker", "--host")
 
 
 def executors(cluster: Stack) -> list[tuple[str, psutil.Process]]:
     """The executors with their hosts; both are on one while the other worker is away."""
-    return [
-        (line[line.index("--hostname") + 1], process)
-        for process, line in command_lines(cluster, Part.CLUSTER)
-        if "--executor-id" in line
-    ]
+    return hosted(cluster, "--executor-id", "--hostname")
 
 
 def registered(cluster: Stack) -> set[str]:
@@ -105,7 +106,7 @@ def test_the_cluster_listens_on_loopback_addresses_alone(cluster: Stack) -> None
     """Nobody else on the network can reach it, nor its executors."""
     wait_until(lambda: is_whole(cluster), pause_s=0.5)
     listening = set()
-    for process, _ in command_lines(cluster, Part.CLUSTER):
+    for process, _ in command_lines(cluster):
         with suppress(psutil.Error):
             found = process.net_connections("tcp")
             listening |= {c.laddr.ip for c in found if c.status == psutil.CONN_LISTEN}
@@ -120,7 +121,11 @@ def test_no_delivery_loses_a_line_with_a_worker(
     It is killed at the begin of a batch that commits once, and right after the first commit of
     partitions that commit by themselves. Until it was started again, the other one counts.
     """
-    worlds = {name: pipeline(migrated, tmp_path / name, name) for name in DELIVERIES}
+    worlds = {}
+    for name in DELIVERIES:
+        (folder := tmp_path / name).mkdir()
+        keys = {"files_url": str(folder / "kept")} if name == "files" else {}
+        worlds[name] = World.create(migrated, folder, delivery=name, partitions=PARTITIONS, **keys)
     batches = Counter[str]()
     with connect_session(settings(cluster), {}) as session:
         for number in range(BATCHES):
@@ -149,13 +154,6 @@ def test_no_delivery_loses_a_line_with_a_worker(
     assert running(cluster) == {Part.CLUSTER, Part.SPARK}
 
 
-def pipeline(stack: Stack, folder: Path, delivery: str) -> World:
-    """A pipeline with a delivery."""
-    folder.mkdir()
-    keys = {"files_url": str(folder / "kept")} if delivery == "files" else {}
-    return World.create(stack, folder, delivery=delivery, partitions=PARTITIONS, **keys)
-
-
 def kept(world: World, delivery: str) -> int:
     """How many places in Kafka the kept lines have, each of which is kept once."""
     if delivery == "files":
@@ -171,33 +169,26 @@ def kept(world: World, delivery: str) -> int:
 
 
 def kill_a_worker(cluster: Stack, number: int, world: World, committed: int) -> int:
-    """Kill a worker that counts, with its executors; returns when the master knows.
+    """Kill a worker that counts, with its executors, once so many segments are committed.
 
-    Args:
-        cluster: The stack.
-        number: Chooses the worker: each one has its turn.
-        world: The pipeline.
-        committed: How many of its segments are committed when the worker is killed, at least.
-
-    Returns:
-        How many were.
+    Each worker has its turn, by ``number``. Returns how many segments were committed, when the
+    master knows that the worker is gone.
     """
-    wait_until(lambda: len(live(world)) >= committed)
-    found = len(live(world))
-    executing = executors(cluster)
+
+    def live() -> int:
+        return sum(s["state"] == "live" for s in world.segments())
+
+    wait_until(lambda: live() >= committed)
+    found, executing = live(), executors(cluster)
     hosts = [host for host, _ in executing]
     preferred = WORKERS[number // 2 % len(WORKERS)]
     gone = preferred if preferred in hosts else hosts[0]
-    for process in [workers(cluster)[gone], *(p for host, p in executing if host == gone)]:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
+    for host, process in [*workers(cluster), *executing]:
+        if host == gone:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
     wait_until(lambda: gone not in registered(cluster))
     return found
-
-
-def live(world: World) -> list[int]:
-    """The segments that are committed."""
-    return [s["segment_id"] for s in world.segments() if s["state"] == "live"]
 
 
 def test_without_the_server_a_batch_is_submitted_to_the_cluster(
