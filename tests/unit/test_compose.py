@@ -179,13 +179,11 @@ def test_airflow_has_the_local_stacks_timeouts() -> None:
     local = ConfigParser(interpolation=None)
     places = dict.fromkeys(("project", "folder", "connections"), PROJECT)
     local.read_string(airflow_cfg(**places, port=1, credentials=Credentials()))
-    keys = [
-        *(("scheduler", key) for key in local["scheduler"]),
-        *(("core", key) for key in ("executor", "parallelism", "simple_auth_manager_users")),
-        *(("core", "min_serialized_dag_update_interval"), ("dag_processor", "refresh_interval")),
-    ]
+    of_core = "executor parallelism simple_auth_manager_users min_serialized_dag_update_interval"
+    keys = [("scheduler", key) for key in local["scheduler"]]
+    keys += [("core", key) for key in of_core.split()]
     environment = SERVICES["airflow-scheduler"]["environment"]
-    for section, key in keys:
+    for section, key in [*keys, ("dag_processor", "refresh_interval")]:
         found = environment.get(f"AIRFLOW__{section}__{key}".upper(), "missing")
         assert found.lower() == local[section][key].lower(), key
 

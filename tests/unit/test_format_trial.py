@@ -19,16 +19,11 @@ def test_the_newest_records_that_fit_are_tried() -> None:
         ({0: [9], 1: [2]}, 7, {1: 0}),
         ({0: [9], 1: [9]}, 7, {}),
     ):
-        rows = [
-            Row(partition=number, offset=offset, size=size)
-            for number, of in sizes.items()
-            for offset, size in enumerate(of)
-        ]
-        topic = [TopicPartition(topic="t", partition=number) for number in sizes]
-        ranges = [
-            OffsetRange(partition=one, from_offset=0, until_offset=len(sizes[one.partition]))
-            for one in topic
-        ]
+        rows, ranges = [], []
+        for number, of in sizes.items():
+            one = TopicPartition(topic="t", partition=number)
+            ranges.append(OffsetRange(partition=one, from_offset=0, until_offset=len(of)))
+            rows += [Row(partition=number, offset=at, size=size) for at, size in enumerate(of)]
         found = newest_within(rows, ranges, bytes_max)
         assert {r.partition.partition: r.from_offset for r in found} == expected
         assert all(r.until_offset == len(sizes[r.partition.partition]) for r in found)

@@ -19,12 +19,16 @@ VALUES = st.recursive(
 )
 
 
-def test_a_number_has_its_noun_and_a_span_its_end() -> None:
+def test_what_a_person_reads_is_as_it_is_written() -> None:
     """One is singular; thousands are separated; a span of one minute is that minute."""
     assert [plural(count, "batch") for count in (1, 2000)] == ["1 batch", "2,000 batches"]
     assert [plural(count, "record") for count in (0, 1)] == ["0 records", "1 record"]
     assert time_span("14:05", "14:05") == "14:05"
     assert time_span("14:05", "14:09") == "14:05 to 14:09"
+    # TOML has simple keys without quotes, patterns without doubled backslashes, any letters.
+    value = {"pattern": r"(?<level>\w+) ü", "spark.ui.port": ["1", 2, True]}
+    told = r"""{ pattern = '(?<level>\w+) ü', "spark.ui.port" = ["1", 2, true] }"""
+    assert inline_toml(value) == told
 
 
 @given(VALUES)
@@ -33,10 +37,3 @@ def test_a_value_as_toml_is_one_printable_line_that_says_the_same(value: Any) ->
     line = inline_toml(value)
     assert line.isprintable()
     assert tomllib.loads(f"value = {line}") == {"value": value}
-
-
-def test_what_a_person_reads_is_left_as_it_is() -> None:
-    """Simple keys without quotes, patterns without doubled backslashes, other letters as such."""
-    value = {"pattern": r"(?<level>\w+) ü", "spark.ui.port": ["1", 2, True]}
-    told = r"""{ pattern = '(?<level>\w+) ü', "spark.ui.port" = ["1", 2, true] }"""
-    assert inline_toml(value) == told

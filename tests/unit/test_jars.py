@@ -50,10 +50,7 @@ def test_a_committed_list_names_every_jar_of_every_configuration() -> None:
     # With two versions of a library on Spark's class path, either could be loaded.
     names = CONNECTOR.checksums["spark"]
     assert not [name for name in names if name.startswith(("hadoop-", "scala-", "slf4j-"))]
-
-
-def test_progress_counts_the_jars_that_have_arrived() -> None:
-    """Of Ivy's lines those that end a download."""
+    # Progress counts those of Ivy's lines that end the download of a jar.
     done = "\t[SUCCESSFUL ]"
     assert is_download(f"{done} org.apache.kafka#kafka-clients;3.9.2!kafka-clients.jar (310ms)")
     assert is_download(f"{done} org.xerial#snappy-java;1.1!snappy-java.jar(bundle) (9ms)")

@@ -224,6 +224,20 @@ def test_what_a_time_format_knows() -> None:
         parsed = parse_time_format(time_format)
         assert " ".join(parsed.fields) == fields
         assert re.compile(parsed.shape).groups == len(parsed.fields)
+    # Cut at its parts, a time gives its literals and, for fields, no literal at all.
+    for spelling, time in (
+        ("yyyy-MM-dd HH:mm:ss", "2017-07-30 14:09:08"),
+        *(("yyyy-MM-dd'T'HH:mm", "2017-07-30T14:09"), ("yyMMdd HHmmss", "170730 140908")),
+        ("EEE MMM dd HH:mm:ss.SSSSSS yyyy", "Sun Jul 30 14:09:08.123456 2017"),
+        ("dd.MM.yyyy 'um' hh:mm a", "30.07.2017 um 02:09 PM"),
+        ("yyyy''MM''dd 'o''clock' HHmm", "2017'07'30 o'clock 1409"),
+    ):
+        time_format = parse_time_format(spelling)
+        assert time_format.width == len(time)
+        pieces = [(part, time[part.position - 1 :][: part.width]) for part in time_format.parts]
+        assert "".join(piece for _, piece in pieces) == time
+        assert all(piece == part.literal for part, piece in pieces if part.literal)
+        assert all(re.fullmatch(r"\w+", piece) for part, piece in pieces if part.letters)
 
 
 WRONG_TIME_FORMATS = """
@@ -258,23 +272,6 @@ def test_a_time_format_that_does_not_fix_the_minute_is_refused() -> None:
             prefix = f"{KEY}.time_format = {time_format!r}"
             assert prefix in message, time_format
             assert complaint in message.replace(prefix, ""), time_format
-
-
-def test_the_parts_of_a_time_format_tell_where_its_fields_stand() -> None:
-    """Cut at its parts, a time gives its literals and, for fields, no literal at all."""
-    for spelling, time in (
-        ("yyyy-MM-dd HH:mm:ss", "2017-07-30 14:09:08"),
-        *(("yyyy-MM-dd'T'HH:mm", "2017-07-30T14:09"), ("yyMMdd HHmmss", "170730 140908")),
-        ("EEE MMM dd HH:mm:ss.SSSSSS yyyy", "Sun Jul 30 14:09:08.123456 2017"),
-        ("dd.MM.yyyy 'um' hh:mm a", "30.07.2017 um 02:09 PM"),
-        ("yyyy''MM''dd 'o''clock' HHmm", "2017'07'30 o'clock 1409"),
-    ):
-        time_format = parse_time_format(spelling)
-        assert time_format.width == len(time)
-        pieces = [(part, time[part.position - 1 :][: part.width]) for part in time_format.parts]
-        assert "".join(piece for _, piece in pieces) == time
-        assert all(piece == part.literal for part, piece in pieces if part.literal)
-        assert all(re.fullmatch(r"\w+", piece) for part, piece in pieces if part.letters)
 
 
 def test_the_example_of_a_pattern_format_matches_it() -> None:
@@ -321,10 +318,7 @@ def test_a_path_is_a_key_as_it_is_written_or_leads_into_objects() -> None:
     for other in (FIXED_LAYOUT, CATALOGUE["log4j"]):
         assert other.has_field("level")
         assert not other.has_field("host.name")
-
-
-def test_what_is_no_path_and_no_table_of_paths_is_refused() -> None:
-    """Under the field's own name; with a time format a time must be among the fields."""
+    # What is none is refused under the field's own name.
     for path in ("", [], [""], ["a", ""], 7, None, ["a", 7], {"a": "b"}, "'\""):
         told = refused({"json": {"time": "ts", "level": path}, "time_format": TIME_FORMAT})
         assert f"{KEY}.json.level = {path!r}: a " in told

@@ -472,9 +472,7 @@ def test_a_token_in_the_address_is_moved_where_nothing_shows_it(
 
 def test_records_that_are_gone_are_an_error_of_sparks() -> None:
     """Otherwise Spark would read what is left, with only a warning in its log."""
-    settings = load()
-    options = reader_options(settings.kafka, settings.pipeline("error_log"))
-    assert options["failOnDataLoss"] == "true"
+    assert reader_options(load().kafka, pipeline())["failOnDataLoss"] == "true"
 
 
 def test_what_a_read_leaves_in_memory_is_dropped_before_it_adds_up() -> None:
@@ -483,9 +481,9 @@ def test_what_a_read_leaves_in_memory_is_dropped_before_it_adds_up() -> None:
     # lost on a busy machine, and with them the batch.
     size = SESSION_DEFAULTS["spark.task.maxDirectResultSize"]
     assert int(size.removesuffix("m")) * 1024 * 1024 >= 2 * DEAD_LETTER_BYTES_PER_TASK
-    for cache in ("consumer.cache", "consumer.fetchedData.cache"):
+    for cache in ("cache", "fetchedData.cache"):
         for key in ("timeout", "evictorThreadRunInterval"):
-            milliseconds = SESSION_DEFAULTS[f"spark.kafka.{cache}.{key}"]
+            milliseconds = SESSION_DEFAULTS[f"spark.kafka.consumer.{cache}.{key}"]
             assert 0 < int(milliseconds.removesuffix("ms")) <= 5_000
     assert 0 < int(SESSION_DEFAULTS["spark.kafka.consumer.cache.capacity"]) <= 4
 
