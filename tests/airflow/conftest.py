@@ -100,7 +100,7 @@ def bag(parse: Parse) -> "DagBag":
 
 @pytest.fixture
 def run_dag(world: World) -> RunDag:
-    """Runs a DAG of the checkout with the world's configuration, to its end."""
+    """Runs a DAG; with ``again`` all tasks of the run before are cleared and run once more."""
     from airflow.dag_processing.dagbag import DagBag
 
     folder = os.environ["AIRFLOW__CORE__DAGS_FOLDER"]
@@ -109,15 +109,11 @@ def run_dag(world: World) -> RunDag:
     def run(dag_id: str, conf: Mapping[str, Any] | None = None, *, again: bool = False) -> Finished:
         bag = DagBag(dag_folder=folder)
         assert bag.import_errors == {}
-        assert world.name in bag.dags
         if not again:
             moments.append(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=next(_MINUTES)))
         # The run's id comes from `run_after`.
-        moment = moments[-1]
-        run = bag.dags[dag_id].test(
-            logical_date=moment, run_after=moment, run_conf=dict(conf or {})
-        )
-        return Finished(run)
+        at = {"logical_date": moments[-1], "run_after": moments[-1]}
+        return Finished(bag.dags[dag_id].test(**at, run_conf=dict(conf or {})))
 
     return run
 
@@ -127,8 +123,9 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A spark-submit that commits the batch without Spark, and the connection that leads to it."""
     program = tmp_path / "bin" / "spark-submit"
     program.parent.mkdir()
-    command = shlex.join([sys.executable, str(Path(__file__).with_name("stand_in.py"))])
-    program.write_text(f'#!/bin/bash\nexec {command} "$@"\n', encoding="utf-8")
+    command = shlex.join([sys.executable, "-m", "tests.airflow.stand_in"])
+    there = f"cd {shlex.quote(str(CHECKOUT))}"
+    program.write_text(f'#!/bin/bash\n{there} && exec {command} "$@"\n', encoding="utf-8")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("STAND_IN", "commit")

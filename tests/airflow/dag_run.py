@@ -1,8 +1,8 @@
 """A DAG run from its start to its end, and what Airflow has kept of it."""
 
 import json
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
 
@@ -14,21 +14,11 @@ AIRFLOW: Final = (
 """The marks of a test that runs a DAG or asks the API server."""
 
 
-class RunDag(Protocol):
-    """Runs a DAG of the checkout with the world's configuration, to its end."""
-
-    def __call__(
-        self, dag_id: str, conf: Mapping[str, Any] | None = None, *, again: bool = False
-    ) -> "Finished":
-        """With ``again`` all tasks of the run before are cleared and run once more."""
-        ...
-
-
 class Finished:
     """A DAG run that has ended, as Airflow's own database tells it."""
 
     def __init__(self, run: Any) -> None:
-        self.state = str(run.state.value if hasattr(run.state, "value") else run.state)
+        self.state = str(run.state)
         instances = sorted(run.get_task_instances(), key=lambda ti: ti.map_index)
         self.tasks = {ti.task_id: str(ti.state) for ti in instances}
         self.run_id = run.run_id
@@ -69,6 +59,10 @@ class Finished:
         return json.dumps([[value for (value,) in _rows(one)] for one in of_run])
 
 
+RunDag = Callable[..., Finished]
+"""Runs a DAG of the checkout with the world's configuration, to its end."""
+
+
 def _rows(statement: Any) -> list[Any]:
     """The rows of a query on Airflow's own database."""
     from airflow.utils.session import create_session
@@ -77,7 +71,7 @@ def _rows(statement: Any) -> list[Any]:
         return list(session.execute(statement))
 
 
-def use_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Define the connection to Spark in this process's own machine."""
-    connection = {"conn_type": "spark", "host": "local[1]"}
+def use_spark(monkeypatch: pytest.MonkeyPatch, master: str = "local[1]") -> None:
+    """Define the connection to Spark, in this process's own machine by default."""
+    connection = {"conn_type": "spark", "host": master}
     monkeypatch.setenv("AIRFLOW_CONN_TALLY_SPARK", json.dumps(connection))

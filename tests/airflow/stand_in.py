@@ -1,7 +1,7 @@
 """A stand-in for spark-submit and the job: quick, and it can fail as a test wants.
 
 It is told by ``STAND_IN`` what to do, separated by commas: ``commit`` commits the batches as the
-job does, as if every line were unmatched; ``report=PATH`` writes what it was given; ``sleep`` waits
+job does, without Spark; ``report=PATH`` writes what it was given; ``sleep`` waits
 to be killed; ``exit=CODE`` ends.
 """
 
@@ -9,50 +9,22 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from tally.aggregates.counts import CountRequest, Counts
-from tally.aggregates.spool import Spool
 from tally.app.context import open_context
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
-from tally.model import Contribution, DeadLetter, SegmentTotals
-from tally.pipeline.context import Context
 from tally.pipeline.replay import run_or_replan
-
-
-class StandInReader:
-    """Reads nothing, and reports every line as unmatched."""
-
-    @contextmanager
-    def count(self, request: CountRequest) -> Iterator[Counts]:
-        """The counts of the ranges."""
-        totals = {
-            r.partition: SegmentTotals(
-                records=r.offsets,
-                matched=0,
-                unmatched=r.offsets,
-                malformed=0,
-                first_offset=r.from_offset,
-                last_offset=r.until_offset - 1,
-            )
-            for r in request.ranges
-        }
-        with Spool[Contribution]() as contributions, Spool[DeadLetter]() as dead_letters:
-            yield Counts(totals=totals, contributions=contributions, dead_letters=dead_letters)
-
-
-def context(settings: Settings) -> Context:
-    """The servers that the settings name, and the stand-in instead of Spark."""
-    return replace(open_context(settings), open_reader=lambda: nullcontext(StandInReader()))  # type: ignore[arg-type, return-value]
+from tests.python_reader import PythonReader
 
 
 def commit(settings: Settings, *batch_ids: int) -> None:
-    """Commit batches as the job does, with nothing counted."""
-    run_or_replan(context(settings), batch_ids)
+    """Commit batches as the job does."""
+    reader = PythonReader(kafka=settings.kafka)
+    ctx = replace(open_context(settings), open_reader=lambda: nullcontext(reader))
+    run_or_replan(ctx, batch_ids)
 
 
 def report(path: Path) -> None:

@@ -33,11 +33,6 @@ def define(monkeypatch: pytest.MonkeyPatch) -> Any:
     return define_one
 
 
-def settings(config: Path) -> Any:
-    """The configuration with the connections."""
-    return connected_settings(config)
-
-
 def test_connections_override_file_and_environment(
     config: Path, define: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,28 +40,26 @@ def test_connections_override_file_and_environment(
     monkeypatch.setenv("TALLY_KAFKA__BOOTSTRAP_SERVERS", "broker:1")
     monkeypatch.setenv("TALLY_MYSQL__HOST", "from-environment")
     monkeypatch.setenv("TALLY_MYSQL__CONNECT_TIMEOUT_S", "7")
-    assert settings(config).kafka.bootstrap_servers == "broker:1"
-    assert (settings(config).mysql.host, settings(config).mysql.user) == (
-        "from-environment",
-        "tally",
-    )
+    configured = connected_settings(config)
+    assert configured.kafka.bootstrap_servers == "broker:1"
+    assert (configured.mysql.host, configured.mysql.user) == ("from-environment", "tally")
+    assert configured.results is None
     where = {"conn_type": "mysql", "host": "db.example", "port": 3307, "login": "counter"}
     more = {"password": "p@ss", "schema": "ledger", "extra": {"ssl_ca": "/etc/ca.pem"}}
     define("mysql", **where, **more)
-    mysql = settings(config).mysql
+    define("results", conn_type="mysql", host="lines.example", password="other", schema="lines")
+    connected: Any = connected_settings(config)
+    mysql, results = connected.mysql, connected.results
     assert (mysql.host, mysql.port, mysql.user) == ("db.example", 3307, "counter")
     assert (mysql.database, mysql.ssl_ca) == ("ledger", Path("/etc/ca.pem"))
     assert mysql.password.get_secret_value() == "p@ss"
     assert mysql.connect_timeout_s == 7
-    assert settings(config).results is None
-    define("results", conn_type="mysql", host="lines.example", password="other", schema="lines")
-    results = settings(config).results
     assert (results.host, results.user, results.database) == ("lines.example", "tally", "lines")
     assert results.password.get_secret_value() == "other"
 
 
-def test_kafkas_address_may_be_given_in_each_usual_way(config: Path, define: Any) -> None:
-    """Host and port, several in the host, or an extra in Kafka's or Tally's spelling."""
+def test_kafkas_connection_has_address_and_login(config: Path, define: Any) -> None:
+    """The address in each usual way; login, password and extras are a whole SASL configuration."""
     for fields, servers in (
         ({"host": "one", "port": 9092}, "one:9092"),
         ({"host": "one:9092,two:9092"}, "one:9092,two:9092"),
@@ -74,15 +67,11 @@ def test_kafkas_address_may_be_given_in_each_usual_way(config: Path, define: Any
         ({"host": "one", "port": 1, "extra": {"bootstrap_servers": "four:9092"}}, "four:9092"),
     ):
         define("kafka", conn_type="kafka", **fields)
-        assert settings(config).kafka.bootstrap_servers == servers
-
-
-def test_kafkas_login_is_used_for_sasl(config: Path, define: Any) -> None:
-    """Login, password and the protocol's extras make a whole SASL configuration."""
+        assert connected_settings(config).kafka.bootstrap_servers == servers
     login = {"conn_type": "kafka", "host": "b:9093", "login": "u", "password": "s3cret"}
     sasl = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
     define("kafka", **login, extra=sasl)
-    kafka = settings(config).kafka
+    kafka = connected_settings(config).kafka
     assert (kafka.security_protocol, kafka.sasl_mechanism) == ("SASL_SSL", "SCRAM-SHA-512")
     assert (kafka.sasl_username, kafka.sasl_password.get_secret_value()) == ("u", "s3cret")
 
@@ -90,23 +79,25 @@ def test_kafkas_login_is_used_for_sasl(config: Path, define: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "fields", "said"),
     [
-        # Credentials without a SASL protocol are a mistake, not a plain connection.
-        ("kafka", {"login": "u"}, "has a login"),
         ("mysql", {"extra": {"ssl_cert": "x"}}, r"mysql\.ssl_cert"),
+        ("kafka", {"login": "u"}, "has a login"),
     ],
 )
 def test_what_would_not_be_used_is_an_error_without_the_password(
     name: str, fields: dict[str, Any], said: str, config: Path, define: Any
 ) -> None:
-    """A misspelt extra is named; no secret is."""
+    """A misspelt extra is named; credentials without SASL are a mistake; no secret is shown."""
     define(name, conn_type=name, host="b:1", password="s3cret", **fields)
     with pytest.raises(ConfigError, match=said) as caught:
-        settings(config)
+        connected_settings(config)
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_spark_connection_that_cannot_be_used_says_why(define: Any) -> None:
-    """None (the provider would go to YARN), another type, no master, a driver somewhere else."""
+def test_a_spark_connection_names_a_master_or_says_why_not(define: Any) -> None:
+    """None (the provider would go to YARN), another type, no master, a driver somewhere else.
+
+    Local, standalone and YARN are taken as the provider reads the connection.
+    """
     with pytest.raises(SparkConnectionError, match="no connection tally_spark"):
         require_spark_connection()
     in_cluster = {"host": "yarn", "extra": {"deploy-mode": "cluster"}}
@@ -119,10 +110,6 @@ def test_a_spark_connection_that_cannot_be_used_says_why(define: Any) -> None:
         define("spark", **fields)
         with pytest.raises(SparkConnectionError, match=said):
             require_spark_connection()
-
-
-def test_each_kind_of_master_is_taken_from_the_connection(define: Any) -> None:
-    """Local, standalone, YARN: as the provider reads the connection."""
     for fields, master in (
         ({"host": "local[2]"}, "local[2]"),
         ({"host": "spark://master", "port": 7077}, "spark://master:7077"),
@@ -176,23 +163,18 @@ def test_an_error_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None
     ]
 
 
-@pytest.mark.parametrize(
-    ("uri", "source"),
-    [
-        ("mysql://ann:wr0ng@127.0.0.1", "the connection tally_mysql"),
-        (None, "the configuration, as there is no connection tally_mysql"),
-    ],
-)
 def test_a_refused_login_says_where_the_password_comes_from(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, uri: str | None, source: str
+    define: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A connection wins over the configuration, so this is the one to correct."""
-    monkeypatch.delenv("AIRFLOW_CONN_TALLY_MYSQL", raising=False)
-    if uri:
-        monkeypatch.setenv("AIRFLOW_CONN_TALLY_MYSQL", uri)
-    refused = AccessDeniedError("refused", next_step="correct them")
-    refused.credentials = ("mysql.user", "mysql.password")
-    with pytest.raises(AirflowFailException), final_unless_retryable():
-        raise refused
-    (said,) = [message for message in caplog.messages if "refused" in message]
-    assert said.endswith(f"correct them; mysql.user and mysql.password come from {source}")
+    for source in (
+        "the configuration, as there is no connection tally_mysql",
+        "the connection tally_mysql",
+    ):
+        refused = AccessDeniedError("refused", next_step="correct them")
+        refused.credentials = ("mysql.user", "mysql.password")
+        with pytest.raises(AirflowFailException), final_unless_retryable():
+            raise refused
+        said = caplog.messages[-1]
+        assert said.endswith(f"correct them; mysql.user and mysql.password come from {source}")
+        define("mysql", conn_type="mysql", login="ann", password="wr0ng", host="127.0.0.1")

@@ -18,6 +18,7 @@ from tally.app.replays import ReplayOutcome, replay_outcome
 from tally.cli import cli
 from tally.errors import StatementError
 from tally.mysql.pool import IDLE_MAX_S, ConnectionPool
+from tally.mysql.transactions import Database
 from tests.airflow.conftest import log_in
 from tests.airflow.dag_run import AIRFLOW, RunDag
 from tests.airflow.ledgers import ask_for, count, lose
@@ -38,15 +39,8 @@ HOSTILE = (
 """Log lines whose writers hope for a page that takes them for markup, or for a formula."""
 
 OF_A_PIPELINE = (
-    "",
-    "kafka",
-    "partitions",
-    "strips",
-    "batches",
-    "dead-letters",
-    "replay",
-    "losses",
-    "audit",
+    *("", "kafka", "partitions", "strips", "batches"),
+    *("dead-letters", "replay", "losses", "audit"),
 )
 
 
@@ -59,7 +53,20 @@ class Pages:
 
     def text(self, path: str = "", **query: str) -> str:
         """A page; it must be there."""
-        answer = self._client.get(self.base + path, params=query or None)
+        return self._text(self.base + path, query)
+
+    def shows(self, path: str, *parts: str) -> str:
+        """A page, which has these parts."""
+        text = self.text(path)
+        assert [part for part in parts if part not in text] == []
+        return text
+
+    def of_run(self, dag_id: str, run_id: str) -> str:
+        """The page of a run; it must be there."""
+        return self._text("/tally/run", {"dag_id": dag_id, "run_id": run_id})
+
+    def _text(self, address: str, query: dict[str, str]) -> str:
+        answer = self._client.get(address, params=query or None)
         assert answer.status_code == 200, answer.text
         return answer.text
 
@@ -78,6 +85,13 @@ class Pages:
 def pages(world: World, viewer: "TestClient") -> Pages:
     """The pages of the test's pipeline."""
     return Pages(world, viewer)
+
+
+def change_rules(world: World) -> None:
+    """Have all that was counted so far be counted under other rules than today's."""
+    world.execute(
+        "update batch set format_fingerprint = 'another' where pipeline = %s", (world.name,)
+    )
 
 
 def routes(client: "TestClient") -> list[tuple[str, frozenset[str]]]:
@@ -149,8 +163,8 @@ def test_each_page_is_drawn_of_an_empty_ledger(world: World, client: "TestClient
         assert answer.headers["cache-control"] == "no-store"
     # A topic that is counted no more is not taken for all: its strip leads to the form.
     form = Pages(world, client)
-    asked = form.text("replay?what=offsets&topic=an.old-one&partitions=0")
-    assert "<option selected>an.old-one</option>" in asked
+    asked = "replay?what=offsets&topic=an.old-one&partitions=0"
+    form.shows(asked, "<option selected>an.old-one</option>")
     assert "an.old-one" not in form.text("replay")
 
 
@@ -160,16 +174,16 @@ def test_the_overview_shows_what_the_ledger_says(world: World, pages: Pages) -> 
     batch = world.plan().batch
     assert batch is not None
     lose(world, 1)
-    text = pages.text()
-    assert f"{world.topic}/1 [7, 9) was lost" in text
-    assert f'<a class="button" href="../../pipelines/{world.name}/losses">Decide</a>' in text
-    assert '<span class="badge fail">fail</span>' in text
-    assert f'<a href="batches/{batch.batch_id}">{batch.batch_id}</a>' in text
-    losses = pages.text("losses")
-    assert f'<td class="">{world.topic}/1</td>' in losses
-    assert "You may look, but not start" in losses  # a viewer
-    assert "3</strong> records" in pages.text("kafka")
-    assert f"{world.topic}/0: planned 0 to 3" in pages.text("strips")
+    pages.shows(
+        "",
+        f"{world.topic}/1 [7, 9) was lost",
+        f'<a class="button" href="../../pipelines/{world.name}/losses">Decide</a>',
+        '<span class="badge fail">fail</span>',
+        f'<a href="batches/{batch.batch_id}">{batch.batch_id}</a>',
+    )
+    pages.shows("losses", f'<td class="">{world.topic}/1</td>', "You may look, but not start")
+    pages.shows("kafka", "3</strong> records")
+    pages.shows("strips", f"{world.topic}/0: planned 0 to 3")
 
 
 def test_what_was_replaced_is_marked(world: World, pages: Pages) -> None:
@@ -183,14 +197,11 @@ def test_what_was_replaced_is_marked(world: World, pages: Pages) -> None:
     assert (found[old]["kind"], found[new]["kind"]) == ("ingest", "replay")
     (replaced,) = pages.table(f"batches/{old}", "ranges")
     assert replaced["superseded_by_batch"] == new
-    text = pages.text(f"batches/{old}")
-    assert f'<a href="{new}">{new}</a>' in text
-    assert "1 dead letters, deleted since its counts were replaced" in text
+    deleted = "1 dead letters, deleted since its counts were replaced"
+    pages.shows(f"batches/{old}", f'<a href="{new}">{new}</a>', deleted)
     (replacing,) = pages.table(f"batches/{new}", "ranges")
     assert replacing["replaces"] == str(old)
-    only = pages.text("batches?kind=replay")
-    assert f'batches/{new}"' in only
-    assert f'batches/{old}"' not in only
+    assert f'batches/{old}"' not in pages.shows("batches?kind=replay", f'batches/{new}"')
     world.execute(
         "delete d from dead_letter_total d join segment s using (segment_id) where s.batch_id = %s",
         (old,),
@@ -203,10 +214,8 @@ def test_a_chart_shows_marks_and_what_is_behind_a_minute(world: World, pages: Pa
     """Lines by minute, those under other rules, and what is behind a bar of any length."""
     count(world, {"2017-07-30 14:09": 3, "2017-07-30 14:11": 2})
     bars = pages.table("?span=1h", "minutes")
-    assert [(bar["minute"], bar["lines"], bar["outdated"]) for bar in bars] == [
-        ("2017-07-30T14:09:00", 3, False),
-        ("2017-07-30T14:11:00", 2, False),
-    ]
+    found = [(bar["minute"], bar["lines"], bar["outdated"]) for bar in bars]
+    assert found == [("2017-07-30T14:09:00", 3, False), ("2017-07-30T14:11:00", 2, False)]
     assert 'aria-label="2017-07-30 14:09: 3 lines"' in pages.text()
     (part,) = pages.table("minute?at=2017-07-30T14:09", "segments")
     assert (part["lines"], part["partition"]) == (3, f"{world.topic}/0")
@@ -214,12 +223,9 @@ def test_a_chart_shows_marks_and_what_is_behind_a_minute(world: World, pages: Pa
     long = pages.text("?first=2017-07-30T14:05&last=2017-07-30T23:00")
     assert '"?first=2017-07-30T14:05&amp;last=2017-07-30T14:09"' in long
     assert pages.table("?first=2017-07-30T14:09:30&last=2017-07-30T14:09:59", "minutes") == bars[:1]
-    world.execute(
-        "update batch set format_fingerprint = 'another' where pipeline = %s", (world.name,)
-    )
-    outdated = pages.text()
-    assert "2 minutes of this span are counted under other rules" in outdated
-    assert "first_minute=2017-07-30+14%3A09&amp;last_minute=2017-07-30+14%3A11" in outdated
+    change_rules(world)
+    said = "2 minutes of this span are counted under other rules"
+    pages.shows("", said, "first_minute=2017-07-30+14%3A09&amp;last_minute=2017-07-30+14%3A11")
 
 
 def test_a_chart_says_where_marks_were_looked_for(
@@ -229,18 +235,14 @@ def test_a_chart_says_where_marks_were_looked_for(
     # Of its own: pipelines share the table of contributions.
     day = str(date(1971, 1, 1) + timedelta(days=secrets.randbelow(10_000)))
     count(world, {f"{day} 14:09": 3, f"{day} 14:11": 2, f"{day} 14:12": 2})
-    world.execute(
-        "update batch set format_fingerprint = 'another' where pipeline = %s", (world.name,)
-    )
+    change_rules(world)
     for rows_max, number, said in (
         (8_000, "3 minutes of this span", "under other rules. The newest line"),
         (2, "At least 1 minute", f"Marks are shown from {day} 14:12 on; choose a shorter span"),
         (1, "", "This span has too many contributions to show marks; choose a shorter one"),
     ):
         monkeypatch.setattr("tally.ledger.minutes.MARKED_ROWS_MAX", rows_max)
-        text = pages.text()
-        assert said in text
-        assert number in text
+        text = pages.shows("", said, number)
         assert ("At least 1 minute" in text) == (rows_max == 2)
 
 
@@ -248,22 +250,16 @@ def test_a_line_dated_ahead_moves_no_chart(world: World, pages: Pages) -> None:
     """A clock that is wrong, or somebody who forges one: the chart is of today, and says it."""
     count(world, {"9999-12-31 23:59": 1, "2999-01-01 00:00": 4})
     ahead = "?last=2999-01-01T00:00"
-    drawn = pages.text(ahead)
-    assert 'aria-label="2999-01-01 00:00: 4 lines"' in drawn
+    drawn = pages.shows(ahead, 'aria-label="2999-01-01 00:00: 4 lines"')
     assert "The newest line is" not in drawn
-    text = pages.text()
-    assert "The result has no line up to today" in text
-    assert "the last of them 9999-12-31 23:59" in text
-    assert "show them" not in text
+    last = "the last of them 9999-12-31 23:59"
+    assert "show them" not in pages.shows("", "The result has no line up to today", last)
     count(world, {"2017-07-30 14:09": 3})
     world.execute(f"delete from `{world.name}` where log_time > '3000-01-01'")
-    text = pages.text()
-    assert 'aria-label="2017-07-30 14:09: 3 lines"' in text
-    assert "The newest line is of 2017-07-30 14:09" in text
-    assert f'<a href="{ahead}">show them</a>' in text
+    bar, newest = 'aria-label="2017-07-30 14:09: 3 lines"', "The newest line is of 2017-07-30 14:09"
+    pages.shows("", bar, newest, f'<a href="{ahead}">show them</a>')
     assert "not shown here" not in pages.text(ahead)
-    (bar,) = pages.table(ahead, "minutes")
-    assert bar["lines"] == 4
+    assert [row["lines"] for row in pages.table(ahead, "minutes")] == [4]
 
 
 def test_a_log_line_is_no_markup(world: World, pages: Pages) -> None:
@@ -332,15 +328,13 @@ def test_what_is_there_is_shown_as_a_part_where_it_is_too_much(
     said = "These totals cover only the latest"
     assert said not in pages.text("dead-letters")
     monkeypatch.setattr("tally.ledger.dead_letters.TOTALS_MAX", 1)
-    assert said in pages.text("dead-letters")
+    pages.shows("dead-letters", said)
     assert said not in pages.text(f"dead-letters?batch={batch}")  # of a batch all are added up
 
     lose(world, 0)
     lose(world, 1)
     monkeypatch.setattr("tally.airflow.console.steering_pages.SHOWN_MAX", 1)
-    text = unescape(pages.text("losses"))
-    assert "Accept 1 loss<" in text
-    assert "This decides only the 1 loss shown" in text
+    text = unescape(pages.shows("losses", "Accept 1 loss<", "This decides only the 1 loss shown"))
     (seen,) = re.findall(r'data-seen="(\[.*?\])"', text)
     assert [one["range"] for one in json.loads(seen)] == [f"{world.topic}/0 [7, 9)"]
 
@@ -349,15 +343,15 @@ def test_times_that_no_calendar_has_end_no_page(
     world: World, viewer: "TestClient", metrics_token: str
 ) -> None:
     """Producers set the times of records, and operators how long they are kept, as they like."""
-    for number, (config, stamped) in enumerate(
+    for number, (option, ms, stamped) in enumerate(
         (
-            ({"message.timestamp.after.max.ms": str(2**63 - 1)}, {"timestamp": 1_764 * 10**12}),
-            ({"retention.ms": str(2**63 - 1)}, {}),
-            ({"retention.ms": str(10_000 * 365 * 86_400_000)}, {}),
+            ("message.timestamp.after.max.ms", 2**63 - 1, {"timestamp": 1_764 * 10**12}),
+            ("retention.ms", 2**63 - 1, {}),
+            ("retention.ms", 10_000 * 365 * 86_400_000, {}),
         )
     ):
         topic = f"{world.topic}_{number}"
-        world.create_topic(1, topic, **config)
+        world.create_topic(1, topic, **{option: str(ms)})
         world.configure(topics=[topic])
         producer = world.producer()
         producer.produce(topic, b"a line", partition=0, **stamped)
@@ -436,9 +430,7 @@ def test_pages_and_checks_say_that_a_dag_is_paused(world: World, pages: Pages) -
         assert (checked.exit_code, said in checked.stdout) == (1, True)
     with create_session() as session:
         session.query(DagModel).filter_by(dag_id=world.name).update({"is_paused": False})
-    text = pages.text()
-    assert "is paused in Airflow" not in text
-    assert '<span class="badge ok">ok</span>' in text
+    assert "is paused in Airflow" not in pages.shows("", '<span class="badge ok">ok</span>')
 
 
 def test_a_pipeline_is_listed_only_for_those_who_may_read_its_dag(
@@ -473,18 +465,19 @@ def test_a_ledger_that_cannot_be_read_is_said_without_a_password(
     viewer: "TestClient", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page comes with the error on it; the user of the commits is not taken instead."""
-    page = "/tally/pipelines/error_log/batches"
-    answer = viewer.get(page)
-    assert answer.status_code == 503
-    assert "the console has no user of MySQL to read with" in answer.text
-    assert "docs/runbook.md" in answer.text
+
+    def refused() -> str:
+        answer = viewer.get("/tally/pipelines/error_log/batches")
+        assert answer.status_code == 503
+        return answer.text
+
+    assert "the console has no user of MySQL to read with" in refused()
+    assert "docs/runbook.md" in refused()
     monkeypatch.setenv("TALLY_MYSQL__PORT", "1")
     monkeypatch.setenv("TALLY_CONSOLE__USER", "reader")
     monkeypatch.setenv("TALLY_CONSOLE__PASSWORD", "s3cret")
-    answer = viewer.get(page)
-    assert answer.status_code == 503
-    assert "[mysql-unavailable]" in answer.text
-    assert "s3cret" not in answer.text
+    assert "[mysql-unavailable]" in refused()
+    assert "s3cret" not in refused()
 
 
 def test_the_consoles_user_can_only_read(world: World) -> None:
@@ -505,7 +498,7 @@ def test_pages_share_a_connection_that_answers(world: World) -> None:
     pool = ConnectionPool(clock=lambda: now[0])
     database = console_context(world.settings, pool).database
 
-    def connection_id() -> int:
+    def connection_id(database: Database = database) -> int:
         with database.transaction(read_only=True) as tx:
             return int((tx.row("select connection_id() as id") or {})["id"])
 
@@ -513,23 +506,12 @@ def test_pages_share_a_connection_that_answers(world: World) -> None:
     assert connection_id() == first
     with database.transaction(read_only=True):
         second = connection_id()  # while the first is in use
-    assert second != first
     world.as_root(f"kill {first}", f"kill {second}")
     third = connection_id()
-    assert third not in {first, second}
     now[0] += IDLE_MAX_S
     fourth = connection_id()
-    assert fourth != third
-    other = database.adjusted(statement_timeout_s=3)
-    with other.transaction(read_only=True) as tx:
-        assert (tx.row("select connection_id() as id") or {})["id"] != fourth
-
-
-def page_of_run(client: "TestClient", dag_id: str, run_id: str) -> str:
-    """The page of a run; it must be there."""
-    answer = client.get("/tally/run", params={"dag_id": dag_id, "run_id": run_id})
-    assert answer.status_code == 200, answer.text
-    return answer.text
+    fifth = connection_id(database.adjusted(statement_timeout_s=3))
+    assert len({first, second, third, fourth, fifth}) == 5
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -540,7 +522,7 @@ def test_a_run_has_a_page(
     world.produce(["2017-07-30 14:09:08 ERROR a line"] * 3)
     counted = run_dag(world.name)
     (batch,) = [row["batch_id"] for row in world.batches()]
-    text = page_of_run(viewer, world.name, counted.run_id)
+    text = pages.of_run(world.name, counted.run_id)
     assert f'<a href="pipelines/{world.name}/batches/{batch}">{batch}</a>' in text
     replay = f"{world.name}_replay"
     dry = run_dag(replay, {"reason": "a test"})
@@ -551,44 +533,32 @@ def test_a_run_has_a_page(
     assert f"<td>{world.topic}/0</td><td>[0, 3)</td>" in answer.text
     assert "Nothing was changed" in answer.text
     real = run_dag(replay, {"reason": "a test", "dry_run": False})
-    assert "1 of 1 batches committed" in page_of_run(viewer, replay, real.run_id)
+    assert "1 of 1 batches committed" in pages.of_run(replay, real.run_id)
     assert viewer.get(f"{link}x").status_code == 404
-
+    # Each export that a page offers is a file, also of the parts that another page takes in.
     count(world, {"2017-07-30 14:09": 3}, dead_letters=["x"])
-    offered_exports_are_files(
-        viewer,
-        *(f"{pages.base}{path}" for path in OF_A_PIPELINE),
-        f"{pages.base}minute?at=2017-07-30T14:09",
-        f"{pages.base}batches/{batch}",
-        link,
-    )
+    paths = (*OF_A_PIPELINE, "minute?at=2017-07-30T14:09", f"batches/{batch}")
+    offered = {
+        urljoin(path, unescape(export))
+        for path in (*(f"{pages.base}{path}" for path in paths), link)
+        for export in re.findall(r'href="([^"]*export=[^"]*)"', viewer.get(path).text)
+    }
+    names = {parse_qs(urlsplit(export).query)["export"][0] for export in offered}
+    assert {"batches", "minutes", "partitions", "dead_letters", "segments", "ranges"} <= names
+    for export in offered:
+        answer = viewer.get(export)
+        assert answer.status_code == 200, export
+        assert "attachment" in answer.headers["content-disposition"], export
     log_in(viewer, role=None)
     assert viewer.get(link).status_code == 403
 
 
-def offered_exports_are_files(client: "TestClient", *paths: str) -> None:
-    """Follow each export that the pages offer, also of the parts that another page takes in."""
-    offered = {
-        urljoin(path, unescape(link))
-        for path in paths
-        for link in re.findall(r'href="([^"]*export=[^"]*)"', client.get(path).text)
-    }
-    names = {parse_qs(urlsplit(link).query)["export"][0] for link in offered}
-    assert {"batches", "minutes", "partitions", "dead_letters", "segments", "ranges"} <= names
-    for link in offered:
-        answer = client.get(link)
-        assert answer.status_code == 200, link
-        assert "attachment" in answer.headers["content-disposition"], link
-
-
 def test_the_page_of_a_run_says_why_nothing_was_done(
-    world: World, run_dag: RunDag, viewer: "TestClient"
+    world: World, run_dag: RunDag, pages: Pages
 ) -> None:
     """The sentence of the error with what to do next, not the way to a log; and what was asked."""
     dag_id = f"{world.name}_replay"
-    text = page_of_run(
-        viewer, dag_id, run_dag(dag_id, {"reason": "a test", "what": "batch"}).run_id
-    )
+    text = pages.of_run(dag_id, run_dag(dag_id, {"reason": "a test", "what": "batch"}).run_id)
     assert "batch_id is not given" in text
     assert "Next: fill in the field batch_id" in text
     assert "Requested" not in text
@@ -596,31 +566,24 @@ def test_the_page_of_a_run_says_why_nothing_was_done(
     conf = {"decision": "accept", "seen": [{"lost_range_id": 1, "range": "a/0 [1, 2)"}]}
     run = run_dag(dag_id, {**conf, "reason": "the disk <died>"})
     assert run.state == "failed"
-    text = unescape(page_of_run(viewer, dag_id, run.run_id))
+    text = unescape(pages.of_run(dag_id, run.run_id))
     assert "Asked for: accept a/0 [1, 2), because “the disk <died>”." in text
     assert "are no longer as they were shown" in text
     assert "Next: trigger the DAG again" in text
 
 
-def test_an_audit_is_shown_with_its_violations(
-    world: World, run_dag: RunDag, viewer: "TestClient", pages: Pages
-) -> None:
+def test_an_audit_is_shown_with_its_violations(world: World, run_dag: RunDag, pages: Pages) -> None:
     """Those of the latest one, each with its minute."""
     batch = count(world, {"2017-07-30 14:09": 3})
-    before = pages.text("audit")
-    assert "No audit has ended yet" in before
-    assert '<td colspan="3">not known</td>' in before
+    pages.shows("audit", "No audit has ended yet", '<td colspan="3">not known</td>')
     audit = run_dag(f"{world.name}_audit")
-    assert '<span class="badge ok">holds</span>' in pages.text("audit")
+    pages.shows("audit", '<span class="badge ok">holds</span>')
     world.execute("update batch set run_id = %s where pipeline = %s", (audit.run_id, world.name))
     # Another DAG's run of the same id has counted it.
-    page = page_of_run(viewer, f"{world.name}_audit", audit.run_id)
-    assert f"batches/{batch}" not in page
+    assert f"batches/{batch}" not in pages.of_run(f"{world.name}_audit", audit.run_id)
     world.execute(f"update `{world.name}` set log_count = 4")
     run_dag(f"{world.name}_audit")
-    text = pages.text("audit")
-    assert '<span class="badge fail">violated</span>' in text
-    assert '<td class="">no</td>' in text
+    pages.shows("audit", '<span class="badge fail">violated</span>', '<td class="">no</td>')
     (violation,) = pages.table("audit", "violations")
     assert violation["check"] == "result"
     assert "2017-07-30 14:09" in violation["where"]

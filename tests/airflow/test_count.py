@@ -14,6 +14,8 @@ import psutil
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
+from tests.airflow import ledgers
+from tests.airflow.dag_run import use_spark
 from tests.airflow.stand_in import commit
 from tests.airflow.tasks import JOB, Count
 from tests.connect_server import ConnectServer
@@ -59,34 +61,15 @@ def state(world: World) -> str:
     return str(batch["state"])
 
 
-def test_a_committed_batch_is_told_to_the_asset_and_to_xcom(world: World, planned: int) -> None:
-    """The event of the result's asset carries the batch, its ranges and its counts."""
-    count = Count(world, planned)
-    count.execute()
-    (asset,) = count.operator.outlets
-    event = dict(count.events[asset].extra)
-    assert count.outcome == event
-    assert list(event.pop("seconds_until")) == ["claimed", "read", "committed"]
-    assert event == {
-        "batch_ids": [planned],
-        "ranges": [f"{world.topic}/0 [0, 2)", f"{world.topic}/1 [0, 1)"],
-        "records": 3,
-        "matched": 0,
-        "malformed": 0,
-    }
-
-
 def test_a_batch_of_which_too_much_is_malformed_is_a_warning_of_the_log(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By the rule of the health: a share above the limit, none at it."""
-    world.produce(["garbage"] * 3)
-    ran = world.minute()
-    assert ran is not None
+    batch_id = ledgers.count(world, {}, dead_letters=["garbage"] * 3)
 
     def warnings() -> list[str]:
         capsys.readouterr()
-        Count(world, ran.batch.batch_id).execute()
+        Count(world, batch_id).execute()
         return [text for text in capsys.readouterr().out.splitlines() if "] malformed: " in text]
 
     (warning,) = warnings()
@@ -123,25 +106,19 @@ def test_a_driver_that_fails_after_the_commit_is_a_success(
 def test_the_exit_code_of_a_batch_without_a_commit_says_whether_a_retry_makes_sense(
     world: World, planned: int, stand_in: Path
 ) -> None:
-    """Usage and data loss fail for good, in the job's words; what may pass is tried again."""
+    """Usage and data loss fail for good, in the job's words; what may pass is tried again.
+
+    Success is what the ledger says, not an exit code of 0.
+    """
     words = "[data-loss] batch: gone. Next: tally plan"
-    for code in (2, 4, 1, 3, 5, 70, 137):
+    for code in (2, 4, 1, 3, 5, 70, 137, 0):
         stand_in.write_text(f"#!/bin/bash\necho '{words}'; exit {code}\n", encoding="utf-8")
         count = Count(world, planned)
         with pytest.raises(AirflowException) as caught:
             count.execute()
         assert isinstance(caught.value, AirflowFailException) == (code in {2, 4}), code
-        assert words in str(caught.value)
+        assert (words if code else "batch is not committed in the ledger") in str(caught.value)
         assert (state(world), count.xcoms, dict(count.events)) == ("planned", {}, {})
-
-
-def test_a_driver_that_ends_well_without_a_commit_is_not_believed(
-    world: World, planned: int, stand_in: Path
-) -> None:
-    """Success is what the ledger says, not an exit code of 0."""
-    stand_in.write_text("#!/bin/bash\nexit 0\n", encoding="utf-8")
-    with pytest.raises(AirflowException, match="batch is not committed in the ledger"):
-        Count(world, planned).execute()
 
 
 def test_what_an_operator_must_change_fails_for_good_without_spark(
@@ -170,27 +147,17 @@ def test_the_driver_works_with_the_connections_of_airflow(
     """Credentials come by a private file that is gone then; the connection names Spark's master."""
     mysql = world.settings.mysql
     password = mysql.password.get_secret_value()
-    connection = {
-        "conn_type": "mysql",
-        "host": mysql.host,
-        "port": mysql.port,
-        "login": mysql.user,
-        "password": password,
-        "schema": mysql.database,
-    }
-    world.config.write_text(
-        world.config.read_text(encoding="utf-8").replace(password, "wrong"), encoding="utf-8"
-    )
+    user = {"login": mysql.user, "password": password, "schema": mysql.database}
+    connection = {"conn_type": "mysql", "host": mysql.host, "port": mysql.port, **user}
+    text = world.config.read_text(encoding="utf-8")
+    world.config.write_text(text.replace(password, "wrong"), encoding="utf-8")
     monkeypatch.setenv("AIRFLOW_CONN_TALLY_MYSQL", json.dumps(connection))
-    monkeypatch.setenv(
-        "AIRFLOW_CONN_TALLY_SPARK", json.dumps({"conn_type": "spark", "host": master})
-    )
+    use_spark(monkeypatch, master)
     monkeypatch.setenv("TALLY_SPARK__MASTER", "local[7]")
     monkeypatch.setenv("STAND_IN", f"report={given},commit")
     count = Count(world, planned)
     count.execute()
     assert count.outcome["records"] == 3
-
     told = reported(given)
     assert told["master"].startswith(master)
     has_folder = any(word.startswith("spark.local.dir=") for word in told["argv"])
@@ -203,47 +170,38 @@ def test_the_driver_works_with_the_connections_of_airflow(
 
 
 @contextmanager
-def beside(work: Callable[[], object]) -> Iterator[None]:
-    """Do something in a thread, until it and the block have ended."""
-    thread = threading.Thread(target=work)
+def once(condition: Callable[[], object], action: Callable[[], object]) -> Iterator[None]:
+    """Do something beside the block, as soon as a condition is true."""
+
+    def act() -> None:
+        wait_until(condition)
+        action()
+
+    thread = threading.Thread(target=act)
     thread.start()
     yield
     thread.join()
 
 
-@contextmanager
-def meanwhile(given: Path, action: Callable[[], object]) -> Iterator[None]:
-    """Do something as soon as the driver runs; then no process and no secret of it is left."""
-
-    def act() -> None:
-        wait_until(given.exists)
-        action()
-
-    with beside(act):
-        yield
+def left_of(given: Path) -> list[Path]:
+    """What is left of a driver that has ended: its secrets, its process."""
     told = reported(given)
-    assert not Path(told["environment"]["TALLY_SECRETS_FILE"]).exists()
-    assert not Path(f"/proc/{told['pid']}").exists()
+    places = (Path(told["environment"]["TALLY_SECRETS_FILE"]), Path(f"/proc/{told['pid']}"))
+    return [place for place in places if place.exists()]
 
 
-def test_killing_the_task_ends_the_driver_and_takes_its_secrets_away(
+def test_killing_the_task_or_its_timeout_ends_the_driver_and_takes_its_secrets_away(
     world: World, planned: int, given: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What Airflow does when a user marks the task as failed."""
-    monkeypatch.setenv("STAND_IN", f"report={given},sleep")
-    count = Count(world, planned)
-    with meanwhile(given, count.operator.on_kill), pytest.raises(AirflowException):
-        count.execute()
-    assert state(world) == "planned"
-
-
-def test_a_timeout_ends_the_driver_too(
-    world: World, planned: int, given: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Airflow's own timeout, as it runs a task; no process of the driver is left."""
+    """What Airflow does when a user marks the task as failed, and after the task's own time."""
     from airflow.sdk.execution_time import task_runner
 
     monkeypatch.setenv("STAND_IN", f"report={given},sleep")
+    count = Count(world, planned)
+    with once(given.exists, count.operator.on_kill), pytest.raises(AirflowException):
+        count.execute()
+    assert (left_of(given), state(world)) == ([], "planned")
+    given.unlink()
     count = Count(world, planned)
     count.operator.execution_timeout = timedelta(hours=1)
 
@@ -251,8 +209,9 @@ def test_a_timeout_ends_the_driver_too(
         # As Airflow's own alarm does after that hour.
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
 
-    with meanwhile(given, let_it_be_over), pytest.raises(AirflowTaskTimeout):
+    with once(given.exists, let_it_be_over), pytest.raises(AirflowTaskTimeout):
         task_runner._run_execute_callable({}, lambda **_: count.execute(), count.operator)
+    assert left_of(given) == []
 
 
 def test_killing_the_task_while_its_driver_is_made_starts_none(
@@ -279,13 +238,12 @@ def test_killing_the_task_while_its_driver_is_made_starts_none(
 # --- with a connection of type `spark_connect`: a real server, the real job
 
 
-def drivers(config: Path, batch_id: int) -> list[psutil.Process]:
-    """The processes that work on the batch of that number in the ledger of this configuration."""
-    wanted = [str(JOB), "--batch", str(batch_id)]
+def drivers(config: Path) -> list[psutil.Process]:
+    """The jobs that run with this configuration."""
     return [
         p
         for p in psutil.process_iter(["cmdline", "environ"])
-        if (p.info["cmdline"] or [])[-3:] == wanted
+        if str(JOB) in (p.info["cmdline"] or [])
         and (p.info["environ"] or {}).get("TALLY_CONFIG") == str(config)
     ]
 
@@ -311,14 +269,10 @@ def test_a_killed_task_leaves_nothing_and_the_next_attempt_counts_on_the_server(
     world.execute("update segment set until_offset = 4 where batch_id = %s", (batch_id,))
     count = Count(world, batch_id)
     count.operator.driver_grace_s = 300.0  # a busy machine may need more than Airflow grants
-
-    def kill() -> None:
-        wait_until(partial(told, connect, world, "ConnectOperationStarted"))
-        count.operator.on_kill()
-
-    with beside(kill), pytest.raises(AirflowException, match="exit code 143"):
+    begun = partial(told, connect, world, "ConnectOperationStarted")
+    with once(begun, count.operator.on_kill), pytest.raises(AirflowException, match="code 143"):
         count.execute()
-    assert not drivers(world.config, batch_id)
+    assert not drivers(world.config)
     wait_until(partial(told, connect, world, "ConnectOperationCanceled"))
     wait_until(partial(told, connect, world, "ConnectSessionClosed"))
     assert world.counts() == {}
@@ -328,10 +282,10 @@ def test_a_killed_task_leaves_nothing_and_the_next_attempt_counts_on_the_server(
 
     def watch() -> None:
         """What other users of the machine, and what the owner, can see of the driver."""
-        driver = wait_until(partial(drivers, world.config, batch_id))[0]
+        driver = drivers(world.config)[0]
         seen.extend((repr(driver.cmdline()), repr(driver.environ())))
 
-    with caplog.at_level("INFO"), beside(watch):
+    with caplog.at_level("INFO"), once(partial(drivers, world.config), watch):
         count.execute()
     assert world.counts() == {"2017-07-30 14:09": 2}
     assert [row["value"] for row in world.dead_letters()] == [b"none"]

@@ -17,7 +17,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from tally.airflow.connections import brief_context, daily_context
 from tally.airflow.timeouts import Timeouts, bounded
 from tally.config.pipeline import PipelineSettings
-from tally.config.servers import KafkaSettings, MySQLSettings
+from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
 from tally.errors import ConfigError
 from tests.airflow.conftest import Parse
@@ -30,6 +30,7 @@ pytestmark = pytest.mark.airflow
 MINUTE = ("error_log", "other")
 KINDS = ("", "_audit", "_replay", "_losses")
 BY_HAND = ("_replay", "_losses")
+GOOD = '[pipelines.good]\ntopics = ["a"]\n'
 Edges = dict[str, set[str]]
 
 
@@ -45,15 +46,11 @@ def of_kind(bag: "DagBag", *suffixes: str) -> Iterator[Any]:
 
 def test_each_dag_has_its_tasks_in_order(bag: "DagBag") -> None:
     """Its rules hide no failure; a replay has a task for each batch, one at a time."""
+    requested = {"request": {"count"}, "count": {"outcome"}, "outcome": set[str]()}
     wanted: dict[str, Edges] = {
         "": {"plan": {"count", "blocked"}, "count": set(), "blocked": set()},
         "_audit": {"audit": {"prune"}, "prune": set()},
-        "_replay": {
-            "preview": {"request"},
-            "request": {"count"},
-            "count": {"outcome"},
-            "outcome": set(),
-        },
+        "_replay": {"preview": {"request"}, **requested},
         # `settle` follows at once when the run was triggered with a decision.
         "_losses": {"look": {"decide", "settle"}, "decide": {"settle"}, "settle": set()},
     }
@@ -71,23 +68,15 @@ def test_each_dag_has_its_tasks_in_order(bag: "DagBag") -> None:
         assert count.map_index_template == "{{ task.batch_name }}"
 
 
-def test_manual_dags_have_no_schedule_and_need_not_be_unpaused(bag: "DagBag") -> None:
-    """No backfill; a run of a paused DAG would wait without a word."""
-    for dag in of_kind(bag, *BY_HAND):
-        assert dag.schedule is None
-        assert set(dag.allowed_run_types or ()) == {"manual"}
-        assert dag.is_paused_upon_creation is False
+def test_scheduled_dags_do_not_pile_up_and_manual_ones_need_not_be_unpaused(bag: "DagBag") -> None:
+    """The configured timetable, one run at a time, no backfill over dates; new DAGs start paused.
 
-
-def test_scheduled_dags_have_the_configured_timetable_and_do_not_pile_up(bag: "DagBag") -> None:
-    """One run at a time; no backfill over dates; new DAGs start paused."""
+    A run of a paused DAG by hand would wait without a word.
+    """
     from airflow.sdk import CronTriggerTimetable
 
-    for dag_id, cron in (
-        ("error_log", "* * * * *"),
-        ("other", "*/5 * * * *"),
-        ("error_log_audit", "17 3 * * *"),
-    ):
+    crons = {"error_log": "* * * * *", "other": "*/5 * * * *", "error_log_audit": "17 3 * * *"}
+    for dag_id, cron in crons.items():
         assert bag.dags[dag_id].timetable == CronTriggerTimetable(cron, timezone="UTC")
     for dag in of_kind(bag, "", "_audit"):
         assert dag.catchup is False
@@ -96,20 +85,22 @@ def test_scheduled_dags_have_the_configured_timetable_and_do_not_pile_up(bag: "D
         assert dag.is_paused_upon_creation is not False
         assert not any(task.depends_on_past or task.wait_for_downstream for task in dag.tasks)
         assert dag.fail_fast is False  # it would end `count` because `blocked` is red
-
-
-def test_retries_suit_a_minute(bag: "DagBag") -> None:
-    """Retries come soon and at an even pace; `blocked` has no retry, and neither has an answer."""
-    for dag in of_kind(bag, *KINDS):
-        for task in dag.tasks:
-            assert task.retries == (0 if task.task_id in {"blocked", "decide"} else 3)
-            assert task.retry_delay == timedelta(seconds=10)
-            assert not task.retry_exponential_backoff
+    for dag in of_kind(bag, *BY_HAND):
+        assert dag.schedule is None
+        assert set(dag.allowed_run_types or ()) == {"manual"}
+        assert dag.is_paused_upon_creation is False
 
 
 @pytest.mark.parametrize(("name", "patience_s"), [("error_log", 600), ("other", 1200)])
 def test_timeouts_follow_from_the_patience(name: str, patience_s: int, bag: "DagBag") -> None:
-    """Lock wait < plan < count = patience < run; only the wait for an operator lasts days."""
+    """Lock wait < plan < count = patience < run; only the wait for an operator lasts days.
+
+    Retries come soon and at an even pace; `blocked` has no retry, and neither has an answer.
+    """
+    for task in (task for suffix in KINDS for task in bag.dags[name + suffix].tasks):
+        assert task.retries == (0 if task.task_id in {"blocked", "decide"} else 3)
+        assert task.retry_delay == timedelta(seconds=10)
+        assert not task.retry_exponential_backoff
     dag, audit = bag.dags[name], bag.dags[f"{name}_audit"]
     like: dict[str, Any] = {task.task_id: task.execution_timeout for task in dag.tasks}
     lock_wait = timedelta(seconds=MySQLSettings().lock_wait_timeout_s)
@@ -136,11 +127,8 @@ def test_a_patience_too_short_for_an_answer_is_refused(key: str) -> None:
     section, _, field = key.partition(".")
     waits: dict[str, dict[str, Any]] = {"kafka": {}, "mysql": {"statement_timeout_s": 60}}
     waits[section][field] = 25
-    settings = Settings(
-        kafka=KafkaSettings(**waits["kafka"]),
-        mysql=MySQLSettings(**waits["mysql"]),
-        pipelines={"p": PipelineSettings(topics=["a"], patience_s=250)},
-    )
+    pipelines = {"p": {"topics": ["a"], "patience_s": 250}}
+    settings = Settings.model_validate({**waits, "pipelines": pipelines})
     short = settings.pipeline("p")
     with pytest.raises(ConfigError, match=rf"pipelines\.p\.patience_s = 250: .*{key} = 25"):
         Timeouts.of(short, settings)
@@ -151,10 +139,8 @@ def test_a_patience_too_short_for_an_answer_is_refused(key: str) -> None:
 def test_a_statement_times_out_before_its_task(bag: "DagBag", config: Path) -> None:
     """After half of the task's own timeout, and sooner where the configuration says so."""
     for configured, task_s, left in ((300, 120, 60), (30, 120, 30)):
-        settings = Settings(
-            mysql=MySQLSettings(statement_timeout_s=configured),
-            pipelines={"p": PipelineSettings(topics=["a"])},
-        )
+        mysql = MySQLSettings(statement_timeout_s=configured)
+        settings = Settings(mysql=mysql, pipelines={"p": PipelineSettings(topics=["a"])})
         mysql = bounded(settings, timedelta(seconds=task_s)).mysql
         assert mysql.statement_timeout_s == left
         assert mysql.lock_wait_timeout_s < mysql.statement_timeout_s < task_s
@@ -171,7 +157,10 @@ def test_a_statement_times_out_before_its_task(bag: "DagBag", config: Path) -> N
 
 
 def test_dags_say_whose_they_are_and_what_they_do(bag: "DagBag") -> None:
-    """By configuration and docstrings; each parameter but a replay's reason has a default."""
+    """By configuration and docstrings; each parameter but a replay's reason has a default.
+
+    `count` reads the topics' assets and writes the table's; no URI holds an address.
+    """
     for dag in of_kind(bag, *KINDS):
         ours = dag.dag_id.startswith("error_log")
         assert dag.tags == ({"tally", "web"} if ours else {"tally"})
@@ -185,22 +174,20 @@ def test_dags_say_whose_they_are_and_what_they_do(bag: "DagBag") -> None:
         if dag.dag_id.endswith("_replay"):
             dag.params["reason"] = "a corrected level"
         dag.params.validate()
-
-
-def test_assets_are_named_after_topics_and_table(bag: "DagBag") -> None:
-    """`count` reads the topics' assets and writes the table's; no URI holds an address."""
     count = bag.dags["other"].get_task("count")
-    assert [(a.name, a.uri) for a in count.inlets] == [
-        ("kafka_one", "tally://kafka/one"),
-        ("kafka_two", "tally://kafka/two"),
-    ]
-    assert [(a.name, a.uri) for a in count.outlets] == [
-        ("tally_other_counts", "tally://mysql/other_counts")
-    ]
+    topics = [("kafka_one", "tally://kafka/one"), ("kafka_two", "tally://kafka/two")]
+    assert [(a.name, a.uri) for a in count.inlets] == topics
+    table = ("tally_other_counts", "tally://mysql/other_counts")
+    assert [(a.name, a.uri) for a in count.outlets] == [table]
 
 
-def test_a_dag_survives_serialisation(bag: "DagBag", parse: Parse) -> None:
-    """What the scheduler reads back is what was parsed, and the same at each parse."""
+def test_a_dag_survives_serialisation(
+    bag: "DagBag", parse: Parse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the scheduler reads back is what was parsed, and the same at each parse.
+
+    A password in the configuration or the environment is in no serialised DAG.
+    """
     again = parse()
     for dag in of_kind(bag, *KINDS):
         stored = DagSerialization.to_dict(dag)
@@ -215,6 +202,13 @@ def test_a_dag_survives_serialisation(bag: "DagBag", parse: Parse) -> None:
         for task in dag.tasks:
             for name in ("execution_timeout", "retries"):
                 assert getattr(back.get_task(task.task_id), name) == getattr(task, name)
+    monkeypatch.setenv("TALLY_MYSQL__PASSWORD", "s3cret-env")
+    sasl = 'security_protocol = "SASL_SSL"\nsasl_mechanism = "PLAIN"\nsasl_username = "u"\n'
+    secret = parse(f'{GOOD}[kafka]\n{sasl}sasl_password = "s3cret-file"\n')
+    assert secret.import_errors == {}
+    text = "".join(str(DagSerialization.serialize_dag(dag)) for dag in secret.dags.values())
+    assert "good_replay" in text
+    assert "s3cret" not in text
 
 
 def test_rendered_fields_hold_paths_names_and_the_batch_alone(bag: "DagBag", config: Path) -> None:
@@ -289,17 +283,21 @@ def test_loading_dags_and_plugin_asks_no_server_and_imports_nothing_heavy(config
 
 
 def test_every_pipeline_has_its_dags(parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four DAGs each; without TALLY_CONFIG of the file beside the DAG folder."""
+    """Four DAGs each, which a pipeline of one's name leaves as they are.
+
+    Without TALLY_CONFIG they are of the file beside the DAG folder.
+    """
     bag = parse()
     assert (bag.import_errors, bag.captured_warnings) == ({}, {})
     assert set(bag.dags) == {name + suffix for name in MINUTE for suffix in KINDS}
+    for name in ("good_audit", "good_replay"):
+        bag = parse(f'{GOOD}[pipelines.{name}]\ntopics = ["b"]\n')
+        assert set(bag.dags) == {f"good{suffix}" for suffix in KINDS}
+        assert all("disabled" not in dag.tags for dag in bag.dags.values())
     monkeypatch.delenv("TALLY_CONFIG")
     bag = parse()
     assert bag.import_errors == {}
     assert {"error_log", "error_log_audit"} <= set(bag.dags)
-
-
-GOOD = '[pipelines.good]\ntopics = ["a"]\n'
 
 
 def test_a_wrong_pipeline_has_one_dag_that_says_so_and_the_others_have_theirs(parse: Parse) -> None:
@@ -326,16 +324,6 @@ def test_a_wrong_pipeline_has_one_dag_that_says_so_and_the_others_have_theirs(pa
         assert said in str(failed.value)
 
 
-@pytest.mark.parametrize("name", ["p_audit", "p_replay"])
-def test_a_pipeline_with_the_name_of_another_ones_dag_takes_nothing_away(
-    name: str, parse: Parse
-) -> None:
-    """The DAG of that name stays what it was."""
-    bag = parse(f'[pipelines.p]\ntopics = ["a"]\n[pipelines.{name}]\ntopics = ["b"]\n')
-    assert set(bag.dags) == {"p", "p_replay", "p_losses", "p_audit"}
-    assert all("disabled" not in dag.tags for dag in bag.dags.values())
-
-
 def test_what_is_wrong_for_all_pipelines_is_an_import_error(parse: Parse) -> None:
     """Airflow shows what is wrong where it shows a broken DAG file."""
     for text, said in (
@@ -348,14 +336,3 @@ def test_what_is_wrong_for_all_pipelines_is_an_import_error(parse: Parse) -> Non
         (error,) = bag.import_errors.values()
         assert "[config-invalid]" in error
         assert said in error
-
-
-def test_secrets_do_not_reach_the_dags(parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A password in the configuration or the environment is in no serialised DAG."""
-    monkeypatch.setenv("TALLY_MYSQL__PASSWORD", "s3cret-env")
-    sasl = 'security_protocol = "SASL_SSL"\nsasl_mechanism = "PLAIN"\nsasl_username = "u"\n'
-    bag = parse(f'{GOOD}[kafka]\n{sasl}sasl_password = "s3cret-file"\n')
-    assert bag.import_errors == {}
-    stored = "".join(str(DagSerialization.serialize_dag(dag)) for dag in bag.dags.values())
-    assert "good_replay" in stored
-    assert "s3cret" not in stored

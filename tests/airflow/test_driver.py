@@ -77,26 +77,22 @@ def test_the_jobs_exit_code_and_error_are_known(connect: bool, programs: Path) -
 def test_the_driver_gets_just_the_environment_it_was_given(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And a process group of its own: a signal to the worker's does not end it."""
+    """And a process group of its own: a signal to the worker's does not end it.
+
+    A spark-submit that is not there is said plainly, instead of a FileNotFoundError.
+    """
     monkeypatch.setenv("LEAK", "s3cret")
-    given = {name: programs / name for name in ("env", "args", "group")}
-    script = 'env > "$ENV_FILE"; printf "%s " "$@" > "$ARGS"; ps -o pgid= -p $$ > "$GROUP"'
-    files = dict(zip(("ENV_FILE", "ARGS", "GROUP"), map(str, given.values()), strict=True))
-    driver = hook(programs, script, WANTED="yes", **files)
+    script = f"cd '{programs}'; env > env; printf '%s ' \"$@\" > args; ps -o pgid= -p $$ > group"
+    driver = hook(programs, script, WANTED="yes")
     driver.submit("job.py")
     driver.on_kill()
     assert driver.exit_code == 0
-    environment = given["env"].read_text(encoding="utf-8")
+    environment, words, group = ((programs / name).read_text() for name in ("env", "args", "group"))
     assert "WANTED=yes" in environment
     assert "s3cret" not in environment
-    arguments = given["args"].read_text(encoding="utf-8").split()
-    assert arguments[:2] == ["--master", "local[1]"]
-    assert arguments[-3:] == ["job.py", "--batch", "7"]
-    assert int(given["group"].read_text(encoding="utf-8")) != os.getpgid(0)
-
-
-def test_a_missing_spark_submit_is_said_plainly(programs: Path) -> None:
-    """Instead of a FileNotFoundError."""
+    assert words.split()[:2] == ["--master", "local[1]"]
+    assert words.split()[-3:] == ["job.py", "--batch", "7"]
+    assert int(group) != os.getpgid(0)
     driver = hook(programs, "", PATH=str(programs / "elsewhere"))
     with pytest.raises(SparkConnectionError, match="not on the worker's PATH"):
         driver.submit("job.py")
@@ -126,49 +122,37 @@ def test_killing_ends_every_process_of_the_driver(stubborn: bool, programs: Path
         assert not alive(int(pid))
 
 
-def sleeper(programs: Path, *, connect: bool) -> tuple[DriverHook | ConnectDriver, str]:
-    """A driver and its job, which writes its process id to ``pid`` and sleeps."""
-    script = f"echo $$ > '{programs}/new' && mv '{programs}/new' '{programs}/pid' && sleep 120"
-    return made(programs, script, connect=connect)
-
-
 @pytest.mark.parametrize("connect", [False, True])
-def test_a_driver_that_was_asked_to_end_is_not_started(connect: bool, programs: Path) -> None:
-    """Airflow may ask before there is a process."""
-    driver, job = sleeper(programs, connect=connect)
+def test_a_driver_that_is_asked_to_end_before_it_is_known_ends(
+    connect: bool, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow may ask before there is a process, and when it runs and is not known yet."""
+    script = f"echo $$ > '{programs}/new' && mv '{programs}/new' '{programs}/pid' && sleep 120"
+    driver, job = made(programs, script, connect=connect)
     driver.on_kill()
     with pytest.raises(AirflowException, match="before the driver started"):
         driver.submit(job)
     assert driver.exit_code is None
     assert not (programs / "pid").exists()
-
-
-@pytest.mark.parametrize("connect", [False, True])
-def test_a_driver_that_is_asked_to_end_while_it_starts_ends(
-    connect: bool, programs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Airflow's signal can come when the process runs and the driver does not know it yet."""
-    driver, job = sleeper(programs, connect=connect)
+    asked, job = made(programs, script, connect=connect)
 
     class AskedMeanwhile(subprocess.Popen[str]):
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
             wait_until((programs / "pid").exists)
-            driver.on_kill()
+            asked.on_kill()
 
     monkeypatch.setattr(subprocess, "Popen", AskedMeanwhile)
     with pytest.raises(AirflowException):
-        driver.submit(job)
+        asked.submit(job)
     assert not alive(int((programs / "pid").read_text(encoding="utf-8")))
 
 
 def alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
-    try:
-        os.kill(pid, 0)
+    with suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except (ProcessLookupError, psutil.NoSuchProcess):
-        return False
+    return False
 
 
 # --- its secrets: in a private file and nowhere else
@@ -179,19 +163,11 @@ AWKWARD = "quote \" backslash \\ newline \n tab \t del \x7f umlaut ä emoji 🎈
 @pytest.fixture
 def settings(config: Path) -> Settings:
     """Settings with secrets."""
-    kafka = {
-        "bootstrap_servers": "broker:9093",
-        "security_protocol": "SASL_SSL",
-        "sasl_mechanism": "PLAIN",
-        "sasl_username": "u",
-        "sasl_password": AWKWARD,
-        "ssl_ca_location": "/etc/kafka ca.pem",
-    }
-    spark = {
-        "master": "sc://spark:15002/;user_id=ann",
-        "connect_token": AWKWARD,
-        "conf": {"spark.a.b": "1", "spark.c": 'x"y'},
-    }
+    sasl = {"sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": AWKWARD}
+    tls = {"security_protocol": "SASL_SSL", "ssl_ca_location": "/etc/kafka ca.pem"}
+    kafka = {"bootstrap_servers": "broker:9093", **sasl, **tls}
+    conf = {"spark.a.b": "1", "spark.c": 'x"y'}
+    spark = {"master": "sc://spark:1/;user_id=ann", "connect_token": AWKWARD, "conf": conf}
     overrides = {
         "kafka": KafkaSettings.model_validate(kafka),
         "mysql": MySQLSettings.model_validate({"port": 3307, "password": AWKWARD[::-1]}),
@@ -250,8 +226,7 @@ def test_a_folder_that_others_may_have_prepared_is_refused(
 ) -> None:
     """Any user may have created a folder of that name in the temporary folder before."""
     if trap == "link":
-        elsewhere = tmp_path / "elsewhere"
-        elsewhere.mkdir(mode=0o700)
+        (elsewhere := tmp_path / "elsewhere").mkdir(mode=0o700)
         runtime.symlink_to(elsewhere)
     elif trap == "file":
         runtime.touch(mode=0o600)
@@ -270,9 +245,8 @@ def test_a_folder_that_others_may_have_prepared_is_refused(
 WRITE_AND_WAIT = """
 import sys
 from tally.airflow.secrets_file import secrets_file
-from tally.config.pipeline import PipelineSettings
-from tally.config.settings import Settings
-with secrets_file(Settings(pipelines={'a': PipelineSettings(topics=['a'])})):
+from tally.config.loading import load_settings
+with secrets_file(load_settings()):
     print('written', flush=True)
     sys.stdin.read()
 """

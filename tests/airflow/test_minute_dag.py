@@ -21,7 +21,6 @@ pytestmark = [*AIRFLOW, pytest.mark.stack]
 
 ERROR = "2017-07-30 14:09:08 ERROR some message"
 INFO = "2017-07-30 14:09:09 INFO all is well"
-MINUTE = timedelta(minutes=1)
 LAST_RUN = pendulum.datetime(2026, 11, 20, 9, 0)
 
 
@@ -58,14 +57,10 @@ def test_a_run_counts_what_is_new_batch_after_batch(
     assert all(step >= 0 for step in seconds.values())
     assert printed
     assert [line for line in printed if not line.startswith("batch ")] == []
-    assert event == {
-        "batch_ids": [first["batch_id"]],
-        "followed_by": [second["batch_id"]],
-        "ranges": [f"{world.topic}/{r}" for r in ("0 [0, 2)", "1 [0, 2)", "0 [2, 3)")],
-        "records": 5,
-        "matched": 3,
-        "malformed": 1,
-    }
+    ranges = [f"{world.topic}/{r}" for r in ("0 [0, 2)", "1 [0, 2)", "0 [2, 3)")]
+    counts = {"records": 5, "matched": 3, "malformed": 1}
+    batches = {"batch_ids": [first["batch_id"]], "followed_by": [second["batch_id"]]}
+    assert event == {**batches, "ranges": ranges, **counts}
     assert world.settings.mysql.password.get_secret_value() not in run.stored()
     assert world.audit().holds
 
@@ -80,6 +75,11 @@ def test_nothing_new_ends_green_and_says_so(world: World, run_dag: RunDag) -> No
     assert run.events() == {}
     for dag_id in (world.name, f"{world.name}_replay"):
         refuse_backfill(dag_id)
+    # A missing topic is red with its own error: nothing to count, and an operator must act.
+    world.configure(topics=["there-is-no-such-topic"])
+    missing = Tasks(world)
+    assert missing.run("plan") == ["blocked"]
+    assert "[topic-missing]" in missing.xcoms["plan", "batch"]["blocked"]
 
 
 def refuse_backfill(dag_id: str) -> None:
@@ -141,20 +141,10 @@ def test_a_failed_count_makes_the_run_red(
     world.produce([INFO], 0)
     following = Tasks(world)
     assert following.run("plan") == ["count"]
-    note, before = following.xcoms["plan", "batch"], red.xcom("plan", "batch")
-    assert [note[key] for key in ("batch_ids", "ranges")] == [
-        before["batch_ids"],
-        [f"{world.topic}/0 [0, 1)"],
-    ]
+    note = following.xcoms["plan", "batch"]
+    assert note["batch_ids"] == red.xcom("plan", "batch")["batch_ids"]
+    assert note["ranges"] == [f"{world.topic}/0 [0, 1)"]
     assert "is resumed" in note["text"]
-
-
-def test_a_missing_topic_is_red_with_its_own_error(world: World) -> None:
-    """Nothing to count, and an operator must act."""
-    world.configure(topics=["there-is-no-such-topic"])
-    run = Tasks(world)
-    assert run.run("plan") == ["blocked"]
-    assert "[topic-missing]" in run.xcoms["plan", "batch"]["blocked"]
 
 
 def test_an_audit_prunes_unless_it_finds_a_violation(world: World, run_dag: RunDag) -> None:
@@ -199,7 +189,7 @@ def test_after_a_stop_one_run_is_scheduled_not_one_for_each_missed_minute(
     first = dag.next_dagrun_info(last_automated_run_info=last)
     assert first.run_after == LAST_RUN + missed
     second = dag.next_dagrun_info(last_automated_run_info=first)
-    assert second.run_after == LAST_RUN + missed + MINUTE
+    assert second.run_after == LAST_RUN + missed + timedelta(minutes=1)
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -208,15 +198,15 @@ def test_a_run_that_is_cleared_days_after_its_success_counts_nothing_twice(
 ) -> None:
     """Run again, it plans as any run does: nothing when nothing is new, else what is new."""
     world.produce([INFO] * 3)
-    (event,) = run_dag(world.name).events().values()
+    run = run_dag(world.name)
+    (event,) = run.events().values()
+    assert event == run.xcom("count", "outcome")
     assert list(event["seconds_until"]) == ["planned", "claimed", "read", "committed"]
     cleared = run_dag(world.name, again=True)
     assert cleared.tasks == {"plan": "success", "count": "skipped", "blocked": "skipped"}
     assert len(world.batches()) == 1
     world.produce([INFO] * 4)
     assert run_dag(world.name, again=True).state == "success"
-    assert [(s["from_offset"], s["until_offset"], s["state"]) for s in world.segments()] == [
-        (0, 3, "live"),
-        (3, 7, "live"),
-    ]
+    found = [(s["from_offset"], s["until_offset"], s["state"]) for s in world.segments()]
+    assert found == [(0, 3, "live"), (3, 7, "live")]
     assert world.audit().holds

@@ -11,7 +11,6 @@ from tally.app.batches import run_batches
 from tally.ledger.batches import Requester, abandon
 from tally.pipeline.context import Context, Reader
 from tally.pipeline.replay import run_or_replan
-from tally.planning.replay_request import BoundsAsked
 from tests.airflow.dag_run import AIRFLOW, RunDag
 from tests.airflow.ledgers import ask_for
 from tests.airflow.stand_in import commit
@@ -40,10 +39,9 @@ def counted(world: World) -> World:
     return world
 
 
-def replays(world: World) -> list[dict[str, Any]]:
+def replays(world: World) -> list[Any]:
     """The pipeline's replays, oldest first."""
-    rows = world.rows("select * from replay where pipeline = %s order by replay_id", (world.name,))
-    return [dict(row) for row in rows]
+    return world.rows("select * from replay where pipeline = %s order by replay_id", (world.name,))
 
 
 def previewed(world: World, conf: Mapping[str, Any], **options: Any) -> Tasks:
@@ -135,7 +133,9 @@ def test_a_batch_that_was_replanned_by_a_driver_that_died_is_followed(world: Wor
     other = ask_for(world.context(), world.name)
     run = previewed(world, REAL)
     (ours,) = [int(batch["batch"]) for batch in run.run("request")]
+    world.configure(levels=["DEBUG"])
     commit(world.settings, other.batch_ids[0])  # which takes the ERROR line away
+    world.configure(levels=["WARN"])
 
     readers = iter([nullcontext(world.reader)])
 
@@ -154,14 +154,9 @@ def test_a_batch_that_was_replanned_by_a_driver_that_died_is_followed(world: Wor
     count.execute()
     event = count.outcome
     assert list(event.pop("seconds_until")) == ["claimed", "read", "committed"]
-    assert event == {
-        "batch_ids": [ours],
-        "ranges": [f"{world.topic}/0 [0, 3)"],
-        "records": 3,
-        "matched": 2,
-        "malformed": 0,
-        "replanned_as": [replanned],
-    }
+    counts = {"records": 3, "matched": 2, "malformed": 0}
+    batch = {"batch_ids": [ours], "replanned_as": [replanned]}
+    assert event == {**batch, "ranges": [f"{world.topic}/0 [0, 3)"], **counts}
     run.run("outcome")
     outcome = run.xcoms["outcome", "outcome"]
     assert (outcome["matched"], outcome["minutes"]) == (2, 1)
@@ -179,16 +174,16 @@ def test_a_batch_that_was_replanned_by_a_driver_that_died_is_followed(world: Wor
 
 
 def test_what_cannot_be_done_is_red_in_the_first_task(
-    counted: World, caplog: pytest.LogCaptureFixture
+    counted: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At once, with the reason and the next step in one line of the log, and nothing is written."""
+    """At once, with the reason and the next step in one line of the log, and nothing is written.
+
+    More batches than Airflow maps, of which no run could count the last ones, are refused, too.
+    """
+    beyond = {"what": "offsets", "from_offset": 2, "until_offset": 9}
     for conf, code, said in (
         ({"what": "offsets"}, "replay-refused", "neither from_offset nor until_offset"),
-        (
-            {"what": "offsets", "from_offset": 2, "until_offset": 9},
-            "replay-refused",
-            "counted up to 3 so far",
-        ),
+        (beyond, "replay-refused", "counted up to 3 so far"),
         ({"topic": "other"}, "replay-refused", "has not counted the topic other"),
         ({"what": "batch", "batch_id": 987654321}, "batch-unknown", "has no batch 987654321"),
     ):
@@ -197,6 +192,12 @@ def test_what_cannot_be_done_is_red_in_the_first_task(
         (sentence,) = [line for line in caplog.messages if said in line and "\n" not in line]
         assert sentence.startswith(f"[{code}] ")
         assert " Next: " in sentence
+    monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "1")
+    counted.configure(max_records_per_partition=1)
+    counted.produce([INFO] * 2)
+    counted.minute()
+    counted.minute()
+    assert "3 batches are more than the 1 tasks" in refused(counted, REAL)
     assert replays(counted) == []
 
 
@@ -211,18 +212,6 @@ def test_a_partly_expired_request_says_what_to_fill_in_for_the_rest(counted: Wor
     )
     again = previewed(counted, {**REAL, "what": "ranges", "ranges": ranges})
     assert len(again.run("request")) == 1
-
-
-def test_more_batches_than_airflow_maps_are_refused(
-    counted: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before a replay is recorded that no run could count."""
-    monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "1")
-    counted.configure(max_records_per_partition=1)
-    counted.produce([INFO] * 2)
-    counted.minute()
-    counted.minute()
-    assert "3 batches are more than the 1 tasks" in refused(counted, REAL)
 
 
 @pytest.mark.parametrize("cut", Cut)
@@ -241,19 +230,12 @@ def test_a_request_whose_commit_was_not_answered_is_found_again(
     assert run.xcoms["request", "replay_id"] == replay["replay_id"]
 
 
-def test_a_replay_that_no_longer_matches_its_preview_is_not_recorded(counted: World) -> None:
-    """Between preview and request another replay has replaced what was to be replaced."""
-    run = previewed(counted, REAL)
-    other = ask_for(counted.context(), counted.name, BoundsAsked(partitions=(0,)))
-    counted.run(other.batch_ids[0])
-    with pytest.raises(AirflowFailException, match=f"{OUTDATED}.* trigger the DAG again"):
-        run.run("request")
-    assert [replay["reason"] for replay in replays(counted)] == ["faster"]
-
-
 def test_a_real_run_reprocesses_exactly_what_was_shown(counted: World) -> None:
-    """What was counted since is left out; what was replaced since is refused."""
-    seen = previewed(counted, DRY)
+    """What was counted since is left out; what was replaced since is refused.
+
+    Also between the preview of a run and its request.
+    """
+    seen, late = previewed(counted, DRY), previewed(counted, REAL, run_id="late")
     bound = bound_to(seen)
     counted.produce([INFO] * 5, 0)
     counted.minute()
@@ -264,6 +246,8 @@ def test_a_real_run_reprocesses_exactly_what_was_shown(counted: World) -> None:
     (replay,) = replays(counted)
     assert replay["request"] == seen.xcoms["preview", "preview"]["request"]
     assert run.xcoms["outcome", "outcome"]["records"] == 6
+    with pytest.raises(AirflowFailException, match=f"{OUTDATED}.* trigger the DAG again"):
+        late.run("request")
     other = {**bound_to(previewed(counted, DRY)), "partitions": "1"}
     for conf, said in (
         (bound, f"{OUTDATED} Next: preview it again"),

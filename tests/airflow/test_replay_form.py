@@ -42,58 +42,52 @@ def filled(**fields: Any) -> dict[str, Any]:
     return dict(params.validate())
 
 
-FILLED: list[tuple[dict[str, Any], object]] = [
-    ({}, BoundsAsked()),
-    ({"topic": "alog", "partitions": "3, 0"}, BoundsAsked(topic="alog", partitions=(0, 3))),
-    ({"what": "offsets", "from_offset": 0}, BoundsAsked(from_offset=0)),
-    (
-        {"what": "offsets", "partitions": "1", "from_offset": 3, "until_offset": 5},
-        BoundsAsked(partitions=(1,), from_offset=3, until_offset=5),
-    ),
-    ({"what": "ranges", "ranges": "alog/0:3-5"}, RangesAsked(ranges=parse_ranges("alog/0:3-5"))),
-    (
-        {"what": "times", "since": "2026-11-20T14:05:00Z", "before": "2026-11-20T15:05"},
-        TimesAsked(
-            since=datetime(2026, 11, 20, 14, 5, tzinfo=UTC),
-            before=datetime(2026, 11, 20, 15, 5, tzinfo=UTC),
-        ),
-    ),
-    ({"what": "batch", "batch_id": 42}, BatchAsked(batch_id=42)),
-    ({"what": "minutes", "first_minute": FIVE}, MinutesAsked(first=FIVE, last=FIVE)),
-    (
-        {"what": "minutes", "first_minute": FIVE, "last_minute": SEVEN},
-        MinutesAsked(first=FIVE, last=SEVEN),
-    ),
-]
+def at(hour: int) -> datetime:
+    """Five minutes after an hour, UTC."""
+    return datetime(2026, 11, 20, hour, 5, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(("fields", "wanted"), FILLED)
-def test_each_choice_reads_its_own_fields(fields: dict[str, Any], wanted: object) -> None:
+def test_each_choice_reads_its_own_fields() -> None:
     """An empty field counts as not given."""
-    assert read_form(filled(**fields)) == wanted
+    both = {"from_offset": 3, "until_offset": 5}
+    times = {"since": "2026-11-20T14:05:00Z", "before": "2026-11-20T15:05"}
+    cases: list[tuple[dict[str, Any], object]] = [
+        ({}, BoundsAsked()),
+        ({"topic": "alog", "partitions": "3, 0"}, BoundsAsked(topic="alog", partitions=(0, 3))),
+        ({"what": "offsets", "from_offset": 0}, BoundsAsked(from_offset=0)),
+        ({"what": "offsets", "partitions": "1", **both}, BoundsAsked(partitions=(1,), **both)),
+        ({"what": "ranges", "ranges": "a/0:3-5"}, RangesAsked(ranges=parse_ranges("a/0:3-5"))),
+        ({"what": "times", **times}, TimesAsked(since=at(14), before=at(15))),
+        ({"what": "batch", "batch_id": 42}, BatchAsked(batch_id=42)),
+        ({"what": "minutes", "first_minute": FIVE}, MinutesAsked(first=FIVE, last=FIVE)),
+        (
+            {"what": "minutes", "first_minute": FIVE, "last_minute": SEVEN},
+            MinutesAsked(first=FIVE, last=SEVEN),
+        ),
+    ]
+    for fields, wanted in cases:
+        assert read_form(filled(**fields)) == wanted
 
 
-CONTRADICTORY = [
-    ({"what": "offsets"}, "neither from_offset nor until_offset"),
-    ({"what": "everything", "from_offset": 3}, "from_offset = 3 does not belong"),
-    ({"what": "batch", "batch_id": 1, "topic": "alog"}, "topic = 'alog' does not belong"),
-    ({"what": "batch"}, "batch_id is not given"),
-    ({"what": "ranges"}, "ranges is not given"),
-    ({"what": "ranges", "ranges": "alog/0:3-5\nalog 0 3 5"}, "line 2: 'alog 0 3 5'"),
-    ({"what": "ranges", "ranges": "alog/0:5-5"}, "ranges: line 1: 'alog/0:5-5' is empty"),
-    ({"what": "times", "since": "2026-11-20T14:05:00Z"}, "before is not given"),
-    ({"what": "minutes", "first_minute": "14:05"}, "'14:05' is not a minute"),
-    ({"partitions": "all"}, "partitions = 'all' are not numbers"),
-    ({"partitions": "-1"}, "partitions = '-1' are not numbers"),
-]
-
-
-@pytest.mark.parametrize(("fields", "said"), CONTRADICTORY)
-def test_a_form_that_contradicts_itself_is_refused(fields: dict[str, Any], said: str) -> None:
+def test_a_form_that_contradicts_itself_is_refused() -> None:
     """With the field and what is wrong with it; nothing that was filled in is ignored."""
-    with pytest.raises(ReplayRefusedError) as refused:
-        read_form(filled(**fields))
-    assert said in str(refused.value)
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"what": "offsets"}, "neither from_offset nor until_offset"),
+        ({"what": "everything", "from_offset": 3}, "from_offset = 3 does not belong"),
+        ({"what": "batch", "batch_id": 1, "topic": "alog"}, "topic = 'alog' does not belong"),
+        ({"what": "batch"}, "batch_id is not given"),
+        ({"what": "ranges"}, "ranges is not given"),
+        ({"what": "ranges", "ranges": "alog/0:3-5\nalog 0 3 5"}, "line 2: 'alog 0 3 5'"),
+        ({"what": "ranges", "ranges": "alog/0:5-5"}, "ranges: line 1: 'alog/0:5-5' is empty"),
+        ({"what": "times", "since": "2026-11-20T14:05:00Z"}, "before is not given"),
+        ({"what": "minutes", "first_minute": "14:05"}, "'14:05' is not a minute"),
+        ({"partitions": "all"}, "partitions = 'all' are not numbers"),
+        ({"partitions": "-1"}, "partitions = '-1' are not numbers"),
+    ]
+    for fields, said in cases:
+        with pytest.raises(ReplayRefusedError) as refused:
+            read_form(filled(**fields))
+        assert said in str(refused.value)
 
 
 def test_airflow_refuses_what_no_field_allows() -> None:
@@ -112,23 +106,15 @@ def test_every_field_has_words_and_all_but_the_first_a_section() -> None:
         assert ("section" in field.schema) == (name not in {"what", "dry_run", "reason"})
 
 
-@pytest.mark.parametrize(
-    ("ranges", "name"),
-    [
-        ("alog/3:300-301", "batch 23: 1 offset of alog/3"),
-        (" ".join(f"alog/{n}:0-3610" for n in range(4)), "batch 23: 14,440 offsets of alog/0-3"),
-        (
-            "blog/0:0-5 alog/7:0-5 alog/9:0-5 alog/8:0-5",
-            "batch 23: 20 offsets of alog/7-9, blog/0",
-        ),
-        (
-            " ".join(f"alog/{2 * n}:0-5" for n in range(9)),
-            "batch 23: 45 offsets of 9 partitions",
-        ),
-        (f"{'a' * 249}/0:0-5", "batch 23: 5 offsets of 1 partition"),
-    ],
-)
-def test_the_task_of_a_batch_has_a_short_name(ranges: str, name: str) -> None:
+def test_the_task_of_a_batch_has_a_short_name() -> None:
     """It stays short with many partitions and with a long topic name."""
-    assert task_name(23, [RangeView.of(parse_range(one)) for one in ranges.split()]) == name
-    assert len(name) < 60
+    for ranges, said in (
+        ("alog/3:300-301", "1 offset of alog/3"),
+        (" ".join(f"alog/{n}:0-3610" for n in range(4)), "14,440 offsets of alog/0-3"),
+        ("blog/0:0-5 alog/7:0-5 alog/9:0-5 alog/8:0-5", "20 offsets of alog/7-9, blog/0"),
+        (" ".join(f"alog/{2 * n}:0-5" for n in range(9)), "45 offsets of 9 partitions"),
+        (f"{'a' * 249}/0:0-5", "5 offsets of 1 partition"),
+    ):
+        name = task_name(23, [RangeView.of(parse_range(one)) for one in ranges.split()])
+        assert name == f"batch 23: {said}"
+        assert len(name) < 60
