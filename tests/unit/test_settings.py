@@ -382,6 +382,7 @@ def test_what_changes_the_counts_changes_the_fingerprint() -> None:
         *("", 'labels = ["level"]', 'labels = ["level"]\nlabel_max_chars = 8', 'measure = "bytes"'),
         *('filter = { level = ["ERR*"] }', "levels = []", 'time = "record"'),
         *('time = "record"\ntime_zone = "Asia/Tokyo"', 'continuation_lines = "unmatched"'),
+        *(f'line_format = "klog"\nassume_year = {year}' for year in (2005, 2006, '"from_record"')),
         *('line_format = "json"\nlabels = ["a.b"]', 'line_format = "json"\nlabels = ["a.c"]'),
     ]
     found = {fingerprint(pipeline(rule)): rule for rule in rules}

@@ -44,14 +44,3 @@ def test_a_rule_that_gives_each_line_one_minute_is_taken() -> None:
     for name in ("", "CET", "EST", "Factory", "localtime", "+01:00", "Europe/Bonn"):
         with pytest.raises(ValueError, match="such as Europe/Berlin"):
             check_zone(name)
-
-
-def test_each_rule_has_a_fingerprint_of_its_own() -> None:
-    """Whatever changes a minute shows in it; what was counted before there were rules has none."""
-    assert TimeRule().fingerprint() == TimeRule(zone="UTC").fingerprint() == ""
-    rules = [
-        *(TimeRule(), TimeRule(zone="Asia/Tokyo"), TimeRule(from_record=True)),
-        *(TimeRule(from_record=True, zone="Asia/Tokyo"), TimeRule(assume_year="from_record")),
-        *(TimeRule(assume_year=2005), TimeRule(assume_year=2006)),
-    ]
-    assert len({rule.fingerprint() for rule in rules}) == len(rules)
