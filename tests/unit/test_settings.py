@@ -85,7 +85,8 @@ def test_the_fields_of_json_lines_are_a_table_in_the_file(monkeypatch: pytest.Mo
     monkeypatch.setenv("TALLY_PIPELINES__ERROR_LOG__LEVELS", "[]")
     assert pipeline().format.paths_of("time") == (("ts",),)
     # Labels and filters may name any path.
-    monkeypatch.undo()
+    for key in ("LINE_FORMAT", "LEVELS"):
+        monkeypatch.delenv(f"TALLY_PIPELINES__ERROR_LOG__{key}")
     keys = ['line_format = "json"', 'filter = { "http.status" = ["5*"] }']
     found = pipeline(*keys, 'labels = ["service", "host.name", "level", "key"]')
     assert found.labels == ["service", "host.name", "level", "key"]
