@@ -162,7 +162,7 @@ def test_the_image_holds_what_the_tests_run_with() -> None:
     assert set(re.findall(r"lib/python(\d+\.\d+)/", DOCKERFILE)) == {oldest}
 
 
-def test_kafka_is_the_local_stacks_with_the_topic_of_the_configuration() -> None:
+def test_kafka_and_airflow_are_set_as_in_the_local_stack() -> None:
     """The version that the tests run on; the job makes just the topics that tally.toml counts."""
     ivy = text(PROJECT / "local" / "src" / "tally_local" / "stack" / "ivy.xml")
     (revision,) = set(re.findall(r'org="org\.apache\.kafka" name="[^"]+" rev="([^"]+)"', ivy))
@@ -172,10 +172,7 @@ def test_kafka_is_the_local_stacks_with_the_topic_of_the_configuration() -> None
     wanted = {f"--topic={topic}" for pipeline in pipelines for topic in pipeline["topics"]}
     command = SERVICES["kafka-topics"]["command"]
     assert {part for part in command if part.startswith("--topic=")} == wanted
-
-
-def test_airflow_has_the_local_stacks_timeouts() -> None:
-    """Every setting that the local stack changes is changed here in the same way."""
+    # Every setting of Airflow that the local stack changes is changed here in the same way.
     local = ConfigParser(interpolation=None)
     places = dict.fromkeys(("project", "folder", "connections"), PROJECT)
     local.read_string(airflow_cfg(**places, port=1, credentials=Credentials()))

@@ -13,7 +13,7 @@ from tally.model import OffsetRange, TopicPartition
 from tally.mysql.errors import CommitUnansweredError
 
 
-def test_the_drawn_tree_is_the_tree() -> None:
+def test_the_drawn_tree_is_the_tree_and_each_error_has_its_code() -> None:
     """Each class is below its base, in the order of the module, with its exit code."""
     assert errors.__doc__ is not None
     drawn = re.findall(r"^    ([│├└─ ]*)(\w+Error)(?: +exit (\d))?", errors.__doc__, re.MULTILINE)
@@ -22,10 +22,7 @@ def test_the_drawn_tree_is_the_tree() -> None:
         (depth, kind.__name__, exits[kind.__name__] if depth == 1 else "")
         for depth, kind in error_tree()
     ]
-
-
-def test_every_error_has_a_code_of_its_own_and_an_exit_code() -> None:
-    """The runbook has one entry for each code; none is inherited, none is used twice."""
+    # The runbook has one entry for each code; none is inherited, none is used twice.
     codes = Counter(vars(error).get("code", f"{error.__name__} has none") for error in ERRORS)
     assert [code for code, times in codes.items() if times > 1] == []
     assert [code for code in codes if not re.fullmatch(r"[a-z]+(-[a-z]+)*", code)] == []

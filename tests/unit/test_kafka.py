@@ -214,10 +214,7 @@ def test_a_leader_that_has_changed_is_asked_again() -> None:
     client = SlowClient(takes_s=0.001, failure=KafkaError.NOT_LEADER_FOR_PARTITION, failures=2)
     assert ask(client).snapshot(["alog"]).topics["alog"].partitions[0].end == 7
     assert client.failures == 0
-
-
-def test_the_first_group_of_a_cluster_waits_for_its_coordinator() -> None:
-    """Kafka makes the topic of the groups' offsets when it is first asked for a group."""
+    # So is the coordinator of a cluster's first group: Kafka makes their topic when it is asked.
     for as_a_whole in (True, False):
         client = SlowClient(0.001, KafkaError.NOT_COORDINATOR, 2, as_a_whole=as_a_whole)
         ask(client).commit_offsets("tally-e", {P0: 7})

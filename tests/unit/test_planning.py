@@ -102,15 +102,12 @@ def test_an_end_before_the_ledgers_offset_blocks_and_is_doubted() -> None:
         assert planned == [f"truncated alog/0 [{lowest}, 10)", *blocked], name
 
 
-def test_an_accepted_truncation_is_waited_out() -> None:
+def test_an_accepted_truncation_is_waited_out_and_an_accepted_hole_is_read() -> None:
     """Nothing is read up to the committed offset; later records are."""
     ledger = known(10, accepted_losses=(truncated(7, 10),))
     assert plan(kafka((0, 8)), ledger) == Plan()
     assert told(plan(kafka((0, 12)), ledger)) == ["read alog/0 [10, 12)"]
-
-
-def test_a_range_with_holes_is_blocked_until_it_is_accepted_or_normal() -> None:
-    """Accepted, it is read alone; retention behind a hole is a loss of its own."""
+    # A range with holes that was accepted is read alone; retention behind a hole is a loss.
     ledger = known(10, open_loss=missing(10, 20))
     dense = ["missing alog/0 [10, 20)", "alog/0 records-missing"]
     assert told(plan(kafka((0, 30)), ledger)) == dense

@@ -148,10 +148,7 @@ def test_what_cannot_be_read_again_is_refused() -> None:
     ledger = known(10, open_loss=Loss(cause=LossCause.TRUNCATED, range=offsets(7, 10)))
     assert "was truncated" in cause(plan("5-6", "0-5 5-10", ledger=ledger))
     assert plan("0-5", "0-5 5-10", ledger=ledger).refusals == ()
-
-
-def test_one_refusal_refuses_all_and_names_each() -> None:
-    """With one refusal there is no batch, and each refusal is reported."""
+    # With one refusal there is no batch, and each refusal is reported.
     found = plan("0-5 90-101 1/98-120", "0-5")
     assert found.batches == ()
     assert [refusal.range for refusal in found.refusals] == ranges("90-101 1/98-120")
