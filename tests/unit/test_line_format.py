@@ -107,17 +107,6 @@ def test_a_table_becomes_a_custom_line_format() -> None:
             LineFormat(name="own", pattern=pattern, json_fields=of_json, time_format=time_format)
 
 
-def test_a_pattern_without_a_level_counts_lines_at_any_level_only() -> None:
-    """With levels it would silently count nothing, as would JSON lines."""
-    table = {"pattern": r"(?<time>\S+ \S+) (?<service>\w+)", "time_format": TIME_FORMAT}
-    line_format = parse_line_format(table, key=KEY)
-    assert (line_format.fields, line_format.has_level) == (("service",), False)
-    for without, lack in ((line_format, r"no group \(\?<level>…\)"), (json_lines(), "lack level")):
-        assert without.printed_levels([]) == ()
-        with pytest.raises(ValueError, match=rf"{lack}.*levels = \[\]"):
-            without.printed_levels(["ERROR"])
-
-
 WRONG_PATTERNS = {
     "(?<time>…)": [r"(?<level>\w+)", r"(\S+)"],
     "no regular expression": [
@@ -145,6 +134,14 @@ def test_a_pattern_that_is_no_regular_expression_or_lacks_a_group_is_refused() -
             message = refused_pattern(pattern)
             assert f"{KEY}.pattern = {pattern!r}" in message
             assert complaint in message, pattern
+    # Without a level it counts at any level only, as JSON lines do: else it would count nothing.
+    table = {"pattern": r"(?<time>\S+ \S+) (?<service>\w+)", "time_format": TIME_FORMAT}
+    line_format = parse_line_format(table, key=KEY)
+    assert (line_format.fields, line_format.has_level) == (("service",), False)
+    for without, lack in ((line_format, r"no group \(\?<level>…\)"), (json_lines(), "lack level")):
+        assert without.printed_levels([]) == ()
+        with pytest.raises(ValueError, match=rf"{lack}.*levels = \[\]"):
+            without.printed_levels(["ERROR"])
 
 
 def test_what_java_and_python_read_differently_is_refused() -> None:

@@ -13,10 +13,7 @@ def test_an_offset_range_is_never_empty_or_negative() -> None:
         with pytest.raises(ValueError, match="no offset range"):
             OffsetRange(partition=P0, from_offset=first, until_offset=until)
     assert str(OffsetRange(partition=P0, from_offset=300, until_offset=310)) == "alog/0 [300, 310)"
-
-
-def test_what_contradicts_itself_is_refused_where_it_is_made() -> None:
-    """Totals add up, a partition ends behind its beginning, and has a name and a number."""
+    # Totals add up, a partition ends behind its beginning, and has a name and a number.
     with pytest.raises(ValueError, match="do not add up"):
         SegmentTotals(records=3, matched=1, unmatched=0, malformed=1, first_offset=0, last_offset=2)
     with pytest.raises(ValueError, match="contradict"):

@@ -101,13 +101,6 @@ def test_a_text_in_a_csv_is_no_formula() -> None:
     assert [cell for cell in row if cell.lstrip()[:1] in {"=", "+", "-", "@"}] == []
 
 
-def test_a_rate_is_read_without_an_exponent() -> None:
-    """A million records a second is a number that somebody reads in a hurry."""
-    rates = [0, 1 / 30, 2.5, 1234567.8, 1e-9]
-    told = ["0", "0.0333", "2.5", "1,234,568", "less than 0.001"]
-    assert list(map(drawing.rate_text, rates)) == told
-
-
 def test_a_page_shows_a_bounded_part_of_a_table() -> None:
     """And says so; the export has all of it."""
     whole = table(*({"n": number} for number in range(SHOWN_MAX + 1)))
@@ -117,6 +110,10 @@ def test_a_page_shows_a_bounded_part_of_a_table() -> None:
     assert html.count("<tr>") == SHOWN_MAX + 1  # with the heading
     assert "The first 500 of 501 rows" in html
     assert len(as_csv(whole).splitlines()) == SHOWN_MAX + 2
+    # A rate has no exponent: a million a second is a number that somebody reads in a hurry.
+    rates = [0, 1 / 30, 2.5, 1234567.8, 1e-9]
+    told = ["0", "0.0333", "2.5", "1,234,568", "less than 0.001"]
+    assert list(map(drawing.rate_text, rates)) == told
 
 
 AT_A_TIME = 3

@@ -28,6 +28,15 @@ def test_a_group_behind_parts_of_a_fixed_width_has_a_place() -> None:
         *((r"(x)(?<time>\d)", 1, 1), (r"(?<time>.)", 0, 1)),
     ):
         assert place(pattern, [None] * width) == Place(before=before), pattern
+    # One of any width has a place where the next character ends it: as a whole or not at all.
+    for pattern, behind in (
+        *((r"^(?<time>\S+ \S+) (?<level>[A-Z]+)", " "), (r"^\[(?<time>[^\]]+)\] ", "]")),
+        *((r"(?<time>\S+ [\d:]+)\s+x", "\t\n\x0b\x0c\r "), (r"(?<time>\S+ [\d:]+)[.,]\d", ".,")),
+        (r"(?<time>\S++ \S++) x", " "),
+    ):
+        found = place(pattern, parse_time_format(TIME_FORMAT).chars)
+        assert found is not None, pattern
+        assert found.behind == frozenset(behind), pattern
 
 
 def test_a_group_behind_anything_else_has_none() -> None:
@@ -41,18 +50,6 @@ def test_a_group_behind_anything_else_has_none() -> None:
         "[a\U0001f600]",
     ):
         assert place(rf"{before}(?<time>\d\d)", [DIGIT, DIGIT]) is None, before
-
-
-def test_a_group_of_any_width_has_a_place_where_the_next_character_ends_it() -> None:
-    """The written time can then be taken as a whole or not at all."""
-    for pattern, behind in (
-        *((r"^(?<time>\S+ \S+) (?<level>[A-Z]+)", " "), (r"^\[(?<time>[^\]]+)\] ", "]")),
-        *((r"(?<time>\S+ [\d:]+)\s+x", "\t\n\x0b\x0c\r "), (r"(?<time>\S+ [\d:]+)[.,]\d", ".,")),
-        (r"(?<time>\S++ \S++) x", " "),
-    ):
-        found = place(pattern, parse_time_format(TIME_FORMAT).chars)
-        assert found is not None, pattern
-        assert found.behind == frozenset(behind), pattern
 
 
 def test_a_group_that_could_end_elsewhere_has_none() -> None:

@@ -477,7 +477,9 @@ def test_records_that_are_gone_are_an_error_of_sparks() -> None:
     assert reader_options(load().kafka, pipeline())["failOnDataLoss"] == "true"
 
 
-def test_what_a_read_leaves_in_memory_is_dropped_before_it_adds_up() -> None:
+def test_what_a_read_leaves_in_memory_is_dropped_before_it_adds_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """No later read uses it: ``benchmarks.task_size`` shows the heap after sixty reads."""
     # A task sends its dead letters straight to the driver: by way of the block manager they can get
     # lost on a busy machine, and with them the batch.
@@ -488,10 +490,7 @@ def test_what_a_read_leaves_in_memory_is_dropped_before_it_adds_up() -> None:
             milliseconds = SESSION_DEFAULTS[f"spark.kafka.consumer.{cache}.{key}"]
             assert 0 < int(milliseconds.removesuffix("ms")) <= 5_000
     assert 0 < int(SESSION_DEFAULTS["spark.kafka.consumer.cache.capacity"]) <= 4
-
-
-def test_a_collector_that_was_chosen_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Java does not start with two of them."""
+    # A collector that was chosen stays: Java does not start with two of them.
     for own, variable, flags in (
         ("", "", THROUGHPUT),
         ("-Xss4m", "-Dx=y", f"{THROUGHPUT} -Xss4m"),
