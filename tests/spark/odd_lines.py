@@ -1,7 +1,6 @@
 """Lines out of a seed: as the formats' programs print them, with some bytes changed."""
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -13,13 +12,16 @@ from tests.spark.examples import ERROR_OF
 from tests.spark.oracle import MONTHS
 from tests.spark.outcomes import SEED, TIMES, reader
 
-LEVEL_OF = ERROR_OF | dict.fromkeys(("zookeeper", "log4j", "spark", "hdfs", "bgl"), "INFO")
 
-
-def of_example(name: str) -> LineReader:
-    """A reader of a format at the level of its example; at any where its lines have no level."""
+def errors_of(name: str) -> LineReader:
+    """A reader of a format's errors; of any line where its lines have no level."""
     line_format = CATALOGUE[name]
-    return reader(line_format, [LEVEL_OF.get(name, "ERROR")] if line_format.has_level else [])
+    return reader(line_format, [ERROR_OF.get(name, "ERROR")] if line_format.has_level else [])
+
+
+def example_of(line_format: LineFormat) -> str:
+    """The example of a format, as an error."""
+    return line_format.example.replace("INFO", "ERROR")
 
 
 def odd(name: str, count: int) -> list[bytes | None]:
@@ -107,10 +109,11 @@ def with_time(line_format: LineFormat, time: str) -> bytes | None:
         "ss": second,
     }.items():
         text = text.replace(letters, field)
-    found = line_format.parsed_pattern.python.match(line_format.example)
+    example = example_of(line_format)
+    found = line_format.parsed_pattern.python.match(example)
     assert found is not None
     start, end = found.span("time")
-    return (line_format.example[:start] + text + line_format.example[end:]).encode()
+    return (example[:start] + text + example[end:]).encode()
 
 
 def odd_lines(rng: random.Random, line_format: LineFormat, count: int) -> list[bytes | None]:
@@ -118,7 +121,7 @@ def odd_lines(rng: random.Random, line_format: LineFormat, count: int) -> list[b
     lines: list[bytes | None] = [None, b"", b" ", b"\r\n", b"\xff\xfe\x00", *marks]
     lines.append(b"2017-07-30 14:09:08\x01ERROR")
     lines += [line for time in TIMES if (line := with_time(line_format, time)) is not None]
-    ends = [b"", b"\r\n", b"\n" + line_format.example.encode(), b"\xff\xc3", b" ERROR"]
+    ends = [b"", b"\r\n", b"\n" + example_of(line_format).encode(), b"\xff\xc3", b" ERROR"]
     while len(lines) < count:
         line = with_time(line_format, rng.choice([rng.choice(TIMES), random_time(rng)]))
         if line is not None:
@@ -129,11 +132,12 @@ def odd_lines(rng: random.Random, line_format: LineFormat, count: int) -> list[b
 
 @dataclass(frozen=True)
 class Kind:
-    """Lines of a kind: how it is configured, and how a program prints a time in it."""
+    """Lines of a kind: how it is configured, and how a program prints a time in it, for ``@``."""
 
-    line_format: LineFormat
+    line_format: LineFormat | str
     rule: TimeRule
-    line: Callable[[datetime], str]
+    text: str
+    time: str
     levels: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ("time-invalid",)
     """Why some of its lines are malformed."""
@@ -143,10 +147,9 @@ class Kind:
         """Understands them."""
         return reader(self.line_format, self.levels, self.rule)
 
-
-def printed(text: str, time: str) -> Callable[[datetime], str]:
-    """A line with ``@`` in place of its time."""
-    return lambda at: text.replace("@", at.strftime(time))
+    def line(self, at: datetime) -> str:
+        """A line of that time."""
+        return self.text.replace("@", at.strftime(self.time))
 
 
 def custom(time_format: str = "", *, pattern: str = "", **fields: str) -> LineFormat:
@@ -165,52 +168,40 @@ BY_RECORD = TimeRule(assume_year="from_record")
 """The year is that of the record, or the one before."""
 BERLIN = TimeRule(zone="Europe/Berlin")
 
-SYSLOG = printed("@ combo sshd[1]: x", "%b %e %H:%M:%S")
-RFC3164 = printed("<11>@ combo sshd[1]: x", "%b %e %H:%M:%S")
-KLOG = printed("E@.123456    1 a.go:1] x", "%m%d %H:%M:%S")
-ANDROID = printed("@.123  1702  2395 E Tag: x", "%m-%d %H:%M:%S")
-PROXIFIER = printed("[@] chrome.exe - x", "%m.%d %H:%M:%S")
-HEALTHAPP = printed("@:606|Step_LSC|1|x", "%Y%m%d-%-H:%-M:%-S")
-TWELVE = printed("@ x", "%-d.%-m.%y %-I:%-M %p")
-UNPADDED = printed('{"at": "@.5"}', "%Y%m%d-%-H:%-M:%-S")
-THUNDERBIRD = printed("- @ 2005.11.09 dn228 Nov 9 12:01:01 dn228/dn228 x", "%s")
-HPC = printed("134681 node-246 unix.hw state @ 1 x", "%s")
-APART = printed("@ h", "%Y-%m-%d x %H:%M:%S")
-APART_IN_JSON = printed("@", '{"d": "%b %-d", "c": "%H:%M:%S"}')
+MONTH_FIRST = "%b %e %H:%M:%S"
+UNPADDED = "%Y%m%d-%-H:%-M:%-S"
+APART = r"(?<date>[0-9-]*) x (?<clock>[0-9:]*) (?<host>\S*)"
+ANY, ALONE = TimeRule(), ("no-time",)
 
 KINDS = {
-    "syslog": Kind(CATALOGUE["syslog"], BY_RECORD, SYSLOG, reasons=("time-invalid", "no-time")),
-    "syslog in 2004": Kind(CATALOGUE["syslog"], TimeRule(assume_year=2004), SYSLOG),
-    "rfc3164": Kind(CATALOGUE["rfc3164"], BY_RECORD, RFC3164, ("err",)),
-    "klog": Kind(CATALOGUE["klog"], BY_RECORD, KLOG, ("ERROR",)),
-    "android": Kind(CATALOGUE["android"], BY_RECORD, ANDROID, ("E",)),
-    "proxifier": Kind(CATALOGUE["proxifier"], BY_RECORD, PROXIFIER),
-    "healthapp": Kind(CATALOGUE["healthapp"], TimeRule(), HEALTHAPP),
+    "syslog": Kind("syslog", BY_RECORD, "@ combo x", MONTH_FIRST, (), ("time-invalid", *ALONE)),
+    "syslog in 2004": Kind("syslog", TimeRule(assume_year=2004), "@ combo x", MONTH_FIRST),
+    "rfc3164": Kind("rfc3164", BY_RECORD, "<11>@ combo sshd[1]: x", MONTH_FIRST, ("err",)),
+    "klog": Kind("klog", BY_RECORD, "E@.123456    1 a.go:1] x", "%m%d %H:%M:%S", ("ERROR",)),
     "unpadded, twelve hours": Kind(
-        custom("d.M.yy h:m a", pattern="(?<time>.*?M)? ?x"), TimeRule(), TWELVE
+        custom("d.M.yy h:m a", pattern="(?<time>.*?M)? ?x"), ANY, "@ x", "%-d.%-m.%y %-I:%-M %p"
     ),
-    "unpadded in JSON": Kind(custom("yyyyMMdd-H:m:s", time="at"), TimeRule(), UNPADDED),
-    "thunderbird": Kind(CATALOGUE["thunderbird"], BERLIN, THUNDERBIRD, reasons=()),
-    "hpc": Kind(CATALOGUE["hpc"], TimeRule(zone="Asia/Kathmandu"), HPC, reasons=()),
+    "unpadded in JSON": Kind(custom("yyyyMMdd-H:m:s", time="at"), ANY, '{"at": "@.5"}', UNPADDED),
+    "thunderbird": Kind(
+        "thunderbird", BERLIN, "- @ 2005.11.09 dn228 Nov 9 12:01:01 dn228/dn228 x", "%s", (), ()
+    ),
     "epoch milliseconds in JSON": Kind(
         custom("epoch_milliseconds", time="ts"),
         TimeRule(zone="America/St_Johns"),
-        printed('{"ts": @123}', "%s"),
-        reasons=("no-time",),
+        *('{"ts": @123}', "%s", (), ALONE),
     ),
     "epoch microseconds with a fraction": Kind(
         custom("epoch_microseconds", pattern=r"(?<time>[0-9.]*)(?: |$)"),
-        TimeRule(),
-        printed("@123456.5 x", "%s"),
-        reasons=("no-time", "time-invalid"),
+        ANY,
+        *("@123456.5 x", "%s", (), ("time-invalid", *ALONE)),
     ),
     "date and clock": Kind(
-        custom("yyyy-MM-dd HH:mm:ss", pattern=r"(?<date>[0-9-]*) x (?<clock>[0-9:]*) (?<host>\S*)"),
-        TimeRule(),
-        APART,
+        custom("yyyy-MM-dd HH:mm:ss", pattern=APART), ANY, "@ h", "%Y-%m-%d x %H:%M:%S"
     ),
     "date and clock in JSON, of which a clock alone": Kind(
-        custom("MMM d HH:mm:ss", date="d", clock="c"), BY_RECORD, APART_IN_JSON
+        custom("MMM d HH:mm:ss", date="d", clock="c"),
+        BY_RECORD,
+        *("@", '{"d": "%b %-d", "c": "%H:%M:%S"}'),
     ),
 }
 """Lines whose times need more than a wall clock of their own, or have no fixed width."""

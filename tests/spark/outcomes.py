@@ -155,27 +155,17 @@ def _read(spark: SparkSession, asked: Sequence[_Record], reader: LineReader) -> 
     groups = {row.partition: row for row in of_batch.counts(records).collect()}
     rows = judged.collect()
     assert len(rows) == len(groups) == len(asked)
-    for number, ((reason, minute, continues, *labels), r) in enumerate(
-        zip(rows, asked, strict=True)
-    ):
+    counted = ["minute", "records", "malformed", "continuations", "first_offset", "last_offset"]
+    counted += ["first_malformed", "last_malformed", *of_batch.aggregate.label_columns]
+    for number, (row, r) in enumerate(zip(rows, asked, strict=True)):
+        reason, minute, continues, *labels = row
         assert not (reason and continues), r
         alone = (CONTINUES if continues else reason, minute, *labels)
+        place, bad = number * 10, reason is not None
+        wanted = [minute, 1, int(bad), int(continues), place, place, *[place if bad else None] * 2]
+        in_group = [groups[number][name] for name in counted]
         wrong = [] if alone == r.wanted else [f"found {alone}"]
-        group, place = groups[number], number * 10
-        of_malformed = place if reason else None
-        counted = {
-            "minute": minute,
-            "records": 1,
-            "malformed": int(reason is not None),
-            "continuations": int(continues),
-            "first_offset": place,
-            "last_offset": place,
-            "first_malformed": of_malformed,
-            "last_malformed": of_malformed,
-            **dict(zip(of_batch.aggregate.label_columns, labels, strict=True)),
-        }
-        in_group = {name: group[name] for name in counted}
-        yield wrong if in_group == counted else [*wrong, f"in a group {in_group}"]
+        yield wrong if in_group == [*wanted, *labels] else [*wrong, f"in a group {in_group}"]
 
 
 def kafka_records(

