@@ -46,20 +46,21 @@ def figure(found: Figures, name: Metric, pipeline: str, **labels: str) -> float 
     return found.get((f"tally_{name}", frozenset({"pipeline": pipeline, **labels}.items())))
 
 
-def test_the_endpoint_is_off_by_default(viewer: "TestClient") -> None:
-    """Also for whoever is signed in."""
-    assert viewer.get(URL).status_code == 404
-    assert viewer.get(URL, headers={"Authorization": "Bearer "}).status_code == 404
-
-
 def test_a_scraper_needs_the_token(
-    client: "TestClient", metrics_token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    viewer: "TestClient", metrics_token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing else is one, and a file without a token lets nobody in."""
+    """Also whoever is signed in; a file without a token lets nobody in.
+
+    By default, without such a file, there is no endpoint.
+    """
+    with monkeypatch.context() as patch:
+        patch.delenv("TALLY_CONSOLE__METRICS_TOKEN_FILE")
+        for headers in ({}, {"Authorization": "Bearer "}):
+            assert viewer.get(URL, headers=headers).status_code == 404
     token, part = metrics_token, metrics_token[:-1]
     near = ("Bearer", "Bearer ", f"Bearer {part}", f"Bearer {token}x", f"Basic {token}")
     for given in ("", *near, token, "Bearer ü"):
-        answer = client.get(URL, headers={"Authorization": given.encode()})
+        answer = viewer.get(URL, headers={"Authorization": given.encode()})
         assert (answer.status_code, answer.content) == (401, b""), given
         assert answer.headers["www-authenticate"] == "Bearer"
     path = tmp_path / "token"
@@ -67,7 +68,7 @@ def test_a_scraper_needs_the_token(
     for text in (None, "", " \n", "short"):
         if text is not None:
             path.write_text(text, encoding="utf-8")
-        answer = client.get(URL, headers={"Authorization": f"Bearer {(text or '').strip()}"})
+        answer = viewer.get(URL, headers={"Authorization": f"Bearer {(text or '').strip()}"})
         assert (answer.status_code, answer.content) == (503, b"")
 
 
