@@ -898,14 +898,14 @@ MUTANTS: Final = (
         where="tally.ledger.commit:check_written",
         before='        "   or s.malformed <> written_malformed or',
         after='        "   or',
-        tests=(f"{COMMIT}::test_what_a_writer_forgets_is_found_before_the_commit",),
+        tests=(f"{COMMIT}::test_each_malformed_record_has_its_dead_letter_before_the_commit",),
     ),
     Mutant(
         guard="dead letters by reason are as many as malformed records",
         where="tally.ledger.commit:check_written",
         before=" or s.malformed <> totalled_malformed",
         after="",
-        tests=(f"{COMMIT}::test_a_writer_that_forgets_a_dead_letters_total_commits_nothing",),
+        tests=(f"{COMMIT}::test_each_malformed_record_has_its_dead_letter_before_the_commit",),
     ),
     # --- replaying
     Mutant(
