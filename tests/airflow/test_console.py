@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 
 import pytest
 from click.testing import CliRunner
+from pymysql.err import MySQLError
 
 from tally.app.context import console_context
 from tally.app.replays import ReplayOutcome, replay_outcome
@@ -482,10 +483,8 @@ def test_a_ledger_that_cannot_be_read_is_said_without_a_password(
 
 def test_the_consoles_user_can_only_read(world: World) -> None:
     """Of the local stack; a query that takes too long is ended by the server."""
-    import pymysql
-
     database = console_context(world.settings).database
-    with pytest.raises(pymysql.err.MySQLError), database.transaction() as tx:
+    with pytest.raises(MySQLError), database.transaction() as tx:
         tx._connection.cursor().execute("insert into pipeline (pipeline) values ('x')")
     short = database.adjusted(statement_timeout_s=1)
     with pytest.raises(StatementError, match="ask for less"), short.transaction() as tx:

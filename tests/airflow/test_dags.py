@@ -322,10 +322,7 @@ def test_a_wrong_pipeline_has_one_dag_that_says_so_and_the_others_have_theirs(pa
         with pytest.raises(AirflowFailException) as failed:
             task.choose_branch({"ti": SimpleNamespace(dag_id="p", run_id="r")})
         assert said in str(failed.value)
-
-
-def test_what_is_wrong_for_all_pipelines_is_an_import_error(parse: Parse) -> None:
-    """Airflow shows what is wrong where it shows a broken DAG file."""
+    # What is wrong for all pipelines is shown where Airflow shows a broken DAG file.
     for text, said in (
         (f"{GOOD}[mysql]\nport = 0\n", "mysql.port = 0"),
         ("[pipelines]\n", "pipelines: at least one is needed"),
