@@ -19,13 +19,13 @@ from tally.errors import (
 from tally.ledger import batches
 from tally.ledger.replay_runs import standing_for
 from tally.ledger.tiles import first_whole, tiles_of
-from tally.model import Batch, OffsetRange
+from tally.model import Batch
 from tally.pipeline.replay import replan_batch
 from tally.planning.replay_request import BoundsAsked, RangesAsked, Request
 from tally.testing.statements import at_statement
 from tests.minute.steps import AT, ERROR, at_once, audited, count
 from tests.minute.test_commit import claimed, commit, cut_at, planned, result
-from tests.minute.test_replay import add_loss, request
+from tests.minute.test_replay import add_loss, asked, request
 from tests.waiting import wait_until
 from tests.world import LOCK_LIST_S, World
 
@@ -96,8 +96,8 @@ def test_two_replays_that_share_uncounted_offsets_beside_others_count_them_once(
     world = own_world  # on other servers the statements of other tests wait, too
     skip(world, 4)
     count_some(count_some(world))
-    first = replay(world, three_from(world, (0, 0), (1, 0)))
-    second = replay(world, three_from(world, (0, 1), (1, 3)))
+    first = replay(world, both(world, (0, 3), (0, 3)))
+    second = replay(world, both(world, (1, 4), (3, 6)))
     inside, both_inside = Event(), Event()
 
     def wait_for_the_other() -> None:
@@ -123,10 +123,10 @@ def test_a_backfill_sees_the_last_live_segment_before_its_end(world: World) -> N
     """An earlier segment ends before the range; the one after it overlaps."""
     skip(world, 10)
     count_some(world)
-    early = replay(world, three_from(world, (0, 0)))
+    early = replay(world, asked(world, (0, 3)))
     assert commit(world, early, result(early))
-    slow = replay(world, three_from(world, (0, 6)))
-    quick = replay(world, three_from(world, (0, 5)))
+    slow = replay(world, asked(world, (6, 9)))
+    quick = replay(world, asked(world, (5, 8)))
     assert commit(world, quick, result(quick))
     with pytest.raises(OvertakenError, match=r"\[6, 9\) was counted by segment .*\[5, 8\)"):
         commit(world, slow, result(slow))
@@ -140,14 +140,10 @@ def skip(world: World, records: int) -> None:
     assert world.plan().batch is None
 
 
-def three_from(world: World, *starts: tuple[int, int]) -> RangesAsked:
-    """Ranges of three offsets, by partition and first offset."""
-    return RangesAsked(
-        ranges=tuple(
-            OffsetRange(partition=world.partition(p), from_offset=at, until_offset=at + 3)
-            for p, at in starts
-        )
-    )
+def both(world: World, first: tuple[int, int], second: tuple[int, int]) -> RangesAsked:
+    """A range of each of the two partitions."""
+    parts = asked(world, first), asked(world, second, partition=1)
+    return RangesAsked(ranges=tuple(r for part in parts for r in part.ranges))
 
 
 @pytest.mark.parametrize("statement", BEHIND.values(), ids=BEHIND)
