@@ -5,8 +5,6 @@ records below. Offsets 0 to 4 of partition 0 are folded; a replay has counted 5 
 ERROR and WARN; offsets 9 and 10 are planned and not counted.
 """
 
-import secrets
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,6 @@ from tally.pipeline.recount import recount
 from tally.pipeline.replay import request_replay, run_replay
 from tally.pipeline.replay_plan import preview_replay
 from tally.planning.replay_request import BoundsAsked
-from tally_local.stack.stack import Stack
 from tests.world import World
 
 pytestmark = pytest.mark.stack
@@ -45,30 +42,21 @@ COUNTED = {"2017-07-30 14:09": 4, "2017-07-30 14:10": 3, "2017-07-30 14:11": 2}
 
 
 @pytest.fixture
-def old(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def old(empty: World) -> World:
     """The ledger of that version in a database of its own, and its topic."""
-    name = f"old_{secrets.token_hex(5)}"
-    world = World(stack=stack, config=tmp_path / "tally.toml", name=name, topic=name)
-    world.configure(levels=["ERROR", "WARN"])
-    world.create_topic(2)
-    world.produce(PARTITION_0, 0)
-    world.produce(PARTITION_1, 1)
-    world.delete_records(0, 5)
-    kafka = world.context().kafka.snapshot([name])
+    name = empty.name
+    empty.configure(levels=["ERROR", "WARN"])
+    empty.create_topic(2)
+    empty.produce(PARTITION_0, 0)
+    empty.produce(PARTITION_1, 1)
+    empty.delete_records(0, 5)
+    kafka = empty.context().kafka.snapshot([name])
     text = DUMP.read_text(encoding="utf-8").replace("{pipeline}", name)
     text = text.replace("{topic_id}", kafka.topics[name].topic_id)
     text = text.replace("{cluster_id}", kafka.cluster_id)
-    world.as_root(
-        f"create database `{name}` character set utf8mb4",
-        f"grant all on `{name}`.* to tally@'127.0.0.1'",
-        f"use `{name}`",
-        "set foreign_key_checks = 0",
-        *filter(str.strip, text.split(";\n")),
-        "commit",
-    )
-    monkeypatch.setenv("TALLY_MYSQL__DATABASE", name)
-    yield world
-    world.as_root(f"drop database `{name}`")
+    statements = filter(str.strip, text.split(";\n"))
+    empty.as_root(f"use `{name}`", "set foreign_key_checks = 0", *statements, "commit")
+    return empty
 
 
 def replay_all(world: World) -> None:
