@@ -111,4 +111,4 @@ def _others(name: str, operations: Sequence[Operation]) -> Sequence[Operation]:
     """Operations that may run concurrently; beside a prune only those that commit no counts."""
     if name != "prune":
         return operations
-    return [o for o in operations if isinstance(o, op.Plan | op.Age | op.Produce | op.AskAll)]
+    return [o for o in operations if o.name in {"Plan", "Age", "Produce", "AskAll"}]

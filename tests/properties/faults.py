@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pymysql.constants import ER
 
@@ -73,8 +73,7 @@ class Fault:
     """Another fault, later in the same operation."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fired:
+class Fired(NamedTuple):
     """A fault that has happened."""
 
     kind: FaultKind
@@ -101,8 +100,7 @@ TRX_CACHE_S: Final = 0.2
 SLOW: Final = (FaultKind.LOCK_HELD, FaultKind.SERVER_KILLED)
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """What the client sees of a fault."""
 
     say: Callable[[], None]
@@ -150,26 +148,18 @@ class Faults:
         self.killed = False
 
     def disarm(self) -> None:
-        """End what a fault has left on the server, once the operation has ended.
-
-        Raises:
-            BaseException: The error of playing a fault.
-        """
+        """End what a fault has left on the server, once the operation has ended."""
         self.armed = None
         self.killed = False
         if self._is_read_only:
-            self.make_writable()
+            self.as_root("set global super_read_only = 0")
+            self.as_root("set global read_only = 0")
+            self._is_read_only = False
         self.wait_until_gone(self._gone)
         self._gone.clear()
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
-
-    def make_writable(self) -> None:
-        """End the server's read-only mode."""
-        self.as_root("set global super_read_only = 0")
-        self.as_root("set global read_only = 0")
-        self._is_read_only = False
 
     def forget_root(self) -> None:
         """Close the connection with all grants; the next use opens a new one."""
@@ -183,21 +173,16 @@ class Faults:
 
     def look(self, session: Session, packet: bytes) -> bool:
         """Handle a statement; see :data:`tests.proxy.Look`."""
-        if self.armed is None and self.seen is None:
-            session.server.sendall(packet)
-            return True
         statement = statement_of(packet)
         if self.seen is not None:
             self.seen.append(statement)
         fault = self.armed
-        if fault is None or not PROFILES[fault.kind].meets(statement):
-            session.server.sendall(packet)
-            return True
-        self._met += 1
-        if self._met < fault.after:
-            session.server.sendall(packet)
-            return True
-        return self._fire(fault, session, packet)
+        if fault is not None and PROFILES[fault.kind].meets(statement):
+            self._met += 1
+            if self._met >= fault.after:
+                return self._fire(fault, session, packet)
+        session.server.sendall(packet)
+        return True
 
     def _fire(self, fault: Fault, session: Session, packet: bytes) -> bool:
         self.armed, self._met = None, 0
@@ -235,10 +220,9 @@ class Faults:
         self.killed = True
         return CUT
 
-    def _kill_after(self, _: Fault, session: Session, packet: bytes) -> End:
-        session.ask(packet)
+    def _kill_after(self, fault: Fault, session: Session, packet: bytes) -> End:
         self.killed = True
-        return CUT
+        return self._lose_answer(fault, session, packet)
 
     def _kill_session(self, _: Fault, session: Session, __: bytes) -> End:
         self.as_root(f"kill connection {session.thread_id}")
@@ -335,30 +319,19 @@ class Faults:
             return list(cursor.fetchall())
 
     def wait_until_gone(self, sessions: Collection[int]) -> None:
-        """Wait until the server has rolled back the transactions of lost clients.
-
-        A session is listed until its transaction is rolled back.
-
-        Raises:
-            AssertionError: It still has one of the sessions.
-        """
+        """Wait until the server has rolled back the transactions of lost clients."""
         deadline = time.monotonic() + GONE_TIMEOUT_S
         listed = "select * from information_schema.processlist where id in %s"
         while sessions and (left := self.as_root(listed, [tuple(sessions)])):
             assert time.monotonic() < deadline, f"left on the server: {left}"
 
     def check_transactions(self, sessions: Collection[int]) -> None:
-        """Check that no transaction of these sessions is left.
-
-        Raises:
-            AssertionError: One is.
-        """
+        """Check that no transaction of these sessions is left."""
         open_ = "select * from information_schema.innodb_trx where trx_mysql_thread_id in %s"
-        if not sessions or not self.as_root(open_, [tuple(sessions)]):
-            return
-        time.sleep(TRX_CACHE_S)
-        left = self.as_root(open_, [tuple(sessions)])
-        assert not left, f"left on the server: {left}"
+        if sessions and self.as_root(open_, [tuple(sessions)]):
+            time.sleep(TRX_CACHE_S)
+            left = self.as_root(open_, [tuple(sessions)])
+            assert not left, f"left on the server: {left}"
 
 
 Play = Callable[[Faults, Fault, Session, bytes], End]
@@ -384,8 +357,7 @@ def _before(happens: Callable[[Faults, Fault, Session], None]) -> Play:
     return play
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(NamedTuple):
     """At which statements a kind of fault can happen, how, and which errors it explains."""
 
     where: str

@@ -30,7 +30,7 @@ SPANS = st.lists(
     st.builds(op.Span, NUMBER, st.integers(0, 16), st.integers(0, 16)), min_size=1, max_size=3
 ).map(tuple)
 
-TROUBLE: st.SearchStrategy[op.Operation] = st.one_of(
+TROUBLE = st.one_of(
     st.builds(op.Expire, NUMBER, st.integers(1, 12)),
     st.builds(op.Expire, NUMBER, st.integers(1, 4)),
     st.builds(op.Restore, NUMBER),
@@ -43,7 +43,7 @@ TROUBLE: st.SearchStrategy[op.Operation] = st.one_of(
     st.builds(op.Stale, st.integers(1, 3), st.integers(0, 2), st.integers(0, 5)),
 )
 ASK_ALL = st.builds(op.AskAll, st.none() | st.integers(0, 1), st.sampled_from([False, False, True]))
-ASK: st.SearchStrategy[op.Operation] = st.one_of(
+ASK = st.one_of(
     st.builds(op.AskRanges, SPANS),
     ASK_ALL,
     st.builds(op.AskBatch, NUMBER),
@@ -51,16 +51,14 @@ ASK: st.SearchStrategy[op.Operation] = st.one_of(
     st.builds(op.AskTimes, st.integers(0, 40), st.integers(0, 20)),
 )
 
-BATCHES: st.SearchStrategy[op.Operation] = st.one_of(
-    st.builds(op.Plan), st.builds(op.RunOpen, NUMBER), st.builds(op.Run, NUMBER)
-)
-REPLAYS: st.SearchStrategy[op.Operation] = st.one_of(
+BATCHES = st.one_of(st.builds(op.Plan), st.builds(op.RunOpen, NUMBER), st.builds(op.Run, NUMBER))
+REPLAYS = st.one_of(
     st.builds(op.RunReplay, NUMBER),
     st.builds(op.RunReplayBatch, NUMBER),
     st.builds(op.RunReplayBatch, NUMBER),
     st.builds(op.Replan, NUMBER),
 )
-DECISIONS: st.SearchStrategy[op.Operation] = st.one_of(
+DECISIONS = st.one_of(
     st.builds(op.Age),
     st.builds(op.Abandon, NUMBER),
     st.builds(op.Cancel, NUMBER),
@@ -69,7 +67,7 @@ DECISIONS: st.SearchStrategy[op.Operation] = st.one_of(
 )
 
 # Operations of a rival during another operation; each is also a rule of its own.
-BUSY: st.SearchStrategy[op.Operation] = st.one_of(
+BUSY = st.one_of(
     BATCHES,
     REPLAYS,
     DECISIONS,
@@ -131,6 +129,16 @@ def is_alone(disturbance: Disturbance | None) -> bool:
     )
 
 
+def _one(name: str, operations: st.SearchStrategy[op.Operation]) -> Callable[..., None]:
+    """A rule: one of the operations, with a disturbance."""
+
+    def step(self: "Machine", what: op.Operation, disturbance: Disturbance | None) -> None:
+        self.pipeline.do(what, disturbance)
+
+    step.__name__ = name  # Hypothesis prints it
+    return rule(what=operations, disturbance=DISTURBANCES)(step)
+
+
 class Machine(RuleBasedStateMachine):
     """All operations in any order; :class:`Oracle` checks after each step."""
 
@@ -187,25 +195,19 @@ class Machine(RuleBasedStateMachine):
         """Some lines, or a transaction of them; nothing is planned yet."""
         self.pipeline.do(what)
 
-    @rule(what=BATCHES, disturbance=DISTURBANCES)
-    def work(self, what: op.Operation, disturbance: Disturbance | None) -> None:
-        """One step of a batch; a committed batch may be run again."""
-        self.pipeline.do(what, disturbance)
+    work = _one("work", BATCHES)  # a step of a batch; a committed one may be run again
 
     @rule(
         first=st.builds(op.Produce, NUMBER, SAID) | ASK,
-        how=st.sampled_from([op.Stop, op.Stop, op.Kill]),
+        how=st.sampled_from([op.Stop(0), op.Stop(0), op.Kill(0)]),
     )
-    def stop_a_worker(self, first: op.Operation, how: type[op.Stop] | type[op.Kill]) -> None:
+    def stop_a_worker(self, first: op.Operation, how: op.Operation) -> None:
         """A new batch, and a worker that is stopped before its commit."""
         self.pipeline.do(first)
         self.pipeline.do(op.Plan())
-        self.pipeline.do(how(0))
+        self.pipeline.do(how)
 
-    @rule(what=st.builds(op.GoOn, NUMBER), disturbance=DISTURBANCES)
-    def go_on(self, what: op.Operation, disturbance: Disturbance | None) -> None:
-        """A stopped worker resumes."""
-        self.pipeline.do(what, disturbance)
+    go_on = _one("go_on", st.builds(op.GoOn, NUMBER))  # a stopped worker resumes
 
     # --- failures, and operators' decisions
 
@@ -243,10 +245,7 @@ class Machine(RuleBasedStateMachine):
 
     # --- replays
 
-    @rule(what=ASK, disturbance=DISTURBANCES)
-    def ask(self, what: op.Operation, disturbance: Disturbance | None) -> None:
-        """A replay is recorded and not run."""
-        self.pipeline.do(what, disturbance)
+    ask = _one("ask", ASK)  # a replay is recorded and not run
 
     @rule(what=ASK, disturbance=DISTURBANCES)
     def replay(self, what: op.Operation, disturbance: Disturbance | None) -> None:
@@ -272,10 +271,8 @@ class Machine(RuleBasedStateMachine):
         self.pipeline.do(what)
         self.pipeline.do(op.RunReplay(0), disturbance)
 
-    @rule(what=REPLAYS, disturbance=DISTURBANCES)
-    def go_on_with_a_replay(self, what: op.Operation, disturbance: Disturbance | None) -> None:
-        """Resume any replay, with its batches in any order."""
-        self.pipeline.do(what, disturbance)
+    # Any replay is resumed, with its batches in any order.
+    go_on_with_a_replay = _one("go_on_with_a_replay", REPLAYS)
 
     @rule(disturbance=DISTURBANCES.filter(is_alone))
     def prune(self, disturbance: Disturbance | None) -> None:

@@ -4,7 +4,9 @@ Numbers that choose something are taken modulo how much there is to choose from,
 sequence is possible and means the same when it is played again.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from tests.properties.kafka_model import Kind
 
@@ -15,236 +17,27 @@ Said = tuple[Kind | None, int]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What the pipeline, its operators, or Kafka's may do."""
+    """A call of a method of the pipeline under test: ``RunMinute()`` calls ``_do_run_minute``."""
 
+    name: str
+    about: tuple[Any, ...]
+    options: tuple[tuple[str, Any], ...]
 
-# --- Kafka
+    def __repr__(self) -> str:
+        words = [*map(repr, self.about), *(f"{key}={value!r}" for key, value in self.options)]
+        return f"op.{self.name}({', '.join(words)})"
 
 
-@dataclass(frozen=True, slots=True)
-class Produce(Operation):
-    """Records are written to a partition; a kind of None is a transaction's marker."""
+def _named(name: str) -> Callable[..., Operation]:
+    return lambda *about, **options: Operation(name, about, tuple(options.items()))
 
-    partition: int
-    said: tuple[Said, ...]
 
-
-@dataclass(frozen=True, slots=True)
-class Expire(Operation):
-    """Retention deletes some records."""
-
-    partition: int
-    records: int
-
-
-@dataclass(frozen=True, slots=True)
-class Restore(Operation):
-    """Records that retention deleted are restored."""
-
-    partition: int
-
-
-@dataclass(frozen=True, slots=True)
-class Compact(Operation):
-    """Compaction removes one record."""
-
-    partition: int
-    which: int
-
-
-@dataclass(frozen=True, slots=True)
-class Truncate(Operation):
-    """The last records are truncated; new ones get their offsets."""
-
-    partition: int
-    records: int
-    then: tuple[Said, ...] = ()
-
-
-class Delete(Operation):
-    """The topic is deleted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Create(Operation):
-    """The topic is deleted and created again, on a cluster of one's choice."""
-
-    partitions: int
-    cluster: int
-    said: tuple[Said, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BringBack(Operation):
-    """Kafka serves an earlier generation of the topic again."""
-
-    generation: int
-
-
-class AddPartition(Operation):
-    """The topic gets another partition."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stale(Operation):
-    """Kafka's next answers are stale."""
-
-    answers: int
-    partitions: int
-    records: int
-
-
-# --- time, and the configuration
-
-
-class Age(Operation):
-    """Time passes until no claim is in force any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class SetClock(Operation):
-    """From now on the clock is wrong by so many hours."""
-
-    hours: int
-
-
-@dataclass(frozen=True, slots=True)
-class Configure(Operation):
-    """Another configuration from now on; None leaves a key as it is."""
-
-    levels: tuple[str, ...] | None = None
-    line_format: str | None = None
-    offsets: str | None = None
-    limit: int | None = None
-    delivery: str | None = None
-
-
-# --- the pipeline
-
-
-class Plan(Operation):
-    """An ingest batch is planned or resumed."""
-
-
-class RunMinute(Operation):
-    """The open ingest batch is run, if there is one."""
-
-
-class Prune(Operation):
-    """The ledger is pruned."""
-
-
-class Audit(Operation):
-    """The ledger is audited."""
-
-
-@dataclass(frozen=True, slots=True)
-class OnOne(Operation):
-    """Concerns one batch, worker or replay."""
-
-    which: int
-
-
-class Run(OnOne):
-    """A batch of any state is run."""
-
-
-class RunOpen(OnOne):
-    """A planned batch is run."""
-
-
-class Stop(OnOne):
-    """A worker reads a planned batch and is stopped before its commit; it may resume later."""
-
-
-class GoOn(OnOne):
-    """A stopped worker resumes."""
-
-
-class Kill(OnOne):
-    """A worker claims a planned batch and is killed."""
-
-
-class RunReplay(OnOne):
-    """The planned batches of a replay are run."""
-
-
-class RunReplayBatch(OnOne):
-    """Any batch of a replay is run, and replanned if needed."""
-
-
-# --- decisions of an operator
-
-
-class Abandon(OnOne):
-    """An operator abandons a batch."""
-
-
-class Replan(OnOne):
-    """A batch of a replay is replanned without need."""
-
-
-class Cancel(OnOne):
-    """A replay is cancelled."""
-
-
-@dataclass(frozen=True, slots=True)
-class Accept(Operation):
-    """An operator accepts one open loss, or all."""
-
-    loss: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Adopt(Operation):
-    """An operator adopts the topic's current generation."""
-
-    start: str
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """A range in sixteenths of the partition's end."""
 
     partition: int
     start: int
     length: int
-
-
-@dataclass(frozen=True, slots=True)
-class AskRanges(Operation):
-    """A replay of ranges is recorded."""
-
-    spans: tuple[Span, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AskAll(Operation):
-    """A replay of everything possible, of one partition or of all, is recorded."""
-
-    partition: int | None = None
-    from_start: bool = False
-    """Whether it begins at offset 0, below the pipeline's start."""
-
-
-class AskBatch(OnOne):
-    """A replay of a batch is recorded."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskMinutes(Operation):
-    """A replay of minutes is recorded."""
-
-    first: int
-    minutes: int
-
-
-@dataclass(frozen=True, slots=True)
-class AskTimes(Operation):
-    """A replay by record times is recorded."""
-
-    since: int
-    ticks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,4 +49,49 @@ class Beginning:
     offsets: str = "dense"
     limit: int = 1000
     delivery: str = "batch"
-    said: tuple[Said, ...] = field(default=())
+    said: tuple[Said, ...] = ()
+
+
+# Kafka.
+Produce = _named("Produce")  # records are written; a kind of None is a transaction's marker
+Expire = _named("Expire")  # retention deletes the first records of a partition
+Restore = _named("Restore")  # records that retention deleted are restored
+Compact = _named("Compact")  # compaction removes one record
+Truncate = _named("Truncate")  # the last records are removed; new ones get their offsets
+Delete = _named("Delete")  # the topic is deleted
+Create = _named("Create")  # the topic is deleted and created again, on a cluster of one's choice
+BringBack = _named("BringBack")  # Kafka serves an earlier generation of the topic again
+AddPartition = _named("AddPartition")
+Stale = _named("Stale")  # Kafka's next answers are stale
+
+# Time, and the configuration.
+Age = _named("Age")  # time passes until no claim is in force any more
+SetClock = _named("SetClock")  # from now on the clock is wrong by so many hours
+Configure = _named("Configure")  # another configuration; None leaves a key as it is
+
+# The pipeline.
+Plan = _named("Plan")  # an ingest batch is planned or resumed
+RunMinute = _named("RunMinute")  # the open ingest batches are run
+Run = _named("Run")  # a batch of any state is run
+RunOpen = _named("RunOpen")  # a planned batch is run
+Stop = _named("Stop")  # a worker reads a batch, and is stopped before its commit; it may resume
+GoOn = _named("GoOn")  # a stopped worker resumes
+Kill = _named("Kill")  # a worker claims a planned batch and is killed
+RunReplay = _named("RunReplay")  # the planned batches of a replay are run
+RunReplayBatch = _named("RunReplayBatch")  # any batch of a replay is run, and replanned if needed
+Prune = _named("Prune")
+Audit = _named("Audit")
+
+# Decisions of an operator.
+Abandon = _named("Abandon")  # a batch is abandoned
+Replan = _named("Replan")  # a batch of a replay is replanned without need
+Cancel = _named("Cancel")  # a replay is cancelled
+Accept = _named("Accept")  # one open loss is accepted, or all
+Adopt = _named("Adopt")  # the topic's current generation is adopted
+
+# A replay is recorded.
+AskRanges = _named("AskRanges")
+AskAll = _named("AskAll")  # of everything possible, of one partition or of all
+AskBatch = _named("AskBatch")
+AskMinutes = _named("AskMinutes")
+AskTimes = _named("AskTimes")  # by record times

@@ -8,7 +8,6 @@ offsets must be offsets that Kafka has answered.
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -16,11 +15,9 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from tally.config.pipeline import Pipeline
 from tally.mysql.transactions import Row
 from tally.pipeline.audit import audit_ledger
 from tests.campaigns import VARIABLE
-from tests.properties.kafka_model import Record
 from tests.properties.pipeline import PipelineUnderTest
 
 Partition = tuple[str, str, int]
@@ -49,8 +46,8 @@ class Oracle:
     """Offsets that were ever counted."""
     _committed: set[int] = field(default_factory=set)
     _expected: dict[int, "Expected"] = field(default_factory=dict)
-    _live: dict[int, Row] = field(default_factory=dict)
-    """Expected counts by segment, of the last check; a folded segment replaces some of them."""
+    _live: list[Row] = field(default_factory=list)
+    """Those of the last check; a folded segment replaces some of them."""
     _checks: int = 0
 
     def check(self, *, with_audit: bool = False) -> None:
@@ -65,12 +62,26 @@ class Oracle:
         self._check_tiles(live)
         self._check_nothing_was_erased(segments)
         self._check_batches()
-        self._live = {s["segment_id"]: s for s in live}
+        self._live = live
         if with_audit or self._checks % self.audits_every == 0:
             with self.pipeline.wire.past_the_proxy():
                 verdict = audit_ledger(self.pipeline.ctx, self.pipeline.name)
             assert verdict.holds, verdict.violations
             self._check_rows(live)
+
+    def _of_segments(self, table: str) -> list[Row]:
+        return self.pipeline.rows(
+            f"select c.* from `{table}` c join segment using (segment_id)"
+            " join batch b using (batch_id) where b.pipeline = %s",
+            (self.pipeline.name,),
+        )
+
+    def _of_generations(self, table: str) -> list[Row]:
+        return self.pipeline.rows(
+            f"select t.*, i.topic_id, i.cluster_id from {table} t"
+            " join topic_incarnation i using (incarnation_id) where i.pipeline = %s",
+            (self.pipeline.name,),
+        )
 
     def _check_rows(self, live: list[Row]) -> None:
         """Readers see the expected lines, each once, where they are kept; the audit shows them."""
@@ -81,8 +92,14 @@ class Oracle:
         columns = ("topic_id", "partition_id", "record_offset", "log_time")
         if is_in_files:
             files = [row["file"] for row in self.pipeline.rows(f"select file from `{view}`")]
-            rows = [row for file in files for row in _rows_of(file, columns)]
-            _check_list(self.pipeline.pipeline, files)
+            rows = []
+            for file in files:
+                path = file.removeprefix("file://")
+                rows += pq.read_table(path, columns=list(columns)).to_pylist()
+            folder = (self.pipeline.pipeline.files_url or "").removeprefix("file://")
+            listed = Path(folder, "_live/files.txt")
+            text = listed.read_text() if listed.exists() else ""
+            assert sorted(text.splitlines()) == sorted(files), "the list beside them is another"
         else:
             rows = self.pipeline.rows(f"select {', '.join(columns)} from `{view}`")
         found = sorted((*list(row.values())[:3], str(row["log_time"])) for row in rows)
@@ -102,71 +119,81 @@ class Oracle:
 
     def counted(self, segment: Row) -> "Expected":
         """What a segment's count must have found."""
-        if segment["segment_id"] not in self._expected:
-            self._expected[segment["segment_id"]] = self._count(segment)
-        return self._expected[segment["segment_id"]]
+        number = segment["segment_id"]
+        if number not in self._expected:
+            self._expected[number] = self._count(segment)
+        return self._expected[number]
 
     def _count(self, s: Row) -> "Expected":
         if s["state"] == "folded":
             return self._fold(s)
-        read = self.pipeline.reads[s["batch_id"], s["attempt"]]
+        tick, pipeline = self.pipeline.reads[s["batch_id"], s["attempt"]]
         log = self.pipeline.kafka.log(s["cluster_id"], s["topic_id"], s["partition_id"])
-        found: dict[int, Record] = {}
+        found: set[int] = set()
         minutes: Rows = Counter()
         lengths: Rows = Counter()
-        lines = set()
-        malformed = []
+        lines: set[tuple[int, str]] = set()
+        malformed: set[int] = set()
         for offset in range(s["from_offset"], s["until_offset"]):
-            record = log.at(offset, read.tick)
+            record = log.at(offset, tick)
             if record is None:
                 continue
-            found[offset] = record
-            level = record.level(read.line_format)
+            found.add(offset)
+            level = record.level(str(pipeline.line_format))
             if level is None:
-                malformed.append(offset)
-            elif level in read.levels:
-                key = (record.log_time, *([level] if read.by_level else []))
+                malformed.add(offset)
+            elif level in pipeline.levels:
+                key = (record.log_time, *([level] if pipeline.labels else []))
                 minutes[key] += 1
                 lines.add((offset, record.log_time))
-                lengths[key] += record.length if read.has_bytes else 0
-        return Expected(frozenset(found), minutes, lengths, tuple(malformed), frozenset(lines))
+                lengths[key] += record.length if pipeline.measure == "bytes" else 0
+        return Expected(found, minutes, lengths, malformed, lines)
 
     def _fold(self, s: Row) -> "Expected":
         """The expected counts of the segments that a folded one has replaced."""
-        found = Expected()
-        for old in self._live.values():
+        found = Expected(set(), Counter(), Counter(), set(), set())
+        for old in self._live:
             here = [old[key] == s[key] for key in ("incarnation_id", "partition_id")]
             if all(here) and s["from_offset"] <= old["from_offset"] < s["until_offset"]:
-                found += self.counted(old)
+                one = self.counted(old)
+                found.records.update(one.records)
+                found.minutes.update(one.minutes)
+                found.lengths.update(one.lengths)
+                found.malformed.update(one.malformed)
+                found.lines.update(one.lines)
         return found
 
     def _check_result(self, live: list[Row]) -> None:
         """The result table is the expected sum, row by row, without other rows."""
-        expected = Expected()
+        minutes: Rows = Counter()
+        lengths: Rows = Counter()
         for segment in live:
-            expected += self.counted(segment)
+            minutes.update(self.counted(segment).minutes)
+            lengths.update(self.counted(segment).lengths)
+        expected = {key: (lines, lengths[key]) for key, lines in minutes.items()}
         rows = self.pipeline.rows(f"select * from `{self.pipeline.name}`")
         table = {_key(row): _sums(row) for row in rows}
-        assert table == expected.rows, f"the table says {table}, the records say {expected.rows}"
+        assert table == expected, f"the table says {table}, the records say {expected}"
 
     def _check_contributions(self, live: list[Row]) -> None:
         """Each segment's totals and contributions are the expected ones."""
         said: dict[int, dict[tuple[str, ...], tuple[int, int]]] = defaultdict(dict)
         own = self.pipeline.pipeline.has_own_tables
         table = f"{self.pipeline.name}__segments" if own else "segment_count"
-        for row in self.pipeline.rows(_CONTRIBUTIONS.format(table), (self.pipeline.name,)):
+        for row in self._of_segments(table):
             said[row["segment_id"]][_key(row)] = _sums(row)
         for s in live:
             expected = self.counted(s)
             if s["state"] == "live":
-                assert said[s["segment_id"]] == expected.rows, s
+                rows = {key: (n, expected.lengths[key]) for key, n in expected.minutes.items()}
+                assert said[s["segment_id"]] == rows, s
             totals = (s["records"], s["matched"], s["malformed"])
             matched = sum(expected.minutes.values())
             assert totals == (len(expected.records), matched, len(expected.malformed)), s
 
     def _check_dead_letters(self, live: list[Row]) -> None:
         """There are dead letters of live segments and no others."""
-        rows = self.pipeline.rows(_DEAD_LETTERS, (self.pipeline.name,))
+        rows = self._of_segments("dead_letter")
         found = sorted((row["segment_id"], row["record_offset"]) for row in rows)
         expected = sorted(
             (s["segment_id"], offset)
@@ -176,10 +203,8 @@ class Oracle:
         )
         folded = {s["segment_id"] for s in live if s["state"] == "folded"}
         assert [row for row in found if row[0] not in folded] == expected
-        totals: Counter[tuple[int, str]] = Counter()
-        for row in rows:
-            totals[row["segment_id"], row["reason"]] += 1
-        said = self.pipeline.rows(_DEAD_LETTER_TOTALS, (self.pipeline.name,))
+        totals = Counter((row["segment_id"], row["reason"]) for row in rows)
+        said = self._of_segments("dead_letter_total")
         assert {(r["segment_id"], r["reason"]): r["dead_letters"] for r in said} == totals
 
     def _check_plans(self, segments: list[Row]) -> None:
@@ -198,19 +223,25 @@ class Oracle:
             partition = (s["cluster_id"], s["topic_id"], s["partition_id"])
             assert counted[partition].isdisjoint(span), f"counted twice: {s}"
             counted[partition].update(span)
-        for loss in self.pipeline.rows(_LOSSES, (self.pipeline.name,)):
+        for loss in self._of_generations("lost_range"):
+            if (loss["state"], loss["cause"]) != ("accepted", "expired"):
+                continue
             place = (loss["incarnation_id"], loss["partition_id"])
             tiles[place].append((loss["from_offset"], loss["until_offset"]))
             self._check_loss(loss)
         for partition, offsets in self._covered.items():
             assert offsets <= counted[partition], f"{partition}: no longer counted"
         self._covered = counted
-        for row in self.pipeline.rows(_POSITIONS, (self.pipeline.name,)):
+        for row in self._of_generations("partition_offset"):
             place = (row["incarnation_id"], row["partition_id"])
             if place not in self._positions:
                 self._check_start(row)
-            self._check_position(place, row["start_offset"], row["next_offset"])
-            _check_tiling(sorted(tiles[place]), row["start_offset"], row["next_offset"])
+            start, now = row["start_offset"], row["next_offset"]
+            began, stood = self._positions.get(place, (start, now))
+            assert start == began, f"{place} began at {began}, now at {start}"
+            assert now >= stood, f"{place} moved backwards from {stood} to {now}"
+            self._positions[place] = (start, now)
+            _check_tiling(sorted(tiles[place]), start, now)
 
     def _check_loss(self, loss: Row) -> None:
         """Offsets that were accepted as expired were once not readable.
@@ -232,22 +263,11 @@ class Oracle:
         answers = self.pipeline.kafka.answers[generation]
         number = row["partition_id"]
         if any(number not in answer for answer in answers):
-            policies = policies | {
-                "earliest"
-            }  # the partition may have been added since the first plan
-        begin = {
-            answer[number].earliest if policy == "earliest" else answer[number].end
-            for answer in answers
-            if number in answer
-            for policy in policies
-        }
+            # The partition may have been added since the first plan.
+            policies = policies | {"earliest"}
+        seen = [answer[number] for answer in answers if number in answer]
+        begin = {p.earliest if policy == "earliest" else p.end for p in seen for policy in policies}
         assert row["start_offset"] in begin, f"{row} begins at none of {begin}, as {policies}"
-
-    def _check_position(self, place: tuple[int, int], start: int, now: int) -> None:
-        began, stood = self._positions.get(place, (start, now))
-        assert start == began, f"{place} began at {began}, now at {start}"
-        assert now >= stood, f"{place} moved backwards from {stood} to {now}"
-        self._positions[place] = (start, now)
 
     def _check_nothing_was_erased(self, segments: list[Row]) -> None:
         """A replacing segment has read a record at every offset where the replaced one had."""
@@ -291,28 +311,14 @@ class Oracle:
 class Expected:
     """What one segment's count must have found."""
 
-    records: frozenset[int] = frozenset()
+    records: set[int]
     """Offsets that held a record."""
-    minutes: Rows = field(default_factory=Counter)
-    lengths: Rows = field(default_factory=Counter)
+    minutes: Rows
+    lengths: Rows
     """Bytes of the lines; nothing where they are not measured."""
-    malformed: tuple[int, ...] = ()
-    lines: frozenset[tuple[int, str]] = frozenset()
+    malformed: set[int]
+    lines: set[tuple[int, str]]
     """Offset and minute of each counted line."""
-
-    def __add__(self, other: "Expected") -> "Expected":
-        return Expected(
-            self.records | other.records,
-            self.minutes + other.minutes,
-            self.lengths + other.lengths,
-            self.malformed + other.malformed,
-            self.lines | other.lines,
-        )
-
-    @property
-    def rows(self) -> dict[tuple[str, ...], tuple[int, int]]:
-        """Lines and bytes of each row."""
-        return {key: (lines, self.lengths[key]) for key, lines in self.minutes.items()}
 
 
 def _key(row: Row) -> tuple[str, ...]:
@@ -339,47 +345,3 @@ _SEGMENTS = """
     from segment s join batch b using (batch_id) join topic_incarnation i using (incarnation_id)
     where b.pipeline = %s order by s.segment_id
 """
-
-_CONTRIBUTIONS = """
-    select c.*
-    from {} c join segment s using (segment_id) join batch b using (batch_id)
-    where b.pipeline = %s
-"""
-
-_DEAD_LETTERS = """
-    select d.segment_id, d.record_offset, d.reason
-    from dead_letter d join segment s using (segment_id) join batch b using (batch_id)
-    where b.pipeline = %s
-"""
-
-_DEAD_LETTER_TOTALS = """
-    select t.* from dead_letter_total t join segment s using (segment_id)
-    join batch b using (batch_id) where b.pipeline = %s
-"""
-
-_LOSSES = """
-    select l.incarnation_id, l.partition_id, l.from_offset, l.until_offset,
-        i.topic_id, i.cluster_id
-    from lost_range l join topic_incarnation i using (incarnation_id)
-    where i.pipeline = %s and l.state = 'accepted' and l.cause = 'expired'
-"""
-
-_POSITIONS = """
-    select o.incarnation_id, o.partition_id, o.start_offset, o.next_offset,
-        i.topic_id, i.cluster_id
-    from partition_offset o join topic_incarnation i using (incarnation_id)
-    where i.pipeline = %s
-"""
-
-
-def _rows_of(file: str, columns: Sequence[str]) -> list[Row]:
-    """Some columns of a file."""
-    rows: list[Row] = pq.read_table(file.removeprefix("file://"), columns=list(columns)).to_pylist()
-    return rows
-
-
-def _check_list(pipeline: Pipeline, files: Sequence[str]) -> None:
-    """The list beside the files has those of the view."""
-    listed = Path((pipeline.files_url or "").removeprefix("file://"), "_live/files.txt")
-    text = listed.read_text() if listed.exists() else ""
-    assert sorted(text.splitlines()) == sorted(files), f"the list has {text}, the view {files}"

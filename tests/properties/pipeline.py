@@ -79,10 +79,8 @@ class Worker:
 _ORDINARY = (DataLossError, FencedError, UsageError)
 
 
-def _is_writers_fault(error: TallyError) -> bool:
-    """Whether a commit's own check failed, which no fault may cause."""
-    words = ("what was written is not what was counted", "has less in")
-    return isinstance(error, DataLossError) and any(part in error.what for part in words)
+# A commit's own check has failed, which no fault may cause.
+_WRITERS_FAULT = re.compile("what was written is not what was counted|has less in")
 
 
 class Unexpected(AssertionError):  # noqa: N818 - an assertion
@@ -154,12 +152,7 @@ class PipelineUnderTest:
     @contextmanager
     def _open_reader(self) -> Iterator[Reader]:
         with self._counting_overtaken():
-            yield ModelReader(**self._model)
-
-    @property
-    def _model(self) -> dict[str, Any]:
-        """What every reader of the model has."""
-        return {"kafka": self.kafka, "reads": self.reads, "then": self.wire.gap}
+            yield ModelReader(self.kafka, self.reads, self.wire.gap)
 
     @contextmanager
     def _counting_overtaken(self) -> Iterator[None]:
@@ -174,33 +167,27 @@ class PipelineUnderTest:
 
     def begin(self, beginning: op.Beginning) -> None:
         """An empty ledger and a new topic."""
-        self.configure(
-            start=beginning.start,
-            offsets=beginning.offsets,
-            limit=beginning.limit,
-            delivery=beginning.delivery,
-        )
+        keys = ("start", "offsets", "limit", "delivery")
+        self.configure(**{key: getattr(beginning, key) for key in keys})
         generation = self.kafka.create(TOPIC, beginning.partitions)
         for number, log in enumerate(generation.logs):
             self.kafka.write(log, beginning.said[number :: beginning.partitions])
 
     def do(self, operation: op.Operation, disturbance: Disturbance | None = None) -> str:
-        """Run an operation; it may end in an error that the state or a fault explains.
-
-        Returns:
-            How it ended: ``done``, ``killed`` or the code of the error.
+        """Run an operation, and say how it ended: ``done``, ``killed`` or the code of an error.
 
         Raises:
-            AssertionError: The error is one that nothing explains.
+            AssertionError: Neither the state nor a fault explains the error.
         """
         if self._depth == 0:
             self.wire.disturb(disturbance)
             self._disturbed = disturbance is not None
         self._depth += 1
-        name = type(operation).__name__
+        name = operation.name
         ended = "done"
         try:
-            getattr(self, f"_do_{snake_case(name)}")(operation)
+            method = re.sub("(?<!^)(?=[A-Z])", "_", name).lower()
+            getattr(self, f"_do_{method}")(*operation.about, **dict(operation.options))
         except Killed:
             ended = "killed"
         except TallyError as error:
@@ -216,7 +203,7 @@ class PipelineUnderTest:
 
     def _check_error(self, operation: op.Operation, error: TallyError) -> None:
         """Raise unless Kafka's or the ledger's state, or a fault, explains the error."""
-        if _is_writers_fault(error):
+        if isinstance(error, DataLossError) and _WRITERS_FAULT.search(error.what):
             raise Unexpected(f"{operation}: the commit does not add up: {error}") from error
         if isinstance(error, _ORDINARY) and not isinstance(error, ConfigError):
             return
@@ -224,10 +211,10 @@ class PipelineUnderTest:
             came = [fired.kind.name for fired in self.wire.faults.fired]
             raise Unexpected(f"{operation}: {came} does not explain {error}") from error
 
-    def _must_be_so(self, statement: str, *parameters: Any) -> None:
+    def _must_be_so(self, where: str, *parameters: Any) -> None:
         """Check that the ledger has what an operation reported as done."""
-        if not self.rows(statement, parameters):
-            raise Unexpected(f"it was said to be done, and is not: {statement}, {parameters}")
+        if not self.rows(f"select 1 from {where}", parameters):
+            raise Unexpected(f"it was said to be done, and is not: {where}, {parameters}")
 
     def configure(self, **keys: Any) -> None:
         """Change settings of the pipeline; None leaves a setting unchanged."""
@@ -242,77 +229,70 @@ class PipelineUnderTest:
         generation = self.kafka.topics.get(TOPIC)
         return generation.logs[number % len(generation.logs)] if generation else None
 
-    def _do_produce(self, what: op.Produce) -> None:
-        if (log := self._log(what.partition)) is not None:
-            self.kafka.write(log, what.said)
+    def _do_produce(self, partition: int, said: Sequence[op.Said]) -> None:
+        if (log := self._log(partition)) is not None:
+            self.kafka.write(log, said)
 
-    def _do_expire(self, what: op.Expire) -> None:
-        if (log := self._log(what.partition)) is not None:
-            self.kafka.expire(log, min(log.end, log.earliest + what.records))
+    def _do_expire(self, partition: int, records: int) -> None:
+        if (log := self._log(partition)) is not None:
+            self.kafka.expire(log, min(log.end, log.earliest + records))
 
-    def _do_restore(self, what: op.Restore) -> None:
-        if (log := self._log(what.partition)) is not None:
+    def _do_restore(self, partition: int) -> None:
+        if (log := self._log(partition)) is not None:
             self.kafka.restore(log)
 
-    def _do_compact(self, what: op.Compact) -> None:
-        if (log := self._log(what.partition)) is not None and log.held:
-            self.kafka.compact(log, sorted(log.held)[what.which % len(log.held)])
+    def _do_compact(self, partition: int, which: int) -> None:
+        if (log := self._log(partition)) is not None and log.held:
+            self.kafka.compact(log, sorted(log.held)[which % len(log.held)])
 
-    def _do_truncate(self, what: op.Truncate) -> None:
-        if (log := self._log(what.partition)) is not None:
-            self.kafka.truncate(log, max(log.earliest, log.end - what.records))
-            self.kafka.write(log, what.then)
+    def _do_truncate(self, partition: int, records: int, then: Sequence[op.Said] = ()) -> None:
+        if (log := self._log(partition)) is not None:
+            self.kafka.truncate(log, max(log.earliest, log.end - records))
+            self.kafka.write(log, then)
 
-    def _do_delete(self, _: op.Delete) -> None:
+    def _do_delete(self) -> None:
         self.kafka.serve(TOPIC, None)
 
-    def _do_create(self, what: op.Create) -> None:
-        generation = self.kafka.create(TOPIC, what.partitions, f"cluster-{what.cluster}")
+    def _do_create(self, partitions: int, cluster: int, said: Sequence[op.Said]) -> None:
+        generation = self.kafka.create(TOPIC, partitions, f"cluster-{cluster}")
         for log in generation.logs:
-            self.kafka.write(log, what.said)
+            self.kafka.write(log, said)
 
-    def _do_bring_back(self, what: op.BringBack) -> None:
-        self.kafka.serve(
-            TOPIC, self.kafka.generations[what.generation % len(self.kafka.generations)]
-        )
+    def _do_bring_back(self, generation: int) -> None:
+        known = self.kafka.generations
+        self.kafka.serve(TOPIC, known[generation % len(known)])
 
-    def _do_add_partition(self, _: op.AddPartition) -> None:
+    def _do_add_partition(self) -> None:
         if (generation := self.kafka.topics.get(TOPIC)) is not None and len(generation.logs) < 4:
             generation.logs.append(Log())
 
-    def _do_stale(self, what: op.Stale) -> None:
+    def _do_stale(self, answers: int, partitions: int, records: int) -> None:
         now = self.kafka.look()
         topics = {
             name: replace(
                 topic,
                 partitions={
-                    number: replace(seen, end=max(seen.earliest, seen.end - what.records))
+                    number: replace(seen, end=max(seen.earliest, seen.end - records))
                     for number, seen in topic.partitions.items()
-                    if number < what.partitions
+                    if number < partitions
                 },
             )
             for name, topic in now.topics.items()
-            if what.partitions
+            if partitions
         }
-        self.kafka.stale = [replace(now, topics=topics)] * what.answers
+        self.kafka.stale = [replace(now, topics=topics)] * answers
 
-    def _do_configure(self, what: op.Configure) -> None:
-        self.configure(
-            levels=None if what.levels is None else list(what.levels),
-            line_format=what.line_format,
-            offsets=what.offsets,
-            limit=what.limit,
-            delivery=None if self.pipeline.rows_view else what.delivery,
-        )
+    def _do_configure(self, delivery: str | None = None, **keys: Any) -> None:
+        self.configure(delivery=None if self.pipeline.rows_view else delivery, **keys)
 
     # --- minutes
 
-    def _do_plan(self, _: op.Plan) -> None:
+    def _do_plan(self) -> None:
         planned = plan_batch(self.ctx, self.name)
         for batch in planned.batches:
             self._must_be_so(_IS_THERE, batch.batch_id)
 
-    def _do_run_minute(self, _: op.RunMinute) -> None:
+    def _do_run_minute(self) -> None:
         found = self._batches(state="planned", kind="ingest")
         if len(found) == 1:
             self._run(found[0])
@@ -320,28 +300,28 @@ class PipelineUnderTest:
             for ran in run_or_replan(self.ctx, [batch["batch_id"] for batch in found]):
                 self._must_be_so(_IS_COMMITTED, ran.batch.batch_id)
 
-    def _do_run(self, what: op.Run) -> None:
-        if (batch := self._choose_batch(what.which)) is not None:
+    def _do_run(self, which: int) -> None:
+        if (batch := self._choose_batch(which)) is not None:
             self._run(batch)
 
-    def _do_run_open(self, what: op.RunOpen) -> None:
-        if (batch := self._choose_batch(what.which, state="planned")) is not None:
+    def _do_run_open(self, which: int) -> None:
+        if (batch := self._choose_batch(which, state="planned")) is not None:
             self._run(batch)
 
     def _run(self, batch: Row) -> None:
-        calm = not self._disturbed and not self.kafka.stale
-        explained = self._what_prevents(batch["batch_id"]) if calm else ()
+        calm, number = not self._disturbed and not self.kafka.stale, batch["batch_id"]
+        explained = self._what_prevents(number) if calm else []
         try:
-            ran = self._run_one(self.ctx, batch["batch_id"])
+            ran = self._run_one(self.ctx, number)
         except (DataLossError, FencedError) as error:
             if calm and not explained:
-                raise Unexpected(f"batch {batch['batch_id']} must be counted: {error}") from error
+                raise Unexpected(f"batch {number} must be counted: {error}") from error
             raise
-        self._must_be_so(_IS_COMMITTED, batch["batch_id"])
+        self._must_be_so(_IS_COMMITTED, number)
         if calm and explained:
-            raise Unexpected(f"batch {batch['batch_id']} was run in spite of {explained}")
+            raise Unexpected(f"batch {number} was run in spite of {explained}")
         if calm and ran.committed != (batch["state"] == "planned"):
-            raise Unexpected(f"batch {batch['batch_id']}: committed is {ran.committed}")
+            raise Unexpected(f"batch {number}: committed is {ran.committed}")
 
     def _run_one(self, ctx: Context, batch_id: int) -> Ran:
         """Run a batch by itself; only where lines are kept its task must be the one to commit."""
@@ -352,14 +332,15 @@ class PipelineUnderTest:
             raise error
         return outcomes.done[0]
 
-    def _do_stop(self, what: op.Stop) -> None:
+    def _do_stop(self, which: int) -> None:
         process = Process(self.wire)
-        reader = StoppedReader(**self._model, process=process, keep=self._keep)
-        self._run_in(process, reader, what.which)
+        reader = StoppedReader(self.kafka, self.reads, self.wire.gap, process, self._keep)
+        self._run_in(process, reader, which)
 
-    def _do_kill(self, what: op.Kill) -> None:
+    def _do_kill(self, which: int) -> None:
         process = Process(self.wire)
-        self._run_in(process, KilledReader(**self._model, process=process), what.which)
+        reader = KilledReader(self.kafka, self.reads, self.wire.gap, process)
+        self._run_in(process, reader, which)
 
     def _run_in(self, process: Process, reader: Reader, number: int) -> None:
         """Run a planned batch in a process that does not survive its reader."""
@@ -387,19 +368,15 @@ class PipelineUnderTest:
         )
         self.workers.append(Worker(ctx, claimed(request), request.pipeline, result))
 
-    def _do_go_on(self, what: op.GoOn) -> None:
+    def _do_go_on(self, which: int) -> None:
         if not self.workers:
             return
-        worker = self.workers.pop(what.which % len(self.workers))
+        worker = self.workers.pop(which % len(self.workers))
         came = "in time" if self.go_on(worker) else "too late"
         self.outcomes[f"GoOn: {came}"] += 1
 
     def go_on(self, worker: Worker) -> bool:
-        """A stopped worker commits what it has read, and may be too late.
-
-        Returns:
-            Whether it has committed.
-        """
+        """Let a stopped worker commit what it has read; returns False if it was too late."""
         calm = not self._disturbed
         batch_id = worker.batch.batch_id
         found = self.rows("select state, attempt from batch where batch_id = %s", (batch_id,))
@@ -419,27 +396,24 @@ class PipelineUnderTest:
             raise Unexpected(f"batch {batch_id} was {now['state']}, committed is {committed}")
         return committed
 
-    def _do_age(self, _: op.Age) -> None:
+    def _do_age(self) -> None:
         self.execute(
             "update batch set claimed_at = claimed_at - interval 1 day where pipeline = %s"
             " and state = 'planned'",
             (self.name,),
         )
 
-    def _do_set_clock(self, what: op.SetClock) -> None:
-        self.clock.skew = timedelta(hours=what.hours)
+    def _do_set_clock(self, hours: int) -> None:
+        self.clock.skew = timedelta(hours=hours)
 
     # --- decisions of an operator
 
-    def _do_abandon(self, what: op.Abandon) -> None:
-        if (batch := self._choose_batch(what.which)) is not None:
-            self._abandon(batch["batch_id"])
-
-    def _abandon(self, batch_id: int) -> None:
-        self.ctx.database.run(
-            lambda tx: batches.abandon(tx, batch_id, by="an operator", reason="a test"),
-        )
-        self._must_be_so(_IS_ABANDONED, batch_id)
+    def _do_abandon(self, which: int) -> None:
+        if (batch := self._choose_batch(which)) is not None:
+            self.ctx.database.run(
+                lambda tx: batches.abandon(tx, batch["batch_id"], by="an operator", reason="a test")
+            )
+            self._must_be_so(_IS_ABANDONED, batch["batch_id"])
 
     def _decide(self, decision: Callable[..., Any], *about: Any) -> None:
         """Write down an operator's decision, as the commands do: under the pipeline's lock."""
@@ -450,18 +424,17 @@ class PipelineUnderTest:
 
         self.ctx.database.run(work)
 
-    def _do_accept(self, what: op.Accept) -> None:
+    def _do_accept(self, which: int | None) -> None:
         with self.ctx.database.transaction(read_only=True) as tx:
             seen = find_losses(tx, self.name, only_open=True)
-        if seen and what.loss is not None:
-            seen = [seen[what.loss % len(seen)]]
-
+        if seen and which is not None:
+            seen = [seen[which % len(seen)]]
         self._decide(accept_losses, self.name, seen)
         for loss in seen:
-            is_decided = "select 1 from lost_range where lost_range_id = %s and state <> 'open'"
+            is_decided = "lost_range where lost_range_id = %s and state <> 'open'"
             self._must_be_so(is_decided, loss.lost_range_id)
 
-    def _do_adopt(self, what: op.Adopt) -> None:
+    def _do_adopt(self, start: str) -> None:
         said = self.kafka.snapshot([TOPIC])
         if TOPIC not in said.topics:
             return
@@ -470,22 +443,21 @@ class PipelineUnderTest:
             cluster_id=said.cluster_id,
             topic_id=said.topics[TOPIC].topic_id,
             starts={
-                p.partition: offset
-                for p, offset in first_offsets(said, [TOPIC], what.start, {}).items()
+                p.partition: offset for p, offset in first_offsets(said, [TOPIC], start, {}).items()
             },
         )
-        self.adopted.setdefault((adoption.cluster_id, adoption.topic_id), set()).add(what.start)
+        self.adopted.setdefault((adoption.cluster_id, adoption.topic_id), set()).add(start)
         self._decide(adopt_topic, self.name, adoption)
-        is_adopted = (
-            "select 1 from topic_incarnation where topic_id = %s and state = 'current'"
-            " and cluster_id = %s and pipeline = %s"
+        self._must_be_so(
+            "topic_incarnation where pipeline = %s and state = 'current' and topic_id = %s"
+            " and cluster_id = %s",
+            *(self.name, adoption.topic_id, adoption.cluster_id),
         )
-        self._must_be_so(is_adopted, adoption.topic_id, adoption.cluster_id, self.name)
 
     # --- replays
 
-    def _do_ask_ranges(self, what: op.AskRanges) -> None:
-        if ranges := tuple(r for span in what.spans if (r := self._range(span)) is not None):
+    def _do_ask_ranges(self, spans: Sequence[op.Span]) -> None:
+        if ranges := tuple(r for span in spans if (r := self._range(span)) is not None):
             self._ask(RangesAsked(ranges=ranges))
 
     def _range(self, span: op.Span) -> OffsetRange | None:
@@ -499,60 +471,59 @@ class PipelineUnderTest:
             until_offset=start + max(1, span.length * log.end // 16),
         )
 
-    def _do_ask_all(self, what: op.AskAll) -> None:
-        numbers = () if what.partition is None else (what.partition,)
-        start = 0 if what.from_start else None
+    def _do_ask_all(self, partition: int | None = None, from_start: bool = False) -> None:
+        numbers = () if partition is None else (partition,)
+        start = 0 if from_start else None
         self._ask(BoundsAsked(topic=TOPIC, partitions=numbers, from_offset=start))
 
-    def _do_ask_batch(self, what: op.AskBatch) -> None:
-        if (batch := self._choose_batch(what.which)) is not None:
+    def _do_ask_batch(self, which: int) -> None:
+        if (batch := self._choose_batch(which)) is not None:
             self._ask(BatchAsked(batch_id=batch["batch_id"]))
 
-    def _do_ask_minutes(self, what: op.AskMinutes) -> None:
-        first, last = (f"2017-07-30 14:{what.first + more:02}" for more in (0, what.minutes))
+    def _do_ask_minutes(self, minute: int, more: int) -> None:
+        first, last = (f"2017-07-30 14:{at:02}" for at in (minute, minute + more))
         self._ask(MinutesAsked(first=first, last=last))
 
-    def _do_ask_times(self, what: op.AskTimes) -> None:
-        since = moment_of(what.since)
-        self._ask(TimesAsked(since=since, before=since + timedelta(seconds=1 + what.ticks)))
+    def _do_ask_times(self, tick: int, more: int) -> None:
+        since, before = moment_of(tick), moment_of(tick + 1 + more)
+        self._ask(TimesAsked(since=since, before=before))
 
     def _ask(self, request: Request) -> None:
         requester = Requester(name="a test", version="1", run_id=self.run_id)
         ctx = replace(self.ctx, requester=requester)
         shown = preview_replay(ctx, self.name, request)
         asked = request_replay(ctx, shown, reason="a test")
-        self._must_be_so("select 1 from replay where replay_id = %s", asked.replay_id)
+        self._must_be_so("replay where replay_id = %s", asked.replay_id)
 
-    def _do_run_replay(self, what: op.RunReplay) -> None:
-        if (found := self._choose_replay(what.which)) is None:
+    def _do_run_replay(self, which: int) -> None:
+        if (found := self._choose_replay(which)) is None:
             return
         for _ in run_replay(self.ctx, found):
             pass
         if left := self._left(found):
             raise Unexpected(f"replay {found} has ended with {left} left")
 
-    def _do_run_replay_batch(self, what: op.RunReplayBatch) -> None:
-        batch = self._choose_batch(what.which, kind="replay")
+    def _do_run_replay_batch(self, which: int) -> None:
+        batch = self._choose_batch(which, kind="replay")
         if batch is not None:
             for ran in run_or_replan(self.ctx, [batch["batch_id"]]):
                 self._must_be_so(_IS_COMMITTED, ran.batch.batch_id)
 
-    def _do_replan(self, what: op.Replan) -> None:
-        batch = self._choose_batch(what.which, kind="replay")
+    def _do_replan(self, which: int) -> None:
+        batch = self._choose_batch(which, kind="replay")
         if batch is not None:
             later = replan_batch(self.ctx, batch["batch_id"])
             self._must_be_so(_IS_ABANDONED, batch["batch_id"])
             for batch_id in later:
                 self._must_be_so(_IS_THERE, batch_id)
 
-    def _do_cancel(self, what: op.Cancel) -> None:
-        if (found := self._choose_replay(what.which)) is not None:
+    def _do_cancel(self, which: int) -> None:
+        if (found := self._choose_replay(which)) is not None:
             self._cancel(found)
 
     def _cancel(self, replay_id: int) -> None:
         self._decide(replays.cancel, replay_id)
-        is_over = "select 1 from replay where replay_id = %s and state = 'cancelled'"
-        self._must_be_so(is_over, replay_id)
+        self._must_be_so("replay where replay_id = %s and state = 'cancelled'", replay_id)
 
     def _left(self, replay_id: int) -> list[Row]:
         return self.rows(
@@ -571,20 +542,14 @@ class PipelineUnderTest:
             touched = [s, *self.rows(_TILES, (*place, *place))]
             low = min(tile["from_offset"] for tile in touched)
             high = max(tile["until_offset"] for tile in touched)
-            records = sum(low <= offset < high for offset in log.held)
-            holes = records < high - low
-            if low < log.earliest or high > log.end or holes:
-                return True
-            if any(tile["state"] == "folded" for tile in touched):
+            holes = sum(low <= offset < high for offset in log.held) < high - low
+            is_folded = any(tile["state"] == "folded" for tile in touched)
+            if low < log.earliest or high > log.end or holes or is_folded:
                 return True
         return False
 
     def end_replay(self, replay_id: int) -> None:
-        """Run the planned batches of a replay, or abandon those that Kafka no longer serves.
-
-        Raises:
-            AssertionError: It cannot be counted, and Kafka is not why.
-        """
+        """Run the planned batches of a replay, or cancel it if Kafka no longer serves them."""
         for _ in range(50):
             if not (left := self._left(replay_id)):
                 return
@@ -602,10 +567,10 @@ class PipelineUnderTest:
                 self._cancel(replay_id)
         raise Unexpected(f"replay {replay_id} never ends")
 
-    def _do_prune(self, _: op.Prune) -> None:
+    def _do_prune(self) -> None:
         prune(self.ctx, self.name, timedelta(0), lambda *_: None)
 
-    def _do_audit(self, _: op.Audit) -> None:
+    def _do_audit(self) -> None:
         verdict = audit_ledger(self.ctx, self.name)
         if not verdict.holds:
             raise Unexpected(f"the audit has found {verdict.violations}")
@@ -634,27 +599,22 @@ class PipelineUnderTest:
 
     # --- expectations
 
-    def _what_prevents(self, batch_id: int) -> tuple[str, ...]:
+    def _what_prevents(self, batch_id: int) -> list[str]:
         """Why a batch cannot be counted now; empty when it must succeed."""
         (batch,) = self.rows("select * from batch where batch_id = %s", (batch_id,))
         if batch["state"] == "committed":
-            return ()
+            return []
         if batch["state"] == "abandoned":
-            return ("abandoned",)
-        sparse = self.pipeline.offsets == "sparse"
-        why: list[str] = []
-        for s in self.rows(_SEGMENTS_OF_BATCH, (batch_id,)):
-            why += self._what_prevents_segment(batch, s, sparse=sparse)
-        return tuple(why)
+            return ["abandoned"]
+        segments = self.rows(_SEGMENTS_OF_BATCH, (batch_id,))
+        return [why for s in segments for why in self._what_prevents_segment(batch, s)]
 
-    def _what_prevents_segment(self, batch: Row, s: Row, *, sparse: bool) -> Iterator[str]:
+    def _what_prevents_segment(self, batch: Row, s: Row) -> Iterator[str]:
         generation = self.kafka.topics.get(s["topic"])
-        if generation is None or (generation.topic_id, generation.cluster_id) != (
-            s["topic_id"],
-            s["cluster_id"],
-        ):
+        if generation is not self.kafka.generation(s["cluster_id"], s["topic_id"]):
             yield "another topic"
             return
+        assert generation is not None
         if s["partition_id"] >= len(generation.logs):
             yield "no such partition"
             return
@@ -663,7 +623,7 @@ class PipelineUnderTest:
         if log.earliest > span.start or log.end < span.stop:
             yield "not held"
         records = sum(o in log.held for o in span)
-        if records < len(span) and not sparse and not s["may_miss"]:
+        if records < len(span) and self.pipeline.offsets == "dense" and not s["may_miss"]:
             yield "holes"
         if batch["kind"] == BatchKind.INGEST and s["next_offset"] != span.start:
             yield "the committed offset is another one"
@@ -672,11 +632,6 @@ class PipelineUnderTest:
                 yield "fewer records than were counted"
             if s["replaced"] != s["replaced_live"] or s["live_in_range"] != s["replaced_live"]:
                 yield "overtaken"
-
-
-def snake_case(name: str) -> str:
-    """``RunMinute`` as ``run_minute``."""
-    return re.sub("(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 _SEGMENTS_OF_BATCH = """
@@ -697,9 +652,9 @@ _SEGMENTS_OF_BATCH = """
     where s.batch_id = %s order by s.partition_id, s.from_offset
 """
 
-_IS_THERE = "select 1 from batch where batch_id = %s"
-_IS_ABANDONED = "select 1 from batch where batch_id = %s and state = 'abandoned'"
-_IS_COMMITTED = "select 1 from batch where batch_id = %s and state = 'committed'"
+_IS_THERE = "batch where batch_id = %s"
+_IS_ABANDONED = f"{_IS_THERE} and state = 'abandoned'"
+_IS_COMMITTED = f"{_IS_THERE} and state = 'committed'"
 
 _TILES = """
     select from_offset, until_offset, state from segment where incarnation_id = %s

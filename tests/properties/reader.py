@@ -3,9 +3,9 @@
 The readers follow :class:`tally.pipeline.context.Reader`.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,45 +25,28 @@ from tally.model import (
     TopicPartition,
 )
 from tests.properties.disturbance import Killed, Process
-from tests.properties.kafka_model import Generation, KafkaModel, Record
+from tests.properties.kafka_model import KafkaModel, Record
 
 Work = Callable[[CountRequest, Counts], Any]
 OpenSet = Callable[[CountRequest], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
-    """What an attempt was to count, and when it read it."""
-
-    tick: int
-    levels: frozenset[str]
-    line_format: str
-    by_level: bool = False
-    """Whether it was counted by level as well."""
-    has_bytes: bool = False
-    """Whether the lengths of the lines were added up."""
+Reads = dict[tuple[int, int], tuple[int, Pipeline]]
+"""By batch and attempt: the tick when it read, and what it was to count."""
 
 
-Reads = dict[tuple[int, int], Read]
-"""By batch and attempt."""
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ModelReader:
     """Reads topics by name, as Spark does, and records what each attempt has read."""
 
     kafka: KafkaModel
-    """The model that is read."""
     reads: Reads
-    """What each attempt has read."""
     then: Callable[[], None]
     """Called when the read is done, so that other operations may run."""
 
-    @contextmanager
-    def count(self, request: CountRequest) -> Iterator[Counts]:
+    def count(self, request: CountRequest) -> AbstractContextManager[Counts]:
         """See :meth:`tally.pipeline.context.Reader.count`."""
-        with self._counted(request) as counts:
-            yield counts
+        return self._counted(request)
 
     def count_each(
         self, requests: Sequence[CountRequest], work: Work, open_set: OpenSet | None = None
@@ -80,13 +63,7 @@ class ModelReader:
     @contextmanager
     def _counted(self, request: CountRequest, open_set: OpenSet | None = None) -> Iterator[Counts]:
         batch, pipeline = claimed(request), request.pipeline
-        self.reads[batch.batch_id, batch.attempt] = Read(
-            tick=self.kafka.tick,
-            levels=frozenset(pipeline.levels),
-            line_format=str(pipeline.line_format),
-            by_level=bool(pipeline.labels),
-            has_bytes=pipeline.measure == "bytes",
-        )
+        self.reads[batch.batch_id, batch.attempt] = (self.kafka.tick, pipeline)
         with Spool[Contribution]() as contributions, Spool[DeadLetter]() as dead_letters:
             totals = {}
             for r in request.ranges:
@@ -117,13 +94,14 @@ class ModelReader:
 
     def _read(self, r: OffsetRange) -> Mapping[int, Record]:
         generation = self.kafka.topics.get(r.partition.topic)
-        log = generation.logs[r.partition.partition] if generation and _has(generation, r) else None
+        logs = dict(enumerate(generation.logs)) if generation else {}
+        log = logs.get(r.partition.partition)
         if log is None or log.earliest > r.from_offset or log.end < r.until_offset:
             raise DataLossError(f"Kafka no longer serves all of {r} (a test)")
         return {o: log.held[o] for o in range(r.from_offset, r.until_offset) if o in log.held}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class KilledReader(ModelReader):
     """The process is killed while it reads."""
 
@@ -134,7 +112,7 @@ class KilledReader(ModelReader):
         raise Killed
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class StoppedReader(ModelReader):
     """The process is stopped after its read and behind its last row, before its commit."""
 
@@ -159,10 +137,6 @@ def claimed(request: CountRequest) -> Batch:
     return request.batch
 
 
-def _has(generation: Generation, r: OffsetRange) -> bool:
-    return r.partition.partition < len(generation.logs)
-
-
 def _totals(held: Mapping[int, Record], pipeline: Pipeline) -> SegmentTotals:
     if not held:
         return EMPTY_TOTALS
@@ -182,24 +156,20 @@ def _totals(held: Mapping[int, Record], pipeline: Pipeline) -> SegmentTotals:
 def _contributions(
     partition: TopicPartition, held: Mapping[int, Record], pipeline: Pipeline
 ) -> list[Contribution]:
-    by_level = bool(pipeline.labels)
-    counts: Counter[tuple[str, ...]] = Counter()
-    lengths: Counter[tuple[str, ...]] = Counter()
+    lengths: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for r in held.values():
         level = r.level(str(pipeline.line_format))
         if level is not None and level in pipeline.levels:
-            key = (r.log_time, *([level] if by_level else []))
-            counts[key] += 1
-            lengths[key] += r.length
+            lengths[r.log_time, *([level] if pipeline.labels else [])].append(r.length)
     return [
         Contribution(
             partition=partition,
-            log_time=key[0],
-            labels=key[1:],
-            log_count=count,
-            log_bytes=lengths[key] if pipeline.measure == "bytes" else 0,
+            log_time=log_time,
+            labels=tuple(labels),
+            log_count=len(of_lines),
+            log_bytes=sum(of_lines) if pipeline.measure == "bytes" else 0,
         )
-        for key, count in counts.items()
+        for (log_time, *labels), of_lines in lengths.items()
     ]
 
 
