@@ -5,19 +5,16 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from tally.cli import cli
-from tally.cli.app import App, read_with_spark
+from tally.cli.app import App
 from tally.clock import Clock, SystemClock
 from tally.pipeline.context import OpenReader
 from tests.world import Value, World
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 MINUTE = "2017-07-30 14:09:00"
 LINE = "2017-07-30 14:09:08 ERROR some message"
@@ -96,14 +93,6 @@ def empty_database(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[st
     monkeypatch.setenv("TALLY_MYSQL__PASSWORD", PASSWORD)
     yield name
     world.as_root(f"drop database `{name}`", f"drop user '{world.name}'@'%'")
-
-
-@pytest.fixture
-def lent_spark(spark: "SparkSession", ports: dict[str, Any]) -> "SparkSession":
-    """Commands read with the session of the tests instead of starting and stopping one."""
-    ports["open_spark"] = ports["open_plain_spark"] = lambda _: nullcontext(spark)
-    ports["read_with"] = read_with_spark
-    return spark
 
 
 def commit(world: World, *lines: Value, partition: int = 0, clock: Clock | None = None) -> int:

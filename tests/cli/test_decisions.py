@@ -1,9 +1,11 @@
-"""`tally losses`, `topics` and `abandon` on real servers."""
+"""`tally losses`, `topics`, `abandon` and `prune` on real servers."""
 
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tally.testing.clock import ManualClock
 from tests.cli.conftest import LINE, Call, commit
 from tests.world import World
 
@@ -119,8 +121,13 @@ def topic_states(world: World) -> list[str]:
 
 
 def test_a_re_created_topic_is_counted_once_it_is_adopted(tally: Call, world: World) -> None:
-    """From its start, or from now on; blocked before, and the old counts stay."""
+    """From its start, or from now on; blocked before, and the old counts stay.
+
+    Neither the generation that is followed nor a topic that is not read can be adopted.
+    """
     commit(world, *[LINE] * 3)
+    for topic in (world.topic, "another"):
+        tally("topics", "adopt", world.name, topic, *REASON, "--yes").ends(2)
     create_again(world)
     tally("plan").ends(4)
     words = ("topics", "adopt", world.name, world.topic, *REASON)
@@ -142,7 +149,10 @@ def test_a_re_created_topic_is_counted_once_it_is_adopted(tally: Call, world: Wo
 
 
 def test_an_abandoned_batch_gives_its_offsets_back(tally: Call, world: World) -> None:
-    """First shown, then done; the next plan takes the same offsets."""
+    """First shown, then done; the next plan takes the same offsets.
+
+    Of a batch that is counted it is said what can be done instead.
+    """
     world.produce([LINE] * 3, 0)
     planned = world.plan().batch
     assert planned is not None
@@ -157,20 +167,10 @@ def test_an_abandoned_batch_gives_its_offsets_back(tally: Call, world: World) ->
     again = tally("plan", "--json").document["batches"][0]
     assert again["batch_id"] > planned.batch_id
     assert again["ranges"][0]["until_offset"] == 3
-
-
-def test_what_is_in_order_cannot_be_decided_about(tally: Call, world: World) -> None:
-    """A batch that is counted, the generation that is followed, a topic that is not read.
-
-    What can be done instead with the batch is named.
-    """
-    batch_id = commit(world, *[LINE] * 3)
-    instead = f"tally replay {world.name} --batch {batch_id} --dry-run"
-    tally("abandon", str(batch_id), *REASON).ends(2, instead)
-    assert [b["state"] for b in world.batches()] == ["committed"]
-    for topic in (world.topic, "another"):
-        assert tally("topics", "adopt", world.name, topic, *REASON, "--yes").exit_code == 2
-    assert topic_states(world) == ["current"]
+    counted = commit(world)
+    instead = f"tally replay {world.name} --batch {counted} --dry-run"
+    tally("abandon", str(counted), *REASON).ends(2, instead)
+    assert [b["state"] for b in world.batches()] == ["abandoned", "committed"]
 
 
 def test_a_topic_that_is_adopted_back_resumes_where_it_stopped(tally: Call, world: World) -> None:
@@ -189,3 +189,24 @@ def test_a_topic_that_is_adopted_back_resumes_where_it_stopped(tally: Call, worl
     words = ("topics", "adopt", world.name, world.topic, "--start", "latest", *REASON, "--yes")
     assert "counting resumes where it stopped" in tally(*words).ends(0).stdout
     assert world.offsets()[0] == (0, 3)
+
+
+def test_what_kafka_has_lost_is_folded(tally: Call, world: World) -> None:
+    """A dry run says what the real one does; the audit holds, and nothing is left to do.
+
+    The age is told by the clock that dated the commits: what was committed two days ago is older
+    than a day, and no older than three.
+    """
+    before = datetime.now(UTC) - timedelta(days=2)
+    for _ in range(3):
+        commit(world, LINE, LINE, clock=ManualClock(before))
+    assert {b["committed_at"] for b in world.batches()} == {before.replace(tzinfo=None)}
+    world.delete_records(0, before=4)
+    assert tally("prune", "--older-than", "3d", "--json").document["segments"] == 0
+    dry = tally("prune", "--older-than", "1d", "--dry-run").ends(0)
+    assert "2 segments of 1 partition would be folded" in dry.stdout
+    done = tally("prune", "--older-than", "1d", "--json").document
+    assert (done["segments"], done["partitions"], done["dry_run"]) == (2, 1, False)
+    tally("audit").ends(0)
+    assert tally("prune", "--older-than", "0h", "--json").document["segments"] == 0
+    tally("prune", "--older-than", "30").ends(2, "write 30d")  # it could be days or hours

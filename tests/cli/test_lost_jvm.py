@@ -1,5 +1,7 @@
 """Commands with Spark in a process of its own, which dies, hangs or has too little memory."""
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -12,7 +14,7 @@ import pytest
 
 from tally.app.migrate import migrate
 from tally.errors import EXIT_RETRYABLE
-from tests.cli.conftest import LINE, Call
+from tests.cli.conftest import LINE, Call, commit
 from tests.conftest import PROJECT
 from tests.waiting import wait_until
 from tests.world import World, make_settings
@@ -49,11 +51,6 @@ RECORDS = 600
 
 Moment = Callable[[psutil.Process], bool]
 Act = Callable[[psutil.Process], None]
-
-
-def run(*command: str | Path, cwd: Path = PROJECT) -> "subprocess.CompletedProcess[str]":
-    """A command to its end."""
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
 def disturbed(command: Sequence[str | Path], *acts: tuple[Moment, Act]) -> tuple[int, str]:
@@ -141,6 +138,24 @@ def test_a_spark_that_dies_or_hangs_is_a_failure_that_may_pass(
     assert tally("audit").exit_code == 0
 
 
+def test_a_signal_while_spark_starts_says_how_to_resume(world: World, tally: Call) -> None:
+    """A real signal to a real program, right after the request was written."""
+    commit(world, *[LINE] * 3)
+
+    def end_the_program(jvm: psutil.Process) -> None:
+        next(parent for parent in jvm.parents() if parent.ppid() == os.getpid()).terminate()
+
+    replay = (TALLY, "replay", "--all", "--reason", "ticket 17", "--yes")
+    code, said = disturbed(replay, (psutil.Process.is_running, end_the_program))
+    assert code == 128 + signal.SIGTERM, said
+    (shown,) = tally("replays", "--json").document["replays"]
+    assert shown["state"] == "open"
+    assert f"tally replay --resume {shown['replay_id']}" in said
+    assert "Traceback" not in said
+    assert world.counts() == {"2017-07-30 14:09": 3}
+    assert world.audit().holds
+
+
 def test_a_spark_without_memory_says_what_to_set(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,17 +170,18 @@ def test_a_spark_without_memory_says_what_to_set(
     assert producer.flush(START_S) == 0
     monkeypatch.setenv("TALLY_SPARK__MASTER", "local[1]")
     monkeypatch.setenv("TALLY_SPARK__CONF", '{"spark.driver.memory": "512m"}')
-    failed = run(TALLY, "run", "--pipeline", world.name)
-    assert failed.returncode == EXIT_RETRYABLE, failed.stderr
-    assert "java.lang.OutOfMemoryError" in failed.stderr
-    assert "An error occurred while calling" not in failed.stderr
-    assert "Traceback" not in failed.stderr
+    code, said = disturbed([TALLY, "run", "--pipeline", world.name])
+    assert code == EXIT_RETRYABLE, said
+    assert "java.lang.OutOfMemoryError" in said
+    for noise in ("An error occurred while calling", "Traceback"):
+        assert noise not in said
     advice = 'reader = { "kafka.max.poll.records" = "20" }'
-    assert advice in " ".join(failed.stderr.split())
+    assert advice in " ".join(said.split())
     world.configure(reader={"kafka.max.poll.records": "20"})
     monkeypatch.setenv("COLUMNS", "200")
     trial = f"format try {world.topic} --format log4j"
-    done = run(sys.executable, "-c", TOGETHER, f"run --pipeline {world.name}", trial)
+    command = [sys.executable, "-c", TOGETHER, f"run --pipeline {world.name}", trial]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert world.counts() == {"2017-07-30 14:09": RECORDS}
     assert "log4j: 9 of 9 understood" in done.stdout

@@ -5,6 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from tally.aggregates.fingerprint import fingerprint
+from tally.app.status import StatusRequest, status
+from tally.errors import UnansweredError
 from tests.cli.conftest import LINE, Call, commit
 from tests.world import World
 
@@ -82,6 +84,9 @@ def test_the_ledger_is_shown_though_kafka_is_down(
     monkeypatch.setenv("TALLY_KAFKA__REQUEST_TIMEOUT_S", "1")
     answer = tally("status", world.name, "--json").ends(3)
     assert answer.stderr.startswith("kafka-unavailable: ")
+    told: list[UnansweredError] = []
+    status(world.context(), StatusRequest(pipeline=world.name), on_unanswered=told.append)
+    assert [error.is_unexplained for error in told] == [True]
     document = answer.document
     assert document["kafka_answered"] is False
     assert document["kafka_error"]["code"] == "kafka-unavailable"

@@ -1,25 +1,17 @@
 """`tally replay` and `tally replays`: preview, request, run, stop, resume, cancel."""
 
-import os
 import shlex
-import signal
-import subprocess
-import sys
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
-import psutil
 import pytest
 
 from tally.errors import KafkaUnavailableError
-from tally.pipeline.context import OpenReader, Reader
 from tally.pipeline.replay import request_replay
 from tally.pipeline.replay_plan import preview_replay
 from tally.planning.replay_request import BoundsAsked
 from tests.cli.conftest import LINE, MINUTE, Call, commit
-from tests.waiting import wait_until
 from tests.world import World
 
 pytestmark = pytest.mark.stack
@@ -52,18 +44,15 @@ def test_a_dry_run_shows_everything_and_writes_nothing(
     count(world, 3, 3, 3)
     count(world, 2, partition=1)
     words = ("replay", "--range", f"{world.topic}/0:4-5", "--dry-run")
-    answer = tally(*words).ends(0)
-    row = next(line for line in answer.stdout.splitlines() if line.startswith(f"{world.topic}/0"))
-    assert row.split("  ")[1:3] == ["[4, 5)", "[3, 6)"]
-    assert row.endswith("[0, 9)")
-    assert "to be replaced  1 segment" in answer.stdout
-    assert "the current rules: level ERROR; format fixed" in answer.stdout
-    assert "1 minute of the result, 2017-07-30 14:09;" in answer.stdout
-
+    text = tally(*words).ends(0).stdout
+    assert "to be replaced  1 segment" in text
+    assert "the current rules: level ERROR; format fixed" in text
     shown = tally(*words, "--json").document
     assert shown["replay_id"] is None
     preview = shown["preview"]
-    assert [(r["from_offset"], r["until_offset"]) for r in preview["read"]] == [(3, 6)]
+    for key, offsets in (("asked", (4, 5)), ("read", (3, 6))):
+        assert [(r["from_offset"], r["until_offset"]) for r in preview[key]] == [offsets]
+    assert preview["first_minute"] == preview["last_minute"] == MINUTE[:16]
     assert (preview["offsets"], preview["segments_replaced"], preview["minutes"]) == (3, 1, 1)
     (held,) = preview["kafka_holds"]
     assert held == {"topic": world.topic, "partition": 0, "earliest": 0, "end": 9}
@@ -145,11 +134,8 @@ def test_a_replay_that_stops_says_how_to_resume_it(tally: Call, world: World) ->
     world.configure(max_records_per_partition=2)
     claims = []
 
-    def fail(*_: Any) -> OpenReader:
-        def opened() -> AbstractContextManager[Reader]:
-            raise KafkaUnavailableError("Kafka did not answer")
-
-        return opened
+    def fail() -> NoReturn:
+        raise KafkaUnavailableError("Kafka did not answer")
 
     def stop_at_the_second(statement: str) -> None:
         if statement.startswith(CLAIM):
@@ -157,7 +143,7 @@ def test_a_replay_that_stops_says_how_to_resume_it(tally: Call, world: World) ->
             if len(claims) == 2:
                 raise KeyboardInterrupt
 
-    answer = tally("replay", "--all", *WHY, "--json", read_with=fail)
+    answer = tally("replay", "--all", *WHY, "--json", read_with=lambda *_: fail)
     ((replay_id, state),) = replays(world)
     resume = ("replay", "--resume", str(replay_id))
     answer.ends(3, f"tally {' '.join(resume)}")
@@ -177,34 +163,6 @@ def test_a_replay_that_stops_says_how_to_resume_it(tally: Call, world: World) ->
     assert replays(world) == [(replay_id, "done")]
     assert tally(*resume, "--json").document["batches"] == []
     assert world.counts() == {MINUTE[:16]: 6}
-
-
-@pytest.mark.spark
-def test_a_signal_while_spark_starts_says_how_to_resume(world: World, tally: Call) -> None:
-    """A real signal to a real program, right after the request was written."""
-    count(world, 3)
-    program = subprocess.Popen(
-        [sys.executable, "-c", "from tally.cli import main; main()", "replay", "--all", *WHY],
-        env={**os.environ, "TALLY_SPARK__MASTER": "local[1]"},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert program.stderr is not None
-    with program.stderr:
-        lines = iter(program.stderr.readline, "")
-        assert any("starting Spark" in line for line in lines)
-        wait_until(psutil.Process(program.pid).children)
-        program.send_signal(signal.SIGTERM)
-        # At its end, which is also that of the JVM: both hold the stream.
-        rest = program.stderr.read()
-        assert program.wait(120) == 143
-    ((replay_id, state),) = replays(world)
-    assert state == "open"
-    assert f"tally replay --resume {replay_id}" in rest
-    assert "Traceback" not in rest
-    assert world.counts() == {MINUTE[:16]: 3}
-    assert tally("replay", "--cancel", str(replay_id), "--reason", "r").exit_code == 0
-    assert world.audit().holds
 
 
 def test_what_is_refused_is_shown_with_its_cause(tally: Call, world: World) -> None:
@@ -255,7 +213,8 @@ def test_a_replay_is_cancelled_as_a_whole(tally: Call, world: World) -> None:
     last = world.batches()[-1]["batch_id"]
     assert tally(*words).exit_code == 5
     for late in (("replay", "--resume", replay_id), ("run", str(last))):
-        answer = tally(*late).ends(5)
+        answer = tally(*late, "--json").ends(5)
+        assert answer.document["error"]["code"] == "fenced"
         assert "tally plan" not in answer.stderr
     advice = f"tally replay {world.name} --all --dry-run"
     assert advice in tally("replay", "--resume", replay_id).stderr
@@ -265,3 +224,25 @@ def test_a_replay_is_cancelled_as_a_whole(tally: Call, world: World) -> None:
         assert answer.document["error"]["code"] == "replay-unknown"
     assert world.counts() == {MINUTE[:16]: 6}
     assert world.audit().holds
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["replaced counts", "its own counts"])
+def test_what_a_pruned_replay_has_changed_is_unknown(tally: Call, world: World, held: bool) -> None:
+    """What it replaced is deleted, or what it counted is folded."""
+    world.configure(levels=["ERROR", "WARN"])
+    commit(world, LINE, LINE, "2017-07-30 14:09:08 WARN some message")
+    world.configure(levels=["ERROR"])
+    done = tally("replay", "--all", "--reason", "r", "--yes", "--json").document
+    resume = ("replay", "--resume", str(done["replay_id"]))
+    assert done["changes"]["lines_fewer"] == 1
+    assert "1 fewer" in tally(*resume).stdout
+    if not held:
+        world.delete_records(0, before=3)
+    assert tally("prune", "--older-than", "0h").exit_code == 0
+    said = tally(*resume).stdout
+    assert "what it has changed is no longer known" in said
+    assert "fewer" not in said
+    again = tally(*resume, "--json").document
+    assert again["changes"] is None
+    assert again["replay"]["pruned_at"] is not None
+    assert tally("audit").exit_code == 0

@@ -147,12 +147,16 @@ def test_the_doctor_finds_a_compacted_topic_and_a_user_of_the_console_who_may_wr
 def test_the_doctor_finds_servers_that_are_down(
     tally: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is one failed check with what to do; the others are still made."""
+    """Each is one failed check with what to do; the others are still made.
+
+    `tally migrate` names the server that does not answer.
+    """
     monkeypatch.setenv("TALLY_MYSQL__PORT", "1")
     monkeypatch.setenv("TALLY_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
     monkeypatch.setenv("TALLY_KAFKA__REQUEST_TIMEOUT_S", "1")
     checks = examined(tally)
     assert not_well(checks, "mysql.", "kafka.") == {"mysql.reachable", "kafka.reachable"}
     assert checks["spark.pyspark"]["health"] == "ok"
+    tally("migrate").ends(3, "127.0.0.1:1")
     steps = [c["next_step"] for c in checks.values() if c["health"] == "fail"]
     assert all(step and step != "tally doctor" for step in steps)

@@ -41,9 +41,12 @@ def tables(world: World) -> dict[str, str]:
 def test_four_at_once_migrate_once(empty: World) -> None:
     """Of several migrators one works, the others wait and find nothing to do.
 
-    Nor does one that comes later; what a pipeline lacks alone is made alone.
+    Nor does one that comes later; what a pipeline lacks alone is made alone. Before, what is
+    missing is named, with the command that makes it.
     """
     barrier, table = Barrier(4), f"table {empty.name}"
+    with pytest.raises(SchemaError, match=r"0001\.ledger.*tally migrate"):
+        check_migrated(empty.database, empty.settings)
 
     def work(_: int) -> list[str]:
         barrier.wait()

@@ -1,24 +1,40 @@
-"""`tally format try`: what formats make of a topic or a file, before one is configured."""
+"""Commands whose point is Spark: `tally format try`, and a Kafka that asks for a password."""
 
 import json
 import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tally.app.format_trial import SAMPLE_BYTES
+from tally.cli.app import read_with_spark
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
+from tally_local.stack.stack import Stack
 from tests.cli.conftest import LINE, Call
 from tests.conftest import PROJECT
+from tests.sasl_broker import SaslBroker, sasl_broker
 from tests.world import World
 
-pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.usefixtures("lent_spark")]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.stack, pytest.mark.spark]
 
 LOGS = PROJECT / "tests" / "logs"
+
+
+@pytest.fixture
+def ports(spark: "SparkSession") -> dict[str, Any]:
+    """Commands read with the session of the tests instead of starting and stopping one."""
+    names = ("open_spark", "open_plain_spark")
+    return {"read_with": read_with_spark, **dict.fromkeys(names, lambda _: nullcontext(spark))}
 
 
 def configured(toml: str) -> Pipeline:
@@ -97,29 +113,25 @@ def test_what_is_understood_by_no_format_is_shown(
 
 
 def test_json_fields_are_tried_and_pasted(tally: Call, tmp_path: Path) -> None:
-    """Nested ones and further ones too, and the levels of errors, as they are printed."""
+    """Nested ones and further ones too, and the levels of errors, as they are printed.
+
+    Of a file the whole lines of a sample are read, and no more.
+    """
     file = tmp_path / "shop.log"
     line = '{"at": {"when": "2017-07-30 14:09:08"}, "how bad": "error", "shop": "Łódź"}'
-    file.write_text(f"{line}\n", encoding="utf-8")
+    file.write_text(f"{line}\n{'x' * SAMPLE_BYTES}", encoding="utf-8")
     fields = ("time=at.when", "level=how bad", "shop=shop")
     words = ["--time-format", "yyyy-MM-dd HH:mm:ss"]
     words += [word for field in fields for word in ("--field", field)]
-    (trial,) = tally("format", "try", str(file), *words, "--json").document["trials"]
-    assert trial["understood"] == 1
+    document = tally("format", "try", str(file), *words, "--json").document
+    (trial,) = document["trials"]
+    assert (document["lines"], trial["understood"]) == (1, 1)
     (example,) = trial["examples"]
     assert example["minute"] == "2017-07-30 14:09:00"
     assert example["fields"] == {"level": "error", "shop": "Łódź"}
     pasted = tomllib.loads(trial["toml"])["pipelines"]["NAME"]
     assert pasted["line_format"]["json"] == dict(field.split("=") for field in fields)
     assert pasted["levels"] == ["error"]
-
-
-def test_of_a_file_no_more_is_read_than_a_sample_holds(tally: Call, tmp_path: Path) -> None:
-    """Its whole lines."""
-    long = tmp_path / "long.log"
-    long.write_bytes(LINE.encode() + b"\n" + b"x" * SAMPLE_BYTES)
-    answer = tally("format", "try", str(long), "--format", "fixed", "--json")
-    assert answer.document["lines"] == 1
 
 
 REFUSED = {
@@ -186,3 +198,51 @@ def test_a_pipelines_own_rules_are_tried(tally: Call, world: World) -> None:
     assert (trial["understood"], list(trial["malformed"].values())) == (1, [1])
     pipeline = configured(trial["toml"])
     assert (pipeline.line_format, pipeline.time_zone) == (table, "Asia/Tokyo")
+
+
+# --- a Kafka that asks for a user and a password
+
+
+@pytest.fixture
+def broker(
+    stack: Stack, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SaslBroker]:
+    """It has the world's topic, of three lines, and Tally logs in as it should."""
+    with sasl_broker(stack, tmp_path) as broker:
+        monkeypatch.setenv("TALLY_KAFKA__BOOTSTRAP_SERVERS", broker.open_address)
+        there = world.through()  # with clients of its own
+        there.create_topic(2)
+        there.produce([LINE] * 3)
+        for key, value in {
+            "BOOTSTRAP_SERVERS": broker.address,
+            "SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+            "SASL_MECHANISM": "PLAIN",
+            "SASL_USERNAME": broker.user,
+            "SASL_PASSWORD": broker.password,
+            "REQUEST_TIMEOUT_S": "10",
+        }.items():
+            monkeypatch.setenv(f"TALLY_KAFKA__{key}", value)
+        yield broker
+
+
+def test_both_clients_log_in_and_a_refused_login_says_where_user_and_password_come_from(
+    tally: Call, world: World, broker: SaslBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planning asks for offsets with one, Spark reads with the other; a recount agrees.
+
+    It is refused at once and for good, by each command that asks Kafka; the password is shown
+    nowhere.
+    """
+    tally("run").ends(0)
+    assert sum(world.counts().values()) == 3
+    tally("audit", "--recount").ends(0)
+    tally("status", "--check").ends(0)
+    monkeypatch.setenv("TALLY_KAFKA__SASL_PASSWORD", "a wrong one")
+    for command in ("plan", "status"):
+        answer = tally(command).ends(
+            4,
+            f"Kafka ({broker.address}) could not",
+            "kafka.sasl_username comes from TALLY_KAFKA__SASL_USERNAME",
+            "kafka.sasl_password comes from TALLY_KAFKA__SASL_PASSWORD",
+        )
+        assert "a wrong one" not in answer.stdout + answer.stderr
