@@ -29,7 +29,7 @@ FIRST: Final = (
     "tests/spark/test_line_columns.py",
     "tests/airflow/test_console.py",
 )
-"""The longest files, for a checkout in which nothing was recorded yet."""
+"""The longest files, for a checkout in which nothing was recorded of them yet."""
 
 _FIXTURES: Final = pytest.StashKey[dict[str, float]]()
 
@@ -50,10 +50,10 @@ class Durations:
             total[_file(item.nodeid)] += _seconds(self._before.get(item.nodeid, {}))
         rank = {name: number for number, name in enumerate(total)}  # as they were collected
 
-        def order(item: pytest.Item) -> tuple[float, int, int]:
+        def order(item: pytest.Item) -> tuple[int, float, int]:
             name = _file(item.nodeid)
-            first = FIRST.index(name) if name in FIRST and not self._before else len(FIRST)
-            return -total[name], first, rank[name]
+            first = FIRST.index(name) if name in FIRST and not total[name] else len(FIRST)
+            return first, -total[name], rank[name]
 
         items.sort(key=order)
 
