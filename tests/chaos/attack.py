@@ -19,8 +19,8 @@ from tally_local.stack.server import Part
 from tests.chaos.system import System, is_alive
 
 Finder = Callable[[System], list[psutil.Process]]
-"""Finds the processes of a role."""
 
+WORKER_CLASS: Final = "org.apache.spark.deploy.worker.Worker"
 POLL_S: Final = 0.02
 STARTS_MAX: Final = 10
 WAIT_IN_TRANSACTION_S: Final = 1.5
@@ -54,7 +54,6 @@ class Fault:
     """One kind of fault."""
 
     name: str
-    """The name in the report."""
     weight: float
     """How often it is chosen, compared with the others."""
     strike: Callable[["Attacker"], None]
@@ -102,18 +101,11 @@ class Repairer:
 
 
 class Attacker:
-    """Finds victims, plays faults, and leaves the repair to the repairer.
-
-    Args:
-        system: The system under attack.
-        seed: The seed of the choices.
-        repairer: Runs the repairs.
-    """
+    """Finds victims, plays faults, and leaves the repair to the repairer."""
 
     def __init__(self, system: System, seed: int, repairer: Repairer) -> None:
-        self.system = system
+        self.system, self.repairer = system, repairer
         self.random = random.Random(seed)
-        self.repairer = repairer
 
     def strike(self, fault: Fault) -> bool:
         """Play a fault now; False without a victim."""
@@ -146,9 +138,7 @@ class Attacker:
             with holder.cursor() as cursor:
                 cursor.execute("set session innodb_lock_wait_timeout = 1")
                 cursor.execute("select next_offset from partition_offset for update")
-                cursor.execute("select connection_id() as id")
-                (own,) = cursor.fetchall()
-            victim = self._waiting_process(own["id"])
+            victim = self._waiting_process(int(holder.thread_id()))  # type: ignore[no-untyped-call]
             if pause:
                 self._suspend(victim, 20)
             else:
@@ -158,41 +148,26 @@ class Attacker:
     def cut_sessions(self) -> None:
         """MySQL ends every session of Tally's."""
         ended = 0
-        with (
-            contextlib.closing(self.system.connect_as_root()) as connection,
-            connection.cursor() as cursor,
-        ):
-            cursor.execute(
-                "select id from information_schema.processlist where user = %s",
-                (self.system.settings.mysql.user,),
-            )
-            for row in cursor.fetchall():
-                with contextlib.suppress(pymysql.err.OperationalError):  # it ended by itself
-                    cursor.execute("kill %s", (row["id"],))
-                    ended += 1
+        listed = "select id from information_schema.processlist where user = %s"
+        for row in self.system.rows(listed, (self.system.settings.mysql.user,)):
+            with contextlib.suppress(pymysql.err.OperationalError):  # it ended by itself
+                self.system.rows("kill %s", (row["id"],))
+                ended += 1
         if not ended:
             raise NoVictimError
 
     def make_read_only(self) -> None:
         """MySQL refuses to write, as while it fails over."""
+        # A restarted server is writable; until then it is down, on a busy machine for long.
+        writable = persistently(lambda: self._set_read_only(0), pymysql.OperationalError, tries=300)
         try:
             self._set_read_only(1)
         finally:  # also when the answer was lost
-            self.repairer.later(self.random.uniform(0.5, 5), lambda: self._set_read_only(0))
+            self.repairer.later(self.random.uniform(0.5, 5), writable)
 
     def _set_read_only(self, value: int) -> None:
-        for tries_left in reversed(range(300)):  # a busy machine takes long to restart it
-            try:
-                with contextlib.closing(self.system.connect_as_root()) as connection:
-                    with connection.cursor() as cursor:
-                        cursor.execute("set global super_read_only = %s", (value,))
-                        cursor.execute("set global read_only = %s", (value,))
-                    return
-            except pymysql.err.OperationalError:
-                # A restarted server is writable; until then it is down.
-                if value or not tries_left:
-                    raise
-                time.sleep(1)
+        self.system.rows("set global super_read_only = %s", (value,))
+        self.system.rows("set global read_only = %s", (value,))
 
     def _suspend(self, victim: psutil.Process, longest_s: float) -> None:
         victim.suspend()
@@ -220,29 +195,20 @@ class Attacker:
             }
             for connection in psutil.net_connections("tcp4"):
                 # Other processes may use the same port number for connections to other servers.
-                if (
-                    connection.laddr
-                    and connection.raddr
-                    and connection.raddr.port == server
-                    and connection.laddr.port in ports
-                    and connection.pid is not None
-                ):
-                    return psutil.Process(connection.pid)
+                here, there, pid = connection.laddr, connection.raddr, connection.pid
+                if here and there and there.port == server and here.port in ports and pid:
+                    return psutil.Process(pid)
             time.sleep(POLL_S)
         raise NoVictimError
 
     def _respawn(self, role: Role) -> Callable[[], None] | None:
-        stack = self.system.stack
-        if role is Role.BROKER:
-            return _persistently(lambda: stack.up([Part.KAFKA]))
-        if role is Role.MYSQL:
-            return _persistently(lambda: stack.up([Part.MYSQL]))
-        if role is Role.KEEPER:
-            return _persistently(lambda: stack.up([Part.SPARK]))
+        parts = {Role.BROKER: Part.KAFKA, Role.MYSQL: Part.MYSQL, Role.KEEPER: Part.SPARK}
+        if role in parts:
+            return _start_again(lambda: self.system.stack.up([parts[role]]))
         if role is Role.CONNECT and not self.system.setup.keeps_spark:  # the keeper does it
-            return _persistently(self.system.connect.start)
+            return _start_again(self.system.start_connect)
         if role is Role.SCHEDULER:
-            return _persistently(self._start_scheduler)
+            return _start_again(self._start_scheduler)
         return None
 
     def _start_scheduler(self) -> None:
@@ -275,14 +241,18 @@ _WAITING = """
 """
 
 
-def _persistently(start: Callable[[], object]) -> Callable[[], None]:
-    """Retry a start until it succeeds: the process may be killed again meanwhile."""
+def persistently(
+    do: Callable[[], object],
+    *errors: type[Exception],
+    tries: int = STARTS_MAX,
+) -> Callable[[], None]:
+    """Do it again, a second later, after such an error: a server may be killed meanwhile."""
 
     def try_on() -> None:
-        for tries_left in reversed(range(STARTS_MAX)):
+        for tries_left in reversed(range(tries)):
             try:
-                start()
-            except (StackError, AssertionError, psutil.NoSuchProcess):
+                do()
+            except errors:
                 if not tries_left:
                     raise
                 time.sleep(1)
@@ -290,6 +260,10 @@ def _persistently(start: Callable[[], object]) -> Callable[[], None]:
                 return
 
     return try_on
+
+
+def _start_again(start: Callable[[], object]) -> Callable[[], None]:
+    return persistently(start, StackError, AssertionError, psutil.NoSuchProcess)
 
 
 def _runs(process: psutil.Process) -> bool:
@@ -325,16 +299,11 @@ def _connect(system: System) -> list[psutil.Process]:
 
 def _workers(system: System) -> list[psutil.Process]:
     """The Python processes in which tasks of Spark commit."""
-    found = {p for server in _connect(system) for p in _below(server)} | {*system.processes()}
-    found |= {*system.stack.members(Part.CLUSTER)}
+    found = {*system.processes(), *system.stack.members(Part.CLUSTER)}
+    for server in _connect(system):
+        with contextlib.suppress(psutil.Error):
+            found |= {*server.children(recursive=True)}
     return [p for p in found if any("pyspark" in word for word in arguments(p)[1:3])]
-
-
-def _below(process: psutil.Process) -> list[psutil.Process]:
-    try:
-        return process.children(recursive=True)
-    except psutil.Error:
-        return []
 
 
 def arguments(process: psutil.Process) -> list[str]:
@@ -369,18 +338,6 @@ def _idle_orphans(system: System) -> list[psutil.Process]:
     return [p for p in _member(Part.AIRFLOW, _is_idle)(system) if p.ppid() not in schedulers]
 
 
-def _is_executor(arguments: list[str]) -> bool:
-    return "--executor-id" in arguments
-
-
-def _is_cluster_worker(arguments: list[str]) -> bool:
-    return "org.apache.spark.deploy.worker.Worker" in arguments
-
-
-def _is_scheduler(arguments: list[str]) -> bool:
-    return "scheduler" in arguments and "airflow" in arguments
-
-
 @dataclass(frozen=True, slots=True)
 class _Victim:
     """Processes of one role; a server takes seconds to restart, so it is chosen less often."""
@@ -400,12 +357,14 @@ _VICTIMS: Final = {
     Role.CLIENT: _Victim(_lane("run"), 10, 6, 20),
     Role.REPLAY: _Victim(_lane("replay"), 10, 6, 20),
     Role.TASK: _Victim(_member(Part.AIRFLOW, _is_task), 3, 2, 15),
-    Role.SCHEDULER: _Victim(_member(Part.AIRFLOW, _is_scheduler), 0.7, 1, 10),
+    Role.SCHEDULER: _Victim(
+        _member(Part.AIRFLOW, lambda a: {"scheduler", "airflow"} <= {*a}), 0.7, 1, 10
+    ),
     Role.CONNECT: _Victim(_connect, 1.5, 2, 5),
     Role.KEEPER: _Victim(_main(Part.SPARK), 0.7, 1, 5),
     Role.WORKER: _Victim(_workers, 10, 6, 20),
-    Role.EXECUTOR: _Victim(_member(Part.CLUSTER, _is_executor), 4, 3, 10),
-    Role.CLUSTER_WORKER: _Victim(_member(Part.CLUSTER, _is_cluster_worker), 1, 1, 5),
+    Role.EXECUTOR: _Victim(_member(Part.CLUSTER, lambda a: "--executor-id" in a), 4, 3, 10),
+    Role.CLUSTER_WORKER: _Victim(_member(Part.CLUSTER, lambda a: WORKER_CLASS in a), 1, 1, 5),
     Role.BROKER: _Victim(_main(Part.KAFKA), 2, 3, 5),
     Role.MYSQL: _Victim(_main(Part.MYSQL), 3, 4, 5),
 }

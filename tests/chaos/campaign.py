@@ -27,19 +27,12 @@ from tests.chaos.attack import (
     Attacker,
     Repairer,
     arguments,
+    persistently,
     processes_by_role,
 )
 from tests.chaos.checker import Findings, check, check_so_far
 from tests.chaos.production import Produced, Production
-from tests.chaos.system import (
-    FIRST_PARTITIONS,
-    PIPELINE,
-    PROGRAMS,
-    TOPIC,
-    Companion,
-    Setup,
-    System,
-)
+from tests.chaos.system import FIRST_PARTITIONS, PIPELINE, PROGRAMS, TOPIC, Companion, Setup, System
 
 PARTITIONS_MAX: Final = 8
 CALM_S: Final = 600
@@ -73,7 +66,6 @@ class Orders(Setup):
     """The parameters of a campaign."""
 
     seed: int
-    """The seed of lines, faults and moments."""
     duration_s: float
     """For how long faults come."""
     gap_s: tuple[float, float]
@@ -93,15 +85,11 @@ class Report:
     """Duration of the faults, without the end of the campaign."""
     catching_up_s: float = 0.0
     faults: dict[str, int] = field(default_factory=dict)
-    """How often each kind was played."""
     never: list[str] = field(default_factory=list)
-    """Kinds that were never played."""
     commits: dict[str, int] = field(default_factory=dict)
-    """Committed batches by kind, at the end."""
     commits_under_fire: int = 0
     """How often, from the first fault to the last, new batches were seen to be committed."""
     batches: dict[str, int] = field(default_factory=dict)
-    """All batches by state at the end."""
     lines: int = 0
     errors: int = 0
     partitions: int = 0
@@ -110,18 +98,14 @@ class Report:
     to_next_commit_s: dict[str, dict[str, float]] = field(default_factory=dict)
     """By kind of fault: median and longest time until a batch was committed."""
     exits: dict[str, dict[str, int]] = field(default_factory=dict)
-    """How the commands ended, by exit code."""
     airflow_runs: dict[str, int] = field(default_factory=dict)
     memory_mib: dict[str, list[float]] = field(default_factory=dict)
     """By role: resident memory of its largest process in each quarter of the time."""
     lost: int = 0
-    """Lines, at the end."""
     duplicated: int = 0
     """Lines, at the end or at any check."""
     invented: int = 0
-    """Counts, at the end."""
     problems: list[str] = field(default_factory=list)
-    """Everything that failed; empty when the campaign has passed."""
 
 
 class Watch(Companion):
@@ -203,12 +187,8 @@ class AirflowRuns(Companion):
 
     def wait_for_last(self) -> bool:
         """Wait until no run is active; False if one does not end."""
-        deadline = time.monotonic() + CALM_S
-        while self._is_active(PIPELINE) or self._is_active(f"{PIPELINE}{REPLAY_SUFFIX}"):
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(1)
-        return True
+        dags = (PIPELINE, f"{PIPELINE}{REPLAY_SUFFIX}")
+        return _within(CALM_S, lambda: not any(map(self._is_active, dags)))
 
     def states(self) -> Counter[str]:
         """The runs of all DAGs by state, and how often Airflow did not answer."""
@@ -249,11 +229,7 @@ class AirflowRuns(Companion):
 
 
 def run_campaign(orders: Orders, say: Callable[[str], None]) -> Report:
-    """Run a campaign to its end; returns its report.
-
-    Raises:
-        AssertionError: Kafka has refused a line, so the expected counts are unknown.
-    """
+    """Run a campaign to its end; returns its report."""
     report = Report(
         seed=orders.seed,
         machine=f"{psutil.cpu_count()} cores, {platform.machine()}, Python "
@@ -298,7 +274,7 @@ def _run(system: System, orders: Orders, report: Report, say: Callable[[str], No
     if runs is not None:
         runs.start()
     try:
-        if not _wait_for_first_commit(watch):
+        if not _within(FIRST_COMMIT_S, lambda: bool(watch.commits)):
             report.problems.append(f"no batch was committed in {FIRST_COMMIT_S} s")
         before, moments = watch.committed, len(watch.commits)
         struck = _strike(system, orders, production, report, say)
@@ -316,7 +292,8 @@ def _run(system: System, orders: Orders, report: Report, say: Callable[[str], No
         if runs is not None:
             _end_runs(runs, report)
         _end_lanes(system, report)
-        _wait_for_orphans(system, report)
+        _within(CALM_S, lambda: not counting(system))
+        report.problems += [f"without a parent it still counts: {one}" for one in counting(system)]
         if not watch.stop():
             report.problems.append("the result was no longer checked: the watch had ended")
         _conclude(system, produced, watch, report)
@@ -348,11 +325,12 @@ def _replay_command(system: System, choose: random.Random) -> Sequence[str] | No
     return ["replay", PIPELINE, *where, "--reason", "the fault campaign", "--yes"]
 
 
-def _wait_for_first_commit(watch: Watch) -> bool:
-    deadline = time.monotonic() + FIRST_COMMIT_S
-    while not watch.commits and time.monotonic() < deadline:
+def _within(seconds: float, condition: Callable[[], bool]) -> bool:
+    """Wait so long for a condition; returns whether it has come."""
+    deadline = time.monotonic() + seconds
+    while not (holds := condition()) and time.monotonic() < deadline:
         time.sleep(0.2)
-    return bool(watch.commits)
+    return holds
 
 
 def _strike(
@@ -368,11 +346,15 @@ def _strike(
     faults = [fault for fault in FAULTS if fault.is_possible(system)]
     waited_for = attacker.random.sample(faults, len(faults))
     struck: list[tuple[str, float]] = []
+
+    def add_partition() -> None:
+        production.use_partition(system.add_partition())
+
     begun = time.monotonic()
     end = begun + orders.duration_s
     for n in range(1, PARTITIONS_MAX - FIRST_PARTITIONS + 1):
         wait = orders.duration_s * n / (PARTITIONS_MAX - FIRST_PARTITIONS + 1)
-        repairer.later(wait, lambda: _add_partition(system, production))
+        repairer.later(wait, persistently(add_partition, KafkaException))
     try:
         while time.monotonic() < (end + GRACE_S if waited_for else end):
             # Kinds that have not happened come first; after the time is up only they are played.
@@ -395,18 +377,6 @@ def _strike(
     report.problems += [f"{name} was never done" for name in report.never]
     report.problems += [f"not repaired: {failure}" for failure in repairer.failures]
     return struck
-
-
-def _add_partition(system: System, production: Production) -> None:
-    for tries_left in reversed(range(10)):
-        try:
-            production.use_partition(system.add_partition())
-        except KafkaException:  # the broker is down, and is restarted
-            if not tries_left:
-                raise
-            time.sleep(1)
-        else:
-            return
 
 
 def _calm_down(system: System, produced: Produced, report: Report) -> None:
@@ -455,14 +425,6 @@ def _end_lanes(system: System, report: Report) -> None:
             report.problems.append(f"the last tally run has failed: {ended.stderr}")
 
 
-def _wait_for_orphans(system: System, report: Report) -> None:
-    """Wait until counting processes that have lost their parent have ended."""
-    deadline = time.monotonic() + CALM_S
-    while (left := counting(system)) and time.monotonic() < deadline:
-        time.sleep(1)
-    report.problems += [f"a process still counts and has no parent: {line}" for line in left]
-
-
 def counting(system: System) -> list[str]:
     """Command lines of all processes that plan, count or commit."""
     servers = system.spark_servers()
@@ -502,12 +464,10 @@ def _conclude(system: System, produced: Produced, watch: Watch, report: Report) 
             report.commits[row["kind"]] = row["n"]
         if row["state"] == "planned":
             report.problems.append(f"{row['n']} {row['kind']} batches stay open")
-    user = system.settings.mysql.user
     transactions = system.rows(
         "select t.trx_id from information_schema.innodb_trx t"
-        " join information_schema.processlist p on p.id = t.trx_mysql_thread_id"
-        " where p.user = %s",
-        (user,),
+        " join information_schema.processlist p on p.id = t.trx_mysql_thread_id where p.user = %s",
+        (system.settings.mysql.user,),
     )
     report.problems += [f"a transaction is left: {row['trx_id']}" for row in transactions]
     report.memory_mib = {role: quarters(of_role) for role, of_role in watch.memory.items()}

@@ -28,14 +28,10 @@ YEARS = 100
 class Kind(IntEnum):
     """The kind of a line, as it is to be counted."""
 
-    OWN = 0
-    """An ERROR line with a minute of its own."""
-    SHARED = 1
-    """An ERROR line of the moment in which it is written."""
-    QUIET = 2
-    """A line of another level, which must not be counted."""
-    MALFORMED = 3
-    """A malformed record; its bytes must be kept."""
+    OWN = 0  # an ERROR line with a minute of its own
+    SHARED = 1  # an ERROR line of the moment in which it is written
+    QUIET = 2  # a line of another level, which must not be counted
+    MALFORMED = 3  # a malformed record; its bytes must be kept
 
 
 WEIGHTS = (40, 10, 48, 2)
@@ -94,16 +90,7 @@ def malformed(partition: int, number: int) -> bytes:
 
 
 class Production:
-    """A thread that writes about ``rate`` lines a second to all partitions there are.
-
-    Args:
-        kafka: Where the topic lies.
-        topic: The topic.
-        partitions: How many it has at first.
-        rate: Lines a second.
-        seed: Of the kinds and of the partitions that lines go to.
-        open_writer: Makes what takes the lines.
-    """
+    """A thread that writes about ``rate`` lines a second to all partitions there are."""
 
     def __init__(
         self,
@@ -141,11 +128,7 @@ class Production:
             self._kinds[number] = bytearray()
 
     def close(self) -> Produced:
-        """Write no more, wait for Kafka's last answer, and say what was written.
-
-        Raises:
-            AssertionError: Kafka has refused a line, so the expected counts are unknown.
-        """
+        """Write no more, wait for Kafka's last answer, and say what was written."""
         self._stopping.set()
         self._thread.join()
         produced = self.so_far()

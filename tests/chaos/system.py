@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -83,11 +84,7 @@ class Companion(threading.Thread):
         self._stopping = threading.Event()
 
     def stop(self, patience_s: float | None = None) -> bool:
-        """Let it come to its end, and wait so long for that.
-
-        Returns:
-            Whether it had lived so far; False when it had ended by itself, for an error.
-        """
+        """End it, and wait so long; returns False when it had ended by itself, for an error."""
         lived = self.is_alive()
         self._stopping.set()
         self.join(patience_s)
@@ -95,27 +92,13 @@ class Companion(threading.Thread):
 
 
 class Lane(Companion):
-    """Starts a command again and again, each in a process of its own that may be killed.
-
-    Args:
-        name: For messages and for the log.
-        command: What to run next; None to wait a moment.
-        program: What the command is a command of.
-        environment: Of the processes.
-        log: Where their output goes.
-    """
+    """Runs a command of Tally's again and again, each in a process that may be killed."""
 
     def __init__(
-        self,
-        name: str,
-        command: Callable[[], Sequence[str] | None],
-        program: Sequence[str],
-        environment: Callable[[], dict[str, str]],
-        log: Path,
+        self, system: "System", name: str, command: Callable[[], Sequence[str] | None]
     ) -> None:
         super().__init__(name)
-        self._command, self._program = command, program
-        self._environment, self._log = environment, log
+        self._command, self._system = command, system
         self.process: subprocess.Popen[bytes] | None = None
         self.exits: Counter[int] = Counter()
         self.last_output: dict[int, str] = {}
@@ -133,14 +116,14 @@ class Lane(Companion):
 
     def _call(self, command: Sequence[str]) -> int:
         """Run one command to its end; returns its exit code."""
-        with self._log.open("a+b") as output:
+        with (self._system.setup.home / f"{self.name}.log").open("a+b") as output:
             output.write(f"--- {' '.join(command)}\n".encode())
             output.flush()
             begin = output.tell()
             self.process = subprocess.Popen(
-                [*self._program, *command],
+                [*self._system.program, *command],
                 cwd=PROJECT,
-                env=self._environment(),
+                env=self._system.environment(),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -151,40 +134,6 @@ class Lane(Companion):
         self.exits[code] += 1
         self.last_output[code] = f"{' '.join(command)}\n{written}"
         return code
-
-
-class Connect:
-    """A Spark Connect server that is started again when it was killed."""
-
-    def __init__(self, folder: Path, jars: Path) -> None:
-        self._folder, self._jars = folder, jars
-        self._starts = 0
-        self._cleanup = ExitStack()
-        self.server: ConnectServer | None = None
-
-    def start(self) -> None:
-        """Start it, in place of one that is gone."""
-        self._cleanup.close()
-        self._starts += 1
-        folder = self._folder / f"connect-{self._starts}"
-        folder.mkdir()
-        self.server = self._cleanup.enter_context(
-            connect_server(folder, self._jars, record_events=False)
-        )
-
-    def close(self) -> None:
-        """End it."""
-        self._cleanup.close()
-
-    def environment(self) -> dict[str, str]:
-        """What leads to it."""
-        spark = self.server.settings if self.server else None
-        if spark is None:
-            return {}
-        return {
-            "TALLY_SPARK__MASTER": spark.master,
-            "TALLY_SPARK__CONNECT_TOKEN": spark.connect_token.get_secret_value(),
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,12 +160,7 @@ class Setup:
 
 
 class System:
-    """All of it.
-
-    Args:
-        setup: Its parts.
-        announce: Told what happens.
-    """
+    """All of it."""
 
     def __init__(self, setup: Setup, announce: Callable[[str], None]) -> None:
         self.setup = setup
@@ -227,11 +171,12 @@ class System:
         self._servers += [Part.CLUSTER] if setup.on_cluster else []
         self._servers += [Part.SPARK] if setup.keeps_spark else []
         self.parts = [*self._servers, *([Part.AIRFLOW] if setup.with_airflow else [])]
-        self._program = [str(TALLY)] if setup.with_spark else [sys.executable, "-m", SPARKLESS]
+        self.program = [str(TALLY)] if setup.with_spark else [sys.executable, "-m", SPARKLESS]
         self.config = setup.home / "tally.toml"
         self.partitions = FIRST_PARTITIONS
         self._growing = threading.Lock()
-        self.connect = Connect(setup.home, self.stack.jars_dir)
+        self.connect: ConnectServer | None = None
+        self._connects = ExitStack()
         self.lanes: dict[str, Lane] = {}
         self._settings: Settings | None = None
 
@@ -254,7 +199,7 @@ class System:
         migrate(Database(settings=self.settings.mysql), self.settings)
         Kafka(self.settings.kafka).create_topic(TOPIC, FIRST_PARTITIONS)
         if self.setup.has_connect:
-            self.connect.start()
+            self.start_connect()
         if self.setup.with_airflow:
             # Airflow hands its environment on to the DAGs, and to the job.
             with patch.dict(os.environ, self._configured()):
@@ -268,28 +213,31 @@ class System:
 
     def environment(self) -> dict[str, str]:
         """Of the commands."""
-        return {**os.environ, **self._configured(), **self.connect.environment()}
+        found = {**os.environ, **self._configured()}
+        if self.connect is not None:
+            spark = self.connect.settings
+            found["TALLY_SPARK__MASTER"] = spark.master
+            found["TALLY_SPARK__CONNECT_TOKEN"] = spark.connect_token.get_secret_value()
+        return found
+
+    def start_connect(self) -> None:
+        """Start the Spark Connect server of the commands, in place of one that is gone."""
+        self._connects.close()
+        folder = Path(tempfile.mkdtemp(prefix="connect-", dir=self.setup.home))
+        server = connect_server(folder, self.stack.jars_dir, record_events=False)
+        self.connect = self._connects.enter_context(server)
 
     def add_lane(self, name: str, command: Callable[[], Sequence[str] | None]) -> None:
         """Keep a command running."""
-        log = self.setup.home / f"{name}.log"
-        lane = Lane(name, command, self._program, self.environment, log)
-        self.lanes[name] = lane
-        lane.start()
+        self.lanes[name] = Lane(self, name, command)
+        self.lanes[name].start()
 
     def command(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Run one command of Tally's to its end; one that hangs is killed, and ends with -9."""
-        words = [*self._program, *arguments]
+        words = [*self.program, *arguments]
+        how: dict[str, Any] = {"cwd": PROJECT, "env": self.environment(), "timeout": COMMAND_S}
         try:
-            return subprocess.run(
-                words,
-                cwd=PROJECT,
-                env=self.environment(),
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=COMMAND_S,
-            )
+            return subprocess.run(words, capture_output=True, text=True, check=False, **how)
         except subprocess.TimeoutExpired:
             return subprocess.CompletedProcess(words, -9, stdout="", stderr="it hangs")
 
@@ -312,13 +260,13 @@ class System:
         """Start again whatever is down."""
         self.stack.up(self._servers)
         if self.setup.has_connect and not any(map(is_alive, self.spark_servers())):
-            self.connect.start()
+            self.start_connect()
 
     def spark_servers(self) -> list[psutil.Process]:
         """The JVM of the Spark Connect server; none while it is down."""
         if self.setup.keeps_spark:
             return [p for p in self.stack.members(Part.SPARK) if p.name() == "java"]
-        return [] if self.connect.server is None else [self.connect.server.process]
+        return [] if self.connect is None else [self.connect.process]
 
     def close(self) -> None:
         """End everything that was started."""
@@ -326,7 +274,7 @@ class System:
             lane.stop(0)
             if lane.process is not None and lane.process.poll() is None:
                 lane.process.kill()
-        self.connect.close()
+        self._connects.close()
         self.stack.down()
 
     # --- MySQL, read only
@@ -409,17 +357,13 @@ class System:
     def _is_ours(self, process: psutil.Process) -> bool:
         try:
             configuration = process.environ().get("TALLY_CONFIG")
-            return configuration == str(self.config) or str(self.setup.home) in " ".join(
-                process.cmdline()
-            )
+            line = " ".join(process.cmdline())
+            return configuration == str(self.config) or str(self.setup.home) in line
         except psutil.Error:
             return False
 
     def _configured(self) -> dict[str, str]:
-        return {
-            "TALLY_CONFIG": str(self.config),
-            "TALLY_SECRETS_FILE": str(self.stack.overlay),
-        }
+        return {"TALLY_CONFIG": str(self.config), "TALLY_SECRETS_FILE": str(self.stack.overlay)}
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -34,6 +34,7 @@ def report(new_pipeline: NewPipeline) -> CommitPathReport:
 def test_no_fault_of_the_commit_path_changes_what_is_counted(report: CommitPathReport) -> None:
     """Every kind happens, the oracle agrees after each, and every operation ends."""
     assert report.mismatches == []
+    assert report.problems == []
     assert report.faults >= FAULTS
     assert report.commits_under_fault > report.rounds / 8
     assert not [kind for kind, came in report.kinds.items() if not came]

@@ -5,7 +5,7 @@ They are kept for the next transaction, as opening one costs more than most tran
 """
 
 import select
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +16,7 @@ from pymysql.constants import SERVER_STATUS
 
 from tally.config.servers import MySQLSettings
 from tally.errors import TallyError
+from tally.mysql.connection import connect
 from tests.properties.faults import Fault, Faults
 from tests.proxy import Proxy
 
@@ -49,8 +50,6 @@ class Killed(BaseException):
 class Wire:
     """The connections of the code under test."""
 
-    open_real: Callable[..., "pymysql.Connection[Any]"]
-    """:func:`tally.mysql.connection.connect`."""
     proxy: Proxy
     """The proxy through which they go."""
     faults: Faults
@@ -63,11 +62,6 @@ class Wire:
     )
     _lent: dict["pymysql.Connection[Any]", Way] = field(default_factory=dict)
     _gaps: int = 0
-
-    @property
-    def came(self) -> Counter[str]:
-        """How often each kind of disturbance has happened."""
-        return self.faults.came
 
     def disturb(self, disturbance: Disturbance | None) -> None:
         """Arm a disturbance for the next operation; None for none."""
@@ -82,10 +76,6 @@ class Wire:
         """Disarm what is left when the operation has ended."""
         self.rival = None
         self.faults.disarm()
-
-    def explain(self, error: TallyError) -> bool:
-        """Whether a disturbance of this operation explains an error."""
-        return self.faults.explain(error)
 
     def connect(self, settings: MySQLSettings) -> "pymysql.Connection[Any]":
         """Opens a connection for :class:`tally.mysql.transactions.Database`."""
@@ -117,9 +107,9 @@ class Wire:
 
     def _open(self, settings: MySQLSettings) -> "pymysql.Connection[Any]":
         if self._is_direct:
-            return self.open_real(settings)
+            return connect(settings)
         try:
-            connection = self.open_real(settings.model_copy(update={"port": self.proxy.port}))
+            connection = connect(settings.model_copy(update={"port": self.proxy.port}))
         except TallyError:
             self._check_alive()
             raise
@@ -148,11 +138,7 @@ class Wire:
             self._idle[way].append(connection)
 
     def close_all(self) -> None:
-        """Close all connections.
-
-        Raises:
-            AssertionError: The server still has one of them.
-        """
+        """Close all connections, and check that the server has none of them."""
         for idle in self._idle.values():
             while idle:
                 idle.pop().close()
@@ -168,7 +154,7 @@ class Wire:
         if self._gaps == rival.after:
             self.rival = None
             self.rival_came = True
-            self.came["RIVAL"] += 1
+            self.faults.came["RIVAL"] += 1
             self.faults.do(rival.does)
 
 

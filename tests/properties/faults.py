@@ -122,7 +122,7 @@ class Faults:
     """The pipeline, and its result table."""
     do: Callable[["Operation"], object]
     """Runs an operation of another process."""
-    restart: Callable[[], None] | None = None
+    restart: Callable[[], None]
     """Kills the server and restarts it."""
     armed: Fault | None = None
     fired: list[Fired] = field(default_factory=list)
@@ -239,7 +239,6 @@ class Faults:
         return end
 
     def _kill_server(self, _: Fault, __: Session, ___: bytes) -> End:
-        assert self.restart is not None, "no restart of the server was configured"
         self.restart()
         self._gone.clear()
         return CUT

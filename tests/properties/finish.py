@@ -23,11 +23,14 @@ def finish(pipeline: PipelineUnderTest, oracle: Oracle) -> None:
         pipeline.do(op.Plan())
         pipeline.do(op.RunMinute())
         pipeline.do(op.Accept(None))
-        _adopt_if_changed(pipeline)
+        if is_changed(pipeline):
+            pipeline.do(op.Adopt("earliest"))
     else:
         raise AssertionError("the pipeline is stuck")
     oracle.check(with_audit=True)
-    _end_replays(pipeline)
+    open_ = "select replay_id from replay where pipeline = %s and state = 'open' order by replay_id"
+    for row in pipeline.rows(open_, (pipeline.name,)):
+        pipeline.end_replay(row["replay_id"])
     late = [pipeline.go_on(worker) for worker in pipeline.workers]
     assert not any(late), "a late worker has committed"
     pipeline.do(op.Prune())
@@ -55,22 +58,11 @@ def _is_finished(pipeline: PipelineUnderTest) -> bool:
     )
 
 
-def _adopt_if_changed(pipeline: PipelineUnderTest) -> None:
-    generation = pipeline.kafka.topics[TOPIC]
+def is_changed(pipeline: PipelineUnderTest) -> bool:
+    """Whether Kafka serves another generation of the topic than the ledger's current one."""
     rows = pipeline.rows(
-        "select topic_id, cluster_id from topic_incarnation"
-        " where pipeline = %s and state = 'current'",
+        "select topic_id from topic_incarnation where pipeline = %s and state = 'current'",
         (pipeline.name,),
     )
-    if rows and rows != [{"topic_id": generation.topic_id, "cluster_id": generation.cluster_id}]:
-        pipeline.do(op.Adopt("earliest"))
-
-
-def _end_replays(pipeline: PipelineUnderTest) -> None:
-    """Run each open replay to its end, unless Kafka no longer serves what it needs."""
-    open_ = pipeline.rows(
-        "select replay_id from replay where pipeline = %s and state = 'open' order by replay_id",
-        (pipeline.name,),
-    )
-    for row in open_:
-        pipeline.end_replay(row["replay_id"])
+    served = pipeline.kafka.topics.get(TOPIC)
+    return served is not None and rows not in ([], [{"topic_id": served.topic_id}])

@@ -10,13 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from tally.model import (
-    KafkaSnapshot,
-    PartitionSnapshot,
-    TopicPartition,
-    TopicRights,
-    TopicSnapshot,
-)
+from tally.model import KafkaSnapshot, PartitionSnapshot, TopicPartition, TopicRights, TopicSnapshot
 from tally.testing.kafka import FixedKafka
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -87,7 +81,6 @@ class Log:
 class Generation:
     """A topic generation: from its creation to its deletion."""
 
-    topic: str
     topic_id: str
     cluster_id: str
     logs: list[Log]
@@ -116,12 +109,8 @@ class KafkaModel(FixedKafka):
     def create(self, topic: str, partitions: int, cluster_id: str = "cluster-0") -> Generation:
         """Create a topic in place of one with the same name."""
         self.tick += 1
-        generation = Generation(
-            topic=topic,
-            topic_id=f"id-{len(self.generations)}",
-            cluster_id=cluster_id,
-            logs=[Log() for _ in range(partitions)],
-        )
+        logs = [Log() for _ in range(partitions)]
+        generation = Generation(f"id-{len(self.generations)}", cluster_id, logs)
         self.generations.append(generation)
         self.serve(topic, generation)
         return generation
@@ -188,20 +177,15 @@ class KafkaModel(FixedKafka):
 
     def look(self) -> KafkaSnapshot:
         """The current snapshot of all topics."""
+        topics = {}
+        for name, generation in self.topics.items():
+            seen = [
+                PartitionSnapshot(earliest=log.earliest, end=log.end) for log in generation.logs
+            ]
+            partitions = dict(enumerate(seen))
+            topics[name] = TopicSnapshot(topic_id=generation.topic_id, partitions=partitions)
         clusters = {generation.cluster_id for generation in self.topics.values()}
-        return KafkaSnapshot(
-            cluster_id=min(clusters, default="cluster-0"),
-            topics={
-                name: TopicSnapshot(
-                    topic_id=generation.topic_id,
-                    partitions={
-                        number: PartitionSnapshot(earliest=log.earliest, end=log.end)
-                        for number, log in enumerate(generation.logs)
-                    },
-                )
-                for name, generation in self.topics.items()
-            },
-        )
+        return KafkaSnapshot(cluster_id=min(clusters, default="cluster-0"), topics=topics)
 
     # --- as tally.pipeline.context.KafkaPort
 
@@ -221,15 +205,12 @@ class KafkaModel(FixedKafka):
     ) -> Mapping[TopicPartition, int | None]:
         """See :meth:`tally.kafka.client.Kafka.offsets_at`."""
         self.asked()
-        return {p: self._offset_at(p, moment) for p in partitions}
-
-    def _offset_at(self, partition: TopicPartition, moment: datetime) -> int | None:
-        generation = self.topics.get(partition.topic)
-        if generation is None or partition.partition >= len(generation.logs):
-            return None
-        held = generation.logs[partition.partition].held
-        late = [offset for offset, r in held.items() if moment_of(r.time) >= moment]
-        return min(late, default=None)
+        late: dict[TopicPartition, int | None] = {}
+        for p in partitions:
+            logs = self.topics[p.topic].logs if p.topic in self.topics else []
+            held = logs[p.partition].held.items() if p.partition < len(logs) else []
+            late[p] = min((at for at, r in held if moment_of(r.time) >= moment), default=None)
+        return late
 
     def rights(self, topics: Iterable[str]) -> Mapping[str, TopicRights]:
         """See :meth:`tally.kafka.client.Kafka.rights`."""

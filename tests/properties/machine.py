@@ -124,9 +124,7 @@ DISTURBANCES: st.SearchStrategy[Disturbance | None] = st.one_of(
 def is_alone(disturbance: Disturbance | None) -> bool:
     """Whether no other process does anything meanwhile."""
     pauses = {FaultKind.PAUSED, FaultKind.PAUSED_AND_LOST}
-    return disturbance is None or (
-        isinstance(disturbance, Fault) and disturbance.kind not in pauses
-    )
+    return not isinstance(disturbance, Rival) and getattr(disturbance, "kind", None) not in pauses
 
 
 def _one(name: str, operations: st.SearchStrategy[op.Operation]) -> Callable[..., None]:

@@ -277,8 +277,8 @@ class Oracle:
                 erased = self.counted(s).records - self.counted(by_id[s["superseded_by"]]).records
                 assert not erased, f"{sorted(erased)} of {s} were erased"
 
-    def _check_open_batches(self) -> None:
-        """At most one ingest batch is open, or one of each partition."""
+    def _check_batches(self) -> None:
+        """At most one ingest batch is open, or one of each partition; none becomes uncommitted."""
         open_ = self.pipeline.rows(
             "select b.batch_id, b.lane, concat('/', s.incarnation_id, '/', s.partition_id) as place"
             " from batch b join segment s using (batch_id)"
@@ -289,13 +289,10 @@ class Oracle:
         assert len(places) == len(set(places)), open_
         assert len({row["batch_id"] for row in open_ if not row["lane"]}) <= 1, open_
         assert all(row["lane"] == row["place"] for row in open_ if row["lane"]), open_
-
-    def _check_batches(self) -> None:
         rows = self.pipeline.rows(
             "select batch_id, kind, state, replay_id from batch where pipeline = %s",
             (self.pipeline.name,),
         )
-        self._check_open_batches()
         committed = {row["batch_id"] for row in rows if row["state"] == "committed"}
         assert self._committed & {row["batch_id"] for row in rows} <= committed
         self.commits += len(committed - self._committed)

@@ -112,15 +112,10 @@ class PipelineUnderTest:
     # --- what the test reads
 
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        """Rows of a query on the test's own connection."""
+        """Rows of a statement on the test's own connection, which commits each by itself."""
         with self.connection.cursor() as cursor:
             cursor.execute(statement, parameters)
             return list(cursor.fetchall())
-
-    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> None:
-        """Run and commit a statement on the test's own connection."""
-        with self.connection.cursor() as cursor:
-            cursor.execute(statement, parameters)
 
     @property
     def pipeline(self) -> Pipeline:
@@ -207,7 +202,7 @@ class PipelineUnderTest:
             raise Unexpected(f"{operation}: the commit does not add up: {error}") from error
         if isinstance(error, _ORDINARY) and not isinstance(error, ConfigError):
             return
-        if not self.wire.explain(error):
+        if not self.wire.faults.explain(error):
             came = [fired.kind.name for fired in self.wire.faults.fired]
             raise Unexpected(f"{operation}: {came} does not explain {error}") from error
 
@@ -397,7 +392,7 @@ class PipelineUnderTest:
         return committed
 
     def _do_age(self) -> None:
-        self.execute(
+        self.rows(
             "update batch set claimed_at = claimed_at - interval 1 day where pipeline = %s"
             " and state = 'planned'",
             (self.name,),
@@ -591,10 +586,8 @@ class PipelineUnderTest:
         )
 
     def _choose_replay(self, number: int) -> int | None:
-        found = self.rows(
-            "select replay_id from replay where pipeline = %s order by replay_id desc",
-            (self.name,),
-        )
+        known = "select replay_id from replay where pipeline = %s order by replay_id desc"
+        found = self.rows(known, (self.name,))
         return int(found[number % len(found)]["replay_id"]) if found else None
 
     # --- expectations

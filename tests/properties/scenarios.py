@@ -21,6 +21,9 @@ class Scenario:
     """Whether an operator must decide something after it."""
 
 
+EXPIRY: Final = (op.Expire(0, 99), op.Expire(1, 99))
+
+
 def some_lines(random: Random, kinds: Sequence[Kind] = tuple(Kind)[:3]) -> tuple[op.Said, ...]:
     """A few lines."""
     return tuple((random.choice(kinds), random.randrange(4)) for _ in range(random.randint(2, 6)))
@@ -37,11 +40,6 @@ def planned(random: Random) -> list[Operation]:
     return [*produced(random), op.Plan()]
 
 
-def lost_when_planned(random: Random) -> list[Operation]:
-    """Planned lines that expire before they are counted."""
-    return [*planned(random), op.Expire(0, 99), op.Expire(1, 99)]
-
-
 def counted(random: Random) -> list[Operation]:
     """New lines, and a batch that has counted them."""
     return [*planned(random), op.RunMinute()]
@@ -49,7 +47,7 @@ def counted(random: Random) -> list[Operation]:
 
 def lost(random: Random) -> list[Operation]:
     """Lines that expire before they are counted."""
-    return [*produced(random), op.Expire(0, 99), op.Expire(1, 99)]
+    return [*produced(random), *EXPIRY]
 
 
 def missing(random: Random) -> list[Operation]:
@@ -70,19 +68,14 @@ def asked(random: Random) -> list[Operation]:
 
 def ask(random: Random) -> Operation:
     """A replay of all, or of some ranges."""
-    spans = tuple(
-        op.Span(number, random.randint(6, 14), random.randint(1, 9)) for number in range(2)
-    )
-    ways: list[Operation] = [op.AskAll(), op.AskAll(0), op.AskRanges(spans), op.AskBatch(0)]
-    return random.choice(ways)
+    spans = [op.Span(number, random.randint(6, 14), random.randint(1, 9)) for number in range(2)]
+    return random.choice([op.AskAll(), op.AskAll(0), op.AskRanges(spans), op.AskBatch(0)])
 
 
 def stopped(random: Random) -> list[Operation]:
     """A worker stopped before its commit; others may have gone on."""
     return [*planned(random), op.Stop(0), *random.choice([(), *SUCCESSORS])]
 
-
-NOTHING: Final = tuple[Operation, ...]()
 
 # What others do while a process is paused.
 SUCCESSORS: Final[Sequence[tuple[Operation, ...]]] = (
@@ -111,7 +104,7 @@ RIVALS: Final[Sequence[Operation]] = (
     op.GoOn(0),
 )
 
-FIRST_PLAN: Final = Scenario("first plan", lambda _: NOTHING, lambda _: op.Plan())
+FIRST_PLAN: Final = Scenario("first plan", lambda _: [], lambda _: op.Plan())
 SCENARIOS: Final[Sequence[Scenario]] = (
     Scenario("plan", produced, lambda _: op.Plan()),
     Scenario("run minute", planned, lambda _: op.RunMinute()),
@@ -129,7 +122,7 @@ SCENARIOS: Final[Sequence[Scenario]] = (
     Scenario("cancel", asked, lambda _: op.Cancel(0)),
     Scenario("abandon", planned, lambda _: op.Abandon(0)),
     Scenario("resume late", stopped, lambda _: op.GoOn(0)),
-    Scenario("release", lost_when_planned, lambda _: op.RunMinute(), repair=True),
+    Scenario("release", lambda r: [*planned(r), *EXPIRY], lambda _: op.RunMinute(), repair=True),
     Scenario(
         "adopt",
         lambda r: [op.Create(2, r.randrange(2), some_lines(r)), op.Plan()],

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from tally.app.migrate import migrate
 from tally.config.names import tables_beside
-from tally.config.pipeline import Pipeline, PipelineSettings
+from tally.config.pipeline import Pipeline
 from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
 from tally.mysql.connection import connect
@@ -54,14 +54,7 @@ _SESSION: Sequence[str] = (
 def settings_for(
     stack: Stack, folder: Path, *, by_level: bool = False, in_bytes: bool = False
 ) -> Settings:
-    """The configuration of the pipeline, with its tables.
-
-    Args:
-        stack: Whose servers it has.
-        folder: Where the file is written.
-        by_level: Whether it counts by level as well.
-        in_bytes: Whether it adds up the lengths of the lines.
-    """
+    """The configuration of the pipeline, with its tables; the file is written into the folder."""
     name = f"p_{secrets.token_hex(4)}"
     keys = {
         "topics": [TOPIC],
@@ -84,18 +77,11 @@ def settings_for(
     return settings.model_copy(update={"mysql": plain, "pipelines": {name: pipeline}})
 
 
-def files_of(pipeline: PipelineSettings) -> Path:
-    """The folder of a pipeline's files."""
-    return Path((pipeline.files_url or "").removeprefix("file://"))
-
-
 @contextmanager
 def pipelines(settings: Settings, stack: Stack) -> Iterator[NewPipeline]:
     """Creates pipelines with an empty ledger; only the newest one can be used.
 
-    Args:
-        settings: See :func:`settings_for`.
-        stack: Whose MySQL it is; no other test may use it, as faults kill it or make it read-only.
+    No other test may use the MySQL, as faults kill it or make it read-only.
     """
     current: list[PipelineUnderTest] = []
     (name,) = settings.pipelines
@@ -107,9 +93,6 @@ def pipelines(settings: Settings, stack: Stack) -> Iterator[NewPipeline]:
         _prepare(connection)
         return connection
 
-    def do(operation: Operation) -> str:
-        return current[-1].do(operation)
-
     def restart() -> None:
         stack.kill(Part.MYSQL)
         stack.up([Part.MYSQL])
@@ -119,17 +102,15 @@ def pipelines(settings: Settings, stack: Stack) -> Iterator[NewPipeline]:
         connection.connect()
         _prepare(connection)
 
-    faults = Faults(
-        open_root=lambda: open_connection(as_root),
-        name=name,
-        do=do,
-        restart=restart,
-    )
+    def do(operation: Operation) -> str:
+        return current[-1].do(operation)
+
+    faults = Faults(lambda: open_connection(as_root), name, do, restart)
     with ExitStack() as ends:
         proxy = ends.enter_context(Proxy(settings.mysql.host, settings.mysql.port, faults.look))
         connection = ends.enter_context(closing(open_connection(settings.mysql)))
         ends.callback(faults.forget_root)
-        wire = Wire(open_real=connect, proxy=proxy, faults=faults)
+        wire = Wire(proxy, faults)
         ends.callback(wire.close_all)
 
         def new() -> PipelineUnderTest:
@@ -147,19 +128,17 @@ def _wipe(connection: "pymysql.Connection[Any]", pipeline: Pipeline) -> None:
     """Empty the ledger, except for the pipeline's tables."""
     own = tables_beside(pipeline.table) if pipeline.has_own_tables else ()
     of_lines = [f"{pipeline.table}_{of}" for of in ("rows__kept", "rows__sets", "files__sets")]
+    files = Path((pipeline.files_url or "").removeprefix("file://"))
     for below in ("lines", "_open", "_live"):
-        shutil.rmtree(files_of(pipeline) / below, ignore_errors=True)
+        shutil.rmtree(files / below, ignore_errors=True)
     with connection.cursor() as cursor:
         for table in (pipeline.table, *own, *of_lines):
             cursor.execute(f"delete from `{table}`")
         for statement in _WIPE:
             cursor.execute(f"{statement} where b.pipeline = %s", (pipeline.name,))
-        if not own:  # its row records the columns of its own tables
-            cursor.execute("delete from pipeline where pipeline = %s", (pipeline.name,))
-        else:
-            cursor.execute(
-                "update pipeline set rows_table = null where pipeline = %s", (pipeline.name,)
-            )
+        # With own tables its row records their columns.
+        forget = "update pipeline set rows_table = null" if own else "delete from pipeline"
+        cursor.execute(f"{forget} where pipeline = %s", (pipeline.name,))
 
 
 def _prepare(connection: "pymysql.Connection[Any]") -> None:

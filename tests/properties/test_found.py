@@ -10,7 +10,6 @@ from tally.errors import OvertakenError
 from tally.pipeline.commit import commit_once
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance, Rival
-from tests.properties.faults import Fault, FaultKind
 from tests.properties.finish import finish
 from tests.properties.kafka_model import Kind
 from tests.properties.oracle import Oracle
@@ -186,16 +185,3 @@ def test_a_topic_that_was_created_again_is_not_counted_in_place_of_the_planned_o
     )
     assert pipeline.outcomes["RunMinute: data-loss"] == 1
     assert table(pipeline) == [5]
-
-
-def test_an_audit_whose_table_is_rebuilt_under_its_snapshot_may_be_run_again(play: Play) -> None:
-    """The server cannot read the table at the old snapshot; the error is retryable."""
-    pipeline = play(
-        op.Beginning(partitions=1, said=lines(3)),
-        op.Plan(),
-        op.RunMinute(),
-        (op.Audit(), Fault(1, FaultKind.TABLE_REBUILT)),
-        op.Audit(),
-    )
-    assert pipeline.outcomes["Audit: transaction-retry"] == 1
-    assert pipeline.outcomes["Audit: done"] == 1

@@ -88,7 +88,7 @@ def play(new: NewPipeline, examples: int) -> Counter[str]:
         ),
     )
     seconds = time.monotonic() - begun
-    came = outcomes + made[0].wire.came
+    came = outcomes + made[0].wire.faults.came
     print(f"\nseed {SEED}: {examples} examples, {came['steps']} steps, {seconds:.0f} s")  # noqa: T201
     print(dict(sorted(came.items())))  # noqa: T201
     return came
