@@ -108,7 +108,9 @@ MUTANTS: Final = (
         where="tally.planning.ingest:_find_loss",
         before="if held.end < min([at, *(r.from_offset for r in accepted)]):",
         after="if held.end < min([0, *(r.from_offset for r in accepted)]):",
-        tests=(f"{LOSSES}::test_an_end_behind_the_ledger_blocks_until_it_is_accepted_and_has_grown",),
+        tests=(
+            f"{LOSSES}::test_an_end_behind_the_ledger_blocks_until_it_is_accepted_and_has_grown",
+        ),
     ),
     Mutant(
         guard="a partition that Kafka leaves out is an error, not forgotten",
@@ -136,9 +138,7 @@ MUTANTS: Final = (
         where="tally.pipeline.plan:_starts",
         before="ctx.kafka.offsets_at(wanted, start)",
         after="dict.fromkeys(wanted)",
-        tests=(
-            f"{PLAN}::test_record_times_out_of_order_leave_nothing_out_behind_a_start_time",
-        ),
+        tests=(f"{PLAN}::test_record_times_out_of_order_leave_nothing_out_behind_a_start_time",),
     ),
     Mutant(
         guard="records of open transactions are not planned",
@@ -172,7 +172,9 @@ MUTANTS: Final = (
         where="tally.ledger.positions:_UNSETTLED_LOSSES",
         before=" and l.cause = 'truncated' and l.until_offset = o.next_offset)",
         after=" and l.cause = 'truncated')",
-        tests=(f"{LOSSES}::test_an_end_behind_the_ledger_blocks_until_it_is_accepted_and_has_grown",),
+        tests=(
+            f"{LOSSES}::test_an_end_behind_the_ledger_blocks_until_it_is_accepted_and_has_grown",
+        ),
     ),
     Mutant(
         guard="a loss is accepted as it was shown, its cause included",
@@ -236,23 +238,25 @@ MUTANTS: Final = (
         where="tally.pipeline.run:check_still_served",
         before="still_held=pipeline.is_sparse",
         after="still_held=False",
-        tests=(f"{CONCURRENCY}::test_records_of_a_range_with_holes_that_expire_behind_a_read_are_not_believed",),
+        tests=(
+            f"{CONCURRENCY}::test_records_of_a_range_with_holes_that_expire_behind_a_read_are_not_believed",
+        ),
     ),
     Mutant(
         guard="of an accepted hole Kafka must still hold all after the read",
         where="tally.planning.ingest:unreadable",
         before="        must_hold = still_held or segment.missing_accepted\n",
         after="        must_hold = still_held\n",
-        tests=(f"{CONCURRENCY}::test_records_of_a_range_with_holes_that_expire_behind_a_read_are_not_believed",),
+        tests=(
+            f"{CONCURRENCY}::test_records_of_a_range_with_holes_that_expire_behind_a_read_are_not_believed",
+        ),
     ),
     Mutant(
         guard="Spark is told that records which are gone are an error",
         where="tally.spark.session:reader_options",
         before='"failOnDataLoss": "true"',
         after='"failOnDataLoss": "false"',
-        tests=(
-            "tests/unit/test_settings.py::test_records_that_are_gone_are_an_error_of_sparks",
-        ),
+        tests=("tests/unit/test_settings.py::test_records_that_are_gone_are_an_error_of_sparks",),
     ),
     Mutant(
         guard="a retry reads the planned end, not the current end",
@@ -729,9 +733,7 @@ MUTANTS: Final = (
         where="tally.mysql.transactions:Database.transaction",
         before='                cursor.execute(f"start transaction {snapshot}")\n',
         after="                assert snapshot\n",
-        tests=(
-            f"{COMMIT}::test_with_autocommit_left_on_a_failing_commit_leaves_nothing_behind",
-        ),
+        tests=(f"{COMMIT}::test_with_autocommit_left_on_a_failing_commit_leaves_nothing_behind",),
     ),
     Mutant(
         guard="a locked table is not waited for for ever",
@@ -745,9 +747,7 @@ MUTANTS: Final = (
         where="tally.ledger.contributions:add_to_result",
         before='f"insert into `{tables.result}` ({listed(tables.columns)})"',
         after='f"insert into `{tables.result}`"',
-        tests=(
-            f"{COMMIT}::test_a_table_that_is_altered_under_a_commit_is_altered_behind_it",
-        ),
+        tests=(f"{COMMIT}::test_a_table_that_is_altered_under_a_commit_is_altered_behind_it",),
     ),
     Mutant(
         guard="no DDL in the transaction, which would commit it",
@@ -808,7 +808,9 @@ MUTANTS: Final = (
         where="tally.ledger.commit:lock_attempt",
         before="    if now.attempt != batch.attempt:",
         after="    if now.attempt < batch.attempt:",
-        tests=(f"{CONCURRENCY}::test_the_newer_of_two_attempts_is_told_by_its_number_and_not_by_the_clock",),
+        tests=(
+            f"{CONCURRENCY}::test_the_newer_of_two_attempts_is_told_by_its_number_and_not_by_the_clock",
+        ),
     ),
     Mutant(
         guard="a batch commits once",
@@ -889,9 +891,7 @@ MUTANTS: Final = (
         "        except pymysql.err.Error:\n"
         "            self._connection.connect()\n"
         "        return self._connection.cursor(kind)\n",
-        tests=(
-            f"{COMMIT}::test_a_connection_that_is_cut_inside_the_transaction_is_not_replaced",
-        ),
+        tests=(f"{COMMIT}::test_a_connection_that_is_cut_inside_the_transaction_is_not_replaced",),
     ),
     Mutant(
         guard="dead letters are as many as malformed records",
@@ -1317,7 +1317,9 @@ MUTANTS: Final = (
         where="tally.deliveries.set_store:SetStore.publish",
         before="and state = 'live' and cluster_id",
         after="and state = 'open' and cluster_id",
-        tests=(f"{ROWS}::test_rows_are_shown_by_the_next_run_when_a_driver_is_killed_behind_its_commit",),
+        tests=(
+            f"{ROWS}::test_rows_are_shown_by_the_next_run_when_a_driver_is_killed_behind_its_commit",
+        ),
     ),
     Mutant(
         guard="a set that was dropped never becomes live",
@@ -1520,6 +1522,8 @@ MUTANTS: Final = (
         where="tally.deliveries.row_content:_FIRST_OF_KEY",
         before="t.topic_id, t.cluster_id, t.partition_id",
         after="t.topic_id, s.cluster_id, t.partition_id",
-        tests=(f"{DELIVERIES}::test_a_topic_that_was_copied_with_its_id_is_told_apart_by_its_cluster",),
+        tests=(
+            f"{DELIVERIES}::test_a_topic_that_was_copied_with_its_id_is_told_apart_by_its_cluster",
+        ),
     ),
 )
