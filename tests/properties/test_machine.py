@@ -42,12 +42,16 @@ OFTEN = [
     "Stop: killed",
     "replay-refused",
     "CLOCK_MOVED",
-    "COMMIT_ANSWER_LOST",
-    "COMMIT_LOST",
     "PAUSED_AND_LOST",
     "RIVAL",
 ]
-SOMETIMES = ["GoOn: in time", "GoOn: too late", "records-missing"]
+SOMETIMES = [
+    "COMMIT_ANSWER_LOST",
+    "COMMIT_LOST",
+    "GoOn: in time",
+    "GoOn: too late",
+    "records-missing",
+]
 SELDOM = [
     *(kind.name for kind in FaultKind if kind not in SLOW),
     "Abandon: done",
