@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .tally/venv/bin
 RUN := $(VENV)/python -m
 # Given on the command line: ONCE=1 for the demo, ARGS for pytest and the campaign, DURATION_S and
-# SEED for the campaign, PURE=1 for the mutants, QUICK=1 and PEERS=all for the benchmarks, UPGRADE=1 for newer versions,
-# WORKERS for the number of tests at a time.
+# SEED for the campaign, PURE=1 for the mutants, QUICK=1 and PEERS=all for the benchmarks, UPGRADE=1
+# for newer versions, WORKERS for the number of tests at a time.
 ONCE ?=
 QUICK ?=
 PEERS ?=

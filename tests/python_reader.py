@@ -8,7 +8,7 @@ Filters and natural keys are Spark's alone.
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +32,9 @@ READ_S = 60
 """Seconds within which a range must have been read."""
 
 log = logging.getLogger(__name__)
+
+Work = Callable[[CountRequest, Counts], Any]
+OpenSet = Callable[[CountRequest], Any]
 
 
 class Group(dict[str, Any]):
@@ -72,26 +75,17 @@ class Record:
         return cls(offset, value, key, message.timestamp()[1] * 1000)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PythonReader:
-    """Follows :class:`tally.pipeline.context.Reader`."""
+class InProcess:
+    """A :class:`tally.pipeline.context.Reader` that counts in the process that asks."""
 
-    kafka: KafkaSettings
-    """How the cluster is reached."""
-
-    @contextmanager
-    def count(self, request: CountRequest) -> Iterator[Counts]:
+    def count(self, request: CountRequest) -> AbstractContextManager[Counts]:
         """See :meth:`tally.pipeline.context.Reader.count`."""
-        with self._counted(request, None) as counts:
-            yield counts
+        return self._counted(request)
 
     def count_each(
-        self,
-        requests: Sequence[CountRequest],
-        work: Callable[[CountRequest, Counts], Any],
-        open_set: Callable[[CountRequest], Any] | None = None,
+        self, requests: Sequence[CountRequest], work: Work, open_set: OpenSet | None = None
     ) -> Iterator[tuple[CountRequest, Any]]:
-        """See :meth:`tally.pipeline.context.Reader.count_each`; one after another, here."""
+        """See :meth:`tally.pipeline.context.Reader.count_each`; one after another."""
         for request in requests:
             try:
                 with self._counted(request, open_set) as counts:
@@ -100,10 +94,22 @@ class PythonReader:
                 outcome = error
             yield request, outcome
 
-    @contextmanager
     def _counted(
-        self, request: CountRequest, open_set: Callable[[CountRequest], Any] | None
-    ) -> Iterator[Counts]:
+        self, request: CountRequest, open_set: OpenSet | None = None
+    ) -> AbstractContextManager[Counts]:
+        """The counts of a request, with its lines in the set that is opened."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class PythonReader(InProcess):
+    """Reads real topics."""
+
+    kafka: KafkaSettings
+    """How the cluster is reached."""
+
+    @contextmanager
+    def _counted(self, request: CountRequest, open_set: OpenSet | None = None) -> Iterator[Counts]:
         with Spool[Contribution]() as contributions, Spool[DeadLetter]() as dead_letters:
             pipeline = request.pipeline
             assert not pipeline.filter, "filters are Spark's"

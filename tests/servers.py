@@ -2,7 +2,7 @@
 
 The first process of a session, which starts the workers, chooses the folder and stops the servers
 at the end; whichever worker needs them first starts them. Tests that stop, kill or reconfigure a
-server have a pair of their own, which writes to the disk as in production.
+server have a pair of their own, which is durable as in production.
 """
 
 import itertools

@@ -4,8 +4,8 @@ The readers follow :class:`tally.pipeline.context.Reader`.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from tally.aggregates.checks import check_totals
 from tally.aggregates.counts import CountRequest, Counts
 from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
-from tally.errors import DataLossError, TallyError
+from tally.errors import DataLossError
 from tally.model import (
     EMPTY_TOTALS,
     Batch,
@@ -26,39 +26,20 @@ from tally.model import (
 )
 from tests.properties.disturbance import Killed, Process
 from tests.properties.kafka_model import KafkaModel, Record
-
-Work = Callable[[CountRequest, Counts], Any]
-OpenSet = Callable[[CountRequest], Any]
-
+from tests.python_reader import InProcess, OpenSet
 
 Reads = dict[tuple[int, int], tuple[int, Pipeline]]
 """By batch and attempt: the tick when it read, and what it was to count."""
 
 
 @dataclass(frozen=True)
-class ModelReader:
+class ModelReader(InProcess):
     """Reads topics by name, as Spark does, and records what each attempt has read."""
 
     kafka: KafkaModel
     reads: Reads
     then: Callable[[], None]
     """Called when the read is done, so that other operations may run."""
-
-    def count(self, request: CountRequest) -> AbstractContextManager[Counts]:
-        """See :meth:`tally.pipeline.context.Reader.count`."""
-        return self._counted(request)
-
-    def count_each(
-        self, requests: Sequence[CountRequest], work: Work, open_set: OpenSet | None = None
-    ) -> Iterator[tuple[CountRequest, Any]]:
-        """See :meth:`tally.pipeline.context.Reader.count_each`; one after another."""
-        for request in requests:
-            try:
-                with self._counted(request, open_set) as counts:
-                    outcome = work(request, counts)
-            except TallyError as error:
-                outcome = error
-            yield request, outcome
 
     @contextmanager
     def _counted(self, request: CountRequest, open_set: OpenSet | None = None) -> Iterator[Counts]:
