@@ -42,6 +42,37 @@ class Group(dict[str, Any]):
 
     __getattr__ = dict.__getitem__
 
+    @classmethod
+    def of(
+        cls,
+        partition: TopicPartition,
+        offset: int,
+        minute: str | None,
+        size: int,
+        seconds: int,
+        *,
+        is_malformed: bool,
+        **labels: str,
+    ) -> "Group":
+        """One record, which was written at a Unix time."""
+        malformed = offset if is_malformed else None
+        return cls(
+            topic=partition.topic,
+            partition=partition.partition,
+            minute=minute,
+            records=1,
+            malformed=int(is_malformed),
+            continuations=0,
+            first_offset=offset,
+            last_offset=offset,
+            first_malformed=malformed,
+            last_malformed=malformed,
+            bytes=size,
+            first_s=seconds,
+            last_s=seconds,
+            **labels,
+        )
+
     def add(self, other: "Group") -> None:
         """Add another group of the same keys, which lies behind this one."""
         for name in ("records", "malformed", "continuations", "bytes"):
@@ -53,6 +84,10 @@ class Group(dict[str, Any]):
             self["first_malformed"] = other["first_malformed"]
         if other["last_malformed"] is not None:
             self["last_malformed"] = other["last_malformed"]
+
+
+Judged = tuple[str | None, Group, bytes | None]
+"""Of a record why it is malformed, its group, and its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +129,49 @@ class InProcess:
                 outcome = error
             yield request, outcome
 
-    def _counted(
-        self, request: CountRequest, open_set: OpenSet | None = None
-    ) -> AbstractContextManager[Counts]:
+    @contextmanager
+    def _counted(self, request: CountRequest, open_set: OpenSet | None = None) -> Iterator[Counts]:
         """The counts of a request, with its lines in the set that is opened."""
+        with Spool[Contribution]() as contributions, Spool[DeadLetter]() as dead_letters:
+            pipeline = request.pipeline
+            label_columns = Aggregate.of(pipeline).label_columns
+            gathering = Gathering(request, contributions)
+            lines = None if open_set is None else open_set(request)
+            kept = []
+            for r in request.ranges:
+                groups: dict[tuple[Any, ...], Group] = {}
+                for reason, group, value in self._judged(pipeline, r):
+                    offset, minute = group["first_offset"], group["minute"]
+                    key = (minute, *(group[column] for column in label_columns))
+                    if reason is not None:
+                        dead_letters.append(
+                            DeadLetter(
+                                partition=r.partition,
+                                offset=offset,
+                                reason=reason,
+                                value=value and value[: pipeline.dead_letter_max_bytes],
+                                value_bytes=None if value is None else len(value),
+                            )
+                        )
+                    elif minute is not None:
+                        kept.append(KeptLine(offset, minute, value, None))
+                    if (known := groups.setdefault(key, group)) is not group:
+                        known.add(group)
+                for group in groups.values():
+                    gathering.add(group)
+            counts = gathering.counts(dead_letters)
+            self._when_read()
+            if lines is not None:
+                lines.add(kept)
+                counts = replace(counts, row_set=lines.seal())
+            yield counts
+
+    def _judged(self, pipeline: Pipeline, r: OffsetRange) -> Iterator[Judged]:
+        """The records of a range, in order."""
         raise NotImplementedError
+
+    def _when_read(self) -> None:
+        """Called when all was read, before any of it is used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,37 +181,13 @@ class PythonReader(InProcess):
     kafka: KafkaSettings
     """How the cluster is reached."""
 
-    @contextmanager
-    def _counted(self, request: CountRequest, open_set: OpenSet | None = None) -> Iterator[Counts]:
-        with Spool[Contribution]() as contributions, Spool[DeadLetter]() as dead_letters:
-            pipeline = request.pipeline
-            assert not pipeline.filter, "filters are Spark's"
-            assert not pipeline.row_key, "natural keys are Spark's"
-            label_columns = Aggregate.of(pipeline).label_columns
-            gathering = Gathering(request, contributions)
-            lines = None if open_set is None else open_set(request)
-            kept = []
-            for r in request.ranges:
-                groups: dict[tuple[Any, ...], Group] = {}
-                for record in self._read(pipeline, r):
-                    reason, group = judged(pipeline, r.partition, record)
-                    key = (group["minute"], *(group[column] for column in label_columns))
-                    if (known := groups.setdefault(key, group)) is not group:
-                        known.add(group)
-                    if reason is not None:
-                        dead_letters.append(_dead_letter(pipeline, r.partition, record, reason))
-                    elif group["minute"] is not None:
-                        kept.append(KeptLine(record.offset, group["minute"], record.value, None))
-                for group in groups.values():
-                    gathering.add(group)
-            counts = gathering.counts(dead_letters)
-            if lines is not None:
-                lines.add(kept)
-                counts = replace(counts, row_set=lines.seal())
-            yield counts
+    def _judged(self, pipeline: Pipeline, r: OffsetRange) -> Iterator[Judged]:
+        assert not pipeline.filter, "filters are Spark's"
+        assert not pipeline.row_key, "natural keys are Spark's"
+        for record in self._read(pipeline, r):
+            yield *judged(pipeline, r.partition, record), record.value
 
     def _read(self, pipeline: Pipeline, r: OffsetRange) -> Iterator[Record]:
-        """The records of a range, in order."""
         options = {
             "bootstrap.servers": self.kafka.bootstrap_servers,
             "group.id": "python-reader",
@@ -182,7 +231,6 @@ def judged(
         pipeline.format, pipeline.time_rule
     )
     reason = None if continues else reason
-    is_bad = reason is not None
     aggregate = Aggregate.of(pipeline)
     labels = {}
     if aggregate.labels:
@@ -195,22 +243,11 @@ def judged(
             column: values.get(label, "")[: pipeline.label_max_chars]
             for column, label in zip(aggregate.label_columns, aggregate.labels, strict=True)
         }
-    return reason, Group(
-        topic=partition.topic,
-        partition=partition.partition,
-        minute=minute,
-        records=1,
-        malformed=int(is_bad),
-        continuations=int(continues),
-        first_offset=offset,
-        last_offset=offset,
-        first_malformed=offset if is_bad else None,
-        last_malformed=offset if is_bad else None,
-        bytes=len(value or b""),
-        first_s=micros // 10**6,
-        last_s=micros // 10**6,
-        **labels,
-    )
+    size, seconds = len(value or b""), micros // 10**6
+    is_bad = reason is not None
+    group = Group.of(partition, offset, minute, size, seconds, is_malformed=is_bad, **labels)
+    group["continuations"] = int(continues)
+    return reason, group
 
 
 def _fields(value: bytes, line_format: LineFormat, labels: Sequence[str]) -> dict[str, str]:
@@ -226,12 +263,3 @@ def _fields(value: bytes, line_format: LineFormat, labels: Sequence[str]) -> dic
     line = re.split("[\r\n]", value[:4096].decode(errors="replace"), maxsplit=1)[0]
     match = line_format.parsed_pattern.python.match(line)
     return match.groupdict(default="") if match else {}
-
-
-def _dead_letter(
-    pipeline: Pipeline, partition: TopicPartition, record: Record, reason: str
-) -> DeadLetter:
-    value, size = record.value, None if record.value is None else len(record.value)
-    head = None if value is None else value[: pipeline.dead_letter_max_bytes]
-    ids: dict[str, Any] = {"partition": partition, "offset": record.offset}
-    return DeadLetter(**ids, reason=reason, value=head, value_bytes=size)

@@ -3,30 +3,17 @@
 The readers follow :class:`tally.pipeline.context.Reader`.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-from tally.aggregates.checks import check_totals
 from tally.aggregates.counts import CountRequest, Counts
-from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError
-from tally.model import (
-    EMPTY_TOTALS,
-    Batch,
-    Contribution,
-    DeadLetter,
-    KeptLine,
-    OffsetRange,
-    SegmentTotals,
-    TopicPartition,
-)
+from tally.model import Batch, OffsetRange
 from tests.properties.disturbance import Killed, Process
 from tests.properties.kafka_model import KafkaModel, Record
-from tests.python_reader import InProcess, OpenSet
+from tests.python_reader import Group, InProcess, Judged, OpenSet
 
 Reads = dict[tuple[int, int], tuple[int, Pipeline]]
 """By batch and attempt: the tick when it read, and what it was to count."""
@@ -43,35 +30,24 @@ class ModelReader(InProcess):
 
     @contextmanager
     def _counted(self, request: CountRequest, open_set: OpenSet | None = None) -> Iterator[Counts]:
-        batch, pipeline = claimed(request), request.pipeline
-        self.reads[batch.batch_id, batch.attempt] = (self.kafka.tick, pipeline)
-        with Spool[Contribution]() as contributions, Spool[DeadLetter]() as dead_letters:
-            totals = {}
-            for r in request.ranges:
-                held = self._read(r)
-                totals[r.partition] = _totals(held, pipeline)
-                for contribution in _contributions(r.partition, held, pipeline):
-                    contributions.append(contribution)
-                for letter in _dead_letters(r.partition, held, pipeline):
-                    dead_letters.append(letter)
-            check_totals(pipeline, request.ranges, totals, may_miss=request.may_miss)
-            self.then()
-            row_set = None if open_set is None else self._kept(request, open_set(request))
-            yield Counts(
-                totals=totals,
-                contributions=contributions,
-                dead_letters=dead_letters,
-                row_set=row_set,
-            )
+        batch = claimed(request)
+        self.reads[batch.batch_id, batch.attempt] = (self.kafka.tick, request.pipeline)
+        with super()._counted(request, open_set) as counts:
+            yield counts
 
-    def _kept(self, request: CountRequest, lines: Any) -> Any:
-        """The set of the lines, where they are kept."""
-        for r in request.ranges:
-            for offset, record in self._read(r).items():
-                level = record.level(str(request.pipeline.line_format))
-                if level is not None and level in request.pipeline.levels:
-                    lines.add([KeptLine(offset, record.log_time, level.encode(), None)])
-        return lines.seal()
+    def _when_read(self) -> None:
+        self.then()
+
+    def _judged(self, pipeline: Pipeline, r: OffsetRange) -> Iterator[Judged]:
+        for offset, record in self._read(r).items():
+            level = record.level(str(pipeline.line_format))
+            minute = record.log_time if level in pipeline.levels else None
+            labels = {"level": level or ""} if pipeline.labels else {}
+            size, is_bad = record.length, level is None
+            group = Group.of(
+                r.partition, offset, minute, size, record.time, is_malformed=is_bad, **labels
+            )
+            yield "no-level" if is_bad else None, group, (level or "?").encode()
 
     def _read(self, r: OffsetRange) -> Mapping[int, Record]:
         generation = self.kafka.topics.get(r.partition.topic)
@@ -116,49 +92,3 @@ def claimed(request: CountRequest) -> Batch:
     """The batch of the request; these readers are used for batches only."""
     assert request.batch is not None, request
     return request.batch
-
-
-def _totals(held: Mapping[int, Record], pipeline: Pipeline) -> SegmentTotals:
-    if not held:
-        return EMPTY_TOTALS
-    levels = [r.level(str(pipeline.line_format)) for r in held.values()]
-    matched = sum(level in pipeline.levels for level in levels)
-    malformed = levels.count(None)
-    return SegmentTotals(
-        records=len(held),
-        matched=matched,
-        unmatched=len(held) - matched - malformed,
-        malformed=malformed,
-        first_offset=min(held),
-        last_offset=max(held),
-    )
-
-
-def _contributions(
-    partition: TopicPartition, held: Mapping[int, Record], pipeline: Pipeline
-) -> list[Contribution]:
-    lengths: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for r in held.values():
-        level = r.level(str(pipeline.line_format))
-        if level is not None and level in pipeline.levels:
-            lengths[r.log_time, *([level] if pipeline.labels else [])].append(r.length)
-    return [
-        Contribution(
-            partition=partition,
-            log_time=log_time,
-            labels=tuple(labels),
-            log_count=len(of_lines),
-            log_bytes=sum(of_lines) if pipeline.measure == "bytes" else 0,
-        )
-        for (log_time, *labels), of_lines in lengths.items()
-    ]
-
-
-def _dead_letters(
-    partition: TopicPartition, held: Mapping[int, Record], pipeline: Pipeline
-) -> list[DeadLetter]:
-    return [
-        DeadLetter(partition=partition, offset=offset, reason="no-level", value=b"?", value_bytes=1)
-        for offset, r in held.items()
-        if r.level(str(pipeline.line_format)) is None
-    ]
