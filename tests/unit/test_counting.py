@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import pytest
+from tests.unit.values import P0, span
 
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.checks import SeriesLimit, check_totals
@@ -10,10 +11,9 @@ from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError, MalformedFloodError, RecordsMissingError, SeriesFloodError
 from tally.ledger.contributions import rows_of
 from tally.ledger.tables import LabelColumn, Tables
-from tally.model import Contribution, OffsetRange, SegmentTotals, TopicPartition
+from tally.model import Contribution, SegmentTotals
 
-PARTITION = TopicPartition(topic="alog", partition=0)
-RANGE = OffsetRange(partition=PARTITION, from_offset=10, until_offset=20)
+RANGE = span(10, 20)
 
 
 def read(records: int, first: int | None, last: int | None, malformed: int = 0) -> SegmentTotals:
@@ -25,8 +25,8 @@ def read(records: int, first: int | None, last: int | None, malformed: int = 0) 
 def check(found: SegmentTotals, *, accepted: bool = False, **settings: object) -> None:
     """Check totals against the planned range."""
     pipeline = Pipeline.model_validate({"name": "error_log", "topics": ["alog"], **settings})
-    may_miss = [PARTITION] if accepted else []
-    check_totals(pipeline, [RANGE], {PARTITION: found}, may_miss=may_miss)
+    may_miss = [P0] if accepted else []
+    check_totals(pipeline, [RANGE], {P0: found}, may_miss=may_miss)
 
 
 def test_records_from_outside_of_the_range_are_refused() -> None:
@@ -104,7 +104,7 @@ LABELLED = Aggregate(
 
 def contribution(*labels: str) -> Contribution:
     """Three lines of a minute."""
-    keys = {"partition": PARTITION, "log_time": MINUTE, "log_count": 3, "log_bytes": 90}
+    keys = {"partition": P0, "log_time": MINUTE, "log_count": 3, "log_bytes": 90}
     return Contribution(**keys, labels=labels)  # type: ignore[arg-type]
 
 
@@ -118,7 +118,7 @@ def test_a_row_has_the_order_of_the_tables_columns() -> None:
         labels = tuple(LabelColumn(column=column, chars=64) for column in columns)
         tables = Tables(result="result", labels=labels, has_bytes=has_bytes)
         found = list(rows_of(tables, LABELLED, [contribution("cart", "ERROR")]))
-        assert found == [(PARTITION, (MINUTE, *key), sums)]
+        assert found == [(P0, (MINUTE, *key), sums)]
     # Values for other labels make no row: they could get into another one's column.
     for labels in (("cart",), ("cart", "ERROR", "web-1")):
         with pytest.raises(ValueError, match="for 2 labels"):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from tests.conftest import PROJECT
+from tests.unit.values import P0
 
 from tally.config.servers import KafkaSettings
 from tally.errors import KafkaUnavailableError
@@ -22,7 +23,6 @@ from tally.testing.clock import ManualClock
 
 TIMEOUT_S = 0.5
 GRACE_S = 0.1
-P0 = TopicPartition(topic="alog", partition=0)
 
 
 class Answer(Future[Any]):

@@ -1,10 +1,9 @@
 """The value types refuse invalid values."""
 
 import pytest
+from tests.unit.values import P0
 
 from tally.model import OffsetRange, PartitionSnapshot, SegmentTotals, TopicPartition
-
-P0 = TopicPartition(topic="alog", partition=0)
 
 
 def test_an_offset_range_is_never_empty_or_negative() -> None:

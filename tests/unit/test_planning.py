@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from tests.unit.snapshots import P0, kafka, known, offsets
+from tests.unit.values import P0, kafka, known, span
 
 from tally.config.pipeline import Pipeline
 from tally.errors import BlockedError, MissingTopicError
@@ -45,7 +45,7 @@ def told(planned: Plan) -> list[str]:
 
 
 def loss(cause: LossCause, from_offset: int, until_offset: int) -> Loss:
-    return Loss(cause=cause, range=offsets(from_offset, until_offset))
+    return Loss(cause=cause, range=span(from_offset, until_offset))
 
 
 expired = partial(loss, LossCause.EXPIRED)
@@ -164,7 +164,7 @@ def test_first_offsets_stay_within_what_kafka_holds() -> None:
 def segment(from_offset: int, until_offset: int, **ids: str) -> Segment:
     """A planned segment of partition 0."""
     ids = {"topic_id": "A", "cluster_id": "C", **ids}
-    r = offsets(from_offset, until_offset)
+    r = span(from_offset, until_offset)
     return Segment(segment_id=1, range=r, state=SegmentState.PLANNED, **ids)
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.snapshots import kafka, known, offsets
+from tests.unit.values import kafka, known, span
 
 from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause, OffsetRange, TopicPartition
 from tally.planning.replay import NEVER_PLANNED, Piece, ReplayPlan, Tile, join_ranges, plan_replay
@@ -16,10 +16,7 @@ from tally.planning.replay import NEVER_PLANNED, Piece, ReplayPlan, Tile, join_r
 def spans(text: str) -> list[tuple[OffsetRange, str]]:
     """``4-13 1/0-3 lost`` is [4, 13) of partition 0 and, lost, [0, 3) of partition 1."""
     found = re.findall(r"(?:(\d+)/)?(\d+)-(\d+)(?: ([a-z]+))?", text)
-    return [
-        (offsets(int(a), int(b), TopicPartition(topic="alog", partition=int(p or 0))), kind)
-        for p, a, b, kind in found
-    ]
+    return [(span(int(a), int(b), int(p or 0)), kind) for p, a, b, kind in found]
 
 
 def ranges(text: str) -> list[OffsetRange]:
@@ -130,7 +127,7 @@ def test_what_is_not_counted_yet_is_refused() -> None:
 
 def test_what_cannot_be_read_again_is_refused() -> None:
     """Here the request is [5, 7), which needs all of the segment [0, 10)."""
-    other = offsets(0, 1, TopicPartition(topic="other", partition=0))
+    other = replace(span(0, 1), partition=TopicPartition(topic="other", partition=0))
     assert cause(plan("7/0-1")) == cause(plan([other])) == NEVER_PLANNED
     for snapshot, words in (
         (kafka((1, 100)), "first offset is now 1; what was counted stays"),
@@ -145,7 +142,7 @@ def test_what_cannot_be_read_again_is_refused() -> None:
     assert cause(plan("3-7", "0-5 folded 5-10")) == "[0, 5) was pruned"
 
     # Other records may have the offsets of an undecided truncation; those beside it are accepted.
-    ledger = known(10, open_loss=Loss(cause=LossCause.TRUNCATED, range=offsets(7, 10)))
+    ledger = known(10, open_loss=Loss(cause=LossCause.TRUNCATED, range=span(7, 10)))
     assert "was truncated" in cause(plan("5-6", "0-5 5-10", ledger=ledger))
     assert plan("0-5", "0-5 5-10", ledger=ledger).refusals == ()
     # With one refusal there is no batch, and each refusal is reported.
@@ -188,7 +185,7 @@ def cases(draw: st.DrawFn) -> Case:
         tiles=tuple(tiles),
         next_offset=next_offset,
         held=(earliest, max(earliest, end)),
-        asked=tuple(offsets(n % next_offset, n % next_offset + length) for n, length in asked),
+        asked=tuple(span(n % next_offset, n % next_offset + length) for n, length in asked),
         limit=draw(st.sampled_from([1, 2, 5, 12, 1_000])),
         sparse=draw(st.booleans()),
     )
@@ -262,7 +259,7 @@ def check_what_is_offered(case: Case, found: ReplayPlan) -> None:
     for r in join_ranges(case.asked) if refused else []:
         until = min(r.until_offset, case.next_offset)
         for start in range(r.from_offset, until):
-            rest = offsets(start, until if r in refused else r.until_offset)
+            rest = span(start, until if r in refused else r.until_offset)
             if not planned(case._replace(asked=(rest,))).refusals:
                 wanted.append(rest)
                 break

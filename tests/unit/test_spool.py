@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.unit.values import P0
 
 from tally.aggregates.spool import Spool
 from tally.errors import UnwritableError
-from tally.model import Contribution, TopicPartition
+from tally.model import Contribution
 
-PARTITION = TopicPartition(topic="alog", partition=0)
 MEMORY_BYTES = 50_000
 MANY = 10_000
 
@@ -21,7 +21,7 @@ def contributions(number: int) -> Iterator[Contribution]:
     """So many distinct minutes."""
     for n in range(number):
         minute = f"{2000 + n // 525_600}-01-01 {n // 60 % 24:02}:{n % 60:02}:00"
-        yield Contribution(partition=PARTITION, log_time=minute, log_count=n + 1)
+        yield Contribution(partition=P0, log_time=minute, log_count=n + 1)
 
 
 def peak_bytes(work: Callable[..., object], *arguments: object) -> int:

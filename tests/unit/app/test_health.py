@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.unit.app.values import blank, pipeline
+from tests.unit.values import blank, pipeline
 
 from tally.app.health import (
     UNKNOWN,

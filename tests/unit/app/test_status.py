@@ -5,51 +5,48 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.unit.app.values import AT, batch, kafka, known, pipeline, span
+from tests.unit.values import AT, batch, kafka, known, pipeline, span
 
 from tally.app.ledger_state import LedgerState
 from tally.app.status import Facts, StatusView, compose
 from tally.app.waiting import WaitingPartition, WaitingView
-from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause, Position, TopicPartition
+from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause
 
 NOW = Facts(now=AT, overdue_before=AT)
-HERE = TopicPartition(topic="a", partition=0)
-AT_1 = Position(start_offset=0, next_offset=1)
-AT_9 = Position(start_offset=0, next_offset=9)
-LOST = replace(AT_1, open_loss=Loss(cause=LossCause.EXPIRED, range=span(1, 4, HERE)))
+LOST = Loss(cause=LossCause.EXPIRED, range=span(1, 4))
 NO_START = (None, None)
 
 # The ledger's side and Kafka's; start, next, Kafka's end, lag and condition of each partition; and
 # what is blocked.
 CASES: tuple[tuple[dict[str, KnownTopic], KafkaSnapshot | None, list[Any], list[str]], ...] = (
     # Lag is the distance to Kafka's end, whatever the start.
-    (known(Position(start_offset=5, next_offset=10)), kafka((0, 35)), [(5, 10, 35, 25, "ok")], []),
+    (known(10, start=5), kafka((0, 35)), [(5, 10, 35, 25, "ok")], []),
     # A partition or a topic that only Kafka knows is shown before it is planned.
-    (known(AT_1), kafka((0, 1), (0, 7)), [(0, 1, 1, 0, "ok"), (*NO_START, 7, 7, "new")], []),
+    (known(1), kafka((0, 1), (0, 7)), [(0, 1, 1, 0, "ok"), (*NO_START, 7, 7, "new")], []),
     ({}, kafka((0, 7)), [(*NO_START, 7, 7, "new")], []),
     # Records that are gone are a loss, not a lag; the other partition is well.
     (
-        *(known(AT_1, AT_1), kafka((4, 9), (0, 9))),
+        *(known(1, 1), kafka((4, 9), (0, 9))),
         [(0, 1, 9, 5, "blocked: records-lost"), (0, 1, 9, 8, "ok")],
         ["records-lost"],
     ),
     # Without an answer from Kafka neither lag nor `ok` is shown; the ledger has an open loss.
-    (known(AT_9), None, [(0, 9, None, None, "unknown")], []),
-    (known(LOST), None, [(0, 1, None, None, "open loss [1, 4)")], []),
+    (known(9), None, [(0, 9, None, None, "unknown")], []),
+    (known(1, open_loss=LOST), None, [(0, 1, None, None, "open loss [1, 4)")], []),
     # A topic that was created again blocks all that is known of it, and has no lag.
     (
-        *(known(AT_1, AT_1, topic_id="old"), kafka((0, 9), (0, 9))),
+        *(known(1, 1, topic_id="old"), kafka((0, 9), (0, 9))),
         [(0, 1, 9, None, "blocked: topic-changed")] * 2,
         ["topic-changed"],
     ),
     # So does a topic of another cluster.
     (
-        *(known(AT_1), replace(kafka((0, 9)), cluster_id="another")),
+        *(known(1), kafka((0, 9), cluster_id="another")),
         [(0, 1, 9, None, "blocked: cluster-changed")],
         ["cluster-changed"],
     ),
     # Of a topic that is gone, what was counted is still shown.
-    (known(AT_9), kafka(), [(0, 9, None, None, "blocked: topic-missing")], ["topic-missing"]),
+    (known(9), kafka(), [(0, 9, None, None, "blocked: topic-missing")], ["topic-missing"]),
 )
 
 
@@ -81,8 +78,8 @@ def test_the_lag_of_a_new_topic_follows_from_its_start() -> None:
 
 def test_what_is_planned_is_shown_beside_what_is_counted() -> None:
     """Without Kafka it is all that is known of how far behind a partition is."""
-    both = known(Position(start_offset=0, next_offset=3), AT_9)
-    state = LedgerState(known=both, open_batches=(batch(span(3, 8, HERE)),))
+    both = known(3, 9)
+    state = LedgerState(known=both, open_batches=(batch(span(3, 8)),))
     view = compose(pipeline(), state, NOW)
     assert [p.planned_until for p in view.partitions] == [8, None]
     assert [p.planned_offsets for p in view.partitions] == [5, 0]

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.unit.app.values import HERE, batch, span
+from tests.unit.values import P0, batch, span
 
 from tally.app.audit import RecountView, audit_view
 from tally.app.dead_letters import DeadLetterView
@@ -26,7 +26,7 @@ def test_a_batch_carries_its_ranges_and_an_id_if_it_has_one() -> None:
     shape = document(plan_view(FRESH))["batches"][0]
     assert (shape["batch_id"], shape["planned_at"]) == (7, "2026-11-20T14:00:00Z")
     assert shape["ranges"] == [
-        {"topic": "alog", "partition": 3, "from_offset": 300, "until_offset": 310}
+        {"topic": "alog", "partition": 0, "from_offset": 300, "until_offset": 310}
     ]
     view = plan_view(FRESH, dry_run=True)
     assert document(view)["batches"][0]["batch_id"] is None
@@ -37,7 +37,7 @@ def test_a_batch_carries_its_ranges_and_an_id_if_it_has_one() -> None:
 def test_a_dead_letter_carries_its_exact_bytes() -> None:
     """Base64 for programs, an escaped text for people, null for a record without a value."""
     letter = DeadLetterRecord(
-        batch_id=7, partition=HERE, offset=301, reason="layout", value=b"\xff\x1b", value_bytes=2
+        batch_id=7, partition=P0, offset=301, reason="layout", value=b"\xff\x1b", value_bytes=2
     )
     empty = replace(letter, reason="null", value=None, value_bytes=None)
     shapes = [document(DeadLetterView.of(each)) for each in (letter, empty)]
@@ -45,7 +45,7 @@ def test_a_dead_letter_carries_its_exact_bytes() -> None:
     assert [shape["value"] for shape in shapes] == ["\\xff\\x1b", None]
 
 
-VIOLATION = Violation(check="tiling", where="alog/3", detail="hole: [3, 5)")
+VIOLATION = Violation(check="tiling", where="alog/0", detail="hole: [3, 5)")
 HOLDS = AuditReport(
     pipeline="p", partitions=1, segments=2, records=3, minutes=4, matched=5, violations=()
 )
@@ -60,7 +60,7 @@ def test_an_audit_holds_only_if_neither_part_found_anything() -> None:
     assert document(audit_view(BROKEN, COUNTED))["holds"] is False
     shape = document(audit_view(HOLDS, OTHERWISE))
     assert shape["holds"] is False
-    assert shape["findings"] == [{"check": "tiling", "where": "alog/3", "detail": "hole: [3, 5)"}]
+    assert shape["findings"] == [{"check": "tiling", "where": "alog/0", "detail": "hole: [3, 5)"}]
     assert audit_view(BROKEN, OTHERWISE).conclusion.startswith("2 violations")
 
 
@@ -89,10 +89,10 @@ def test_a_recount_that_compared_nothing_is_a_finding() -> None:
 
 def test_what_could_not_be_checked_is_summed_up_by_cause() -> None:
     """Thousands of segments that retention took are one line."""
-    ranges = (span(0, 10), span(10, 20), span(0, 5, replace(HERE, partition=4)))
+    ranges = (span(0, 10), span(10, 20), span(0, 5, 4))
     gaps = tuple(Unchecked(range=each, cause="retention") for each in ranges)
     view = RecountView.of(replace(COUNTED, unchecked=gaps))
-    assert view.unchecked_offsets == [("alog/3: retention", 20), ("alog/4: retention", 5)]
+    assert view.unchecked_offsets == [("alog/0: retention", 20), ("alog/4: retention", 5)]
 
 
 def test_run_all_continues_after_a_batch_that_was_cut_or_planned_earlier() -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.unit.app.values import AT, kafka, known, pipeline
+from tests.unit.values import AT, kafka, known, pipeline
 
 from tally.app.doctor import (
     Diagnosis,
@@ -95,8 +95,8 @@ def test_a_topic_must_be_there_readable_and_not_compacted() -> None:
     """Compaction leaves holes that a dense pipeline would take for losses."""
 
     def topic(*, readable: bool = True, compacted: bool | None, offsets: str) -> Diagnosis:
-        rights = {"a": TopicRights(readable=readable, compacted=compacted)}
-        return check_topic(pipeline(offsets=offsets), "a", SNAPSHOT, rights)
+        rights = {"alog": TopicRights(readable=readable, compacted=compacted)}
+        return check_topic(pipeline(offsets=offsets), "alog", SNAPSHOT, rights)
 
     expect(
         (OK, topic(compacted=False, offsets="dense")),

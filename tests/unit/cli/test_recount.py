@@ -2,24 +2,19 @@
 
 from typing import Any
 
-from tests.unit.app.values import blank, kafka, pipeline, span, totals
+from tests.unit.values import blank, kafka, pipeline, span, totals
 
 from tally.aggregates.fingerprint import fingerprint
 from tally.ledger.segments import SegmentRecord
-from tally.model import EMPTY_TOTALS, OffsetRange, TopicPartition
+from tally.model import EMPTY_TOTALS
 from tally.pipeline.chunks import SEGMENTS_PER_RANGE, Chunk, join_segments, rounds, why_not_held
 from tally.pipeline.recount import Rows, compare, explain
 
 
-def offsets(from_offset: int, until_offset: int, partition: int = 0) -> OffsetRange:
-    """A range of the topic `a`."""
-    return span(from_offset, until_offset, TopicPartition(topic="a", partition=partition))
-
-
 def segment(from_offset: int, until_offset: int, partition: int = 0, **facts: Any) -> SegmentRecord:
     """A live segment."""
-    usual = {"topic_id": "id", "cluster_id": "cluster", "is_current": True, "totals": totals()}
-    usual |= {"segment_id": from_offset, "range": offsets(from_offset, until_offset, partition)}
+    usual = {"topic_id": "A", "cluster_id": "C", "is_current": True, "totals": totals()}
+    usual |= {"segment_id": from_offset, "range": span(from_offset, until_offset, partition)}
     return blank(SegmentRecord, **{**usual, **facts})
 
 
@@ -33,9 +28,9 @@ def test_consecutive_segments_are_joined_and_nothing_else_is_read() -> None:
     large = [segment(0, 5), segment(5, 100), segment(100, 105)]
     gap = [segment(0, 10), segment(15, 20), segment(20, 30, partition=1)]
     for segments, limit, wanted in (
-        (five, 20, [offsets(0, 20), offsets(20, 40), offsets(40, 50)]),
-        (large, 20, [offsets(0, 5), offsets(5, 100), offsets(100, 105)]),
-        (gap, 100, [offsets(0, 10), offsets(15, 20), offsets(20, 30, 1)]),
+        (five, 20, [span(0, 20), span(20, 40), span(40, 50)]),
+        (large, 20, [span(0, 5), span(5, 100), span(100, 105)]),
+        (gap, 100, [span(0, 10), span(15, 20), span(20, 30, 1)]),
     ):
         assert [chunk.range for chunk in join_segments(segments, limit)] == wanted
 
@@ -43,7 +38,7 @@ def test_consecutive_segments_are_joined_and_nothing_else_is_read() -> None:
 def test_a_range_has_no_more_segments_than_a_statement_may_name() -> None:
     """A quiet pipeline has a segment of a few offsets for each minute of a year."""
     chunks = join_segments([segment(n, n + 1) for n in range(5)], segments_per_range=2)
-    assert [c.range for c in chunks] == [offsets(0, 2), offsets(2, 4), offsets(4, 5)]
+    assert [c.range for c in chunks] == [span(0, 2), span(2, 4), span(4, 5)]
     year = [segment(n, n + 1) for n in range(2 * SEGMENTS_PER_RANGE + 1)]
     assert [len(c.segments) for c in join_segments(year)] == [SEGMENTS_PER_RANGE] * 2 + [1]
 
@@ -52,9 +47,9 @@ def test_a_round_has_one_range_of_each_partition_and_all_are_read() -> None:
     """One Spark read takes one range of a partition at most."""
     chunks = join_segments([segment(0, 5), segment(5, 10), segment(0, 5, 1)], 5)
     found = [[c.range for c in chunk] for chunk in rounds(chunks)]
-    assert found == [[offsets(0, 5), offsets(0, 5, 1)], [offsets(5, 10)]]
+    assert found == [[span(0, 5), span(0, 5, 1)], [span(5, 10)]]
     chunk = Chunk(segments=(segment(0, 5, totals=totals(2)), segment(5, 9, totals=totals(1, 1))))
-    assert (chunk.range, chunk.expected("records")) == (offsets(0, 9), 4)  # of all its segments
+    assert (chunk.range, chunk.expected("records")) == (span(0, 9), 4)  # of all its segments
 
 
 def test_what_kafka_no_longer_holds_in_whole_is_not_recounted() -> None:
@@ -114,7 +109,7 @@ def test_every_difference_is_a_violation_with_both_numbers() -> None:
     ):
         chunk = Chunk(segments=(segment(0, 10, totals=expected),))
         told = [f"{f.where}: {f.detail}" for f in compare(chunk, found, now, counted, "")]
-        assert told == [f"a/0 [0, 10) {violation}" for violation in violations]
+        assert told == [f"alog/0 [0, 10) {violation}" for violation in violations]
 
 
 def test_another_line_format_since_then_is_mentioned_beside_a_difference() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from click import unstyle
 from rich.console import Console
-from tests.unit.app.values import AT, HERE, batch, blank, span, totals
+from tests.unit.values import AT, P0, batch, blank, span, totals
 
 from tally.app.batches import BatchView, ReplacedView, SegmentView
 from tally.app.preview import PreviewView, duration, preview_view
@@ -18,7 +18,7 @@ from tally.cli.replay_running import batch_line, summary
 from tally.cli.show import REPLACES
 from tally.cli.ui.output import Output
 from tally.ledger.replacements import Changes
-from tally.model import BatchKind, BatchState, ReplayState, SegmentState, TopicPartition
+from tally.model import BatchKind, BatchState, ReplayState, SegmentState
 from tally.pipeline.replay_plan import Preview
 from tally.pipeline.run import Ran
 from tally.planning.replay import Piece, Refusal, ReplayPlan
@@ -38,7 +38,7 @@ def preview(plan: ReplayPlan = PLAN, **values: Any) -> PreviewView:
     """What a replay would do."""
     told = {
         "pipeline": "p",
-        "request": "alog/3 [310, 320), alog/3 [340, 341)",
+        "request": "alog/0 [310, 320), alog/0 [340, 341)",
         "digest": "0" * 64,
         "plan": plan,
         "rules": "levels ERROR, WARN; format fixed",
@@ -46,7 +46,7 @@ def preview(plan: ReplayPlan = PLAN, **values: Any) -> PreviewView:
         "minutes": 17,
         "first_minute": "2026-11-20 14:05",
         "last_minute": "2026-11-20 14:22",
-        "held": {HERE: (100, 900)},
+        "held": {P0: (100, 900)},
         "seconds": 12.4,
         "notes": ("by Kafka's record times",),
         **values,
@@ -63,10 +63,10 @@ def shown(capsys: Captured, what: PreviewView, out: Output | None = None) -> lis
 def test_a_preview_says_what_is_read_and_what_is_replaced(capsys: Captured) -> None:
     """The requested and the read ranges per partition, then the totals."""
     lines = shown(capsys, preview())
-    assert lines[0] == "p: alog/3 [310, 320), alog/3 [340, 341)"
+    assert lines[0] == "p: alog/0 [310, 320), alog/0 [340, 341)"
     assert " ".join(lines[1].split()) == ("PARTITION ASKED READ SEGMENTS NEVER COUNTED KAFKA HOLDS")
-    assert " ".join(lines[2].split()) == "alog/3 [310, 320) [300, 350) 3 5 [100, 900)"
-    assert lines[3].split(maxsplit=1) == ["alog/3", "[340, 341)"]
+    assert " ".join(lines[2].split()) == "alog/0 [310, 320) [300, 350) 3 5 [100, 900)"
+    assert lines[3].split(maxsplit=1) == ["alog/0", "[340, 341)"]
     assert lines[4:] == [
         "to be read      50 offsets, 5 of them never counted",
         "                a segment is replaced whole, so more is read than was asked for",
@@ -94,11 +94,11 @@ def test_a_preview_fits_a_terminal_of_eighty_columns(capsys: Captured) -> None:
     plan = ReplayPlan(
         asked=(span(base + 310, base + 320), span(base + 340, base + 341)), batches=((read,),)
     )
-    lines = shown(capsys, preview(plan, held={HERE: (base, base + 1_000_000)}), out)
+    lines = shown(capsys, preview(plan, held={P0: (base, base + 1_000_000)}), out)
     assert [unstyle(line).rstrip() for line in lines[1:4]] == [
         "PARTITION  ASKED               READ                SEGMENTS  KAFKA HOLDS",
-        "alog/3     [4000310, 4000320)  [4000300, 4000350)         3  [4000000, 5000000)",
-        "alog/3     [4000340, 4000341)",
+        "alog/0     [4000310, 4000320)  [4000300, 4000350)         3  [4000000, 5000000)",
+        "alog/0     [4000340, 4000341)",
     ]
 
 
@@ -126,7 +126,7 @@ def test_what_is_refused_is_shown_with_cause_and_with_what_kafka_holds(capsys: C
     lines = shown(capsys, preview(refused, notes=()))
     assert lines[1].split() == ["PARTITION", "REFUSED", "KAFKA", "HOLDS", "WHY"]
     row = " ".join(lines[2].split())
-    assert row == "alog/3 [0, 10) [100, 900) Kafka holds nothing before 100"
+    assert row == "alog/0 [0, 10) [100, 900) Kafka holds nothing before 100"
     assert lines[3:] == ["the other 1 range could be reprocessed"]
 
 
@@ -142,7 +142,7 @@ def test_a_preview_of_very_many_ranges_stays_readable(capsys: Captured) -> None:
 def test_the_json_of_a_preview_names_what_each_piece_replaces() -> None:
     """By the ledger's keys."""
     (piece,) = document(preview())["batches"][1]
-    where = {"topic": "alog", "partition": 3, "from_offset": 330, "until_offset": 350}
+    where = {"topic": "alog", "partition": 0, "from_offset": 330, "until_offset": 350}
     assert piece == {**where, "replaces": [3], "never_counted": 5}
 
 
@@ -167,7 +167,7 @@ def replay(**values: Any) -> ReplayOutcome:
 
 def ran(partitions: int = 1, *, committed: bool = True) -> RanView:
     """A batch that was run."""
-    ranges = [span(0, 10, TopicPartition(topic="alog", partition=n)) for n in range(partitions)]
+    ranges = [span(0, 10, n) for n in range(partitions)]
     read = totals(matched=7, unmatched=2, malformed=1)
     run = batch(*ranges, batch_id=57, kind=BatchKind.REPLAY, attempt=1, claimed_by="ann")
     told = {r.partition: read for r in ranges} if committed else {}

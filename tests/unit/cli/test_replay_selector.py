@@ -7,7 +7,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
-from tests.unit.app.values import HERE, span
+from tests.unit.values import P0, span
 
 from tally.cli.replay_options import read_minute, read_range, read_time, selector_options
 from tally.cli.replay_selector import Selector, read_request
@@ -50,7 +50,7 @@ def test_each_way_to_say_it_is_understood() -> None:
             ("--partition", "3", "--partition", "5", "--until", "9"),
             BoundsAsked(partitions=(3, 5), until_offset=9),
         ),
-        (("--range", "alog/3:300-310"), RangesAsked(ranges=(span(300, 310),))),
+        (("--range", "alog/3:300-310"), RangesAsked(ranges=(span(300, 310, 3),))),
         (("--batch", "42"), BatchAsked(batch_id=42)),
         (("--minute", MINUTE), MinutesAsked(first=MINUTE, last=MINUTE)),
         (("--minute", MINUTE, "--to-minute", LAST), MinutesAsked(first=MINUTE, last=LAST)),
@@ -65,12 +65,12 @@ def test_each_way_to_say_it_is_understood() -> None:
 def test_files_give_each_partition_its_own_bounds(tmp_path: Path) -> None:
     """A topic beside them chooses among their partitions."""
     file = tmp_path / "before.csv"
-    file.write_text("alog,3,300\nother,0,7\n")
+    file.write_text("alog,0,300\nother,0,7\n")
     asked = read_request(selector("--from-file", str(file), "--topic", "alog"))
     assert isinstance(asked, BoundsAsked)
-    assert asked.from_offsets[HERE] == 300
+    assert asked.from_offsets[P0] == 300
     assert asked.until_offsets == {}
-    assert asked.chosen == [HERE]
+    assert asked.chosen == [P0]
 
 
 def test_nothing_half_a_way_and_two_ways_at_once_are_refused() -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.unit.app.values import kafka
+from tests.unit.values import kafka
 
 from tally.config.loading import load_settings
 from tally.errors import UsageError

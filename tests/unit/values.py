@@ -1,4 +1,4 @@
-"""Values that the tests of views and commands start from; each takes what a case changes."""
+"""Values that tests start from; each takes what a case changes."""
 
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -24,17 +24,17 @@ from tally.model import (
 Record = TypeVar("Record")
 
 AT = datetime(2026, 11, 20, 14, 0, 0, tzinfo=UTC)
-HERE = TopicPartition(topic="alog", partition=3)
+P0 = TopicPartition(topic="alog", partition=0)
 
 
 def pipeline(**keys: Any) -> Pipeline:
-    """A pipeline with the defaults over the topic `a`."""
-    return Pipeline.model_validate({"name": "first", "topics": ["a"], **keys})
+    """A pipeline with the defaults over the topic `alog`."""
+    return Pipeline.model_validate({"name": "first", "topics": ["alog"], **keys})
 
 
-def span(start: int, until: int, partition: TopicPartition = HERE) -> OffsetRange:
-    """A range."""
-    return OffsetRange(partition=partition, from_offset=start, until_offset=until)
+def span(start: int, until: int, partition: int = 0) -> OffsetRange:
+    place = TopicPartition(topic="alog", partition=partition)
+    return OffsetRange(partition=place, from_offset=start, until_offset=until)
 
 
 def totals(matched: int = 0, unmatched: int = 0, malformed: int = 0) -> SegmentTotals:
@@ -65,14 +65,25 @@ def blank(kind: type[Record], **values: Any) -> Record:
     return kind(**{**dict.fromkeys(field.name for field in fields(kind)), **values})
 
 
-def known(*positions: Position, **values: Any) -> dict[str, KnownTopic]:
-    """The ledger's side of the topic `a`: positions of partitions 0, 1 and so on."""
-    topic = {"incarnation_id": 1, "topic_id": "id", "cluster_id": "cluster", **values}
-    return {"a": KnownTopic(positions=dict(enumerate(positions)), **topic)}
+def known(
+    *next_offsets: int, start: int = 0, topic_id: str = "A", cluster_id: str = "C", **of_first: Any
+) -> dict[str, KnownTopic]:
+    """Up to where each partition is counted; the losses of the first one."""
+    positions = {
+        n: Position(start_offset=start, next_offset=at, **({} if n else of_first))
+        for n, at in enumerate(next_offsets)
+    }
+    ids = {"incarnation_id": 1, "topic_id": topic_id, "cluster_id": cluster_id}
+    return {"alog": KnownTopic(positions=positions, **ids)}
 
 
-def kafka(*held: tuple[int, int], topic: str = "a", topic_id: str = "id") -> KafkaSnapshot:
-    """Kafka's side: earliest and end of partitions 0, 1 and so on; without any, no topic."""
-    partitions = {n: PartitionSnapshot(earliest=e, end=end) for n, (e, end) in enumerate(held)}
-    topics = {topic: TopicSnapshot(topic_id=topic_id, partitions=partitions)} if held else {}
-    return KafkaSnapshot(cluster_id="cluster", topics=topics)
+def kafka(
+    *partitions: tuple[int, int] | None,
+    topic: str = "alog",
+    topic_id: str = "A",
+    cluster_id: str = "C",
+) -> KafkaSnapshot:
+    """What Kafka holds of each partition, from the earliest offset to the end; None: no answer."""
+    held = {n: PartitionSnapshot(earliest=p[0], end=p[1]) for n, p in enumerate(partitions) if p}
+    topics = {topic: TopicSnapshot(topic_id=topic_id, partitions=held)} if held else {}
+    return KafkaSnapshot(cluster_id=cluster_id, topics=topics)
