@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.counts import CountRequest, Counts
 from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError
@@ -42,7 +43,7 @@ class ModelReader(InProcess):
         for offset, record in self._read(r).items():
             level = record.level(str(pipeline.line_format))
             minute = record.log_time if level in pipeline.levels else None
-            labels = {"level": level or ""} if pipeline.labels else {}
+            labels = {column: level or "" for column in Aggregate.of(pipeline).label_columns}
             size, is_bad = record.length, level is None
             group = Group.of(
                 r.partition, offset, minute, size, record.time, is_malformed=is_bad, **labels
