@@ -69,12 +69,10 @@ def migrated(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Stack:
 
 @pytest.fixture(scope="session")
 def own_migrated(own_stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Stack:
-    """Servers of one's own with an up-to-date ledger."""
     return with_ledger(own_stack, tmp_path_factory.mktemp("migrate"))
 
 
 def with_ledger(stack: Stack, folder: Path) -> Stack:
-    """The stack, once its ledger is up to date."""
     settings = make_settings(stack, folder / "tally.toml", {"first": {"topics": ["first"]}})
     migrate(Database(settings=settings.mysql), settings)
     return stack
@@ -122,5 +120,4 @@ def own_world(own_migrated: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def settings(world: World) -> Settings:
-    """The configuration of the test's world."""
     return world.settings

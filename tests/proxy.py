@@ -178,7 +178,6 @@ def is_statement(packet: bytes) -> bool:
 
 
 def statement_of(packet: bytes) -> str:
-    """The statement in a packet."""
     return packet[HEADER + 1 :].decode(errors="replace")
 
 

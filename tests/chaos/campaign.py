@@ -229,7 +229,6 @@ class AirflowRuns(Companion):
 
 
 def run_campaign(orders: Orders, say: Callable[[str], None]) -> Report:
-    """Run a campaign to its end; returns its report."""
     report = Report(
         seed=orders.seed,
         machine=f"{psutil.cpu_count()} cores, {platform.machine()}, Python "
@@ -393,7 +392,6 @@ def _calm_down(system: System, produced: Produced, report: Report) -> None:
 
 
 def _end_runs(runs: AirflowRuns, report: Report) -> None:
-    """Let Airflow's last runs end."""
     if not runs.stop():
         report.problems.append("Airflow was no longer triggered: the thread had ended")
     if not runs.wait_for_last():

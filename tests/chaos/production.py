@@ -38,7 +38,6 @@ WEIGHTS = (40, 10, 48, 2)
 
 
 def own_minute(partition: int, number: int) -> datetime:
-    """The minute of a line that has one of its own."""
     return datetime(FIRST_YEAR + YEARS * partition, 1, 1) + timedelta(minutes=number)  # noqa: DTZ001 - a line's time has no zone
 
 

@@ -19,7 +19,6 @@ SEED = 20170730
 def new_pipeline(
     own_migrated: Stack, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[NewPipeline]:
-    """Makes pipelines with an empty ledger on a MySQL of their own."""
     settings = settings_for(own_migrated, tmp_path_factory.mktemp("commit_path"))
     with pipelines(settings, own_migrated) as new:
         yield new
@@ -27,7 +26,6 @@ def new_pipeline(
 
 @pytest.fixture(scope="module")
 def report(new_pipeline: NewPipeline) -> CommitPathReport:
-    """What came of a campaign."""
     return Campaign(new_pipeline, SEED, print).walk(FAULTS, None)
 
 

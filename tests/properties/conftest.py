@@ -18,7 +18,6 @@ def counting() -> dict[str, bool]:
 def new_pipeline(
     own_migrated: Stack, tmp_path_factory: pytest.TempPathFactory, counting: dict[str, bool]
 ) -> Iterator[NewPipeline]:
-    """See :func:`pipelines`."""
     settings = settings_for(own_migrated, tmp_path_factory.mktemp("pipelines"), **counting)
     with pipelines(settings, own_migrated) as new:
         yield new

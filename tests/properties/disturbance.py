@@ -193,7 +193,6 @@ class SkewedClock:
 
 
 def _status(connection: "pymysql.Connection[Any]") -> int:
-    """The status flags of the server's last answer."""
     return int(connection.server_status)  # type: ignore[attr-defined]
 
 

@@ -219,5 +219,4 @@ class KafkaModel(FixedKafka):
 
 
 def moment_of(tick: int) -> datetime:
-    """A tick as a record time."""
     return EPOCH + timedelta(seconds=tick)

@@ -176,7 +176,6 @@ class Oracle:
         assert table == expected, f"the table says {table}, the records say {expected}"
 
     def _check_contributions(self, live: list[Row]) -> None:
-        """Each segment's totals and contributions are the expected ones."""
         said: dict[int, dict[tuple[str, ...], tuple[int, int]]] = defaultdict(dict)
         own = self.pipeline.pipeline.has_own_tables
         table = f"{self.pipeline.name}__segments" if own else "segment_count"
@@ -208,7 +207,6 @@ class Oracle:
         assert {(r["segment_id"], r["reason"]): r["dead_letters"] for r in said} == totals
 
     def _check_plans(self, segments: list[Row]) -> None:
-        """Planned ranges do not change."""
         for s in segments:
             planned = (s["batch_id"], s["partition_id"], s["from_offset"], s["until_offset"])
             assert self._ranges.setdefault(s["segment_id"], planned) == planned

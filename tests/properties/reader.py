@@ -43,7 +43,7 @@ class ModelReader(InProcess):
         for offset, record in self._read(r).items():
             level = record.level(str(pipeline.line_format))
             minute = record.log_time if level in pipeline.levels else None
-            labels = {column: level or "" for column in Aggregate.of(pipeline).label_columns}
+            labels = dict.fromkeys(Aggregate.of(pipeline).label_columns, level or "")
             size, is_bad = record.length, level is None
             group = Group.of(
                 r.partition, offset, minute, size, record.time, is_malformed=is_bad, **labels

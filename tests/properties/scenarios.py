@@ -25,7 +25,6 @@ EXPIRY: Final = (op.Expire(0, 99), op.Expire(1, 99))
 
 
 def some_lines(random: Random, kinds: Sequence[Kind] = tuple(Kind)[:3]) -> tuple[op.Said, ...]:
-    """A few lines."""
     return tuple((random.choice(kinds), random.randrange(4)) for _ in range(random.randint(2, 6)))
 
 
@@ -36,17 +35,14 @@ def produced(random: Random, kinds: Sequence[Kind] = tuple(Kind)[:3]) -> list[Op
 
 
 def planned(random: Random) -> list[Operation]:
-    """New lines, and a batch that is to count them."""
     return [*produced(random), op.Plan()]
 
 
 def counted(random: Random) -> list[Operation]:
-    """New lines, and a batch that has counted them."""
     return [*planned(random), op.RunMinute()]
 
 
 def lost(random: Random) -> list[Operation]:
-    """Lines that expire before they are counted."""
     return [*produced(random), *EXPIRY]
 
 
@@ -67,7 +63,6 @@ def asked(random: Random) -> list[Operation]:
 
 
 def ask(random: Random) -> Operation:
-    """A replay of all, or of some ranges."""
     spans = [op.Span(number, random.randint(6, 14), random.randint(1, 9)) for number in range(2)]
     return random.choice([op.AskAll(), op.AskAll(0), op.AskRanges(spans), op.AskBatch(0)])
 

@@ -24,7 +24,6 @@ Play = Callable[..., PipelineUnderTest]
 
 
 def lines(number: int, kind: Kind = Kind.ERROR) -> tuple[op.Said, ...]:
-    """So many lines of one minute."""
     return ((kind, 0),) * number
 
 
@@ -47,7 +46,6 @@ def play(new_pipeline: Callable[[], PipelineUnderTest]) -> Play:
 
 
 def table(pipeline: PipelineUnderTest) -> list[int]:
-    """The counts of the result, by minute."""
     rows = pipeline.rows(f"select log_count from `{pipeline.name}` order by log_time")
     return [row["log_count"] for row in rows]
 

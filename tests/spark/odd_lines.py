@@ -20,7 +20,6 @@ def errors_of(name: str) -> LineReader:
 
 
 def example_of(line_format: LineFormat) -> str:
-    """The example of a format, as an error."""
     return line_format.example.replace("INFO", "ERROR")
 
 

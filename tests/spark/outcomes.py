@@ -188,7 +188,6 @@ def kafka_records(
 
 
 def grouping(reader: LineReader) -> Grouping:
-    """How a batch would group the records that a reader understands."""
     labels = tuple(reader.selection.labels)
     aggregate = Aggregate(
         labels=labels, columns=labels, label_chars=reader.selection.label_chars, has_bytes=False

@@ -85,7 +85,6 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]
 
 
 def planned(world: World) -> CountRequest:
-    """The ranges of the next batch."""
     batch = world.plan().batch
     assert batch is not None
     return CountRequest(pipeline=world.pipeline, ranges=[s.range for s in batch.segments])

@@ -56,7 +56,6 @@ WITHOUT_LEVEL = (
 
 
 def with_more(text: str | bytes) -> bytes:
-    """The line with more members in its object."""
     more = text.encode() if isinstance(text, str) else text
     return LINE[:-1] + b"," + more + b"}"
 

@@ -107,7 +107,6 @@ REPEATS = ("", "", "*", "+", "?", "*?", "??", "{0,9}", "{1,200}", "{3}", "*+", "
 
 
 def random_pattern(rng: random.Random, parts: Sequence[str], depth: int = 2) -> str:
-    """Some parts, which are repeated or in groups."""
     return "".join(random_part(rng, parts, depth) for _ in range(rng.randrange(1, 5)))
 
 
@@ -122,7 +121,6 @@ def random_part(rng: random.Random, parts: Sequence[str], depth: int) -> str:
 
 
 def accepted_patterns(count: int, parts: Sequence[str], end: str = "") -> list[LinePattern]:
-    """Random patterns that the configuration takes."""
     rng, found = random.Random(SEED), dict[str, LinePattern]()
     while len(found) < count:
         text = random_pattern(rng, parts) + end

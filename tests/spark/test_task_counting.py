@@ -34,12 +34,10 @@ AGGREGATE = Aggregate.of(PIPELINE)
 
 
 def partition(number: int) -> TopicPartition:
-    """A partition of the topic."""
     return TopicPartition(topic="t", partition=number)
 
 
 def offsets(number: int, until: int) -> OffsetRange:
-    """A range from the first offset of a partition on."""
     return OffsetRange(partition=partition(number), from_offset=0, until_offset=until)
 
 
@@ -47,7 +45,6 @@ REQUESTS = [CountRequest(pipeline=PIPELINE, ranges=[offsets(number, 10)]) for nu
 
 
 def records(_: CountRequest, counts: Counts) -> int:
-    """The work of these tasks."""
     return sum(total.records for total in counts.totals.values())
 
 
@@ -182,7 +179,6 @@ def test_malformed_records_are_not_committed_without_their_values() -> None:
 
 
 def raising(error: Exception) -> Any:
-    """A work that fails."""
 
     def work(*_: object) -> None:
         raise error

@@ -20,13 +20,11 @@ Node = TypeVar("Node", bound=ast.AST)
 
 @cache
 def text(path: Path) -> str:
-    """A file as it is."""
     return path.read_text(encoding="utf-8")
 
 
 @cache
 def tree(path: Path) -> ast.Module:
-    """A module, parsed."""
     return ast.parse(text(path))
 
 

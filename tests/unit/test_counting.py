@@ -23,7 +23,6 @@ def read(records: int, first: int | None, last: int | None, malformed: int = 0) 
 
 
 def check(found: SegmentTotals, *, accepted: bool = False, **settings: object) -> None:
-    """Check totals against the planned range."""
     pipeline = Pipeline.model_validate({"name": "error_log", "topics": ["alog"], **settings})
     may_miss = [P0] if accepted else []
     check_totals(pipeline, [RANGE], {P0: found}, may_miss=may_miss)
@@ -103,7 +102,6 @@ LABELLED = Aggregate(
 
 
 def contribution(*labels: str) -> Contribution:
-    """Three lines of a minute."""
     keys = {"partition": P0, "log_time": MINUTE, "log_count": 3, "log_bytes": 90}
     return Contribution(**keys, labels=labels)  # type: ignore[arg-type]
 

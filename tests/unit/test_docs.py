@@ -71,12 +71,10 @@ def table(page: Path, heading: str) -> list[list[str]]:
 
 
 def headings(page: Path) -> list[str]:
-    """A page's headings, in order."""
     return re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
 
 
 def anchor(heading: str) -> str:
-    """The anchor of a heading in a link."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
@@ -152,7 +150,6 @@ PAGES_WITH_LINES = ("labels", "line-formats")
 
 
 def test_every_configuration_that_is_shown_can_be_loaded(tmp_path: Path) -> None:
-    """Each piece of tally.toml in the documentation is valid by itself."""
     config, matched = tmp_path / "tally.toml", set()
     for page in PAGES:
         for block in code_blocks(page, "toml"):
@@ -205,7 +202,6 @@ def test_the_runbook_lists_exit_codes_and_oldest_servers_as_they_are() -> None:
 
 
 def test_the_glossary_has_every_state_and_every_reason() -> None:
-    """Every state and reason that the command line prints is explained."""
     words = {str(word) for kind in (BatchState, SegmentState, MalformedReason) for word in kind}
     glossary = prose(DOCS / "glossary.md")
     assert [w for w in sorted(words) if not re.search(rf"[|,`] ?{w}[ ,`]", glossary)] == []
@@ -292,7 +288,6 @@ def test_every_failure_case_has_an_answer_and_a_test() -> None:
 
 
 def test_every_test_that_is_named_as_evidence_exists() -> None:
-    """Every test that a page names as evidence is there."""
     tests = "\n".join(map(text, (PROJECT / "tests").rglob("test_*.py")))
     known = set(re.findall(r"^ *def (test_\w+)\(", tests, re.MULTILINE))
     for page in PAGES:

@@ -47,7 +47,6 @@ def test_every_error_survives_the_way_from_a_spark_task() -> None:
 
 
 def every_kind(kind: type[TallyError] = TallyError) -> Iterator[type[TallyError]]:
-    """All classes of errors that are raised."""
     for below in kind.__subclasses__():
         if "code" in vars(below):
             yield below

@@ -120,7 +120,6 @@ class SlowClient:
 
 
 def ask(client: SlowClient) -> Kafka:
-    """Tally's client on one of the stand-ins."""
     settings = KafkaSettings(request_timeout_s=TIMEOUT_S)
     opened: Any = lambda _: client  # noqa: E731 - as much of a client as is asked of it
     requests = Requests(settings, open_client=opened, grace_s=GRACE_S, clock=client.clock)

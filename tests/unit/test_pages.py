@@ -45,7 +45,6 @@ def luminance(color: str) -> float:
 
 
 def contrast(one: str, other: str) -> float:
-    """The contrast ratio of two colours."""
     darker, lighter = sorted([luminance(one), luminance(other)])
     return (lighter + 0.05) / (darker + 0.05)
 
@@ -82,7 +81,6 @@ def test_a_template_trusts_no_value_and_only_tables_scroll() -> None:
 
 
 def table(*rows: dict[str, Any]) -> Table:
-    """A table with the columns of its first row."""
     columns = [Column(key=name, title=name) for name in rows[0]]
     return Table(name="t", title="All", columns=columns, rows=list(rows))
 

@@ -15,7 +15,6 @@ TIME_FORMAT = "yyyy-MM-dd HH:mm:ss"
 
 
 def place(pattern: str, shape: Shape) -> Place | None:
-    """The place of the group ``time``."""
     return place_of(parse_pattern(pattern).parts, "time", shape)
 
 

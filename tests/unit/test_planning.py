@@ -126,7 +126,6 @@ def test_a_recreated_topic_blocks_even_when_it_is_longer() -> None:
 
 
 def test_another_cluster_blocks_even_with_the_same_topic_id() -> None:
-    """The same topic name on another cluster is not the topic that was counted."""
     planned = plan(kafka((0, 9999), cluster_id="D"), known(10))
     assert told(planned) == ["alog cluster-changed", "doubtful"]
 
@@ -162,7 +161,6 @@ def test_first_offsets_stay_within_what_kafka_holds() -> None:
 
 
 def segment(from_offset: int, until_offset: int, **ids: str) -> Segment:
-    """A planned segment of partition 0."""
     ids = {"topic_id": "A", "cluster_id": "C", **ids}
     r = span(from_offset, until_offset)
     return Segment(segment_id=1, range=r, state=SegmentState.PLANNED, **ids)

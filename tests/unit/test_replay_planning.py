@@ -67,7 +67,6 @@ def told(piece: Piece) -> str:
 
 
 def batches(found: ReplayPlan) -> str:
-    """The pieces of all batches."""
     assert found.refusals == ()
     return "; ".join(" & ".join(map(told, pieces)) for pieces in found.batches)
 
@@ -197,7 +196,6 @@ def planned(case: Case) -> ReplayPlan:
 
 
 def each(r: OffsetRange) -> set[int]:
-    """The offsets of a range one by one."""
     return set(range(r.from_offset, r.until_offset))
 
 

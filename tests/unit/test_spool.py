@@ -18,7 +18,6 @@ MANY = 10_000
 
 
 def contributions(number: int) -> Iterator[Contribution]:
-    """So many distinct minutes."""
     for n in range(number):
         minute = f"{2000 + n // 525_600}-01-01 {n // 60 % 24:02}:{n % 60:02}:00"
         yield Contribution(partition=P0, log_time=minute, log_count=n + 1)
@@ -35,13 +34,11 @@ def peak_bytes(work: Callable[..., object], *arguments: object) -> int:
 
 
 def write(rows: Spool[Contribution]) -> None:
-    """Fill a spool with many rows."""
     for row in contributions(MANY):
         rows.append(row)
 
 
 def check(rows: Spool[Contribution]) -> None:
-    """Read all of them."""
     assert sum(row.log_count for row in rows) == MANY * (MANY + 1) // 2
 
 

@@ -38,7 +38,6 @@ def span(start: int, until: int, partition: int = 0) -> OffsetRange:
 
 
 def totals(matched: int = 0, unmatched: int = 0, malformed: int = 0) -> SegmentTotals:
-    """Counts that add up."""
     return SegmentTotals(
         records=matched + unmatched + malformed,
         matched=matched,
@@ -50,7 +49,6 @@ def totals(matched: int = 0, unmatched: int = 0, malformed: int = 0) -> SegmentT
 
 
 def batch(*ranges: OffsetRange, **values: Any) -> Batch:
-    """A planned batch of some ranges."""
     segments = tuple(
         Segment(segment_id=n, topic_id="t", cluster_id="c", range=r, state=SegmentState.PLANNED)
         for n, r in enumerate(ranges)

@@ -51,7 +51,6 @@ BLOCK = Block(
 
 
 def loss(partition: int) -> LossView:
-    """An open loss."""
     where = {"topic": "a", "partition": partition, "from_offset": 3, "until_offset": 6}
     return blank(LossView, state="open", **where)
 

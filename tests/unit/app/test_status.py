@@ -51,7 +51,6 @@ CASES: tuple[tuple[dict[str, KnownTopic], KafkaSnapshot | None, list[Any], list[
 
 
 def stand(ledger: dict[str, KnownTopic], said: KafkaSnapshot | None, **keys: Any) -> StatusView:
-    """The status of a pipeline."""
     return compose(pipeline(**keys), LedgerState(known=ledger), replace(NOW, kafka=said))
 
 

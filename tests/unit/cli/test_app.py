@@ -19,7 +19,6 @@ TWO = ONE + '[pipelines.second]\ntopics = ["b"]\n'
 
 
 def app(folder: Path, text: str = ONE) -> App:
-    """An app over a configuration of the test's own."""
     path = folder / "tally.toml"
     path.write_text(text, encoding="utf-8")
     return App(config=path)

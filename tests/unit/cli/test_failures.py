@@ -40,7 +40,6 @@ EXIT_CODES = {
 
 
 def raising(error: BaseException) -> Callable[[], None]:
-    """A command that ends with an error."""
 
     def work() -> None:
         raise error
@@ -70,7 +69,6 @@ def test_the_documented_exit_codes_are_the_ones_in_use() -> None:
 
 
 def subclasses(error: type[TallyError]) -> list[type[TallyError]]:
-    """All errors below one."""
     return [c for child in error.__subclasses__() for c in [child, *subclasses(child)]]
 
 
@@ -128,7 +126,6 @@ def test_with_json_a_wrong_command_line_is_one_document_too() -> None:
 
 
 def started(script: str, *arguments: str, stdout: Any) -> subprocess.Popen[bytes]:
-    """A program of its own."""
     return subprocess.Popen(
         [sys.executable, "-c", script, *arguments], stdout=stdout, stderr=subprocess.PIPE
     )

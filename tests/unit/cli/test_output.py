@@ -46,7 +46,6 @@ def test_what_does_not_print_is_escaped_everywhere(capsys: Captured) -> None:
 
 
 def narrow(*, terminal: bool = True, wide: bool = False) -> Output:
-    """An output of forty columns."""
     output = Output(open_console=lambda: Console(width=40, force_terminal=terminal))
     output.wide = wide
     return output
@@ -177,7 +176,6 @@ def test_extra_columns_are_for_those_who_ask(capsys: Captured) -> None:
 
 
 def record(pathname: str = "/src/tally/pipeline/run.py", **fields: str) -> logging.LogRecord:
-    """A record as the logging module makes it."""
     made = logging.LogRecord("tally", logging.WARNING, pathname, 1, "not_mirrored", (), None)
     vars(made).update(fields)
     return made

@@ -12,7 +12,6 @@ from tally.pipeline.recount import Rows, compare, explain
 
 
 def segment(from_offset: int, until_offset: int, partition: int = 0, **facts: Any) -> SegmentRecord:
-    """A live segment."""
     usual = {"topic_id": "A", "cluster_id": "C", "is_current": True, "totals": totals()}
     usual |= {"segment_id": from_offset, "range": span(from_offset, until_offset, partition)}
     return blank(SegmentRecord, **{**usual, **facts})

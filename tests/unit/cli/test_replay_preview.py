@@ -35,7 +35,6 @@ PLAN = ReplayPlan(
 
 
 def preview(plan: ReplayPlan = PLAN, **values: Any) -> PreviewView:
-    """What a replay would do."""
     told = {
         "pipeline": "p",
         "request": "alog/0 [310, 320), alog/0 [340, 341)",
@@ -55,7 +54,6 @@ def preview(plan: ReplayPlan = PLAN, **values: Any) -> PreviewView:
 
 
 def shown(capsys: Captured, what: PreviewView, out: Output | None = None) -> list[str]:
-    """The preview as it is written."""
     show_preview(out or Output(), what)
     return capsys.readouterr().out.splitlines()
 
@@ -159,14 +157,12 @@ UNCHANGED = Changes(minutes=0, first_minute=None, last_minute=None, lines_more=0
 
 
 def replay(**values: Any) -> ReplayOutcome:
-    """What the ledger says of a replay."""
     told = {"replay_id": 7, "pipeline": "p", "state": ReplayState.DONE, "changes": UNCHANGED}
     told |= {"batches": 2, "committed": 2, "offsets": 50, "offsets_committed": 50}
     return blank(ReplayOutcome, **{**told, **values})
 
 
 def ran(partitions: int = 1, *, committed: bool = True) -> RanView:
-    """A batch that was run."""
     ranges = [span(0, 10, n) for n in range(partitions)]
     read = totals(matched=7, unmatched=2, malformed=1)
     run = batch(*ranges, batch_id=57, kind=BatchKind.REPLAY, attempt=1, claimed_by="ann")

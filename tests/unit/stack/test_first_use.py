@@ -18,13 +18,11 @@ FIRST = '[pipelines.first]\ntopics = ["a-topic"]\n'
 
 
 def running(part: Part, state: PartState = PartState.RUNNING) -> PartStatus:
-    """A part of the stack."""
     log = Path("log")
     return PartStatus(part=part, state=state, address=f"at-{part}", pid=1, log=log, log_tail=())
 
 
 def said(folder: Path, text: str, *parts: PartStatus) -> list[str]:
-    """The lines, for a configuration."""
     config = folder / "tally.toml"
     config.write_text(text, encoding="utf-8")
     return list(directions(load_settings(config), parts, PASSWORDS, "./tally"))
