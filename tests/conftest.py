@@ -79,26 +79,30 @@ def with_ledger(stack: Stack, folder: Path) -> Stack:
 
 
 @pytest.fixture(scope="session")
-def spark() -> "Iterator[SparkSession]":
+def jars_dir() -> Path:
+    """The connector's jars with the archive that the set-up made."""
+    downloads = Stack(project=PROJECT)
+    downloads.install()
+    return downloads.jars_dir
+
+
+@pytest.fixture(scope="session")
+def spark(jars_dir: Path) -> "Iterator[SparkSession]":
     """One Spark session, shared by all tests that need no session of their own."""
     from tally.config.servers import SparkSettings  # noqa: PLC0415
 
-    downloads = Stack(project=PROJECT)
-    downloads.install()
     # Records of 40 MB, the largest that JSON allows, fill Spark's default of 1 GB.
     heap = {"spark.driver.memory": "3g"}
-    settings = SparkSettings(master="local[2]", jars_dir=downloads.jars_dir, conf=heap)
+    settings = SparkSettings(master="local[2]", jars_dir=jars_dir, conf=heap)
     with spark_session(settings, "tests") as session:
         session.sparkContext.setLogLevel("ERROR")  # pytest shows it with a test that fails
         yield session
 
 
 @pytest.fixture(scope="session")
-def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+def connect(tmp_path_factory: pytest.TempPathFactory, jars_dir: Path) -> Iterator[ConnectServer]:
     """One Spark Connect server for all tests; it has the connector and asks for a token."""
-    downloads = Stack(project=PROJECT)
-    downloads.install()
-    with connect_server(tmp_path_factory.mktemp("connect"), downloads.jars_dir) as server:
+    with connect_server(tmp_path_factory.mktemp("connect"), jars_dir) as server:
         yield server
 
 

@@ -13,22 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pydantic import SecretStr
 
+from tally import errors
 from tally.aggregates.counts import CountRequest
 from tally.app.context import open_context
 from tally.app.doctor import Health
 from tally.app.doctor.engine import check_connect, check_engine
 from tally.app.migrate import migrate
 from tally.config.servers import KafkaSettings, SparkSettings
-from tally.errors import (
-    AccessDeniedError,
-    ConfigError,
-    CountTimeoutError,
-    DataLossError,
-    JarsMissingError,
-    ReadError,
-    SparkUnavailableError,
-)
 from tally.model import OffsetRange
 from tally.pipeline.run import run_batch
 from tally.spark.connect import ConnectPatience, connect_session
@@ -36,8 +29,6 @@ from tally.spark.counting import SparkReader
 from tally.spark.deadline import deadline
 from tally.spark.reading import collect, read_errors
 from tally.spark.session import reader_options, session_options, spark_session
-from tally_local.stack.stack import Stack
-from tests.conftest import PROJECT
 from tests.connect_server import ConnectServer, connect_server
 from tests.spark.json_documents import Documents
 from tests.spark.outcomes import TIMES
@@ -73,15 +64,6 @@ def connected(
 ) -> AbstractContextManager["SparkSession"]:
     """A session as :func:`spark_session` opens it, with another patience."""
     return connect_session(settings, session_options(settings), patience)
-
-
-@pytest.fixture(scope="module")
-def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
-    """The server of these tests; the last one kills it."""
-    downloads = Stack(project=PROJECT)
-    downloads.install()
-    with connect_server(tmp_path_factory.mktemp("connect"), downloads.jars_dir) as server:
-        yield server
 
 
 def planned(world: World) -> CountRequest:
@@ -144,7 +126,7 @@ def test_a_server_does_not_hide_that_records_are_gone(world: World, connect: Con
     world.produce(["2017-07-30 14:09:08 ERROR one"] * 10)
     world.plan()
     world.delete_records(0, before=5)
-    with pytest.raises(DataLossError, match=r"no longer serves all of .*\[0, 10\)"):
+    with pytest.raises(errors.DataLossError, match=r"no longer serves all of .*\[0, 10\)"):
         run_there(world, connect)
     assert world.counts() == {}
 
@@ -162,11 +144,11 @@ def test_a_read_tells_how_far_it_is_while_it_goes_on(
         batches = {"batch.num.messages": 100, "linger.ms": 1_000}
         world.produce(["2017-07-30 14:09:08 ERROR some message"] * lines, partition, **batches)
     told: list[tuple[int, int]] = []
-    opened: AbstractContextManager[SparkSession]
-    if engine == "local":
-        opened = nullcontext(request.getfixturevalue("spark"))
-    else:
-        opened = spark_session(request.getfixturevalue("connect").settings, "test")
+    opened: AbstractContextManager[SparkSession] = (
+        nullcontext(request.getfixturevalue("spark"))
+        if engine == "local"
+        else spark_session(request.getfixturevalue("connect").settings, "test")
+    )
     with opened as session:
         reader = SparkReader(
             session=session,
@@ -195,11 +177,9 @@ def test_what_a_session_may_not_set_is_left_to_the_server(connect: ConnectServer
         assert remote.conf.get("spark.sql.shuffle.partitions") == "3"
         assert remote.conf.get("spark.sql.session.timeZone") == "UTC"
         assert remote.conf.get("spark.sql.warehouse.dir") != "/elsewhere"
-    wrong = {"spark.sql.shuffle.partitions": "many"}
-    with (
-        pytest.raises(ConfigError, match=r"spark\.sql\.shuffle\.partitions"),
-        spark_session(connect.settings.model_copy(update={"conf": wrong}), "test"),
-    ):
+    wrong = connect.settings.model_copy(update={"conf": {"spark.sql.shuffle.partitions": "many"}})
+    refused = pytest.raises(errors.ConfigError, match=r"spark\.sql\.shuffle\.partitions")
+    with refused, spark_session(wrong, "test"):
         pytest.fail("it takes anything")
 
 
@@ -207,14 +187,12 @@ def test_kafkas_password_is_not_in_the_servers_event_log(
     world: World, connect: ConnectServer
 ) -> None:
     """The server logs and shows each plan with its options."""
-    kafka = KafkaSettings.model_validate(
-        {
-            "bootstrap_servers": "named-in-the-plan:1",
-            "security_protocol": "SASL_SSL",
-            "sasl_mechanism": "PLAIN",
-            "sasl_username": "ann",
-            "sasl_password": 'geh"eim ;} \\ zuletzt',
-        }
+    kafka = KafkaSettings(
+        bootstrap_servers="named-in-the-plan:1",
+        security_protocol="SASL_SSL",
+        sasl_mechanism="PLAIN",
+        sasl_username="ann",
+        sasl_password=SecretStr('geh"eim ;} \\ zuletzt'),
     )
     options = reader_options(kafka, world.settings.pipeline(world.name))
     with spark_session(connect.settings, "test") as remote:
@@ -241,13 +219,13 @@ def test_the_doctor_asks_the_server(connect: ConnectServer, world: World) -> Non
 def test_a_server_that_is_not_there_or_refuses_is_told_apart(connect: ConnectServer) -> None:
     """A retry of the task may find it; a wrong token is for a person to correct, and not shown."""
     with (
-        pytest.raises(SparkUnavailableError, match=r"sc://127\.0\.0\.1:1 did not answer"),
+        pytest.raises(errors.SparkUnavailableError, match=r"sc://127\.0\.0\.1:1 did not answer"),
         connected(SparkSettings(master="sc://127.0.0.1:1"), ConnectPatience(tries=0)),
     ):
         pytest.fail("there is no server")
     wrong = {"master": connect.settings.master, "connect_token": "wr0ng"}
     with (
-        pytest.raises(AccessDeniedError, match="Invalid authentication token") as caught,
+        pytest.raises(errors.AccessDeniedError, match="Invalid authentication token") as caught,
         spark_session(SparkSettings.model_validate(wrong), "test"),
     ):
         pytest.fail("the server lets everybody in")
@@ -258,7 +236,7 @@ def test_a_server_without_the_connector_is_said_so(tmp_path: Path) -> None:
     """With the server's own words, before anything is read."""
     with (
         connect_server(tmp_path, jars=None) as bare,
-        pytest.raises(JarsMissingError, match=r"cannot load .*[kK]afka") as caught,
+        pytest.raises(errors.JarsMissingError, match=r"cannot load .*[kK]afka") as caught,
         spark_session(bare.settings, "test"),
     ):
         pytest.fail("it has the connector")
@@ -273,7 +251,7 @@ def test_a_server_that_falls_silent_keeps_nobody_waiting(connect: ConnectServer)
             connect.process.suspend()
             begun = time.monotonic()
             brief = ConnectPatience(tries=0, answer_s=2.0, close_s=1.0)
-            with pytest.raises(SparkUnavailableError), connected(connect.settings, brief):
+            with pytest.raises(errors.SparkUnavailableError), connected(connect.settings, brief):
                 pytest.fail("it answers")
     finally:
         connect.process.resume()
@@ -304,10 +282,8 @@ def test_a_driver_that_is_ended_closes_its_session_though_its_exit_gets_lost(
 ) -> None:
     """An exception in gRPC's own code may leave its connection locked for ever."""
     user = f"u{uuid.uuid4().hex}"
-    keys = {
-        "master": f"{connect.settings.master}/;user_id={user}",
-        "connect_token": connect.token,
-    }
+    master = f"{connect.settings.master}/;user_id={user}"
+    keys = {"master": master, "connect_token": connect.token}
     with subprocess.Popen(
         [sys.executable, "-c", LOSES_ITS_EXIT, json.dumps(keys)], stdout=subprocess.PIPE, text=True
     ) as driver:
@@ -320,33 +296,32 @@ def test_a_driver_that_is_ended_closes_its_session_though_its_exit_gets_lost(
     wait_until(lambda: any(closed in e and user in e for e in connect.events().splitlines()))
 
 
-def test_a_count_that_takes_too_long_is_cancelled_on_the_server(connect: ConnectServer) -> None:
-    """For the client it has ended. Its task may go on, so the next test kills the server."""
-    with spark_session(connect.settings, "a test") as session:
+def test_a_server_that_dies_is_a_failure_that_may_pass(
+    world: World, tmp_path: Path, jars_dir: Path
+) -> None:
+    """Whatever is asked of it next: more rows, or a setting."""
+    world.produce(LINES)
+    request = planned(world)
+    with (
+        connect_server(tmp_path, jars_dir) as server,
+        connected(server.settings, ConnectPatience(tries=0, close_s=1.0)) as session,
+    ):
+        # First a count that takes too long: for the client it has ended, its task may go on.
         endless = session.range(0, 10**15, 1, 1).selectExpr("sum(id % 7)")
         with (
-            pytest.raises(CountTimeoutError, match="in 1 s, and was ended"),
+            pytest.raises(errors.CountTimeoutError, match="in 1 s, and was ended"),
             deadline(session, 1),
             read_errors([]),
         ):
             endless.collect()
 
-
-def test_a_server_that_dies_is_a_failure_that_may_pass(
-    world: World, connect: ConnectServer
-) -> None:
-    """Whatever is asked of it next: more rows, or a setting."""
-    world.produce(LINES)
-    request = planned(world)
-    with connected(connect.settings, ConnectPatience(tries=0, close_s=1.0)) as session:
-
         def fetch(rows: "DataFrame", ranges: Sequence[OffsetRange]) -> "Iterator[Row]":
             yield from collect(rows, ranges)
-            connect.process.kill()
-            connect.process.wait()
+            server.process.kill()
+            server.process.wait()
 
         for _ in ("in the read", "before the read"):
             reader = SparkReader(session=session, kafka=world.settings.kafka, fetch=fetch)
-            with pytest.raises(ReadError, match="could not read"), reader.count(request):
+            with pytest.raises(errors.ReadError, match="could not read"), reader.count(request):
                 pytest.fail("it was read")
-            assert not connect.process.is_running()
+            assert not server.process.is_running()

@@ -14,7 +14,6 @@ from tally.config.servers import SparkSettings
 from tally.spark.class_archive import build_archive, with_archive
 from tally.spark.driver_log import JAVA_OPTIONS
 from tally.spark.java import java
-from tally_local.stack.stack import Stack
 from tests.conftest import PROJECT
 from tests.spark_submit import SPARK_HOME
 
@@ -38,14 +37,6 @@ with spark_session(settings, "a shuffle") as session:
         print("said:", error, error.next_step)
 """
 FROM_ARCHIVE = "source: shared objects file (top)"
-
-
-@pytest.fixture(scope="module")
-def jars_dir() -> Path:
-    """The connector's jars with the archive that the set-up made."""
-    downloads = Stack(project=PROJECT)
-    downloads.install()
-    return downloads.jars_dir
 
 
 def test_the_set_up_makes_an_archive_that_the_driver_uses(jars_dir: Path, tmp_path: Path) -> None:
