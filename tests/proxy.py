@@ -30,7 +30,7 @@ class Session:
         self.thread_id = 0
         """The server's own number of the connection, for ``KILL``."""
 
-    def serve(self, look: "Look | None") -> None:
+    def serve(self, look: "Look") -> None:
         """Forward in both directions until one side or the callback ends the connection."""
         greeting = self.server.recv(BUFFER)
         self.thread_id = _thread_id(greeting)
@@ -46,7 +46,7 @@ class Session:
                     self.client.sendall(data)
                 elif not (packet := _read_packet(self.client)):
                     return
-                elif look is None or not is_statement(packet):
+                elif not is_statement(packet):
                     self.server.sendall(packet)
                 elif not look(self, packet):
                     return
@@ -99,13 +99,9 @@ Look = Callable[[Session, bytes], bool]
 
 
 class Proxy:
-    """Forwards to MySQL at ``host`` and ``port``.
+    """Connects to MySQL at ``host`` and ``port``; ``look`` forwards or answers each statement."""
 
-    Args:
-        look: Gets each statement, and must forward or answer it; without one all are forwarded.
-    """
-
-    def __init__(self, host: str, port: int, look: Look | None = None) -> None:
+    def __init__(self, host: str, port: int, look: Look) -> None:
         self._target = (host, port)
         self._look = look
         self.sessions: set[int] = set()
@@ -141,10 +137,7 @@ class Proxy:
 
     def _see(self, session: Session, packet: bytes) -> bool:
         self.sessions.add(session.thread_id)
-        if self._look is not None:
-            return self._look(session, packet)
-        session.server.sendall(packet)
-        return True
+        return self._look(session, packet)
 
 
 class Cut(StrEnum):

@@ -24,14 +24,8 @@ class Findings:
     invented: list[str] = field(default_factory=list)
     """Counts of lines that were never produced."""
 
-    @property
-    def total(self) -> int:
-        """The number of lines."""
-        return len(self.lost) + len(self.duplicated) + len(self.invented)
-
     def __str__(self) -> str:
-        if not self.total:
-            return "nothing lost, nothing duplicated, nothing invented"
+        """How many of each kind, and which; empty when all is right."""
         return "; ".join(
             f"{len(lines)} {name}: {', '.join(lines[:SHOWN])}"
             for name in ("lost", "duplicated", "invented")
@@ -51,10 +45,10 @@ def check(
     return findings
 
 
-def check_so_far(result: Mapping[datetime, int], shared: Mapping[datetime, int]) -> Findings:
-    """Compare rows at any time: none counts more lines than are written once it was read."""
+def check_so_far(result: Mapping[datetime, int], shared: Mapping[datetime, int]) -> list[str]:
+    """The rows that count more lines than are written once they were read, at any time."""
     most = {minute: 1 if owner_of(minute) else shared.get(minute, 0) for minute in result}
-    return Findings(duplicated=[_name(minute) for minute, n in result.items() if n > most[minute]])
+    return [_name(minute) for minute, n in result.items() if n > most[minute]]
 
 
 def _compare(

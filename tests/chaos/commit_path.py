@@ -37,8 +37,8 @@ ALL_KINDS_IN: Final = 80
 """Faults among which each kind must be, as each has its turn."""
 
 # Outcomes after which an operation is called again.
-AGAIN: Final = {"killed", "mysql-unavailable", "outcome-unknown", "transaction-retry"} | {
-    "mysql-refused"
+AGAIN: Final = {
+    *("killed", "mysql-unavailable", "mysql-refused", "outcome-unknown", "transaction-retry")
 }
 
 
@@ -54,8 +54,6 @@ class CommitPathReport:
     commits_under_fault: int = 0
     """Commits between a fault and the end of its operation."""
     kinds: dict[str, int] = field(default_factory=dict)
-    operations: dict[str, dict[str, int]] = field(default_factory=dict)
-    """How often each operation had each outcome."""
     coverage: dict[str, dict[str, int]] = field(default_factory=dict)
     """By operation and statement: how often each kind has happened there."""
     never: list[str] = field(default_factory=list)
@@ -70,30 +68,21 @@ class CommitPathReport:
     """Operation, statement and kind of each fault, in order."""
 
 
-@dataclass(slots=True)
 class Campaign:
     """One seeded walk."""
 
-    new: NewPipeline
-    seed: int
-    say: Callable[[str], None]
-    report: CommitPathReport = field(init=False)
-    random: Random = field(init=False)
-    pipeline: PipelineUnderTest = field(init=False)
-    oracle: Oracle = field(init=False)
-    _lives: int = 0
-    _turn: int = 0
-    _choice: FaultChoice = field(init=False)
-    _coverage: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    _operations: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    _recoveries: list[float] = field(default_factory=list)
-    _story: list[str] = field(default_factory=list)
-    """The events of this round."""
-
-    def __post_init__(self) -> None:
-        self.report = CommitPathReport(seed=self.seed)
-        self.random = Random(self.seed)
+    def __init__(self, new: NewPipeline, seed: int, say: Callable[[str], None]) -> None:
+        self.new, self.seed, self.say = new, seed, say
+        self.report = CommitPathReport(seed=seed)
+        self.random = Random(seed)
+        self.pipeline: PipelineUnderTest
+        self.oracle: Oracle
+        self._lives = self._turn = 0
         self._choice = FaultChoice(self.random)
+        self._coverage: dict[str, Counter[str]] = defaultdict(Counter)
+        self._recoveries: list[float] = []
+        self._story: list[str] = []
+        """The events of this round."""
 
     def walk(self, faults: int | None, duration_s: float | None) -> CommitPathReport:
         """Run pipelines until the number of faults or the duration is reached."""
@@ -204,7 +193,6 @@ class Campaign:
             self._story[-1] += f": {ended}, {len(came)} came"
             for kind, statement in came:
                 self._note(name, statement, kind)
-        self._operations[name][ended] += 1
         if first and not came:
             self._choice.learn(name, seen)
         self.oracle.check()
@@ -235,7 +223,6 @@ class Campaign:
     def _sum_up(self) -> None:
         report = self.report
         report.kinds = {kind: self._choice.came[kind] for kind in [*FaultKind.__members__, "RIVAL"]}
-        report.operations = {name: dict(of) for name, of in self._operations.items()}
         report.coverage = {point: dict(of) for point, of in sorted(self._coverage.items())}
         report.never = sorted(self._never())
         report.problems = list(self._problems())
@@ -270,14 +257,9 @@ def run(
     *,
     by_level: bool = False,
 ) -> CommitPathReport:
-    """A campaign on a MySQL of its own; after its end the current pipeline is finished.
+    """A campaign on a MySQL of its own, until so many faults or so many seconds have come.
 
-    Args:
-        faults: The number of faults after which it ends.
-        duration_s: The time after which it ends.
-        seed: An equal seed plays the same faults again.
-        say: Called with progress messages.
-        by_level: Whether the pipelines count by level and in bytes, in tables of their own.
+    An equal seed plays the same faults again. By level, the pipelines also count in bytes.
     """
     with free_home() as home, TemporaryDirectory() as folder:
         stack = Stack(project=PROJECT, home=home, announce=say)

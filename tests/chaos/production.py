@@ -63,11 +63,6 @@ class Produced:
         """All lines."""
         return sum(map(len, self.kinds.values()))
 
-    @property
-    def errors(self) -> int:
-        """ERROR lines."""
-        return sum(k.count(Kind.OWN) + k.count(Kind.SHARED) for k in self.kinds.values())
-
     def minutes(self) -> Iterator[datetime]:
         """The minutes that must count exactly one line each."""
         for partition, kinds in self.kinds.items():

@@ -50,13 +50,13 @@ def test_each_line_is_known_by_itself(
     """One line or dead letter too few, too many, or that nobody has produced is named."""
     findings = check(PRODUCED, {**RESULT, **result}, letters)
     assert (findings.lost, findings.duplicated, findings.invented) == (lost, duplicated, invented)
-    assert findings.total == len(lost + duplicated + invented)
-    assert (PRODUCED.lines, PRODUCED.errors) == (5, 3)
+    assert bool(str(findings)) == bool(lost + duplicated + invented)
+    assert PRODUCED.lines == 5
 
 
 def test_a_line_that_counts_twice_is_seen_before_the_end() -> None:
     """No minute counts more lines than were written in it, at any time."""
-    assert check_so_far(RESULT, PRODUCED.shared).total == 0
+    assert check_so_far(RESULT, PRODUCED.shared) == []
     result = {**RESULT, own_minute(1, 0): 2, NOW: 4}
-    found = check_so_far(result, PRODUCED.shared).duplicated
+    found = check_so_far(result, PRODUCED.shared)
     assert found == ["partition 1 number 0", "minute 2026-11-21 12:00:00"]

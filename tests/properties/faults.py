@@ -17,13 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pymysql.constants import ER
 
-from tally.errors import (
-    MySQLUnavailableError,
-    OutcomeUnknownError,
-    StatementError,
-    TallyError,
-    TransactionRetryError,
-)
+from tally import errors
 from tests.proxy import Session, statement_of
 
 if TYPE_CHECKING:
@@ -167,7 +161,7 @@ class Faults:
             self._root.close()
         self._root = None
 
-    def explain(self, error: TallyError) -> bool:
+    def explain(self, error: errors.TallyError) -> bool:
         """Whether a fault of this operation explains an error."""
         return any(isinstance(error, PROFILES[fired.kind].explains) for fired in self.fired)
 
@@ -361,16 +355,16 @@ class Profile(NamedTuple):
 
     where: str
     play: Play
-    explains: tuple[type[TallyError], ...] = ()
+    explains: tuple[type[errors.TallyError], ...] = ()
 
     def meets(self, statement: str) -> bool:
         """Whether it can happen at a statement."""
         return re.search(self.where, statement) is not None
 
 
-_CUT: Final = (MySQLUnavailableError, OutcomeUnknownError)
-_RETRY: Final = (TransactionRetryError,)
-_REFUSED: Final = (StatementError,)
+_CUT: Final = (errors.MySQLUnavailableError, errors.OutcomeUnknownError)
+_RETRY: Final = (errors.TransactionRetryError,)
+_REFUSED: Final = (errors.StatementError,)
 _SHUTDOWN: Final = _refuse(ER.SERVER_SHUTDOWN, "Server shutdown in progress", stays_open=False)
 _TOO_LARGE: Final = _refuse(ER.NET_PACKET_TOO_LARGE, "Got a packet bigger than", stays_open=False)
 

@@ -14,21 +14,12 @@ from typing import Any, Final
 
 import pymysql
 
+from tally import errors
 from tally.aggregates.counts import CountRequest, Counts
 from tally.aggregates.fingerprint import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
 from tally.deliveries.contract import Result
-from tally.errors import (
-    ConfigError,
-    DataLossError,
-    FencedError,
-    OvertakenError,
-    ReplayRefusedError,
-    TallyError,
-    UnknownBatchError,
-    UsageError,
-)
 from tally.ledger import batches, replays
 from tally.ledger.batches import Requester
 from tally.ledger.decisions import Adoption, accept_losses, adopt_topic, find_losses
@@ -44,15 +35,8 @@ from tally.pipeline.replay import replan_batch, request_replay, run_or_replan, r
 from tally.pipeline.replay_plan import preview_replay
 from tally.pipeline.run import Ran, run_batch
 from tally.pipeline.run_partitions import run_partitions
+from tally.planning import replay_request as requests
 from tally.planning.ingest import first_offsets
-from tally.planning.replay_request import (
-    BatchAsked,
-    BoundsAsked,
-    MinutesAsked,
-    RangesAsked,
-    Request,
-    TimesAsked,
-)
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance, Killed, Process, SkewedClock, Wire
 from tests.properties.kafka_model import KafkaModel, Log, moment_of
@@ -76,7 +60,7 @@ class Worker:
 
 
 # Errors that describe a state; the operations check that the state is real.
-_ORDINARY = (DataLossError, FencedError, UsageError)
+_ORDINARY = (errors.DataLossError, errors.FencedError, errors.UsageError)
 
 
 # A commit's own check has failed, which no fault may cause.
@@ -154,7 +138,7 @@ class PipelineUnderTest:
         """Count the replays that were overtaken; they are replanned without an error."""
         try:
             yield
-        except OvertakenError as error:
+        except errors.OvertakenError as error:
             self.outcomes[error.code] += 1
             raise
 
@@ -185,7 +169,7 @@ class PipelineUnderTest:
             getattr(self, f"_do_{method}")(*operation.about, **dict(operation.options))
         except Killed:
             ended = "killed"
-        except TallyError as error:
+        except errors.TallyError as error:
             self._check_error(operation, error)
             ended = error.code
             self.outcomes[ended] += 1
@@ -196,11 +180,11 @@ class PipelineUnderTest:
         self.outcomes[f"{name}: {ended}"] += 1
         return ended
 
-    def _check_error(self, operation: op.Operation, error: TallyError) -> None:
+    def _check_error(self, operation: op.Operation, error: errors.TallyError) -> None:
         """Raise unless Kafka's or the ledger's state, or a fault, explains the error."""
-        if isinstance(error, DataLossError) and _WRITERS_FAULT.search(error.what):
+        if isinstance(error, errors.DataLossError) and _WRITERS_FAULT.search(error.what):
             raise Unexpected(f"{operation}: the commit does not add up: {error}") from error
-        if isinstance(error, _ORDINARY) and not isinstance(error, ConfigError):
+        if isinstance(error, _ORDINARY) and not isinstance(error, errors.ConfigError):
             return
         if not self.wire.faults.explain(error):
             came = [fired.kind.name for fired in self.wire.faults.fired]
@@ -220,30 +204,29 @@ class PipelineUnderTest:
 
     # --- Kafka
 
-    def _log(self, number: int) -> Log | None:
+    def _log(self, number: int) -> Log:
+        """A partition; one that nobody reads where Kafka serves no topic."""
         generation = self.kafka.topics.get(TOPIC)
-        return generation.logs[number % len(generation.logs)] if generation else None
+        return generation.logs[number % len(generation.logs)] if generation else Log()
 
     def _do_produce(self, partition: int, said: Sequence[op.Said]) -> None:
-        if (log := self._log(partition)) is not None:
-            self.kafka.write(log, said)
+        self.kafka.write(self._log(partition), said)
 
     def _do_expire(self, partition: int, records: int) -> None:
-        if (log := self._log(partition)) is not None:
-            self.kafka.expire(log, min(log.end, log.earliest + records))
+        log = self._log(partition)
+        self.kafka.expire(log, min(log.end, log.earliest + records))
 
     def _do_restore(self, partition: int) -> None:
-        if (log := self._log(partition)) is not None:
-            self.kafka.restore(log)
+        self.kafka.restore(self._log(partition))
 
     def _do_compact(self, partition: int, which: int) -> None:
-        if (log := self._log(partition)) is not None and log.held:
+        if (log := self._log(partition)).held:
             self.kafka.compact(log, sorted(log.held)[which % len(log.held)])
 
     def _do_truncate(self, partition: int, records: int, then: Sequence[op.Said] = ()) -> None:
-        if (log := self._log(partition)) is not None:
-            self.kafka.truncate(log, max(log.earliest, log.end - records))
-            self.kafka.write(log, then)
+        log = self._log(partition)
+        self.kafka.truncate(log, max(log.earliest, log.end - records))
+        self.kafka.write(log, then)
 
     def _do_delete(self) -> None:
         self.kafka.serve(TOPIC, None)
@@ -308,7 +291,7 @@ class PipelineUnderTest:
         explained = self._what_prevents(number) if calm else []
         try:
             ran = self._run_one(self.ctx, number)
-        except (DataLossError, FencedError) as error:
+        except (errors.DataLossError, errors.FencedError) as error:
             if calm and not explained:
                 raise Unexpected(f"batch {number} must be counted: {error}") from error
             raise
@@ -346,7 +329,7 @@ class PipelineUnderTest:
             self._run_one(ctx, batch["batch_id"])
         except Killed as killed:
             # It failed before its commit, and was killed when it released the batch.
-            if isinstance(killed.__context__, TallyError):
+            if isinstance(killed.__context__, errors.TallyError):
                 raise killed.__context__ from None
             raise
 
@@ -380,7 +363,7 @@ class PipelineUnderTest:
         try:
             with self._counting_overtaken():
                 committed = commit_once(worker.ctx, worker.batch, worker.pipeline, worker.result)
-        except (FencedError, UnknownBatchError):
+        except (errors.FencedError, errors.UnknownBatchError):
             if calm and now["state"] == "committed":
                 raise
             return False
@@ -453,10 +436,10 @@ class PipelineUnderTest:
 
     def _do_ask_ranges(self, spans: Sequence[op.Span]) -> None:
         if ranges := tuple(r for span in spans if (r := self._range(span)) is not None):
-            self._ask(RangesAsked(ranges=ranges))
+            self._ask(requests.RangesAsked(ranges=ranges))
 
     def _range(self, span: op.Span) -> OffsetRange | None:
-        if (log := self._log(span.partition)) is None or log.end == 0:
+        if (log := self._log(span.partition)).end == 0:
             return None
         generation = self.kafka.topics[TOPIC]
         start = span.start * log.end // 16
@@ -469,21 +452,21 @@ class PipelineUnderTest:
     def _do_ask_all(self, partition: int | None = None, from_start: bool = False) -> None:
         numbers = () if partition is None else (partition,)
         start = 0 if from_start else None
-        self._ask(BoundsAsked(topic=TOPIC, partitions=numbers, from_offset=start))
+        self._ask(requests.BoundsAsked(topic=TOPIC, partitions=numbers, from_offset=start))
 
     def _do_ask_batch(self, which: int) -> None:
         if (batch := self._choose_batch(which)) is not None:
-            self._ask(BatchAsked(batch_id=batch["batch_id"]))
+            self._ask(requests.BatchAsked(batch_id=batch["batch_id"]))
 
     def _do_ask_minutes(self, minute: int, more: int) -> None:
         first, last = (f"2017-07-30 14:{at:02}" for at in (minute, minute + more))
-        self._ask(MinutesAsked(first=first, last=last))
+        self._ask(requests.MinutesAsked(first=first, last=last))
 
     def _do_ask_times(self, tick: int, more: int) -> None:
         since, before = moment_of(tick), moment_of(tick + 1 + more)
-        self._ask(TimesAsked(since=since, before=before))
+        self._ask(requests.TimesAsked(since=since, before=before))
 
-    def _ask(self, request: Request) -> None:
+    def _ask(self, request: requests.Request) -> None:
         requester = Requester(name="a test", version="1", run_id=self.run_id)
         ctx = replace(self.ctx, requester=requester)
         shown = preview_replay(ctx, self.name, request)
@@ -551,11 +534,11 @@ class PipelineUnderTest:
             batch_id = left[0]["batch_id"]
             try:
                 run_or_replan(self.ctx, [batch_id])
-            except OvertakenError as error:
+            except errors.OvertakenError as error:
                 raise Unexpected(
                     f"batch {batch_id} was overtaken without another replay: {error}"
                 ) from error
-            except (DataLossError, ReplayRefusedError) as error:
+            except (errors.DataLossError, errors.ReplayRefusedError) as error:
                 # After a replan, other batches may be the ones that cannot be counted.
                 if not any(self._is_out_of_reach(row["batch_id"]) for row in self._left(replay_id)):
                     raise Unexpected(f"batch {batch_id} must be counted: {error}") from error
