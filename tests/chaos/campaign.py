@@ -20,15 +20,7 @@ from confluent_kafka import KafkaException
 from tally.airflow.policies import REPLAY_SUFFIX
 from tally.errors import EXIT_FENCED, EXIT_OPERATOR, EXIT_RETRYABLE, StackError
 from tally.model import BatchKind
-from tests.chaos.attack import (
-    FAULTS,
-    POLL_S,
-    Attacker,
-    Repairer,
-    arguments,
-    persistently,
-    processes_by_role,
-)
+from tests.chaos import attack
 from tests.chaos.checker import Findings, check, check_so_far
 from tests.chaos.production import Produced, Production
 from tests.chaos.system import FIRST_PARTITIONS, PIPELINE, PROGRAMS, TOPIC, Companion, Setup, System
@@ -159,7 +151,7 @@ class Watch(Companion):
         self._sums = sums
 
     def _sample(self) -> None:
-        for role, processes in processes_by_role(self._system).items():
+        for role, processes in attack.processes_by_role(self._system).items():
             if largest := max(map(_resident, processes), default=0):
                 self.memory.setdefault(role, []).append((time.monotonic(), largest / 2**20))
 
@@ -233,7 +225,7 @@ def run_campaign(orders: Orders, say: Callable[[str], None]) -> Report:
     with closing(System(orders, say)) as system:
         system.start()
         _run(system, orders, report, say)
-    left = [" ".join(arguments(p))[:100] for p in system.processes()]
+    left = [" ".join(attack.arguments(p))[:100] for p in system.processes()]
     report.problems += [f"a process is left behind: {line}" for line in left]
     return report
 
@@ -335,9 +327,9 @@ def _strike(
     say: Callable[[str], None],
 ) -> list[tuple[str, float]]:
     """Play faults; returns which, and when."""
-    repairer = Repairer()
-    attacker = Attacker(system, orders.seed, repairer)
-    faults = [fault for fault in FAULTS if fault.is_possible(system)]
+    repairer = attack.Repairer()
+    attacker = attack.Attacker(system, orders.seed, repairer)
+    faults = [fault for fault in attack.FAULTS if fault.is_possible(system)]
     waited_for = attacker.random.sample(faults, len(faults))
     struck: list[tuple[str, float]] = []
 
@@ -348,7 +340,7 @@ def _strike(
     end = begun + orders.duration_s
     for n in range(1, PARTITIONS_MAX - FIRST_PARTITIONS + 1):
         wait = orders.duration_s * n / (PARTITIONS_MAX - FIRST_PARTITIONS + 1)
-        repairer.later(wait, persistently(add_partition, KafkaException))
+        repairer.later(wait, attack.persistently(add_partition, KafkaException))
     try:
         while time.monotonic() < (end + GRACE_S if waited_for else end):
             # Kinds that have not happened come first; after the time is up only they are played.
@@ -356,7 +348,7 @@ def _strike(
             order = waited_for + some
             fault = next((fault for fault in order if attacker.strike(fault)), None)
             if fault is None:
-                time.sleep(POLL_S)
+                time.sleep(attack.POLL_S)
                 continue
             struck.append((fault.name, time.monotonic()))
             say(f"{time.monotonic() - begun:7.1f} s  {fault.name}")
@@ -421,7 +413,7 @@ def _end_lanes(system: System, report: Report) -> None:
 def counting(system: System) -> list[str]:
     """Command lines of all processes that plan, count or commit."""
     servers = system.spark_servers()
-    lines = [arguments(p) for p in system.processes() if p not in servers]
+    lines = [attack.arguments(p) for p in system.processes() if p not in servers]
     return [" ".join(line)[:100] for line in lines if _counts(line)]
 
 

@@ -6,8 +6,7 @@ The usual run plays the same sequences each time. A longer one plays new ones:
 
 Hypothesis prints a failing sequence as code, step by step; with the same seed and number of
 examples it comes again, and ``play`` of :mod:`tests.properties.test_found` takes the operations as
-they were printed. ``TALLY_TEST_STEPS`` makes sequences longer, ``TALLY_TEST_SHRINK=0``
-prints the first failing one as it is.
+they were printed.
 """
 
 import os
@@ -27,9 +26,8 @@ from tests.properties.setup import NewPipeline
 pytestmark = [pytest.mark.stack]
 
 EXAMPLES = int(os.environ.get("TALLY_TEST_EXAMPLES", share(60)))
-STEPS = int(os.environ.get("TALLY_TEST_STEPS", "30"))
+STEPS = 30
 SEED = int(os.environ.get("TALLY_TEST_SEED", "20170730"))
-SHRINK = os.environ.get("TALLY_TEST_SHRINK", "1") == "1"
 
 # A run proves little unless each of these has happened; the longer it is, the more must have.
 ALWAYS = ["Plan: done", "RunMinute: done", "Prune: done"]
@@ -86,7 +84,7 @@ def play(new: NewPipeline, examples: int) -> Counter[str]:
             deadline=None,
             database=None,
             report_multiple_bugs=False,
-            phases=[Phase.generate, *([Phase.shrink] if SHRINK else [])],
+            phases=[Phase.generate, Phase.shrink],
             print_blob=True,
             suppress_health_check=list(HealthCheck),
         ),

@@ -129,18 +129,6 @@ def outcome(
     return found
 
 
-def test_a_task_works_on_the_sums_of_its_partition() -> None:
-    """Groups of one minute are added up before the work gets them."""
-
-    def contributions(_: CountRequest, counts: Counts) -> list[tuple[str, int]]:
-        return [(c.log_time, c.log_count) for c in counts.contributions]
-
-    first, second = groups({"records": 2}, {"minute": None, "first_offset": 1}), groups({})
-    found = outcome(first, second, work=contributions)
-    assert (found.partition, found.value) == (partition(1), [("2026-01-01 00:00:00", 3)])
-    assert found.error is None
-
-
 def test_a_task_without_records_says_so_unless_its_input_was_cut() -> None:
     """The end of the input is no proof: a sparse range may have any number of records."""
     assert outcome() == TaskOutcome()

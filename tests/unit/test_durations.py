@@ -27,19 +27,3 @@ def test_the_longest_file_comes_first_and_stays_together(tmp_path: Path) -> None
     assert ordered(file, "a.py::1", "a.py::new", *list(seconds)[1:]) == [
         *("b.py::1", "b.py::2", "c.py::1", "a.py::1", "a.py::new")
     ]
-
-
-def test_a_run_is_recorded_and_its_slowest_groups_are_shown(tmp_path: Path) -> None:
-    """Tests that did not run keep what they had."""
-    file = tmp_path / "durations.json"
-    file.write_text('{"a.py::old": 9.0}')
-    durations = Durations(file)
-    for nodeid, took in (("a.py::t[x@y]", 1.0), ("a.py::t[x@y]", 2.0), ("b.py::t", 0.5)):
-        report: Any = SimpleNamespace(nodeid=nodeid, duration=took)
-        durations.pytest_runtest_logreport(report)
-    shown: list[str] = []
-    reporter = SimpleNamespace(section=shown.append, write_line=shown.append)
-    durations.pytest_terminal_summary(reporter, SimpleNamespace())  # type: ignore[arg-type]
-    assert json.loads(file.read_text()) == {"a.py::old": 9.0, "a.py::t[x@y]": 3.0, "b.py::t": 0.5}
-    lines = ["slowest files", "3.0 s a.py", "0.5 s b.py", "3.5 s in all 2 files"]
-    assert [" ".join(line.split()) for line in shown] == lines

@@ -8,17 +8,9 @@ import pymysql
 import pytest
 from pymysql.err import OperationalError
 
+from tally import errors
 from tally.clock import SystemClock
 from tally.config.servers import MySQLSettings
-from tally.errors import (
-    AccessDeniedError,
-    CountOverflowError,
-    MySQLUnavailableError,
-    SchemaError,
-    StatementError,
-    TallyError,
-    TransactionRetryError,
-)
 from tally.mysql.connection import _Connection, _tls_options, connect
 from tally.mysql.errors import translate
 from tally.mysql.transactions import Transaction
@@ -37,28 +29,28 @@ def test_a_verified_connection_checks_certificate_and_name() -> None:
     assert verified.check_hostname
 
 
-CLASSES: dict[type[TallyError], list[Exception]] = {
-    AccessDeniedError: [OperationalError(1045, "x"), OperationalError(1142, "x")],
-    SchemaError: [pymysql.err.ProgrammingError(1146, "x")],
-    TransactionRetryError: [OperationalError(code, "x") for code in (1213, 1205, 3101)],
-    MySQLUnavailableError: [
+CLASSES: dict[type[errors.TallyError], list[Exception]] = {
+    errors.AccessDeniedError: [OperationalError(1045, "x"), OperationalError(1142, "x")],
+    errors.SchemaError: [pymysql.err.ProgrammingError(1146, "x")],
+    errors.TransactionRetryError: [OperationalError(code, "x") for code in (1213, 1205, 3101)],
+    errors.MySQLUnavailableError: [
         *(OperationalError(code, "x") for code in (1290, 1836, 1180, 2013, 4031)),
         pymysql.err.InterfaceError(0, ""),
         pymysql.err.InternalError("Packet sequence number wrong"),
         ConnectionResetError("reset"),
     ],
-    StatementError: [
+    errors.StatementError: [
         *(OperationalError(1021, "disk full"), OperationalError(1114, "table full")),
         *(OperationalError(1153, "packet"), OperationalError(3819, "check")),
     ],
-    CountOverflowError: [pymysql.err.DataError(1264, "out of range")],
+    errors.CountOverflowError: [pymysql.err.DataError(1264, "out of range")],
 }
 
 
 def test_each_error_of_mysql_is_of_one_class() -> None:
     """Each is translated to one class, and keeps the driver's text, with the server's section."""
-    for ours, errors in CLASSES.items():
-        for error in errors:
+    for ours, theirs in CLASSES.items():
+        for error in theirs:
             translated = translate(error, "me@there")
             assert type(translated) is ours, error
             assert "me@there" in translated.what
@@ -66,7 +58,7 @@ def test_each_error_of_mysql_is_of_one_class() -> None:
     for section in ("mysql", "results"):
         denied = translate(OperationalError(1045, "no"), section=section)
         assert denied.next_step == f"check {section}.user, its password and its grants"
-        assert isinstance(denied, AccessDeniedError)
+        assert isinstance(denied, errors.AccessDeniedError)
         assert denied.credentials == (f"{section}.user", f"{section}.password")
 
 
@@ -75,7 +67,7 @@ def test_a_server_that_accepts_and_stays_silent_is_not_waited_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         timeouts = {"connect_timeout_s": 1, "statement_timeout_s": 86_400}
         settings = MySQLSettings(host="127.0.0.1", port=silent.getsockname()[1], **timeouts)
-        with pytest.raises(MySQLUnavailableError, match="timed out"):
+        with pytest.raises(errors.MySQLUnavailableError, match="timed out"):
             connect(settings)
 
 

@@ -1,6 +1,7 @@
 """Planning, as a pure function of what the ledger and Kafka say."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -8,25 +9,17 @@ from tests.unit.values import P0, kafka, known, span
 
 from tally.config.pipeline import Pipeline
 from tally.errors import BlockedError, MissingTopicError
-from tally.model import (
-    KafkaSnapshot,
-    KnownTopic,
-    Loss,
-    LossCause,
-    Segment,
-    SegmentState,
-    TopicPartition,
-)
+from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause, Segment, SegmentState
 from tally.planning.blocks import blocked_error
 from tally.planning.ingest import Plan, beside, first_offsets, overtaken, plan_ingest, unreadable
 
-P1 = TopicPartition(topic="alog", partition=1)
+P1 = replace(P0, partition=1)
 
 
 def plan(
     snapshot: KafkaSnapshot,
     ledger: Mapping[str, KnownTopic],
-    starts: Mapping[TopicPartition, int] | None = {},
+    starts: Mapping[Any, int] | None = {},
     **keys: Any,
 ) -> Plan:
     pipeline = Pipeline(name="error_log", topics=["alog"], **keys)

@@ -4,27 +4,13 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from tally import model
 from tally.config.pipeline import Pipeline
-from tally.model import (
-    Batch,
-    BatchKind,
-    BatchState,
-    KafkaSnapshot,
-    KnownTopic,
-    OffsetRange,
-    PartitionSnapshot,
-    Position,
-    Segment,
-    SegmentState,
-    SegmentTotals,
-    TopicPartition,
-    TopicSnapshot,
-)
 
 Record = TypeVar("Record")
 
 AT = datetime(2026, 11, 20, 14, 0, 0, tzinfo=UTC)
-P0 = TopicPartition(topic="alog", partition=0)
+P0 = model.TopicPartition(topic="alog", partition=0)
 
 
 def pipeline(**keys: Any) -> Pipeline:
@@ -32,13 +18,13 @@ def pipeline(**keys: Any) -> Pipeline:
     return Pipeline.model_validate({"name": "first", "topics": ["alog"], **keys})
 
 
-def span(start: int, until: int, partition: int = 0) -> OffsetRange:
-    place = TopicPartition(topic="alog", partition=partition)
-    return OffsetRange(partition=place, from_offset=start, until_offset=until)
+def span(start: int, until: int, partition: int = 0) -> model.OffsetRange:
+    place = model.TopicPartition(topic="alog", partition=partition)
+    return model.OffsetRange(partition=place, from_offset=start, until_offset=until)
 
 
-def totals(matched: int = 0, unmatched: int = 0, malformed: int = 0) -> SegmentTotals:
-    return SegmentTotals(
+def totals(matched: int = 0, unmatched: int = 0, malformed: int = 0) -> model.SegmentTotals:
+    return model.SegmentTotals(
         records=matched + unmatched + malformed,
         matched=matched,
         unmatched=unmatched,
@@ -48,14 +34,16 @@ def totals(matched: int = 0, unmatched: int = 0, malformed: int = 0) -> SegmentT
     )
 
 
-def batch(*ranges: OffsetRange, **values: Any) -> Batch:
+def batch(*ranges: model.OffsetRange, **values: Any) -> model.Batch:
     segments = tuple(
-        Segment(segment_id=n, topic_id="t", cluster_id="c", range=r, state=SegmentState.PLANNED)
+        model.Segment(
+            segment_id=n, topic_id="t", cluster_id="c", range=r, state=model.SegmentState.PLANNED
+        )
         for n, r in enumerate(ranges)
     )
-    planned = {"batch_id": 7, "pipeline": "p", "kind": BatchKind.INGEST, "attempt": 0}
-    planned |= {"state": BatchState.PLANNED, "planned_at": AT, "claimed_at": None}
-    return Batch(**{**planned, "segments": segments, **values})
+    planned = {"batch_id": 7, "pipeline": "p", "kind": model.BatchKind.INGEST, "attempt": 0}
+    planned |= {"state": model.BatchState.PLANNED, "planned_at": AT, "claimed_at": None}
+    return model.Batch(**{**planned, "segments": segments, **values})
 
 
 def blank(kind: type[Record], **values: Any) -> Record:
@@ -65,14 +53,14 @@ def blank(kind: type[Record], **values: Any) -> Record:
 
 def known(
     *next_offsets: int, start: int = 0, topic_id: str = "A", cluster_id: str = "C", **of_first: Any
-) -> dict[str, KnownTopic]:
+) -> dict[str, model.KnownTopic]:
     """Up to where each partition is counted; the losses of the first one."""
     positions = {
-        n: Position(start_offset=start, next_offset=at, **({} if n else of_first))
+        n: model.Position(start_offset=start, next_offset=at, **({} if n else of_first))
         for n, at in enumerate(next_offsets)
     }
     ids = {"incarnation_id": 1, "topic_id": topic_id, "cluster_id": cluster_id}
-    return {"alog": KnownTopic(positions=positions, **ids)}
+    return {"alog": model.KnownTopic(positions=positions, **ids)}
 
 
 def kafka(
@@ -80,8 +68,10 @@ def kafka(
     topic: str = "alog",
     topic_id: str = "A",
     cluster_id: str = "C",
-) -> KafkaSnapshot:
+) -> model.KafkaSnapshot:
     """What Kafka holds of each partition, from the earliest offset to the end; None: no answer."""
-    held = {n: PartitionSnapshot(earliest=p[0], end=p[1]) for n, p in enumerate(partitions) if p}
-    topics = {topic: TopicSnapshot(topic_id=topic_id, partitions=held)} if held else {}
-    return KafkaSnapshot(cluster_id=cluster_id, topics=topics)
+    held = {
+        n: model.PartitionSnapshot(earliest=p[0], end=p[1]) for n, p in enumerate(partitions) if p
+    }
+    topics = {topic: model.TopicSnapshot(topic_id=topic_id, partitions=held)} if held else {}
+    return model.KafkaSnapshot(cluster_id=cluster_id, topics=topics)

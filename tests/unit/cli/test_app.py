@@ -65,14 +65,6 @@ def test_only_a_yes_continues_said_on_a_terminal_or_beforehand(
     assert [(answer.exit_code, answer.stdout) for answer in answers] == [(0, ""), (1, ""), (1, "")]
 
 
-def test_a_configuration_error_ends_with_2_through_the_whole_program(tmp_path: Path) -> None:
-    """The root command turns errors into exit codes when it runs as the program does."""
-    result = CliRunner().invoke(cli, ["--config", str(tmp_path / "none.toml"), "status", "--json"])
-    assert result.exit_code == EXIT_USAGE
-    assert '"code": "config-invalid"' in result.stdout
-    assert "config-invalid: there is no configuration file" in result.stderr
-
-
 def test_a_decision_needs_a_reason_that_fits() -> None:
     """The ledger keeps why; blanks say nothing."""
     for reason in ("", "   ", "x" * 1001):

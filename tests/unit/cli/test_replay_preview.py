@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from click import unstyle
 from rich.console import Console
-from tests.unit.values import AT, P0, batch, blank, span, totals
+from tests.unit.values import P0, batch, blank, span, totals
 
 from tally.app.batches import BatchView, ReplacedView, SegmentView
 from tally.app.preview import PreviewView, duration, preview_view
@@ -115,19 +115,6 @@ def test_a_first_backfill_replaces_nothing_and_says_so(capsys: Captured) -> None
     assert question(preview()) == ("Count 50 offsets, and replace 3 segments of the result?")
 
 
-def test_what_is_refused_is_shown_with_cause_and_with_what_kafka_holds(capsys: Captured) -> None:
-    """It also says how many other ranges could be reprocessed."""
-    refused = ReplayPlan(
-        asked=(span(0, 10), span(310, 320)),
-        refusals=(Refusal(range=span(0, 10), cause="Kafka holds nothing before 100"),),
-    )
-    lines = shown(capsys, preview(refused, notes=()))
-    assert lines[1].split() == ["PARTITION", "REFUSED", "KAFKA", "HOLDS", "WHY"]
-    row = " ".join(lines[2].split())
-    assert row == "alog/0 [0, 10) [100, 900) Kafka holds nothing before 100"
-    assert lines[3:] == ["the other 1 range could be reprocessed"]
-
-
 def test_a_preview_of_very_many_ranges_stays_readable(capsys: Captured) -> None:
     """Fifty rows, the number of the others, and never a cell of a hundred ranges."""
     apart = tuple(span(10 * n, 10 * n + 5) for n in range(70))
@@ -135,6 +122,9 @@ def test_a_preview_of_very_many_ranges_stays_readable(capsys: Captured) -> None:
     assert "and 20 more: --json has all of them" in shown(capsys, preview(plan))
     whole = replace(plan, batches=((Piece(range=span(0, 700), replaces=(1,)),),))
     assert "70 ranges" in shown(capsys, preview(whole))[2]
+    refused = replace(plan, batches=(), refusals=(Refusal(range=apart[0], cause="why"),))
+    last = "the other 69 ranges could be reprocessed"
+    assert shown(capsys, preview(refused, notes=()))[-1] == last
 
 
 def test_the_json_of_a_preview_names_what_each_piece_replaces() -> None:
@@ -194,13 +184,6 @@ def test_the_end_says_what_has_changed() -> None:
         ),
     ]
     assert summary(replay(), []) == [done, "no minute of the result has changed"]
-    assert summary(replay(batches=0, offsets=0, pruned_at=AT, changes=None), []) == [
-        "replay 7 of p is done",
-        (
-            "what it has changed is no longer known: counts of it, or of what it replaced, "
-            "were pruned at 2026-11-20 14:00:00 UTC"
-        ),
-    ]
 
 
 def segment(number: int, *replaced: int) -> SegmentView:

@@ -13,13 +13,7 @@ from tally.cli.replay_options import read_minute, read_range, read_time, selecto
 from tally.cli.replay_selector import Selector, read_request
 from tally.cli.tree import cli
 from tally.errors import EXIT_USAGE, ReplayRefusedError, UsageError
-from tally.planning.replay_request import (
-    BatchAsked,
-    BoundsAsked,
-    MinutesAsked,
-    RangesAsked,
-    TimesAsked,
-)
+from tally.planning import replay_request as requests
 
 AT = datetime(2026, 11, 20, 14, 5, tzinfo=UTC)
 LATER = datetime(2026, 11, 20, 15, 5, tzinfo=UTC)
@@ -43,20 +37,20 @@ def test_each_way_to_say_it_is_understood() -> None:
     """An offset 0 is an offset, and a time of any zone is a time."""
     times = ("--since", "2026-11-20T14:05:00Z", "--before", "2026-11-20T17:05+02:00")
     for words, request in (
-        (("--all",), BoundsAsked()),
-        (("--topic", "alog"), BoundsAsked(topic="alog")),
-        (("--from", "0"), BoundsAsked(from_offset=0)),
+        (("--all",), requests.BoundsAsked()),
+        (("--topic", "alog"), requests.BoundsAsked(topic="alog")),
+        (("--from", "0"), requests.BoundsAsked(from_offset=0)),
         (
             ("--partition", "3", "--partition", "5", "--until", "9"),
-            BoundsAsked(partitions=(3, 5), until_offset=9),
+            requests.BoundsAsked(partitions=(3, 5), until_offset=9),
         ),
-        (("--range", "alog/3:300-310"), RangesAsked(ranges=(span(300, 310, 3),))),
-        (("--batch", "42"), BatchAsked(batch_id=42)),
-        (("--minute", MINUTE), MinutesAsked(first=MINUTE, last=MINUTE)),
-        (("--minute", MINUTE, "--to-minute", LAST), MinutesAsked(first=MINUTE, last=LAST)),
+        (("--range", "alog/3:300-310"), requests.RangesAsked(ranges=(span(300, 310, 3),))),
+        (("--batch", "42"), requests.BatchAsked(batch_id=42)),
+        (("--minute", MINUTE), requests.MinutesAsked(first=MINUTE, last=MINUTE)),
+        (("--minute", MINUTE, "--to-minute", LAST), requests.MinutesAsked(first=MINUTE, last=LAST)),
         (
             (*times, "--topic", "alog", "--partition", "3"),
-            TimesAsked(since=AT, before=LATER, topic="alog", partitions=(3,)),
+            requests.TimesAsked(since=AT, before=LATER, topic="alog", partitions=(3,)),
         ),
     ):
         assert read_request(selector(*words)) == request, words
@@ -67,7 +61,7 @@ def test_files_give_each_partition_its_own_bounds(tmp_path: Path) -> None:
     file = tmp_path / "before.csv"
     file.write_text("alog,0,300\nother,0,7\n")
     asked = read_request(selector("--from-file", str(file), "--topic", "alog"))
-    assert isinstance(asked, BoundsAsked)
+    assert isinstance(asked, requests.BoundsAsked)
     assert asked.from_offsets[P0] == 300
     assert asked.until_offsets == {}
     assert asked.chosen == [P0]
@@ -134,7 +128,6 @@ def test_a_wrong_request_is_told_before_anything_is_asked() -> None:
             "--cancel takes no --batch: leave it out",
         ),
         (["--since", MINUTE], "Invalid value for '--since'"),
-        (["--all", "--reason", " "], "Invalid value for '--reason'"),
     ):
         result = CliRunner().invoke(cli, ["replay", *words])
         assert (result.exit_code, text in result.stderr) == (EXIT_USAGE, True), words

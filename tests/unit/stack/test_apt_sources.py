@@ -6,13 +6,7 @@ from pathlib import Path
 import pytest
 
 from tally.errors import StackError
-from tally_local.stack.apt_sources import (
-    Source,
-    debian_mirror,
-    parse_deb822,
-    parse_one_line,
-    read_sources,
-)
+from tally_local.stack import apt_sources
 from tally_local.stack.mysql_install import private_mysql
 
 DEB822 = """\
@@ -50,14 +44,14 @@ deb cdrom:[Debian]/ trixie main
 """
 
 
-MIRROR = Source(
+MIRROR = apt_sources.Source(
     uri="http://mirror.example/debian", suites=("trixie",), components=("main", "contrib")
 )
 
 
 def test_deb822() -> None:
     """Several addresses, comments, what is switched off, a key written out."""
-    sources = parse_deb822(DEB822)
+    sources = apt_sources.parse_deb822(DEB822)
     assert [source.uri for source in sources] == [
         "http://mirror.example/debian",
         "http://second.example/debian/",
@@ -73,9 +67,9 @@ def test_deb822() -> None:
 
 def test_one_line_format() -> None:
     """Options, comments and source packages."""
-    sources = parse_one_line(ONE_LINE)
+    sources = apt_sources.parse_one_line(ONE_LINE)
     assert sources[0].signed_by == "/etc/key.gpg"
-    assert sources[1] == debian_mirror(sources) == MIRROR
+    assert sources[1] == apt_sources.debian_mirror(sources) == MIRROR
 
 
 def test_both_formats_in_their_folders(tmp_path: Path) -> None:
@@ -85,7 +79,7 @@ def test_both_formats_in_their_folders(tmp_path: Path) -> None:
     parts.mkdir()
     (parts / "debian.sources").write_text(DEB822)
     (parts / "other.list.disabled").write_text("deb http://off.example/debian sid main\n")
-    assert [source.uri for source in read_sources(tmp_path)][:2] == [
+    assert [source.uri for source in apt_sources.read_sources(tmp_path)][:2] == [
         "http://one.example/debian",
         "http://mirror.example/debian",
     ]

@@ -96,19 +96,6 @@ def test_a_server_that_never_gets_a_port_or_is_never_ready_is_an_error(
     assert stack.down([Part.MYSQL]) == [Part.MYSQL]
 
 
-def test_a_block_in_the_foreground_takes_its_stack_down(stack: Stack) -> None:
-    """Also when the block ends with an error."""
-
-    def work() -> None:
-        with stack.foreground([Part.MYSQL]) as running:
-            assert running[0].state is PartState.RUNNING
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        work()
-    assert stack.down([Part.MYSQL]) == []
-
-
 def test_what_runs_already_is_said_at_once(tmp_path: Path) -> None:
     """With what to do; afterwards it may run again."""
     lock = tmp_path / "home" / "demo.lock"
