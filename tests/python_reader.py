@@ -6,8 +6,7 @@ Filters and natural keys are Spark's alone.
 """
 
 import logging
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,7 +25,7 @@ from tally.lines.format import LineFormat
 from tally.lines.time_rule import continuation_reasons
 from tally.model import Contribution, DeadLetter, KeptLine, OffsetRange, TopicPartition
 from tests.spark.json_oracle import field, read_object
-from tests.spark.oracle import expected
+from tests.spark.oracle import expected, texts_of
 
 READ_S = 60
 """Seconds within which a range must have been read."""
@@ -256,10 +255,5 @@ def _fields(value: bytes, line_format: LineFormat, labels: Sequence[str]) -> dic
         return {"level": value[20:].split(b" ")[0].decode(errors="replace")}
     if line_format.is_json:
         found = read_object(value) or {}
-        paths: Mapping[str, Sequence[Sequence[str]]] = {
-            place.name: place.paths for place in line_format.json_fields
-        }
-        return {label: field(found, paths.get(label, [label.split(".")])) or "" for label in labels}
-    line = re.split("[\r\n]", value[:4096].decode(errors="replace"), maxsplit=1)[0]
-    match = line_format.parsed_pattern.python.match(line)
-    return match.groupdict(default="") if match else {}
+        return {label: field(found, line_format.paths_of(label)) or "" for label in labels}
+    return texts_of(value, line_format) or {}

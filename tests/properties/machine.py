@@ -127,14 +127,18 @@ def is_alone(disturbance: Disturbance | None) -> bool:
     return not isinstance(disturbance, Rival) and getattr(disturbance, "kind", None) not in pauses
 
 
-def _one(name: str, operations: st.SearchStrategy[op.Operation]) -> Callable[..., None]:
+def _one(
+    name: str,
+    operations: st.SearchStrategy[op.Operation],
+    disturbances: st.SearchStrategy[Disturbance | None] = DISTURBANCES,
+) -> Callable[..., None]:
     """A rule: one of the operations, with a disturbance."""
 
     def step(self: "Machine", what: op.Operation, disturbance: Disturbance | None) -> None:
         self.pipeline.do(what, disturbance)
 
     step.__name__ = name  # Hypothesis prints it
-    return rule(what=operations, disturbance=DISTURBANCES)(step)
+    return rule(what=operations, disturbance=disturbances)(step)
 
 
 class Machine(RuleBasedStateMachine):
@@ -188,10 +192,8 @@ class Machine(RuleBasedStateMachine):
             self.pipeline.do(op.Plan())
             self.pipeline.do(op.RunMinute())
 
-    @rule(what=st.builds(op.Produce, NUMBER, SAID | SAID_WITH_MARKERS))
-    def produce(self, what: op.Operation) -> None:
-        """Some lines, or a transaction of them; nothing is planned yet."""
-        self.pipeline.do(what)
+    # Some lines, or a transaction of them; nothing is planned yet.
+    produce = _one("produce", st.builds(op.Produce, NUMBER, SAID | SAID_WITH_MARKERS), st.none())
 
     work = _one("work", BATCHES)  # a step of a batch; a committed one may be run again
 
@@ -209,10 +211,7 @@ class Machine(RuleBasedStateMachine):
 
     # --- failures, and operators' decisions
 
-    @rule(what=TROUBLE)
-    def trouble(self, what: op.Operation) -> None:
-        """Kafka loses records, or its topic changes."""
-        self.pipeline.do(what)
+    trouble = _one("trouble", TROUBLE, st.none())  # Kafka loses records, or its topic changes
 
     @rule(what=DECISIONS, disturbance=DISTURBANCES)
     def decide(self, what: op.Operation, disturbance: Disturbance | None) -> None:
@@ -226,8 +225,9 @@ class Machine(RuleBasedStateMachine):
         for operation in (op.Plan(), op.Accept(None), op.Adopt(start), op.Plan(), op.RunMinute()):
             self.pipeline.do(operation)
 
-    @rule(
-        what=st.builds(
+    configure = _one(
+        "configure",
+        st.builds(
             op.Configure,
             levels=st.none()
             | st.lists(st.sampled_from(LEVELS), min_size=1, unique=True).map(tuple),
@@ -235,11 +235,9 @@ class Machine(RuleBasedStateMachine):
             offsets=st.sampled_from([None, "dense", "sparse"]),
             limit=st.sampled_from([None, 1, 3, 5, 1000]),
             delivery=st.sampled_from([None, None, "batch", "partition"]),
-        )
+        ),
+        st.none(),
     )
-    def configure(self, what: op.Operation) -> None:
-        """Change the configuration."""
-        self.pipeline.do(what)
 
     # --- replays
 
@@ -272,15 +270,10 @@ class Machine(RuleBasedStateMachine):
     # Any replay is resumed, with its batches in any order.
     go_on_with_a_replay = _one("go_on_with_a_replay", REPLAYS)
 
-    @rule(disturbance=DISTURBANCES.filter(is_alone))
-    def prune(self, disturbance: Disturbance | None) -> None:
-        """Prune, without a rival whose commit it could fold before the oracle sees it."""
-        self.pipeline.do(op.Prune(), disturbance)
+    # Without a rival whose commit it could fold before the oracle sees it.
+    prune = _one("prune", st.just(op.Prune()), DISTURBANCES.filter(is_alone))
 
-    @rule(disturbance=DISTURBANCES)
-    def audit(self, disturbance: Disturbance | None) -> None:
-        """The audit holds at any moment, also beside concurrent operations."""
-        self.pipeline.do(op.Audit(), disturbance)
+    audit = _one("audit", st.just(op.Audit()))  # it holds beside concurrent operations, too
 
     # --- the end
 

@@ -56,15 +56,30 @@ def expected(
     micros: int = -1,
 ) -> Outcome:
     """Reason and minute of one record; ``micros`` is its timestamp."""
-    if value is None:
-        return "null-value", None
-    if value == b"":
-        return "empty-value", None
+    if not value:
+        return "null-value" if value is None else "empty-value", None
     if line_format.is_fixed:
         return _fixed(value, {level.encode() for level in levels}, rule, micros)
+    if (texts := texts_of(value, line_format)) is None:
+        return "no-match", None
+    end = "(?![0-9])" if line_format.is_json else r"\Z"
+    problem, minute = _when(_time(texts), line_format.time_format, end, rule, micros)
+    if problem or not levels:
+        return problem, None if problem else minute
+    if not (level := texts.get("level", "")):
+        return "no-level", None
+    return None, minute if line_format.level_names.get(level, level) in levels else None
+
+
+def texts_of(value: bytes, line_format: LineFormat) -> dict[str, str] | None:
+    """The fields of a record in JSON, or of a pattern's line; None when it is neither."""
     if line_format.is_json:
-        return _by_fields(value, line_format, levels, rule, micros)
-    return _by_pattern(value, line_format, levels, rule, micros)
+        found = read_object(value)
+        places = line_format.json_fields
+        return found and {place.name: field(found, place.paths) or "" for place in places}
+    line = re.split("[\r\n]", value[:4096].decode(errors="replace"), maxsplit=1)[0]
+    match = line_format.parsed_pattern.python.match(line)
+    return match.groupdict(default="") if match else None
 
 
 def _fixed(value: bytes, levels: set[bytes], rule: TimeRule, micros: int) -> Outcome:
@@ -85,48 +100,11 @@ def _fixed(value: bytes, levels: set[bytes], rule: TimeRule, micros: int) -> Out
     return None, minute if level[1] in levels else None
 
 
-def _by_pattern(
-    value: bytes, line_format: LineFormat, levels: set[str], rule: TimeRule, micros: int
-) -> Outcome:
-    line = re.split("[\r\n]", value[:4096].decode(errors="replace"), maxsplit=1)[0]
-    found = line_format.parsed_pattern.python.match(line)
-    if not found:
-        return "no-match", None
-    groups = found.groupdict(default="")
-    time, level = _time(groups), groups.get("level", "")
-    counted = not levels or line_format.level_names.get(level, level) in levels
-    problem, minute = _when(time, line_format.time_format, r"\Z", rule, micros)
-    return _judged(problem, minute, level if levels else None, counted=counted)
-
-
-def _by_fields(
-    value: bytes, line_format: LineFormat, levels: set[str], rule: TimeRule, micros: int
-) -> Outcome:
-    found = read_object(value)
-    if found is None:
-        return "no-match", None
-    places = {place.name: place.paths for place in line_format.json_fields}
-    texts = {name: field(found, paths) or "" for name, paths in places.items()}
-    level = texts.get("level", "")
-    problem, minute = _when(_time(texts), line_format.time_format, "(?![0-9])", rule, micros)
-    counted = not levels or level in levels
-    return _judged(problem, minute, level if levels else None, counted=counted)
-
-
 def _time(texts: dict[str, str]) -> str:
     if "time" in texts:
         return texts["time"]
     pair = (texts.get("date", ""), texts.get("clock", ""))
     return " ".join(pair) if any(pair) else ""
-
-
-def _judged(problem: str | None, minute: str, level: str | None, *, counted: bool) -> Outcome:
-    """What time and level come to; the level is None where no level is needed."""
-    if problem:
-        return problem, None
-    if level == "":
-        return "no-level", None
-    return None, minute if counted else None
 
 
 def _when(  # noqa: PLR0911

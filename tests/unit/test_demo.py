@@ -2,24 +2,45 @@
 
 import re
 import time
-from datetime import UTC, datetime
-from typing import Any
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 
-from tests.memory_writer import MemoryWriter
+from tests.unit.values import AT, blank
 
 from tally.ledger.reading import BatchRecord
-from tally.model import BatchKind, BatchState
+from tally.model import BatchKind, BatchState, TopicPartition
 from tally.testing.clock import ManualClock
 from tally_local.demo.show import commit_line
 from tally_local.demo.traffic import Traffic
 
-AT = datetime(2026, 11, 20, 14, 0, 0, tzinfo=UTC)
+
+class _MemoryWriter:
+    """Keeps every record, and reports it as delivered at once."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[TopicPartition, bytes | None]] = []
+        self._ends: Counter[TopicPartition] = Counter()
+
+    def write(
+        self,
+        partition: TopicPartition,
+        value: bytes | None,
+        delivered: Callable[[int], None],
+        failed: Callable[[str], None],  # noqa: ARG002 - the port's signature
+    ) -> None:
+        self.records.append((partition, value))
+        self._ends[partition] += 1
+        delivered(self._ends[partition] - 1)
+
+    def flush(self) -> None:
+        pass
 
 
 def test_the_producer_knows_its_lines_at_any_levels() -> None:
     """It counts what it wrote below the given offsets."""
     for levels in (["ERROR"], ["ERROR", "WARN"], ["FATAL", "DEBUG"]):
-        writer, clock = MemoryWriter(), ManualClock(AT)
+        writer, clock = _MemoryWriter(), ManualClock(AT)
         options = {"partitions": 2, "levels": levels, "rate": 4_000, "seed": 7, "clock": clock}
         with Traffic(writer, "alog", **options) as traffic:
             while len(writer.records) < 1_000:
@@ -33,16 +54,18 @@ def test_the_producer_knows_its_lines_at_any_levels() -> None:
 
 def test_a_batch_of_a_replay_is_told_as_one() -> None:
     """The counted lines are not called errors, because other levels may count."""
-    told: dict[str, Any] = dict.fromkeys(BatchRecord.__slots__)
-    told |= {"kind": BatchKind.INGEST, "state": BatchState.COMMITTED, "batch_id": 7, "segments": 1}
-    told |= {
-        "claimed_at": AT,
-        "committed_at": AT,
-        "superseded": 0,
-        "records": 1_000,
-        "matched": 300,
-    }
-    assert commit_line(BatchRecord(**told), []).startswith(
-        "14:00:00  batch 7  1,000 records  300 matched  0 malformed"
+    found = blank(
+        BatchRecord,
+        kind=BatchKind.INGEST,
+        state=BatchState.COMMITTED,
+        batch_id=7,
+        segments=1,
+        claimed_at=AT,
+        committed_at=AT,
+        superseded=0,
+        records=1_000,
+        matched=300,
     )
-    assert "  batch 7 of replay 2  " in commit_line(BatchRecord(**told | {"replay_id": 2}), [])
+    told = "14:00:00  batch 7  1,000 records  300 matched  0 malformed"
+    assert commit_line(found, []).startswith(told)
+    assert "  batch 7 of replay 2  " in commit_line(replace(found, replay_id=2), [])

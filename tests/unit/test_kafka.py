@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -42,29 +43,20 @@ class Answer(Future[Any]):
         return super().result(0)
 
 
+@dataclass
 class SlowClient:
-    """A client of which every answer takes some seconds, or is a timeout; inf: there is none.
+    """A client of which every answer takes some seconds, or is a timeout; inf: there is none."""
 
-    Args:
-        takes_s: How long an answer takes.
-        failure: What questions about offsets are answered with; None for a good answer.
-        failures: How many of them.
-        as_a_whole: Whether the commit to a group fails as a whole, or for its partitions.
-    """
-
-    def __init__(
-        self,
-        takes_s: float,
-        failure: int | None = None,
-        failures: float = math.inf,
-        *,
-        as_a_whole: bool = True,
-    ) -> None:
-        self.clock = ManualClock()
-        self.takes_s, self.as_a_whole = takes_s, as_a_whole
-        self.failure, self.failures = failure, failures
-        self.given: list[float] = []
-        self.committed: list[str] = []
+    takes_s: float
+    failure: int | None = None
+    """What questions about offsets are answered with; None for a good answer."""
+    failures: float = math.inf
+    """How many of them."""
+    as_a_whole: bool = True
+    """Whether the commit to a group fails as a whole, or for its partitions."""
+    clock: ManualClock = field(default_factory=ManualClock)
+    given: list[float] = field(default_factory=list)
+    committed: list[str] = field(default_factory=list)
 
     def poll(self, _: float) -> int:
         """Nothing is wrong with its connections."""

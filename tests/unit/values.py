@@ -46,7 +46,7 @@ def batch(*ranges: model.OffsetRange, **values: Any) -> model.Batch:
     return model.Batch(**{**planned, "segments": segments, **values})
 
 
-def blank(kind: type[Record], **values: Any) -> Record:
+def blank(kind: type[Record], /, **values: Any) -> Record:
     """A record of which only some fields matter; of the others nothing is known."""
     return kind(**{**dict.fromkeys(field.name for field in fields(kind)), **values})
 
@@ -64,14 +64,11 @@ def known(
 
 
 def kafka(
-    *partitions: tuple[int, int] | None,
-    topic: str = "alog",
-    topic_id: str = "A",
-    cluster_id: str = "C",
+    *partitions: tuple[int, int] | None, topic_id: str = "A", cluster_id: str = "C"
 ) -> model.KafkaSnapshot:
     """What Kafka holds of each partition, from the earliest offset to the end; None: no answer."""
     held = {
         n: model.PartitionSnapshot(earliest=p[0], end=p[1]) for n, p in enumerate(partitions) if p
     }
-    topics = {topic: model.TopicSnapshot(topic_id=topic_id, partitions=held)} if held else {}
+    topics = {"alog": model.TopicSnapshot(topic_id=topic_id, partitions=held)} if held else {}
     return model.KafkaSnapshot(cluster_id=cluster_id, topics=topics)

@@ -79,7 +79,7 @@ def test_the_program_is_called_as_this_shell_finds_it(
 
 def test_a_tool_of_kafka_does_not_wait_for_a_topic_that_is_not_there() -> None:
     """It would wait without a word. Other brokers than the configured ones are not asked."""
-    there, empty = FixedKafka(kafka((0, 0), topic="alog")), FixedKafka(kafka())
+    there, empty = FixedKafka(kafka((0, 0))), FixedKafka(kafka())
     for tool in ("console-producer", "console-consumer"):
         for topic in (["--topic", "alog"], ["--topic=alog"]):
             check_reachable(there, tool, topic)
