@@ -14,6 +14,7 @@ from tests.properties.finish import finish
 from tests.properties.kafka_model import Kind
 from tests.properties.oracle import Oracle
 from tests.properties.pipeline import PipelineUnderTest
+from tests.properties.setup import NewPipeline
 from tests.waiting import wait_until
 from tests.world import LOCK_LIST_S
 
@@ -28,7 +29,7 @@ def lines(number: int, kind: Kind = Kind.ERROR) -> tuple[op.Said, ...]:
 
 
 @pytest.fixture
-def play(new_pipeline: Callable[[], PipelineUnderTest]) -> Play:
+def play(new_pipeline: NewPipeline) -> Play:
     """Plays operations with the oracle's check after each, and finishes the pipeline."""
 
     def run(beginning: op.Beginning, *steps: Step) -> PipelineUnderTest:
@@ -84,9 +85,7 @@ def test_a_replay_erases_nothing_behind_offsets_that_were_never_counted(play: Pl
     assert table(pipeline) in ([4], [7])
 
 
-def test_a_hole_found_in_a_topic_that_was_replaced_meanwhile_blocks_only_the_old_one(
-    play: Play,
-) -> None:
+def test_a_hole_in_a_topic_that_was_replaced_blocks_only_the_old_one(play: Play) -> None:
     """The loss belongs to the generation that was planned."""
     pipeline = play(
         op.Beginning(partitions=1, said=lines(3)),
@@ -137,9 +136,7 @@ def test_a_late_commit_moves_no_offset_that_stands_elsewhere(play: Play) -> None
     assert table(pipeline) == [1]
 
 
-def test_of_two_first_time_backfills_at_once_the_second_waits_and_is_overtaken(
-    new_pipeline: Callable[[], PipelineUnderTest],
-) -> None:
+def test_of_two_first_backfills_at_once_the_second_is_overtaken(new_pipeline: NewPipeline) -> None:
     """They supersede no common segment; the lock of the topic's row makes the second one wait."""
     pipeline = new_pipeline()
     pipeline.begin(op.Beginning(partitions=1, start="latest", said=lines(4)))
@@ -170,9 +167,7 @@ def test_of_two_first_time_backfills_at_once_the_second_waits_and_is_overtaken(
     assert table(pipeline) == [4]
 
 
-def test_a_topic_that_was_created_again_is_not_counted_in_place_of_the_planned_one(
-    play: Play,
-) -> None:
+def test_a_topic_that_was_created_again_is_not_the_planned_one(play: Play) -> None:
     """It is read by name and is long enough; only its id shows that its records are others."""
     pipeline = play(
         op.Beginning(partitions=1),

@@ -183,9 +183,7 @@ def test_what_a_session_may_not_set_is_left_to_the_server(connect: ConnectServer
         pytest.fail("it takes anything")
 
 
-def test_kafkas_password_is_not_in_the_servers_event_log(
-    world: World, connect: ConnectServer
-) -> None:
+def test_kafkas_password_is_in_no_event_log(world: World, connect: ConnectServer) -> None:
     """The server logs and shows each plan with its options."""
     kafka = KafkaSettings(
         bootstrap_servers="named-in-the-plan:1",
@@ -277,9 +275,7 @@ with connect_session(SparkSettings.model_validate(json.loads(sys.argv[1])), {}):
 """
 
 
-def test_a_driver_that_is_ended_closes_its_session_though_its_exit_gets_lost(
-    connect: ConnectServer,
-) -> None:
+def test_a_driver_that_is_ended_closes_its_session(connect: ConnectServer) -> None:
     """An exception in gRPC's own code may leave its connection locked for ever."""
     user = f"u{uuid.uuid4().hex}"
     master = f"{connect.settings.master}/;user_id={user}"

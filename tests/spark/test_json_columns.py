@@ -300,9 +300,7 @@ def test_filters_and_kafkas_fields_serve_json_lines(spark: SparkSession) -> None
     check_untimed(spark, lines, filters=filters, labels=["key", "service.name"])
 
 
-def test_a_session_without_our_settings_makes_dead_letters_and_no_other_counts(
-    spark: SparkSession,
-) -> None:
+def test_a_session_without_our_settings_makes_dead_letters(spark: SparkSession) -> None:
     """Duplicate keys are refused there, never read in another way."""
     twice, half = with_more('"level":"INFO"'), b'{"m":"\\ud800",' + LINE[1:]
     check_untimed(spark, {LINE: COUNTED, twice: NOT_COUNTED, half: COUNTED})

@@ -132,9 +132,7 @@ def test_a_pattern_format_reads_hundreds_of_odd_lines_as_python_does(
     cases.check()
 
 
-def test_lines_without_a_level_are_counted_where_no_level_is_asked_for(
-    spark: SparkSession,
-) -> None:
+def test_lines_without_a_level_count_where_no_level_is_asked_for(spark: SparkSession) -> None:
     """In the fixed layout, and in a pattern that finds none; the label `level` is then ''."""
     cases = Cases(spark)
     reasons = {"null-value", "empty-value", "no-time", "time-invalid", "time-out-of-range"}

@@ -53,9 +53,7 @@ def test_the_set_up_makes_an_archive_that_the_driver_uses(jars_dir: Path, tmp_pa
 
 
 @pytest.mark.parametrize("damage", ["of another class path", "damaged"])
-def test_an_archive_that_java_cannot_use_stops_nothing(
-    jars_dir: Path, tmp_path: Path, damage: str
-) -> None:
+def test_an_unusable_archive_stops_nothing(jars_dir: Path, tmp_path: Path, damage: str) -> None:
     """Java starts Spark's program as without one."""
     copied, log = tmp_path / "jars", tmp_path / "loaded"
     shutil.copytree(jars_dir, copied)
@@ -77,9 +75,7 @@ def test_an_archive_that_java_cannot_use_stops_nothing(
     assert FROM_ARCHIVE not in loaded
 
 
-def test_a_java_that_makes_no_archive_is_announced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_java_without_archives_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing fails: Spark needs none."""
     program = tmp_path / "java" / "bin" / "java"
     program.parent.mkdir(parents=True)
@@ -117,9 +113,7 @@ def test_the_archive_is_added_to_other_options(tmp_path: Path) -> None:
         assert with_archive({JAVA_OPTIONS: option}, settings) == {JAVA_OPTIONS: option}
 
 
-def test_a_full_disk_under_spark_is_an_error_for_an_operator(
-    jars_dir: Path, tmp_path: Path
-) -> None:
+def test_a_full_disk_under_spark_is_said(jars_dir: Path, tmp_path: Path) -> None:
     """Another try would end the same way; the setting names another folder."""
     small = tmp_path / "small"
     small.mkdir()

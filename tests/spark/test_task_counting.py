@@ -188,9 +188,7 @@ def test_an_error_of_the_work_is_told_with_its_partition() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 99, 2_000])
-def test_the_sums_do_not_depend_on_how_rows_arrive(
-    size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sums_do_not_depend_on_batches(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Partial groups are added up again when there are many of them."""
     monkeypatch.setattr("tally.spark.task_groups._ROWS_MAX", 20)
     rows = [{"partition": 1, "key": f"k{n % 7}", "offset": n} for n in range(2_000)]
@@ -204,9 +202,7 @@ def test_the_sums_do_not_depend_on_how_rows_arrive(
     assert Sum("first", "min", "offset").again == Sum("first", "min", "first")
 
 
-def test_the_end_of_the_input_of_a_task_proves_nothing(
-    spark: "SparkSession", tmp_path: Path
-) -> None:
+def test_the_end_of_an_input_proves_nothing(spark: "SparkSession", tmp_path: Path) -> None:
     """Where the JVM fails, Python sees an end like any other; the row behind the last one tells."""
     told = tmp_path / "told"
 

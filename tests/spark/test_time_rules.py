@@ -66,9 +66,7 @@ def test_the_hour_that_summer_time_repeats_is_one(spark: SparkSession) -> None:
     check(spark, reader(format_, [], BERLIN), wanted)
 
 
-def test_a_zone_that_only_python_knows_is_a_mistake_of_the_configuration(
-    spark: SparkSession,
-) -> None:
+def test_a_zone_that_only_python_knows_is_a_wrong_setting(spark: SparkSession) -> None:
     """Java has a list of zones of its own, which may be older. Trying again does not help."""
     unknown = reader("text", [], TimeRule(from_record=True, zone="Europe/Atlantis"))
     with pytest.raises(ConfigError, match=r"INVALID_TIMEZONE.*Europe/Atlantis"), read_errors(()):

@@ -75,7 +75,7 @@ def process_all(name: str, folder: Path, bench: WithoutSpark) -> None:
 @pytest.mark.parametrize(
     ("name", "verdict"), [("batch", "exact"), ("at-least-once", "600 doubled")]
 )
-def test_a_fault_between_counts_and_offsets_doubles_only_where_they_are_apart(
+def test_counts_double_where_offsets_are_apart(
     world: World, tmp_path: Path, name: str, verdict: str
 ) -> None:
     """Batches of 600 lines, of which the second is killed between counts and offsets."""

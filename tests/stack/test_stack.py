@@ -183,9 +183,7 @@ def test_a_signal_to_the_front_ends_the_stack_in_order(other: Stack) -> None:
     assert "Shutdown complete" in status(other, Part.MYSQL).log.read_text()
 
 
-def test_two_ups_start_one_server_and_down_ends_exactly_what_was_started(
-    other: Stack, migrated: Stack
-) -> None:
+def test_two_ups_start_one_server_that_down_ends(other: Stack, migrated: Stack) -> None:
     """The second waits for the first and finds its work done; a second down finds nothing.
 
     Another stack and an unrelated process keep running.
@@ -243,9 +241,7 @@ def test_the_spark_server_goes_where_the_cluster_goes(tmp_path: Path) -> None:
         stack.down()
 
 
-def test_the_connector_is_fetched_into_a_folder_of_ones_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_connector_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A damaged jar is replaced; a second call leaves the folder as it is."""
     # Ivy finds there what the set-up has fetched, and needs no network.
     cache = PROJECT / ".tally" / "downloads" / "ivy" / "cache"

@@ -67,9 +67,7 @@ def test_what_differs_for_a_moment_is_no_violation(monkeypatch: pytest.MonkeyPat
     assert [(v.check, v.where, v.detail) for v in found] == [("rows", "segment 2 in x_rows", "b")]
 
 
-def test_files_without_pyarrow_are_refused_with_the_package(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_files_without_pyarrow_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a host that has Tally without Spark."""
     monkeypatch.setitem(sys.modules, "tally.deliveries.file_content", None)
     keys = {"topics": ["a"], "delivery": "files", "files_url": "/kept"}

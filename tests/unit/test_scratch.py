@@ -36,9 +36,7 @@ def process_with_folders() -> "subprocess.Popen[str]":
     return process
 
 
-def test_what_a_killed_process_left_is_deleted_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_killed_process_left_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a running one uses stays."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -69,9 +67,7 @@ def test_a_configured_folder_is_used(tmp_path: Path) -> None:
     assert with_scratch(elsewhere, folder)[JAVA_OPTIONS] == "-Djava.io.tmpdir=/data"
 
 
-def test_a_temporary_folder_that_takes_nothing_is_an_error_for_an_operator(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unusable_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is named; here its path is too long for anything in it, which stops root as well."""
     folder = tmp_path
     while (room := 4090 - len(str(folder))) > 1:

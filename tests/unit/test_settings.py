@@ -303,9 +303,7 @@ def test_a_wrong_pipeline_is_disabled_by_itself(monkeypatch: pytest.MonkeyPatch)
     assert re.search(r"(?s)TOPICS\) = 'dlog': must be a list.*patience_s", complaint(settings, "d"))
 
 
-def test_all_mistakes_are_named_at_once_and_none_hides_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_all_mistakes_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the servers' tables and every pipeline; keys, formats, levels, tables, variables."""
     monkeypatch.setenv("TALLY_HOME", "x")
     text = MINIMAL + (
@@ -323,9 +321,7 @@ def test_all_mistakes_are_named_at_once_and_none_hides_another(
         assert [name for name in [*named, "mysql.port = 0"] if told.count(name) != 1] == [], told
 
 
-def test_no_pipeline_at_all_may_be_right_for_those_who_show_why(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_who_shows_what_is_wrong_needs_no_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow draws a red DAG for each, and doctor lists them."""
     for text in ("", "[pipelines]\n", "[pipelines.a]\n"):
         Path("tally.toml").write_text(text, encoding="utf-8")
@@ -453,9 +449,7 @@ def test_the_masters_scheme_chooses_the_engine() -> None:
         assert "s3cret" not in told
 
 
-def test_a_token_in_the_address_is_moved_where_nothing_shows_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_token_in_the_address_is_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """The master is logged and printed, so it must not contain the token, which is a secret."""
     for address, left in (
         ("sc://host/;token=s3%3Bcret", "sc://host/"),
@@ -474,9 +468,7 @@ def test_records_that_are_gone_are_an_error_of_sparks() -> None:
     assert reader_options(load().kafka, pipeline())["failOnDataLoss"] == "true"
 
 
-def test_what_a_read_leaves_in_memory_is_dropped_before_it_adds_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_a_read_leaves_in_memory_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """No later read uses it: ``benchmarks.task_size`` shows the heap after sixty reads."""
     # A task sends its dead letters straight to the driver: by way of the block manager they can get
     # lost on a busy machine, and with them the batch.

@@ -56,9 +56,7 @@ def test_each_value_has_its_source(config: Path, monkeypatch: pytest.MonkeyPatch
     assert HUSH not in str(found)
 
 
-def test_secrets_among_options_and_in_addresses_are_hidden(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_among_options_are_hidden(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever they are called there; a token in the address is the address's."""
     monkeypatch.setenv("TALLY_SPARK__MASTER", f"sc://h:1/;x-api={HUSH.replace(' ', '')};token=t")
     for key in ("spark.hadoop.fs.s3a.secret.key", "spark.ssl.keyPassword"):
@@ -70,9 +68,7 @@ def test_secrets_among_options_and_in_addresses_are_hidden(
     assert str(found).count(HIDDEN) == 5
 
 
-def test_only_the_pipelines_that_are_asked_for_are_shown(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_other_pipelines_are_shown(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what is wrong with one that is disabled; a table in one variable is written as JSON."""
     monkeypatch.setenv("TALLY_PIPELINES__SECOND", '{"levels": ["WARN"]}')
     found = shown(config, "second")

@@ -24,9 +24,7 @@ def app(folder: Path, text: str = ONE) -> App:
     return App(config=path)
 
 
-def test_a_pipeline_must_be_configured_and_only_one_of_several_must_be_named(
-    tmp_path: Path,
-) -> None:
+def test_of_several_pipelines_one_must_be_named(tmp_path: Path) -> None:
     """Nothing is guessed: the error lists the names."""
     assert app(tmp_path).pipeline(None) == "first"
     with pytest.raises(UnknownPipelineError, match="third"):
@@ -46,9 +44,7 @@ def test_the_option_wins_over_the_variable(tmp_path: Path, monkeypatch: pytest.M
     assert App().config_path == tmp_path / "tally.toml"
 
 
-def test_only_a_yes_continues_said_on_a_terminal_or_beforehand(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_a_yes_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A script that forgot --yes fails instead of hanging or deciding."""
     asked = app(tmp_path)
     with pytest.raises(UsageError, match="no terminal"):
@@ -78,9 +74,7 @@ def said_next() -> tuple[int, str]:
     return result.exit_code, result.stderr.splitlines()[-1]
 
 
-def test_a_stack_that_was_taken_down_is_started_again_and_any_other_server_examined(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_step_follows_the_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that was started and not stopped has crashed: starting it again would hide why."""
     home = tmp_path / ".tally"
     home.mkdir()

@@ -162,9 +162,7 @@ def test_spark_its_client_its_server_and_the_connector_fit_together(tmp_path: Pa
     )
 
 
-def test_airflow_is_not_asked_where_it_is_not_configured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_absent_airflow_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Importing Airflow would create its home; a machine without one is left alone."""
     monkeypatch.delenv("AIRFLOW_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))

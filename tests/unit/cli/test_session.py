@@ -110,9 +110,7 @@ def terminal(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> Captured:
     return capsys
 
 
-def test_the_bar_appears_with_the_first_update_and_is_gone_when_it_was_cleared(
-    terminal: Captured,
-) -> None:
+def test_the_bar_is_there_from_the_first_update_until_it_is_cleared(terminal: Captured) -> None:
     """Before that, Spark writes its own lines; a bar would break the lines of results."""
     with bar("reprocessing", "offsets") as meter:
         assert terminal.readouterr().err == ""
@@ -126,9 +124,7 @@ def test_the_bar_appears_with_the_first_update_and_is_gone_when_it_was_cleared(
     assert "10 of 30 offsets" in terminal.readouterr().err
 
 
-def test_a_line_that_is_said_beside_the_bar_has_a_line_of_its_own(
-    terminal: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_note_stands_above_the_bar(terminal: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     """It stands above the bar, as it is, and afterwards notes go to stderr as before."""
     # The stream is pytest's own, which is no terminal and cannot be told to be one.
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)

@@ -68,9 +68,7 @@ def airflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
         thread.join()
 
 
-def test_a_dag_that_is_not_parsed_yet_is_waited_for(
-    airflow: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_dag_is_waited_for(airflow: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same question again, as the user who logged in; if it never comes, with the cause."""
     airflow.unknown = 2
     api = AirflowApi(airflow.address, "ann", "s3cret")

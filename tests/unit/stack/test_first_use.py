@@ -42,9 +42,7 @@ def test_all_that_runs_is_named_with_user_and_password(tmp_path: Path) -> None:
     assert "./tally airflow cli dags unpause first_audit " in lines[first + 4]
 
 
-def test_lines_that_are_not_known_come_from_a_file_and_a_disabled_pipeline_takes_nothing_away(
-    tmp_path: Path,
-) -> None:
+def test_lines_of_an_unknown_kind_come_from_a_file(tmp_path: Path) -> None:
     """No example is made up for another format, or for a filter."""
     for key in ('line_format = "json"\n', 'filter = { text = ["*x*"] }\n'):
         lines = said(tmp_path, FIRST + key, running(Part.KAFKA), running(Part.MYSQL))
@@ -61,9 +59,7 @@ def test_what_does_not_run_is_not_named(tmp_path: Path) -> None:
     assert said(tmp_path, FIRST, running(Part.KAFKA), crashed) == ["Kafka:   at-kafka"]
 
 
-def test_the_program_is_called_as_this_shell_finds_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_program_is_called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By name if PATH leads to it; a path with a blank is quoted."""
     folder, other = tmp_path / "a checkout", tmp_path / "other"
     folder.mkdir()

@@ -14,9 +14,7 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_a_private_file_is_0600_and_whole_whatever_happens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_private_file_is_0600_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a lax umask nor an older, open file lets others read; no half file, no rest stays."""
     path = tmp_path / "stack.toml"
     path.write_text("old")

@@ -83,9 +83,7 @@ def test_a_port_lost_to_a_quicker_process_is_replaced(stack: Stack, server: Stan
     assert f"port = {str(status.address).split(':')[1]}" in stack.overlay.read_text()
 
 
-def test_a_server_that_never_gets_a_port_or_is_never_ready_is_an_error(
-    stack: Stack, server: StandIn
-) -> None:
+def test_a_server_that_is_never_ready_is_an_error(stack: Stack, server: StandIn) -> None:
     """With the last lines of its log; one that runs keeps running, so that it can be examined."""
     server.thefts = PORT_TRIES
     with pytest.raises(StackError, match=r"mysql ended while it started(.|\n)*in use"):
