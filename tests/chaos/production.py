@@ -83,7 +83,7 @@ def malformed(partition: int, number: int) -> bytes:
     return b"\xfe no line: partition %d, number %d" % (partition, number)
 
 
-class Production:
+class Production(threading.Thread):
     """A thread that writes about ``rate`` lines a second to all partitions there are."""
 
     def __init__(
@@ -96,6 +96,7 @@ class Production:
         seed: int,
         open_writer: Callable[[KafkaSettings], Writer] = LineWriter,
     ) -> None:
+        super().__init__(name="production", daemon=True)
         self._kafka, self._topic = kafka, topic
         self._open_writer = open_writer
         self._writers = [open_writer(kafka)]
@@ -107,11 +108,6 @@ class Production:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._failures: list[str] = []
-        self._thread = threading.Thread(target=self._work, name="production", daemon=True)
-
-    def start(self) -> None:
-        """Begin to write."""
-        self._thread.start()
 
     def use_partition(self, number: int) -> None:
         """Write to a partition that was added, too."""
@@ -124,7 +120,7 @@ class Production:
     def close(self) -> Produced:
         """Write no more, wait for Kafka's last answer, and say what was written."""
         self._stopping.set()
-        self._thread.join()
+        self.join()
         produced = self.so_far()
         assert not self._failures, f"a line was not delivered: {self._failures[0]}"
         assert self._delivered == produced.lines, "Kafka has not answered for every line"
@@ -140,7 +136,8 @@ class Production:
             kinds = {number: bytes(kinds) for number, kinds in self._kinds.items()}
             return Produced(kinds=kinds, shared=self._shared.copy())
 
-    def _work(self) -> None:
+    def run(self) -> None:
+        """Write until it is told to stop."""
         try:
             while not self._stopping.is_set():
                 begun = time.monotonic()

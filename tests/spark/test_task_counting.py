@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +14,15 @@ from pyspark.sql import functions as F  # noqa: N812
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.counts import CountRequest, Counts
 from tally.aggregates.sums import Sum, sums_of_groups, sums_of_records
-from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError, FencedError, ReadError
-from tally.model import OffsetRange, SegmentTotals, TopicPartition
+from tally.model import SegmentTotals
 from tally.spark.counting import tasks_for
 from tally.spark.grouping import Grouping
 from tally.spark.reading import collect
 from tally.spark.task_counting import outcome_of_each, said, worth_a_plan
 from tally.spark.task_groups import Input, Whole, add_up, unchanged
 from tally.spark.task_work import TaskOutcome, TaskWork
+from tests.unit.values import P0, pipeline, span
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -29,19 +30,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-PIPELINE = Pipeline(name="p", topics=["t"], offsets="sparse")
+PIPELINE = pipeline(offsets="sparse")
 AGGREGATE = Aggregate.of(PIPELINE)
+P1 = replace(P0, partition=1)
 
 
-def partition(number: int) -> TopicPartition:
-    return TopicPartition(topic="t", partition=number)
-
-
-def offsets(number: int, until: int) -> OffsetRange:
-    return OffsetRange(partition=partition(number), from_offset=0, until_offset=until)
-
-
-REQUESTS = [CountRequest(pipeline=PIPELINE, ranges=[offsets(number, 10)]) for number in (0, 1)]
+REQUESTS = [CountRequest(pipeline=PIPELINE, ranges=[span(0, 10, number)]) for number in (0, 1)]
 
 
 def records(_: CountRequest, counts: Counts) -> int:
@@ -50,7 +44,7 @@ def records(_: CountRequest, counts: Counts) -> int:
 
 def of(number: int, value: Any = None) -> TaskOutcome:
     """What a task tells that has read a partition."""
-    return TaskOutcome(partition=partition(number), value=value)
+    return TaskOutcome(partition=replace(P0, partition=number), value=value)
 
 
 def told(*outcomes: TaskOutcome) -> list[tuple[int, Any]]:
@@ -116,7 +110,7 @@ def outcome(
     task = TaskWork(
         requests=REQUESTS,
         work=work,
-        topic="t",
+        topic="alog",
         places=("partition",),
         keys=("minute",),
         sums=sums_of_groups(AGGREGATE),
@@ -147,14 +141,14 @@ def totals(records: int, malformed: int, last_offset: int) -> SegmentTotals:
 
 def test_a_second_read_must_find_what_the_first_has_found() -> None:
     """Otherwise one of them was not whole."""
-    first = {partition(1): totals(2, 0, 3)}
+    first = {P1: totals(2, 0, 3)}
     assert isinstance(outcome(groups(FINE), first_reads=first).error, DataLossError)
     assert outcome(groups({**FINE, "records": 2}), first_reads=first).value == 2
 
 
 def test_malformed_records_are_not_committed_without_their_values() -> None:
     """The work is left undone until the records were read one by one."""
-    left = TaskOutcome(partition=partition(1), first_read=totals(1, 1, 3))
+    left = TaskOutcome(partition=P1, first_read=totals(1, 1, 3))
     assert outcome(groups(BAD)) == left
 
     def kept(_: CountRequest, counts: Counts) -> list[tuple[int, str, bytes | None]]:
@@ -162,7 +156,7 @@ def test_malformed_records_are_not_committed_without_their_values() -> None:
 
     whole = {**BAD, "reason": "no_match", "value": b"x", "value_bytes": 1}
     two = groups(whole, {**FINE, "first_offset": 4, "last_offset": 4})
-    found = outcome(two, work=kept, first_reads={partition(1): totals(2, 1, 4)})
+    found = outcome(two, work=kept, first_reads={P1: totals(2, 1, 4)})
     assert found.value == [(3, "no_match", b"x")]
 
 
@@ -178,7 +172,7 @@ def test_an_error_of_the_work_is_told_with_its_partition() -> None:
     """The driver decides what becomes of the batch; the job goes on."""
     found = outcome(groups({}), work=raising(FencedError("another attempt", next_step="look")))
     assert isinstance(found.error, FencedError)
-    assert (found.partition, found.error.next_step) == (partition(1), "look")
+    assert (found.partition, found.error.next_step) == (P1, "look")
     # What is read outside of the range is an error of the same kind as in the driver.
     assert isinstance(outcome(groups({"last_offset": 10})).error, DataLossError)
     # A bug is no reason to try again: the driver raises it with its traceback.
@@ -235,9 +229,9 @@ def test_the_end_of_an_input_proves_nothing(spark: "SparkSession", tmp_path: Pat
 
 def test_large_ranges_have_a_plan_of_their_own() -> None:
     """The largest ones, and not too many of them."""
-    ranges = [offsets(n, until) for n, until in enumerate([10, 300_000, 199_999, 400_000])]
+    ranges = [span(0, until, n) for n, until in enumerate([10, 300_000, 199_999, 400_000])]
     assert worth_a_plan(ranges) == [ranges[3], ranges[1]]
-    many = [offsets(n, 500_000 + n) for n in range(100)]
+    many = [span(0, 500_000 + n, n) for n in range(100)]
     assert worth_a_plan(many) == many[:-33:-1]
 
 
@@ -252,7 +246,7 @@ def test_ranges_of_their_own_are_grouped_without_an_exchange(
         F.col("id").alias("offset"),
         F.current_timestamp().alias("timestamp"),
     )
-    groups = Grouping.of(PIPELINE, {"t"}).counts_in_tasks(None, [records, records])
+    groups = Grouping.of(PIPELINE, {"alog"}).counts_in_tasks(None, [records, records])
     groups.explain()
     plan = capsys.readouterr().out
     assert plan.count("HashAggregate") == 4

@@ -3,11 +3,10 @@
 from typing import NamedTuple
 
 import pytest
-from tests.unit.values import P0, span
+from tests.unit.values import P0, pipeline, span
 
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.checks import SeriesLimit, check_totals
-from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError, MalformedFloodError, RecordsMissingError, SeriesFloodError
 from tally.ledger.contributions import rows_of
 from tally.ledger.tables import LabelColumn, Tables
@@ -23,9 +22,7 @@ def read(records: int, first: int | None, last: int | None, malformed: int = 0) 
 
 
 def check(found: SegmentTotals, *, accepted: bool = False, **settings: object) -> None:
-    pipeline = Pipeline.model_validate({"name": "error_log", "topics": ["alog"], **settings})
-    may_miss = [P0] if accepted else []
-    check_totals(pipeline, [RANGE], {P0: found}, may_miss=may_miss)
+    check_totals(pipeline(**settings), [RANGE], {P0: found}, may_miss=[P0] if accepted else [])
 
 
 def test_records_from_outside_of_the_range_are_refused() -> None:
@@ -67,8 +64,7 @@ class Row(NamedTuple):
 
 def check_series(rows: list[Row]) -> None:
     """Check rows against a limit of ten for the records of one minute."""
-    keys = {"topics": ["alog"], "labels": ["topic"], "max_series_per_batch": 10}
-    limit = SeriesLimit(Pipeline.model_validate({"name": "error_log", **keys}))
+    limit = SeriesLimit(pipeline(labels=["topic"], max_series_per_batch=10))
     for row in rows:
         limit.add(row)
     limit.check()

@@ -1,10 +1,10 @@
 """Which records of a topic a format is tried on, and which levels are then to be configured."""
 
 from pyspark.sql import Row
+from tests.unit.values import span
 
 from tally.app.format_keys import levels_to_configure
 from tally.lines.format import CATALOGUE, LineFormat
-from tally.model import OffsetRange, TopicPartition
 from tally.spark.trial import newest_within
 
 
@@ -21,8 +21,7 @@ def test_the_newest_records_that_fit_are_tried() -> None:
     ):
         rows, ranges = [], []
         for number, of in sizes.items():
-            one = TopicPartition(topic="t", partition=number)
-            ranges.append(OffsetRange(partition=one, from_offset=0, until_offset=len(of)))
+            ranges.append(span(0, len(of), number))
             rows += [Row(partition=number, offset=at, size=size) for at, size in enumerate(of)]
         found = newest_within(rows, ranges, bytes_max)
         assert {r.partition.partition: r.from_offset for r in found} == expected

@@ -5,9 +5,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tests.unit.values import P0, kafka, known, span
+from tests.unit.values import P0, kafka, known, pipeline, span
 
-from tally.config.pipeline import Pipeline
 from tally.errors import BlockedError, MissingTopicError
 from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause, Segment, SegmentState
 from tally.planning.blocks import blocked_error
@@ -22,8 +21,7 @@ def plan(
     starts: Mapping[Any, int] | None = {},
     **keys: Any,
 ) -> Plan:
-    pipeline = Pipeline(name="error_log", topics=["alog"], **keys)
-    return plan_ingest(pipeline, known=ledger, kafka=snapshot, starts=starts)
+    return plan_ingest(pipeline(**keys), known=ledger, kafka=snapshot, starts=starts)
 
 
 def told(planned: Plan) -> list[str]:
@@ -131,14 +129,14 @@ def test_a_short_partition_list_forgets_nothing() -> None:
 
 def test_the_error_of_a_blocked_run_names_both_sides() -> None:
     """The ledger's offset, Kafka's and the next command; a topic that is missing has its own."""
-    error = blocked_error("error_log", plan(kafka((20, 30)), known(10)).blocks)
+    error = blocked_error("first", plan(kafka((20, 30)), known(10)).blocks)
     assert isinstance(error, BlockedError)
-    for part in ("alog/0", "[10, 20)", "tally losses accept error_log"):
+    for part in ("alog/0", "[10, 20)", "tally losses accept first"):
         assert part in str(error)
     for ledger in ({}, known(10)):  # whether or not it was ever read
         planned = plan(kafka(), ledger)
         assert told(planned) == ["alog topic-missing", "doubtful"]
-        error = blocked_error("error_log", planned.blocks)
+        error = blocked_error("first", planned.blocks)
         assert isinstance(error, MissingTopicError)
         assert "alog" in str(error)
 
