@@ -49,40 +49,21 @@ MIRROR = apt_sources.Source(
 )
 
 
-def test_deb822() -> None:
-    """Several addresses, comments, what is switched off, a key written out."""
-    sources = apt_sources.parse_deb822(DEB822)
-    assert [source.uri for source in sources] == [
-        "http://mirror.example/debian",
-        "http://second.example/debian/",
-        "http://key.example/debian",
-    ]
-    assert sources[0] == replace(
-        MIRROR,
-        suites=("trixie", "trixie-updates"),
-        signed_by="/usr/share/keyrings/debian-archive-keyring.pgp",
-    )
-    assert sources[2].signed_by is None
-
-
-def test_one_line_format() -> None:
-    """Options, comments and source packages."""
-    sources = apt_sources.parse_one_line(ONE_LINE)
-    assert sources[0].signed_by == "/etc/key.gpg"
-    assert sources[1] == apt_sources.debian_mirror(sources) == MIRROR
-
-
-def test_both_formats_in_their_folders(tmp_path: Path) -> None:
-    """Files with other endings are not read, as apt does not."""
-    (tmp_path / "sources.list").write_text("deb http://one.example/debian sid main\n")
+def test_both_formats_are_read_in_their_folders(tmp_path: Path) -> None:
+    """Several addresses, options, comments, what is switched off; no file with another ending."""
+    (tmp_path / "sources.list").write_text(ONE_LINE)
     parts = tmp_path / "sources.list.d"
     parts.mkdir()
     (parts / "debian.sources").write_text(DEB822)
     (parts / "other.list.disabled").write_text("deb http://off.example/debian sid main\n")
-    assert [source.uri for source in apt_sources.read_sources(tmp_path)][:2] == [
-        "http://one.example/debian",
-        "http://mirror.example/debian",
-    ]
+    security, mirror, _cdrom, first, second, key = apt_sources.read_sources(tmp_path)
+    assert security.uri == "http://security.example/debian"
+    assert security.signed_by == "/etc/key.gpg"
+    assert mirror == apt_sources.debian_mirror([security, mirror]) == MIRROR
+    keyring = "/usr/share/keyrings/debian-archive-keyring.pgp"
+    assert first == replace(MIRROR, suites=("trixie", "trixie-updates"), signed_by=keyring)
+    assert second.uri == "http://second.example/debian/"
+    assert (key.uri, key.signed_by) == ("http://key.example/debian", None)
 
 
 def test_a_machine_without_a_debian_mirror_says_so(tmp_path: Path) -> None:
