@@ -111,18 +111,11 @@ def test_with_json_a_wrong_command_line_is_one_document_too() -> None:
         assert error == {"code": "usage", "exit_code": EXIT_USAGE, "next_step": next_step}
 
 
-def started(script: str, *arguments: str, stdout: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-c", script, *arguments], stdout=stdout, stderr=subprocess.PIPE
-    )
-
-
-def end_of(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
-    """Its exit code, and what it has written to stderr."""
-    with process:
-        assert process.stderr is not None
-        told = process.stderr.read()
-    return process.returncode, told
+def ended(script: str, *arguments: str, stdout: Any) -> tuple[int, bytes]:
+    """The exit code of a program, and what it has written to stderr."""
+    command = [sys.executable, "-c", script, *arguments]
+    done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, check=False)
+    return done.returncode, done.stderr
 
 
 TALLY = "from tally.cli import main; main()"
@@ -137,20 +130,16 @@ MANY_LINES = (
 
 def test_a_reader_that_goes_away_is_no_bug() -> None:
     """`tally batches | head` ends quietly with 141, whether click or a command writes."""
-    process = started(MANY_LINES, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    process.stdout.read(10)
-    process.stdout.close()
-    assert end_of(process) == (EXIT_PIPE_CLOSED, b"")
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "wb") as closed:  # noqa: PTH123
-        assert end_of(started(TALLY, "--help", stdout=closed)) == (EXIT_PIPE_CLOSED, b"")
+        assert ended(MANY_LINES, stdout=closed) == (EXIT_PIPE_CLOSED, b"")
+        assert ended(TALLY, "--help", stdout=closed) == (EXIT_PIPE_CLOSED, b"")
 
 
 def test_an_output_that_is_full_is_no_bug() -> None:
     """`tally counts > file` on a full disk says so."""
     with Path("/dev/full").open("wb") as full:
-        code, told = end_of(started(TALLY, "--help", stdout=full))
+        code, told = ended(TALLY, "--help", stdout=full)
     assert b"unwritable: the command's output cannot be written: No space" in told
     assert code == UnwritableError.exit_code
