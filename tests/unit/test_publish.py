@@ -5,8 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit.values import pipeline
 
-from tally.config.pipeline import Pipeline
 from tally.config.servers import MySQLSettings
 from tally.deliveries.choice import store_in
 from tally.deliveries.set_store import KeptMinute, WaitingSet
@@ -70,10 +70,8 @@ def test_what_differs_for_a_moment_is_no_violation(monkeypatch: pytest.MonkeyPat
 def test_files_without_pyarrow_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a host that has Tally without Spark."""
     monkeypatch.setitem(sys.modules, "tally.deliveries.file_content", None)
-    keys = {"topics": ["a"], "delivery": "files", "files_url": "/kept"}
-    pipeline = Pipeline.model_validate({"name": "first", **keys})
     database = Database(settings=MySQLSettings())
     with pytest.raises(PackageMissingError, match="first keeps its lines in files"):
-        store_in(database, pipeline, "a ledger")
-    assert store_in(database, pipeline.model_copy(update={"delivery": "rows"}), "a ledger")
-    assert store_in(database, pipeline.model_copy(update={"delivery": "batch"}), "l") is None
+        store_in(database, pipeline(delivery="files", files_url="/kept"), "a ledger")
+    assert store_in(database, pipeline(delivery="rows"), "a ledger")
+    assert store_in(database, pipeline(), "a ledger") is None
