@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tally.app.migrate import migrate
-from tally.config.settings import Settings
 from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.mysql.transactions import Database
 from tally.spark.session import QUICK_START, spark_session
@@ -120,8 +119,3 @@ def own_world(own_migrated: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     world = World.create(own_migrated, tmp_path)
     monkeypatch.setenv("TALLY_CONFIG", str(world.config))
     return world
-
-
-@pytest.fixture
-def settings(world: World) -> Settings:
-    return world.settings

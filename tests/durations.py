@@ -44,12 +44,11 @@ class Durations:
         total: dict[str, float] = defaultdict(float)
         for item in items:
             total[_file(item.nodeid)] += self._before.get(item.nodeid, 0)
-        rank = {name: number for number, name in enumerate(total)}  # as they were collected
 
-        def order(item: pytest.Item) -> tuple[int, float, int]:
+        def order(item: pytest.Item) -> tuple[int, float]:
             name = _file(item.nodeid)
             first = FIRST.index(name) if name in FIRST and not total[name] else len(FIRST)
-            return first, -total[name], rank[name]
+            return first, -total[name]
 
         items.sort(key=order)
 

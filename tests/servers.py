@@ -68,7 +68,7 @@ def free_home() -> Iterator[Path]:
         with lock:
             home = folder / "home"
             _clear(home)  # what a killed session has left
-            if _has_ram_disk():
+            if os.access(RAM_DISK, os.W_OK) and shutil.disk_usage(RAM_DISK).free > RAM_BYTES_MIN:
                 home.symlink_to(tempfile.mkdtemp(prefix="tally-test-", dir=RAM_DISK))
             else:
                 home.mkdir(mode=0o700)
@@ -99,10 +99,6 @@ def own_servers() -> Iterator[Stack]:
     finally:
         stack.down()
         shutil.rmtree(home, ignore_errors=True)
-
-
-def _has_ram_disk() -> bool:
-    return os.access(RAM_DISK, os.W_OK) and shutil.disk_usage(RAM_DISK).free > RAM_BYTES_MIN
 
 
 def _clear(home: Path) -> None:

@@ -255,7 +255,7 @@ def _run(system: System, orders: Orders, report: Report, say: Callable[[str], No
     watch = Watch(system, production)
     watch.start()
     runs = AirflowRuns(system, orders.seed) if orders.with_airflow else None
-    system.add_lane("run", lambda: _run_command(choose, often=runs is None))
+    system.add_lane("run", lambda: ["run"] if runs is None or choose.random() < 0.4 else None)
     system.add_lane("replay", lambda: _replay_command(system, choose))
     if runs is not None:
         runs.start()
@@ -291,10 +291,6 @@ def _run(system: System, orders: Orders, report: Report, say: Callable[[str], No
                 )
     finally:
         production.abort()
-
-
-def _run_command(choose: random.Random, *, often: bool) -> Sequence[str] | None:
-    return ["run"] if often or choose.random() < 0.4 else None
 
 
 def _replay_command(system: System, choose: random.Random) -> Sequence[str] | None:

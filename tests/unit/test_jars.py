@@ -6,15 +6,7 @@ from pathlib import Path
 import pytest
 
 from tally.errors import JarsMissingError, UsageError
-from tally.spark.jars import (
-    CONNECTOR,
-    Announce,
-    JarList,
-    Jars,
-    check,
-    install_connector,
-    is_download,
-)
+from tally.spark.jars import CONNECTOR, JarList, Jars, check, install_connector, is_download
 from tally_local.stack.server_jars import SERVERS
 
 CONTENT = b"a jar"
@@ -30,7 +22,7 @@ class DeliveredJars(Jars):
         self._delivered = folder / "delivered"
         self._delivered.mkdir()
 
-    def fetch(self, configuration: str, announce: Announce) -> Path:  # noqa: ARG002 - as in Jars
+    def fetch(self, configuration: str, announce: object) -> Path:  # noqa: ARG002 - as in Jars
         """Instead of Ivy, which would download them."""
         assert configuration == "spark"
         return self._delivered

@@ -6,15 +6,7 @@ from typing import Any
 
 from tests.unit.values import blank, pipeline
 
-from tally.app.health import (
-    UNKNOWN,
-    Findings,
-    Health,
-    ProblemReason,
-    Surroundings,
-    health_of,
-    problems_of,
-)
+from tally.app.health import Findings, Health, ProblemReason, Surroundings, health_of, problems_of
 from tally.app.losses import LossView
 from tally.app.views import ErrorView
 from tally.errors import KafkaUnavailableError
@@ -38,7 +30,7 @@ SOUND = Findings(
     open_batches=(),
     understood=Understood(records=10, malformed=5),
     unshown=NOTHING_UNSHOWN,
-    surroundings=UNKNOWN,
+    surroundings=Surroundings(),
 )
 PAUSED = Surroundings(paused=True)
 BLOCK = Block(

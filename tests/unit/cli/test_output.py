@@ -43,6 +43,12 @@ def test_what_does_not_print_is_escaped_everywhere(capsys: Captured) -> None:
     assert err == "a\\x1b[2Jb\ncode: a\\x1b[2Jb\nnext: c\\x07\n"
     output.problem("stack", "it crashed:\n    one\n    two", "")  # a server's last lines stay lines
     assert capsys.readouterr() == ("", "stack: it crashed:\n    one\n    two\n")
+    value = {"value": "a\x1b\x9b\u202eb"}
+    Output(as_json=True).document(value)  # it says what it was given
+    out = capsys.readouterr().out
+    assert out.isascii()
+    assert "\x1b" not in out
+    assert json.loads(out) == value
 
 
 def narrow(*, terminal: bool = True, wide: bool = False) -> Output:
@@ -82,16 +88,6 @@ def test_a_command_that_ends_a_sentence_stays_whole(capsys: Captured) -> None:
     assert last == f"  {command}"
     assert said(text, terminal=False) == [text]
     assert said("more with: tally show 42") == ["more with: tally show 42"]
-
-
-def test_json_carries_no_control_characters(capsys: Captured) -> None:
-    """A document is safe to look at on a terminal, too, and says what it was given."""
-    value = {"value": "a\x1b\x9b\u202eb"}
-    Output(as_json=True).document(value)
-    out = capsys.readouterr().out
-    assert out.isascii()
-    assert "\x1b" not in out
-    assert json.loads(out) == value
 
 
 def test_progress_without_a_terminal_is_a_line_for_each_tenth(capsys: Captured) -> None:
