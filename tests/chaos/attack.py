@@ -242,9 +242,7 @@ _WAITING = """
 
 
 def persistently(
-    do: Callable[[], object],
-    *errors: type[Exception],
-    tries: int = STARTS_MAX,
+    do: Callable[[], object], *errors: type[Exception], tries: int = STARTS_MAX
 ) -> Callable[[], None]:
     """Do it again, a second later, after such an error: a server may be killed meanwhile."""
 

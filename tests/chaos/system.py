@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -178,15 +179,12 @@ class System:
         self.connect: ConnectServer | None = None
         self._connects = ExitStack()
         self.lanes: dict[str, Lane] = {}
-        self._settings: Settings | None = None
 
-    @property
+    @cached_property
     def settings(self) -> Settings:
         """The configuration that leads to its servers."""
-        if self._settings is None:
-            with patch.dict(os.environ, self._configured()):
-                self._settings = load_settings(self.config)
-        return self._settings
+        with patch.dict(os.environ, self._configured()):
+            return load_settings(self.config)
 
     def start(self) -> None:
         """Start the servers; return when all are ready, with a topic and a ledger."""

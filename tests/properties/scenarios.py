@@ -125,9 +125,7 @@ SCENARIOS: Final[Sequence[Scenario]] = (
         repair=True,
     ),
     Scenario(
-        "prune",
-        lambda r: [*counted(r), op.Expire(0, 5), op.Expire(1, 5)],
-        lambda _: op.Prune(),
+        "prune", lambda r: [*counted(r), op.Expire(0, 5), op.Expire(1, 5)], lambda _: op.Prune()
     ),
     Scenario("audit", counted, lambda _: op.Audit()),
 )

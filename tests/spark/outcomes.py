@@ -53,10 +53,7 @@ def reader(
     elif not isinstance(line_format, LineFormat):
         line_format = parse_line_format(line_format, key="line_format")
     return LineReader(
-        line_format=line_format,
-        levels=sorted(levels),
-        rule=rule,
-        selection=Selection(**selection),
+        line_format=line_format, levels=sorted(levels), rule=rule, selection=Selection(**selection)
     )
 
 

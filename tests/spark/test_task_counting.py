@@ -63,8 +63,7 @@ def test_each_request_gets_the_outcome_of_its_task() -> None:
 
 
 @pytest.mark.parametrize(
-    "outcomes",
-    [[of(0)], [of(0), of(0)], [of(0), of(1), of(1)], [of(0), of(1), TaskOutcome()]],
+    "outcomes", [[of(0)], [of(0), of(0)], [of(0), of(1), of(1)], [of(0), of(1), TaskOutcome()]]
 )
 def test_a_range_that_one_task_has_not_read_whole_is_an_error(outcomes: list[TaskOutcome]) -> None:
     """Fewer tasks than ranges, or more, or two for one range: the driver does not guess."""

@@ -341,7 +341,6 @@ def test_the_fingerprint_identifies_what_is_counted_in_every_release() -> None:
     assert one.fingerprint() == other.fingerprint()
     # The ledger keeps it: a change here says that old counts meant something else.
     assert FIXED_LAYOUT.fingerprint() == "fixed:1"
-    base = LineFormat(name="a", pattern=PATTERN, time_format=TIME_FORMAT)
     assert base.fingerprint() == "pattern:1:71d080a6936c7c01"
     wanted = {"fixed": "fixed:1", "json": "json:1:de451b2f800ef3a2"}
     wanted |= {

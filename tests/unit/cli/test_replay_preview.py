@@ -12,13 +12,13 @@ from tally.app.batches import BatchView, ReplacedView, SegmentView
 from tally.app.preview import PreviewView, duration, preview_view
 from tally.app.replays import ReplayOutcome
 from tally.app.run import RanView
-from tally.app.views import document
+from tally.app.views import CountedRangeView, document
 from tally.cli.replay_preview import question, show_preview
 from tally.cli.replay_running import batch_line, summary
 from tally.cli.show import REPLACES
 from tally.cli.ui.output import Output
 from tally.ledger.replacements import Changes
-from tally.model import BatchKind, BatchState, ReplayState, SegmentState
+from tally.model import BatchKind, BatchState, ReplayState
 from tally.pipeline.replay_plan import Preview
 from tally.pipeline.run import Ran
 from tally.planning.replay import Piece, Refusal, ReplayPlan
@@ -186,29 +186,17 @@ def test_the_end_says_what_has_changed() -> None:
     assert summary(replay(), []) == [done, "no minute of the result has changed"]
 
 
-def segment(number: int, *replaced: int) -> SegmentView:
-    """A segment that is not counted yet, and the batches of what it replaces."""
-    return SegmentView.counted(
-        span(0, 10),
-        None,
-        segment_id=number,
-        topic_id="t",
-        state=SegmentState.PLANNED,
-        superseded_by=None,
-        superseded_by_batch=None,
-        replaces=tuple(ReplacedView(segment_id=n, batch_id=b) for n, b in enumerate(replaced)),
-    )
-
-
 def test_what_a_batch_replaces_is_named_by_its_batches() -> None:
     """All of a few, the first and the last of many."""
-    many = segment(9, *range(1, 8))
-    batches = ((segment(9),), (segment(9, 5),), (segment(9, 6), segment(10, 5, 5)), (many,))
-    assert [blank(BatchView, ranges=segments).replaced for segments in batches] == [
-        "",
-        "1 segment of batch 5",
-        "3 segments of batches 5, 6",
-        "7 segments of batches 1 to 7",
-    ]
-    assert document(many)["records"] is None  # nothing read is not zero records
+    for of_batches, told in (
+        ([], ""),
+        ([5], "1 segment of batch 5"),
+        ([6, 5, 5], "3 segments of batches 5, 6"),
+        (range(1, 8), "7 segments of batches 1 to 7"),
+    ):
+        replaced = tuple(ReplacedView(segment_id=n, batch_id=b) for n, b in enumerate(of_batches))
+        ranges = tuple(blank(SegmentView, replaces=(one,)) for one in replaced)
+        assert blank(BatchView, ranges=ranges).replaced == told
+    # Nothing read is not zero records.
+    assert CountedRangeView.counted(span(0, 10), None).records is None
     assert REPLACES.keys() == set(BatchState)

@@ -61,11 +61,9 @@ def airflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.setattr(airflow_api, "PAUSE_S", 0.01)
     with StandIn() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+        threading.Thread(target=server.serve_forever).start()
         yield server
         server.shutdown()
-        thread.join()
 
 
 def test_an_unknown_dag_is_waited_for(airflow: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
