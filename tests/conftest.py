@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -21,12 +21,15 @@ from tests.world import World, make_settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+JAVA_VARIABLE: Final = "JDK_JAVA_OPTIONS"
+"""Java's own variable for options of each JVM."""
+
 _ENDS = pytest.StashKey[ExitStack]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set Spark's options for drivers that live for seconds, as Airflow does for small batches."""
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_START)
+    """Have every JVM start quickly, as none lives for long; leave the shell's settings out."""
+    os.environ.setdefault(JAVA_VARIABLE, QUICK_START)
     # Each test has settings of its own; those of the shell would lead to other servers.
     for name in [name for name in os.environ if is_setting(name)]:
         del os.environ[name]

@@ -304,7 +304,7 @@ def test_the_jvm_flags_yield_to_the_configuration(monkeypatch: pytest.MonkeyPatc
     """Small batches start quickly; configured flags are kept, and so is a log of one's own."""
     from tally.spark import session
 
-    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)  # the tests' own
+    monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)  # the tests' own
     key = "spark.driver.extraJavaOptions"
     log = f'"-Dlog4j2.configurationFile={LOGGING.as_uri()}"'
     own = "-Dlog4j2.configurationFile=mine.xml"

@@ -11,7 +11,6 @@ from typing import Any, Final
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tally.spark.session import QUICK_START
 from tally_local.demo.airflow_api import AirflowApi
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
@@ -125,8 +124,8 @@ def running_stack(folder: Path) -> Iterator[RunningStack]:
         stack = Stack(project=folder, announce=print, airflow_options=options)
         try:
             stack.up([Part.AIRFLOW])
-            # The second call says the same again. The servers of a test do not live for long.
-            said = execute([path, START, *rest], folder, {"JDK_JAVA_OPTIONS": QUICK_START})
+            # The second call says the same again.
+            said = execute([path, START, *rest], folder, {})
             minute = datetime.now(UTC).replace(second=0, microsecond=0, tzinfo=None)
             running = RunningStack(
                 folder=folder,

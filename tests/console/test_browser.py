@@ -76,7 +76,7 @@ def chromium() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     """The servers with an hour of lines; shared by the tests, in the order of their file."""
-    with running_stack(tmp_path_factory.mktemp("console") / "a checkout") as found:
+    with running_stack(tmp_path_factory.mktemp("console") / "checkout") as found:
         yield found
 
 

@@ -79,9 +79,9 @@ def test_the_pages_lead_to_the_first_committed_minute(
     world: World, own_servers: dict[str, str], without_tally: Path, tmp_path: Path
 ) -> None:
     """With the wheel of `make dist`: Airflow counts by the one, the command line by the README."""
-    built = checkout(tmp_path / "checkout")
+    built = checkout(tmp_path / "a checkout")
     execute(["make dist"], built, {})
-    folder = tmp_path / "own"  # without a blank: Java uses the archive of classes
+    folder = tmp_path / "own folder"  # with a blank, so that no archive of classes is made
     folder.mkdir()
     shutil.move(built / "dist", folder / "dist")
     world.produce([f"{MINUTE}:59 ERROR first", f"{MINUTE}:59 INFO other"], 0)

@@ -18,7 +18,6 @@ pytest.importorskip("pyspark")
 from tally.config.servers import SparkSettings
 from tally.pipeline.replay import run_or_replan
 from tally.spark.connect import connect_session
-from tally.spark.session import QUICK_START
 from tally_local.stack.pages import page_of
 from tally_local.stack.server import Part, PartState
 from tally_local.stack.spark_cluster import WORKERS
@@ -45,13 +44,11 @@ LINES = 50
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack of which the cluster runs, and a Spark server that counts there."""
     made = Stack(project=PROJECT, home=tmp_path_factory.mktemp("a home"))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("JDK_JAVA_OPTIONS", QUICK_START)  # no JVM here lives for long
-        try:
-            made.up([Part.CLUSTER, Part.SPARK])
-            yield made
-        finally:
-            made.down()
+    try:
+        made.up([Part.CLUSTER, Part.SPARK])
+        yield made
+    finally:
+        made.down()
 
 
 def settings(cluster: Stack) -> SparkSettings:

@@ -458,6 +458,7 @@ def test_what_a_read_leaves_in_memory_is_dropped(monkeypatch: pytest.MonkeyPatch
             assert 0 < int(milliseconds.removesuffix("ms")) <= 5_000
     assert 0 < int(SESSION_DEFAULTS["spark.kafka.consumer.cache.capacity"]) <= 4
     # A collector that was chosen stays: Java does not start with two of them.
+    monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)  # the tests' own
     for own, variable, flags in (
         ("", "", THROUGHPUT),
         ("-Xss4m", "-Dx=y", f"{THROUGHPUT} -Xss4m"),

@@ -59,21 +59,20 @@ def build_archive(jars_dir: Path, announce: Announce) -> Path | None:
         announce: Called with each line of progress.
 
     Returns:
-        The archive; None where this Java cannot make it, which is announced with the reason.
+        The archive; None where this Java cannot make or use it, which is announced with the reason.
 
     Raises:
         PackageMissingError: PySpark is not installed.
         StackError: Java is missing or too old.
     """
     jars_dir = jars_dir.absolute()
+    if " " in f"{jars_dir}{spark_home()}":
+        announce(f"{_TITLE}: not archived, as Java uses none below a folder with a blank")
+        return None
     target = jars_dir / _PATTERN.replace("*", _identity(jars_dir))
     if target.exists():
         return target
-    has_blank = " " in f"{jars_dir}{spark_home()}"
-    unless = "; Java 17 does not use it, as a folder above has a blank in its name"
-    announce(
-        f"{_TITLE}: archived, so that Spark starts in half the time{unless if has_blank else ''}"
-    )
+    announce(f"{_TITLE}: archived, so that Spark starts in half the time")
     _sweep(jars_dir)
     with tempfile.TemporaryDirectory(prefix=_WORK, dir=jars_dir) as work:
         made = Path(work) / target.name
