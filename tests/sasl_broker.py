@@ -2,7 +2,7 @@
 
 import secrets
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,8 +42,18 @@ def sasl_broker(stack: Stack, folder: Path) -> Iterator[SaslBroker]:
         password=secrets.token_hex(8),
     )
     command = server.prepare(ports)
+    both = f"PLAINTEXT://{broker.open_address},SASL_PLAINTEXT://{broker.address}"
     with (folder / "server.properties").open("a", encoding="utf-8") as config:
-        config.writelines(f"{key}={value}\n" for key, value in _listeners(broker, ports).items())
+        config.write(
+            f"listeners={both},CONTROLLER://{LOOPBACK}:{ports['kafka_controller']}\n"
+            f"advertised.listeners={both}\n"
+            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,"
+            "SASL_PLAINTEXT:SASL_PLAINTEXT\n"
+            "sasl.enabled.mechanisms=PLAIN\n"
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config="
+            "org.apache.kafka.common.security.plain.PlainLoginModule required "
+            f'user_{broker.user}="{broker.password}";\n'
+        )
     log = folder / "log"
     with log.open("wb") as stream:
         process = subprocess.Popen(
@@ -56,20 +66,3 @@ def sasl_broker(stack: Stack, folder: Path) -> Iterator[SaslBroker]:
     finally:
         process.terminate()
         process.wait(STOP_S)
-
-
-def _listeners(broker: SaslBroker, ports: Mapping[str, int]) -> dict[str, str]:
-    """The keys of the broker's configuration that add the second listener."""
-    both = f"PLAINTEXT://{broker.open_address},SASL_PLAINTEXT://{broker.address}"
-    return {
-        "listeners": f"{both},CONTROLLER://{LOOPBACK}:{ports['kafka_controller']}",
-        "advertised.listeners": both,
-        "listener.security.protocol.map": (
-            "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"
-        ),
-        "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
-            "org.apache.kafka.common.security.plain.PlainLoginModule required "
-            f'user_{broker.user}="{broker.password}";'
-        ),
-    }

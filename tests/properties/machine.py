@@ -1,6 +1,6 @@
 """The state machine: the possible sequences of operations, and the checks after each step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -16,16 +16,14 @@ from tests.properties.pipeline import PipelineUnderTest
 # Numbers only choose; larger ones shrink to these.
 NUMBER = st.integers(0, 5)
 
-SAID = st.lists(
-    st.tuples(st.sampled_from([Kind.ERROR, Kind.ERROR, *Kind]), st.integers(0, 3)),
-    min_size=1,
-    max_size=6,
-).map(tuple)
-SAID_WITH_MARKERS = st.lists(
-    st.tuples(st.sampled_from([Kind.ERROR, None, Kind.WARN]), st.integers(0, 3)),
-    min_size=1,
-    max_size=5,
-).map(tuple)
+
+def _said(kinds: Sequence[Kind | None], most: int) -> st.SearchStrategy[tuple[op.Said, ...]]:
+    one = st.tuples(st.sampled_from(kinds), st.integers(0, 3))
+    return st.lists(one, min_size=1, max_size=most).map(tuple)
+
+
+SAID = _said([Kind.ERROR, Kind.ERROR, *Kind], 6)
+SAID_WITH_MARKERS = _said([Kind.ERROR, None, Kind.WARN], 5)
 SPANS = st.lists(
     st.builds(op.Span, NUMBER, st.integers(0, 16), st.integers(0, 16)), min_size=1, max_size=3
 ).map(tuple)

@@ -33,8 +33,6 @@ pytestmark = pytest.mark.spark
 PIPELINE = pipeline(offsets="sparse")
 AGGREGATE = Aggregate.of(PIPELINE)
 P1 = replace(P0, partition=1)
-
-
 REQUESTS = [CountRequest(pipeline=PIPELINE, ranges=[span(0, 10, number)]) for number in (0, 1)]
 
 

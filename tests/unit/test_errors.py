@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tests.unit.sources import ERRORS, error_tree
+from tests.unit.values import span
 
 from tally import errors
 from tally.errors import OutcomeUnknownError, RecordsMissingError, RetryableError, TallyError
-from tally.model import OffsetRange, TopicPartition
 from tally.mysql.errors import CommitUnansweredError
 
 
@@ -36,7 +36,7 @@ def test_the_drawn_tree_is_the_tree_and_each_error_has_its_code() -> None:
 
 def test_every_error_survives_the_way_from_a_spark_task() -> None:
     """An error of a task is pickled: the driver gets the same class, sentences and ranges."""
-    r = OffsetRange(partition=TopicPartition(topic="t", partition=1), from_offset=2, until_offset=5)
+    r = span(2, 5)
     for kind in every_kind():
         error = kind("what")
         error.next_step = "do this"

@@ -113,8 +113,7 @@ class SlowClient:
 
 def ask(client: SlowClient) -> Kafka:
     settings = KafkaSettings(request_timeout_s=TIMEOUT_S)
-    opened: Any = lambda _: client  # noqa: E731 - as much of a client as is asked of it
-    requests = Requests(settings, open_client=opened, grace_s=GRACE_S, clock=client.clock)
+    requests = Requests(settings, open_client=lambda _: client, grace_s=GRACE_S, clock=client.clock)
     return Kafka(settings, requests=requests)
 
 

@@ -1,11 +1,13 @@
 """How ranges, times and minutes are written, on the command line and in forms alike."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from tests.unit.values import span
 
 from tally.errors import ReplayRefusedError
-from tally.model import OffsetRange, TopicPartition
+from tally.model import TopicPartition
 from tally.planning.replay_text import (
     format_range,
     parse_minute,
@@ -14,9 +16,7 @@ from tally.planning.replay_text import (
     parse_time,
 )
 
-RANGE = OffsetRange(
-    partition=TopicPartition(topic="a.b-c", partition=12), from_offset=300, until_offset=310
-)
+RANGE = replace(span(300, 310), partition=TopicPartition(topic="a.b-c", partition=12))
 
 
 def test_a_range_is_read_as_it_is_asked_for_and_as_it_is_printed() -> None:
