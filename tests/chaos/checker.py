@@ -18,11 +18,8 @@ class Findings:
     """Lines that the result has lost, counted twice or made up; empty when it is right."""
 
     lost: list[str] = field(default_factory=list)
-    """Lines that were produced and are not counted."""
     duplicated: list[str] = field(default_factory=list)
-    """Lines that are counted more than once."""
     invented: list[str] = field(default_factory=list)
-    """Counts of lines that were never produced."""
 
     def __str__(self) -> str:
         """How many of each kind, and which; empty when all is right."""

@@ -115,7 +115,8 @@ class Campaign:
                 self._turn += 1
             self._story = ["come to rest"]
             finish(self.pipeline, self.oracle)
-            self._check_nothing_is_left()
+            self._check_none("select * from batch where pipeline = %s and state = 'planned'")
+            self.pipeline.wire.close_all()
         except Exception as error:  # noqa: BLE001 - told at the end, with all of the evidence
             story = "\n    ".join([f"{type(error).__name__}: {error}", *self._story])
             self.report.mismatches.append(f"seed {self.seed}, round {self.report.rounds}: {story}")
@@ -211,10 +212,6 @@ class Campaign:
             "select run_id, request, count(*) as times from replay where pipeline = %s"
             " group by run_id, request having count(*) > 1"
         )
-
-    def _check_nothing_is_left(self) -> None:
-        self._check_none("select * from batch where pipeline = %s and state = 'planned'")
-        self.pipeline.wire.close_all()
 
     def _check_none(self, statement: str) -> None:
         found = self.pipeline.rows(statement, (self.pipeline.name,))

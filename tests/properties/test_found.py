@@ -24,8 +24,8 @@ Step = op.Operation | tuple[op.Operation, Disturbance]
 Play = Callable[..., PipelineUnderTest]
 
 
-def lines(number: int, kind: Kind = Kind.ERROR) -> tuple[op.Said, ...]:
-    return ((kind, 0),) * number
+def lines(number: int) -> tuple[op.Said, ...]:
+    return ((Kind.ERROR, 0),) * number
 
 
 @pytest.fixture

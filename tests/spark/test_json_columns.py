@@ -14,32 +14,12 @@ from pyspark.sql import SparkSession
 from tally.lines.time_rule import TimeRule
 from tally.spark.json_columns import RECORD_END
 from tests.campaigns import share
-from tests.spark import json_oracle
-from tests.spark.examples import (
-    COUNTED,
-    JSON_EXAMPLES,
-    NO_LEVEL,
-    NOT_COUNTED,
-    TIME_INVALID,
-    UNMATCHED,
-)
+from tests.spark import examples, json_oracle, outcomes
+from tests.spark.examples import COUNTED, NO_LEVEL, NOT_COUNTED, TIME_INVALID, UNMATCHED
 from tests.spark.json_documents import Documents
 from tests.spark.odd_lines import micros
 from tests.spark.oracle import Outcome
-from tests.spark.outcomes import (
-    KEY,
-    SEED,
-    TIMES,
-    Cases,
-    Wanted,
-    check,
-    compiled_stages,
-    grouping,
-    kafka_records,
-    known,
-    reader,
-    settings,
-)
+from tests.spark.outcomes import KEY, SEED, TIMES, Cases, Wanted, check, known, reader, settings
 
 pytestmark = pytest.mark.spark
 
@@ -78,9 +58,10 @@ def check_untimed(
 
 def test_json_lines_by_example(spark: SparkSession) -> None:
     """What ``docs/line-formats.md`` promises, record by record; the oracle knows it too."""
-    assert known(ERRORS, map(str.encode, JSON_EXAMPLES)) == list(JSON_EXAMPLES.values())
+    by_example = examples.JSON_EXAMPLES
+    assert known(ERRORS, map(str.encode, by_example)) == list(by_example.values())
     cases = Cases(spark)
-    cases.add("by example", ERRORS, JSON_EXAMPLES)
+    cases.add("by example", ERRORS, by_example)
     documents = Documents(SEED)
     odd = [None, b"", *(documents.record(TIMES) for _ in range(share(5000)))]
     reasons = {"no-match", "no-time", "time-invalid", "time-out-of-range", "no-level"}
@@ -312,5 +293,6 @@ def test_a_record_is_parsed_once(spark: SparkSession) -> None:
     """Spark shares the document between all columns; too long a method is never compiled."""
     selecting = reader("json", labels=["service", "level"], filters={"a.b": ["x*"]})
     with settings(spark, adaptive__enabled="false"):
-        first, *_ = compiled_stages(grouping(selecting).counts(kafka_records(spark, [b"x"])))
+        counts = outcomes.grouping(selecting).counts(outcomes.kafka_records(spark, [b"x"]))
+        first, *_ = outcomes.compiled_stages(counts)
     assert len(re.findall(r"^/\* \d+ \*/.*\.parseJson\(", first, re.MULTILINE)) == 1

@@ -15,14 +15,13 @@ from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.counts import CountRequest, Counts
 from tally.aggregates.sums import Sum, sums_of_groups, sums_of_records
 from tally.errors import DataLossError, FencedError, ReadError
-from tally.model import SegmentTotals
 from tally.spark.counting import tasks_for
 from tally.spark.grouping import Grouping
 from tally.spark.reading import collect
 from tally.spark.task_counting import outcome_of_each, said, worth_a_plan
 from tally.spark.task_groups import Input, Whole, add_up, unchanged
 from tally.spark.task_work import TaskOutcome, TaskWork
-from tests.unit.values import P0, pipeline, span
+from tests.unit.values import P0, pipeline, span, totals
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -130,22 +129,16 @@ def test_a_task_without_records_says_so_unless_its_input_was_cut() -> None:
         assert cut.value is None
 
 
-def totals(records: int, malformed: int, last_offset: int) -> SegmentTotals:
-    """What a first read has found, from offset 3 on."""
-    matched, ends = records - malformed, {"first_offset": 3, "last_offset": last_offset}
-    return SegmentTotals(records=records, matched=matched, unmatched=0, malformed=malformed, **ends)
-
-
 def test_a_second_read_must_find_what_the_first_has_found() -> None:
     """Otherwise one of them was not whole."""
-    first = {P1: totals(2, 0, 3)}
+    first = {P1: totals(2, 0, 0, 3, 3)}
     assert isinstance(outcome(groups(FINE), first_reads=first).error, DataLossError)
     assert outcome(groups({**FINE, "records": 2}), first_reads=first).value == 2
 
 
 def test_malformed_records_are_not_committed_without_their_values() -> None:
     """The work is left undone until the records were read one by one."""
-    left = TaskOutcome(partition=P1, first_read=totals(1, 1, 3))
+    left = TaskOutcome(partition=P1, first_read=totals(0, 0, 1, 3, 3))
     assert outcome(groups(BAD)) == left
 
     def kept(_: CountRequest, counts: Counts) -> list[tuple[int, str, bytes | None]]:
@@ -153,7 +146,7 @@ def test_malformed_records_are_not_committed_without_their_values() -> None:
 
     whole = {**BAD, "reason": "no_match", "value": b"x", "value_bytes": 1}
     two = groups(whole, {**FINE, "first_offset": 4, "last_offset": 4})
-    found = outcome(two, work=kept, first_reads={P1: totals(2, 1, 4)})
+    found = outcome(two, work=kept, first_reads={P1: totals(1, 0, 1, 3, 4)})
     assert found.value == [(3, "no_match", b"x")]
 
 

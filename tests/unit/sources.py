@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tests.conftest import PROJECT
 
@@ -14,8 +14,6 @@ from tally.errors import TallyError
 DOCS = PROJECT / "docs"
 README = PROJECT / "README.md"
 PAGES = [README, *sorted(DOCS.glob("*.md"))]
-
-Node = TypeVar("Node", bound=ast.AST)
 
 
 @cache
@@ -33,7 +31,7 @@ def _nodes(path: Path) -> list[ast.AST]:
     return list(ast.walk(tree(path)))
 
 
-def nodes(path: Path, kind: type[Node]) -> Iterator[Node]:
+def nodes(path: Path, kind: type[ast.AST]) -> Iterator[Any]:
     """Everything of one kind in a module."""
     return (node for node in _nodes(path) if isinstance(node, kind))
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import pytest
-from tests.unit.values import P0, pipeline, span
+from tests.unit.values import P0, pipeline, span, totals
 
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.checks import SeriesLimit, check_totals
@@ -17,8 +17,7 @@ RANGE = span(10, 20)
 
 def read(records: int, first: int | None, last: int | None, malformed: int = 0) -> SegmentTotals:
     """Totals of a read; every well-formed line is counted."""
-    lines = {"matched": records - malformed, "unmatched": 0, "malformed": malformed}
-    return SegmentTotals(records=records, **lines, first_offset=first, last_offset=last)
+    return totals(records - malformed, 0, malformed, first, last)
 
 
 def check(found: SegmentTotals, *, accepted: bool = False, **settings: object) -> None:

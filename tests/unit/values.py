@@ -2,12 +2,10 @@
 
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from tally import model
 from tally.config.pipeline import Pipeline
-
-Record = TypeVar("Record")
 
 AT = datetime(2026, 11, 20, 14, 0, 0, tzinfo=UTC)
 P0 = model.TopicPartition(topic="alog", partition=0)
@@ -23,14 +21,16 @@ def span(start: int, until: int, partition: int = 0) -> model.OffsetRange:
     return model.OffsetRange(partition=place, from_offset=start, until_offset=until)
 
 
-def totals(matched: int = 0, unmatched: int = 0, malformed: int = 0) -> model.SegmentTotals:
+def totals(
+    matched: int = 0, unmatched: int = 0, malformed: int = 0, first: Any = None, last: Any = None
+) -> model.SegmentTotals:
     return model.SegmentTotals(
         records=matched + unmatched + malformed,
         matched=matched,
         unmatched=unmatched,
         malformed=malformed,
-        first_offset=None,
-        last_offset=None,
+        first_offset=first,
+        last_offset=last,
     )
 
 
@@ -46,7 +46,7 @@ def batch(*ranges: model.OffsetRange, **values: Any) -> model.Batch:
     return model.Batch(**{**planned, "segments": segments, **values})
 
 
-def blank(kind: type[Record], /, **values: Any) -> Record:
+def blank(kind: type[Any], /, **values: Any) -> Any:
     """A record of which only some fields matter; of the others nothing is known."""
     return kind(**{**dict.fromkeys(field.name for field in fields(kind)), **values})
 

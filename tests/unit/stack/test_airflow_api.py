@@ -12,8 +12,6 @@ from tally.errors import StackError
 from tally_local.demo import airflow_api
 from tally_local.demo.airflow_api import AirflowApi, RefusedError
 
-Asked = tuple[str, str, Any, str | None]
-
 
 class StandIn(ThreadingHTTPServer):
     """Gives a token, and says a number of times that it does not know the DAG."""
@@ -21,7 +19,7 @@ class StandIn(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.unknown = 0
-        self.asked: list[Asked] = []
+        self.asked: list[Any] = []
         self.address = f"http://127.0.0.1:{self.server_address[1]}/"
 
 
