@@ -1,7 +1,5 @@
 """The console's answers: who gets them, and that they are what the ledger says."""
 
-import csv
-import io
 import json
 import re
 import secrets
@@ -30,18 +28,16 @@ if TYPE_CHECKING:
 
 pytestmark = [*AIRFLOW, pytest.mark.stack]
 
-HOSTILE = (
-    "<script>fetch('/x')</script>",
-    '"><img src=x onerror=alert(1)>',
-    "{{ 7 * 7 }} ${7*7} <!--",
-    "</td></tr></table><form action=//evil.example>",
-    '=HYPERLINK("http://evil.example")',
-)
-"""Log lines whose writers hope for a page that takes them for markup, or for a formula."""
-
 OF_A_PIPELINE = (
-    *("", "kafka", "partitions", "strips", "batches"),
-    *("dead-letters", "replay", "losses", "audit"),
+    "",
+    "kafka",
+    "partitions",
+    "strips",
+    "batches",
+    "dead-letters",
+    "replay",
+    "losses",
+    "audit",
 )
 
 
@@ -72,13 +68,9 @@ class Pages:
         return answer.text
 
     def table(self, path: str, name: str) -> list[dict[str, Any]]:
-        """A table of a page as JSON; the CSV has the same."""
-        address = f"{self.base}{path}{'&' if '?' in path else '?'}export={name}&as="
-        told: list[dict[str, Any]] = self._client.get(f"{address}json").json()
-        answer = self._client.get(f"{address}csv")
-        assert answer.headers["content-type"] == "text/csv; charset=utf-8"
-        assert "attachment" in answer.headers["content-disposition"]
-        assert len(list(csv.DictReader(io.StringIO(answer.text)))) == len(told)
+        """A table of a page as JSON."""
+        address = f"{self.base}{path}{'&' if '?' in path else '?'}export={name}&as=json"
+        told: list[dict[str, Any]] = self._client.get(address).json()
         return told
 
 
@@ -263,26 +255,6 @@ def test_a_line_dated_ahead_moves_no_chart(world: World, pages: Pages) -> None:
     assert [row["lines"] for row in pages.table(ahead, "minutes")] == [4]
 
 
-def test_a_log_line_is_no_markup(world: World, pages: Pages) -> None:
-    """On no page, and no formula to a spreadsheet; it can be read and searched all the same."""
-    count(world, {}, dead_letters=HOSTILE)
-    page, partition = "dead-letters", f"{world.topic}/0"
-    searches = [{"partition": partition, "text": line[:4]} for line in HOSTILE]
-    for asked, lines in (
-        ({}, HOSTILE),
-        *zip(searches, [(line,) for line in HOSTILE], strict=True),
-        *(({"batch": "1", "text": line}, (line,)) for line in HOSTILE),
-    ):
-        text = pages.text(page, **asked)
-        for line in lines:
-            assert line in unescape(text)
-            assert line not in text or "<" not in line
-    assert sorted(row["value"] for row in pages.table(page, "dead_letters")) == sorted(HOSTILE)
-    rows = csv.DictReader(io.StringIO(pages.text(f"{page}?export=dead_letters&as=csv")))
-    safe = {f"'{line}" if line.startswith("=") else line for line in HOSTILE}
-    assert {row["value"] for row in rows} == safe
-
-
 WRONG = (
     ("batches?state=open", "state = 'open' is not known"),
     ("batches?before=x", "before = 'x' is not a whole number"),
@@ -411,18 +383,14 @@ def test_pipelines_are_told_apart(world: World, viewer: "TestClient") -> None:
         assert f'pipelines/{world.name}/"' in answer.text
 
 
-def test_pages_and_checks_say_that_a_dag_is_paused(world: World, pages: Pages) -> None:
+def test_pages_and_checks_say_that_a_dag_is_paused(
+    world: World, run_dag: RunDag, pages: Pages
+) -> None:
     """It is a warning; the page knows it from Airflow, a command with ``--check`` asks for it."""
     from airflow.models import DagModel
-    from airflow.models.dagbundle import DagBundleModel
     from airflow.utils.session import create_session
 
-    world.plan()
-    bundle = f"b_{world.name}"
-    with create_session() as session:
-        session.add(DagBundleModel(name=bundle))
-        session.flush()
-        session.add(DagModel(dag_id=world.name, bundle_name=bundle, is_paused=True, is_stale=False))
+    run_dag(world.name)  # so that Airflow knows it; at first it is paused
     said = f"the DAG {world.name} is paused in Airflow"
     assert said in pages.text()
     for words in (["status", world.name], ["pipelines"]):
@@ -548,6 +516,8 @@ def test_a_run_has_a_page(
         answer = viewer.get(export)
         assert answer.status_code == 200, export
         assert "attachment" in answer.headers["content-disposition"], export
+        is_csv = "as=csv" in export
+        assert (answer.headers["content-type"] == "text/csv; charset=utf-8") == is_csv, export
     log_in(viewer, role=None)
     assert viewer.get(link).status_code == 403
 

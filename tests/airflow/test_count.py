@@ -49,16 +49,14 @@ def given(tmp_path: Path) -> Path:
     return tmp_path / "given"
 
 
-def reported(given: Path) -> dict[str, Any]:
+def reported(given: Path) -> Any:
     """What the stand-in was given."""
-    told: dict[str, Any] = json.loads(given.read_text(encoding="utf-8"))
-    return told
+    return json.loads(given.read_text(encoding="utf-8"))
 
 
 def state(world: World) -> str:
     """What the ledger says of the batch."""
-    (batch,) = world.batches()
-    return str(batch["state"])
+    return str(world.batches()[0]["state"])
 
 
 def test_a_batch_of_which_too_much_is_malformed_is_a_warning_of_the_log(

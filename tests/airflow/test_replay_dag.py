@@ -8,14 +8,13 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from tally.app.batches import run_batches
-from tally.ledger.batches import Requester, abandon
-from tally.pipeline.context import Context, Reader
+from tally.ledger.batches import Requester
+from tally.pipeline.context import Reader
 from tally.pipeline.replay import run_or_replan
 from tests.airflow.dag_run import AIRFLOW, RunDag
 from tests.airflow.ledgers import ask_for
 from tests.airflow.stand_in import commit
 from tests.airflow.tasks import Count, Tasks
-from tests.proxy import CommitProxy, Cut
 from tests.world import World
 
 pytestmark = [*AIRFLOW, pytest.mark.stack]
@@ -214,22 +213,6 @@ def test_a_partly_expired_request_says_what_to_fill_in_for_the_rest(counted: Wor
     assert len(again.run("request")) == 1
 
 
-@pytest.mark.parametrize("cut", Cut)
-def test_a_request_whose_commit_was_not_answered_is_found_again(
-    cut: Cut, counted: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is recorded once, and a retry of the task continues with the same replay."""
-    mysql, run = counted.settings.mysql, previewed(counted, REAL)
-    with CommitProxy(mysql.host, mysql.port, cut) as proxy, monkeypatch.context() as patch:
-        patch.setenv("TALLY_MYSQL__PORT", str(proxy.port))
-        patch.setenv("TALLY_MYSQL__TLS", "disabled")
-        batches = run.run("request")
-        assert proxy.fired == 1
-        assert run.run("request") == batches
-    (replay,) = replays(counted)
-    assert run.xcoms["request", "replay_id"] == replay["replay_id"]
-
-
 def test_a_real_run_reprocesses_exactly_what_was_shown(counted: World) -> None:
     """What was counted since is left out; what was replaced since is refused.
 
@@ -270,31 +253,13 @@ def test_a_real_run_under_other_rules_than_the_previews_is_refused(counted: Worl
 def test_runs_whose_ids_differ_in_case_are_two(counted: World) -> None:
     """Airflow's ids do; the ledger's default collation does not tell them apart."""
 
-    def asked(run_id: str, name: str) -> Context:
-        return counted.context(requester=Requester(name=name, version="1", run_id=run_id))
+    def asked(run_id: str, name: str) -> int:
+        requester = Requester(name=name, version="1", run_id=run_id)
+        return ask_for(counted.context(requester=requester), counted.name).replay_id
 
-    found = [
-        ask_for(asked(run_id, name), counted.name).replay_id
-        for run_id, name in (("manual__A", "airflow:d:Ann"), ("manual__a", "airflow:d:Ann"))
-    ]
-    other = ask_for(asked("manual__A", "airflow:d:ann"), counted.name).replay_id
-    assert len({*found, other}) == 3
-    again = ask_for(asked("manual__A", "airflow:d:Ann"), counted.name).replay_id
-    assert again == found[0]
+    upper = asked("manual__A", "airflow:d:Ann")
+    lower = asked("manual__a", "airflow:d:Ann")
+    assert len({upper, lower, asked("manual__A", "airflow:d:ann")}) == 3
+    assert asked("manual__A", "airflow:d:Ann") == upper
     batches = run_batches(counted.context(), counted.name, "d", "manual__a").batches
-    assert {batch.replay_id for batch in batches} == {found[1]}
-
-
-@pytest.mark.usefixtures("stand_in")
-def test_a_batch_that_an_operator_abandoned_stays_abandoned(counted: World) -> None:
-    """Its task is red, also after clearing, and says who abandoned it and why."""
-    run = previewed(counted, REAL)
-    (batch,) = run.run("request")
-    with counted.database.transaction() as tx:
-        abandon(tx, int(batch["batch"]), by="ann", reason="a mistake")
-    with pytest.raises(AirflowFailException) as failed:
-        Count(counted, int(batch["batch"])).execute()
-    assert "was abandoned by ann: a mistake" in str(failed.value)
-    assert "what it was to replace stays" in str(failed.value)
-    with pytest.raises(AirflowFailException, match="Next: clear the red tasks"):
-        run.run("outcome")
+    assert {batch.replay_id for batch in batches} == {lower}
