@@ -1,14 +1,8 @@
-"""What pages, metrics and tasks show: counts, losses and replays in a real ledger."""
+"""What pages, metrics and tasks show: counts and losses in a real ledger."""
 
 from collections.abc import Mapping, Sequence
 
-from tally.pipeline.context import Context
-from tally.pipeline.replay import Requested, request_replay
-from tally.pipeline.replay_plan import preview_replay
-from tally.planning.replay_request import BoundsAsked
 from tests.world import Value, World
-
-EVERYTHING = BoundsAsked()
 
 
 def count(world: World, minutes: Mapping[str, int], dead_letters: Sequence[Value] = ()) -> int:
@@ -28,8 +22,3 @@ def lose(world: World, partition: int) -> None:
         " where pipeline = %s",
         (partition, world.name),
     )
-
-
-def ask_for(ctx: Context, pipeline: str, asked: BoundsAsked = EVERYTHING) -> Requested:
-    """Record a replay, as a command does."""
-    return request_replay(ctx, preview_replay(ctx, pipeline, asked), reason="faster")

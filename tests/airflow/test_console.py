@@ -20,7 +20,7 @@ from tally.mysql.pool import IDLE_MAX_S, ConnectionPool
 from tally.mysql.transactions import Database
 from tests.airflow.conftest import log_in
 from tests.airflow.dag_run import AIRFLOW, RunDag
-from tests.airflow.ledgers import ask_for, count, lose
+from tests.airflow.ledgers import count, lose
 from tests.world import World, make_settings
 
 if TYPE_CHECKING:
@@ -164,8 +164,7 @@ def test_each_page_is_drawn_of_an_empty_ledger(world: World, client: "TestClient
 def test_the_overview_shows_what_the_ledger_says(world: World, pages: Pages) -> None:
     """The open batch, open losses with the way to their decision, health in words."""
     world.produce(["a line"] * 3, 0)
-    batch = world.plan().batch
-    assert batch is not None
+    batch = world.planned()
     lose(world, 1)
     pages.shows(
         "",
@@ -183,7 +182,7 @@ def test_what_was_replaced_is_marked(world: World, pages: Pages) -> None:
     """In the list of batches and on the page of each, with what is no longer kept of it."""
     old = count(world, {"2017-07-30 14:09": 3}, dead_letters=["x"])
     assert "1 dead letters (<a " in pages.text(f"batches/{old}")
-    (new,) = ask_for(world.context(), world.name).batch_ids
+    (new,) = world.ask_replay().batch_ids
     world.run(new)
     found = {row["batch_id"]: row for row in pages.table("batches", "batches")}
     assert (found[old]["state"], found[new]["state"]) == ("committed, replaced", "committed")
@@ -343,7 +342,7 @@ def test_the_page_of_a_run_shows_its_own_pipelines_replay(
     from tally.airflow.console import steering_pages  # warns when it is imported
 
     count(world, {"2017-07-30 14:09": 1})
-    ctx, found = world.context(), ask_for(world.context(), world.name)
+    ctx, found = world.context(), world.ask_replay()
 
     def slow(ctx: Any, number: int, *, with_changes: bool) -> ReplayOutcome:
         if with_changes:
@@ -364,8 +363,7 @@ def test_the_page_of_a_run_shows_its_own_pipelines_replay(
 def test_pipelines_are_told_apart(world: World, viewer: "TestClient") -> None:
     """The right to one is none to another; one with mistakes shows them, and changes no other."""
     world.produce(["a line"])
-    batch, other = world.plan().batch, f"{world.name}_b"
-    assert batch is not None
+    batch, other = world.planned(), f"{world.name}_b"
     wrong = {"a_wrong_one": {"topics": ["a-topic"], "level": "ERROR"}}
     both = {world.name: world.keys, other: world.keys}
     make_settings(world.stack, world.config, {**both, **wrong})

@@ -30,9 +30,7 @@ LINE = "2017-07-30 14:09:08 INFO all is well"
 def plan(world: World, *lines: str) -> int:
     """A planned batch of these lines."""
     world.produce(lines)
-    batch = world.plan().batch
-    assert batch is not None
-    return batch.batch_id
+    return world.planned().batch_id
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -16,17 +15,17 @@ from tally.airflow.losses_tasks import ACCEPT, KEEP
 from tally.airflow.losses_work import open_losses, settle
 from tally.errors import UsageError
 from tally.mysql.errors import CommitUnansweredError
-from tally.mysql.transactions import Database
-from tally.testing.statements import at_statement
 from tests.airflow.dag_run import AIRFLOW, RunDag
 from tests.airflow.tasks import Tasks
-from tests.proxy import CommitProxy, Cut
+from tests.minute.steps import disturbed, proxied
+from tests.proxy import Cut
 from tests.waiting import wait_until
 from tests.world import World
 
 pytestmark = [*AIRFLOW, pytest.mark.stack]
 
 INFO = "2017-07-30 14:09:09 INFO all is well"
+LOCKING = "from pipeline .* for update"
 
 
 @pytest.fixture
@@ -178,12 +177,9 @@ def test_an_answer_whose_commit_was_not_answered_is_given_again(
     lossy: World, accept: bool, cut: Cut
 ) -> None:
     """As the task's retry does: whether it was applied or not, the outcome is the same."""
-    mysql, give = lossy.settings.mysql, deciding(lossy, accept=accept, by="ann", reason="r")
-    with CommitProxy(mysql.host, mysql.port, cut) as proxy:
-        broken = mysql.model_copy(update={"port": proxy.port, "tls": "disabled"})
-        with pytest.raises(CommitUnansweredError):
-            give(lossy.context(database=Database(settings=broken)))
-        assert proxy.fired == 1
+    give = deciding(lossy, accept=accept, by="ann", reason="r")
+    with proxied(lossy, cut) as (_, broken), pytest.raises(CommitUnansweredError):
+        give(broken.context())
     words = "accepted" if accept else "left open"
     assert give(lossy.context()).startswith(f"{words} by ann: {lossy.topic}/1 [2, 4); ")
     assert decision(lossy) == ("accepted" if accept else "open", "ann", "r")
@@ -194,8 +190,8 @@ def test_an_answer_whose_commit_was_not_answered_is_given_again(
 def test_an_answer_that_is_applied_while_it_is_given_again_holds_once(lossy: World) -> None:
     """The server applies the earlier try's COMMIT after this try has read and before it locks."""
     give, said = deciding(lossy, accept=True, by="ann", reason="r"), list[str]()
-    listen = at_statement("from pipeline .* for update", lambda: said.append(give(lossy.context())))
-    said.append(give(lossy.context(database=replace(lossy.database, listen=listen))))
+    late = disturbed(lossy, LOCKING, lambda: said.append(give(lossy.context())))
+    said.append(give(late.context()))
     assert said[0] == said[1]
     assert said[0].startswith(f"accepted by ann: {lossy.topic}/1 [2, 4); ")
     assert decision(lossy) == ("accepted", "ann", "r")
@@ -226,9 +222,8 @@ def test_nobody_decides_over_another_operators_answer_unread(lossy: World) -> No
 def test_a_loss_that_is_kept_blocked_just_before_is_not_decided(lossy: World) -> None:
     """Between the look and the lock: what the ledger has by then counts."""
     keep = deciding(lossy, accept=False, by="bob", reason="being restored")
-    listen = at_statement("from pipeline .* for update", lambda: keep(lossy.context()))
-    ctx = lossy.context(database=replace(lossy.database, listen=listen))
+    late = disturbed(lossy, LOCKING, lambda: keep(lossy.context()))
     with pytest.raises(UsageError, match="is not what you saw any more"):
-        deciding(lossy, accept=True, by="ann", reason="r")(ctx)
+        deciding(lossy, accept=True, by="ann", reason="r")(late.context())
     assert decision(lossy) == ("open", "bob", "being restored")
     assert lossy.offsets()[1] == (0, 2)

@@ -12,7 +12,6 @@ from tally.ledger.batches import Requester
 from tally.pipeline.context import Reader
 from tally.pipeline.replay import run_or_replan
 from tests.airflow.dag_run import AIRFLOW, RunDag
-from tests.airflow.ledgers import ask_for
 from tests.airflow.stand_in import commit
 from tests.airflow.tasks import Count, Tasks
 from tests.world import World
@@ -129,7 +128,7 @@ def test_a_batch_that_was_replanned_by_a_driver_that_died_is_followed(world: Wor
     world.produce([ERROR, WARN, WARN])
     world.minute()
     world.configure(levels=["WARN"])
-    other = ask_for(world.context(), world.name)
+    other = world.ask_replay()
     run = previewed(world, REAL)
     (ours,) = [int(batch["batch"]) for batch in run.run("request")]
     world.configure(levels=["DEBUG"])
@@ -255,7 +254,7 @@ def test_runs_whose_ids_differ_in_case_are_two(counted: World) -> None:
 
     def asked(run_id: str, name: str) -> int:
         requester = Requester(name=name, version="1", run_id=run_id)
-        return ask_for(counted.context(requester=requester), counted.name).replay_id
+        return counted.through(requester=requester).ask_replay().replay_id
 
     upper = asked("manual__A", "airflow:d:Ann")
     lower = asked("manual__a", "airflow:d:Ann")

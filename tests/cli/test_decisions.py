@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tally.planning.blocks import BlockReason
 from tally.testing.clock import ManualClock
-from tests.cli.conftest import LINE, Call, commit
+from tests.cli.conftest import LINE, MINUTE, Call, commit
 from tests.world import World
 
 pytestmark = pytest.mark.stack
@@ -154,8 +155,7 @@ def test_an_abandoned_batch_gives_its_offsets_back(tally: Call, world: World) ->
     Of a batch that is counted it is said what can be done instead.
     """
     world.produce([LINE] * 3, 0)
-    planned = world.plan().batch
-    assert planned is not None
+    planned = world.planned()
     batch_id = str(planned.batch_id)
     assert "would be abandoned" in tally("abandon", batch_id, *REASON, "--dry-run").stdout
     assert [b["state"] for b in world.batches()] == ["planned"]
@@ -173,22 +173,25 @@ def test_an_abandoned_batch_gives_its_offsets_back(tally: Call, world: World) ->
     assert [b["state"] for b in world.batches()] == ["abandoned", "committed"]
 
 
-def test_a_topic_that_is_adopted_back_resumes_where_it_stopped(tally: Call, world: World) -> None:
-    """For either value of --start; the preview says so."""
+def test_a_cluster_that_is_adopted_back_counts_nothing_twice(tally: Call, world: World) -> None:
+    """Fail-over and fail-back: counting resumes where it stopped, for either value of --start."""
     commit(world, *[LINE] * 3)
-    # As if another id had been followed meanwhile, and this one was there again.
     mine = (world.name,)
     world.execute("update topic_incarnation set state = 'retired' where pipeline = %s", mine)
     world.execute(
         "insert into topic_incarnation (pipeline, topic, topic_id, cluster_id, seen_at)"
-        " select pipeline, topic, 'another', cluster_id, now() from topic_incarnation"
+        " select pipeline, topic, topic_id, 'another', now() from topic_incarnation"
         " where pipeline = %s",
         mine,
     )
     world.produce([LINE] * 4, 0)
+    assert [block.reason for block in world.plan().blocks] == [BlockReason.CLUSTER_CHANGED]
     words = ("topics", "adopt", world.name, world.topic, "--start", "latest", *REASON, "--yes")
     assert "counting resumes where it stopped" in tally(*words).ends(0).stdout
     assert world.offsets()[0] == (0, 3)
+    commit(world)
+    assert world.counts() == {MINUTE[:16]: 7}
+    tally("audit").ends(0)
 
 
 def test_what_kafka_has_lost_is_folded(tally: Call, world: World) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import LINE, Call, commit
-from tests.proxy import CommitProxy, Cut
+from tests.minute.steps import proxied
+from tests.proxy import Cut
 from tests.world import World
 
 pytestmark = pytest.mark.stack
@@ -19,17 +20,14 @@ def test_a_lost_answer_is_told_as_such_with_what_shows_the_outcome(
     tally: Call, world: World, cut: Cut
 ) -> None:
     """Exit code 3, "may have been applied", and the command that tells; once more is harmless."""
-    mysql = world.settings.mysql
 
     def decide(
         *command: str, shown_by: str, is_done: Callable[[Any], bool], again: tuple[int, str]
     ) -> None:
         """With ``again`` ends a command that was applied, when it is called once more."""
         show = [*shown_by.split()[1:], *([command[1]] if command[0] == "abandon" else []), "--json"]
-        with CommitProxy(mysql.host, mysql.port, cut) as proxy, pytest.MonkeyPatch.context() as env:
-            env.setenv("TALLY_MYSQL__PORT", str(proxy.port))
-            env.setenv("TALLY_MYSQL__TLS", "disabled")
-            answer = tally(*command)
+        with proxied(world, cut) as (proxy, broken):
+            answer = tally(*command, open_context=lambda _: broken.context())
             assert proxy.fired == 1
         answer.ends(3, "outcome-unknown", "may have been applied or not", shown_by)
         assert is_done(tally(*show).document) is (cut is Cut.ANSWER_LOST)

@@ -12,8 +12,6 @@ from tally.app.dead_letters import DeadLettersRequest, dead_letters
 from tally.cli import cli
 from tally.cli.app import App
 from tally.ledger.reading import list_batches
-from tally.pipeline.replay import request_replay
-from tally.pipeline.replay_plan import preview_replay
 from tally.planning.replay_request import BoundsAsked
 from tests.cli.conftest import LINE, MINUTE, Call, commit
 from tests.world import World
@@ -25,8 +23,7 @@ def test_status_sets_the_ledger_beside_kafka(tally: Call, world: World) -> None:
     """Offsets of both sides, the lag, the open batch and the last committed one."""
     committed = commit(world, *[LINE] * 3)
     world.produce([LINE] * 5, 0)
-    opened = world.plan().batch
-    assert opened is not None
+    opened = world.planned()
     world.produce([LINE] * 2, 1)
 
     document = tally("status", "--json").document
@@ -198,8 +195,7 @@ def test_batches_are_listed_newest_first_and_shown(tally: Call, world: World) ->
     first = commit(world, *[LINE] * 2, partition=1)
     second = commit(world, *[LINE] * 2)
     world.produce([LINE] * 2, 0)
-    opened = world.plan().batch
-    assert opened is not None
+    opened = world.planned()
 
     def listed(*options: str) -> list[int]:
         found = tally("batches", *options, "--json").document["batches"]
@@ -238,8 +234,7 @@ def test_batches_are_listed_newest_first_and_shown(tally: Call, world: World) ->
     assert state(first) == ("committed", 0)
     for partition, replaced in ((0, "partly replaced"), (1, "replaced")):
         asked = BoundsAsked(partitions=(partition,), until_offset=2)
-        preview = preview_replay(world.context(), world.name, asked)
-        (batch_id,) = request_replay(world.context(), preview, reason="a test").batch_ids
+        (batch_id,) = world.ask_replay(asked).batch_ids
         world.run(batch_id)
         assert state(first) == (f"committed, {replaced}", partition + 1)
         assert state(batch_id) == state(second) == ("committed", 0)

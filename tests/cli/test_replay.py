@@ -8,9 +8,6 @@ from typing import NoReturn
 import pytest
 
 from tally.errors import KafkaUnavailableError
-from tally.pipeline.replay import request_replay
-from tally.pipeline.replay_plan import preview_replay
-from tally.planning.replay_request import BoundsAsked
 from tests.cli.conftest import LINE, MINUTE, Call, commit
 from tests.world import World
 
@@ -196,8 +193,7 @@ def test_a_replay_is_cancelled_as_a_whole(tally: Call, world: World) -> None:
     """
     count(world, 2, 2, 2)
     world.configure(max_records_per_partition=2)
-    shown = preview_replay(world.context(), world.name, BoundsAsked())
-    requested = request_replay(world.context(), shown, reason="r")
+    requested = world.ask_replay()
     replay_id, first = str(requested.replay_id), requested.batch_ids[0]
     words = ("replay", "--cancel", replay_id, "--reason", "wrong levels")
     assert "3 batches abandoned, 0 committed before" in tally(*words, "--dry-run").stdout

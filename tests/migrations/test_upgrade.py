@@ -12,9 +12,7 @@ import pytest
 from tally.app.migrate import migrate, missing
 from tally.errors import SchemaError
 from tally.pipeline.recount import recount
-from tally.pipeline.replay import request_replay, run_replay
-from tally.pipeline.replay_plan import preview_replay
-from tally.planning.replay_request import BoundsAsked
+from tally.pipeline.replay import run_replay
 from tests.world import World
 
 pytestmark = pytest.mark.stack
@@ -61,9 +59,7 @@ def old(empty: World) -> World:
 
 def replay_all(world: World) -> None:
     """Reprocess everything that can be."""
-    ctx = world.context(world.reader)
-    shown = preview_replay(ctx, world.name, BoundsAsked())
-    list(run_replay(ctx, request_replay(ctx, shown, reason="a test").replay_id))
+    list(run_replay(world.context(world.reader), world.ask_replay().replay_id))
 
 
 def test_an_old_ledger_keeps_counting_and_gets_labels(old: World) -> None:

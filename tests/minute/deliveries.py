@@ -15,10 +15,8 @@ from tally.ledger import batches
 from tally.model import KeptLine
 from tally.pipeline.context import Context, Reader
 from tally.pipeline.keeping import KeptSet, keep
-from tally.pipeline.replay import request_replay, run_or_replan, run_replay
-from tally.pipeline.replay_plan import preview_replay
+from tally.pipeline.replay import run_or_replan, run_replay
 from tally.pipeline.run import Ran
-from tally.planning.replay_request import BoundsAsked
 from tests.world import World
 
 if TYPE_CHECKING:
@@ -85,9 +83,8 @@ class Delivery(World):
         """Replay everything, by other settings if any."""
         if keys:
             self.configure(**keys)
-        ctx = self.context(counting or self.reader)
-        asked = request_replay(ctx, preview_replay(ctx, self.name, BoundsAsked()), reason="a test")
-        return list(run_replay(ctx, asked.replay_id))
+        replay_id = self.ask_replay().replay_id
+        return list(run_replay(self.context(counting or self.reader), replay_id))
 
     def leave_markers(self, partition: int, *, is_committed: bool = False) -> None:
         """Write a line in a transaction; a marker stands behind it."""

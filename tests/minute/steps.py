@@ -1,8 +1,10 @@
 """Steps that tests of several files take, and what they read of the ledger afterwards."""
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Barrier, Event
 from typing import TypeVar
 from uuid import uuid4
 
@@ -11,6 +13,8 @@ from tally.ledger.decisions import accept_losses, find_losses
 from tally.ledger.positions import lock_pipeline
 from tally.pipeline.plan import Planned
 from tally.planning.blocks import BlockReason
+from tally.testing.statements import at_statement
+from tests.proxy import CommitProxy, Cut
 from tests.world import World
 
 T = TypeVar("T")
@@ -23,9 +27,7 @@ AT, AT_LATER = "2017-07-30 14:09", "2017-07-30 15:00"
 
 def planned_id(world: World) -> int:
     """The id of the batch that is open or newly planned."""
-    batch = world.plan().batch
-    assert batch is not None
-    return batch.batch_id
+    return world.planned().batch_id
 
 
 def ranges(planned: Planned) -> list[tuple[int, int, int]]:
@@ -104,6 +106,41 @@ def produce_transaction(
     producer.flush(30)
     (producer.commit_transaction if commit else producer.abort_transaction)(30)
     world.wait_for_markers(partition)
+
+
+def disturbed(world: World, statement: str, disturb: Callable[[], object], times: int = 1) -> World:
+    """The same pipeline; something happens just before it sends such a statement."""
+    listen = at_statement(statement, disturb, times=times)
+    return world.through(database=replace(world.database, listen=listen))
+
+
+@contextmanager
+def proxied(world: World, cut: Cut, times: int = 1) -> Iterator[tuple[CommitProxy, World]]:
+    """The same pipeline, with a ledger behind a proxy that breaks at COMMIT."""
+    mysql = world.settings.mysql
+    with CommitProxy(mysql.host, mysql.port, cut, times) as proxy:
+        database = world.database.adjusted(port=proxy.port, tls="disabled")
+        yield proxy, world.through(database=database)
+
+
+@contextmanager
+def held(
+    world: World, statement: str, step: Callable[[World], T]
+) -> Iterator[tuple[Future[T], Event]]:
+    """A step that is held just before such a statement, until the event is set."""
+    inside, go_on = Event(), Event()
+
+    def hold() -> None:
+        inside.set()
+        assert go_on.wait(120)
+
+    with ThreadPoolExecutor(1) as pool:
+        outcome = pool.submit(step, disturbed(world, statement, hold))
+        try:
+            assert inside.wait(60)
+            yield outcome, go_on
+        finally:
+            go_on.set()
 
 
 def at_once(*works: Callable[[], T]) -> list[T]:

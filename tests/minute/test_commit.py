@@ -5,7 +5,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -49,11 +49,19 @@ from tally.mysql.errors import CommitUnansweredError
 from tally.mysql.transactions import Connection, Transaction
 from tally.pipeline.commit import commit_once
 from tally.testing.kafka import FixedKafka
-from tally.testing.statements import at_statement
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
-from tests.minute.steps import AT, ERROR, abandoned, at_once, audited, set_position
-from tests.proxy import CommitProxy, Cut
+from tests.minute.steps import (
+    AT,
+    ERROR,
+    abandoned,
+    at_once,
+    audited,
+    disturbed,
+    proxied,
+    set_position,
+)
+from tests.proxy import Cut
 from tests.servers import NOT_DURABLE, PROJECT
 from tests.waiting import wait_until
 from tests.world import LOCK_LIST_S, World
@@ -67,14 +75,11 @@ def planned(world: World) -> Batch:
     """A planned batch over three records in each of the two partitions."""
     for partition in (0, 1):
         world.produce([ERROR] * 3, partition)
-    batch = world.plan().batch
-    assert batch is not None
-    return batch
+    return world.planned()
 
 
-def claimed(world: World, batch: Batch | None, by: str = "test") -> Batch:
+def claimed(world: World, batch: Batch, by: str = "test") -> Batch:
     """The batch, claimed by a new attempt."""
-    assert batch is not None
     return world.database.run(lambda tx: batches.claim(tx, batch.batch_id, by))
 
 
@@ -259,15 +264,6 @@ def end_elsewhere(world: World, batch: Batch, ending: str) -> None:
         assert commit(world, newer, result(newer))
 
 
-@contextmanager
-def proxied(world: World, cut: Cut, times: int = 1) -> Iterator[tuple[CommitProxy, World]]:
-    """The same pipeline, with a ledger behind a proxy that breaks at COMMIT."""
-    mysql = world.settings.mysql
-    with CommitProxy(mysql.host, mysql.port, cut, times) as proxy:
-        database = world.database.adjusted(port=proxy.port, tls="disabled")
-        yield proxy, world.through(database=database)
-
-
 def cut_at(world: World, pattern: str) -> World:
     """The same pipeline; the first connection that is about to send such a statement is killed."""
     opened: list[int] = []
@@ -277,8 +273,8 @@ def cut_at(world: World, pattern: str) -> World:
         opened.append(connection.thread_id())
         return connection
 
-    listen = at_statement(pattern, lambda: world.as_root(f"kill {opened[-1]}"))
-    return world.through(database=replace(world.database, open=open_noted, listen=listen))
+    noting = world.through(database=replace(world.database, open=open_noted))
+    return disturbed(noting, pattern, lambda: world.as_root(f"kill {opened[-1]}"))
 
 
 def test_a_deadlock_runs_the_transaction_again(world: World) -> None:
@@ -412,7 +408,7 @@ def planned_over(world: World, partitions: int, offsets: int = 3) -> Batch:
         partitions={n: PartitionSnapshot(earliest=0, end=end) for n, end in ends.items()},
     )
     kafka = FixedKafka(KafkaSnapshot(cluster_id="of values", topics={world.topic: of_topic}))
-    return claimed(world, world.through(kafka=kafka).plan().batch)
+    return claimed(world, world.through(kafka=kafka).planned())
 
 
 def many_chunks(world: World) -> tuple[Batch, Result]:
@@ -433,9 +429,9 @@ def test_a_commit_that_fails_after_many_chunks_leaves_none_of_them(world: World)
     def fail() -> None:
         raise MySQLUnavailableError("the connection broke (a test)")
 
-    listen = at_statement("^update segment s join json_table", fail)
+    failing = disturbed(world, "^update segment s join json_table", fail)
     with pytest.raises(MySQLUnavailableError, match="a test"):
-        commit(world.through(database=replace(world.database, listen=listen)), batch, found)
+        commit(failing, batch, found)
     assert_untouched(world)
     segment_id = batch.segments[0].segment_id
     assert world.rows("select * from segment_count where segment_id = %s", (segment_id,)) == []
@@ -548,8 +544,7 @@ def test_a_table_that_is_altered_under_a_commit_is_altered_behind_it(world: Worl
 
         # The last step but one: the check of what was written fails.
         checked = r"^select s\.segment_id, s\.state, .* written_matched"
-        listen = at_statement(checked, alter_meanwhile)
-        altered = world.through(database=replace(world.database, listen=listen))
+        altered = disturbed(world, checked, alter_meanwhile)
         with pytest.raises(DataLossError):
             commit(altered, batch, result(batch, minutes={MINUTE: 2}))
     assert_untouched(world)

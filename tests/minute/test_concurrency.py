@@ -1,11 +1,11 @@
 """Planners, runners and operators on one pipeline: at once, stopped, and under a jumping clock."""
 
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
+from threading import Event
 
 import pytest
 
@@ -15,11 +15,10 @@ from tally.ledger.decisions import Adoption, adopt_topic, find_losses
 from tally.mysql.transactions import Transaction
 from tally.pipeline.plan import Planned
 from tally.pipeline.prune import prune
-from tally.pipeline.run import run_batch
+from tally.pipeline.run import Ran
 from tally.planning.blocks import BlockReason
 from tally.testing.clock import ManualClock
 from tally.testing.kafka import DisturbedKafka
-from tally.testing.statements import at_statement
 from tests.minute import steps
 from tests.minute.steps import AT, ERROR
 from tests.minute.test_commit import assert_untouched, claimed, commit, planned, result
@@ -34,38 +33,24 @@ def test_a_plan_waits_for_the_commit_that_is_under_way(own_world: World) -> None
     """Planned while its batch commits, the next batch begins where that one ended."""
     world = own_world  # on other servers the statements of other tests wait, too
     world.produce([ERROR] * 3)
-    with commit_under_way(world) as commit_now, ThreadPoolExecutor(1) as pool:
+    with commit_under_way(world) as (committed, commit_now), ThreadPoolExecutor(1) as pool:
         world.produce([ERROR] * 2)
         planner = pool.submit(world.plan)
         wait_until(world.waiting_statements, pause_s=LOCK_LIST_S)
         assert not planner.done()
         commit_now.set()
         planned = planner.result(60)
+        assert committed.result(60).committed
     assert steps.ranges(planned) == [(0, 3, 5)]
     assert world.run(planned.batch.batch_id).committed
     assert world.counts() == {AT: 5}
 
 
-@contextmanager
-def commit_under_way(world: World) -> Iterator[threading.Event]:
+def commit_under_way(world: World) -> AbstractContextManager[tuple[Future[Ran], Event]]:
     """A run that has written its counts and ends its transaction when the event is set."""
     batch_id = steps.planned_id(world)
-    inside, commit_now = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        inside.set()
-        assert commit_now.wait(120)
-
-    listen = at_statement("^update batch set state = 'committed'", hold)
-    held = world.through(database=replace(world.database, listen=listen))
-    with ThreadPoolExecutor(1) as pool:
-        runner = pool.submit(held.run, batch_id)
-        try:
-            assert inside.wait(60)
-            yield commit_now
-        finally:
-            commit_now.set()
-        assert runner.result(60).committed
+    statement = "^update batch set state = 'committed'"
+    return steps.held(world, statement, lambda held: held.run(batch_id))
 
 
 def test_records_that_expire_behind_a_read_are_counted(world: World) -> None:
@@ -127,30 +112,17 @@ def adopt(world: World, topic_id: str, cluster_id: str, starts: dict[int, int]) 
     return world.database.run(decide)
 
 
-def test_going_back_to_an_earlier_cluster_counts_nothing_twice(world: World) -> None:
-    """Fail-over and fail-back: the first generation resumes at its committed offsets."""
-    world.produce([ERROR] * 5)
-    assert world.minute() is not None
-    (generation,) = world.rows("select * from topic_incarnation where pipeline = %s", (world.name,))
-    adopt(world, generation["topic_id"], "another cluster", {0: 0, 1: 0})
-    assert world.plan().blocks[0].reason is BlockReason.CLUSTER_CHANGED
-    back = adopt(world, generation["topic_id"], generation["cluster_id"], {0: 0, 1: 0})
-    assert back == {0: 5, 1: 0}
-    world.produce([ERROR] * 2)
-    assert world.minute() is not None
-    assert steps.audited(world) == {AT: 7}
-
-
 def test_adopting_waits_for_the_commit_that_is_under_way(own_world: World) -> None:
     """What the commit counts is not recorded as lost too."""
     world = own_world  # as above
     world.produce([ERROR] * 5)
-    with commit_under_way(world) as commit_now, ThreadPoolExecutor(1) as pool:
+    with commit_under_way(world) as (committed, commit_now), ThreadPoolExecutor(1) as pool:
         adopter = pool.submit(adopt, world, "another generation", "a cluster", {0: 0, 1: 0})
         wait_until(world.waiting_statements, pause_s=LOCK_LIST_S)
         assert not adopter.done()
         commit_now.set()
         assert adopter.result(60) == {0: 0, 1: 0}
+        assert committed.result(60).committed
     assert steps.losses(world) == []
     assert steps.audited(world) == {AT: 5}
 
@@ -161,7 +133,7 @@ def test_what_prune_forgets_is_still_lost_by_an_adoption(world: World) -> None:
     It is lost with the old topic, and an attempt that has read it is fenced.
     """
     world.produce([ERROR] * 5)
-    batch = claimed(world, world.plan().batch)
+    batch = claimed(world, world.planned())
     steps.abandoned(world, batch.batch_id)
     prune(world.context(), world.name, timedelta(), lambda *_: None)
     adopt(world, "another generation", "a cluster", {0: 0, 1: 0})
@@ -296,13 +268,3 @@ def test_a_stopped_worker_changes_nothing_when_it_wakes_after_its_successors(
     assert (world.counts(), world.offsets()) == before
     assert commit(world, newer, result(newer))
     assert steps.audited(world) == {AT: 6 * (successors + 1)}
-
-
-def test_a_driver_that_outlives_its_killed_worker_counts_once_with_the_retry(world: World) -> None:
-    """SIGKILL ends only the worker, its driver commits; the retry finds that and reads nothing."""
-    batch = claimed(world, planned(world))
-    assert commit(world, batch, result(batch))
-    # A context without a session: a reader that is opened is an error.
-    assert not run_batch(world.context(), batch.batch_id).committed
-    assert steps.audited(world) == {AT: 6}
-    assert world.offsets() == {0: (0, 3), 1: (0, 3)}

@@ -1,6 +1,5 @@
 """Planning on real Kafka and MySQL: what is recorded, and how Kafka may change meanwhile."""
 
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -18,7 +17,6 @@ from tally.pipeline.replay_plan import Preview
 from tally.planning.blocks import BlockReason
 from tally.planning.replay_request import TimesAsked
 from tally.testing.kafka import DisturbedKafka
-from tally.testing.statements import at_statement
 from tests.minute import steps
 from tests.minute.steps import AT, ERROR
 from tests.minute.test_commit import claimed, commit, planned, result
@@ -176,9 +174,7 @@ def test_a_topic_that_is_taken_out_and_put_back_loses_nothing(world: World) -> N
     assert world.plan().batch is None
     world.configure(topics=[world.topic, other])
     world.produce([ERROR] * 2)
-    planned = world.plan().batch
-    assert planned is not None
-    assert [str(s.range) for s in planned.segments] == [
+    assert [str(s.range) for s in world.planned().segments] == [
         f"{world.topic}/0 [0, 2)",
         f"{other}/0 [0, 3)",
     ]
@@ -199,25 +195,14 @@ def test_two_later_planners_write_one_plan(world: World) -> None:
     """The second comes before the first has written: it waits, and resumes the batch."""
     world.plan()
     world.produce([ERROR] * 3)
-    inside, continue_ = threading.Event(), threading.Event()
     waiting = f"select result_table from pipeline%{world.name}%for update"
-
-    def stop() -> None:
-        inside.set()
-        assert continue_.wait(120)
-
     # New partitions are what a plan writes first, also when there are none.
-    listen = at_statement("^insert into partition_offset", stop)
-    stopped = world.through(database=replace(world.database, listen=listen))
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(stopped.plan)
-        assert inside.wait(120)
+    statement = "^insert into partition_offset"
+    with ThreadPoolExecutor(1) as pool, steps.held(world, statement, World.plan) as (first, go_on):
         world.produce([ERROR] * 2)
         second = pool.submit(world.plan)
-        try:
-            wait_until(lambda: second.done() or steps.is_under_way(world, waiting))
-        finally:
-            continue_.set()
+        wait_until(lambda: second.done() or steps.is_under_way(world, waiting))
+        go_on.set()
         assert steps.ranges(first.result()) == steps.ranges(second.result()) == [(0, 0, 3)]
         assert (first.result().resumed, second.result().resumed) == (False, True)
     assert len(world.batches()) == 1

@@ -28,8 +28,7 @@ from tally.planning.replay_request import (
     Request,
 )
 from tests.minute import steps
-from tests.minute.steps import AT, AT_LATER, ERROR, LATER
-from tests.minute.test_commit import proxied
+from tests.minute.steps import AT, AT_LATER, ERROR, LATER, proxied
 from tests.minute.test_losses import find_the_hole, leave_a_hole
 from tests.proxy import Cut
 from tests.waiting import wait_until
@@ -57,8 +56,7 @@ def preview(world: World, request: Request) -> Preview:
 
 def request(world: World, request: Request) -> int:
     """Record a replay."""
-    shown = preview(world, request)
-    return request_replay(world.context(), shown, reason="a test").replay_id
+    return world.ask_replay(request).replay_id
 
 
 def run(world: World, replay_id: int) -> list[Ran]:

@@ -4,7 +4,6 @@ Only the counts are made up: the commit takes real locks and writes real rows.
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from threading import Event
 
@@ -22,8 +21,7 @@ from tally.ledger.tiles import first_whole, tiles_of
 from tally.model import Batch
 from tally.pipeline.replay import replan_batch
 from tally.planning.replay_request import BoundsAsked, RangesAsked, Request
-from tally.testing.statements import at_statement
-from tests.minute.steps import AT, ERROR, at_once, audited, count
+from tests.minute.steps import AT, ERROR, at_once, audited, count, disturbed
 from tests.minute.test_commit import claimed, commit, cut_at, planned, result
 from tests.minute.test_replay import add_loss, asked, request
 from tests.waiting import wait_until
@@ -108,8 +106,7 @@ def test_two_replays_that_share_uncounted_offsets_beside_others_count_them_once(
         wait_until(lambda: both_inside.is_set() or world.waiting_statements(), pause_s=LOCK_LIST_S)
 
     behind = BEHIND["the old segments are superseded"]
-    listen = at_statement(behind, wait_for_the_other, times=2)
-    patient = world.through(database=replace(world.database, listen=listen))
+    patient = disturbed(world, behind, wait_for_the_other, times=2)
     with ThreadPoolExecutor(1) as pool:
         committed = pool.submit(commit, patient, first, result(first))
         assert inside.wait(60)
