@@ -94,7 +94,6 @@ def parse(config: Path) -> Parse:
 
 @pytest.fixture
 def bag(parse: Parse) -> "DagBag":
-    """The DAGs of two pipelines."""
     return parse()
 
 

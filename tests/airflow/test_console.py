@@ -76,7 +76,6 @@ class Pages:
 
 @pytest.fixture
 def pages(world: World, viewer: "TestClient") -> Pages:
-    """The pages of the test's pipeline."""
     return Pages(world, viewer)
 
 
@@ -100,7 +99,6 @@ def routes(client: "TestClient") -> list[tuple[str, frozenset[str]]]:
 
 
 def addressed(path: str, name: str) -> str:
-    """The address of a route, for a pipeline."""
     filled = path.replace("{dag_id}", name).replace("{batch_id}", "1")
     query = f"?dag_id={name}&run_id=r" if path == "/run" else ""
     return f"/tally{filled}{query}"
@@ -145,7 +143,6 @@ def test_strangers_get_the_files_alone(client: "TestClient") -> None:
 
 
 def test_each_page_is_drawn_of_an_empty_ledger(world: World, client: "TestClient") -> None:
-    """Before the first plan there is nothing to show, and each page says so."""
     log_in(client, "op")
     answer = client.get("/tally/")
     assert (answer.status_code, answer.headers["location"]) == (307, f"pipelines/{world.name}/")
@@ -162,7 +159,6 @@ def test_each_page_is_drawn_of_an_empty_ledger(world: World, client: "TestClient
 
 
 def test_the_overview_shows_what_the_ledger_says(world: World, pages: Pages) -> None:
-    """The open batch, open losses with the way to their decision, health in words."""
     world.produce(["a line"] * 3, 0)
     batch = world.planned()
     lose(world, 1)
@@ -179,7 +175,6 @@ def test_the_overview_shows_what_the_ledger_says(world: World, pages: Pages) -> 
 
 
 def test_what_was_replaced_is_marked(world: World, pages: Pages) -> None:
-    """In the list of batches and on the page of each, with what is no longer kept of it."""
     old = count(world, {"2017-07-30 14:09": 3}, dead_letters=["x"])
     assert "1 dead letters (<a " in pages.text(f"batches/{old}")
     (new,) = world.ask_replay().batch_ids
@@ -203,7 +198,6 @@ def test_what_was_replaced_is_marked(world: World, pages: Pages) -> None:
 
 
 def test_a_chart_shows_marks_and_what_is_behind_a_minute(world: World, pages: Pages) -> None:
-    """Lines by minute, those under other rules, and what is behind a bar of any length."""
     count(world, {"2017-07-30 14:09": 3, "2017-07-30 14:11": 2})
     bars = pages.table("?span=1h", "minutes")
     found = [(bar["minute"], bar["lines"], bar["outdated"]) for bar in bars]
@@ -280,7 +274,6 @@ WRONG = (
 
 
 def test_an_address_that_is_wrong_says_how(world: World, viewer: "TestClient") -> None:
-    """With the next step, and as a page."""
     for path, said in WRONG:
         answer = viewer.get(f"/tally/pipelines/{world.name}/{path}")
         assert answer.status_code == 400, path
@@ -448,7 +441,6 @@ def test_a_ledger_that_cannot_be_read_is_said_without_a_password(
 
 
 def test_the_consoles_user_can_only_read(world: World) -> None:
-    """Of the local stack; a query that takes too long is ended by the server."""
     database = console_context(world.settings).database
     with pytest.raises(MySQLError), database.transaction() as tx:
         tx._connection.cursor().execute("insert into pipeline (pipeline) values ('x')")
@@ -458,7 +450,6 @@ def test_the_consoles_user_can_only_read(world: World) -> None:
 
 
 def test_pages_share_a_connection_that_answers(world: World) -> None:
-    """It is taken again soon, not after a while, not with another password, nor when it is lost."""
     now = [0.0]
     pool = ConnectionPool(clock=lambda: now[0])
     database = console_context(world.settings, pool).database
@@ -483,7 +474,6 @@ def test_pages_share_a_connection_that_answers(world: World) -> None:
 def test_a_run_has_a_page(
     world: World, run_dag: RunDag, viewer: "TestClient", pages: Pages
 ) -> None:
-    """The batches of a run that counts; the preview of a replay and what became of it."""
     world.produce(["2017-07-30 14:09:08 ERROR a line"] * 3)
     counted = run_dag(world.name)
     (batch,) = [row["batch_id"] for row in world.batches()]
@@ -523,7 +513,6 @@ def test_a_run_has_a_page(
 def test_the_page_of_a_run_says_why_nothing_was_done(
     world: World, run_dag: RunDag, pages: Pages
 ) -> None:
-    """The sentence of the error with what to do next, not the way to a log; and what was asked."""
     dag_id = f"{world.name}_replay"
     text = pages.of_run(dag_id, run_dag(dag_id, {"reason": "a test", "what": "batch"}).run_id)
     assert "batch_id is not given" in text
@@ -540,7 +529,6 @@ def test_the_page_of_a_run_says_why_nothing_was_done(
 
 
 def test_an_audit_is_shown_with_its_violations(world: World, run_dag: RunDag, pages: Pages) -> None:
-    """Those of the latest one, each with its minute."""
     batch = count(world, {"2017-07-30 14:09": 3})
     pages.shows("audit", "No audit has ended yet", '<td colspan="3">not known</td>')
     audit = run_dag(f"{world.name}_audit")

@@ -35,17 +35,14 @@ Edges = dict[str, set[str]]
 
 
 def edges(dag: Any) -> Edges:
-    """The tasks of a DAG, and what follows each."""
     return {task.task_id: set(task.downstream_task_ids) for task in dag.tasks}
 
 
 def of_kind(bag: "DagBag", *suffixes: str) -> Iterator[Any]:
-    """The DAGs of both pipelines with these suffixes."""
     return (bag.dags[name + suffix] for name in MINUTE for suffix in suffixes)
 
 
 def test_each_dag_has_its_tasks_in_order(bag: "DagBag") -> None:
-    """Its rules hide no failure; a replay has a task for each batch, one at a time."""
     requested = {"request": {"count"}, "count": {"outcome"}, "outcome": set[str]()}
     wanted: dict[str, Edges] = {
         "": {"plan": {"count", "blocked"}, "count": set(), "blocked": set()},
@@ -93,10 +90,7 @@ def test_scheduled_dags_do_not_pile_up_and_manual_ones_need_not_be_unpaused(bag:
 
 @pytest.mark.parametrize(("name", "patience_s"), [("error_log", 600), ("other", 1200)])
 def test_timeouts_follow_from_the_patience(name: str, patience_s: int, bag: "DagBag") -> None:
-    """Lock wait < plan < count = patience < run; only the wait for an operator lasts days.
-
-    Retries come soon and at an even pace; `blocked` has no retry, and neither has an answer.
-    """
+    """Lock wait < plan < count = patience < run; only the wait for an operator lasts days."""
     for task in (task for suffix in KINDS for task in bag.dags[name + suffix].tasks):
         assert task.retries == (0 if task.task_id in {"blocked", "decide"} else 3)
         assert task.retry_delay == timedelta(seconds=10)
@@ -137,7 +131,6 @@ def test_a_patience_too_short_for_an_answer_is_refused(key: str) -> None:
 
 
 def test_a_statement_times_out_before_its_task(bag: "DagBag", config: Path) -> None:
-    """After half of the task's own timeout, and sooner where the configuration says so."""
     for configured, task_s, left in ((300, 120, 60), (30, 120, 30)):
         mysql = MySQLSettings(statement_timeout_s=configured)
         settings = Settings(mysql=mysql, pipelines={"p": PipelineSettings(topics=["a"])})
@@ -157,10 +150,7 @@ def test_a_statement_times_out_before_its_task(bag: "DagBag", config: Path) -> N
 
 
 def test_dags_say_whose_they_are_and_what_they_do(bag: "DagBag") -> None:
-    """By configuration and docstrings; each parameter but a replay's reason has a default.
-
-    `count` reads the topics' assets and writes the table's; no URI holds an address.
-    """
+    """By configuration and docstrings; each parameter but a replay's reason has a default."""
     for dag in of_kind(bag, *KINDS):
         ours = dag.dag_id.startswith("error_log")
         assert dag.tags == ({"tally", "web"} if ours else {"tally"})
@@ -184,10 +174,7 @@ def test_dags_say_whose_they_are_and_what_they_do(bag: "DagBag") -> None:
 def test_a_dag_survives_serialisation(
     bag: "DagBag", parse: Parse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the scheduler reads back is what was parsed, and the same at each parse.
-
-    A password in the configuration or the environment is in no serialised DAG.
-    """
+    """What the scheduler reads back is what was parsed, and the same at each parse."""
     again = parse()
     for dag in of_kind(bag, *KINDS):
         stored = DagSerialization.to_dict(dag)
@@ -232,7 +219,6 @@ def test_rendered_fields_hold_paths_names_and_the_batch_alone(bag: "DagBag", con
 
 
 def _argument(task: Any, name: str) -> Any:
-    """An operator's argument, of a mapped one too."""
     return task.partial_kwargs.get(name) if task.is_mapped else getattr(task, name)
 
 
@@ -283,10 +269,7 @@ def test_loading_dags_and_plugin_asks_no_server_and_imports_nothing_heavy(config
 
 
 def test_every_pipeline_has_its_dags(parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four DAGs each, which a pipeline of one's name leaves as they are.
-
-    Without TALLY_CONFIG they are of the file beside the DAG folder.
-    """
+    """Four DAGs each, which a pipeline of one's name leaves as they are."""
     bag = parse()
     assert (bag.import_errors, bag.captured_warnings) == ({}, {})
     assert set(bag.dags) == {name + suffix for name in MINUTE for suffix in KINDS}
@@ -301,7 +284,6 @@ def test_every_pipeline_has_its_dags(parse: Parse, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_wrong_pipeline_has_one_dag_that_says_so_and_the_others_have_theirs(parse: Parse) -> None:
-    """The reason is the DAG's description, and the error of its runs."""
     servers = "[mysql]\nstatement_timeout_s = 200\nlock_wait_timeout_s = 26\n"
     too_short = "patience_s = 100 must be more than mysql.statement_timeout_s = 200"
     for text, said in (

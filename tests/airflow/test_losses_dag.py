@@ -40,7 +40,6 @@ def lossy(world: World) -> World:
 
 
 def decision(world: World) -> tuple[Any, ...]:
-    """State, operator and reason of the pipeline's only loss."""
     (loss,) = world.rows(
         "select l.* from lost_range l join topic_incarnation i using (incarnation_id)"
         " where i.pipeline = %s",
@@ -51,7 +50,6 @@ def decision(world: World) -> tuple[Any, ...]:
 
 
 def seen(world: World) -> list[dict[str, Any]]:
-    """The open losses as the console shows them."""
     return open_losses(world.context(), world.name).losses
 
 
@@ -107,7 +105,6 @@ def test_after_an_accepted_loss_counting_continues(lossy: World, run_dag: RunDag
 
 
 def answered(world: World, answer: str, reason: str) -> Tasks:
-    """A run whose question Ann has answered."""
     run = Tasks(world, "_losses")
     assert run.run("look") == ["decide"]
     run.xcoms["decide", "return_value"] = {
@@ -131,7 +128,6 @@ def test_a_decision_may_come_with_the_trigger(decided: str, state: str, lossy: W
 
 
 def test_a_decision_that_is_not_whole_decides_nothing(lossy: World) -> None:
-    """Red for good, with what to do next."""
     whole = {"decision": "accept", "seen": seen(lossy), "reason": "r"}
     not_shown = "`seen` is not what a page or a question has shown"
     grown = "no longer as they were shown"
@@ -155,7 +151,6 @@ def test_a_decision_that_is_not_whole_decides_nothing(lossy: World) -> None:
 
 
 def test_a_loss_that_is_kept_blocked_keeps_the_answer(lossy: World) -> None:
-    """Partitions stay blocked, and the next question shows who left it open, and why."""
     reason = "the backup is being restored"
     answered(lossy, KEEP, reason).run("settle")
     assert decision(lossy) == ("open", f"airflow:{lossy.name}_losses:ann", reason)
@@ -200,10 +195,7 @@ def test_an_answer_that_is_applied_while_it_is_given_again_holds_once(lossy: Wor
 
 
 def test_nobody_decides_over_another_operators_answer_unread(lossy: World) -> None:
-    """Bob is having the backup restored, which an older page does not show.
-
-    What Ann accepts once she has read it stays in the ledger as it was, and who accepted it.
-    """
+    """Bob is having the backup restored, which an older page does not show."""
     ctx = lossy.context()
     older = [deciding(lossy, accept=accept, by="ann", reason="gone") for accept in (True, False)]
     deciding(lossy, accept=False, by="bob", reason="being restored")(ctx)

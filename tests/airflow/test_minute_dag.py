@@ -66,7 +66,6 @@ def test_a_run_counts_what_is_new_batch_after_batch(
 
 
 def test_nothing_new_ends_green_and_says_so(world: World, run_dag: RunDag) -> None:
-    """No batch, no Spark, not even a connection to it; the plan says why."""
     run = run_dag(world.name)
     assert run.state == "success"
     assert run.tasks == {"plan": "success", "count": "skipped", "blocked": "skipped"}
@@ -131,7 +130,6 @@ def test_a_blocked_partition_makes_the_run_red_and_the_others_are_counted(
 def test_a_failed_count_makes_the_run_red(
     world: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though `blocked` was skipped; the next run resumes the batch, with its planned ranges."""
     world.produce([INFO], 0)
     monkeypatch.setenv("STAND_IN", "exit=4")
     red = run_dag(world.name)

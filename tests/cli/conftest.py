@@ -59,10 +59,7 @@ def ports() -> dict[str, Any]:
 
 @pytest.fixture
 def tally(world: World, ports: dict[str, Any]) -> Call:
-    """Call the command line with the test's own pipeline configured; it reads without Spark.
-
-    By keyword: fields of the command's :class:`App`.
-    """
+    """Call the command line with the test's own pipeline configured; it reads without Spark."""
     assert world.config.is_file()
 
     def without_spark(*_: Any) -> OpenReader:
@@ -96,14 +93,7 @@ def empty_database(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[st
 
 
 def commit(world: World, *lines: Value, partition: int = 0, clock: Clock | None = None) -> int:
-    """Write lines to a partition, and count all that is new; returns the batch.
-
-    Args:
-        world: The test's pipeline.
-        lines: What is written first.
-        partition: Where to.
-        clock: When it is planned and committed; now when None.
-    """
+    """Write lines to a partition, and count all that is new; returns the batch."""
     world.produce(lines, partition)
     changed = {"database": replace(world.database, clock=clock or SystemClock())}
     ran = world.through(**changed).minute()

@@ -26,7 +26,6 @@ def lose_records(world: World) -> None:
 
 
 def losses(world: World) -> list[tuple[int, str, str | None]]:
-    """Partition, state and reason of each lost range."""
     rows = world.rows(
         "select l.partition_id, l.state, l.reason, l.decided_by from lost_range l"
         " join topic_incarnation i using (incarnation_id) where i.pipeline = %s"
@@ -68,10 +67,7 @@ def test_a_loss_is_shown_and_stays_open_until_yes_is_said(
 
 
 def test_accepted_losses_let_counting_continue(tally: Call, world: World) -> None:
-    """The lost range takes its place in the tiling, with who and why; each by itself, or all.
-
-    A typing error in the choice accepts nothing.
-    """
+    """The lost range takes its place in the tiling, with who and why; each by itself, or all."""
     lose_records(world)
     accept = ("losses", "accept", *REASON, "--yes")
     one = ("--topic", world.topic, "--partition", "1")
@@ -92,7 +88,6 @@ def test_accepted_losses_let_counting_continue(tally: Call, world: World) -> Non
 def test_a_loss_that_grows_while_the_operator_decides_is_not_accepted(
     tally: Call, world: World
 ) -> None:
-    """What is accepted is what was shown; both partitions stay as they were."""
     lose_records(world)
 
     def think(question: str) -> None:
@@ -106,14 +101,12 @@ def test_a_loss_that_grows_while_the_operator_decides_is_not_accepted(
 
 
 def create_again(world: World) -> None:
-    """The topic is deleted and created again with ten other records."""
     world.delete_topic()
     world.create_topic(2)
     world.produce([LINE] * 10, 0)
 
 
 def topic_states(world: World) -> list[str]:
-    """States of the topic's generations, oldest first."""
     rows = world.rows(
         "select state from topic_incarnation where pipeline = %s order by incarnation_id",
         (world.name,),
@@ -122,10 +115,7 @@ def topic_states(world: World) -> list[str]:
 
 
 def test_a_re_created_topic_is_counted_once_it_is_adopted(tally: Call, world: World) -> None:
-    """From its start, or from now on; blocked before, and the old counts stay.
-
-    Neither the generation that is followed nor a topic that is not read can be adopted.
-    """
+    """From its start, or from now on; blocked before, and the old counts stay."""
     commit(world, *[LINE] * 3)
     for topic in (world.topic, "another"):
         tally("topics", "adopt", world.name, topic, *REASON, "--yes").ends(2)
@@ -150,10 +140,7 @@ def test_a_re_created_topic_is_counted_once_it_is_adopted(tally: Call, world: Wo
 
 
 def test_an_abandoned_batch_gives_its_offsets_back(tally: Call, world: World) -> None:
-    """First shown, then done; the next plan takes the same offsets.
-
-    Of a batch that is counted it is said what can be done instead.
-    """
+    """First shown, then done; the next plan takes the same offsets."""
     world.produce([LINE] * 3, 0)
     planned = world.planned()
     batch_id = str(planned.batch_id)
@@ -195,11 +182,7 @@ def test_a_cluster_that_is_adopted_back_counts_nothing_twice(tally: Call, world:
 
 
 def test_what_kafka_has_lost_is_folded(tally: Call, world: World) -> None:
-    """A dry run says what the real one does; the audit holds, and nothing is left to do.
-
-    The age is told by the clock that dated the commits: what was committed two days ago is older
-    than a day, and no older than three.
-    """
+    """A dry run says what the real one does; the audit holds, and nothing is left to do."""
     before = datetime.now(UTC) - timedelta(days=2)
     for _ in range(3):
         commit(world, LINE, LINE, clock=ManualClock(before))

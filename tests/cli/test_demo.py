@@ -12,10 +12,7 @@ LINE = "2017-07-30 14:09:08 ERROR some message"
 
 
 def test_every_batch_is_found_once_when_it_is_committed(world: World) -> None:
-    """Also a replay's that was planned before a minute batch and is committed after it.
-
-    A batch that was abandoned has ended, but nothing of it is in the result.
-    """
+    """Also a replay's that was planned before a minute batch and is committed after it."""
     world.produce([LINE] * 3)
     world.minute()
     commits = Commits(world.database, world.name)

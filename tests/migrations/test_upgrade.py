@@ -21,7 +21,6 @@ DUMP = Path(__file__).with_name("ledger-0006.sql")
 
 
 def line(minute: int, level: str) -> str:
-    """A line of the fixed layout."""
     return f"2017-07-30 14:{minute:02}:08 {level} some message"
 
 
@@ -41,7 +40,6 @@ COUNTED = {"2017-07-30 14:09": 4, "2017-07-30 14:10": 3, "2017-07-30 14:11": 2}
 
 @pytest.fixture
 def old(empty: World) -> World:
-    """The ledger of that version in a database of its own, and its topic."""
     name = empty.name
     empty.configure(levels=["ERROR", "WARN"])
     empty.create_topic(2)
@@ -58,7 +56,6 @@ def old(empty: World) -> World:
 
 
 def replay_all(world: World) -> None:
-    """Reprocess everything that can be."""
     list(run_replay(world.context(world.reader), world.ask_replay().replay_id))
 
 

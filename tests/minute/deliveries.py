@@ -38,7 +38,6 @@ UNPUBLISHED = patch("tally.pipeline.run_partitions.publish_soon", lambda *_: Non
 
 
 def line(offset: int, text: str) -> KeptLine:
-    """A line that a test writes into a set."""
     return KeptLine(offset, "2017-07-30 14:09:00", text.encode(), None)
 
 

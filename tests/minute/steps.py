@@ -26,12 +26,10 @@ AT, AT_LATER = "2017-07-30 14:09", "2017-07-30 15:00"
 
 
 def planned_id(world: World) -> int:
-    """The id of the batch that is open or newly planned."""
     return world.planned().batch_id
 
 
 def ranges(planned: Planned) -> list[tuple[int, int, int]]:
-    """Partition, from and until of what was planned."""
     return [
         (s.range.partition.partition, s.range.from_offset, s.range.until_offset)
         for batch in planned.batches
@@ -40,12 +38,10 @@ def ranges(planned: Planned) -> list[tuple[int, int, int]]:
 
 
 def reasons(planned: Planned) -> list[tuple[int | None, BlockReason]]:
-    """Partition and reason of each block."""
     return [(block.partition, block.reason) for block in planned.blocks]
 
 
 def abandoned(world: World, batch_id: int) -> None:
-    """Abandon a batch, as an operator does."""
     world.database.run(lambda tx: batches.abandon(tx, batch_id, by="me", reason="a test"))
 
 
@@ -74,7 +70,6 @@ def losses(world: World) -> list[tuple[int, int, int, str, str]]:
 
 
 def accept(world: World) -> None:
-    """Accept every open loss."""
     with world.database.transaction(read_only=True) as tx:
         seen = find_losses(tx, world.name, only_open=True)
     with world.database.transaction() as tx:

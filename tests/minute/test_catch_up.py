@@ -30,7 +30,6 @@ def backlog(world: World) -> World:
 
 
 def planned(ctx: Context, world: World) -> int:
-    """The batch that a run of Airflow has planned."""
     airflow = Requester(name="airflow:p", version="1", run_id="scheduled__1")
     batch = plan_batch(replace(ctx, requester=airflow), world.name).batch
     assert batch is not None

@@ -55,7 +55,6 @@ from tests.minute.steps import (
     AT,
     ERROR,
     abandoned,
-    at_once,
     audited,
     disturbed,
     proxied,
@@ -79,7 +78,6 @@ def planned(world: World) -> Batch:
 
 
 def claimed(world: World, batch: Batch, by: str = "test") -> Batch:
-    """The batch, claimed by a new attempt."""
     return world.database.run(lambda tx: batches.claim(tx, batch.batch_id, by))
 
 
@@ -116,13 +114,11 @@ def result(batch: Batch, *, minutes: Mapping[str, int] | None = None, letters: i
 
 
 def commit(world: World, batch: Batch, found: Result) -> bool:
-    """Commit as a run does."""
     ctx = world.context()
     return commit_once(ctx, batch, ctx.settings.pipeline(world.name), found)
 
 
 def assert_untouched(world: World) -> None:
-    """Assert that a failed commit has changed nothing."""
     assert audited(world) == {}
     assert {next_offset for _, next_offset in world.offsets().values()} == {0}
     assert {segment["state"] for segment in world.segments()} <= {"planned", "abandoned"}
@@ -130,10 +126,7 @@ def assert_untouched(world: World) -> None:
 
 
 def test_a_batch_commits_once(world: World) -> None:
-    """One transaction moves the offsets, keeps dead letters and adds to what was counted before.
-
-    A second commit of the same attempt finds it done and changes nothing.
-    """
+    """One transaction moves the offsets, keeps dead letters and adds to what was counted before."""
     for number in (1, 2):
         batch = claimed(world, planned(world))
         assert commit(world, batch, result(batch, letters=1))
@@ -145,7 +138,6 @@ def test_a_batch_commits_once(world: World) -> None:
 
 
 def test_an_abandoned_batch_is_fenced(world: World) -> None:
-    """A worker that wakes up after its batch was abandoned changes nothing."""
     batch = claimed(world, planned(world))
     abandoned(world, batch.batch_id)
     with pytest.raises(FencedError, match="abandoned by me: a test"):
@@ -216,7 +208,6 @@ def test_the_answer_to_commit_is_lost(world: World, cut: Cut) -> None:
 
 
 def test_a_server_that_breaks_at_every_commit_is_given_up(world: World) -> None:
-    """The error is retryable, says that nothing was committed, and nothing is half written."""
     batch = claimed(world, planned(world))
     with (
         proxied(world, Cut.BEFORE_COMMIT, times=99) as (proxy, broken),
@@ -255,7 +246,6 @@ def test_a_commit_that_never_arrived_is_not_taken_for_another_attempts(
 
 
 def end_elsewhere(world: World, batch: Batch, ending: str) -> None:
-    """Commit, claim or abandon a batch from another process."""
     if ending == "abandoned":
         abandoned(world, batch.batch_id)
         return
@@ -360,16 +350,7 @@ def test_a_silent_transaction_loses_its_locks(world: World) -> None:
     assert world.counts() == {AT: 6}
 
 
-def test_two_commits_at_once_count_once(world: World) -> None:
-    """Of two threads with the same attempt one commits and the other finds it done."""
-    batch = claimed(world, planned(world))
-    outcomes = at_once(*[lambda: commit(world, batch, result(batch))] * 2)
-    assert sorted(outcomes) == [False, True]
-    assert world.counts() == {AT: 6}
-
-
 def test_a_read_only_server_is_waited_for(own_world: World) -> None:
-    """While MySQL is read-only a commit fails, retryable, and writes nothing; a retry commits."""
     world = own_world
     batch = claimed(world, planned(world))
     with (
@@ -383,7 +364,6 @@ def test_a_read_only_server_is_waited_for(own_world: World) -> None:
 
 
 def test_a_dead_letter_larger_than_a_packet_is_refused_whole(own_world: World) -> None:
-    """A statement that MySQL's packet size cannot take rolls everything back."""
     world = own_world
     batch = claimed(world, planned(world))
     found = result(batch, letters=1)
@@ -423,7 +403,6 @@ def many_chunks(world: World) -> tuple[Batch, Result]:
 
 
 def test_a_commit_that_fails_after_many_chunks_leaves_none_of_them(world: World) -> None:
-    """All that was written before is rolled back; the next try commits all of it."""
     batch, found = many_chunks(world)
 
     def fail() -> None:
@@ -442,7 +421,6 @@ def test_a_commit_that_fails_after_many_chunks_leaves_none_of_them(world: World)
 
 
 def test_many_partitions_commit_in_few_statements(world: World) -> None:
-    """None of them has a statement of its own."""
     statements: dict[int, list[str]] = {10: [], 2_500: []}
     for partitions, said in statements.items():
         batch = planned_over(world, partitions)
@@ -513,7 +491,6 @@ def test_one_partition_that_cannot_move_stops_them_all(world: World, flags: int)
 
 
 def test_a_servers_limit_of_rows_hides_nothing_from_the_audit(own_world: World) -> None:
-    """The violation is in the last of more rows than the server's own limit."""
     world = own_world
     for _ in range(2):
         batch = claimed(world, planned(world))
@@ -526,10 +503,7 @@ def test_a_servers_limit_of_rows_hides_nothing_from_the_audit(own_world: World) 
 
 
 def test_a_table_that_is_altered_under_a_commit_is_altered_behind_it(world: World) -> None:
-    """DDL in the middle of a transaction that then fails waits, and commits nothing of it.
-
-    The same batch then commits into the altered table, which has a column and an index more.
-    """
+    """DDL in the middle of a transaction that then fails waits, and commits nothing of it."""
     batch = claimed(world, planned(world))
     alter = f"alter table `{world.name}` add note varchar(20) null, add index by_count (log_count)"
     waiting = (
@@ -575,7 +549,6 @@ def full(world: World, tmp_path: Path) -> Iterator[World]:
 
 
 def fill(world: World) -> None:
-    """Write into the tablespace until nothing more fits."""
     with closing(world.connect_as_root(autocommit=True)) as root, root.cursor() as cursor:
         cursor.execute("create table filler (b longblob) tablespace = innodb_system")
         for size in (1 << 20, 1 << 14, 1 << 10):
@@ -585,7 +558,6 @@ def fill(world: World) -> None:
 
 
 def test_on_a_full_disk_nothing_is_committed_until_there_is_room(full: World) -> None:
-    """MySQL refuses the last rows: none of the rows stays, and the error says why."""
     batch, found = many_chunks(full)
     fill(full)
     with pytest.raises(StatementError, match="is full") as caught:

@@ -30,7 +30,6 @@ pytestmark = pytest.mark.stack
 
 
 def test_a_plan_waits_for_the_commit_that_is_under_way(own_world: World) -> None:
-    """Planned while its batch commits, the next batch begins where that one ended."""
     world = own_world  # on other servers the statements of other tests wait, too
     world.produce([ERROR] * 3)
     with commit_under_way(world) as (committed, commit_now), ThreadPoolExecutor(1) as pool:
@@ -153,13 +152,11 @@ NONE = timedelta()
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """Tally's clock, which a test sets and which otherwise does not advance."""
     return ManualClock()
 
 
 @pytest.fixture
 def clocked(world: World, clock: ManualClock) -> World:
-    """A pipeline of the test's own, with that clock."""
     return world.through(database=replace(world.database, clock=clock))
 
 
@@ -246,25 +243,3 @@ def test_a_clock_that_jumps_backwards_under_an_attempt_takes_nothing_from_it(
     assert clocked.plan().resumed
     assert commit(clocked, batch, result(batch))
     assert steps.audited(clocked) == {AT: 6}
-
-
-@pytest.mark.parametrize("successors", [0, 3])
-def test_a_stopped_worker_changes_nothing_when_it_wakes_after_its_successors(
-    world: World, successors: int
-) -> None:
-    """Another attempt owns its batch, or it was committed and later batches too."""
-    stopped = claimed(world, planned(world))
-    read = result(stopped)
-    newer = claimed(world, stopped)
-    for _ in range(successors):
-        assert commit(world, newer, result(newer))
-        newer = claimed(world, planned(world))
-    before = world.counts(), world.offsets()
-    if successors:
-        assert not commit(world, stopped, read)
-    else:
-        with pytest.raises(FencedError):
-            commit(world, stopped, read)
-    assert (world.counts(), world.offsets()) == before
-    assert commit(world, newer, result(newer))
-    assert steps.audited(world) == {AT: 6 * (successors + 1)}

@@ -65,12 +65,10 @@ def world(
 
 
 def by(*deliveries: str) -> pytest.MarkDecorator:
-    """Run a test with each of these deliveries."""
     return pytest.mark.parametrize("world", deliveries, indirect=True)
 
 
 def times(number: int) -> dict[str, int]:
-    """The counts of so many times the lines."""
     return {minute: number * count for minute, count in COUNTED.items()}
 
 
@@ -88,7 +86,6 @@ LEVELS = ["E", "Ex", "Exx", "W", "ERROR"]
 def test_a_read_is_counted_and_kept_as_it_was_written(
     world: Delivery, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """Labels, bytes, dead letters and lines of two topics, long lines and ranges of markers."""
     other = f"{world.topic}-other"
     world.create_topic(1, other)
     topics = [world.topic, other]
@@ -154,10 +151,7 @@ def test_a_read_is_counted_and_kept_as_it_was_written(
 def test_a_partition_that_fails_keeps_no_other_from_its_commit(
     world: Delivery, spark: "SparkSession"
 ) -> None:
-    """One has a hole, one a flood of malformed records, one too many series; all is told.
-
-    In each minute, until more is allowed.
-    """
+    """One has a hole, one a flood of malformed records, one too many series; all is told."""
     world.configure(labels=["key"], max_series_per_batch=2, max_malformed_per_batch=3)
     migrate(world.database, world.settings)
     world.leave_markers(0, is_committed=True)
@@ -230,7 +224,6 @@ def disturbed(world: Delivery, disturb: Callable[[], Any]) -> Any:
 def test_an_attempt_commits_only_the_partitions_that_it_still_owns(
     world: Delivery, disturb: Callable[..., Any], told: str
 ) -> None:
-    """What another attempt has claimed, or an operator abandoned, under the read stays open."""
     ids = world.planned_in(0, 1)
     reader = disturbed(world, lambda: world.database.run(lambda tx: disturb(tx, ids[0])))
     with pytest.raises(FencedError, match=told):
@@ -243,7 +236,6 @@ def test_an_attempt_commits_only_the_partitions_that_it_still_owns(
 
 
 def test_a_batch_that_was_abandoned_before_holds_up_no_other(world: Delivery) -> None:
-    """It is told at the end, and the others are counted."""
     ids = world.planned_in(0, 1)
     world.database.run(lambda tx: batches.abandon(tx, ids[0], by="ann", reason="a test"))
     with pytest.raises(FencedError, match="was abandoned by ann"):
@@ -291,7 +283,6 @@ def _records(_: CountRequest, counts: Counts) -> int:
 
 
 def test_a_task_with_two_partitions_is_refused() -> None:
-    """A task that has read two partitions cannot commit one of them."""
     batch = pa.RecordBatch.from_pydict({"partition": pa.array([1, 1, 2], pa.int32())})
     with pytest.raises(ReadError, match="two partitions, 1 and 2"):
         list(add_up([batch], ["partition"], [], []))

@@ -34,13 +34,11 @@ def world(migrated: "Stack", tmp_path: Path) -> Delivery:
 
 @pytest.fixture
 def other(tmp_path: Path) -> Path:
-    """Where another pipeline is configured."""
     (folder := tmp_path / "other").mkdir()
     return folder
 
 
 def viewed(world: Delivery) -> list[str]:
-    """The live files by the view."""
     return [r["file"] for r in world.rows(f"select file from `{world.name}_files` order by file")]
 
 
@@ -118,7 +116,6 @@ def test_replaced_files_stay_for_an_hour(world: Delivery) -> None:
 
 
 def damaged(file: Path) -> None:
-    """Take the end of a file away."""
     file.write_bytes(file.read_bytes()[:-20])
 
 
@@ -133,7 +130,6 @@ def altered(file: Path) -> None:
 
 
 def shortened(file: Path) -> None:
-    """Take a line out of a file."""
     pq.write_table(pq.read_table(file).slice(1), file)
 
 
@@ -159,7 +155,6 @@ def retimed(times: list[str | None], file: Path) -> None:
 def test_the_audit_finds_files_that_are_not_the_lines(
     world: Delivery, change: Callable[[Path], None], told: str
 ) -> None:
-    """Whatever has become of a file; nobody else is kept from his work."""
     world.count_lines()
     (file,) = viewed(world)
     change(Path(file.removeprefix("file://")))
@@ -220,7 +215,6 @@ def test_an_executor_that_does_not_see_the_folder_writes_nothing(world: Delivery
 
 
 def test_a_file_system_that_does_not_answer_is_named(world: Delivery, tmp_path: Path) -> None:
-    """The batch is counted once it does."""
     (batch_id,) = world.planned_in(0)
     away = world.folder.rename(tmp_path / "away")
     world.folder.write_text("something else")
@@ -233,7 +227,6 @@ def test_a_file_system_that_does_not_answer_is_named(world: Delivery, tmp_path: 
 
 
 def test_the_disk_is_full(world: Delivery) -> None:
-    """Nothing is committed, and the next run counts all."""
     lines = world.begun(*world.planned_in(0), *LINES)
     full = patch("tally.deliveries.folder._sync", side_effect=OSError(28, "No space left"))
     with full, pytest.raises(FilesUnavailableError, match="No space left"):

@@ -200,10 +200,7 @@ def test_a_line_that_is_too_long_for_the_server_is_named(with_rows: Delivery) ->
 def test_rows_are_shown_by_the_next_run_when_a_driver_is_killed_behind_its_commit(
     world: Delivery,
 ) -> None:
-    """Until then readers see what was there before: all of it, and nothing of what replaces it.
-
-    Of two replays that were not shown, the first one's rows are never part of what readers see.
-    """
+    """Until then readers see what was there before: all of it, and nothing of what replaces it."""
     world.count_lines()
     killed = patch("tally.pipeline.run_partitions.publish_soon", side_effect=KeyboardInterrupt)
     for levels in (["ERROR", "INFO"], ["INFO"]):
@@ -292,7 +289,6 @@ ANOTHER_ROW = (
 def test_the_audit_finds_rows_that_are_not_the_lines(
     with_rows: Delivery, change: str, told: str
 ) -> None:
-    """Whatever was changed on the server of the lines."""
     with_rows.count_lines()
     view = f"{with_rows.name}_rows"
     with_rows.execute(change.format(kept=f"`{view}__kept`", sets=f"`{view}__sets`"))
@@ -340,7 +336,6 @@ def test_a_set_whose_number_was_given_before_is_not_committed(world: Delivery) -
 
 
 def test_lines_are_kept_where_they_were_kept_before(world: Delivery) -> None:
-    """Neither a plan nor the commit of an open batch nor a replay goes elsewhere."""
     world.count_lines()
     (batch_id,) = world.planned_in(1)
     nowhere = {"delivery": "batch", "files_url": None, "row_procedure": None}
@@ -358,10 +353,7 @@ def test_lines_are_kept_where_they_were_kept_before(world: Delivery) -> None:
 def test_a_pipeline_that_has_counted_without_keeping_does_not_begin_to(
     migrated: "Stack", tmp_path: Path
 ) -> None:
-    """Its earlier segments have no rows, and the rows would not be the counts.
-
-    Nor are lines written into a table that is something else.
-    """
+    """Its earlier segments have no rows, and the rows would not be the counts."""
     world = Delivery.create(migrated, tmp_path)
     world.count_lines()
     world.configure(delivery="rows")
@@ -418,7 +410,6 @@ def test_lines_of_another_ledger_are_left_alone(elsewhere: Delivery, tmp_path: P
 
 
 def test_lines_that_are_elsewhere_are_not_forgotten(elsewhere: Delivery) -> None:
-    """With another server of the lines nothing is migrated, planned, or taken out of the outbox."""
     with UNPUBLISHED:
         elsewhere.count_lines()
     tables = elsewhere.rows("show tables like %s", (f"{elsewhere.name}_rows%",))
@@ -497,7 +488,6 @@ REFUSING = " begin signal sqlstate '45000' set message_text = 'no lines on a Sun
 
 
 def own(world: Delivery, text: str) -> None:
-    """Make a procedure of the test's own the pipeline's."""
     world.as_root("use tally", (HEAD + text).format(name=world.name))
     world.configure(row_procedure=f"{world.name}_own")
     assert missing(world.database, world.settings) == [], "it is there, so nothing is to be made"

@@ -34,7 +34,6 @@ Rows = Counter[tuple[str, ...]]
 
 
 def line(service: str | bytes, level: str = "ERROR", second: int = 8) -> bytes:
-    """A line of a service."""
     name = service if isinstance(service, bytes) else service.encode()
     return f"{AT}:{second:02} {level} [".encode() + name + b"] some message"
 
@@ -46,13 +45,11 @@ def labelled(world: World, **keys: object) -> None:
 
 
 def count(world: World, *lines: str | bytes) -> None:
-    """Count lines, or one of each service."""
     world.produce([line(said) if isinstance(said, str) else said for said in lines])
     assert world.minute() is not None
 
 
 def rows(world: World, *labels: str) -> Rows:
-    """The result by labels, all of the one minute."""
     found: Rows = Counter()
     for row in world.rows(f"select * from `{world.name}` where log_time = '{AT}:00'"):
         found[tuple(row[label] for label in labels)] += row["log_count"]
@@ -60,12 +57,10 @@ def rows(world: World, *labels: str) -> Rows:
 
 
 def unknown(world: World) -> bool:
-    """Whether the ledger has nothing of the pipeline."""
     return not world.rows("select * from pipeline where pipeline = %s", (world.name,))
 
 
 def test_values_that_look_alike_stay_apart(world: World) -> None:
-    """Case, accents, trailing blanks and invalid bytes make other values."""
     labelled(world)
     names = ["cart", "Cart", "cärt", "cart ", "cart  ", "ca\x00rt", "𝄞"]
     invalid = [b"cart\xff", b"cart\xfe", b"cart\xed\xa0\x80"]
@@ -183,7 +178,6 @@ def test_one_label_makes_room_for_another(world: World) -> None:
 
 
 def test_a_label_may_be_called_like_a_column_of_the_ledger(world: World) -> None:
-    """Plan, commit, audit, replay, recount and prune tell them apart."""
     names = ["said", "summed", "incarnation_id", "batch_id", "state", "kind", "records", "rows"]
     labelled(world, line_format="json", levels=[], labels=names, measure="bytes")
     fields = ", ".join(f'"{name}": "{name[0]}"' for name in names)
@@ -248,7 +242,6 @@ UNRELATED = {
 
 @pytest.mark.parametrize("labels", [[], ["level"]], ids=["plain", "labelled"])
 def test_an_unrelated_table_is_not_taken(world: World, labels: list[str]) -> None:
-    """Neither by a migration nor by a plan; the ledger does not know the pipeline afterwards."""
     table = f"{world.name}_t"
     world.configure(line_format=PATTERN, labels=labels, result_table=table)
     world.produce([line("cart")])
@@ -368,10 +361,7 @@ def test_no_label_is_added_under_an_index_that_joins_its_rows(world: World) -> N
 
 
 def test_another_result_table_is_refused_before_it_is_made(world: World) -> None:
-    """A pipeline's counts stay together; status says so, too, and not "migrate".
-
-    If it exists, an open batch does not count into it, and the audit names the mistake.
-    """
+    """A pipeline's counts stay together; status says so, too, and not "migrate"."""
     count(world, "cart")
     world.produce([line("shop")])
     batch_id = planned_id(world)
@@ -395,7 +385,6 @@ def test_another_result_table_is_refused_before_it_is_made(world: World) -> None
 
 @pytest.mark.parametrize("which", ["", "__segments", "__folded"])
 def test_a_missing_table_is_named(world: World, which: str) -> None:
-    """Each that the pipeline needs."""
     labelled(world)
     with world.database.transaction(read_only=True) as tx:
         check_prepared(tx, world.pipeline)
@@ -423,7 +412,6 @@ def test_a_label_that_was_there_is_made_exact(world: World, key: str) -> None:
 
 
 def test_no_unrelated_table_beside_the_result_is_taken(world: World) -> None:
-    """Neither for a new pipeline nor for one that has counted without labels."""
     world.configure(line_format=PATTERN)
     count(world, "cart")
     table = f"{world.name}__segments"
@@ -458,7 +446,6 @@ def test_folded_rows_keep_their_labels_and_a_later_label_cannot_reach_them(world
 
 
 def test_tables_from_before_get_the_index_by_minute(world: World) -> None:
-    """A migration makes it where it is missing, and nothing twice."""
     labelled(world)
     contributions, _ = tables_beside(world.name)
     world.execute(f"alter table `{contributions}` drop key {MINUTE_INDEX}")

@@ -48,7 +48,6 @@ def log(line_format: str, time: str, counts: str, **keys: Any) -> Log:
 
 
 def by_filter(line_format: str, time: str, counts: str, **having: list[str]) -> Log:
-    """A log without level."""
     return log(line_format, time, counts, filter=having, levels=[])
 
 

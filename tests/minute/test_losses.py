@@ -38,10 +38,7 @@ def find_the_hole(world: World) -> None:
 
 
 def test_a_hole_blocks_its_partition_and_the_others_go_on(world: World) -> None:
-    """The batch is abandoned with the reason; the next one counts the healthy partition.
-
-    Once an operator accepts the hole, what is there is counted; later ranges must be dense.
-    """
+    """The batch is abandoned with the reason; the next one counts the healthy partition."""
     find_the_hole(world)
     assert world.batches()[0]["state"] == "abandoned"
     assert "5 records of 6" in world.batches()[0]["reason"]
@@ -118,10 +115,7 @@ def test_a_truncated_partition_stays_blocked_until_an_operator_accepts(own_world
 
 
 def test_an_end_behind_the_ledger_blocks_until_it_is_accepted_and_has_grown(world: World) -> None:
-    """Once it is accepted there is nothing to read below the offset, and nothing to decide.
-
-    Once counting has passed it, an end before the committed offset is a new truncation.
-    """
+    """Once it is accepted there is nothing to read below the offset, and nothing to decide."""
     count_past_the_end(world, 9)
     steps.accept(world)
     assert world.plan().blocks == ()
@@ -147,7 +141,6 @@ def count_past_the_end(world: World, next_offset: int) -> None:
 
 
 def test_a_loss_that_has_become_another_is_another_decision(world: World) -> None:
-    """Only the loss that was shown is accepted, not one that grows or has another cause."""
     count_past_the_end(world, 9)
     with world.database.transaction(read_only=True) as tx:
         seen = find_losses(tx, world.name, only_open=True)

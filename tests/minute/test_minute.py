@@ -81,7 +81,6 @@ def test_lines_are_counted_by_labels_and_filtered_and_their_bytes_added_up(
 
 
 def test_what_is_odd_is_counted_or_kept(world: World, spark: "SparkSession") -> None:
-    """Each unusual record is counted, or kept as a dead letter with its bytes; none is lost."""
     counted = [
         "2016-02-29 10:00:00 ERROR a leap day",
         "9999-12-31 23:59:59 ERROR far in the future",
@@ -131,7 +130,6 @@ def test_what_is_odd_is_counted_or_kept(world: World, spark: "SparkSession") -> 
 def test_a_line_of_ten_megabytes_is_counted_and_its_like_is_kept_in_part(
     world: World, spark: "SparkSession"
 ) -> None:
-    """A large line counts; of a large malformed record the first bytes and the length are kept."""
     world.create_topic(1, f"{world.topic}-large", **{"max.message.bytes": "20000000"})
     world.configure(topics=[f"{world.topic}-large"], dead_letter_max_bytes=1000)
     filling = "x" * 10_000_000
@@ -143,7 +141,6 @@ def test_a_line_of_ten_megabytes_is_counted_and_its_like_is_kept_in_part(
 
 
 def test_two_runs_at_once_count_once(world: World) -> None:
-    """Of two runs of one batch one commits; the other is fenced or finds it done."""
     world.produce([ERROR] * 3)
     batch_id = steps.planned_id(world)
 
@@ -174,7 +171,6 @@ def test_a_run_that_wakes_up_after_its_successors_is_fenced(world: World) -> Non
 
 
 def test_a_backlog_is_counted_batch_by_batch(world: World) -> None:
-    """After a long stop everything is counted once, in bounded batches."""
     world.configure(max_records_per_partition=400)
     world.produce([ERROR, INFO] * 500, 0)
     world.produce([ERROR] * 100, 1)
@@ -289,7 +285,6 @@ def held(world: World, topic: str, end: int) -> list[int]:
 
 
 def test_records_deleted_before_the_read_are_data_loss(world: World, spark: "SparkSession") -> None:
-    """Retention between plan and read: an error that says so, and nothing is counted."""
     world.produce([ERROR] * 5)
     batch_id = steps.planned_id(world)
     world.delete_records(0, 3)
@@ -311,7 +306,6 @@ def test_a_topic_recreated_under_the_read_is_data_loss(world: World) -> None:
 
 
 def test_a_read_that_cannot_be_served_is_retryable(world: World, spark: "SparkSession") -> None:
-    """Spark's reader cannot reach the broker: the cause is named, the batch stays planned."""
     world.produce([ERROR])
     batch_id = steps.planned_id(world)
     world.configure(
@@ -344,7 +338,6 @@ def test_a_flood_of_malformed_lines_stops_and_asks(world: World) -> None:
 
 
 def test_the_offsets_are_mirrored_for_lag_tools(world: World) -> None:
-    """The consumer group tally-<pipeline> shows the committed offsets."""
     from confluent_kafka import ConsumerGroupTopicPartitions  # noqa: PLC0415
 
     world.produce([ERROR] * 3)

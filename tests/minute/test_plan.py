@@ -59,7 +59,6 @@ def test_a_new_partition_is_counted_from_its_first_offset(world: World) -> None:
 
 
 def open_transaction(world: World) -> Producer:
-    """A producer that has written a record to the first partition in an open transaction."""
     producer = world.producer(**{"transactional.id": world.name})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -87,7 +86,6 @@ def test_two_first_planners_write_one_plan(world: World) -> None:
 
 
 def test_records_lost_before_the_plan_block_their_partition(world: World) -> None:
-    """An open loss is recorded, the other partition is planned; it ends when they are back."""
     world.plan()
     world.produce([ERROR] * 5, 0)
     world.produce([ERROR] * 2, 1)
@@ -106,10 +104,7 @@ def test_records_lost_before_the_plan_block_their_partition(world: World) -> Non
 
 @pytest.mark.parametrize("was_read", [False, True], ids=["not yet tried", "tried"])
 def test_records_lost_after_the_plan_abandon_the_batch(world: World, was_read: bool) -> None:
-    """The batch is abandoned with its reason, the healthy partition is planned again.
-
-    So it is at once where an attempt has failed: it is no longer at work.
-    """
+    """The batch is abandoned with its reason, the healthy partition is planned again."""
     world.produce([ERROR] * 5, 0)
     world.produce([ERROR] * 2, 1)
     first = steps.planned_id(world)
@@ -181,7 +176,6 @@ def test_a_topic_that_is_taken_out_and_put_back_loses_nothing(world: World) -> N
 
 
 def test_a_broker_that_is_down_is_a_clear_retryable_error(world: World) -> None:
-    """It names the address and takes no longer than the timeout; nothing is written."""
     nowhere = load_settings(
         world.config,
         overrides={"kafka": {"bootstrap_servers": "127.0.0.1:9", "request_timeout_s": 2}},
@@ -218,7 +212,6 @@ def shorter(topic: TopicSnapshot) -> TopicSnapshot:
 
 
 def without_a_partition(topic: TopicSnapshot) -> TopicSnapshot:
-    """The second partition is left out."""
     return replace(topic, partitions={0: topic.partitions[0]})
 
 
@@ -257,11 +250,7 @@ def counted(world: World) -> World:
 def test_old_metadata_is_asked_for_again_before_it_is_believed(
     counted: World, lie: Lie, block: tuple[int | None, BlockReason]
 ) -> None:
-    """One stale answer blocks nothing, and no plan uses it.
-
-    If it stays wrong, a partition that is left out is named and keeps its offset; the others are
-    planned.
-    """
+    """One stale answer blocks nothing, and no plan uses it."""
     kafka = liar(counted, lie, lies=1)
     plan = counted.through(kafka=kafka).plan()
     assert kafka.snapshots == 2
@@ -275,7 +264,6 @@ def test_old_metadata_is_asked_for_again_before_it_is_believed(
 
 
 def test_a_hanging_transaction_holds_back_its_own_partition_alone(world: World) -> None:
-    """Later records wait, are not skipped, and are planned once the transaction has ended."""
     world.configure(offsets="sparse")
     hanging = open_transaction(world)
     world.produce([ERROR] * 4, 0)

@@ -25,13 +25,11 @@ def count_four_batches(world: World) -> None:
 
 
 def pruned(world: World, *, days: int = 0, dry_run: bool = False) -> Pruned:
-    """Prune what was committed at least so many days ago."""
     older_than = timedelta(days=days)
     return prune(world.context(), world.name, older_than, lambda *_: None, dry_run=dry_run)
 
 
 def segments(world: World) -> list[tuple[int, int, str]]:
-    """Range and state of live and folded segments, in order."""
     return sorted(
         (s["from_offset"], s["until_offset"], s["state"])
         for s in world.segments()
@@ -40,10 +38,7 @@ def segments(world: World) -> list[tuple[int, int, str]]:
 
 
 def test_what_kafka_has_lost_is_folded_and_the_result_stays(world: World) -> None:
-    """Segments end at 3, 5, 8 and 10: one whose last offset Kafka still holds is left alone.
-
-    Later ones join what was folded before, and losses, which are never pruned, stay between.
-    """
+    """Segments end at 3, 5, 8 and 10: one whose last offset Kafka still holds is left alone."""
     count_four_batches(world)
     for earliest, more in ((2, 0), (6, 2), (7, 0)):
         world.delete_records(0, earliest)
@@ -76,7 +71,6 @@ def test_what_kafka_has_lost_is_folded_and_the_result_stays(world: World) -> Non
 
 
 def folded(world: World) -> list[int]:
-    """The folded counts, in order of minutes."""
     found = world.rows("select * from folded_count where pipeline = %s", (world.name,))
     return [row["log_count"] for row in found]
 
@@ -103,7 +97,6 @@ def test_what_is_young_or_needed_is_left_alone(world: World) -> None:
 
 
 def test_what_was_folded_is_never_reprocessed(world: World) -> None:
-    """A replay of it is refused, and the recount reports it as not checkable."""
     count_four_batches(world)
     world.delete_records(0, 5)
     pruned(world)

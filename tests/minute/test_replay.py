@@ -40,7 +40,6 @@ WARN = "2017-07-30 14:09:08 WARN some message"
 
 
 def asked(world: World, *spans: tuple[int, int], partition: int = 0) -> RangesAsked:
-    """Ranges of one partition."""
     return RangesAsked(
         ranges=tuple(
             OffsetRange(partition=world.partition(partition), from_offset=a, until_offset=b)
@@ -50,32 +49,26 @@ def asked(world: World, *spans: tuple[int, int], partition: int = 0) -> RangesAs
 
 
 def preview(world: World, request: Request) -> Preview:
-    """What a replay would do."""
     return preview_replay(world.context(), world.name, request)
 
 
 def request(world: World, request: Request) -> int:
-    """Record a replay."""
     return world.ask_replay(request).replay_id
 
 
 def run(world: World, replay_id: int) -> list[Ran]:
-    """Run the planned batches of a replay."""
     return list(run_replay(world.context(world.reader), replay_id))
 
 
 def replay(world: World, what: Request) -> list[Ran]:
-    """Request and run."""
     return run(world, request(world, what))
 
 
 def widened(shown: Preview) -> list[str]:
-    """The widened ranges of a plan."""
     return [str(r).split(" ", 1)[1] for r in shown.plan.widened]
 
 
 def states(world: World) -> list[tuple[int, int, str]]:
-    """Range and state of each segment, oldest first."""
     return [(s["from_offset"], s["until_offset"], s["state"]) for s in world.segments()]
 
 
@@ -93,7 +86,6 @@ def test_a_replay_with_another_level_counts_as_a_fresh_start_would(world: World)
 
 
 def test_a_range_is_widened_to_whole_segments(world: World) -> None:
-    """A range that overlaps a segment replaces it; adjacent segments stay."""
     steps.count(world, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3)
     shown = preview(world, asked(world, (4, 5)))
     assert widened(shown) == ["[3, 6)"]
@@ -105,7 +97,6 @@ def test_a_range_is_widened_to_whole_segments(world: World) -> None:
 
 
 def test_dead_letters_that_a_corrected_format_understands_become_lines(world: World) -> None:
-    """The old dead letters are deleted with the replaced segments."""
     lines = ["2017-07-30 14:09:08,123 ERROR [main] x", ERROR]
     world.configure(line_format="zookeeper")
     steps.count(world, lines)
@@ -138,7 +129,6 @@ def test_offsets_below_the_start_are_counted_for_the_first_time(world: World) ->
 
 
 def test_what_cannot_be_reprocessed_is_refused(world: World) -> None:
-    """Beyond the ledger, gone from Kafka, unknown partitions: nothing is written."""
     steps.count(world, [ERROR] * 3, [ERROR] * 3)
     for what, why in (
         (asked(world, (4, 7)), "counted up to 6"),
@@ -162,7 +152,6 @@ def test_what_cannot_be_reprocessed_is_refused(world: World) -> None:
 
 
 def test_records_that_go_between_request_and_run_leave_the_old_counts(world: World) -> None:
-    """Retention deletes the records first: the replay fails, and what was counted stays."""
     steps.count(world, [ERROR] * 3)
     replay_id = request(world, BoundsAsked())
     world.delete_records(0, 1)
@@ -176,7 +165,6 @@ def test_records_that_go_between_request_and_run_leave_the_old_counts(world: Wor
 
 
 def replay_state(world: World, replay_id: int) -> str:
-    """The state of a replay."""
     rows = world.rows("select state from replay where replay_id = %s", (replay_id,))
     return str(rows[0]["state"])
 
@@ -216,7 +204,6 @@ def test_of_two_replays_of_one_range_each_counts_once(world: World) -> None:
 
 
 def test_what_was_shown_is_what_is_done(world: World) -> None:
-    """An outdated preview is refused."""
     steps.count(world, [ERROR] * 3)
     shown = preview(world, BoundsAsked())
     replay(world, BoundsAsked())
@@ -251,7 +238,6 @@ def test_a_request_that_cannot_be_looked_up_says_so(world: World) -> None:
 
 
 def test_ranges_are_found_by_batch_and_minute(world: World) -> None:
-    """Each request resolves to the current live segments."""
     steps.count(world, [ERROR] * 2, [LATER] * 3)
     first = world.batches()[0]["batch_id"]
     assert widened(preview(world, BatchAsked(batch_id=first))) == ["[0, 2)"]
@@ -264,7 +250,6 @@ def test_ranges_are_found_by_batch_and_minute(world: World) -> None:
 
 
 def lose(world: World, from_offset: int, until_offset: int) -> None:
-    """Record an accepted loss of records that Kafka holds."""
     add_loss(world, 0, from_offset, until_offset, "expired")
     steps.set_position(world, until_offset)
     assert world.audit().holds
@@ -273,7 +258,6 @@ def lose(world: World, from_offset: int, until_offset: int) -> None:
 def add_loss(
     world: World, partition: int, start: int, until: int, cause: str, state: str = "accepted"
 ) -> None:
-    """Record a loss."""
     world.execute(
         "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset, cause,"
         " state, detected_at, decided_at, decided_by, reason)"

@@ -41,7 +41,6 @@ BEHIND = {
 
 @pytest.fixture
 def counted(world: World) -> World:
-    """Three lines of one minute in each of two partitions."""
     return count_some(world)
 
 
@@ -60,8 +59,6 @@ def replay(world: World, what: Request | None = None) -> Batch:
 
 
 def commit_at_once(world: World, *batches: Batch) -> list[object]:
-    """Commit batches in threads that start together; returns the outcome of each."""
-
     def work(batch: Batch) -> object:
         try:
             return commit(world, batch, result(batch))
@@ -72,14 +69,12 @@ def commit_at_once(world: World, *batches: Batch) -> list[object]:
 
 
 def test_of_two_replays_that_commit_at_once_one_is_overtaken(counted: World) -> None:
-    """Both are to replace the same segments; only one of them commits."""
     outcomes = commit_at_once(counted, replay(counted), replay(counted))
     assert sorted(map(str, outcomes)) == [str(OvertakenError), str(True)]
     assert audited(counted) == {AT: 6}
 
 
 def test_a_replay_and_a_minute_batch_that_commit_at_once_both_count(counted: World) -> None:
-    """Both change the same minute of the result."""
     again = replay(counted)
     outcomes = commit_at_once(counted, again, claimed(counted, planned(counted)))
     assert outcomes == [True, True]
@@ -131,14 +126,12 @@ def test_a_backfill_sees_the_last_live_segment_before_its_end(world: World) -> N
 
 
 def skip(world: World, records: int) -> None:
-    """Let counting begin behind so many records of the first partition."""
     world.produce([ERROR] * records)
     world.configure(start="latest")
     assert world.plan().batch is None
 
 
 def both(world: World, first: tuple[int, int], second: tuple[int, int]) -> RangesAsked:
-    """A range of each of the two partitions."""
     parts = asked(world, first), asked(world, second, partition=1)
     return RangesAsked(ranges=tuple(r for part in parts for r in part.ranges))
 

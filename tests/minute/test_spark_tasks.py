@@ -42,10 +42,7 @@ def count_until(
     disturb: "Callable[[Future[bool]], None]" = lambda _: None,
     passing: tuple[type[Exception], ...] = (),
 ) -> None:
-    """Count batch after batch, which are disturbed in the read, until something has happened.
-
-    Each line counts once, also where a batch ends with an error that passes and is run again.
-    """
+    """Count batch after batch, which are disturbed in the read, until something has happened."""
     world.configure(reader=SLOW_READER)
     expected, is_done = 0, False
     while not is_done:
@@ -66,7 +63,6 @@ def count_until(
 
 
 def test_speculative_copies_of_tasks_count_once(own_world: World, driver: Driver) -> None:
-    """Two executors run the same task, and only one result is counted."""
     driver.start_second()
     count_until(lambda tasks: any(task.is_speculative for task in tasks), own_world, driver)
 
@@ -74,8 +70,6 @@ def test_speculative_copies_of_tasks_count_once(own_world: World, driver: Driver
 def test_tasks_that_are_killed_are_run_again_and_count_once(
     own_world: World, driver: Driver
 ) -> None:
-    """A killed attempt contributes nothing, and the next one reads the same range."""
-
     def kill(_: "Future[bool]") -> None:
         for task in driver.running():
             driver.kill(task.number, "killed by a test")
@@ -103,7 +97,6 @@ def test_a_stage_that_is_computed_again_counts_once(own_world: World, driver: Dr
 def test_the_broker_dies_and_comes_back_in_the_middle_of_the_read(
     own_world: World, driver: Driver
 ) -> None:
-    """The broker dies during the read; counted once, by this run or the next."""
     in_the_middle = []
 
     def kill_the_broker(_: "Future[bool]") -> None:
