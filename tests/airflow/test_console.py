@@ -6,7 +6,7 @@ import secrets
 from datetime import date, timedelta
 from html import unescape
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urljoin, urlsplit
+from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -48,22 +48,18 @@ class Pages:
         self.base = f"/tally/pipelines/{world.name}/"
         self._client = client
 
-    def text(self, path: str = "", **query: str) -> str:
-        """A page; it must be there."""
-        return self._text(self.base + path, query)
-
     def shows(self, path: str, *parts: str) -> str:
         """A page, which has these parts."""
-        text = self.text(path)
+        text = self._text(self.base + path)
         assert [part for part in parts if part not in text] == []
         return text
 
     def of_run(self, dag_id: str, run_id: str) -> str:
         """The page of a run; it must be there."""
-        return self._text("/tally/run", {"dag_id": dag_id, "run_id": run_id})
+        return self._text(f"/tally/run?{urlencode({'dag_id': dag_id, 'run_id': run_id})}")
 
-    def _text(self, address: str, query: dict[str, str]) -> str:
-        answer = self._client.get(address, params=query or None)
+    def _text(self, address: str) -> str:
+        answer = self._client.get(address)
         assert answer.status_code == 200, answer.text
         return answer.text
 
@@ -155,7 +151,7 @@ def test_each_page_is_drawn_of_an_empty_ledger(world: World, client: "TestClient
     form = Pages(world, client)
     asked = "replay?what=offsets&topic=an.old-one&partitions=0"
     form.shows(asked, "<option selected>an.old-one</option>")
-    assert "an.old-one" not in form.text("replay")
+    assert "an.old-one" not in form.shows("replay")
 
 
 def test_the_overview_shows_what_the_ledger_says(world: World, pages: Pages) -> None:
@@ -176,7 +172,7 @@ def test_the_overview_shows_what_the_ledger_says(world: World, pages: Pages) -> 
 
 def test_what_was_replaced_is_marked(world: World, pages: Pages) -> None:
     old = count(world, {"2017-07-30 14:09": 3}, dead_letters=["x"])
-    assert "1 dead letters (<a " in pages.text(f"batches/{old}")
+    assert "1 dead letters (<a " in pages.shows(f"batches/{old}")
     (new,) = world.ask_replay().batch_ids
     world.run(new)
     found = {row["batch_id"]: row for row in pages.table("batches", "batches")}
@@ -194,7 +190,7 @@ def test_what_was_replaced_is_marked(world: World, pages: Pages) -> None:
         (old,),
     )
     world.execute("update batch set kind = 'fold' where batch_id = %s", (old,))
-    assert "3 counted, 1 dead letters; of pruned segments" in pages.text(f"batches/{old}")
+    assert "3 counted, 1 dead letters; of pruned segments" in pages.shows(f"batches/{old}")
 
 
 def test_a_chart_shows_marks_and_what_is_behind_a_minute(world: World, pages: Pages) -> None:
@@ -202,11 +198,11 @@ def test_a_chart_shows_marks_and_what_is_behind_a_minute(world: World, pages: Pa
     bars = pages.table("?span=1h", "minutes")
     found = [(bar["minute"], bar["lines"], bar["outdated"]) for bar in bars]
     assert found == [("2017-07-30T14:09:00", 3, False), ("2017-07-30T14:11:00", 2, False)]
-    assert 'aria-label="2017-07-30 14:09: 3 lines"' in pages.text()
+    assert 'aria-label="2017-07-30 14:09: 3 lines"' in pages.shows("")
     (part,) = pages.table("minute?at=2017-07-30T14:09", "segments")
     assert (part["lines"], part["partition"]) == (3, f"{world.topic}/0")
     assert pages.table("?first=2017-07-30T14:11&last=2017-07-30T14:12", "minutes") == [bars[1]]
-    long = pages.text("?first=2017-07-30T14:05&last=2017-07-30T23:00")
+    long = pages.shows("?first=2017-07-30T14:05&last=2017-07-30T23:00")
     assert '"?first=2017-07-30T14:05&amp;last=2017-07-30T14:09"' in long
     assert pages.table("?first=2017-07-30T14:09:30&last=2017-07-30T14:09:59", "minutes") == bars[:1]
     change_rules(world)
@@ -244,16 +240,14 @@ def test_a_line_dated_ahead_moves_no_chart(world: World, pages: Pages) -> None:
     world.execute(f"delete from `{world.name}` where log_time > '3000-01-01'")
     bar, newest = 'aria-label="2017-07-30 14:09: 3 lines"', "The newest line is of 2017-07-30 14:09"
     pages.shows("", bar, newest, f'<a href="{ahead}">show them</a>')
-    assert "not shown here" not in pages.text(ahead)
+    assert "not shown here" not in pages.shows(ahead)
     assert [row["lines"] for row in pages.table(ahead, "minutes")] == [4]
 
 
 WRONG = (
     ("batches?state=open", "state = 'open' is not known"),
     ("batches?before=x", "before = 'x' is not a whole number"),
-    ("dead-letters?text=x", "a text is looked for among the dead letters of a batch"),
     ("dead-letters?partition=x", "partition = 'x' is no partition"),
-    ("dead-letters?partition=x/9", "has never read x/9"),
     ("dead-letters?partition=tópic/0", "is no partition"),
     ("dead-letters?reason=ü", "reason = 'ü' is not known"),
     ("replay?what=x", "what = 'x' is not known"),
@@ -266,7 +260,6 @@ WRONG = (
     ("minute?at=2026-01-02T00:00Z", "has a zone"),
     ("?last=9999-12-31T23:59", "is far away"),
     ("?first=0001-01-01T00:00", "is far away"),
-    ("dead-letters?until=2026-01-02T00:00", "a span of time needs its beginning, too"),
     ("batches?export=letters", "this page has no table 'letters'"),
     ("batches?export=batches&as=xml", "as = 'xml' is not known"),
 )
@@ -291,10 +284,10 @@ def test_what_is_there_is_shown_as_a_part_where_it_is_too_much(
     count(world, {}, dead_letters=["x"])
     batch = count(world, {}, dead_letters=["x"])
     said = "These totals cover only the latest"
-    assert said not in pages.text("dead-letters")
+    assert said not in pages.shows("dead-letters")
     monkeypatch.setattr("tally.ledger.dead_letters.TOTALS_MAX", 1)
     pages.shows("dead-letters", said)
-    assert said not in pages.text(f"dead-letters?batch={batch}")  # of a batch all are added up
+    assert said not in pages.shows(f"dead-letters?batch={batch}")  # of a batch all are added up
 
     lose(world, 0)
     lose(world, 1)
@@ -322,7 +315,7 @@ def test_times_that_no_calendar_has_end_no_page(
         producer.produce(topic, b"a line", partition=0, **stamped)
         assert producer.flush(60) == 0
         pages = Pages(world, viewer)
-        assert "expires in" not in pages.text("kafka") + pages.text("strips")
+        assert "expires in" not in pages.shows("kafka") + pages.shows("strips")
         scrape = viewer.get("/tally/metrics", headers={"Authorization": f"Bearer {metrics_token}"})
         assert scrape.status_code == 200
         assert f'tally_lag_offsets{{pipeline="{world.name}"}} 1.0' in scrape.text
@@ -383,7 +376,7 @@ def test_pages_and_checks_say_that_a_dag_is_paused(
 
     run_dag(world.name)  # so that Airflow knows it; at first it is paused
     said = f"the DAG {world.name} is paused in Airflow"
-    assert said in pages.text()
+    assert said in pages.shows("")
     for words in (["status", world.name], ["pipelines"]):
         assert said not in CliRunner().invoke(cli, words).stdout  # it does not ask Airflow
         checked = CliRunner().invoke(cli, [*words, "--check"])
@@ -396,7 +389,6 @@ def test_pages_and_checks_say_that_a_dag_is_paused(
 def test_a_pipeline_is_listed_only_for_those_who_may_read_its_dag(
     world: World, viewer: "TestClient", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The console opens no way around Airflow's permissions."""
     from airflow.api_fastapi.app import get_auth_manager
 
     asked: list[str] = []

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
@@ -21,9 +22,6 @@ from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
 from tally.errors import ConfigError
 from tests.airflow.conftest import Parse
-
-if TYPE_CHECKING:
-    from airflow.dag_processing.dagbag import DagBag
 
 pytestmark = pytest.mark.airflow
 
@@ -38,11 +36,11 @@ def edges(dag: Any) -> Edges:
     return {task.task_id: set(task.downstream_task_ids) for task in dag.tasks}
 
 
-def of_kind(bag: "DagBag", *suffixes: str) -> Iterator[Any]:
+def of_kind(bag: DagBag, *suffixes: str) -> Iterator[Any]:
     return (bag.dags[name + suffix] for name in MINUTE for suffix in suffixes)
 
 
-def test_each_dag_has_its_tasks_in_order(bag: "DagBag") -> None:
+def test_each_dag_has_its_tasks_in_order(bag: DagBag) -> None:
     requested = {"request": {"count"}, "count": {"outcome"}, "outcome": set[str]()}
     wanted: dict[str, Edges] = {
         "": {"plan": {"count", "blocked"}, "count": set(), "blocked": set()},
@@ -65,7 +63,7 @@ def test_each_dag_has_its_tasks_in_order(bag: "DagBag") -> None:
         assert count.map_index_template == "{{ task.batch_name }}"
 
 
-def test_scheduled_dags_do_not_pile_up_and_manual_ones_need_not_be_unpaused(bag: "DagBag") -> None:
+def test_scheduled_dags_do_not_pile_up_and_manual_ones_need_not_be_unpaused(bag: DagBag) -> None:
     """The configured timetable, one run at a time, no backfill over dates; new DAGs start paused.
 
     A run of a paused DAG by hand would wait without a word.
@@ -89,7 +87,7 @@ def test_scheduled_dags_do_not_pile_up_and_manual_ones_need_not_be_unpaused(bag:
 
 
 @pytest.mark.parametrize(("name", "patience_s"), [("error_log", 600), ("other", 1200)])
-def test_timeouts_follow_from_the_patience(name: str, patience_s: int, bag: "DagBag") -> None:
+def test_timeouts_follow_from_the_patience(name: str, patience_s: int, bag: DagBag) -> None:
     """Lock wait < plan < count = patience < run; only the wait for an operator lasts days."""
     for task in (task for suffix in KINDS for task in bag.dags[name + suffix].tasks):
         assert task.retries == (0 if task.task_id in {"blocked", "decide"} else 3)
@@ -130,7 +128,7 @@ def test_a_patience_too_short_for_an_answer_is_refused(key: str) -> None:
     assert Timeouts.of(longer, settings).plan > 2 * timedelta(seconds=25)
 
 
-def test_a_statement_times_out_before_its_task(bag: "DagBag", config: Path) -> None:
+def test_a_statement_times_out_before_its_task(bag: DagBag, config: Path) -> None:
     for configured, task_s, left in ((300, 120, 60), (30, 120, 30)):
         mysql = MySQLSettings(statement_timeout_s=configured)
         settings = Settings(mysql=mysql, pipelines={"p": PipelineSettings(topics=["a"])})
@@ -149,7 +147,7 @@ def test_a_statement_times_out_before_its_task(bag: "DagBag", config: Path) -> N
     assert bounds[0] < 599 < audit.execution_timeout.total_seconds() / 2
 
 
-def test_dags_say_whose_they_are_and_what_they_do(bag: "DagBag") -> None:
+def test_dags_say_whose_they_are_and_what_they_do(bag: DagBag) -> None:
     """By configuration and docstrings; each parameter but a replay's reason has a default."""
     for dag in of_kind(bag, *KINDS):
         ours = dag.dag_id.startswith("error_log")
@@ -172,7 +170,7 @@ def test_dags_say_whose_they_are_and_what_they_do(bag: "DagBag") -> None:
 
 
 def test_a_dag_survives_serialisation(
-    bag: "DagBag", parse: Parse, monkeypatch: pytest.MonkeyPatch
+    bag: DagBag, parse: Parse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the scheduler reads back is what was parsed, and the same at each parse."""
     again = parse()
@@ -198,7 +196,7 @@ def test_a_dag_survives_serialisation(
     assert "s3cret" not in text
 
 
-def test_rendered_fields_hold_paths_names_and_the_batch_alone(bag: "DagBag", config: Path) -> None:
+def test_rendered_fields_hold_paths_names_and_the_batch_alone(bag: DagBag, config: Path) -> None:
     """What Airflow stores of a task has no credentials; it reads the very file that was parsed."""
     allowed = {"count.application", "count.name", "count.application_args", "blocked.message"}
     allowed |= {"decide.subject", "decide.body"}

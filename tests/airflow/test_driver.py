@@ -174,7 +174,6 @@ def settings(config: Path) -> Settings:
 def test_the_driver_reads_the_same_settings(
     settings: Settings, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Awkward characters included; only the owner may read the file, an error deletes it too."""
     with suppress(KeyboardInterrupt), secrets_file(settings) as path:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         monkeypatch.setenv("TALLY_SECRETS_FILE", str(path))

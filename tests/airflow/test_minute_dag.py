@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pendulum
 import pytest
+from airflow.dag_processing.dagbag import DagBag
 
 from tally.airflow.driver import DriverHook
 from tally.ledger.decisions import accept_losses, find_losses
@@ -13,9 +14,6 @@ from tally.spark.driver_log import is_noise
 from tests.airflow.dag_run import AIRFLOW, RunDag, use_spark
 from tests.airflow.tasks import Tasks
 from tests.world import World
-
-if TYPE_CHECKING:
-    from airflow.dag_processing.dagbag import DagBag
 
 pytestmark = [*AIRFLOW, pytest.mark.stack]
 
@@ -66,6 +64,9 @@ def test_a_run_counts_what_is_new_batch_after_batch(
 
 
 def test_nothing_new_ends_green_and_says_so(world: World, run_dag: RunDag) -> None:
+    from airflow.exceptions import DagRunTypeNotAllowed
+    from airflow.models.backfill import ReprocessBehavior, _create_backfill
+
     run = run_dag(world.name)
     assert run.state == "success"
     assert run.tasks == {"plan": "success", "count": "skipped", "blocked": "skipped"}
@@ -73,30 +74,22 @@ def test_nothing_new_ends_green_and_says_so(world: World, run_dag: RunDag) -> No
     assert world.batches() == []
     assert run.events() == {}
     for dag_id in (world.name, f"{world.name}_replay"):
-        refuse_backfill(dag_id)
+        with pytest.raises(DagRunTypeNotAllowed, match="does not allow backfill runs"):
+            _create_backfill(
+                dag_id=dag_id,
+                from_date=datetime(2026, 1, 1, tzinfo=UTC),
+                to_date=datetime(2026, 1, 2, tzinfo=UTC),
+                max_active_runs=1,
+                reverse=False,
+                dag_run_conf=None,
+                triggering_user_name="ann",
+                reprocess_behavior=ReprocessBehavior.NONE,
+            )
     # A missing topic is red with its own error: nothing to count, and an operator must act.
     world.configure(topics=["there-is-no-such-topic"])
     missing = Tasks(world)
     assert missing.run("plan") == ["blocked"]
     assert "[topic-missing]" in missing.xcoms["plan", "batch"]["blocked"]
-
-
-def refuse_backfill(dag_id: str) -> None:
-    """Airflow refuses one over dates, with its own message; the descriptions name the replay."""
-    from airflow.exceptions import DagRunTypeNotAllowed
-    from airflow.models.backfill import ReprocessBehavior, _create_backfill
-
-    with pytest.raises(DagRunTypeNotAllowed, match="does not allow backfill runs"):
-        _create_backfill(
-            dag_id=dag_id,
-            from_date=datetime(2026, 1, 1, tzinfo=UTC),
-            to_date=datetime(2026, 1, 2, tzinfo=UTC),
-            max_active_runs=1,
-            reverse=False,
-            dag_run_conf=None,
-            triggering_user_name="ann",
-            reprocess_behavior=ReprocessBehavior.NONE,
-        )
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -172,7 +165,7 @@ def test_an_audit_prunes_unless_it_finds_a_violation(world: World, run_dag: RunD
 
 @pytest.mark.parametrize("missed", [timedelta(hours=1), timedelta(days=3)], ids=str)
 def test_after_a_stop_one_run_is_scheduled_not_one_for_each_missed_minute(
-    bag: "DagBag", monkeypatch: pytest.MonkeyPatch, missed: timedelta
+    bag: DagBag, monkeypatch: pytest.MonkeyPatch, missed: timedelta
 ) -> None:
     """Airflow's own rule, asked of the DAG as the scheduler has stored it."""
     from airflow.serialization.serialized_objects import DagSerialization

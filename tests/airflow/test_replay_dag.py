@@ -62,7 +62,6 @@ def bound_to(run: Tasks) -> dict[str, Any]:
 
 
 def test_a_dry_run_shows_and_writes_nothing(counted: World, run_dag: RunDag) -> None:
-    """The default of the form; green."""
     run = run_dag(f"{counted.name}_replay", DRY)
     skipped = dict.fromkeys(("request", "count", "outcome"), "skipped")
     assert (run.state, run.tasks) == ("success", {"preview": "success", **skipped})
@@ -182,7 +181,6 @@ def test_what_cannot_be_done_is_red_in_the_first_task(
 
 
 def test_a_partly_expired_request_says_what_to_fill_in_for_the_rest(counted: World) -> None:
-    """The words of the form; filled in so, the replay is possible."""
     counted.delete_records(0, before=1)
     ranges = f"{counted.topic}/1:0-3"
     whole = {**REAL, "what": "offsets", "from_offset": 0, "until_offset": 3}

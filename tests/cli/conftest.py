@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,7 +12,6 @@ from click.testing import CliRunner
 
 from tally.cli import cli
 from tally.cli.app import App
-from tally.clock import Clock, SystemClock
 from tally.pipeline.context import OpenReader
 from tests.world import Value, World
 
@@ -92,10 +91,9 @@ def empty_database(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[st
     world.as_root(f"drop database `{name}`", f"drop user '{world.name}'@'%'")
 
 
-def commit(world: World, *lines: Value, partition: int = 0, clock: Clock | None = None) -> int:
+def commit(world: World, *lines: Value, partition: int = 0) -> int:
     """Write lines to a partition, and count all that is new; returns the batch."""
     world.produce(lines, partition)
-    changed = {"database": replace(world.database, clock=clock or SystemClock())}
-    ran = world.through(**changed).minute()
+    ran = world.minute()
     assert ran is not None
     return ran.batch.batch_id

@@ -82,7 +82,6 @@ CASES = {
 def test_what_does_not_add_up_is_found(
     tally: Call, world: World, statement: str, check: str, said: str
 ) -> None:
-    """Exit code 1, with that one violation, and both numbers; also of earlier generations."""
     commit(world, *[LINE] * 3)
     commit(world, LINE, "nonsense")
     assert world.audit().holds

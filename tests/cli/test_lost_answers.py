@@ -19,8 +19,6 @@ REASON = ("--reason", "ticket 17")
 def test_a_lost_answer_is_told_as_such_with_what_shows_the_outcome(
     tally: Call, world: World, cut: Cut
 ) -> None:
-    """Exit code 3, "may have been applied", and the command that tells; once more is harmless."""
-
     def decide(
         *command: str, shown_by: str, is_done: Callable[[Any], bool], again: tuple[int, str]
     ) -> None:

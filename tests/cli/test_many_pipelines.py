@@ -53,7 +53,6 @@ def test_every_pipeline_has_a_line_and_a_wrong_one_too(tally: Call, world: World
 
 
 def test_a_pipeline_that_was_never_migrated_is_not_well(tally: Call, add: Add) -> None:
-    """Nor is one whose new labels have no columns yet; `tally migrate` is named."""
     table = add("second", migrated=False)
     labelled = add("third", 'labels = ["level"]', migrated=False)
     for name, said in ((table, f"has no table {table} yet"), (labelled, "has no column level")):

@@ -163,7 +163,6 @@ def test_no_replay_is_offered_for_what_kafka_has_deleted(tally: Call, world: Wor
 
 
 def test_what_does_not_exist_is_a_wrong_request(tally: Call) -> None:
-    """Exit code 2, and stdout still is a document; a minute that is none is told before."""
     for command in ("show", "run"):
         answer = tally(command, "4000000000", "--json").ends(2)
         assert answer.document["error"]["code"] == "batch-unknown"

@@ -102,12 +102,6 @@ def test_the_doctor_finds_nothing_wrong_with_a_healthy_stack(tally: Call, world:
         assert len([name for name in checks if name.startswith("mysql.")]) == 9
         assert checks["console.rights"]["health"] == "ok"
     assert "0 failed" in tally("doctor").stdout
-    world.delete_topic()
-    world.create_topic(2)
-    checks = examined(tally)
-    (check,) = [c for c in checks.values() if c["health"] == "fail"]
-    assert check["check"] == f"pipeline.{world.name}"
-    assert "tally topics adopt" in check["next_step"]
 
 
 def test_the_doctor_finds_a_compacted_topic_and_a_user_of_the_console_who_may_write(

@@ -8,9 +8,10 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tally.app.format_trial import SAMPLE_BYTES
 from tally.cli.app import read_with_spark
@@ -22,16 +23,13 @@ from tests.conftest import PROJECT
 from tests.sasl_broker import SaslBroker, sasl_broker
 from tests.world import World
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 pytestmark = [pytest.mark.stack, pytest.mark.spark]
 
 LOGS = PROJECT / "tests" / "logs"
 
 
 @pytest.fixture
-def ports(spark: "SparkSession") -> dict[str, Any]:
+def ports(spark: SparkSession) -> dict[str, Any]:
     """Commands read with the session of the tests instead of starting and stopping one."""
     names = ("open_spark", "open_plain_spark")
     return {"read_with": read_with_spark, **dict.fromkeys(names, lambda _: nullcontext(spark))}

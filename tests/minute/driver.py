@@ -11,10 +11,11 @@ from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from multiprocessing.managers import BaseManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import psutil
+from pyspark.sql import DataFrame, Row
 
 from tally.app.context import open_context
 from tally.config.loading import load_settings
@@ -27,9 +28,6 @@ from tally.spark.session import QUICK_START, spark_session
 from tally_local.stack.stack import Stack
 from tests.servers import PROJECT
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
 
 EAGER = {
     "spark.executor.memory": "512m",
@@ -127,7 +125,7 @@ class Driver:
     def _executors(self) -> int:
         return int(self._context.getExecutorMemoryStatus().size()) - 1  # the driver is in it
 
-    def _fetch_and_lose(self, rows: "DataFrame", ranges: Sequence[OffsetRange]) -> "Iterator[Row]":
+    def _fetch_and_lose(self, rows: DataFrame, ranges: Sequence[OffsetRange]) -> Iterator[Row]:
         found = collect(rows, ranges)
         yield next(found)
         folders = {f for p in _executors() for f in p.environ()["SPARK_EXECUTOR_DIRS"].split(":")}

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -16,26 +15,18 @@ from tally.app.migrate import migrate, missing
 from tally.deliveries.folder import Folder
 from tally.errors import ConfigError, DataLossError, FencedError, FilesUnavailableError, SchemaError
 from tally.pipeline.publish import publish, store_of
+from tally_local.stack.stack import Stack
 from tests.minute.deliveries import LINES, Delivery, delivered
 from tests.minute.test_prune import pruned
 from tests.world import make_settings
-
-if TYPE_CHECKING:
-    from tally_local.stack.stack import Stack
 
 pytestmark = pytest.mark.stack
 
 
 @pytest.fixture
-def world(migrated: "Stack", tmp_path: Path) -> Delivery:
+def world(migrated: Stack, tmp_path: Path) -> Delivery:
     """A topic of two partitions, whose error lines are kept in files."""
     return delivered("files", migrated, tmp_path, partitions=2)
-
-
-@pytest.fixture
-def other(tmp_path: Path) -> Path:
-    (folder := tmp_path / "other").mkdir()
-    return folder
 
 
 def viewed(world: Delivery) -> list[str]:
@@ -43,7 +34,6 @@ def viewed(world: Delivery) -> list[str]:
 
 
 def test_list_and_view_have_the_same_files(world: Delivery) -> None:
-    """Each file has what the view says of it; a range without lines has no file."""
     world.produce(LINES[2:3], 1)
     assert len(world.count_lines()) == 2
     (file,) = viewed(world)
@@ -134,7 +124,6 @@ def shortened(file: Path) -> None:
 
 
 def retimed(times: list[str | None], file: Path) -> None:
-    """Give lines other minutes, or none."""
     table = pq.read_table(file)
     at = table.schema.get_field_index("log_time")
     kind = pa.string() if times[0] else table.schema.field(at).type
@@ -281,10 +270,11 @@ def test_a_file_in_a_folder_that_was_moved_meanwhile_is_not_committed(
 
 
 def test_a_folder_of_another_pipeline_is_not_taken(
-    world: Delivery, other: Path, tmp_path: Path
+    world: Delivery, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Its files would be deleted as orphans; nor one with lines of nobody, as of a backup."""
     world.count_lines()
+    other = tmp_path_factory.mktemp("other")
     with pytest.raises(ConfigError, match=f"folder has files of pipeline {world.name}, ledger"):
         Delivery.create(world.stack, other, delivery="files", files_url=str(world.folder))
     backup = tmp_path / "backup"
@@ -298,11 +288,11 @@ def test_a_folder_of_another_pipeline_is_not_taken(
 
 
 def test_pruning_with_the_folder_of_another_pipeline_deletes_nothing(
-    world: Delivery, other: Path
+    world: Delivery, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """As with a configuration that was copied, and no migration or plan before it."""
     world.count_lines()
-    second = delivered("files", world.stack, other)
+    second = delivered("files", world.stack, tmp_path_factory.mktemp("other"))
     second.configure(files_url=world.pipeline.files_url)
     pruned(second)
     assert world.all_kept() == 3

@@ -426,7 +426,6 @@ def test_no_unrelated_table_beside_the_result_is_taken(world: World) -> None:
 
 
 def test_folded_rows_keep_their_labels_and_a_later_label_cannot_reach_them(world: World) -> None:
-    """What Kafka has forgotten stays in the result; the lines keep '', whatever is replayed."""
     labelled(world)
     count(world, "cart", "shop")
     world.delete_records(0, 2)

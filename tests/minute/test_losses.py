@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -80,16 +79,6 @@ def test_a_hole_that_is_found_by_an_older_attempt_blocks_nothing(world: World) -
     assert steps.losses(world) == []
 
 
-def truncate(world: World, log: Path, size: int) -> None:
-    """Truncate a partition, as a broker does that comes back without its last records."""
-    world.stack.kill(Part.KAFKA)
-    os.truncate(log, size)
-    for file in (*log.parent.glob("*index"), *log.parent.glob("leader-epoch-checkpoint")):
-        file.unlink()
-    world.bring_back(Part.KAFKA)
-    world.admin.list_topics(timeout=30)
-
-
 def test_a_truncated_partition_stays_blocked_until_an_operator_accepts(own_world: World) -> None:
     """Also when it has grown again: other records have the offsets that were counted."""
     world = own_world
@@ -98,7 +87,13 @@ def test_a_truncated_partition_stays_blocked_until_an_operator_accepts(own_world
     size = log.stat().st_size
     world.produce([ERROR] * 2)
     assert world.minute() is not None
-    truncate(world, log, size)
+    # As a broker does that comes back without its last records.
+    world.stack.kill(Part.KAFKA)
+    os.truncate(log, size)
+    for file in (*log.parent.glob("*index"), *log.parent.glob("leader-epoch-checkpoint")):
+        file.unlink()
+    world.bring_back(Part.KAFKA)
+    world.admin.list_topics(timeout=30)
     assert world.end(0, read_committed=True) == 3
 
     assert steps.reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]

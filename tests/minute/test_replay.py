@@ -170,7 +170,6 @@ def replay_state(world: World, replay_id: int) -> str:
 
 
 def test_a_large_request_is_cut_and_resumes_where_it_stopped(world: World) -> None:
-    """Batches commit one by one; a batch that is run twice changes nothing."""
     steps.count(world, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3)
     world.configure(levels=["WARN"], max_records_per_partition=6)
     replay_id = request(world, BoundsAsked())
@@ -357,7 +356,6 @@ def test_compaction_since_the_first_count_erases_nothing(world: World) -> None:
 
 
 def test_a_reader_never_sees_half_a_replay(world: World) -> None:
-    """At every poll the table has either the old sum or the new one."""
     lines = [
         f"2017-07-30 {hour:02}:{minute:02}:00 ERROR x" for hour in range(24) for minute in range(60)
     ]

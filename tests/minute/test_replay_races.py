@@ -45,7 +45,6 @@ def counted(world: World) -> World:
 
 
 def count_some(world: World) -> World:
-    """Count three lines of one minute in each of two partitions."""
     batch = claimed(world, planned(world))
     assert commit(world, batch, result(batch))
     return world
