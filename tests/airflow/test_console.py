@@ -263,7 +263,6 @@ WRONG = (
     ("batches?export=letters", "this page has no table 'letters'"),
     ("batches?export=batches&as=xml", "as = 'xml' is not known"),
 )
-"""Addresses that ask for what there is not, and what the answer says."""
 
 
 def test_an_address_that_is_wrong_says_how(world: World, viewer: "TestClient") -> None:

@@ -172,7 +172,6 @@ def test_the_dashboard_asks_what_prometheus_understands(promtool: Path, tmp_path
 
 
 def test_rules_dashboard_and_documentation_name_what_is_measured() -> None:
-    """Links into the runbook lead somewhere; each metric is documented as Prometheus is told it."""
     runbook = (PROJECT / "docs/runbook.md").read_text(encoding="utf-8")
     headings = re.findall(r"^#+ (.*)$", runbook, re.MULTILINE)
     anchors = {heading.lower().replace(" ", "-") for heading in headings}

@@ -9,15 +9,14 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 
 from tally.airflow.driver import DriverHook
-from tally.ledger.decisions import accept_losses, find_losses
 from tally.spark.driver_log import is_noise
 from tests.airflow.dag_run import AIRFLOW, RunDag, use_spark
 from tests.airflow.tasks import Tasks
+from tests.minute.steps import ERROR, accept
 from tests.world import World
 
 pytestmark = [*AIRFLOW, pytest.mark.stack]
 
-ERROR = "2017-07-30 14:09:08 ERROR some message"
 INFO = "2017-07-30 14:09:09 INFO all is well"
 LAST_RUN = pendulum.datetime(2026, 11, 20, 9, 0)
 
@@ -114,8 +113,7 @@ def test_a_blocked_partition_makes_the_run_red_and_the_others_are_counted(
     assert red.xcom("blocked", "_link_LossesLink") == f"/dags/{world.name}_losses"
 
     assert Tasks(world).run("plan") == ["blocked"]
-    with world.database.transaction() as tx:
-        accept_losses(tx, world.name, find_losses(tx, world.name), by="ann", reason="a test")
+    accept(world)
     assert Tasks(world).run("plan") == ["count"]
 
 

@@ -58,8 +58,7 @@ def ports() -> dict[str, Any]:
 
 @pytest.fixture
 def tally(world: World, ports: dict[str, Any]) -> Call:
-    """Call the command line with the test's own pipeline configured; it reads without Spark."""
-    assert world.config.is_file()
+    """Call the command line, without Spark; by keyword: fields of the command's :class:`App`."""
 
     def without_spark(*_: Any) -> OpenReader:
         return lambda: nullcontext(world.reader)

@@ -4,11 +4,10 @@ import pytest
 
 from tally.ledger.batches import abandon
 from tally_local.demo.commits import Commits
+from tests.cli.conftest import LINE
 from tests.world import World
 
 pytestmark = pytest.mark.stack
-
-LINE = "2017-07-30 14:09:08 ERROR some message"
 
 
 def test_every_batch_is_found_once_when_it_is_committed(world: World) -> None:

@@ -15,11 +15,9 @@ pytestmark = pytest.mark.stack
 
 WARN = "2017-07-30 14:09:08 WARN some message"
 WHY = ("--reason", "ticket 17", "--yes")
-CLAIM = "update batch set attempt = attempt + 1"
 
 
 def count(world: World, *sizes: int, partition: int = 0) -> list[int]:
-    """A committed batch of so many records each; every record counts."""
     return [commit(world, *[LINE] * size, partition=partition) for size in sizes]
 
 
@@ -121,7 +119,7 @@ def test_a_replay_that_stops_says_how_to_resume_it(tally: Call, world: World) ->
         raise KafkaUnavailableError("Kafka did not answer")
 
     def stop_at_the_second(statement: str) -> None:
-        if statement.startswith(CLAIM):
+        if statement.startswith("update batch set attempt = attempt + 1"):
             claims.append(statement)
             if len(claims) == 2:
                 raise KeyboardInterrupt
@@ -194,6 +192,7 @@ def test_a_replay_is_cancelled_as_a_whole(tally: Call, world: World) -> None:
         answer = tally(*late, "--json").ends(5)
         assert answer.document["error"]["code"] == "fenced"
         assert "tally plan" not in answer.stderr
+    tally("run", str(last)).ends(5, "what it was to replace stays")
     advice = f"tally replay {world.name} --all --dry-run"
     assert advice in tally("replay", "--resume", replay_id).stderr
     assert tally(*advice.split()[1:]).exit_code == 0

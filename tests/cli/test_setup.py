@@ -1,17 +1,16 @@
 """`tally migrate` and `tally doctor` on real servers."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import LINE, Call, commit
+from tests.servers import PROJECT
 from tests.world import World
 
 pytestmark = pytest.mark.stack
 
-RUNBOOK = Path(__file__).parents[2] / "docs" / "runbook.md"
 NOT_DURABLE = {"mysql.durability"}
 """What is not well with MySQL: that of the tests writes nothing to the disk before it answers."""
 
@@ -26,7 +25,6 @@ def examined(tally: Call) -> dict[str, Any]:
 
 
 def not_well(checks: dict[str, Any], *begins: str) -> set[str]:
-    """The checks whose names begin so, as far as they are not well."""
     return {n for n, check in checks.items() if n.startswith(begins) and check["health"] != "ok"}
 
 
@@ -62,7 +60,8 @@ def test_migrate_says_before_what_it_does(tally: Call, world: World, empty_datab
 
 def test_the_grants_of_the_runbook_suffice(tally: Call, world: World, empty_database: str) -> None:
     """One of them to migrate, another to count, prune and audit; no further right."""
-    count, migrate, read = re.findall(r"grant (.*) on tally\.\* to", RUNBOOK.read_text("utf-8"))
+    runbook = (PROJECT / "docs" / "runbook.md").read_text(encoding="utf-8")
+    count, migrate, read = re.findall(r"grant (.*) on tally\.\* to", runbook)
     assert read == "select"  # the console's, which shows and changes nothing
     user = f"'{world.name}'@'%'"
     revoke = f"revoke all on `{empty_database}`.* from {user}"

@@ -33,7 +33,6 @@ def table_names(world: World) -> list[str]:
 
 
 def tables(world: World) -> dict[str, str]:
-    """Each table's definition as MySQL shows it."""
     shown = {n: world.rows(f"show create table `{n}`")[0] for n in table_names(world)}
     return {n: re.sub(r" AUTO_INCREMENT=\d+", "", row["Create Table"]) for n, row in shown.items()}
 
@@ -101,7 +100,6 @@ def test_a_migration_may_take_longer_than_a_statement_of_a_count(empty: World) -
 
 
 def migrate_all(settings: Settings) -> None:
-    """What a process does that is killed meanwhile."""
     migrate(Database(settings=settings.mysql), settings)
 
 

@@ -27,13 +27,18 @@ def line(minute: int, level: str) -> str:
 PARTITION_0 = [
     *[line(9, "ERROR")] * 3,
     *[line(9, "WARN")] * 2,
-    *(line(10, "ERROR"), line(10, "WARN")),
+    line(10, "ERROR"),
+    line(10, "WARN"),
     *[line(11, "ERROR")] * 2,
-    *(line(12, "ERROR"), line(12, "WARN")),
+    line(12, "ERROR"),
+    line(12, "WARN"),
 ]
 PARTITION_1 = [
-    *(line(9, "ERROR"), "no line at all"),
-    *(line(9, "WARN"), line(10, "ERROR"), line(11, "INFO")),
+    line(9, "ERROR"),
+    "no line at all",
+    line(9, "WARN"),
+    line(10, "ERROR"),
+    line(11, "INFO"),
 ]
 COUNTED = {"2017-07-30 14:09": 4, "2017-07-30 14:10": 3, "2017-07-30 14:11": 2}
 
@@ -55,10 +60,6 @@ def old(empty: World) -> World:
     return empty
 
 
-def replay_all(world: World) -> None:
-    list(run_replay(world.context(world.reader), world.ask_replay().replay_id))
-
-
 def test_an_old_ledger_keeps_counting_and_gets_labels(old: World) -> None:
     """Its counts and its open batch stay; a replay of old and new segments is right.
 
@@ -77,7 +78,7 @@ def test_an_old_ledger_keeps_counting_and_gets_labels(old: World) -> None:
     assert old.counts() == {**COUNTED, "2017-07-30 14:12": 2}
     old.produce([line(12, "WARN")], 1)
     old.minute()
-    replay_all(old)
+    list(run_replay(old.context(old.reader), old.ask_replay().replay_id))
     # All by ERROR and WARN now: one WARN more in 14:09, of partition 1, as partition 0 is folded.
     assert old.counts() == {
         "2017-07-30 14:09": 5,
@@ -93,7 +94,7 @@ def test_an_old_ledger_keeps_counting_and_gets_labels(old: World) -> None:
     old.configure(labels=["level"])
     migrate(old.database, old.settings)
     assert old.audit().holds
-    replay_all(old)
+    list(run_replay(old.context(old.reader), old.ask_replay().replay_id))
     rows = old.rows(f"select level, sum(log_count) as n from `{old.name}` group by level")
     assert {row["level"]: row["n"] for row in rows} == {"": 3, "ERROR": 6, "WARN": 4}
     assert old.audit().holds

@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import Barrier, Event
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from tally.ledger import batches
@@ -13,6 +13,7 @@ from tally.ledger.decisions import accept_losses, find_losses
 from tally.ledger.positions import lock_pipeline
 from tally.pipeline.plan import Planned
 from tally.planning.blocks import BlockReason
+from tally.testing.kafka import DisturbedKafka
 from tally.testing.statements import at_statement
 from tests.proxy import CommitProxy, Cut
 from tests.world import World
@@ -23,10 +24,6 @@ ERROR = "2017-07-30 14:09:08 ERROR some message"
 LATER = "2017-07-30 15:00:00 ERROR some message"
 AT, AT_LATER = "2017-07-30 14:09", "2017-07-30 15:00"
 """The minutes of these two lines."""
-
-
-def planned_id(world: World) -> int:
-    return world.planned().batch_id
 
 
 def ranges(planned: Planned) -> list[tuple[int, int, int]]:
@@ -103,10 +100,15 @@ def produce_transaction(
     world.wait_for_markers(partition)
 
 
-def disturbed(world: World, statement: str, disturb: Callable[[], object], times: int = 1) -> World:
+def disturbed(world: World, statement: str, disturb: Callable[[], Any], times: int = 1) -> World:
     """The same pipeline; something happens just before it sends such a statement."""
     listen = at_statement(statement, disturb, times=times)
     return world.through(database=replace(world.database, listen=listen))
+
+
+def behind_the_read(world: World, act: Callable[[], None]) -> World:
+    """The same pipeline; something happens when a run has read all, and asks Kafka once more."""
+    return world.through(kafka=DisturbedKafka(world.context().kafka, before=act))
 
 
 @contextmanager

@@ -51,15 +51,7 @@ from tally.pipeline.commit import commit_once
 from tally.testing.kafka import FixedKafka
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
-from tests.minute.steps import (
-    AT,
-    ERROR,
-    abandoned,
-    audited,
-    disturbed,
-    proxied,
-    set_position,
-)
+from tests.minute.steps import AT, ERROR, abandoned, audited, disturbed, proxied, set_position
 from tests.proxy import Cut
 from tests.servers import NOT_DURABLE, PROJECT
 from tests.waiting import wait_until
@@ -351,32 +343,30 @@ def test_a_silent_transaction_loses_its_locks(world: World) -> None:
 
 
 def test_a_read_only_server_is_waited_for(own_world: World) -> None:
-    world = own_world
-    batch = claimed(world, planned(world))
+    batch = claimed(own_world, planned(own_world))
     with (
-        world.global_variable("read_only", 0),  # which the other one also sets
-        world.global_variable("super_read_only", 1),
+        own_world.global_variable("read_only", 0),  # which the other one also sets
+        own_world.global_variable("super_read_only", 1),
         pytest.raises(MySQLUnavailableError, match="read-only"),
     ):
-        commit(world, batch, result(batch))
-    assert_untouched(world)
-    assert commit(world, batch, result(batch))
+        commit(own_world, batch, result(batch))
+    assert_untouched(own_world)
+    assert commit(own_world, batch, result(batch))
 
 
 def test_a_dead_letter_larger_than_a_packet_is_refused_whole(own_world: World) -> None:
-    world = own_world
-    batch = claimed(world, planned(world))
+    batch = claimed(own_world, planned(own_world))
     found = result(batch, letters=1)
     huge = [
         replace(letter, value=b"x" * 5_000_000, value_bytes=5_000_000)
         for letter in found.dead_letters
     ]
     with (
-        world.global_variable("max_allowed_packet", 1048576),
+        own_world.global_variable("max_allowed_packet", 1048576),
         pytest.raises((StatementError, MySQLUnavailableError)),
     ):
-        commit(world, batch, replace(found, dead_letters=huge))
-    assert_untouched(world)
+        commit(own_world, batch, replace(found, dead_letters=huge))
+    assert_untouched(own_world)
 
 
 def planned_over(world: World, partitions: int, offsets: int = 3) -> Batch:
@@ -491,14 +481,13 @@ def test_one_partition_that_cannot_move_stops_them_all(world: World, flags: int)
 
 
 def test_a_servers_limit_of_rows_hides_nothing_from_the_audit(own_world: World) -> None:
-    world = own_world
     for _ in range(2):
-        batch = claimed(world, planned(world))
-        assert commit(world, batch, result(batch))
-    with world.global_variable("sql_select_limit", 2):
-        assert world.audit().holds
-        set_position(world, 7, partition=1)
-        (finding,) = world.audit().violations
+        batch = claimed(own_world, planned(own_world))
+        assert commit(own_world, batch, result(batch))
+    with own_world.global_variable("sql_select_limit", 2):
+        assert own_world.audit().holds
+        set_position(own_world, 7, partition=1)
+        (finding,) = own_world.audit().violations
     assert finding.detail == "counted up to 6, but next_offset is 7"
 
 

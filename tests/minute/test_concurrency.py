@@ -1,6 +1,5 @@
 """Planners, runners and operators on one pipeline: at once, stopped, and under a jumping clock."""
 
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -18,7 +17,6 @@ from tally.pipeline.prune import prune
 from tally.pipeline.run import Ran
 from tally.planning.blocks import BlockReason
 from tally.testing.clock import ManualClock
-from tally.testing.kafka import DisturbedKafka
 from tests.minute import steps
 from tests.minute.steps import AT, ERROR
 from tests.minute.test_commit import assert_untouched, claimed, commit, planned, result
@@ -47,7 +45,7 @@ def test_a_plan_waits_for_the_commit_that_is_under_way(own_world: World) -> None
 
 def commit_under_way(world: World) -> AbstractContextManager[tuple[Future[Ran], Event]]:
     """A run that has written its counts and ends its transaction when the event is set."""
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
     statement = "^update batch set state = 'committed'"
     return steps.held(world, statement, lambda held: held.run(batch_id))
 
@@ -55,10 +53,14 @@ def commit_under_way(world: World) -> AbstractContextManager[tuple[Future[Ran], 
 def test_records_that_expire_behind_a_read_are_counted(world: World) -> None:
     """Kafka may lose records after a complete read; no plan abandons the batch."""
     world.produce([ERROR] * 5)
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
     plans: list[Planned] = []
-    expiring = expire_behind_the_read(world, 4, lambda: plans.append(world.plan()))
-    assert expiring.run(batch_id).committed
+
+    def expire() -> None:
+        world.delete_records(0, 4)
+        plans.append(world.plan())
+
+    assert steps.behind_the_read(world, expire).run(batch_id).committed
     assert plans[0].resumed
     assert plans[0].blocks == ()
     assert steps.audited(world) == {AT: 5}
@@ -79,25 +81,10 @@ def test_records_of_a_range_with_holes_that_expire_behind_a_read_are_not_believe
             world.minute()
         world.plan()
         steps.accept(world)
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
     with pytest.raises(DataLossError, match="first offset is now 4"):
-        expire_behind_the_read(world, 4).run(batch_id)
+        steps.behind_the_read(world, lambda: world.delete_records(0, 4)).run(batch_id)
     assert world.counts() == {}
-
-
-def expire_behind_the_read(
-    world: World, before: int, then: Callable[[], None] = lambda: None
-) -> World:
-    """The same pipeline; retention deletes records when a run has read everything.
-
-    A run asks Kafka for the first time after the read.
-    """
-
-    def expire() -> None:
-        world.delete_records(0, before)
-        then()
-
-    return world.through(kafka=DisturbedKafka(world.context().kafka, before=expire))
 
 
 def adopt(world: World, topic_id: str, cluster_id: str, starts: dict[int, int]) -> dict[int, int]:
@@ -173,7 +160,6 @@ def clocked(world: World, clock: ManualClock) -> World:
 def test_a_clock_that_jumps_between_plan_claim_and_commit_loses_and_doubles_nothing(
     clocked: World, clock: ManualClock, jumps: tuple[timedelta, timedelta, timedelta]
 ) -> None:
-    """Two minutes are counted once each; a concurrent planner resumes the batch."""
     at_plan, at_claim, at_commit = jumps
     begun = clock.now()
 

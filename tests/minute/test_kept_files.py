@@ -25,7 +25,6 @@ pytestmark = pytest.mark.stack
 
 @pytest.fixture
 def world(migrated: Stack, tmp_path: Path) -> Delivery:
-    """A topic of two partitions, whose error lines are kept in files."""
     return delivered("files", migrated, tmp_path, partitions=2)
 
 

@@ -475,8 +475,6 @@ OWN = """
             record_offset bigint path '$.record_offset', value longtext path '$.value')) w;
     end
 """
-FORGETFUL = " begin end"
-REFUSING = " begin signal sqlstate '45000' set message_text = 'no lines on a Sunday'; end"
 
 
 def own(world: Delivery, text: str) -> None:
@@ -503,8 +501,12 @@ def test_the_procedure_of_the_database_is_called(world: Delivery) -> None:
 @pytest.mark.parametrize(
     ("text", "error", "told"),
     [
-        (FORGETFUL, DataLossError, "of 3 lines 0 were found again"),
-        (REFUSING, StatementError, "no lines on a Sunday"),
+        (" begin end", DataLossError, "of 3 lines 0 were found again"),
+        (
+            " begin signal sqlstate '45000' set message_text = 'no lines on a Sunday'; end",
+            StatementError,
+            "no lines on a Sunday",
+        ),
     ],
     ids=["forgetful", "refusing"],
 )

@@ -16,7 +16,7 @@ from tally.ledger.tables import check_prepared
 from tally.mysql.transactions import table_names
 from tally.pipeline.recount import recount
 from tally.planning.replay_request import BoundsAsked
-from tests.minute.steps import AT, planned_id
+from tests.minute.steps import AT
 from tests.minute.test_prune import pruned
 from tests.minute.test_replay import preview, replay
 from tests.servers import PROJECT
@@ -77,7 +77,7 @@ def test_a_label_that_is_added_later_is_filled_by_a_replay(world: World) -> None
     """
     world.configure(line_format=PATTERN)
     world.produce([line("cart"), line("shop"), line("cart")])
-    batch_id = planned_id(world)
+    batch_id = world.planned().batch_id
     with pytest.raises(SchemaError, match=f"batch {batch_id} is open"):
         labelled(world)
     world.configure(labels=[])
@@ -88,7 +88,7 @@ def test_a_label_that_is_added_later_is_filled_by_a_replay(world: World) -> None
     count(world, "shop")
     assert rows(world, "service", "level") == {("", ""): 3, ("shop", "ERROR"): 1}
     assert world.audit().holds
-    replay(world, BoundsAsked())
+    replay(world)
     assert rows(world, "service", "level") == {("cart", "ERROR"): 2, ("shop", "ERROR"): 2}
     assert world.audit().holds
 
@@ -124,7 +124,7 @@ def test_a_flood_of_values_stops_before_anything_is_written(world: World) -> Non
     """Raising the limit lets the same batch go on; a replay may give as many as it replaces."""
     labelled(world, max_series_per_batch=10)
     world.produce([line(f"s{number}") for number in range(11)])
-    batch_id = planned_id(world)
+    batch_id = world.planned().batch_id
     with pytest.raises(SeriesFloodError, match="11 rows"):
         world.run(batch_id)
     assert rows(world, "service") == {}
@@ -134,7 +134,7 @@ def test_a_flood_of_values_stops_before_anything_is_written(world: World) -> Non
     assert len(rows(world, "service")) == 11
     count(world, *(f"t{number}" for number in range(11)))
     for _ in range(2):
-        replay(world, BoundsAsked())
+        replay(world)
         assert sum(rows(world, "service").values()) == len(rows(world, "service")) == 22
     assert world.audit().holds
 
@@ -153,7 +153,7 @@ def test_a_replay_may_count_more_lines_of_fewer_bytes(world: World) -> None:
     assert found() == [(1, len(long))]
     for levels, counted in (["WARN"], short), (["FATAL"], [equal]), (["ERROR"], [long]):
         world.configure(levels=levels)
-        replay(world, BoundsAsked())
+        replay(world)
         assert found()[-1] == (len(counted), sum(map(len, counted)))
         assert len(found()) == (2 if levels == ["WARN"] else 1)
         assert world.audit().holds
@@ -184,7 +184,7 @@ def test_a_label_may_be_called_like_a_column_of_the_ledger(world: World) -> None
     count(world, f'{{"time": "{ISO}:00", {fields}}}'.encode(), f'{{"time": "{ISO}:00"}}'.encode())
     expected = {tuple(name[0] for name in names): 1, ("",) * len(names): 1}
     assert rows(world, *names) == expected
-    replay(world, BoundsAsked())
+    replay(world)
     assert rows(world, *names) == expected
     assert world.audit().holds
     found = recount(world.context(world.reader), world.name, lambda *_: None)
@@ -364,7 +364,7 @@ def test_another_result_table_is_refused_before_it_is_made(world: World) -> None
     """A pipeline's counts stay together; status says so, too, and not "migrate"."""
     count(world, "cart")
     world.produce([line("shop")])
-    batch_id = planned_id(world)
+    batch_id = world.planned().batch_id
     other = f"{world.name}_other"
     world.configure(result_table=other)
     with pytest.raises(ConfigError, match=f"has counted into {world.name} so far"):
@@ -439,7 +439,7 @@ def test_folded_rows_keep_their_labels_and_a_later_label_cannot_reach_them(world
     note = preview(world, BoundsAsked()).notes[-1]
     assert note.startswith("1 minute, ")
     assert "pruned" in note
-    replay(world, BoundsAsked())
+    replay(world)
     assert rows(world, "level") == {("",): 2, ("ERROR",): 2}
     assert world.audit().holds
 
@@ -456,9 +456,6 @@ def test_tables_from_before_get_the_index_by_minute(world: World) -> None:
     assert [row["Column_name"] for row in found] == ["log_time"]
 
 
-RUNBOOK = PROJECT / "docs" / "runbook.md"
-
-
 @pytest.mark.parametrize(
     ("block", "keys"),
     [(0, {"labels": []}), (1, {"measure": "bytes"})],
@@ -468,9 +465,8 @@ def test_a_table_that_others_changed_is_rebuilt_from_the_ledger_as_the_runbook_s
     world: World, block: int, keys: dict[str, object]
 ) -> None:
     """Live and pruned segments alike; the audit finds the change, and nothing after it."""
-    blocks = re.findall(
-        r"```sql\n(start transaction;.*?)```", RUNBOOK.read_text("utf-8"), re.DOTALL
-    )
+    runbook = (PROJECT / "docs" / "runbook.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```sql\n(start transaction;.*?)```", runbook, re.DOTALL)
     assert len(blocks) == 2
     labelled(world, **keys)
     for service in ("cart", "shop"):

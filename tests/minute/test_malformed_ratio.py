@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from tally.errors import MalformedFloodError
-from tests.minute.steps import AT, ERROR, audited, count, planned_id
+from tests.minute.steps import AT, ERROR, audited, count
 from tests.minute.test_replay import asked, replay
 from tests.world import World
 
@@ -17,7 +17,7 @@ TRACE = "\tat org.example.Shop.sell(Shop.java:12)"
 
 def planned_over(world: World, lines: Sequence[str]) -> int:
     world.produce(lines)
-    return planned_id(world)
+    return world.planned().batch_id
 
 
 def test_the_first_batches_under_new_rules_stop_at_the_share(world: World) -> None:

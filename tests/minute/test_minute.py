@@ -1,7 +1,4 @@
-"""Batches from plan to commit on real Kafka, MySQL and Spark: what Spark's read alone shows.
-
-The cases without it are about the run; they count without Spark.
-"""
+"""Batches from plan to commit: with Spark where its read is the point, and else without it."""
 
 import os
 import signal
@@ -20,7 +17,6 @@ from tally.errors import (
     ReadError,
     RecordTimestampError,
 )
-from tally.testing.kafka import DisturbedKafka
 from tests.minute import steps
 from tests.minute.steps import AT, ERROR
 from tests.minute.test_labels import labelled, line
@@ -137,7 +133,7 @@ def test_a_line_of_ten_megabytes_is_counted_and_its_like_is_kept_in_part(
 
 def test_two_runs_at_once_count_once(world: World) -> None:
     world.produce([ERROR] * 3)
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
 
     def run() -> bool:
         try:
@@ -152,16 +148,14 @@ def test_two_runs_at_once_count_once(world: World) -> None:
 def test_a_run_that_wakes_up_after_its_successors_is_fenced(world: World) -> None:
     """The run is stopped before its commit; a retry and two later batches commit first."""
     world.produce([ERROR] * 3)
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
 
     def overtake() -> None:
         assert world.run(batch_id).committed
         for _ in range(2):
             steps.count(world, [ERROR])
 
-    # A run asks Kafka when it has read.
-    overtaken = world.through(kafka=DisturbedKafka(world.context().kafka, before=overtake))
-    assert not overtaken.run(batch_id).committed
+    assert not steps.behind_the_read(world, overtake).run(batch_id).committed
     assert steps.audited(world) == {AT: 5}
 
 
@@ -198,7 +192,7 @@ def test_a_hole_in_the_range_is_data_loss(world: World, spark: SparkSession) -> 
     """A transaction's marker takes an offset without a record: dense topics have none."""
     steps.produce_transaction(world, [ERROR] * 3)
     world.produce([ERROR])
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
     with pytest.raises(DataLossError, match=r"4 records of 5.*sparse"):
         world.run(batch_id, spark)
     assert world.counts() == {}
@@ -281,7 +275,7 @@ def held(world: World, topic: str, end: int) -> list[int]:
 
 def test_records_deleted_before_the_read_are_data_loss(world: World, spark: SparkSession) -> None:
     world.produce([ERROR] * 5)
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
     world.delete_records(0, 3)
     with pytest.raises(DataLossError):
         world.run(batch_id, spark)
@@ -291,7 +285,7 @@ def test_records_deleted_before_the_read_are_data_loss(world: World, spark: Spar
 def test_a_topic_recreated_under_the_read_is_data_loss(world: World) -> None:
     """The new topic holds the planned offsets too; only its id shows the difference."""
     world.produce([ERROR] * 5)
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
     world.delete_topic()
     world.create_topic(2)
     world.produce([INFO, ERROR] * 10)
@@ -302,7 +296,7 @@ def test_a_topic_recreated_under_the_read_is_data_loss(world: World) -> None:
 
 def test_a_read_that_cannot_be_served_is_retryable(world: World, spark: SparkSession) -> None:
     world.produce([ERROR])
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
     world.configure(
         reader={
             "kafka.security.protocol": "SSL",
@@ -322,7 +316,7 @@ def test_a_read_that_cannot_be_served_is_retryable(world: World, spark: SparkSes
 def test_a_flood_of_malformed_lines_stops_and_asks(world: World) -> None:
     world.configure(max_malformed_per_batch=3)
     world.produce(["what is this"] * 4)
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
     with pytest.raises(MalformedFloodError, match=r"4 of 4 records"):
         world.run(batch_id)
     assert world.offsets()[0] == (0, 0)
@@ -354,7 +348,7 @@ def test_a_timestamp_that_spark_cannot_hold_is_named_with_a_way_out(
     producer.produce(world.topic, value=ERROR.encode(), partition=0, timestamp=2**63 // 1000 + 1)
     assert producer.flush(60) == 0
     world.produce([ERROR])
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
     with pytest.raises(RecordTimestampError, match=r"partition 0 offset 2 .*9223372036854776"):
         world.run(batch_id, spark)
     steps.abandoned(world, batch_id)
@@ -371,7 +365,7 @@ def test_a_timestamp_that_spark_cannot_hold_is_named_with_a_way_out(
 def test_a_killed_job_is_run_again_and_counts_once(world: World) -> None:
     """SIGKILL of the driver in the middle of its commit: the next run has the same ranges."""
     world.produce([ERROR] * 300)
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
     (segment,) = world.segments()
     with world.connect() as other, other.cursor() as cursor:
         # The job's commit waits for this row, in the middle of its transaction.

@@ -95,7 +95,7 @@ def test_records_lost_before_the_plan_block_their_partition(world: World) -> Non
     assert steps.reasons(planned) == [(0, BlockReason.RECORDS_LOST)]
     assert world.offsets()[0] == (0, 0)
     assert steps.losses(world) == [(0, 0, 3, "expired", "open")]
-    assert world.run(steps.planned_id(world)).committed
+    assert world.run(world.planned().batch_id).committed
     # As after a restore of the topic: Kafka's first offset is the committed offset.
     steps.set_position(world, 3)
     assert steps.ranges(world.plan()) == [(0, 3, 5)]
@@ -107,7 +107,7 @@ def test_records_lost_after_the_plan_abandon_the_batch(world: World, was_read: b
     """The batch is abandoned with its reason, the healthy partition is planned again."""
     world.produce([ERROR] * 5, 0)
     world.produce([ERROR] * 2, 1)
-    first = steps.planned_id(world)
+    first = world.planned().batch_id
     world.delete_records(0, 3)
     if was_read:
         with pytest.raises(DataLossError):

@@ -10,7 +10,7 @@ from tally.pipeline.recount import recount
 from tally.planning.replay_request import BoundsAsked
 from tests.minute import steps
 from tests.minute.steps import AT, AT_LATER, ERROR, LATER
-from tests.minute.test_replay import replay, request
+from tests.minute.test_replay import replay
 from tests.world import World
 
 pytestmark = pytest.mark.stack
@@ -79,7 +79,7 @@ def test_what_is_young_or_needed_is_left_alone(world: World) -> None:
     """What Kafka holds, or a replay is to replace; a dry run tells what there is and keeps it."""
     count_four_batches(world)
     assert pruned(world).segments == 0
-    request(world, BoundsAsked())
+    world.ask_replay()
     world.delete_records(0, 10)
     assert pruned(world).segments == 0
     steps.abandoned(world, world.batches()[-1]["batch_id"])
@@ -101,7 +101,7 @@ def test_what_was_folded_is_never_reprocessed(world: World) -> None:
     world.delete_records(0, 5)
     pruned(world)
     with pytest.raises(ReplayRefusedError, match="pruned"):
-        request(world, BoundsAsked(from_offset=2, partitions=(0,)))
+        world.ask_replay(BoundsAsked(from_offset=2, partitions=(0,)))
     counted = recount(world.context(world.reader), world.name, lambda *_: None)
     assert counted.violations == ()
     assert [(str(u.range).split(" ", 1)[1], u.cause) for u in counted.unchecked] == [
@@ -128,7 +128,7 @@ def test_replaced_counts_are_forgotten(world: World) -> None:
     """Repeated replays of a range leave one segment and one batch."""
     count_four_batches(world)
     for _ in range(3):
-        replay(world, BoundsAsked())
+        replay(world)
     assert len(segments(world)) == 7
     pruned(world)
     assert segments(world) == [(0, 10, "live")]
@@ -139,10 +139,10 @@ def test_replaced_counts_are_forgotten(world: World) -> None:
 def test_abandoned_ranges_are_forgotten_once_they_are_counted(world: World) -> None:
     """Up to the committed offset itself; what is beyond it, an adoption may record as lost."""
     world.produce([ERROR] * 3)
-    steps.abandoned(world, steps.planned_id(world))
+    steps.abandoned(world, world.planned().batch_id)
     ran = world.minute()
     world.produce([ERROR] * 2)
-    last = steps.planned_id(world)
+    last = world.planned().batch_id
     steps.abandoned(world, last)
     pruned(world)
     assert segments(world) == [(0, 3, "live"), (3, 5, "abandoned")]

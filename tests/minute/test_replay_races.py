@@ -9,21 +9,16 @@ from threading import Event
 
 import pytest
 
-from tally.errors import (
-    DataLossError,
-    MySQLUnavailableError,
-    OutcomeUnknownError,
-    OvertakenError,
-)
+from tally.errors import DataLossError, MySQLUnavailableError, OutcomeUnknownError, OvertakenError
 from tally.ledger import batches
 from tally.ledger.replay_runs import standing_for
 from tally.ledger.tiles import first_whole, tiles_of
 from tally.model import Batch
 from tally.pipeline.replay import replan_batch
-from tally.planning.replay_request import BoundsAsked, RangesAsked, Request
+from tally.planning.replay_request import RangesAsked, Request
 from tests.minute.steps import AT, ERROR, at_once, audited, count, disturbed
 from tests.minute.test_commit import claimed, commit, cut_at, planned, result
-from tests.minute.test_replay import add_loss, asked, request
+from tests.minute.test_replay import add_loss, asked
 from tests.waiting import wait_until
 from tests.world import LOCK_LIST_S, World
 
@@ -52,8 +47,7 @@ def count_some(world: World) -> World:
 
 def replay(world: World, what: Request | None = None) -> Batch:
     """A claimed replay batch of all counted ranges, or of the given ones."""
-    request(world, what or BoundsAsked())
-    batch_id = world.batches()[-1]["batch_id"]
+    (batch_id,) = world.ask_replay(what).batch_ids
     return world.database.run(lambda tx: batches.claim(tx, batch_id, "test"))
 
 
@@ -189,7 +183,7 @@ def test_a_range_has_the_tiles_that_overlap_it(thirds: World) -> None:
 def test_a_batch_that_was_replanned_is_counted_by_its_own_replacement(thirds: World) -> None:
     """Later batches of the same replay that count the ranges beside it are other tasks'."""
     thirds.configure(max_records_per_partition=10)
-    request(thirds, BoundsAsked())
+    thirds.ask_replay()
     first, second, third = (b["batch_id"] for b in thirds.batches() if b["state"] == "planned")
     (instead_of_first,) = replan_batch(thirds.context(), first)
     (instead_of_second,) = replan_batch(thirds.context(), second)

@@ -82,16 +82,15 @@ def test_tasks_that_are_killed_are_run_again_and_count_once(
 
 def test_a_stage_that_is_computed_again_counts_once(own_world: World, driver: Driver) -> None:
     """Its results are lost when a part of them was fetched, and Spark reads Kafka again."""
-    world = own_world
     minutes = [f"2017-07-30 14:{n:02}" for n in range(60)]
-    world.produce([f"{minute}:08 ERROR x" for minute in minutes] * 60, 0)
-    world.produce([f"{minute}:08 ERROR x" for minute in minutes] * 40, 1)
-    batch = world.planned()
-    world.produce([ERROR])
-    assert driver.run(world.config, batch.batch_id, loses_files=True)
+    own_world.produce([f"{minute}:08 ERROR x" for minute in minutes] * 60, 0)
+    own_world.produce([f"{minute}:08 ERROR x" for minute in minutes] * 40, 1)
+    batch = own_world.planned()
+    own_world.produce([ERROR])
+    assert driver.run(own_world.config, batch.batch_id, loses_files=True)
     assert any(task.stage_attempt > 0 for task in driver.tasks())
-    assert world.counts() == dict.fromkeys(minutes, 100)
-    assert world.audit().holds
+    assert own_world.counts() == dict.fromkeys(minutes, 100)
+    assert own_world.audit().holds
 
 
 def test_the_broker_dies_and_comes_back_in_the_middle_of_the_read(
