@@ -2,16 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
+from tests.cli.conftest import commit
 from tests.world import Value, World
 
 
 def count(world: World, minutes: Mapping[str, int], dead_letters: Sequence[Value] = ()) -> int:
     """Write so many lines of each minute, and lines that are none, and count them in a batch."""
     lines = [f"{minute}:00 ERROR a line" for minute, n in minutes.items() for _ in range(n)]
-    world.produce([*lines, *dead_letters])
-    ran = world.minute()
-    assert ran is not None
-    return ran.batch.batch_id
+    return commit(world, *lines, *dead_letters)
 
 
 def lose(world: World, partition: int) -> None:
