@@ -25,12 +25,15 @@ from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
 from tally.errors import StackError
 from tally.kafka.client import Kafka
-from tally.model import TopicPartition
+from tally.model import Batch, TopicPartition
 from tally.mysql.transactions import Database, Row
 from tally.pipeline.audit import AuditReport, audit_ledger
 from tally.pipeline.context import Context, Patience, Reader
 from tally.pipeline.plan import Planned, plan_batch
+from tally.pipeline.replay import Requested, request_replay
+from tally.pipeline.replay_plan import preview_replay
 from tally.pipeline.run import Ran, run_batch
+from tally.planning.replay_request import BoundsAsked, Request
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.python_reader import PythonReader
@@ -284,6 +287,18 @@ class World:
     def plan(self) -> Planned:
         """Plan the pipeline's next batch."""
         return plan_batch(self.context(), self.name)
+
+    def planned(self) -> Batch:
+        """The batch that is open or newly planned."""
+        batch = self.plan().batch
+        assert batch is not None
+        return batch
+
+    def ask_replay(self, asked: Request | None = None) -> Requested:
+        """Record a replay, of all that was counted by default."""
+        ctx = self.context()
+        shown = preview_replay(ctx, self.name, asked or BoundsAsked())
+        return request_replay(ctx, shown, reason="a test")
 
     def run(self, batch_id: int, counting: "SparkSession | Reader | None" = None) -> Ran:
         """Count and commit a batch, without Spark unless a session is given."""

@@ -94,7 +94,6 @@ def parse(config: Path) -> Parse:
 
 @pytest.fixture
 def bag(parse: Parse) -> "DagBag":
-    """The DAGs of two pipelines."""
     return parse()
 
 
@@ -181,7 +180,6 @@ def log_in(client: "TestClient", role: str | None) -> None:
 
 @pytest.fixture
 def viewer(client: "TestClient") -> "TestClient":
-    """The browser of a user who has logged in and may read."""
     log_in(client, "viewer")
     return client
 

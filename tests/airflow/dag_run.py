@@ -64,7 +64,6 @@ RunDag = Callable[..., Finished]
 
 
 def _rows(statement: Any) -> list[Any]:
-    """The rows of a query on Airflow's own database."""
     from airflow.utils.session import create_session
 
     with create_session() as session:

@@ -1,23 +1,15 @@
-"""What pages, metrics and tasks show: counts, losses and replays in a real ledger."""
+"""What pages, metrics and tasks show: counts and losses in a real ledger."""
 
 from collections.abc import Mapping, Sequence
 
-from tally.pipeline.context import Context
-from tally.pipeline.replay import Requested, request_replay
-from tally.pipeline.replay_plan import preview_replay
-from tally.planning.replay_request import BoundsAsked
+from tests.cli.conftest import commit
 from tests.world import Value, World
-
-EVERYTHING = BoundsAsked()
 
 
 def count(world: World, minutes: Mapping[str, int], dead_letters: Sequence[Value] = ()) -> int:
     """Write so many lines of each minute, and lines that are none, and count them in a batch."""
     lines = [f"{minute}:00 ERROR a line" for minute, n in minutes.items() for _ in range(n)]
-    world.produce([*lines, *dead_letters])
-    ran = world.minute()
-    assert ran is not None
-    return ran.batch.batch_id
+    return commit(world, *lines, *dead_letters)
 
 
 def lose(world: World, partition: int) -> None:
@@ -28,8 +20,3 @@ def lose(world: World, partition: int) -> None:
         " where pipeline = %s",
         (partition, world.name),
     )
-
-
-def ask_for(ctx: Context, pipeline: str, asked: BoundsAsked = EVERYTHING) -> Requested:
-    """Record a replay, as a command does."""
-    return request_replay(ctx, preview_replay(ctx, pipeline, asked), reason="faster")

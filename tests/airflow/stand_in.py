@@ -21,7 +21,6 @@ from tests.python_reader import PythonReader
 
 
 def commit(settings: Settings, *batch_ids: int) -> None:
-    """Commit batches as the job does."""
     reader = PythonReader(kafka=settings.kafka)
     ctx = replace(open_context(settings), open_reader=lambda: nullcontext(reader))
     run_or_replan(ctx, batch_ids)
@@ -42,7 +41,6 @@ def report(path: Path) -> None:
 
 
 def main() -> None:
-    """Do what ``STAND_IN`` says."""
     for order in os.environ["STAND_IN"].split(","):
         word, _, value = order.partition("=")
         match word:

@@ -25,8 +25,6 @@ pytestmark = pytest.mark.airflow
 
 @pytest.fixture
 def define(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Defines an Airflow connection, as a worker's environment may."""
-
     def define_one(name: str, **fields: Any) -> None:
         monkeypatch.setenv(f"AIRFLOW_CONN_TALLY_{name.upper()}", json.dumps(fields))
 
@@ -59,7 +57,6 @@ def test_connections_override_file_and_environment(
 
 
 def test_kafkas_connection_has_address_and_login(config: Path, define: Any) -> None:
-    """The address in each usual way; login, password and extras are a whole SASL configuration."""
     for fields, servers in (
         ({"host": "one", "port": 9092}, "one:9092"),
         ({"host": "one:9092,two:9092"}, "one:9092,two:9092"),
@@ -86,7 +83,6 @@ def test_kafkas_connection_has_address_and_login(config: Path, define: Any) -> N
 def test_what_would_not_be_used_is_an_error_without_the_password(
     name: str, fields: dict[str, Any], said: str, config: Path, define: Any
 ) -> None:
-    """A misspelt extra is named; credentials without SASL are a mistake; no secret is shown."""
     define(name, conn_type=name, host="b:1", password="s3cret", **fields)
     with pytest.raises(ConfigError, match=said) as caught:
         connected_settings(config)
@@ -94,10 +90,7 @@ def test_what_would_not_be_used_is_an_error_without_the_password(
 
 
 def test_a_spark_connection_names_a_master_or_says_why_not(define: Any) -> None:
-    """None (the provider would go to YARN), another type, no master, a driver somewhere else.
-
-    Local, standalone and YARN are taken as the provider reads the connection.
-    """
+    """None (the provider would go to YARN), another type, no master, a driver somewhere else."""
     with pytest.raises(SparkConnectionError, match="no connection tally_spark"):
         require_spark_connection()
     in_cluster = {"host": "yarn", "extra": {"deploy-mode": "cluster"}}

@@ -1,14 +1,12 @@
 """The console's answers: who gets them, and that they are what the ledger says."""
 
-import csv
-import io
 import json
 import re
 import secrets
 from datetime import date, timedelta
 from html import unescape
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urljoin, urlsplit
+from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -22,7 +20,7 @@ from tally.mysql.pool import IDLE_MAX_S, ConnectionPool
 from tally.mysql.transactions import Database
 from tests.airflow.conftest import log_in
 from tests.airflow.dag_run import AIRFLOW, RunDag
-from tests.airflow.ledgers import ask_for, count, lose
+from tests.airflow.ledgers import count, lose
 from tests.world import World, make_settings
 
 if TYPE_CHECKING:
@@ -30,18 +28,16 @@ if TYPE_CHECKING:
 
 pytestmark = [*AIRFLOW, pytest.mark.stack]
 
-HOSTILE = (
-    "<script>fetch('/x')</script>",
-    '"><img src=x onerror=alert(1)>',
-    "{{ 7 * 7 }} ${7*7} <!--",
-    "</td></tr></table><form action=//evil.example>",
-    '=HYPERLINK("http://evil.example")',
-)
-"""Log lines whose writers hope for a page that takes them for markup, or for a formula."""
-
 OF_A_PIPELINE = (
-    *("", "kafka", "partitions", "strips", "batches"),
-    *("dead-letters", "replay", "losses", "audit"),
+    "",
+    "kafka",
+    "partitions",
+    "strips",
+    "batches",
+    "dead-letters",
+    "replay",
+    "losses",
+    "audit",
 )
 
 
@@ -52,39 +48,30 @@ class Pages:
         self.base = f"/tally/pipelines/{world.name}/"
         self._client = client
 
-    def text(self, path: str = "", **query: str) -> str:
-        """A page; it must be there."""
-        return self._text(self.base + path, query)
-
     def shows(self, path: str, *parts: str) -> str:
         """A page, which has these parts."""
-        text = self.text(path)
+        text = self._text(self.base + path)
         assert [part for part in parts if part not in text] == []
         return text
 
     def of_run(self, dag_id: str, run_id: str) -> str:
         """The page of a run; it must be there."""
-        return self._text("/tally/run", {"dag_id": dag_id, "run_id": run_id})
+        return self._text(f"/tally/run?{urlencode({'dag_id': dag_id, 'run_id': run_id})}")
 
-    def _text(self, address: str, query: dict[str, str]) -> str:
-        answer = self._client.get(address, params=query or None)
+    def _text(self, address: str) -> str:
+        answer = self._client.get(address)
         assert answer.status_code == 200, answer.text
         return answer.text
 
     def table(self, path: str, name: str) -> list[dict[str, Any]]:
-        """A table of a page as JSON; the CSV has the same."""
-        address = f"{self.base}{path}{'&' if '?' in path else '?'}export={name}&as="
-        told: list[dict[str, Any]] = self._client.get(f"{address}json").json()
-        answer = self._client.get(f"{address}csv")
-        assert answer.headers["content-type"] == "text/csv; charset=utf-8"
-        assert "attachment" in answer.headers["content-disposition"]
-        assert len(list(csv.DictReader(io.StringIO(answer.text)))) == len(told)
+        """A table of a page as JSON."""
+        address = f"{self.base}{path}{'&' if '?' in path else '?'}export={name}&as=json"
+        told: list[dict[str, Any]] = self._client.get(address).json()
         return told
 
 
 @pytest.fixture
 def pages(world: World, viewer: "TestClient") -> Pages:
-    """The pages of the test's pipeline."""
     return Pages(world, viewer)
 
 
@@ -108,7 +95,6 @@ def routes(client: "TestClient") -> list[tuple[str, frozenset[str]]]:
 
 
 def addressed(path: str, name: str) -> str:
-    """The address of a route, for a pipeline."""
     filled = path.replace("{dag_id}", name).replace("{batch_id}", "1")
     query = f"?dag_id={name}&run_id=r" if path == "/run" else ""
     return f"/tally{filled}{query}"
@@ -153,7 +139,6 @@ def test_strangers_get_the_files_alone(client: "TestClient") -> None:
 
 
 def test_each_page_is_drawn_of_an_empty_ledger(world: World, client: "TestClient") -> None:
-    """Before the first plan there is nothing to show, and each page says so."""
     log_in(client, "op")
     answer = client.get("/tally/")
     assert (answer.status_code, answer.headers["location"]) == (307, f"pipelines/{world.name}/")
@@ -166,14 +151,12 @@ def test_each_page_is_drawn_of_an_empty_ledger(world: World, client: "TestClient
     form = Pages(world, client)
     asked = "replay?what=offsets&topic=an.old-one&partitions=0"
     form.shows(asked, "<option selected>an.old-one</option>")
-    assert "an.old-one" not in form.text("replay")
+    assert "an.old-one" not in form.shows("replay")
 
 
 def test_the_overview_shows_what_the_ledger_says(world: World, pages: Pages) -> None:
-    """The open batch, open losses with the way to their decision, health in words."""
     world.produce(["a line"] * 3, 0)
-    batch = world.plan().batch
-    assert batch is not None
+    batch = world.planned()
     lose(world, 1)
     pages.shows(
         "",
@@ -188,10 +171,9 @@ def test_the_overview_shows_what_the_ledger_says(world: World, pages: Pages) -> 
 
 
 def test_what_was_replaced_is_marked(world: World, pages: Pages) -> None:
-    """In the list of batches and on the page of each, with what is no longer kept of it."""
     old = count(world, {"2017-07-30 14:09": 3}, dead_letters=["x"])
-    assert "1 dead letters (<a " in pages.text(f"batches/{old}")
-    (new,) = ask_for(world.context(), world.name).batch_ids
+    assert "1 dead letters (<a " in pages.shows(f"batches/{old}")
+    (new,) = world.ask_replay().batch_ids
     world.run(new)
     found = {row["batch_id"]: row for row in pages.table("batches", "batches")}
     assert (found[old]["state"], found[new]["state"]) == ("committed, replaced", "committed")
@@ -208,20 +190,19 @@ def test_what_was_replaced_is_marked(world: World, pages: Pages) -> None:
         (old,),
     )
     world.execute("update batch set kind = 'fold' where batch_id = %s", (old,))
-    assert "3 counted, 1 dead letters; of pruned segments" in pages.text(f"batches/{old}")
+    assert "3 counted, 1 dead letters; of pruned segments" in pages.shows(f"batches/{old}")
 
 
 def test_a_chart_shows_marks_and_what_is_behind_a_minute(world: World, pages: Pages) -> None:
-    """Lines by minute, those under other rules, and what is behind a bar of any length."""
     count(world, {"2017-07-30 14:09": 3, "2017-07-30 14:11": 2})
     bars = pages.table("?span=1h", "minutes")
     found = [(bar["minute"], bar["lines"], bar["outdated"]) for bar in bars]
     assert found == [("2017-07-30T14:09:00", 3, False), ("2017-07-30T14:11:00", 2, False)]
-    assert 'aria-label="2017-07-30 14:09: 3 lines"' in pages.text()
+    assert 'aria-label="2017-07-30 14:09: 3 lines"' in pages.shows("")
     (part,) = pages.table("minute?at=2017-07-30T14:09", "segments")
     assert (part["lines"], part["partition"]) == (3, f"{world.topic}/0")
     assert pages.table("?first=2017-07-30T14:11&last=2017-07-30T14:12", "minutes") == [bars[1]]
-    long = pages.text("?first=2017-07-30T14:05&last=2017-07-30T23:00")
+    long = pages.shows("?first=2017-07-30T14:05&last=2017-07-30T23:00")
     assert '"?first=2017-07-30T14:05&amp;last=2017-07-30T14:09"' in long
     assert pages.table("?first=2017-07-30T14:09:30&last=2017-07-30T14:09:59", "minutes") == bars[:1]
     change_rules(world)
@@ -259,36 +240,14 @@ def test_a_line_dated_ahead_moves_no_chart(world: World, pages: Pages) -> None:
     world.execute(f"delete from `{world.name}` where log_time > '3000-01-01'")
     bar, newest = 'aria-label="2017-07-30 14:09: 3 lines"', "The newest line is of 2017-07-30 14:09"
     pages.shows("", bar, newest, f'<a href="{ahead}">show them</a>')
-    assert "not shown here" not in pages.text(ahead)
+    assert "not shown here" not in pages.shows(ahead)
     assert [row["lines"] for row in pages.table(ahead, "minutes")] == [4]
-
-
-def test_a_log_line_is_no_markup(world: World, pages: Pages) -> None:
-    """On no page, and no formula to a spreadsheet; it can be read and searched all the same."""
-    count(world, {}, dead_letters=HOSTILE)
-    page, partition = "dead-letters", f"{world.topic}/0"
-    searches = [{"partition": partition, "text": line[:4]} for line in HOSTILE]
-    for asked, lines in (
-        ({}, HOSTILE),
-        *zip(searches, [(line,) for line in HOSTILE], strict=True),
-        *(({"batch": "1", "text": line}, (line,)) for line in HOSTILE),
-    ):
-        text = pages.text(page, **asked)
-        for line in lines:
-            assert line in unescape(text)
-            assert line not in text or "<" not in line
-    assert sorted(row["value"] for row in pages.table(page, "dead_letters")) == sorted(HOSTILE)
-    rows = csv.DictReader(io.StringIO(pages.text(f"{page}?export=dead_letters&as=csv")))
-    safe = {f"'{line}" if line.startswith("=") else line for line in HOSTILE}
-    assert {row["value"] for row in rows} == safe
 
 
 WRONG = (
     ("batches?state=open", "state = 'open' is not known"),
     ("batches?before=x", "before = 'x' is not a whole number"),
-    ("dead-letters?text=x", "a text is looked for among the dead letters of a batch"),
     ("dead-letters?partition=x", "partition = 'x' is no partition"),
-    ("dead-letters?partition=x/9", "has never read x/9"),
     ("dead-letters?partition=tópic/0", "is no partition"),
     ("dead-letters?reason=ü", "reason = 'ü' is not known"),
     ("replay?what=x", "what = 'x' is not known"),
@@ -301,15 +260,12 @@ WRONG = (
     ("minute?at=2026-01-02T00:00Z", "has a zone"),
     ("?last=9999-12-31T23:59", "is far away"),
     ("?first=0001-01-01T00:00", "is far away"),
-    ("dead-letters?until=2026-01-02T00:00", "a span of time needs its beginning, too"),
     ("batches?export=letters", "this page has no table 'letters'"),
     ("batches?export=batches&as=xml", "as = 'xml' is not known"),
 )
-"""Addresses that ask for what there is not, and what the answer says."""
 
 
 def test_an_address_that_is_wrong_says_how(world: World, viewer: "TestClient") -> None:
-    """With the next step, and as a page."""
     for path, said in WRONG:
         answer = viewer.get(f"/tally/pipelines/{world.name}/{path}")
         assert answer.status_code == 400, path
@@ -327,10 +283,10 @@ def test_what_is_there_is_shown_as_a_part_where_it_is_too_much(
     count(world, {}, dead_letters=["x"])
     batch = count(world, {}, dead_letters=["x"])
     said = "These totals cover only the latest"
-    assert said not in pages.text("dead-letters")
+    assert said not in pages.shows("dead-letters")
     monkeypatch.setattr("tally.ledger.dead_letters.TOTALS_MAX", 1)
     pages.shows("dead-letters", said)
-    assert said not in pages.text(f"dead-letters?batch={batch}")  # of a batch all are added up
+    assert said not in pages.shows(f"dead-letters?batch={batch}")  # of a batch all are added up
 
     lose(world, 0)
     lose(world, 1)
@@ -358,7 +314,7 @@ def test_times_that_no_calendar_has_end_no_page(
         producer.produce(topic, b"a line", partition=0, **stamped)
         assert producer.flush(60) == 0
         pages = Pages(world, viewer)
-        assert "expires in" not in pages.text("kafka") + pages.text("strips")
+        assert "expires in" not in pages.shows("kafka") + pages.shows("strips")
         scrape = viewer.get("/tally/metrics", headers={"Authorization": f"Bearer {metrics_token}"})
         assert scrape.status_code == 200
         assert f'tally_lag_offsets{{pipeline="{world.name}"}} 1.0' in scrape.text
@@ -371,7 +327,7 @@ def test_the_page_of_a_run_shows_its_own_pipelines_replay(
     from tally.airflow.console import steering_pages  # warns when it is imported
 
     count(world, {"2017-07-30 14:09": 1})
-    ctx, found = world.context(), ask_for(world.context(), world.name)
+    ctx, found = world.context(), world.ask_replay()
 
     def slow(ctx: Any, number: int, *, with_changes: bool) -> ReplayOutcome:
         if with_changes:
@@ -392,8 +348,7 @@ def test_the_page_of_a_run_shows_its_own_pipelines_replay(
 def test_pipelines_are_told_apart(world: World, viewer: "TestClient") -> None:
     """The right to one is none to another; one with mistakes shows them, and changes no other."""
     world.produce(["a line"])
-    batch, other = world.plan().batch, f"{world.name}_b"
-    assert batch is not None
+    batch, other = world.planned(), f"{world.name}_b"
     wrong = {"a_wrong_one": {"topics": ["a-topic"], "level": "ERROR"}}
     both = {world.name: world.keys, other: world.keys}
     make_settings(world.stack, world.config, {**both, **wrong})
@@ -411,20 +366,16 @@ def test_pipelines_are_told_apart(world: World, viewer: "TestClient") -> None:
         assert f'pipelines/{world.name}/"' in answer.text
 
 
-def test_pages_and_checks_say_that_a_dag_is_paused(world: World, pages: Pages) -> None:
+def test_pages_and_checks_say_that_a_dag_is_paused(
+    world: World, run_dag: RunDag, pages: Pages
+) -> None:
     """It is a warning; the page knows it from Airflow, a command with ``--check`` asks for it."""
     from airflow.models import DagModel
-    from airflow.models.dagbundle import DagBundleModel
     from airflow.utils.session import create_session
 
-    world.plan()
-    bundle = f"b_{world.name}"
-    with create_session() as session:
-        session.add(DagBundleModel(name=bundle))
-        session.flush()
-        session.add(DagModel(dag_id=world.name, bundle_name=bundle, is_paused=True, is_stale=False))
+    run_dag(world.name)  # so that Airflow knows it; at first it is paused
     said = f"the DAG {world.name} is paused in Airflow"
-    assert said in pages.text()
+    assert said in pages.shows("")
     for words in (["status", world.name], ["pipelines"]):
         assert said not in CliRunner().invoke(cli, words).stdout  # it does not ask Airflow
         checked = CliRunner().invoke(cli, [*words, "--check"])
@@ -437,7 +388,6 @@ def test_pages_and_checks_say_that_a_dag_is_paused(world: World, pages: Pages) -
 def test_a_pipeline_is_listed_only_for_those_who_may_read_its_dag(
     world: World, viewer: "TestClient", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The console opens no way around Airflow's permissions."""
     from airflow.api_fastapi.app import get_auth_manager
 
     asked: list[str] = []
@@ -482,7 +432,6 @@ def test_a_ledger_that_cannot_be_read_is_said_without_a_password(
 
 
 def test_the_consoles_user_can_only_read(world: World) -> None:
-    """Of the local stack; a query that takes too long is ended by the server."""
     database = console_context(world.settings).database
     with pytest.raises(MySQLError), database.transaction() as tx:
         tx._connection.cursor().execute("insert into pipeline (pipeline) values ('x')")
@@ -492,7 +441,6 @@ def test_the_consoles_user_can_only_read(world: World) -> None:
 
 
 def test_pages_share_a_connection_that_answers(world: World) -> None:
-    """It is taken again soon, not after a while, not with another password, nor when it is lost."""
     now = [0.0]
     pool = ConnectionPool(clock=lambda: now[0])
     database = console_context(world.settings, pool).database
@@ -517,7 +465,6 @@ def test_pages_share_a_connection_that_answers(world: World) -> None:
 def test_a_run_has_a_page(
     world: World, run_dag: RunDag, viewer: "TestClient", pages: Pages
 ) -> None:
-    """The batches of a run that counts; the preview of a replay and what became of it."""
     world.produce(["2017-07-30 14:09:08 ERROR a line"] * 3)
     counted = run_dag(world.name)
     (batch,) = [row["batch_id"] for row in world.batches()]
@@ -548,6 +495,8 @@ def test_a_run_has_a_page(
         answer = viewer.get(export)
         assert answer.status_code == 200, export
         assert "attachment" in answer.headers["content-disposition"], export
+        is_csv = "as=csv" in export
+        assert (answer.headers["content-type"] == "text/csv; charset=utf-8") == is_csv, export
     log_in(viewer, role=None)
     assert viewer.get(link).status_code == 403
 
@@ -555,7 +504,6 @@ def test_a_run_has_a_page(
 def test_the_page_of_a_run_says_why_nothing_was_done(
     world: World, run_dag: RunDag, pages: Pages
 ) -> None:
-    """The sentence of the error with what to do next, not the way to a log; and what was asked."""
     dag_id = f"{world.name}_replay"
     text = pages.of_run(dag_id, run_dag(dag_id, {"reason": "a test", "what": "batch"}).run_id)
     assert "batch_id is not given" in text
@@ -572,7 +520,6 @@ def test_the_page_of_a_run_says_why_nothing_was_done(
 
 
 def test_an_audit_is_shown_with_its_violations(world: World, run_dag: RunDag, pages: Pages) -> None:
-    """Those of the latest one, each with its minute."""
     batch = count(world, {"2017-07-30 14:09": 3})
     pages.shows("audit", "No audit has ended yet", '<td colspan="3">not known</td>')
     audit = run_dag(f"{world.name}_audit")

@@ -28,17 +28,13 @@ LINE = "2017-07-30 14:09:08 INFO all is well"
 
 
 def plan(world: World, *lines: str) -> int:
-    """A planned batch of these lines."""
     world.produce(lines)
-    batch = world.plan().batch
-    assert batch is not None
-    return batch.batch_id
+    return world.planned().batch_id
 
 
 @pytest.fixture
 def planned(world: World, stand_in: Path) -> int:
     """A planned batch of three lines in two partitions, and the stand-in."""
-    assert stand_in.exists()
     world.produce([LINE], 1)
     return plan(world, LINE, LINE)
 
@@ -49,22 +45,17 @@ def given(tmp_path: Path) -> Path:
     return tmp_path / "given"
 
 
-def reported(given: Path) -> dict[str, Any]:
-    """What the stand-in was given."""
-    told: dict[str, Any] = json.loads(given.read_text(encoding="utf-8"))
-    return told
+def reported(given: Path) -> Any:
+    return json.loads(given.read_text(encoding="utf-8"))
 
 
 def state(world: World) -> str:
-    """What the ledger says of the batch."""
-    (batch,) = world.batches()
-    return str(batch["state"])
+    return str(world.batches()[0]["state"])
 
 
 def test_a_batch_of_which_too_much_is_malformed_is_a_warning_of_the_log(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the rule of the health: a share above the limit, none at it."""
     batch_id = ledgers.count(world, {}, dead_letters=["garbage"] * 3)
 
     def warnings() -> list[str]:
@@ -106,10 +97,7 @@ def test_a_driver_that_fails_after_the_commit_is_a_success(
 def test_the_exit_code_of_a_batch_without_a_commit_says_whether_a_retry_makes_sense(
     world: World, planned: int, stand_in: Path
 ) -> None:
-    """Usage and data loss fail for good, in the job's words; what may pass is tried again.
-
-    Success is what the ledger says, not an exit code of 0.
-    """
+    """Usage and data loss fail for good, in the job's words; what may pass is tried again."""
     words = "[data-loss] batch: gone. Next: tally plan"
     for code in (2, 4, 1, 3, 5, 70, 137, 0):
         stand_in.write_text(f"#!/bin/bash\necho '{words}'; exit {code}\n", encoding="utf-8")
@@ -144,7 +132,6 @@ def test_what_an_operator_must_change_fails_for_good_without_spark(
 def test_the_driver_works_with_the_connections_of_airflow(
     master: str, world: World, planned: int, given: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Credentials come by a private file that is gone then; the connection names Spark's master."""
     mysql = world.settings.mysql
     password = mysql.password.get_secret_value()
     user = {"login": mysql.user, "password": password, "schema": mysql.database}
@@ -184,7 +171,6 @@ def once(condition: Callable[[], object], action: Callable[[], object]) -> Itera
 
 
 def left_of(given: Path) -> list[Path]:
-    """What is left of a driver that has ended: its secrets, its process."""
     told = reported(given)
     places = (Path(told["environment"]["TALLY_SECRETS_FILE"]), Path(f"/proc/{told['pid']}"))
     return [place for place in places if place.exists()]
@@ -239,7 +225,6 @@ def test_killing_the_task_while_its_driver_is_made_starts_none(
 
 
 def drivers(config: Path) -> list[psutil.Process]:
-    """The jobs that run with this configuration."""
     return [
         p
         for p in psutil.process_iter(["cmdline", "environ"])
@@ -249,7 +234,6 @@ def drivers(config: Path) -> list[psutil.Process]:
 
 
 def told(connect: ConnectServer, world: World, event: str) -> bool:
-    """Whether the server has told of such an event of the world's own user."""
     lines = connect.events().splitlines()
     return any(event in line and world.name in line for line in lines)
 

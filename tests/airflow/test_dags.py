@@ -4,13 +4,15 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
@@ -21,9 +23,7 @@ from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
 from tally.errors import ConfigError
 from tests.airflow.conftest import Parse
-
-if TYPE_CHECKING:
-    from airflow.dag_processing.dagbag import DagBag
+from tests.servers import PROJECT
 
 pytestmark = pytest.mark.airflow
 
@@ -31,23 +31,19 @@ MINUTE = ("error_log", "other")
 KINDS = ("", "_audit", "_replay", "_losses")
 BY_HAND = ("_replay", "_losses")
 GOOD = '[pipelines.good]\ntopics = ["a"]\n'
-Edges = dict[str, set[str]]
 
 
-def edges(dag: Any) -> Edges:
-    """The tasks of a DAG, and what follows each."""
+def edges(dag: Any) -> dict[str, set[str]]:
     return {task.task_id: set(task.downstream_task_ids) for task in dag.tasks}
 
 
-def of_kind(bag: "DagBag", *suffixes: str) -> Iterator[Any]:
-    """The DAGs of both pipelines with these suffixes."""
+def of_kind(bag: DagBag, *suffixes: str) -> Iterator[Any]:
     return (bag.dags[name + suffix] for name in MINUTE for suffix in suffixes)
 
 
-def test_each_dag_has_its_tasks_in_order(bag: "DagBag") -> None:
-    """Its rules hide no failure; a replay has a task for each batch, one at a time."""
+def test_each_dag_has_its_tasks_in_order(bag: DagBag) -> None:
     requested = {"request": {"count"}, "count": {"outcome"}, "outcome": set[str]()}
-    wanted: dict[str, Edges] = {
+    wanted: dict[str, Any] = {
         "": {"plan": {"count", "blocked"}, "count": set(), "blocked": set()},
         "_audit": {"audit": {"prune"}, "prune": set()},
         "_replay": {"preview": {"request"}, **requested},
@@ -68,7 +64,7 @@ def test_each_dag_has_its_tasks_in_order(bag: "DagBag") -> None:
         assert count.map_index_template == "{{ task.batch_name }}"
 
 
-def test_scheduled_dags_do_not_pile_up_and_manual_ones_need_not_be_unpaused(bag: "DagBag") -> None:
+def test_scheduled_dags_do_not_pile_up_and_manual_ones_need_not_be_unpaused(bag: DagBag) -> None:
     """The configured timetable, one run at a time, no backfill over dates; new DAGs start paused.
 
     A run of a paused DAG by hand would wait without a word.
@@ -92,11 +88,8 @@ def test_scheduled_dags_do_not_pile_up_and_manual_ones_need_not_be_unpaused(bag:
 
 
 @pytest.mark.parametrize(("name", "patience_s"), [("error_log", 600), ("other", 1200)])
-def test_timeouts_follow_from_the_patience(name: str, patience_s: int, bag: "DagBag") -> None:
-    """Lock wait < plan < count = patience < run; only the wait for an operator lasts days.
-
-    Retries come soon and at an even pace; `blocked` has no retry, and neither has an answer.
-    """
+def test_timeouts_follow_from_the_patience(name: str, patience_s: int, bag: DagBag) -> None:
+    """Lock wait < plan < count = patience < run; only the wait for an operator lasts days."""
     for task in (task for suffix in KINDS for task in bag.dags[name + suffix].tasks):
         assert task.retries == (0 if task.task_id in {"blocked", "decide"} else 3)
         assert task.retry_delay == timedelta(seconds=10)
@@ -136,8 +129,7 @@ def test_a_patience_too_short_for_an_answer_is_refused(key: str) -> None:
     assert Timeouts.of(longer, settings).plan > 2 * timedelta(seconds=25)
 
 
-def test_a_statement_times_out_before_its_task(bag: "DagBag", config: Path) -> None:
-    """After half of the task's own timeout, and sooner where the configuration says so."""
+def test_a_statement_times_out_before_its_task(bag: DagBag, config: Path) -> None:
     for configured, task_s, left in ((300, 120, 60), (30, 120, 30)):
         mysql = MySQLSettings(statement_timeout_s=configured)
         settings = Settings(mysql=mysql, pipelines={"p": PipelineSettings(topics=["a"])})
@@ -156,11 +148,8 @@ def test_a_statement_times_out_before_its_task(bag: "DagBag", config: Path) -> N
     assert bounds[0] < 599 < audit.execution_timeout.total_seconds() / 2
 
 
-def test_dags_say_whose_they_are_and_what_they_do(bag: "DagBag") -> None:
-    """By configuration and docstrings; each parameter but a replay's reason has a default.
-
-    `count` reads the topics' assets and writes the table's; no URI holds an address.
-    """
+def test_dags_say_whose_they_are_and_what_they_do(bag: DagBag) -> None:
+    """By configuration and docstrings; each parameter but a replay's reason has a default."""
     for dag in of_kind(bag, *KINDS):
         ours = dag.dag_id.startswith("error_log")
         assert dag.tags == ({"tally", "web"} if ours else {"tally"})
@@ -182,12 +171,9 @@ def test_dags_say_whose_they_are_and_what_they_do(bag: "DagBag") -> None:
 
 
 def test_a_dag_survives_serialisation(
-    bag: "DagBag", parse: Parse, monkeypatch: pytest.MonkeyPatch
+    bag: DagBag, parse: Parse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the scheduler reads back is what was parsed, and the same at each parse.
-
-    A password in the configuration or the environment is in no serialised DAG.
-    """
+    """What the scheduler reads back is what was parsed, and the same at each parse."""
     again = parse()
     for dag in of_kind(bag, *KINDS):
         stored = DagSerialization.to_dict(dag)
@@ -211,7 +197,7 @@ def test_a_dag_survives_serialisation(
     assert "s3cret" not in text
 
 
-def test_rendered_fields_hold_paths_names_and_the_batch_alone(bag: "DagBag", config: Path) -> None:
+def test_rendered_fields_hold_paths_names_and_the_batch_alone(bag: DagBag, config: Path) -> None:
     """What Airflow stores of a task has no credentials; it reads the very file that was parsed."""
     allowed = {"count.application", "count.name", "count.application_args", "blocked.message"}
     allowed |= {"decide.subject", "decide.body"}
@@ -232,7 +218,6 @@ def test_rendered_fields_hold_paths_names_and_the_batch_alone(bag: "DagBag", con
 
 
 def _argument(task: Any, name: str) -> Any:
-    """An operator's argument, of a mapped one too."""
     return task.partial_kwargs.get(name) if task.is_mapped else getattr(task, name)
 
 
@@ -259,19 +244,17 @@ bag = DagBag(dag_folder=conf.get("core", "dags_folder"))
 assert not bag.import_errors, bag.import_errors
 assert len(bag.dags) == 8, bag.dags
 
-heavy = {"pyspark", "py4j", "confluent_kafka", "pymysql", "pandas", "yoyo", "fastapi.applications"}
-ours = {"tally.kafka.client", "tally.mysql.transactions", "tally.app.context"}
-ours |= {"tally.spark.session", "tally.spark.counting", "tally.airflow.console.app"}
-ours |= {"tally.pipeline.plan", "tally.pipeline.run", "tally.pipeline.replay"}
-ours |= {"tally.airflow.work", "tally.airflow.replay_work", "tally.airflow.losses_work"}
-print(sorted((heavy | ours) & set(sys.modules)))
+heavy = {"fastapi.applications", *sys.argv[1:]}
+print(sorted(name for name in sys.modules for one in heavy if f"{name}.".startswith(f"{one}.")))
 """
 
 
 def test_loading_dags_and_plugin_asks_no_server_and_imports_nothing_heavy(config: Path) -> None:
     """With every way into the network closed: every process of Airflow does it."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    banned = project["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-module-level-imports"]
     done = subprocess.run(
-        [sys.executable, "-c", LOAD],  # a Python that has imported nothing yet
+        [sys.executable, "-c", LOAD, *banned],  # a Python that has imported nothing yet
         env={**os.environ, "TALLY_CONFIG": str(config)},
         capture_output=True,
         text=True,
@@ -283,10 +266,7 @@ def test_loading_dags_and_plugin_asks_no_server_and_imports_nothing_heavy(config
 
 
 def test_every_pipeline_has_its_dags(parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four DAGs each, which a pipeline of one's name leaves as they are.
-
-    Without TALLY_CONFIG they are of the file beside the DAG folder.
-    """
+    """Four DAGs each, which a pipeline of one's name leaves as they are."""
     bag = parse()
     assert (bag.import_errors, bag.captured_warnings) == ({}, {})
     assert set(bag.dags) == {name + suffix for name in MINUTE for suffix in KINDS}
@@ -301,7 +281,6 @@ def test_every_pipeline_has_its_dags(parse: Parse, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_wrong_pipeline_has_one_dag_that_says_so_and_the_others_have_theirs(parse: Parse) -> None:
-    """The reason is the DAG's description, and the error of its runs."""
     servers = "[mysql]\nstatement_timeout_s = 200\nlock_wait_timeout_s = 26\n"
     too_short = "patience_s = 100 must be more than mysql.statement_timeout_s = 200"
     for text, said in (

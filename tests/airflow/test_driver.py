@@ -29,7 +29,6 @@ pytestmark = pytest.mark.airflow
 
 
 def hook(folder: Path, body: str, **environment: str) -> DriverHook:
-    """A hook that finds a spark-submit of our own."""
     program = folder / "spark-submit"
     program.write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
     program.chmod(0o755)
@@ -77,10 +76,7 @@ def test_the_jobs_exit_code_and_error_are_known(connect: bool, programs: Path) -
 def test_the_driver_gets_just_the_environment_it_was_given(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And a process group of its own: a signal to the worker's does not end it.
-
-    A spark-submit that is not there is said plainly, instead of a FileNotFoundError.
-    """
+    """And a process group of its own: a signal to the worker's does not end it."""
     monkeypatch.setenv("LEAK", "s3cret")
     script = f"cd '{programs}'; env > env; printf '%s ' \"$@\" > args; ps -o pgid= -p $$ > group"
     driver = hook(programs, script, WANTED="yes")
@@ -162,7 +158,6 @@ AWKWARD = "quote \" backslash \\ newline \n tab \t del \x7f umlaut ä emoji 🎈
 
 @pytest.fixture
 def settings(config: Path) -> Settings:
-    """Settings with secrets."""
     sasl = {"sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": AWKWARD}
     tls = {"security_protocol": "SASL_SSL", "ssl_ca_location": "/etc/kafka ca.pem"}
     kafka = {"bootstrap_servers": "broker:9093", **sasl, **tls}
@@ -179,7 +174,6 @@ def settings(config: Path) -> Settings:
 def test_the_driver_reads_the_same_settings(
     settings: Settings, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Awkward characters included; only the owner may read the file, an error deletes it too."""
     with suppress(KeyboardInterrupt), secrets_file(settings) as path:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         monkeypatch.setenv("TALLY_SECRETS_FILE", str(path))
@@ -202,8 +196,6 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_it_lies_in_a_folder_of_the_users_own(
     settings: Settings, runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The session's runtime folder, if that is the user's; else one in the temporary folder."""
-
     def folder() -> Path:
         with secrets_file(settings) as path:
             return path.parent
@@ -253,7 +245,6 @@ with secrets_file(load_settings()):
 
 
 def test_what_a_killed_task_left_is_swept_by_the_next(settings: Settings, runtime: Path) -> None:
-    """The file of a running process stays; an id that was given out again keeps none."""
     with subprocess.Popen(
         [sys.executable, "-c", WRITE_AND_WAIT],
         stdin=subprocess.PIPE,
@@ -301,7 +292,6 @@ def test_the_drivers_environment_names_the_file_and_holds_no_secret(
 
 
 def test_the_jvm_flags_yield_to_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small batches start quickly; configured flags are kept, and so is a log of one's own."""
     from tally.spark import session
 
     monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)  # the tests' own

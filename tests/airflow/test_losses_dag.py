@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -16,17 +15,17 @@ from tally.airflow.losses_tasks import ACCEPT, KEEP
 from tally.airflow.losses_work import open_losses, settle
 from tally.errors import UsageError
 from tally.mysql.errors import CommitUnansweredError
-from tally.mysql.transactions import Database
-from tally.testing.statements import at_statement
 from tests.airflow.dag_run import AIRFLOW, RunDag
 from tests.airflow.tasks import Tasks
-from tests.proxy import CommitProxy, Cut
+from tests.minute.steps import disturbed, proxied
+from tests.proxy import Cut
 from tests.waiting import wait_until
 from tests.world import World
 
 pytestmark = [*AIRFLOW, pytest.mark.stack]
 
 INFO = "2017-07-30 14:09:09 INFO all is well"
+LOCKING = "from pipeline .* for update"
 
 
 @pytest.fixture
@@ -41,7 +40,6 @@ def lossy(world: World) -> World:
 
 
 def decision(world: World) -> tuple[Any, ...]:
-    """State, operator and reason of the pipeline's only loss."""
     (loss,) = world.rows(
         "select l.* from lost_range l join topic_incarnation i using (incarnation_id)"
         " where i.pipeline = %s",
@@ -52,7 +50,6 @@ def decision(world: World) -> tuple[Any, ...]:
 
 
 def seen(world: World) -> list[dict[str, Any]]:
-    """The open losses as the console shows them."""
     return open_losses(world.context(), world.name).losses
 
 
@@ -108,7 +105,6 @@ def test_after_an_accepted_loss_counting_continues(lossy: World, run_dag: RunDag
 
 
 def answered(world: World, answer: str, reason: str) -> Tasks:
-    """A run whose question Ann has answered."""
     run = Tasks(world, "_losses")
     assert run.run("look") == ["decide"]
     run.xcoms["decide", "return_value"] = {
@@ -132,15 +128,16 @@ def test_a_decision_may_come_with_the_trigger(decided: str, state: str, lossy: W
 
 
 def test_a_decision_that_is_not_whole_decides_nothing(lossy: World) -> None:
-    """Red for good, with what to do next."""
     whole = {"decision": "accept", "seen": seen(lossy), "reason": "r"}
     not_shown = "`seen` is not what a page or a question has shown"
+    grown = "no longer as they were shown"
     for changed, said in (
         ({"reason": "  "}, "there is no reason"),
         ({"seen": []}, "`seen` names no loss"),
         ({"seen": ["x"]}, not_shown),
         ({"seen": [{"lost_range_id": [1]}]}, not_shown),
-        ({"seen": [{"lost_range_id": 1}]}, "no longer as they were shown"),
+        ({"seen": [{"lost_range_id": 1}]}, grown),
+        ({"seen": [{**seen(lossy)[0], "range": f"{lossy.topic}/1 [2, 3)"}]}, grown),
     ):
         run = Tasks(lossy, "_losses", {**whole, **changed})
         run.run("look")
@@ -154,7 +151,6 @@ def test_a_decision_that_is_not_whole_decides_nothing(lossy: World) -> None:
 
 
 def test_a_loss_that_is_kept_blocked_keeps_the_answer(lossy: World) -> None:
-    """Partitions stay blocked, and the next question shows who left it open, and why."""
     reason = "the backup is being restored"
     answered(lossy, KEEP, reason).run("settle")
     assert decision(lossy) == ("open", f"airflow:{lossy.name}_losses:ann", reason)
@@ -163,18 +159,6 @@ def test_a_loss_that_is_kept_blocked_keeps_the_answer(lossy: World) -> None:
     assert "was left open by" in asked
     assert reason in asked
     assert lossy.audit().holds
-
-
-def test_a_loss_that_grows_meanwhile_is_not_decided(lossy: World) -> None:
-    """What is accepted is what was shown, not what it has become."""
-    runs = [answered(lossy, answer, "r") for answer in (ACCEPT, KEEP)]
-    lossy.delete_records(1, before=5)
-    lossy.plan()
-    for run in runs:
-        with pytest.raises(AirflowFailException, match="no longer as they were shown"):
-            run.run("settle")
-    assert decision(lossy) == ("open", None, None)
-    assert lossy.offsets()[1] == (0, 2)
 
 
 def deciding(world: World, **fixed: Any) -> Callable[..., str]:
@@ -188,12 +172,9 @@ def test_an_answer_whose_commit_was_not_answered_is_given_again(
     lossy: World, accept: bool, cut: Cut
 ) -> None:
     """As the task's retry does: whether it was applied or not, the outcome is the same."""
-    mysql, give = lossy.settings.mysql, deciding(lossy, accept=accept, by="ann", reason="r")
-    with CommitProxy(mysql.host, mysql.port, cut) as proxy:
-        broken = mysql.model_copy(update={"port": proxy.port, "tls": "disabled"})
-        with pytest.raises(CommitUnansweredError):
-            give(lossy.context(database=Database(settings=broken)))
-        assert proxy.fired == 1
+    give = deciding(lossy, accept=accept, by="ann", reason="r")
+    with proxied(lossy, cut) as (_, broken), pytest.raises(CommitUnansweredError):
+        give(broken.context())
     words = "accepted" if accept else "left open"
     assert give(lossy.context()).startswith(f"{words} by ann: {lossy.topic}/1 [2, 4); ")
     assert decision(lossy) == ("accepted" if accept else "open", "ann", "r")
@@ -204,8 +185,8 @@ def test_an_answer_whose_commit_was_not_answered_is_given_again(
 def test_an_answer_that_is_applied_while_it_is_given_again_holds_once(lossy: World) -> None:
     """The server applies the earlier try's COMMIT after this try has read and before it locks."""
     give, said = deciding(lossy, accept=True, by="ann", reason="r"), list[str]()
-    listen = at_statement("from pipeline .* for update", lambda: said.append(give(lossy.context())))
-    said.append(give(lossy.context(database=replace(lossy.database, listen=listen))))
+    late = disturbed(lossy, LOCKING, lambda: said.append(give(lossy.context())))
+    said.append(give(late.context()))
     assert said[0] == said[1]
     assert said[0].startswith(f"accepted by ann: {lossy.topic}/1 [2, 4); ")
     assert decision(lossy) == ("accepted", "ann", "r")
@@ -214,10 +195,7 @@ def test_an_answer_that_is_applied_while_it_is_given_again_holds_once(lossy: Wor
 
 
 def test_nobody_decides_over_another_operators_answer_unread(lossy: World) -> None:
-    """Bob is having the backup restored, which an older page does not show.
-
-    What Ann accepts once she has read it stays in the ledger as it was, and who accepted it.
-    """
+    """Bob is having the backup restored, which an older page does not show."""
     ctx = lossy.context()
     older = [deciding(lossy, accept=accept, by="ann", reason="gone") for accept in (True, False)]
     deciding(lossy, accept=False, by="bob", reason="being restored")(ctx)
@@ -236,9 +214,8 @@ def test_nobody_decides_over_another_operators_answer_unread(lossy: World) -> No
 def test_a_loss_that_is_kept_blocked_just_before_is_not_decided(lossy: World) -> None:
     """Between the look and the lock: what the ledger has by then counts."""
     keep = deciding(lossy, accept=False, by="bob", reason="being restored")
-    listen = at_statement("from pipeline .* for update", lambda: keep(lossy.context()))
-    ctx = lossy.context(database=replace(lossy.database, listen=listen))
+    late = disturbed(lossy, LOCKING, lambda: keep(lossy.context()))
     with pytest.raises(UsageError, match="is not what you saw any more"):
-        deciding(lossy, accept=True, by="ann", reason="r")(ctx)
+        deciding(lossy, accept=True, by="ann", reason="r")(late.context())
     assert decision(lossy) == ("open", "bob", "being restored")
     assert lossy.offsets()[1] == (0, 2)

@@ -30,7 +30,6 @@ Figures = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def scraped(client: "TestClient", token: str) -> Figures:
-    """The figures of one scrape, by name and labels."""
     answer = client.get(URL, headers={"Authorization": f"Bearer {token}"})
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/plain")
@@ -42,17 +41,13 @@ def scraped(client: "TestClient", token: str) -> Figures:
 
 
 def figure(found: Figures, name: Metric, pipeline: str, **labels: str) -> float | None:
-    """One of them."""
     return found.get((f"tally_{name}", frozenset({"pipeline": pipeline, **labels}.items())))
 
 
 def test_a_scraper_needs_the_token(
     viewer: "TestClient", metrics_token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also whoever is signed in; a file without a token lets nobody in.
-
-    By default, without such a file, there is no endpoint.
-    """
+    """Also whoever is signed in; a file without a token lets nobody in."""
     with monkeypatch.context() as patch:
         patch.delenv("TALLY_CONSOLE__METRICS_TOKEN_FILE")
         for headers in ({}, {"Authorization": "Bearer "}):
@@ -76,7 +71,6 @@ def test_a_scraper_needs_the_token(
 def test_a_scrape_says_what_the_ledger_and_kafka_say(
     world: World, run_dag: RunDag, client: "TestClient", metrics_token: str
 ) -> None:
-    """Lag, ages, the last batch by step, dead letters, losses, the audit."""
     before = time.time()
     count(world, {"2017-07-30 14:09": 3}, dead_letters=["x", "y"])
     world.produce(["a line", "another"], 0)
@@ -137,7 +131,6 @@ def test_what_cannot_be_read_is_a_figure_too(
 
 @pytest.fixture(scope="module")
 def promtool() -> Path:
-    """Prometheus' own checker."""
     programs = TestPrograms(PROJECT / ".tally" / "downloads")
     programs.install(print)
     return programs.promtool.path
@@ -151,7 +144,6 @@ def checked(promtool: Path, *words: str | Path) -> str:
 
 
 def test_the_alerts_are_raised_when_they_should(promtool: Path) -> None:
-    """By Prometheus' own rules, over series as the endpoint has them."""
     rules = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"][0]["rules"]
     assert f"{len(rules)} rules found" in checked(promtool, "check", "rules", ALERTS)
     cases = Path(__file__).with_name("alerts.test.yml")
@@ -166,7 +158,6 @@ def test_the_alerts_are_raised_when_they_should(promtool: Path) -> None:
 
 
 def test_the_dashboard_asks_what_prometheus_understands(promtool: Path, tmp_path: Path) -> None:
-    """Each panel's question, with Grafana's variables filled in."""
     dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     assert len(asked) >= len(dashboard["panels"])
@@ -181,7 +172,6 @@ def test_the_dashboard_asks_what_prometheus_understands(promtool: Path, tmp_path
 
 
 def test_rules_dashboard_and_documentation_name_what_is_measured() -> None:
-    """Links into the runbook lead somewhere; each metric is documented as Prometheus is told it."""
     runbook = (PROJECT / "docs/runbook.md").read_text(encoding="utf-8")
     headings = re.findall(r"^#+ (.*)$", runbook, re.MULTILINE)
     anchors = {heading.lower().replace(" ", "-") for heading in headings}

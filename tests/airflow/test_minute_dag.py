@@ -2,24 +2,21 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pendulum
 import pytest
+from airflow.dag_processing.dagbag import DagBag
 
 from tally.airflow.driver import DriverHook
-from tally.ledger.decisions import accept_losses, find_losses
 from tally.spark.driver_log import is_noise
 from tests.airflow.dag_run import AIRFLOW, RunDag, use_spark
 from tests.airflow.tasks import Tasks
+from tests.minute.steps import ERROR, accept
 from tests.world import World
-
-if TYPE_CHECKING:
-    from airflow.dag_processing.dagbag import DagBag
 
 pytestmark = [*AIRFLOW, pytest.mark.stack]
 
-ERROR = "2017-07-30 14:09:08 ERROR some message"
 INFO = "2017-07-30 14:09:09 INFO all is well"
 LAST_RUN = pendulum.datetime(2026, 11, 20, 9, 0)
 
@@ -66,7 +63,9 @@ def test_a_run_counts_what_is_new_batch_after_batch(
 
 
 def test_nothing_new_ends_green_and_says_so(world: World, run_dag: RunDag) -> None:
-    """No batch, no Spark, not even a connection to it; the plan says why."""
+    from airflow.exceptions import DagRunTypeNotAllowed
+    from airflow.models.backfill import ReprocessBehavior, _create_backfill
+
     run = run_dag(world.name)
     assert run.state == "success"
     assert run.tasks == {"plan": "success", "count": "skipped", "blocked": "skipped"}
@@ -74,30 +73,22 @@ def test_nothing_new_ends_green_and_says_so(world: World, run_dag: RunDag) -> No
     assert world.batches() == []
     assert run.events() == {}
     for dag_id in (world.name, f"{world.name}_replay"):
-        refuse_backfill(dag_id)
+        with pytest.raises(DagRunTypeNotAllowed, match="does not allow backfill runs"):
+            _create_backfill(
+                dag_id=dag_id,
+                from_date=datetime(2026, 1, 1, tzinfo=UTC),
+                to_date=datetime(2026, 1, 2, tzinfo=UTC),
+                max_active_runs=1,
+                reverse=False,
+                dag_run_conf=None,
+                triggering_user_name="ann",
+                reprocess_behavior=ReprocessBehavior.NONE,
+            )
     # A missing topic is red with its own error: nothing to count, and an operator must act.
     world.configure(topics=["there-is-no-such-topic"])
     missing = Tasks(world)
     assert missing.run("plan") == ["blocked"]
     assert "[topic-missing]" in missing.xcoms["plan", "batch"]["blocked"]
-
-
-def refuse_backfill(dag_id: str) -> None:
-    """Airflow refuses one over dates, with its own message; the descriptions name the replay."""
-    from airflow.exceptions import DagRunTypeNotAllowed
-    from airflow.models.backfill import ReprocessBehavior, _create_backfill
-
-    with pytest.raises(DagRunTypeNotAllowed, match="does not allow backfill runs"):
-        _create_backfill(
-            dag_id=dag_id,
-            from_date=datetime(2026, 1, 1, tzinfo=UTC),
-            to_date=datetime(2026, 1, 2, tzinfo=UTC),
-            max_active_runs=1,
-            reverse=False,
-            dag_run_conf=None,
-            triggering_user_name="ann",
-            reprocess_behavior=ReprocessBehavior.NONE,
-        )
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -122,8 +113,7 @@ def test_a_blocked_partition_makes_the_run_red_and_the_others_are_counted(
     assert red.xcom("blocked", "_link_LossesLink") == f"/dags/{world.name}_losses"
 
     assert Tasks(world).run("plan") == ["blocked"]
-    with world.database.transaction() as tx:
-        accept_losses(tx, world.name, find_losses(tx, world.name), by="ann", reason="a test")
+    accept(world)
     assert Tasks(world).run("plan") == ["count"]
 
 
@@ -131,7 +121,6 @@ def test_a_blocked_partition_makes_the_run_red_and_the_others_are_counted(
 def test_a_failed_count_makes_the_run_red(
     world: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though `blocked` was skipped; the next run resumes the batch, with its planned ranges."""
     world.produce([INFO], 0)
     monkeypatch.setenv("STAND_IN", "exit=4")
     red = run_dag(world.name)
@@ -174,7 +163,7 @@ def test_an_audit_prunes_unless_it_finds_a_violation(world: World, run_dag: RunD
 
 @pytest.mark.parametrize("missed", [timedelta(hours=1), timedelta(days=3)], ids=str)
 def test_after_a_stop_one_run_is_scheduled_not_one_for_each_missed_minute(
-    bag: "DagBag", monkeypatch: pytest.MonkeyPatch, missed: timedelta
+    bag: DagBag, monkeypatch: pytest.MonkeyPatch, missed: timedelta
 ) -> None:
     """Airflow's own rule, asked of the DAG as the scheduler has stored it."""
     from airflow.serialization.serialized_objects import DagSerialization

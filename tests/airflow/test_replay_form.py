@@ -28,7 +28,6 @@ FIVE, SEVEN = "2026-11-20 14:05", "2026-11-20 14:07"
 
 
 def pipeline() -> Pipeline:
-    """A pipeline of two topics."""
     return Settings(pipelines={"p": PipelineSettings(topics=["alog", "blog"])}).pipeline("p")
 
 
@@ -43,12 +42,10 @@ def filled(**fields: Any) -> dict[str, Any]:
 
 
 def at(hour: int) -> datetime:
-    """Five minutes after an hour, UTC."""
     return datetime(2026, 11, 20, hour, 5, tzinfo=UTC)
 
 
 def test_each_choice_reads_its_own_fields() -> None:
-    """An empty field counts as not given."""
     both = {"from_offset": 3, "until_offset": 5}
     times = {"since": "2026-11-20T14:05:00Z", "before": "2026-11-20T15:05"}
     cases: list[tuple[dict[str, Any], object]] = [
@@ -70,7 +67,6 @@ def test_each_choice_reads_its_own_fields() -> None:
 
 
 def test_a_form_that_contradicts_itself_is_refused() -> None:
-    """With the field and what is wrong with it; nothing that was filled in is ignored."""
     cases: list[tuple[dict[str, Any], str]] = [
         ({"what": "offsets"}, "neither from_offset nor until_offset"),
         ({"what": "everything", "from_offset": 3}, "from_offset = 3 does not belong"),
@@ -107,7 +103,6 @@ def test_every_field_has_words_and_all_but_the_first_a_section() -> None:
 
 
 def test_the_task_of_a_batch_has_a_short_name() -> None:
-    """It stays short with many partitions and with a long topic name."""
     for ranges, said in (
         ("alog/3:300-301", "1 offset of alog/3"),
         (" ".join(f"alog/{n}:0-3610" for n in range(4)), "14,440 offsets of alog/0-3"),

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,7 +12,6 @@ from click.testing import CliRunner
 
 from tally.cli import cli
 from tally.cli.app import App
-from tally.clock import Clock, SystemClock
 from tally.pipeline.context import OpenReader
 from tests.world import Value, World
 
@@ -59,11 +58,7 @@ def ports() -> dict[str, Any]:
 
 @pytest.fixture
 def tally(world: World, ports: dict[str, Any]) -> Call:
-    """Call the command line with the test's own pipeline configured; it reads without Spark.
-
-    By keyword: fields of the command's :class:`App`.
-    """
-    assert world.config.is_file()
+    """Call the command line, without Spark; by keyword: fields of the command's :class:`App`."""
 
     def without_spark(*_: Any) -> OpenReader:
         return lambda: nullcontext(world.reader)
@@ -95,17 +90,9 @@ def empty_database(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[st
     world.as_root(f"drop database `{name}`", f"drop user '{world.name}'@'%'")
 
 
-def commit(world: World, *lines: Value, partition: int = 0, clock: Clock | None = None) -> int:
-    """Write lines to a partition, and count all that is new; returns the batch.
-
-    Args:
-        world: The test's pipeline.
-        lines: What is written first.
-        partition: Where to.
-        clock: When it is planned and committed; now when None.
-    """
+def commit(world: World, *lines: Value, partition: int = 0) -> int:
+    """Write lines to a partition, and count all that is new; returns the batch."""
     world.produce(lines, partition)
-    changed = {"database": replace(world.database, clock=clock or SystemClock())}
-    ran = world.through(**changed).minute()
+    ran = world.minute()
     assert ran is not None
     return ran.batch.batch_id

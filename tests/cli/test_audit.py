@@ -1,13 +1,12 @@
 """`tally audit`, with and without a recount from Kafka."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import pytest
 
-from tally.pipeline.context import Context, Reader
+from tally.pipeline.context import Reader
 from tally.pipeline.recount import Recount, recount
 from tests.cli.conftest import LINE, Call, commit
 from tests.world import World
@@ -53,13 +52,11 @@ EARLIER = "i.state = 'retired', i.retired_at = now()"
 
 
 def letters_gone(table: str) -> str:
-    """A statement that deletes what a table says of dead letters."""
     segments = f"segment s using (segment_id) {GENERATION}"
     return f"delete d from {table} d join {segments} where i.pipeline = '{{name}}'"
 
 
 def of_second(matched: int, unmatched: int, letters: int, by_reason: int) -> str:
-    """What is said of the second segment."""
     return (
         f"records 2, matched {matched}, unmatched {unmatched}, malformed 1; contributions add up "
         f"to 1, dead letters are {letters}, by reason together {by_reason}"
@@ -84,7 +81,6 @@ CASES = {
 def test_what_does_not_add_up_is_found(
     tally: Call, world: World, statement: str, check: str, said: str
 ) -> None:
-    """Exit code 1, with that one violation, and both numbers; also of earlier generations."""
     commit(world, *[LINE] * 3)
     commit(world, LINE, "nonsense")
     assert world.audit().holds
@@ -123,10 +119,7 @@ def test_states_that_contradict_each_other_are_found(tally: Call, world: World) 
 
 @pytest.mark.usefixtures("empty_database")  # the schema of this ledger is broken
 def test_a_topic_that_the_ledger_has_twice_is_found(tally: Call, world: World) -> None:
-    """One topic generation under two keys: each alone is sound, together they count twice.
-
-    The segments before and after the one that counts twice only touch it.
-    """
+    """One topic generation under two keys: each alone is sound, together they count twice."""
     tally("migrate").ends(0)
     for lines in (1, 2, 3):
         commit(world, *[LINE] * lines)
@@ -168,14 +161,13 @@ def again(
 ) -> tuple[Recount, list[tuple[int, int]]]:
     """Recount; something happens after the ledger and Kafka were asked, before Kafka is read."""
     told: list[tuple[int, int]] = []
-    ctx = world.context(world.reader)
 
     def open_reader() -> AbstractContextManager[Reader]:
         meanwhile()
-        return ctx.open_reader()
+        return nullcontext(world.reader)
 
-    waiting: Context = replace(ctx, open_reader=open_reader)
-    counted = recount(waiting, world.name, lambda done, total: told.append((done, total)))
+    ctx = world.context(open_reader=open_reader)
+    counted = recount(ctx, world.name, lambda done, total: told.append((done, total)))
     return counted, told
 
 
@@ -212,10 +204,7 @@ def test_a_recount_agrees_with_what_was_committed(tally: Call, world: World) -> 
 def test_a_recount_finds_a_wrong_count_on_which_the_whole_ledger_agrees(
     tally: Call, world: World
 ) -> None:
-    """Result, contribution and segment agree with each other; only Kafka differs.
-
-    If the rules were changed since then, the difference says so.
-    """
+    """Result, contribution and segment agree with each other; only Kafka differs."""
     commit(world, *[LINE] * 3, *[OTHER] * 2)
     falsify(world, "if(minute(log_time) = 9, 4, 1)")
     tally("audit").ends(0)
@@ -230,7 +219,6 @@ def test_a_recount_finds_a_wrong_count_on_which_the_whole_ledger_agrees(
 
 
 def test_a_servers_limit_of_rows_hides_nothing_from_a_recount(own_world: World) -> None:
-    """More minutes and more segments than the server gives by itself."""
     lines = [f"2017-07-30 14:0{n}:59 ERROR one of several minutes" for n in range(4)]
     for _ in range(3):
         commit(own_world, *lines)
@@ -243,7 +231,6 @@ def test_a_servers_limit_of_rows_hides_nothing_from_a_recount(own_world: World) 
 
 
 def test_what_retention_took_is_named_and_never_called_right(tally: Call, world: World) -> None:
-    """A segment that is partly gone is not checkable; the others are proven."""
     for _ in range(2):
         commit(world, *[LINE] * 5)
     world.delete_records(0, before=2)

@@ -1,12 +1,15 @@
 """`tally losses`, `topics`, `abandon` and `prune` on real servers."""
 
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tally.planning.blocks import BlockReason
 from tally.testing.clock import ManualClock
-from tests.cli.conftest import LINE, Call, commit
+from tests.cli.conftest import LINE, MINUTE, Call, commit
+from tests.minute.steps import losses
 from tests.world import World
 
 pytestmark = pytest.mark.stack
@@ -24,19 +27,7 @@ def lose_records(world: World) -> None:
     assert len(world.plan().blocks) == 2
 
 
-def losses(world: World) -> list[tuple[int, str, str | None]]:
-    """Partition, state and reason of each lost range."""
-    rows = world.rows(
-        "select l.partition_id, l.state, l.reason, l.decided_by from lost_range l"
-        " join topic_incarnation i using (incarnation_id) where i.pipeline = %s"
-        " order by l.partition_id",
-        (world.name,),
-    )
-    assert all((row["decided_by"] is None) == (row["state"] == "open") for row in rows)
-    return [(row["partition_id"], row["state"], row["reason"]) for row in rows]
-
-
-UNDECIDED = [(0, "open", None), (1, "open", None)]
+UNDECIDED = [(0, 3, 6, "expired", "open"), (1, 3, 6, "expired", "open")]
 
 
 def test_a_loss_is_shown_and_stays_open_until_yes_is_said(
@@ -67,10 +58,7 @@ def test_a_loss_is_shown_and_stays_open_until_yes_is_said(
 
 
 def test_accepted_losses_let_counting_continue(tally: Call, world: World) -> None:
-    """The lost range takes its place in the tiling, with who and why; each by itself, or all.
-
-    A typing error in the choice accepts nothing.
-    """
+    """The lost range takes its place in the tiling, with who and why; each by itself, or all."""
     lose_records(world)
     accept = ("losses", "accept", *REASON, "--yes")
     one = ("--topic", world.topic, "--partition", "1")
@@ -79,10 +67,11 @@ def test_accepted_losses_let_counting_continue(tally: Call, world: World) -> Non
         assert tally(*accept, *wrong).exit_code == 2
     assert losses(world) == UNDECIDED
     assert tally(*accept, *one).exit_code == 0
-    assert losses(world) == [(0, "open", None), (1, "accepted", "ticket 17")]
-    done = tally(*accept, "--json").document["losses"]
-    assert [(x["partition"], x["state"], x["reason"]) for x in done] == losses(world)[:1]
-    assert losses(world) == [(0, "accepted", "ticket 17"), (1, "accepted", "ticket 17")]
+    assert [state for *_, state in losses(world)] == ["open", "accepted"]
+    (done,) = tally(*accept, "--json").document["losses"]
+    assert (done["partition"], done["state"], done["reason"]) == (0, "accepted", "ticket 17")
+    assert done["decided_by"]
+    assert [state for *_, state in losses(world)] == ["accepted", "accepted"]
     assert world.offsets() == {0: (0, 6), 1: (0, 6)}
     assert tally("plan", "--json").document["blocks"] == []
     assert tally("audit").exit_code == 0
@@ -91,7 +80,6 @@ def test_accepted_losses_let_counting_continue(tally: Call, world: World) -> Non
 def test_a_loss_that_grows_while_the_operator_decides_is_not_accepted(
     tally: Call, world: World
 ) -> None:
-    """What is accepted is what was shown; both partitions stay as they were."""
     lose_records(world)
 
     def think(question: str) -> None:
@@ -100,31 +88,18 @@ def test_a_loss_that_grows_while_the_operator_decides_is_not_accepted(
         world.plan()
 
     tally("losses", "accept", *REASON, ask=think).ends(2, "not what you saw")
-    assert losses(world) == UNDECIDED
+    assert [state for *_, state in losses(world)] == ["open", "open"]
     assert world.offsets() == {0: (0, 3), 1: (0, 3)}
 
 
 def create_again(world: World) -> None:
-    """The topic is deleted and created again with ten other records."""
     world.delete_topic()
     world.create_topic(2)
     world.produce([LINE] * 10, 0)
 
 
-def topic_states(world: World) -> list[str]:
-    """States of the topic's generations, oldest first."""
-    rows = world.rows(
-        "select state from topic_incarnation where pipeline = %s order by incarnation_id",
-        (world.name,),
-    )
-    return [row["state"] for row in rows]
-
-
 def test_a_re_created_topic_is_counted_once_it_is_adopted(tally: Call, world: World) -> None:
-    """From its start, or from now on; blocked before, and the old counts stay.
-
-    Neither the generation that is followed nor a topic that is not read can be adopted.
-    """
+    """From its start, or from now on; blocked before, and the old counts stay."""
     commit(world, *[LINE] * 3)
     for topic in (world.topic, "another"):
         tally("topics", "adopt", world.name, topic, *REASON, "--yes").ends(2)
@@ -134,10 +109,9 @@ def test_a_re_created_topic_is_counted_once_it_is_adopted(tally: Call, world: Wo
     preview = tally(*words, "--dry-run", "--json").document
     assert (preview["adopted"], preview["was_followed_before"]) == (False, False)
     assert preview["partitions"][0] == {"partition": 0, "offset": 0}
-    assert topic_states(world) == ["current"]
+    tally("plan").ends(4)
 
     assert tally(*words, "--yes", "--json").document == {**preview, "adopted": True}
-    assert topic_states(world) == ["retired", "current"]
     assert tally("plan", "--json").document["batches"][0]["ranges"][0]["until_offset"] == 10
     commit(world)
     assert sum(world.counts().values()) == 13
@@ -149,13 +123,9 @@ def test_a_re_created_topic_is_counted_once_it_is_adopted(tally: Call, world: Wo
 
 
 def test_an_abandoned_batch_gives_its_offsets_back(tally: Call, world: World) -> None:
-    """First shown, then done; the next plan takes the same offsets.
-
-    Of a batch that is counted it is said what can be done instead.
-    """
+    """First shown, then done; the next plan takes the same offsets."""
     world.produce([LINE] * 3, 0)
-    planned = world.plan().batch
-    assert planned is not None
+    planned = world.planned()
     batch_id = str(planned.batch_id)
     assert "would be abandoned" in tally("abandon", batch_id, *REASON, "--dry-run").stdout
     assert [b["state"] for b in world.batches()] == ["planned"]
@@ -173,33 +143,33 @@ def test_an_abandoned_batch_gives_its_offsets_back(tally: Call, world: World) ->
     assert [b["state"] for b in world.batches()] == ["abandoned", "committed"]
 
 
-def test_a_topic_that_is_adopted_back_resumes_where_it_stopped(tally: Call, world: World) -> None:
-    """For either value of --start; the preview says so."""
+def test_a_cluster_that_is_adopted_back_counts_nothing_twice(tally: Call, world: World) -> None:
+    """Fail-over and fail-back: counting resumes where it stopped, for either value of --start."""
     commit(world, *[LINE] * 3)
-    # As if another id had been followed meanwhile, and this one was there again.
     mine = (world.name,)
     world.execute("update topic_incarnation set state = 'retired' where pipeline = %s", mine)
     world.execute(
         "insert into topic_incarnation (pipeline, topic, topic_id, cluster_id, seen_at)"
-        " select pipeline, topic, 'another', cluster_id, now() from topic_incarnation"
+        " select pipeline, topic, topic_id, 'another', now() from topic_incarnation"
         " where pipeline = %s",
         mine,
     )
     world.produce([LINE] * 4, 0)
+    assert [block.reason for block in world.plan().blocks] == [BlockReason.CLUSTER_CHANGED]
     words = ("topics", "adopt", world.name, world.topic, "--start", "latest", *REASON, "--yes")
     assert "counting resumes where it stopped" in tally(*words).ends(0).stdout
     assert world.offsets()[0] == (0, 3)
+    commit(world)
+    assert world.counts() == {MINUTE[:16]: 7}
+    tally("audit").ends(0)
 
 
 def test_what_kafka_has_lost_is_folded(tally: Call, world: World) -> None:
-    """A dry run says what the real one does; the audit holds, and nothing is left to do.
-
-    The age is told by the clock that dated the commits: what was committed two days ago is older
-    than a day, and no older than three.
-    """
+    """A dry run says what the real one does; the audit holds, and nothing is left to do."""
     before = datetime.now(UTC) - timedelta(days=2)
+    earlier = world.through(database=replace(world.database, clock=ManualClock(before)))
     for _ in range(3):
-        commit(world, LINE, LINE, clock=ManualClock(before))
+        commit(earlier, LINE, LINE)
     assert {b["committed_at"] for b in world.batches()} == {before.replace(tzinfo=None)}
     world.delete_records(0, before=4)
     assert tally("prune", "--older-than", "3d", "--json").document["segments"] == 0

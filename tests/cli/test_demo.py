@@ -3,22 +3,15 @@
 import pytest
 
 from tally.ledger.batches import abandon
-from tally.pipeline.replay import request_replay
-from tally.pipeline.replay_plan import preview_replay
-from tally.planning.replay_request import BoundsAsked
 from tally_local.demo.commits import Commits
+from tests.cli.conftest import LINE
 from tests.world import World
 
 pytestmark = pytest.mark.stack
 
-LINE = "2017-07-30 14:09:08 ERROR some message"
-
 
 def test_every_batch_is_found_once_when_it_is_committed(world: World) -> None:
-    """Also a replay's that was planned before a minute batch and is committed after it.
-
-    A batch that was abandoned has ended, but nothing of it is in the result.
-    """
+    """Also a replay's that was planned before a minute batch and is committed after it."""
     world.produce([LINE] * 3)
     world.minute()
     commits = Commits(world.database, world.name)
@@ -27,8 +20,7 @@ def test_every_batch_is_found_once_when_it_is_committed(world: World) -> None:
         return [batch.batch_id for batch in commits.new()]
 
     assert found() == []
-    preview = preview_replay(world.context(), world.name, BoundsAsked())
-    (replayed,) = request_replay(world.context(), preview, reason="a test").batch_ids
+    (replayed,) = world.ask_replay().batch_ids
     world.produce([LINE] * 2)
     minute = world.minute()
     assert minute is not None
@@ -37,8 +29,6 @@ def test_every_batch_is_found_once_when_it_is_committed(world: World) -> None:
     world.run(replayed)
     assert found() == [replayed]
     world.produce([LINE])
-    planned = world.plan().batch
-    assert planned is not None
-    with world.database.transaction() as tx:
-        abandon(tx, planned.batch_id, by="ann", reason="a test")
+    planned = world.planned().batch_id
+    world.database.run(lambda tx: abandon(tx, planned, by="ann", reason="a test"))
     assert found() == []

@@ -54,11 +54,7 @@ Act = Callable[[psutil.Process], None]
 
 
 def disturbed(command: Sequence[str | Path], *acts: tuple[Moment, Act]) -> tuple[int, str]:
-    """A command to its end; one thing after another is done to its JVM, each at a moment.
-
-    Returns:
-        The exit code and what it said.
-    """
+    """A command to its end; one thing after another is done to its JVM, each at a moment."""
     with subprocess.Popen(
         command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:

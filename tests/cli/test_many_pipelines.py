@@ -31,7 +31,6 @@ def add(world: World, tally: Call) -> Add:
 
 
 def test_every_pipeline_has_a_line_and_a_wrong_one_too(tally: Call, world: World, add: Add) -> None:
-    """`tally pipelines`, and `tally status` without a name; the wrong one says what is wrong."""
     commit(world, *[LINE] * 3)
     world.produce([LINE] * 2, 0)
     second, wrong = add("second"), add("wrong", 'lvels = ["WARN"]')
@@ -54,7 +53,6 @@ def test_every_pipeline_has_a_line_and_a_wrong_one_too(tally: Call, world: World
 
 
 def test_a_pipeline_that_was_never_migrated_is_not_well(tally: Call, add: Add) -> None:
-    """Nor is one whose new labels have no columns yet; `tally migrate` is named."""
     table = add("second", migrated=False)
     labelled = add("third", 'labels = ["level"]', migrated=False)
     for name, said in ((table, f"has no table {table} yet"), (labelled, "has no column level")):
@@ -105,7 +103,6 @@ def test_the_ledger_is_shown_though_kafka_is_down(
 
 
 def test_all_are_counted_and_one_stops_no_other(tally: Call, world: World, add: Add) -> None:
-    """What is wrong with one is told, and is the exit code."""
     world.produce([LINE] * 3, 0)
     second = add("second")
     assert tally("audit").exit_code == 0
@@ -136,10 +133,7 @@ def test_all_are_counted_and_one_stops_no_other(tally: Call, world: World, add: 
 
 
 def test_health_is_the_same_wherever_it_is_asked_for(tally: Call, world: World) -> None:
-    """A loss that nobody has decided about: status, list, doctor and exit codes agree.
-
-    Looking changes nothing: the loss is recorded by a plan only.
-    """
+    """A loss that nobody has decided about: status, list, doctor and exit codes agree."""
     tally("status", "--check").ends(0)
     commit(world, *[LINE] * 3)
     world.produce([LINE] * 5, 0)

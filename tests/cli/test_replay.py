@@ -8,9 +8,6 @@ from typing import NoReturn
 import pytest
 
 from tally.errors import KafkaUnavailableError
-from tally.pipeline.replay import request_replay
-from tally.pipeline.replay_plan import preview_replay
-from tally.planning.replay_request import BoundsAsked
 from tests.cli.conftest import LINE, MINUTE, Call, commit
 from tests.world import World
 
@@ -18,16 +15,13 @@ pytestmark = pytest.mark.stack
 
 WARN = "2017-07-30 14:09:08 WARN some message"
 WHY = ("--reason", "ticket 17", "--yes")
-CLAIM = "update batch set attempt = attempt + 1"
 
 
 def count(world: World, *sizes: int, partition: int = 0) -> list[int]:
-    """A committed batch of so many records each; every record counts."""
     return [commit(world, *[LINE] * size, partition=partition) for size in sizes]
 
 
 def replays(world: World) -> list[tuple[int, str]]:
-    """Id and state of the pipeline's replays, oldest first."""
     rows = world.rows(
         "select replay_id, state from replay where pipeline = %s order by replay_id", (world.name,)
     )
@@ -37,16 +31,11 @@ def replays(world: World) -> list[tuple[int, str]]:
 def test_a_dry_run_shows_everything_and_writes_nothing(
     tally: Call, world: World, tmp_path: Path
 ) -> None:
-    """Ranges asked and widened, what is replaced, what Kafka holds; no reason is needed.
-
-    Two exports of a consumer group say as well what was read between them.
-    """
+    """Ranges asked and widened, what is replaced, what Kafka holds; no reason is needed."""
     count(world, 3, 3, 3)
     count(world, 2, partition=1)
     words = ("replay", "--range", f"{world.topic}/0:4-5", "--dry-run")
-    text = tally(*words).ends(0).stdout
-    assert "to be replaced  1 segment" in text
-    assert "the current rules: level ERROR; format fixed" in text
+    assert "to be replaced  1 segment" in tally(*words).ends(0).stdout
     shown = tally(*words, "--json").document
     assert shown["replay_id"] is None
     preview = shown["preview"]
@@ -74,7 +63,6 @@ def test_a_dry_run_shows_everything_and_writes_nothing(
 
 
 def test_a_replay_shows_asks_counts_and_says_what_has_changed(tally: Call, world: World) -> None:
-    """From the preview to the summary; the ledger shows what replaced what."""
     world.configure(levels=["ERROR", "WARN"])
     first = commit(world, LINE, WARN, WARN)
     world.configure(levels=["ERROR"])
@@ -86,13 +74,10 @@ def test_a_replay_shows_asks_counts_and_says_what_has_changed(tally: Call, world
     assert tally("replay", "--all", "--reason", "r", "--json").exit_code == 2
     assert replays(world) == []
     answer = tally("replay", "--all", *WHY).ends(0)
-    assert "to be read      5 offsets" in answer.stdout
     ((replay_id, state),) = replays(world)
     assert state == "done"
     assert f"replay {replay_id} of {world.name} is done: 1 batch, 5 offsets" in answer.stdout
-    assert "1 minute of the result changed, 2017-07-30 14:09: 0 lines more, 2 fewer" in (
-        answer.stdout
-    )
+    assert "1 minute of the result changed, 2017-07-30 14:09:" in answer.stdout
     assert "5 records, 3 matched, 0 malformed" in answer.stderr
     assert world.counts() == {MINUTE[:16]: 3}
 
@@ -105,7 +90,6 @@ def test_a_replay_shows_asks_counts_and_says_what_has_changed(tally: Call, world
     assert [r["batch_id"] for r in shown["ranges"][0]["replaces"]] == [first, second]
     old = tally("show", str(first), "--json").document["ranges"][0]
     assert (old["state"], old["superseded_by_batch"]) == ("superseded", batch_id)
-    assert f"superseded by batch {batch_id}" in tally("show", str(first)).stdout
     assert tally("batches").stdout.splitlines()[1].split()[1:3] == ["replay", str(replay_id)]
 
     last = tally("status", "--json").document["last_committed_batch"]
@@ -126,10 +110,7 @@ def test_a_replay_shows_asks_counts_and_says_what_has_changed(tally: Call, world
 
 
 def test_a_replay_that_stops_says_how_to_resume_it(tally: Call, world: World) -> None:
-    """After an error, which keeps its own code and next step, and after Ctrl-C between batches.
-
-    What is committed stays; who asks for a second replay is told of the open one.
-    """
+    """After an error, which keeps its own code and next step, and after Ctrl-C between batches."""
     count(world, 2, 2, 2)
     world.configure(max_records_per_partition=2)
     claims = []
@@ -138,7 +119,7 @@ def test_a_replay_that_stops_says_how_to_resume_it(tally: Call, world: World) ->
         raise KafkaUnavailableError("Kafka did not answer")
 
     def stop_at_the_second(statement: str) -> None:
-        if statement.startswith(CLAIM):
+        if statement.startswith("update batch set attempt = attempt + 1"):
             claims.append(statement)
             if len(claims) == 2:
                 raise KeyboardInterrupt
@@ -166,7 +147,6 @@ def test_a_replay_that_stops_says_how_to_resume_it(tally: Call, world: World) ->
 
 
 def test_what_is_refused_is_shown_with_its_cause(tally: Call, world: World) -> None:
-    """Exit code 2 after the preview, in a dry run as well; nothing is written."""
     count(world, 3, 3)
     world.delete_records(0, before=2)
     where = f"{world.topic}/0"
@@ -190,14 +170,10 @@ def test_what_is_refused_is_shown_with_its_cause(tally: Call, world: World) -> N
 
 
 def test_a_replay_is_cancelled_as_a_whole(tally: Call, world: World) -> None:
-    """First shown, then done, in one transaction; it cannot be resumed afterwards.
-
-    One batch of it can be abandoned alone: the message says what stays, and of no next plan.
-    """
+    """First shown, then done, in one transaction; it cannot be resumed afterwards."""
     count(world, 2, 2, 2)
     world.configure(max_records_per_partition=2)
-    shown = preview_replay(world.context(), world.name, BoundsAsked())
-    requested = request_replay(world.context(), shown, reason="r")
+    requested = world.ask_replay()
     replay_id, first = str(requested.replay_id), requested.batch_ids[0]
     words = ("replay", "--cancel", replay_id, "--reason", "wrong levels")
     assert "3 batches abandoned, 0 committed before" in tally(*words, "--dry-run").stdout
@@ -216,6 +192,7 @@ def test_a_replay_is_cancelled_as_a_whole(tally: Call, world: World) -> None:
         answer = tally(*late, "--json").ends(5)
         assert answer.document["error"]["code"] == "fenced"
         assert "tally plan" not in answer.stderr
+    tally("run", str(last)).ends(5, "what it was to replace stays")
     advice = f"tally replay {world.name} --all --dry-run"
     assert advice in tally("replay", "--resume", replay_id).stderr
     assert tally(*advice.split()[1:]).exit_code == 0

@@ -47,7 +47,6 @@ def test_nothing_new_is_told_and_a_missing_topic_is_named(tally: Call, world: Wo
 
 
 def test_what_is_blocked_ends_with_4_after_the_rest_was_planned(tally: Call, world: World) -> None:
-    """Retention took records of one partition before they were counted; `run` ends so as well."""
     world.produce([LINE] * 3, 0)
     commit(world, *[LINE] * 3, partition=1)
     for partition in (0, 1):
@@ -71,7 +70,6 @@ def test_what_is_blocked_ends_with_4_after_the_rest_was_planned(tally: Call, wor
 
 
 def test_a_batch_that_is_run_again_has_no_effect(tally: Call, world: World) -> None:
-    """A second run of the same batch says so, ends with 0 and counts nothing twice."""
     world.produce([LINE] * 3, 0)
     first = tally("run", "--json").ends(0)
     (ran,) = first.document["batches"]
@@ -105,7 +103,6 @@ def test_that_not_one_line_matched_is_said_with_what_to_look_at(tally: Call, wor
 
 
 def test_a_backlog_is_counted_until_nothing_is_left(tally: Call, world: World) -> None:
-    """--all runs several batches of limited size; without it one batch is run."""
     world.configure(max_records_per_partition=4)
     world.produce([LINE] * 10, 0)
     assert len(tally("run", "--json").document["batches"]) == 1

@@ -8,9 +8,10 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tally.app.format_trial import SAMPLE_BYTES
 from tally.cli.app import read_with_spark
@@ -22,23 +23,19 @@ from tests.conftest import PROJECT
 from tests.sasl_broker import SaslBroker, sasl_broker
 from tests.world import World
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 pytestmark = [pytest.mark.stack, pytest.mark.spark]
 
 LOGS = PROJECT / "tests" / "logs"
 
 
 @pytest.fixture
-def ports(spark: "SparkSession") -> dict[str, Any]:
+def ports(spark: SparkSession) -> dict[str, Any]:
     """Commands read with the session of the tests instead of starting and stopping one."""
     names = ("open_spark", "open_plain_spark")
     return {"read_with": read_with_spark, **dict.fromkeys(names, lambda _: nullcontext(spark))}
 
 
 def configured(toml: str) -> Pipeline:
-    """The pipeline that the keys to paste make."""
     (keys,) = tomllib.loads(toml)["pipelines"].values()
     settings = Settings(pipelines={"name": keys})
     return settings.pipeline("name")
@@ -72,7 +69,6 @@ def test_the_ready_made_format_of_a_file_is_found(tmp_path: Path) -> None:
 
 
 def test_the_newest_records_of_a_topic_are_tried(tally: Call, world: World) -> None:
-    """With a pattern of one's own; what it does not understand is shown with the reason."""
     world.produce(["older"] * 5, 0)
     world.produce([LINE, "2017-07-30 14:10:00 WARN [cart] late", "nothing", None], 0)
     pattern = r"(?<time>\S+ \S+) (?<level>[A-Z]+)(?: \[(?<service>\w+)\])?"
@@ -95,10 +91,7 @@ def test_the_newest_records_of_a_topic_are_tried(tally: Call, world: World) -> N
 def test_what_is_understood_by_no_format_is_shown(
     tally: Call, world: World, tmp_path: Path
 ) -> None:
-    """The format that was asked for is; of JSON with other keys these are named.
-
-    An empty topic has nothing to try.
-    """
+    """The format that was asked for is; of JSON with other keys these are named."""
     tally("format", "try", world.topic).ends(2, f"{world.topic} has no lines")
     world.produce(["nothing"], 0)
     text = tally("format", "try", world.topic, "--format", "log4j").stdout
@@ -113,10 +106,7 @@ def test_what_is_understood_by_no_format_is_shown(
 
 
 def test_json_fields_are_tried_and_pasted(tally: Call, tmp_path: Path) -> None:
-    """Nested ones and further ones too, and the levels of errors, as they are printed.
-
-    Of a file the whole lines of a sample are read, and no more.
-    """
+    """Nested ones and further ones too, and the levels of errors, as they are printed."""
     file = tmp_path / "shop.log"
     line = '{"at": {"when": "2017-07-30 14:09:08"}, "how bad": "error", "shop": "Łódź"}'
     file.write_text(f"{line}\n{'x' * SAMPLE_BYTES}", encoding="utf-8")
@@ -168,10 +158,7 @@ def test_what_cannot_be_tried_is_refused(tally: Call, tmp_path: Path) -> None:
 
 
 def test_what_is_tried_needs_no_pipeline(tally: Call, world: World) -> None:
-    """A topic: none, or one that is wrong; it needs to know the servers.
-
-    A file is tried with a configuration that is not valid, which is said.
-    """
+    """A topic: none, or one that is wrong; it needs to know the servers."""
     world.produce([LINE], 0)
     overlay = world.stack.overlay.read_text(encoding="utf-8")
     for pipelines in ("", "[pipelines.a]\ntopics = []\n"):
@@ -188,7 +175,6 @@ def test_what_is_tried_needs_no_pipeline(tally: Call, world: World) -> None:
 
 
 def test_a_pipelines_own_rules_are_tried(tally: Call, world: World) -> None:
-    """Its table of fields and its time's keys, which options alone could not say."""
     table = {"json": {"time": "at.seconds", "level": "severity"}, "time_format": "epoch_seconds"}
     world.configure(line_format=table, time_zone="Asia/Tokyo")
     world.produce(['{"at": {"seconds": 1501423748}, "severity": "ERROR"}', "no JSON"], 0)

@@ -113,7 +113,10 @@ def running_stack(folder: Path) -> Iterator[RunningStack]:
     path, *rest = lines[lines.index(START) - 1 : lines.index(END)]
     with collecting() as collector:
         options: dict[str, dict[str, object]] = {
-            "core": {"simple_auth_manager_users": f"admin:admin,{OPERATOR}:op,{VIEWER}:viewer"},
+            "core": {
+                "parallelism": 3,  # as many processes are started, and each imports Airflow
+                "simple_auth_manager_users": f"admin:admin,{OPERATOR}:op,{VIEWER}:viewer",
+            },
             "metrics": {
                 "otel_on": True,
                 "otel_host": "127.0.0.1",

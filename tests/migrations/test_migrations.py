@@ -33,17 +33,12 @@ def table_names(world: World) -> list[str]:
 
 
 def tables(world: World) -> dict[str, str]:
-    """Each table's definition as MySQL shows it."""
     shown = {n: world.rows(f"show create table `{n}`")[0] for n in table_names(world)}
     return {n: re.sub(r" AUTO_INCREMENT=\d+", "", row["Create Table"]) for n, row in shown.items()}
 
 
 def test_four_at_once_migrate_once(empty: World) -> None:
-    """Of several migrators one works, the others wait and find nothing to do.
-
-    Nor does one that comes later; what a pipeline lacks alone is made alone. Before, what is
-    missing is named, with the command that makes it.
-    """
+    """Of several migrators one works, the others wait and find nothing to do."""
     barrier, table = Barrier(4), f"table {empty.name}"
     with pytest.raises(SchemaError, match=r"0001\.ledger.*tally migrate"):
         check_migrated(empty.database, empty.settings)
@@ -66,10 +61,7 @@ def test_four_at_once_migrate_once(empty: World) -> None:
 
 
 def test_the_snapshot_is_the_sum_of_the_migrations(empty: World) -> None:
-    """sql/schema/schema.sql, which readers consult, equals what the migrations create.
-
-    A result table has no labels of another: the first one may have some when the next is made.
-    """
+    """sql/schema/schema.sql, which readers consult, equals what the migrations create."""
     migrate(empty.database, empty.settings)
     made = tables(empty)
     text = "".join(
@@ -108,13 +100,11 @@ def test_a_migration_may_take_longer_than_a_statement_of_a_count(empty: World) -
 
 
 def migrate_all(settings: Settings) -> None:
-    """What a process does that is killed meanwhile."""
     migrate(Database(settings=settings.mysql), settings)
 
 
 @pytest.mark.parametrize("after_tables", [1, 3, 6, 15])
 def test_a_killed_migrator_is_taken_over(empty: Settings, after_tables: int) -> None:
-    """After SIGKILL at any moment the next migrator finishes, with the same tables."""
     migrator = PROCESSES.Process(target=migrate_all, args=(empty.settings,))
     migrator.start()
     while migrator.is_alive() and len(table_names(empty)) < after_tables:

@@ -12,9 +12,7 @@ import pytest
 from tally.app.migrate import migrate, missing
 from tally.errors import SchemaError
 from tally.pipeline.recount import recount
-from tally.pipeline.replay import request_replay, run_replay
-from tally.pipeline.replay_plan import preview_replay
-from tally.planning.replay_request import BoundsAsked
+from tally.pipeline.replay import run_replay
 from tests.world import World
 
 pytestmark = pytest.mark.stack
@@ -23,27 +21,30 @@ DUMP = Path(__file__).with_name("ledger-0006.sql")
 
 
 def line(minute: int, level: str) -> str:
-    """A line of the fixed layout."""
     return f"2017-07-30 14:{minute:02}:08 {level} some message"
 
 
 PARTITION_0 = [
     *[line(9, "ERROR")] * 3,
     *[line(9, "WARN")] * 2,
-    *(line(10, "ERROR"), line(10, "WARN")),
+    line(10, "ERROR"),
+    line(10, "WARN"),
     *[line(11, "ERROR")] * 2,
-    *(line(12, "ERROR"), line(12, "WARN")),
+    line(12, "ERROR"),
+    line(12, "WARN"),
 ]
 PARTITION_1 = [
-    *(line(9, "ERROR"), "no line at all"),
-    *(line(9, "WARN"), line(10, "ERROR"), line(11, "INFO")),
+    line(9, "ERROR"),
+    "no line at all",
+    line(9, "WARN"),
+    line(10, "ERROR"),
+    line(11, "INFO"),
 ]
 COUNTED = {"2017-07-30 14:09": 4, "2017-07-30 14:10": 3, "2017-07-30 14:11": 2}
 
 
 @pytest.fixture
 def old(empty: World) -> World:
-    """The ledger of that version in a database of its own, and its topic."""
     name = empty.name
     empty.configure(levels=["ERROR", "WARN"])
     empty.create_topic(2)
@@ -57,13 +58,6 @@ def old(empty: World) -> World:
     statements = filter(str.strip, text.split(";\n"))
     empty.as_root(f"use `{name}`", "set foreign_key_checks = 0", *statements, "commit")
     return empty
-
-
-def replay_all(world: World) -> None:
-    """Reprocess everything that can be."""
-    ctx = world.context(world.reader)
-    shown = preview_replay(ctx, world.name, BoundsAsked())
-    list(run_replay(ctx, request_replay(ctx, shown, reason="a test").replay_id))
 
 
 def test_an_old_ledger_keeps_counting_and_gets_labels(old: World) -> None:
@@ -84,7 +78,7 @@ def test_an_old_ledger_keeps_counting_and_gets_labels(old: World) -> None:
     assert old.counts() == {**COUNTED, "2017-07-30 14:12": 2}
     old.produce([line(12, "WARN")], 1)
     old.minute()
-    replay_all(old)
+    list(run_replay(old.context(old.reader), old.ask_replay().replay_id))
     # All by ERROR and WARN now: one WARN more in 14:09, of partition 1, as partition 0 is folded.
     assert old.counts() == {
         "2017-07-30 14:09": 5,
@@ -100,7 +94,7 @@ def test_an_old_ledger_keeps_counting_and_gets_labels(old: World) -> None:
     old.configure(labels=["level"])
     migrate(old.database, old.settings)
     assert old.audit().holds
-    replay_all(old)
+    list(run_replay(old.context(old.reader), old.ask_replay().replay_id))
     rows = old.rows(f"select level, sum(log_count) as n from `{old.name}` group by level")
     assert {row["level"]: row["n"] for row in rows} == {"": 3, "ERROR": 6, "WARN": 4}
     assert old.audit().holds

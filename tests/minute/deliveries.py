@@ -15,16 +15,13 @@ from tally.ledger import batches
 from tally.model import KeptLine
 from tally.pipeline.context import Context, Reader
 from tally.pipeline.keeping import KeptSet, keep
-from tally.pipeline.replay import request_replay, run_or_replan, run_replay
-from tally.pipeline.replay_plan import preview_replay
+from tally.pipeline.replay import run_or_replan, run_replay
 from tally.pipeline.run import Ran
-from tally.planning.replay_request import BoundsAsked
+from tally_local.stack.stack import Stack
 from tests.world import World
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from tally_local.stack.stack import Stack
 
 LINES = [
     "2017-07-30 14:09:08 ERROR a",
@@ -40,7 +37,6 @@ UNPUBLISHED = patch("tally.pipeline.run_partitions.publish_soon", lambda *_: Non
 
 
 def line(offset: int, text: str) -> KeptLine:
-    """A line that a test writes into a set."""
     return KeptLine(offset, "2017-07-30 14:09:00", text.encode(), None)
 
 
@@ -49,7 +45,7 @@ def around(reader: Reader, count_each: Callable[..., Any]) -> Any:
     return SimpleNamespace(count=reader.count, count_each=partial(count_each, reader))
 
 
-def delivered(delivery: str, stack: "Stack", folder: Path, **keys: Any) -> "Delivery":
+def delivered(delivery: str, stack: Stack, folder: Path, **keys: Any) -> "Delivery":
     """A pipeline of this delivery; of files, in ``kept`` below the folder."""
     kept = {"files_url": f"{folder}/kept"} if delivery == "files" else {}
     return Delivery.create(stack, folder, delivery=delivery, **kept, **keys)
@@ -85,19 +81,8 @@ class Delivery(World):
         """Replay everything, by other settings if any."""
         if keys:
             self.configure(**keys)
-        ctx = self.context(counting or self.reader)
-        asked = request_replay(ctx, preview_replay(ctx, self.name, BoundsAsked()), reason="a test")
-        return list(run_replay(ctx, asked.replay_id))
-
-    def leave_markers(self, partition: int, *, is_committed: bool = False) -> None:
-        """Write a line in a transaction; a marker stands behind it."""
-        producer = self.producer(**{"transactional.id": f"{self.name}-{partition}"})
-        producer.init_transactions(30)
-        producer.begin_transaction()
-        producer.produce(self.topic, LINES[0], partition=partition)
-        producer.flush(30)
-        producer.commit_transaction(30) if is_committed else producer.abort_transaction(30)
-        self.wait_for_markers(partition)
+        replay_id = self.ask_replay().replay_id
+        return list(run_replay(self.context(counting or self.reader), replay_id))
 
     def attempt(self, batch_id: int) -> tuple[Context, CountRequest]:
         """Claim a batch of one partition, as whoever runs it does."""

@@ -1,10 +1,9 @@
-"""A Spark driver in a process of its own, whose tasks and executors a test may end.
+"""A Spark driver in a process of its own, whose tasks a test may end.
 
 Spark copies a task only to another host than that of its first attempt, and all executors of a
 local cluster have one host. So a second executor is started here, by the command line of the first.
 """
 
-import itertools
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -12,10 +11,11 @@ from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from multiprocessing.managers import BaseManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import psutil
+from pyspark.sql import DataFrame, Row
 
 from tally.app.context import open_context
 from tally.config.loading import load_settings
@@ -28,12 +28,6 @@ from tally.spark.session import QUICK_START, spark_session
 from tally_local.stack.stack import Stack
 from tests.servers import PROJECT
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
-
-SECOND = 100
-"""Executors on another host have this number, or a higher one."""
 
 EAGER = {
     "spark.executor.memory": "512m",
@@ -54,7 +48,6 @@ class Task(NamedTuple):
     """What Spark says of an attempt at a task."""
 
     number: int
-    executor: int
     status: str
     is_speculative: bool
     error: str
@@ -74,11 +67,12 @@ class Driver:
         self._context: Any = self._session.sparkContext._jsc.sc()
         self._before = -1  # the last stage of the run before the latest
         self._second: subprocess.Popen[bytes] | None = None
-        self._numbers = itertools.count(SECOND)
 
     def close(self) -> None:
         """Stop Spark and its executors."""
-        self.kill_second()
+        if self._second is not None:
+            self._second.kill()
+            self._second.wait()
         self._scope.close()
 
     def run(self, config: Path, batch_id: int, *, loses_files: bool = False) -> bool:
@@ -97,7 +91,6 @@ class Driver:
         return [
             Task(
                 number=attempt.taskId(),
-                executor=int(attempt.executorId()),
                 status=str(attempt.status()),
                 is_speculative=attempt.speculative(),
                 error=str(attempt.errorMessage()),
@@ -119,30 +112,20 @@ class Driver:
         self._context.killTaskAttempt(task, True, reason)
 
     def start_second(self) -> None:
-        """Start an executor on another host, if there is none."""
-        if self._second is not None:
-            return
+        """Start an executor on another host."""
         wait_until(lambda: self._executors() == 1)
         first = next(_executors())
         argv = first.cmdline()
-        argv[argv.index("--executor-id") + 1] = str(next(self._numbers))
+        argv[argv.index("--executor-id") + 1] = "100"
         argv[argv.index("--hostname") + 1] = "127.0.0.2"
         env = {**first.environ(), "SPARK_LOCAL_IP": "127.0.0.2"}
         self._second = subprocess.Popen(argv, cwd=first.cwd(), env=env, stderr=subprocess.DEVNULL)
         wait_until(lambda: self._executors() == 2)
 
-    def kill_second(self) -> None:
-        """Kill that executor."""
-        if self._second is not None:
-            self._second.kill()
-            self._second.wait()
-            self._second = None
-            wait_until(lambda: self._executors() == 1)
-
     def _executors(self) -> int:
         return int(self._context.getExecutorMemoryStatus().size()) - 1  # the driver is in it
 
-    def _fetch_and_lose(self, rows: "DataFrame", ranges: Sequence[OffsetRange]) -> "Iterator[Row]":
+    def _fetch_and_lose(self, rows: DataFrame, ranges: Sequence[OffsetRange]) -> Iterator[Row]:
         found = collect(rows, ranges)
         yield next(found)
         folders = {f for p in _executors() for f in p.environ()["SPARK_EXECUTOR_DIRS"].split(":")}

@@ -1,9 +1,11 @@
 """Steps that tests of several files take, and what they read of the ledger afterwards."""
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Barrier, Event
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from tally.ledger import batches
@@ -11,6 +13,9 @@ from tally.ledger.decisions import accept_losses, find_losses
 from tally.ledger.positions import lock_pipeline
 from tally.pipeline.plan import Planned
 from tally.planning.blocks import BlockReason
+from tally.testing.kafka import DisturbedKafka
+from tally.testing.statements import at_statement
+from tests.proxy import CommitProxy, Cut
 from tests.world import World
 
 T = TypeVar("T")
@@ -21,15 +26,7 @@ AT, AT_LATER = "2017-07-30 14:09", "2017-07-30 15:00"
 """The minutes of these two lines."""
 
 
-def planned_id(world: World) -> int:
-    """The id of the batch that is open or newly planned."""
-    batch = world.plan().batch
-    assert batch is not None
-    return batch.batch_id
-
-
 def ranges(planned: Planned) -> list[tuple[int, int, int]]:
-    """Partition, from and until of what was planned."""
     return [
         (s.range.partition.partition, s.range.from_offset, s.range.until_offset)
         for batch in planned.batches
@@ -38,12 +35,10 @@ def ranges(planned: Planned) -> list[tuple[int, int, int]]:
 
 
 def reasons(planned: Planned) -> list[tuple[int | None, BlockReason]]:
-    """Partition and reason of each block."""
     return [(block.partition, block.reason) for block in planned.blocks]
 
 
 def abandoned(world: World, batch_id: int) -> None:
-    """Abandon a batch, as an operator does."""
     world.database.run(lambda tx: batches.abandon(tx, batch_id, by="me", reason="a test"))
 
 
@@ -72,7 +67,6 @@ def losses(world: World) -> list[tuple[int, int, int, str, str]]:
 
 
 def accept(world: World) -> None:
-    """Accept every open loss."""
     with world.database.transaction(read_only=True) as tx:
         seen = find_losses(tx, world.name, only_open=True)
     with world.database.transaction() as tx:
@@ -104,6 +98,46 @@ def produce_transaction(
     producer.flush(30)
     (producer.commit_transaction if commit else producer.abort_transaction)(30)
     world.wait_for_markers(partition)
+
+
+def disturbed(world: World, statement: str, disturb: Callable[[], Any], times: int = 1) -> World:
+    """The same pipeline; something happens just before it sends such a statement."""
+    listen = at_statement(statement, disturb, times=times)
+    return world.through(database=replace(world.database, listen=listen))
+
+
+def behind_the_read(world: World, act: Callable[[], None]) -> World:
+    """The same pipeline; something happens when a run has read all, and asks Kafka once more."""
+    return world.through(kafka=DisturbedKafka(world.context().kafka, before=act))
+
+
+@contextmanager
+def proxied(world: World, cut: Cut, times: int = 1) -> Iterator[tuple[CommitProxy, World]]:
+    """The same pipeline, with a ledger behind a proxy that breaks at COMMIT."""
+    mysql = world.settings.mysql
+    with CommitProxy(mysql.host, mysql.port, cut, times) as proxy:
+        database = world.database.adjusted(port=proxy.port, tls="disabled")
+        yield proxy, world.through(database=database)
+
+
+@contextmanager
+def held(
+    world: World, statement: str, step: Callable[[World], T]
+) -> Iterator[tuple[Future[T], Event]]:
+    """A step that is held just before such a statement, until the event is set."""
+    inside, go_on = Event(), Event()
+
+    def hold() -> None:
+        inside.set()
+        assert go_on.wait(120)
+
+    with ThreadPoolExecutor(1) as pool:
+        outcome = pool.submit(step, disturbed(world, statement, hold))
+        try:
+            assert inside.wait(60)
+            yield outcome, go_on
+        finally:
+            go_on.set()
 
 
 def at_once(*works: Callable[[], T]) -> list[T]:

@@ -9,8 +9,6 @@ from tally.app.catch_up import run_and_catch_up
 from tally.app.outcomes import batch_outcome
 from tally.app.run import RanView
 from tally.ledger.batches import Requester
-from tally.pipeline.context import Context
-from tally.pipeline.plan import plan_batch
 from tally.testing.clock import ManualClock
 from tests.minute.steps import AT, ERROR, audited
 from tests.world import World
@@ -29,18 +27,15 @@ def backlog(world: World) -> World:
     return world
 
 
-def planned(ctx: Context, world: World) -> int:
-    """The batch that a run of Airflow has planned."""
+def planned(world: World) -> int:
     airflow = Requester(name="airflow:p", version="1", run_id="scheduled__1")
-    batch = plan_batch(replace(ctx, requester=airflow), world.name).batch
-    assert batch is not None
-    return batch.batch_id
+    return world.through(requester=airflow).planned().batch_id
 
 
 def test_a_backlog_is_counted_within_one_run(backlog: World) -> None:
     """Each batch is planned for the run, and committed by itself; one that is not full is last."""
     ctx = backlog.context(backlog.reader)
-    first = planned(ctx, backlog)
+    first = planned(backlog)
     told: list[int] = []
 
     def tell(ran: RanView) -> None:
@@ -66,22 +61,20 @@ def test_a_backlog_is_counted_within_one_run(backlog: World) -> None:
 def test_no_batch_is_begun_that_would_end_too_late_or_is_of_somebody_else(backlog: World) -> None:
     """The rest waits for the next run; a run that is repeated does not go on either."""
     ctx = backlog.context(backlog.reader)
-    first = planned(ctx, backlog)
+    first = planned(backlog)
     assert len(run_and_catch_up(ctx, [first], timedelta(0))) == 1
     assert run_and_catch_up(ctx, [first], HOUR)[0].committed_before
     assert backlog.offsets()[0] == (0, 10)
-    second = planned(ctx, backlog)
+    second = planned(backlog)
     clock = ManualClock()
     slow = backlog.context(backlog.reader, database=replace(backlog.database, clock=clock))
     done = run_and_catch_up(slow, [second], HOUR, on_batch=lambda _: clock.sleep(2000))
     assert [batch.offsets for batch in done] == [10, 10]
 
     backlog.produce([ERROR] * 30)
-    third = planned(ctx, backlog)
+    third = planned(backlog)
     theirs: list[int] = []
-    done = run_and_catch_up(
-        ctx, [third], HOUR, on_batch=lambda _: theirs.append(planned(ctx, backlog))
-    )
+    done = run_and_catch_up(ctx, [third], HOUR, on_batch=lambda _: theirs.append(planned(backlog)))
     assert [(batch.batch_id, batch.offsets) for batch in done] == [(third, 10)]
     (batch,) = [b for b in backlog.batches() if b["batch_id"] == theirs[0]]
     assert (batch["state"], batch["attempt"]) == ("planned", 0)

@@ -5,7 +5,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -49,11 +49,10 @@ from tally.mysql.errors import CommitUnansweredError
 from tally.mysql.transactions import Connection, Transaction
 from tally.pipeline.commit import commit_once
 from tally.testing.kafka import FixedKafka
-from tally.testing.statements import at_statement
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
-from tests.minute.steps import AT, ERROR, abandoned, at_once, audited, set_position
-from tests.proxy import CommitProxy, Cut
+from tests.minute.steps import AT, ERROR, abandoned, audited, disturbed, proxied, set_position
+from tests.proxy import Cut
 from tests.servers import NOT_DURABLE, PROJECT
 from tests.waiting import wait_until
 from tests.world import LOCK_LIST_S, World
@@ -67,14 +66,10 @@ def planned(world: World) -> Batch:
     """A planned batch over three records in each of the two partitions."""
     for partition in (0, 1):
         world.produce([ERROR] * 3, partition)
-    batch = world.plan().batch
-    assert batch is not None
-    return batch
+    return world.planned()
 
 
-def claimed(world: World, batch: Batch | None, by: str = "test") -> Batch:
-    """The batch, claimed by a new attempt."""
-    assert batch is not None
+def claimed(world: World, batch: Batch, by: str = "test") -> Batch:
     return world.database.run(lambda tx: batches.claim(tx, batch.batch_id, by))
 
 
@@ -111,13 +106,11 @@ def result(batch: Batch, *, minutes: Mapping[str, int] | None = None, letters: i
 
 
 def commit(world: World, batch: Batch, found: Result) -> bool:
-    """Commit as a run does."""
     ctx = world.context()
     return commit_once(ctx, batch, ctx.settings.pipeline(world.name), found)
 
 
 def assert_untouched(world: World) -> None:
-    """Assert that a failed commit has changed nothing."""
     assert audited(world) == {}
     assert {next_offset for _, next_offset in world.offsets().values()} == {0}
     assert {segment["state"] for segment in world.segments()} <= {"planned", "abandoned"}
@@ -125,10 +118,7 @@ def assert_untouched(world: World) -> None:
 
 
 def test_a_batch_commits_once(world: World) -> None:
-    """One transaction moves the offsets, keeps dead letters and adds to what was counted before.
-
-    A second commit of the same attempt finds it done and changes nothing.
-    """
+    """One transaction moves the offsets, keeps dead letters and adds to what was counted before."""
     for number in (1, 2):
         batch = claimed(world, planned(world))
         assert commit(world, batch, result(batch, letters=1))
@@ -140,7 +130,6 @@ def test_a_batch_commits_once(world: World) -> None:
 
 
 def test_an_abandoned_batch_is_fenced(world: World) -> None:
-    """A worker that wakes up after its batch was abandoned changes nothing."""
     batch = claimed(world, planned(world))
     abandoned(world, batch.batch_id)
     with pytest.raises(FencedError, match="abandoned by me: a test"):
@@ -211,7 +200,6 @@ def test_the_answer_to_commit_is_lost(world: World, cut: Cut) -> None:
 
 
 def test_a_server_that_breaks_at_every_commit_is_given_up(world: World) -> None:
-    """The error is retryable, says that nothing was committed, and nothing is half written."""
     batch = claimed(world, planned(world))
     with (
         proxied(world, Cut.BEFORE_COMMIT, times=99) as (proxy, broken),
@@ -250,22 +238,12 @@ def test_a_commit_that_never_arrived_is_not_taken_for_another_attempts(
 
 
 def end_elsewhere(world: World, batch: Batch, ending: str) -> None:
-    """Commit, claim or abandon a batch from another process."""
     if ending == "abandoned":
         abandoned(world, batch.batch_id)
         return
     newer = claimed(world, batch, by="another")
     if ending == "committed":
         assert commit(world, newer, result(newer))
-
-
-@contextmanager
-def proxied(world: World, cut: Cut, times: int = 1) -> Iterator[tuple[CommitProxy, World]]:
-    """The same pipeline, with a ledger behind a proxy that breaks at COMMIT."""
-    mysql = world.settings.mysql
-    with CommitProxy(mysql.host, mysql.port, cut, times) as proxy:
-        database = world.database.adjusted(port=proxy.port, tls="disabled")
-        yield proxy, world.through(database=database)
 
 
 def cut_at(world: World, pattern: str) -> World:
@@ -277,8 +255,8 @@ def cut_at(world: World, pattern: str) -> World:
         opened.append(connection.thread_id())
         return connection
 
-    listen = at_statement(pattern, lambda: world.as_root(f"kill {opened[-1]}"))
-    return world.through(database=replace(world.database, open=open_noted, listen=listen))
+    noting = world.through(database=replace(world.database, open=open_noted))
+    return disturbed(noting, pattern, lambda: world.as_root(f"kill {opened[-1]}"))
 
 
 def test_a_deadlock_runs_the_transaction_again(world: World) -> None:
@@ -364,43 +342,31 @@ def test_a_silent_transaction_loses_its_locks(world: World) -> None:
     assert world.counts() == {AT: 6}
 
 
-def test_two_commits_at_once_count_once(world: World) -> None:
-    """Of two threads with the same attempt one commits and the other finds it done."""
-    batch = claimed(world, planned(world))
-    outcomes = at_once(*[lambda: commit(world, batch, result(batch))] * 2)
-    assert sorted(outcomes) == [False, True]
-    assert world.counts() == {AT: 6}
-
-
 def test_a_read_only_server_is_waited_for(own_world: World) -> None:
-    """While MySQL is read-only a commit fails, retryable, and writes nothing; a retry commits."""
-    world = own_world
-    batch = claimed(world, planned(world))
+    batch = claimed(own_world, planned(own_world))
     with (
-        world.global_variable("read_only", 0),  # which the other one also sets
-        world.global_variable("super_read_only", 1),
+        own_world.global_variable("read_only", 0),  # which the other one also sets
+        own_world.global_variable("super_read_only", 1),
         pytest.raises(MySQLUnavailableError, match="read-only"),
     ):
-        commit(world, batch, result(batch))
-    assert_untouched(world)
-    assert commit(world, batch, result(batch))
+        commit(own_world, batch, result(batch))
+    assert_untouched(own_world)
+    assert commit(own_world, batch, result(batch))
 
 
 def test_a_dead_letter_larger_than_a_packet_is_refused_whole(own_world: World) -> None:
-    """A statement that MySQL's packet size cannot take rolls everything back."""
-    world = own_world
-    batch = claimed(world, planned(world))
+    batch = claimed(own_world, planned(own_world))
     found = result(batch, letters=1)
     huge = [
         replace(letter, value=b"x" * 5_000_000, value_bytes=5_000_000)
         for letter in found.dead_letters
     ]
     with (
-        world.global_variable("max_allowed_packet", 1048576),
+        own_world.global_variable("max_allowed_packet", 1048576),
         pytest.raises((StatementError, MySQLUnavailableError)),
     ):
-        commit(world, batch, replace(found, dead_letters=huge))
-    assert_untouched(world)
+        commit(own_world, batch, replace(found, dead_letters=huge))
+    assert_untouched(own_world)
 
 
 def planned_over(world: World, partitions: int, offsets: int = 3) -> Batch:
@@ -412,7 +378,7 @@ def planned_over(world: World, partitions: int, offsets: int = 3) -> Batch:
         partitions={n: PartitionSnapshot(earliest=0, end=end) for n, end in ends.items()},
     )
     kafka = FixedKafka(KafkaSnapshot(cluster_id="of values", topics={world.topic: of_topic}))
-    return claimed(world, world.through(kafka=kafka).plan().batch)
+    return claimed(world, world.through(kafka=kafka).planned())
 
 
 def many_chunks(world: World) -> tuple[Batch, Result]:
@@ -427,15 +393,14 @@ def many_chunks(world: World) -> tuple[Batch, Result]:
 
 
 def test_a_commit_that_fails_after_many_chunks_leaves_none_of_them(world: World) -> None:
-    """All that was written before is rolled back; the next try commits all of it."""
     batch, found = many_chunks(world)
 
     def fail() -> None:
         raise MySQLUnavailableError("the connection broke (a test)")
 
-    listen = at_statement("^update segment s join json_table", fail)
+    failing = disturbed(world, "^update segment s join json_table", fail)
     with pytest.raises(MySQLUnavailableError, match="a test"):
-        commit(world.through(database=replace(world.database, listen=listen)), batch, found)
+        commit(failing, batch, found)
     assert_untouched(world)
     segment_id = batch.segments[0].segment_id
     assert world.rows("select * from segment_count where segment_id = %s", (segment_id,)) == []
@@ -446,7 +411,6 @@ def test_a_commit_that_fails_after_many_chunks_leaves_none_of_them(world: World)
 
 
 def test_many_partitions_commit_in_few_statements(world: World) -> None:
-    """None of them has a statement of its own."""
     statements: dict[int, list[str]] = {10: [], 2_500: []}
     for partitions, said in statements.items():
         batch = planned_over(world, partitions)
@@ -517,23 +481,18 @@ def test_one_partition_that_cannot_move_stops_them_all(world: World, flags: int)
 
 
 def test_a_servers_limit_of_rows_hides_nothing_from_the_audit(own_world: World) -> None:
-    """The violation is in the last of more rows than the server's own limit."""
-    world = own_world
     for _ in range(2):
-        batch = claimed(world, planned(world))
-        assert commit(world, batch, result(batch))
-    with world.global_variable("sql_select_limit", 2):
-        assert world.audit().holds
-        set_position(world, 7, partition=1)
-        (finding,) = world.audit().violations
+        batch = claimed(own_world, planned(own_world))
+        assert commit(own_world, batch, result(batch))
+    with own_world.global_variable("sql_select_limit", 2):
+        assert own_world.audit().holds
+        set_position(own_world, 7, partition=1)
+        (finding,) = own_world.audit().violations
     assert finding.detail == "counted up to 6, but next_offset is 7"
 
 
 def test_a_table_that_is_altered_under_a_commit_is_altered_behind_it(world: World) -> None:
-    """DDL in the middle of a transaction that then fails waits, and commits nothing of it.
-
-    The same batch then commits into the altered table, which has a column and an index more.
-    """
+    """DDL in the middle of a transaction that then fails waits, and commits nothing of it."""
     batch = claimed(world, planned(world))
     alter = f"alter table `{world.name}` add note varchar(20) null, add index by_count (log_count)"
     waiting = (
@@ -548,8 +507,7 @@ def test_a_table_that_is_altered_under_a_commit_is_altered_behind_it(world: Worl
 
         # The last step but one: the check of what was written fails.
         checked = r"^select s\.segment_id, s\.state, .* written_matched"
-        listen = at_statement(checked, alter_meanwhile)
-        altered = world.through(database=replace(world.database, listen=listen))
+        altered = disturbed(world, checked, alter_meanwhile)
         with pytest.raises(DataLossError):
             commit(altered, batch, result(batch, minutes={MINUTE: 2}))
     assert_untouched(world)
@@ -580,7 +538,6 @@ def full(world: World, tmp_path: Path) -> Iterator[World]:
 
 
 def fill(world: World) -> None:
-    """Write into the tablespace until nothing more fits."""
     with closing(world.connect_as_root(autocommit=True)) as root, root.cursor() as cursor:
         cursor.execute("create table filler (b longblob) tablespace = innodb_system")
         for size in (1 << 20, 1 << 14, 1 << 10):
@@ -590,7 +547,6 @@ def fill(world: World) -> None:
 
 
 def test_on_a_full_disk_nothing_is_committed_until_there_is_room(full: World) -> None:
-    """MySQL refuses the last rows: none of the rows stays, and the error says why."""
     batch, found = many_chunks(full)
     fill(full)
     with pytest.raises(StatementError, match="is full") as caught:

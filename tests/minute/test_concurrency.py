@@ -1,11 +1,10 @@
 """Planners, runners and operators on one pipeline: at once, stopped, and under a jumping clock."""
 
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
+from threading import Event
 
 import pytest
 
@@ -15,11 +14,9 @@ from tally.ledger.decisions import Adoption, adopt_topic, find_losses
 from tally.mysql.transactions import Transaction
 from tally.pipeline.plan import Planned
 from tally.pipeline.prune import prune
-from tally.pipeline.run import run_batch
+from tally.pipeline.run import Ran
 from tally.planning.blocks import BlockReason
 from tally.testing.clock import ManualClock
-from tally.testing.kafka import DisturbedKafka
-from tally.testing.statements import at_statement
 from tests.minute import steps
 from tests.minute.steps import AT, ERROR
 from tests.minute.test_commit import assert_untouched, claimed, commit, planned, result
@@ -31,50 +28,39 @@ pytestmark = pytest.mark.stack
 
 
 def test_a_plan_waits_for_the_commit_that_is_under_way(own_world: World) -> None:
-    """Planned while its batch commits, the next batch begins where that one ended."""
     world = own_world  # on other servers the statements of other tests wait, too
     world.produce([ERROR] * 3)
-    with commit_under_way(world) as commit_now, ThreadPoolExecutor(1) as pool:
+    with commit_under_way(world) as (committed, commit_now), ThreadPoolExecutor(1) as pool:
         world.produce([ERROR] * 2)
         planner = pool.submit(world.plan)
         wait_until(world.waiting_statements, pause_s=LOCK_LIST_S)
         assert not planner.done()
         commit_now.set()
         planned = planner.result(60)
+        assert committed.result(60).committed
     assert steps.ranges(planned) == [(0, 3, 5)]
     assert world.run(planned.batch.batch_id).committed
     assert world.counts() == {AT: 5}
 
 
-@contextmanager
-def commit_under_way(world: World) -> Iterator[threading.Event]:
+def commit_under_way(world: World) -> AbstractContextManager[tuple[Future[Ran], Event]]:
     """A run that has written its counts and ends its transaction when the event is set."""
-    batch_id = steps.planned_id(world)
-    inside, commit_now = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        inside.set()
-        assert commit_now.wait(120)
-
-    listen = at_statement("^update batch set state = 'committed'", hold)
-    held = world.through(database=replace(world.database, listen=listen))
-    with ThreadPoolExecutor(1) as pool:
-        runner = pool.submit(held.run, batch_id)
-        try:
-            assert inside.wait(60)
-            yield commit_now
-        finally:
-            commit_now.set()
-        assert runner.result(60).committed
+    batch_id = world.planned().batch_id
+    statement = "^update batch set state = 'committed'"
+    return steps.held(world, statement, lambda held: held.run(batch_id))
 
 
 def test_records_that_expire_behind_a_read_are_counted(world: World) -> None:
     """Kafka may lose records after a complete read; no plan abandons the batch."""
     world.produce([ERROR] * 5)
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
     plans: list[Planned] = []
-    expiring = expire_behind_the_read(world, 4, lambda: plans.append(world.plan()))
-    assert expiring.run(batch_id).committed
+
+    def expire() -> None:
+        world.delete_records(0, 4)
+        plans.append(world.plan())
+
+    assert steps.behind_the_read(world, expire).run(batch_id).committed
     assert plans[0].resumed
     assert plans[0].blocks == ()
     assert steps.audited(world) == {AT: 5}
@@ -95,25 +81,10 @@ def test_records_of_a_range_with_holes_that_expire_behind_a_read_are_not_believe
             world.minute()
         world.plan()
         steps.accept(world)
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
     with pytest.raises(DataLossError, match="first offset is now 4"):
-        expire_behind_the_read(world, 4).run(batch_id)
+        steps.behind_the_read(world, lambda: world.delete_records(0, 4)).run(batch_id)
     assert world.counts() == {}
-
-
-def expire_behind_the_read(
-    world: World, before: int, then: Callable[[], None] = lambda: None
-) -> World:
-    """The same pipeline; retention deletes records when a run has read everything.
-
-    A run asks Kafka for the first time after the read.
-    """
-
-    def expire() -> None:
-        world.delete_records(0, before)
-        then()
-
-    return world.through(kafka=DisturbedKafka(world.context().kafka, before=expire))
 
 
 def adopt(world: World, topic_id: str, cluster_id: str, starts: dict[int, int]) -> dict[int, int]:
@@ -127,30 +98,17 @@ def adopt(world: World, topic_id: str, cluster_id: str, starts: dict[int, int]) 
     return world.database.run(decide)
 
 
-def test_going_back_to_an_earlier_cluster_counts_nothing_twice(world: World) -> None:
-    """Fail-over and fail-back: the first generation resumes at its committed offsets."""
-    world.produce([ERROR] * 5)
-    assert world.minute() is not None
-    (generation,) = world.rows("select * from topic_incarnation where pipeline = %s", (world.name,))
-    adopt(world, generation["topic_id"], "another cluster", {0: 0, 1: 0})
-    assert world.plan().blocks[0].reason is BlockReason.CLUSTER_CHANGED
-    back = adopt(world, generation["topic_id"], generation["cluster_id"], {0: 0, 1: 0})
-    assert back == {0: 5, 1: 0}
-    world.produce([ERROR] * 2)
-    assert world.minute() is not None
-    assert steps.audited(world) == {AT: 7}
-
-
 def test_adopting_waits_for_the_commit_that_is_under_way(own_world: World) -> None:
     """What the commit counts is not recorded as lost too."""
     world = own_world  # as above
     world.produce([ERROR] * 5)
-    with commit_under_way(world) as commit_now, ThreadPoolExecutor(1) as pool:
+    with commit_under_way(world) as (committed, commit_now), ThreadPoolExecutor(1) as pool:
         adopter = pool.submit(adopt, world, "another generation", "a cluster", {0: 0, 1: 0})
         wait_until(world.waiting_statements, pause_s=LOCK_LIST_S)
         assert not adopter.done()
         commit_now.set()
         assert adopter.result(60) == {0: 0, 1: 0}
+        assert committed.result(60).committed
     assert steps.losses(world) == []
     assert steps.audited(world) == {AT: 5}
 
@@ -161,7 +119,7 @@ def test_what_prune_forgets_is_still_lost_by_an_adoption(world: World) -> None:
     It is lost with the old topic, and an attempt that has read it is fenced.
     """
     world.produce([ERROR] * 5)
-    batch = claimed(world, world.plan().batch)
+    batch = claimed(world, world.planned())
     steps.abandoned(world, batch.batch_id)
     prune(world.context(), world.name, timedelta(), lambda *_: None)
     adopt(world, "another generation", "a cluster", {0: 0, 1: 0})
@@ -181,13 +139,11 @@ NONE = timedelta()
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """Tally's clock, which a test sets and which otherwise does not advance."""
     return ManualClock()
 
 
 @pytest.fixture
 def clocked(world: World, clock: ManualClock) -> World:
-    """A pipeline of the test's own, with that clock."""
     return world.through(database=replace(world.database, clock=clock))
 
 
@@ -204,7 +160,6 @@ def clocked(world: World, clock: ManualClock) -> World:
 def test_a_clock_that_jumps_between_plan_claim_and_commit_loses_and_doubles_nothing(
     clocked: World, clock: ManualClock, jumps: tuple[timedelta, timedelta, timedelta]
 ) -> None:
-    """Two minutes are counted once each; a concurrent planner resumes the batch."""
     at_plan, at_claim, at_commit = jumps
     begun = clock.now()
 
@@ -274,35 +229,3 @@ def test_a_clock_that_jumps_backwards_under_an_attempt_takes_nothing_from_it(
     assert clocked.plan().resumed
     assert commit(clocked, batch, result(batch))
     assert steps.audited(clocked) == {AT: 6}
-
-
-@pytest.mark.parametrize("successors", [0, 3])
-def test_a_stopped_worker_changes_nothing_when_it_wakes_after_its_successors(
-    world: World, successors: int
-) -> None:
-    """Another attempt owns its batch, or it was committed and later batches too."""
-    stopped = claimed(world, planned(world))
-    read = result(stopped)
-    newer = claimed(world, stopped)
-    for _ in range(successors):
-        assert commit(world, newer, result(newer))
-        newer = claimed(world, planned(world))
-    before = world.counts(), world.offsets()
-    if successors:
-        assert not commit(world, stopped, read)
-    else:
-        with pytest.raises(FencedError):
-            commit(world, stopped, read)
-    assert (world.counts(), world.offsets()) == before
-    assert commit(world, newer, result(newer))
-    assert steps.audited(world) == {AT: 6 * (successors + 1)}
-
-
-def test_a_driver_that_outlives_its_killed_worker_counts_once_with_the_retry(world: World) -> None:
-    """SIGKILL ends only the worker, its driver commits; the retry finds that and reads nothing."""
-    batch = claimed(world, planned(world))
-    assert commit(world, batch, result(batch))
-    # A context without a session: a reader that is opened is an error.
-    assert not run_batch(world.context(), batch.batch_id).committed
-    assert steps.audited(world) == {AT: 6}
-    assert world.offsets() == {0: (0, 3), 1: (0, 3)}

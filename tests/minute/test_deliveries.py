@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from tally.aggregates.counts import CountRequest, Counts
 from tally.app.migrate import migrate, missing
@@ -32,13 +33,10 @@ from tally.ledger import batches
 from tally.pipeline.context import Reader
 from tally.pipeline.replay import run_or_replan
 from tally.spark.task_groups import add_up
+from tally_local.stack.stack import Stack
 from tests.minute.deliveries import BAD, COUNTED, LINES, Delivery, around, delivered
+from tests.minute.steps import produce_transaction
 from tests.minute.test_concurrency import adopt
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tally_local.stack.stack import Stack
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark]
 
@@ -51,7 +49,7 @@ KEEPING = ("rows", "procedure", "files")
 
 @pytest.fixture
 def world(
-    migrated: "Stack",
+    migrated: Stack,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
@@ -65,12 +63,10 @@ def world(
 
 
 def by(*deliveries: str) -> pytest.MarkDecorator:
-    """Run a test with each of these deliveries."""
     return pytest.mark.parametrize("world", deliveries, indirect=True)
 
 
 def times(number: int) -> dict[str, int]:
-    """The counts of so many times the lines."""
     return {minute: number * count for minute, count in COUNTED.items()}
 
 
@@ -86,9 +82,8 @@ LEVELS = ["E", "Ex", "Exx", "W", "ERROR"]
 
 @by("batch", *GROUPED, *KEEPING)
 def test_a_read_is_counted_and_kept_as_it_was_written(
-    world: Delivery, spark: "SparkSession", tmp_path: Path
+    world: Delivery, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Labels, bytes, dead letters and lines of two topics, long lines and ranges of markers."""
     other = f"{world.topic}-other"
     world.create_topic(1, other)
     topics = [world.topic, other]
@@ -105,8 +100,8 @@ def test_a_read_is_counted_and_kept_as_it_was_written(
     for (partition, topic), lines in written.items():
         world.produce(lines, partition, topic=topic)
     world.produce([NO_TEXT], 1)
-    world.leave_markers(2)
-    world.leave_markers(3, is_committed=True)
+    produce_transaction(world, LINES[:1], 2, commit=False)
+    produce_transaction(world, LINES[:1], 3)
     runs = [(ran.committed, len(ran.batch.segments)) for ran in world.run_open(spark)]
     assert runs == ([(True, 5)] if world.pipeline.delivery == "batch" else [(True, 1)] * 5)
     assert world.run_open(spark) == []
@@ -152,15 +147,12 @@ def test_a_read_is_counted_and_kept_as_it_was_written(
 
 @by(*GROUPED, "rows")
 def test_a_partition_that_fails_keeps_no_other_from_its_commit(
-    world: Delivery, spark: "SparkSession"
+    world: Delivery, spark: SparkSession
 ) -> None:
-    """One has a hole, one a flood of malformed records, one too many series; all is told.
-
-    In each minute, until more is allowed.
-    """
+    """One has a hole, one a flood of malformed records, one too many series; all is told."""
     world.configure(labels=["key"], max_series_per_batch=2, max_malformed_per_batch=3)
     migrate(world.database, world.settings)
-    world.leave_markers(0, is_committed=True)
+    produce_transaction(world, LINES[:1], 0)
     world.produce(LINES, 1)
     world.produce(BAD, 2)
     producer = world.producer()
@@ -186,7 +178,7 @@ def test_a_partition_that_fails_keeps_no_other_from_its_commit(
 
 @by("partition", *KEEPING)
 def test_a_task_that_spark_repeats_counts_and_keeps_each_line_once(
-    world: Delivery, spark: "SparkSession"
+    world: Delivery, spark: SparkSession
 ) -> None:
     """The second copy finds its batch committed by its own attempt; its set is dropped."""
     ids = world.planned_in(0)
@@ -230,7 +222,6 @@ def disturbed(world: Delivery, disturb: Callable[[], Any]) -> Any:
 def test_an_attempt_commits_only_the_partitions_that_it_still_owns(
     world: Delivery, disturb: Callable[..., Any], told: str
 ) -> None:
-    """What another attempt has claimed, or an operator abandoned, under the read stays open."""
     ids = world.planned_in(0, 1)
     reader = disturbed(world, lambda: world.database.run(lambda tx: disturb(tx, ids[0])))
     with pytest.raises(FencedError, match=told):
@@ -243,7 +234,6 @@ def test_an_attempt_commits_only_the_partitions_that_it_still_owns(
 
 
 def test_a_batch_that_was_abandoned_before_holds_up_no_other(world: Delivery) -> None:
-    """It is told at the end, and the others are counted."""
     ids = world.planned_in(0, 1)
     world.database.run(lambda tx: batches.abandon(tx, ids[0], by="ann", reason="a test"))
     with pytest.raises(FencedError, match="was abandoned by ann"):
@@ -273,7 +263,7 @@ def test_a_topic_that_is_created_again_under_the_read_commits_nothing(world: Del
 # --- the tasks of partitions
 
 
-def test_a_partition_is_read_by_one_task(world: Delivery, spark: "SparkSession") -> None:
+def test_a_partition_is_read_by_one_task(world: Delivery, spark: SparkSession) -> None:
     """Options that divide a partition are refused; were they there, they would change nothing."""
     world.produce(LINES * 10, 0)
     (batch,) = world.plan().batches
@@ -291,7 +281,6 @@ def _records(_: CountRequest, counts: Counts) -> int:
 
 
 def test_a_task_with_two_partitions_is_refused() -> None:
-    """A task that has read two partitions cannot commit one of them."""
     batch = pa.RecordBatch.from_pydict({"partition": pa.array([1, 1, 2], pa.int32())})
     with pytest.raises(ReadError, match="two partitions, 1 and 2"):
         list(add_up([batch], ["partition"], [], []))
@@ -301,7 +290,7 @@ def test_a_task_with_two_partitions_is_refused() -> None:
 
 
 def test_a_partition_that_spark_cannot_read_holds_up_no_other(
-    world: Delivery, spark: "SparkSession"
+    world: Delivery, spark: SparkSession
 ) -> None:
     """Spark's own error ends the job of all: each one that is left gets a job of its own."""
     odd = f"{world.topic}-odd"
@@ -324,7 +313,7 @@ def test_a_partition_that_spark_cannot_read_holds_up_no_other(
 
 
 def test_executors_with_another_version_commit_nothing(
-    world: Delivery, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    world: Delivery, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the ledger records as the version is the one that has counted."""
     ids = world.planned_in(0)
@@ -338,7 +327,7 @@ def test_executors_with_another_version_commit_nothing(
 
 
 @by("rows")
-def test_a_flood_of_malformed_records_is_not_kept(world: Delivery, spark: "SparkSession") -> None:
+def test_a_flood_of_malformed_records_is_not_kept(world: Delivery, spark: SparkSession) -> None:
     """Nothing of it could be committed: neither its values nor its lines are written on."""
     world.configure(max_malformed_per_batch=10)
     world.produce(["what is this"] * 60 + LINES * 2_000, 0)
@@ -352,7 +341,7 @@ JSON_FORMAT = {"json": {"time": "t", "level": "l"}, "time_format": "yyyy-MM-dd H
 
 @by("rows")
 def test_of_lines_with_the_same_key_the_first_is_shown(
-    world: Delivery, spark: "SparkSession"
+    world: Delivery, spark: SparkSession
 ) -> None:
     """First by partition and offset; a line without the key is always shown, a replay decides."""
     world.configure(row_key=["request"], line_format=JSON_FORMAT)
@@ -402,9 +391,13 @@ HEAD = b"k" * 5000
             JSON_FORMAT,
             b'{"t": "2017-07-30 14:09:08", "l": "ERROR", "id": %b}',
             [
-                *((b'"\xff"', b'"\xfe"'), (b'"\\ud800"', b'"\\ud801"'), (b'"\\ud800x"', b'"?x"')),
-                *((BIG + b"55", BIG + b"54"), (EXACT + b"81", EXACT + b"82")),
-                *((b"1e400", b"1e401"), (b"1e-400", b"1e-401")),
+                (b'"\xff"', b'"\xfe"'),
+                (b'"\\ud800"', b'"\\ud801"'),
+                (b'"\\ud800x"', b'"?x"'),
+                (BIG + b"55", BIG + b"54"),
+                (EXACT + b"81", EXACT + b"82"),
+                (b"1e400", b"1e401"),
+                (b"1e-400", b"1e-401"),
             ],
         ),
         (
@@ -421,7 +414,7 @@ def test_values_that_are_not_read_as_they_were_written_hide_no_line(
     line: bytes,
     pairs: list[tuple[bytes, bytes]],
     world: Delivery,
-    spark: "SparkSession",
+    spark: SparkSession,
 ) -> None:
     """Other values may read like them: these lines are shown, rather twice than not at all."""
     world.configure(row_key=["id"], line_format=line_format, max_malformed_ratio=1.0)
@@ -439,7 +432,7 @@ def test_values_that_are_not_read_as_they_were_written_hide_no_line(
 @pytest.mark.parametrize("key", [[], ["level"]])
 @by("rows")
 def test_a_topic_that_was_copied_with_its_id_is_told_apart_by_its_cluster(
-    key: list[str], world: Delivery, spark: "SparkSession"
+    key: list[str], world: Delivery, spark: SparkSession
 ) -> None:
     """Of lines with a key the view still has one."""
     counting = spark if key else None

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -16,36 +15,24 @@ from tally.app.migrate import migrate, missing
 from tally.deliveries.folder import Folder
 from tally.errors import ConfigError, DataLossError, FencedError, FilesUnavailableError, SchemaError
 from tally.pipeline.publish import publish, store_of
+from tally_local.stack.stack import Stack
 from tests.minute.deliveries import LINES, Delivery, delivered
 from tests.minute.test_prune import pruned
 from tests.world import make_settings
-
-if TYPE_CHECKING:
-    from tally_local.stack.stack import Stack
 
 pytestmark = pytest.mark.stack
 
 
 @pytest.fixture
-def world(migrated: "Stack", tmp_path: Path) -> Delivery:
-    """A topic of two partitions, whose error lines are kept in files."""
+def world(migrated: Stack, tmp_path: Path) -> Delivery:
     return delivered("files", migrated, tmp_path, partitions=2)
 
 
-@pytest.fixture
-def other(tmp_path: Path) -> Path:
-    """Where another pipeline is configured."""
-    (folder := tmp_path / "other").mkdir()
-    return folder
-
-
 def viewed(world: Delivery) -> list[str]:
-    """The live files by the view."""
     return [r["file"] for r in world.rows(f"select file from `{world.name}_files` order by file")]
 
 
 def test_list_and_view_have_the_same_files(world: Delivery) -> None:
-    """Each file has what the view says of it; a range without lines has no file."""
     world.produce(LINES[2:3], 1)
     assert len(world.count_lines()) == 2
     (file,) = viewed(world)
@@ -118,7 +105,6 @@ def test_replaced_files_stay_for_an_hour(world: Delivery) -> None:
 
 
 def damaged(file: Path) -> None:
-    """Take the end of a file away."""
     file.write_bytes(file.read_bytes()[:-20])
 
 
@@ -133,12 +119,10 @@ def altered(file: Path) -> None:
 
 
 def shortened(file: Path) -> None:
-    """Take a line out of a file."""
     pq.write_table(pq.read_table(file).slice(1), file)
 
 
 def retimed(times: list[str | None], file: Path) -> None:
-    """Give lines other minutes, or none."""
     table = pq.read_table(file)
     at = table.schema.get_field_index("log_time")
     kind = pa.string() if times[0] else table.schema.field(at).type
@@ -159,7 +143,6 @@ def retimed(times: list[str | None], file: Path) -> None:
 def test_the_audit_finds_files_that_are_not_the_lines(
     world: Delivery, change: Callable[[Path], None], told: str
 ) -> None:
-    """Whatever has become of a file; nobody else is kept from his work."""
     world.count_lines()
     (file,) = viewed(world)
     change(Path(file.removeprefix("file://")))
@@ -220,7 +203,6 @@ def test_an_executor_that_does_not_see_the_folder_writes_nothing(world: Delivery
 
 
 def test_a_file_system_that_does_not_answer_is_named(world: Delivery, tmp_path: Path) -> None:
-    """The batch is counted once it does."""
     (batch_id,) = world.planned_in(0)
     away = world.folder.rename(tmp_path / "away")
     world.folder.write_text("something else")
@@ -233,7 +215,6 @@ def test_a_file_system_that_does_not_answer_is_named(world: Delivery, tmp_path: 
 
 
 def test_the_disk_is_full(world: Delivery) -> None:
-    """Nothing is committed, and the next run counts all."""
     lines = world.begun(*world.planned_in(0), *LINES)
     full = patch("tally.deliveries.folder._sync", side_effect=OSError(28, "No space left"))
     with full, pytest.raises(FilesUnavailableError, match="No space left"):
@@ -288,10 +269,11 @@ def test_a_file_in_a_folder_that_was_moved_meanwhile_is_not_committed(
 
 
 def test_a_folder_of_another_pipeline_is_not_taken(
-    world: Delivery, other: Path, tmp_path: Path
+    world: Delivery, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Its files would be deleted as orphans; nor one with lines of nobody, as of a backup."""
     world.count_lines()
+    other = tmp_path_factory.mktemp("other")
     with pytest.raises(ConfigError, match=f"folder has files of pipeline {world.name}, ledger"):
         Delivery.create(world.stack, other, delivery="files", files_url=str(world.folder))
     backup = tmp_path / "backup"
@@ -305,11 +287,11 @@ def test_a_folder_of_another_pipeline_is_not_taken(
 
 
 def test_pruning_with_the_folder_of_another_pipeline_deletes_nothing(
-    world: Delivery, other: Path
+    world: Delivery, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """As with a configuration that was copied, and no migration or plan before it."""
     world.count_lines()
-    second = delivered("files", world.stack, other)
+    second = delivered("files", world.stack, tmp_path_factory.mktemp("other"))
     second.configure(files_url=world.pipeline.files_url)
     pruned(second)
     assert world.all_kept() == 3

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 import pymysql
@@ -31,19 +31,17 @@ from tally.mysql.transactions import table_names
 from tally.pipeline.context import Reader
 from tally.pipeline.keeping import keep
 from tally.pipeline.publish import publish, store_of
+from tally_local.stack.stack import Stack
 from tests.minute.deliveries import COUNTED, LINES, UNPUBLISHED, Delivery, around, delivered, line
 from tests.minute.test_prune import pruned
 from tests.world import make_settings
-
-if TYPE_CHECKING:
-    from tally_local.stack.stack import Stack
 
 pytestmark = pytest.mark.stack
 
 
 @pytest.fixture(params=["rows", "procedure", "files"])
 def world(
-    migrated: "Stack",
+    migrated: Stack,
     tmp_path: Path,
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
@@ -53,21 +51,15 @@ def world(
     return delivered(request.param, migrated, tmp_path, partitions=2)
 
 
-@pytest.fixture
-def with_rows(migrated: "Stack", tmp_path: Path) -> Delivery:
-    """The same, with the lines as rows that statements write."""
-    return delivered("rows", migrated, tmp_path, partitions=2)
+by_rows = pytest.mark.parametrize("world", ["rows"], indirect=True)
+"""The lines are rows that statements write."""
+by_procedure = pytest.mark.parametrize("world", ["procedure"], indirect=True)
+"""The lines are rows that a procedure of the database writes."""
 
 
 @pytest.fixture
-def by_procedure(migrated: "Stack", tmp_path: Path) -> Delivery:
-    """The same, with the lines as rows that a procedure of the database writes."""
-    return delivered("procedure", migrated, tmp_path, partitions=2)
-
-
-@pytest.fixture
-def elsewhere(migrated: "Stack", tmp_path: Path) -> Delivery:
-    """The same, with the lines in another database than the ledger."""
+def elsewhere(migrated: Stack, tmp_path: Path) -> Delivery:
+    """A pipeline whose lines are in another database than the ledger."""
     world = delivered("batch", migrated, tmp_path, partitions=2)
     world.configure(delivery="rows")
     world.keep_in(world.new_database())
@@ -76,7 +68,6 @@ def elsewhere(migrated: "Stack", tmp_path: Path) -> Delivery:
 
 
 def test_many_lines_are_written_in_parts(world: Delivery, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part is bounded in rows and in bytes, and few statements write it; all are the lines."""
     for module, rows in (("row_content", "_ROWS_AT_ONCE"), ("file_content", "_LINES_AT_ONCE")):
         monkeypatch.setattr(f"tally.deliveries.{module}.{rows}", 1_000)
         monkeypatch.setattr(f"tally.deliveries.{module}._BYTES_AT_ONCE", 2**20)
@@ -144,7 +135,8 @@ def test_a_set_of_the_newest_attempt_waits_for_its_commit(world: Delivery) -> No
     assert world.audit().holds
 
 
-def test_rows_are_written_once_when_answers_to_commit_are_lost(with_rows: Delivery) -> None:
+@by_rows
+def test_rows_are_written_once_when_answers_to_commit_are_lost(world: Delivery) -> None:
     """Each COMMIT of the server of the lines is applied, and its answer lost, once."""
     lost: set[int] = set()
     commit = pymysql.Connection.commit
@@ -155,16 +147,15 @@ def test_rows_are_written_once_when_answers_to_commit_are_lost(with_rows: Delive
             lost.add(len(lost))
             raise pymysql.err.OperationalError(2013, "Lost connection (a test)")
 
-    lines = with_rows.begun(*with_rows.planned_in(0), *LINES)
+    lines = world.begun(*world.planned_in(0), *LINES)
     with patch.object(pymysql.Connection, "commit", unanswered):
         row_set = lines.seal()
     assert len(lost) == 3
-    assert row_set.rows == with_rows.all_kept() == 4
+    assert row_set.rows == world.all_kept() == 4
 
 
-def test_a_set_with_other_rows_than_lines_is_not_committed(with_rows: Delivery) -> None:
-    """Rows that are gone before the set is sealed, and counts of other lines, are both refused."""
-    world = with_rows
+@by_rows
+def test_a_set_with_other_rows_than_lines_is_not_committed(world: Delivery) -> None:
     (batch_id,) = world.planned_in(0)
     lines = world.begun(batch_id, *LINES)
     lines._write()
@@ -189,21 +180,19 @@ def test_a_set_with_other_rows_than_lines_is_not_committed(with_rows: Delivery) 
     assert world.audit().holds
 
 
-def test_a_line_that_is_too_long_for_the_server_is_named(with_rows: Delivery) -> None:
+@by_rows
+def test_a_line_that_is_too_long_for_the_server_is_named(world: Delivery) -> None:
     """Before the server ends the connection, which would look as if it were down."""
-    lines = with_rows.begun(*with_rows.planned_in(0))
-    (row,) = with_rows.rows("select @@max_allowed_packet as n")
-    with pytest.raises(StatementError, match=f"offset 2 of {with_rows.topic}/0 has"):
+    lines = world.begun(*world.planned_in(0))
+    (row,) = world.rows("select @@max_allowed_packet as n")
+    with pytest.raises(StatementError, match=f"offset 2 of {world.topic}/0 has"):
         lines.add([line(2, "x" * (row["n"] // 2))])
 
 
 def test_rows_are_shown_by_the_next_run_when_a_driver_is_killed_behind_its_commit(
     world: Delivery,
 ) -> None:
-    """Until then readers see what was there before: all of it, and nothing of what replaces it.
-
-    Of two replays that were not shown, the first one's rows are never part of what readers see.
-    """
+    """Until then readers see what was there before: all of it, and nothing of what replaces it."""
     world.count_lines()
     killed = patch("tally.pipeline.run_partitions.publish_soon", side_effect=KeyboardInterrupt)
     for levels in (["ERROR", "INFO"], ["INFO"]):
@@ -232,9 +221,9 @@ def test_a_publisher_that_wakes_late_brings_nothing_back(world: Delivery) -> Non
     assert world.audit().holds
 
 
-def test_what_is_not_shown_yet_is_not_folded(with_rows: Delivery) -> None:
+@by_rows
+def test_what_is_not_shown_yet_is_not_folded(world: Delivery) -> None:
     """Its set would be that of no segment; once shown, its lines outlive what Kafka has."""
-    world = with_rows
     world.count_lines()
     world.count_lines()
     with UNPUBLISHED:
@@ -276,6 +265,7 @@ ANOTHER_ROW = (
 )
 
 
+@by_rows
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -290,20 +280,19 @@ ANOTHER_ROW = (
     ],
 )
 def test_the_audit_finds_rows_that_are_not_the_lines(
-    with_rows: Delivery, change: str, told: str
+    world: Delivery, change: str, told: str
 ) -> None:
-    """Whatever was changed on the server of the lines."""
-    with_rows.count_lines()
-    view = f"{with_rows.name}_rows"
-    with_rows.execute(change.format(kept=f"`{view}__kept`", sets=f"`{view}__sets`"))
-    (found,) = with_rows.audit().violations
+    world.count_lines()
+    view = f"{world.name}_rows"
+    world.execute(change.format(kept=f"`{view}__kept`", sets=f"`{view}__sets`"))
+    (found,) = world.audit().violations
     assert found.check == "rows"
     assert told in found.detail
 
 
-def test_the_audit_tells_two_segments_of_one_set(with_rows: Delivery) -> None:
+@by_rows
+def test_the_audit_tells_two_segments_of_one_set(world: Delivery) -> None:
     """Although the lines of one may be as many, and of the same minute, as those of the other."""
-    world = with_rows
     world.count_lines()
     world.count_lines()
     first, second = [row["segment_id"] for row in world.segments()]
@@ -340,7 +329,6 @@ def test_a_set_whose_number_was_given_before_is_not_committed(world: Delivery) -
 
 
 def test_lines_are_kept_where_they_were_kept_before(world: Delivery) -> None:
-    """Neither a plan nor the commit of an open batch nor a replay goes elsewhere."""
     world.count_lines()
     (batch_id,) = world.planned_in(1)
     nowhere = {"delivery": "batch", "files_url": None, "row_procedure": None}
@@ -356,12 +344,9 @@ def test_lines_are_kept_where_they_were_kept_before(world: Delivery) -> None:
 
 
 def test_a_pipeline_that_has_counted_without_keeping_does_not_begin_to(
-    migrated: "Stack", tmp_path: Path
+    migrated: Stack, tmp_path: Path
 ) -> None:
-    """Its earlier segments have no rows, and the rows would not be the counts.
-
-    Nor are lines written into a table that is something else.
-    """
+    """Its earlier segments have no rows, and the rows would not be the counts."""
     world = Delivery.create(migrated, tmp_path)
     world.count_lines()
     world.configure(delivery="rows")
@@ -379,8 +364,7 @@ def test_a_pipeline_that_has_counted_without_keeping_does_not_begin_to(
         delivered("rows", migrated, tmp_path, rows_table=table)
 
 
-def test_pipelines_do_not_share_a_procedure_or_a_folder(migrated: "Stack", tmp_path: Path) -> None:
-    """Neither one that both name, nor one that Tally has made for another."""
+def test_pipelines_do_not_share_a_procedure_or_a_folder(migrated: Stack, tmp_path: Path) -> None:
     procedure = f"keep_{secrets.token_hex(4)}"
     one = delivered("procedure", migrated, tmp_path, row_procedure=procedure)
     second = f"{one.name}_b"
@@ -418,7 +402,6 @@ def test_lines_of_another_ledger_are_left_alone(elsewhere: Delivery, tmp_path: P
 
 
 def test_lines_that_are_elsewhere_are_not_forgotten(elsewhere: Delivery) -> None:
-    """With another server of the lines nothing is migrated, planned, or taken out of the outbox."""
     with UNPUBLISHED:
         elsewhere.count_lines()
     tables = elsewhere.rows("show tables like %s", (f"{elsewhere.name}_rows%",))
@@ -492,20 +475,18 @@ OWN = """
             record_offset bigint path '$.record_offset', value longtext path '$.value')) w;
     end
 """
-FORGETFUL = " begin end"
-REFUSING = " begin signal sqlstate '45000' set message_text = 'no lines on a Sunday'; end"
 
 
 def own(world: Delivery, text: str) -> None:
-    """Make a procedure of the test's own the pipeline's."""
     world.as_root("use tally", (HEAD + text).format(name=world.name))
     world.configure(row_procedure=f"{world.name}_own")
     assert missing(world.database, world.settings) == [], "it is there, so nothing is to be made"
 
 
-def test_the_procedure_of_the_database_is_called(by_procedure: Delivery) -> None:
+@by_procedure
+def test_the_procedure_of_the_database_is_called(world: Delivery) -> None:
     """It does more than Tally asks for, in the same transaction."""
-    world, columns = by_procedure, "set_id bigint, o bigint, value longblob"
+    columns = "set_id bigint, o bigint, value longblob"
     world.execute(f"create table `{world.name}_seen` ({columns}, primary key (set_id, o))")
     own(world, OWN)
     world.count_lines()
@@ -516,31 +497,37 @@ def test_the_procedure_of_the_database_is_called(by_procedure: Delivery) -> None
     assert world.audit().holds
 
 
+@by_procedure
 @pytest.mark.parametrize(
     ("text", "error", "told"),
     [
-        (FORGETFUL, DataLossError, "of 3 lines 0 were found again"),
-        (REFUSING, StatementError, "no lines on a Sunday"),
+        (" begin end", DataLossError, "of 3 lines 0 were found again"),
+        (
+            " begin signal sqlstate '45000' set message_text = 'no lines on a Sunday'; end",
+            StatementError,
+            "no lines on a Sunday",
+        ),
     ],
     ids=["forgetful", "refusing"],
 )
 def test_a_procedure_that_keeps_no_line_is_found_out(
-    by_procedure: Delivery, text: str, error: type[TallyError], told: str
+    world: Delivery, text: str, error: type[TallyError], told: str
 ) -> None:
     """Nothing is counted without its lines; what it says of one is what an operator must read."""
-    own(by_procedure, text)
-    (batch_id,) = by_procedure.planned_in(0)
+    own(world, text)
+    (batch_id,) = world.planned_in(0)
     with pytest.raises(error, match=told):
-        by_procedure.run_all([batch_id])
-    assert by_procedure.counts() == {}
-    by_procedure.configure(row_procedure=None)
-    by_procedure.run_all([batch_id])
-    assert len(by_procedure.kept()) == 3
+        world.run_all([batch_id])
+    assert world.counts() == {}
+    world.configure(row_procedure=None)
+    world.run_all([batch_id])
+    assert len(world.kept()) == 3
 
 
-def test_whoever_counts_needs_no_right_to_write_lines(by_procedure: Delivery) -> None:
+@by_procedure
+def test_whoever_counts_needs_no_right_to_write_lines(world: Delivery) -> None:
     """Only to call the procedure, which refuses a set that was dropped by itself, too."""
-    world, user = by_procedure, f"caller_{secrets.token_hex(4)}"
+    user = f"caller_{secrets.token_hex(4)}"
     world.begun(*world.planned_in(0), *LINES)._write()
     (row,) = world.rows(f"select set_id from `{world.name}_rows__sets`")
     world.execute(f"update `{world.name}_rows__sets` set state = 'dropped'")
@@ -560,9 +547,9 @@ def test_whoever_counts_needs_no_right_to_write_lines(by_procedure: Delivery) ->
             cursor.execute(statement, (written,))
 
 
-def test_rows_and_procedure_are_exchanged_at_any_time(by_procedure: Delivery) -> None:
+@by_procedure
+def test_rows_and_procedure_are_exchanged_at_any_time(world: Delivery) -> None:
     """Both write the same rows into the same tables. A procedure that is gone is made again."""
-    world = by_procedure
     world.as_root(f"drop procedure tally.`{world.name}_rows_keep`")
     assert len(missing(world.database, world.settings)) == 1
     with pytest.raises(SchemaError, match="_rows_keep is not there, or this user may not call it"):

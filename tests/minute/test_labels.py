@@ -16,7 +16,7 @@ from tally.ledger.tables import check_prepared
 from tally.mysql.transactions import table_names
 from tally.pipeline.recount import recount
 from tally.planning.replay_request import BoundsAsked
-from tests.minute.steps import AT, planned_id
+from tests.minute.steps import AT
 from tests.minute.test_prune import pruned
 from tests.minute.test_replay import preview, replay
 from tests.servers import PROJECT
@@ -34,7 +34,6 @@ Rows = Counter[tuple[str, ...]]
 
 
 def line(service: str | bytes, level: str = "ERROR", second: int = 8) -> bytes:
-    """A line of a service."""
     name = service if isinstance(service, bytes) else service.encode()
     return f"{AT}:{second:02} {level} [".encode() + name + b"] some message"
 
@@ -46,13 +45,11 @@ def labelled(world: World, **keys: object) -> None:
 
 
 def count(world: World, *lines: str | bytes) -> None:
-    """Count lines, or one of each service."""
     world.produce([line(said) if isinstance(said, str) else said for said in lines])
     assert world.minute() is not None
 
 
 def rows(world: World, *labels: str) -> Rows:
-    """The result by labels, all of the one minute."""
     found: Rows = Counter()
     for row in world.rows(f"select * from `{world.name}` where log_time = '{AT}:00'"):
         found[tuple(row[label] for label in labels)] += row["log_count"]
@@ -60,31 +57,10 @@ def rows(world: World, *labels: str) -> Rows:
 
 
 def unknown(world: World) -> bool:
-    """Whether the ledger has nothing of the pipeline."""
     return not world.rows("select * from pipeline where pipeline = %s", (world.name,))
 
 
-def test_rows_of_labels_are_shown_audited_and_recounted(world: World) -> None:
-    """A row for each minute, service and level."""
-    labelled(world, labels=["service", "level"], levels=["ERROR", "WARN"])
-    world.produce([line("cart"), line("", "WARN"), b"nothing that is understood"], 1)
-    count(world, line("cart"), line("cart", "WARN"), line("shop"), line("cart", "INFO"))
-    assert rows(world, "service", "level") == {
-        ("cart", "ERROR"): 2,
-        ("cart", "WARN"): 1,
-        ("shop", "ERROR"): 1,
-        ("", "WARN"): 1,
-    }
-    report = world.audit()
-    assert (report.holds, report.minutes, report.matched) == (True, 1, 5)
-    found = recount(world.context(world.reader), world.name, lambda *_: None)
-    assert (found.violations, found.unchecked) == ((), ())
-    shown = batch(world.context(), BatchRequest(batch_id=world.batches()[0]["batch_id"], rows=3))
-    assert (shown.minutes_touched, shown.rows_touched, len(shown.minutes)) == (1, 4, 3)
-
-
 def test_values_that_look_alike_stay_apart(world: World) -> None:
-    """Case, accents, trailing blanks and invalid bytes make other values."""
     labelled(world)
     names = ["cart", "Cart", "cärt", "cart ", "cart  ", "ca\x00rt", "𝄞"]
     invalid = [b"cart\xff", b"cart\xfe", b"cart\xed\xa0\x80"]
@@ -101,7 +77,7 @@ def test_a_label_that_is_added_later_is_filled_by_a_replay(world: World) -> None
     """
     world.configure(line_format=PATTERN)
     world.produce([line("cart"), line("shop"), line("cart")])
-    batch_id = planned_id(world)
+    batch_id = world.planned().batch_id
     with pytest.raises(SchemaError, match=f"batch {batch_id} is open"):
         labelled(world)
     world.configure(labels=[])
@@ -112,7 +88,7 @@ def test_a_label_that_is_added_later_is_filled_by_a_replay(world: World) -> None
     count(world, "shop")
     assert rows(world, "service", "level") == {("", ""): 3, ("shop", "ERROR"): 1}
     assert world.audit().holds
-    replay(world, BoundsAsked())
+    replay(world)
     assert rows(world, "service", "level") == {("cart", "ERROR"): 2, ("shop", "ERROR"): 2}
     assert world.audit().holds
 
@@ -148,7 +124,7 @@ def test_a_flood_of_values_stops_before_anything_is_written(world: World) -> Non
     """Raising the limit lets the same batch go on; a replay may give as many as it replaces."""
     labelled(world, max_series_per_batch=10)
     world.produce([line(f"s{number}") for number in range(11)])
-    batch_id = planned_id(world)
+    batch_id = world.planned().batch_id
     with pytest.raises(SeriesFloodError, match="11 rows"):
         world.run(batch_id)
     assert rows(world, "service") == {}
@@ -158,7 +134,7 @@ def test_a_flood_of_values_stops_before_anything_is_written(world: World) -> Non
     assert len(rows(world, "service")) == 11
     count(world, *(f"t{number}" for number in range(11)))
     for _ in range(2):
-        replay(world, BoundsAsked())
+        replay(world)
         assert sum(rows(world, "service").values()) == len(rows(world, "service")) == 22
     assert world.audit().holds
 
@@ -177,7 +153,7 @@ def test_a_replay_may_count_more_lines_of_fewer_bytes(world: World) -> None:
     assert found() == [(1, len(long))]
     for levels, counted in (["WARN"], short), (["FATAL"], [equal]), (["ERROR"], [long]):
         world.configure(levels=levels)
-        replay(world, BoundsAsked())
+        replay(world)
         assert found()[-1] == (len(counted), sum(map(len, counted)))
         assert len(found()) == (2 if levels == ["WARN"] else 1)
         assert world.audit().holds
@@ -202,18 +178,20 @@ def test_one_label_makes_room_for_another(world: World) -> None:
 
 
 def test_a_label_may_be_called_like_a_column_of_the_ledger(world: World) -> None:
-    """Plan, commit, audit, replay, recount and prune tell them apart."""
     names = ["said", "summed", "incarnation_id", "batch_id", "state", "kind", "records", "rows"]
     labelled(world, line_format="json", levels=[], labels=names, measure="bytes")
     fields = ", ".join(f'"{name}": "{name[0]}"' for name in names)
     count(world, f'{{"time": "{ISO}:00", {fields}}}'.encode(), f'{{"time": "{ISO}:00"}}'.encode())
     expected = {tuple(name[0] for name in names): 1, ("",) * len(names): 1}
     assert rows(world, *names) == expected
-    replay(world, BoundsAsked())
+    replay(world)
     assert rows(world, *names) == expected
     assert world.audit().holds
     found = recount(world.context(world.reader), world.name, lambda *_: None)
     assert (found.violations, found.unchecked) == ((), ())
+    last = BatchRequest(batch_id=world.batches()[-1]["batch_id"], rows=1)
+    shown = batch(world.context(), last)
+    assert (shown.minutes_touched, shown.rows_touched, len(shown.minutes)) == (1, 2, 1)
     world.execute(f"update `{world.name}` set log_count = 2 where said = ''")
     assert [v.check for v in world.audit().violations] == ["result"]
 
@@ -264,7 +242,6 @@ UNRELATED = {
 
 @pytest.mark.parametrize("labels", [[], ["level"]], ids=["plain", "labelled"])
 def test_an_unrelated_table_is_not_taken(world: World, labels: list[str]) -> None:
-    """Neither by a migration nor by a plan; the ledger does not know the pipeline afterwards."""
     table = f"{world.name}_t"
     world.configure(line_format=PATTERN, labels=labels, result_table=table)
     world.produce([line("cart")])
@@ -384,13 +361,10 @@ def test_no_label_is_added_under_an_index_that_joins_its_rows(world: World) -> N
 
 
 def test_another_result_table_is_refused_before_it_is_made(world: World) -> None:
-    """A pipeline's counts stay together; status says so, too, and not "migrate".
-
-    If it exists, an open batch does not count into it, and the audit names the mistake.
-    """
+    """A pipeline's counts stay together; status says so, too, and not "migrate"."""
     count(world, "cart")
     world.produce([line("shop")])
-    batch_id = planned_id(world)
+    batch_id = world.planned().batch_id
     other = f"{world.name}_other"
     world.configure(result_table=other)
     with pytest.raises(ConfigError, match=f"has counted into {world.name} so far"):
@@ -411,7 +385,6 @@ def test_another_result_table_is_refused_before_it_is_made(world: World) -> None
 
 @pytest.mark.parametrize("which", ["", "__segments", "__folded"])
 def test_a_missing_table_is_named(world: World, which: str) -> None:
-    """Each that the pipeline needs."""
     labelled(world)
     with world.database.transaction(read_only=True) as tx:
         check_prepared(tx, world.pipeline)
@@ -439,7 +412,6 @@ def test_a_label_that_was_there_is_made_exact(world: World, key: str) -> None:
 
 
 def test_no_unrelated_table_beside_the_result_is_taken(world: World) -> None:
-    """Neither for a new pipeline nor for one that has counted without labels."""
     world.configure(line_format=PATTERN)
     count(world, "cart")
     table = f"{world.name}__segments"
@@ -454,7 +426,6 @@ def test_no_unrelated_table_beside_the_result_is_taken(world: World) -> None:
 
 
 def test_folded_rows_keep_their_labels_and_a_later_label_cannot_reach_them(world: World) -> None:
-    """What Kafka has forgotten stays in the result; the lines keep '', whatever is replayed."""
     labelled(world)
     count(world, "cart", "shop")
     world.delete_records(0, 2)
@@ -468,13 +439,12 @@ def test_folded_rows_keep_their_labels_and_a_later_label_cannot_reach_them(world
     note = preview(world, BoundsAsked()).notes[-1]
     assert note.startswith("1 minute, ")
     assert "pruned" in note
-    replay(world, BoundsAsked())
+    replay(world)
     assert rows(world, "level") == {("",): 2, ("ERROR",): 2}
     assert world.audit().holds
 
 
 def test_tables_from_before_get_the_index_by_minute(world: World) -> None:
-    """A migration makes it where it is missing, and nothing twice."""
     labelled(world)
     contributions, _ = tables_beside(world.name)
     world.execute(f"alter table `{contributions}` drop key {MINUTE_INDEX}")
@@ -486,9 +456,6 @@ def test_tables_from_before_get_the_index_by_minute(world: World) -> None:
     assert [row["Column_name"] for row in found] == ["log_time"]
 
 
-RUNBOOK = PROJECT / "docs" / "runbook.md"
-
-
 @pytest.mark.parametrize(
     ("block", "keys"),
     [(0, {"labels": []}), (1, {"measure": "bytes"})],
@@ -498,9 +465,8 @@ def test_a_table_that_others_changed_is_rebuilt_from_the_ledger_as_the_runbook_s
     world: World, block: int, keys: dict[str, object]
 ) -> None:
     """Live and pruned segments alike; the audit finds the change, and nothing after it."""
-    blocks = re.findall(
-        r"```sql\n(start transaction;.*?)```", RUNBOOK.read_text("utf-8"), re.DOTALL
-    )
+    runbook = (PROJECT / "docs" / "runbook.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```sql\n(start transaction;.*?)```", runbook, re.DOTALL)
     assert len(blocks) == 2
     labelled(world, **keys)
     for service in ("cart", "shop"):

@@ -10,18 +10,15 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from tally.model import OffsetRange, TopicPartition
 from tally.spark.grouping import Grouping
 from tally.spark.reading import read_ranges
 from tests.world import World, make_settings
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark]
 
@@ -48,7 +45,6 @@ def log(line_format: str, time: str, counts: str, **keys: Any) -> Log:
 
 
 def by_filter(line_format: str, time: str, counts: str, **having: list[str]) -> Log:
-    """A log without level."""
     return log(line_format, time, counts, filter=having, levels=[])
 
 
@@ -101,7 +97,7 @@ def times(lines: list[str], pattern: str) -> list[datetime | None]:
 
 
 def test_sixteen_logs_are_counted_as_another_reader_counts_them(
-    world: World, spark: "SparkSession"
+    world: World, spark: SparkSession
 ) -> None:
     """Minute by minute, and so many malformed; records arrive some seconds after their lines."""
     topic = f"{world.topic}-logs"

@@ -1,10 +1,8 @@
 """Losses: what blocks a partition, what an operator accepts, and how counting continues."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -34,14 +32,11 @@ def find_the_hole(world: World) -> None:
     world.produce([ERROR] * 2, 0)
     world.produce([ERROR] * 5, 1)
     with pytest.raises(RecordsMissingError, match=r"5 records of 6.*sparse"):
-        world.run(steps.planned_id(world))
+        world.run(world.planned().batch_id)
 
 
 def test_a_hole_blocks_its_partition_and_the_others_go_on(world: World) -> None:
-    """The batch is abandoned with the reason; the next one counts the healthy partition.
-
-    Once an operator accepts the hole, what is there is counted; later ranges must be dense.
-    """
+    """The batch is abandoned with the reason; the next one counts the healthy partition."""
     find_the_hole(world)
     assert world.batches()[0]["state"] == "abandoned"
     assert "5 records of 6" in world.batches()[0]["reason"]
@@ -69,59 +64,51 @@ def test_a_hole_blocks_its_partition_and_the_others_go_on(world: World) -> None:
 def test_a_hole_that_is_found_by_an_older_attempt_blocks_nothing(world: World) -> None:
     """Only who owns the batch abandons it."""
     leave_a_hole(world)
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
 
-    @contextmanager
-    def opened_late() -> Iterator[Reader]:
-        """A reader that is opened just after another process has claimed the batch."""
+    def open_late() -> AbstractContextManager[Reader]:
         world.database.run(lambda tx: batches.claim(tx, batch_id, "another"))
-        yield world.reader
+        return nullcontext(world.reader)
 
     with pytest.raises(RecordsMissingError):
-        run_batch(world.context(open_reader=opened_late), batch_id)
+        run_batch(world.context(open_reader=open_late), batch_id)
     assert world.batches()[0]["state"] == "planned"
     assert steps.losses(world) == []
 
 
-def truncate(world: World, log: Path, size: int) -> None:
-    """Truncate a partition, as a broker does that comes back without its last records."""
-    world.stack.kill(Part.KAFKA)
+def test_a_truncated_partition_stays_blocked_until_an_operator_accepts(own_world: World) -> None:
+    """Also when it has grown again: other records have the offsets that were counted."""
+    own_world.produce([ERROR] * 3)
+    log = next(
+        own_world.stack.overlay.parent.rglob(f"{own_world.topic}-0/00000000000000000000.log")
+    )
+    size = log.stat().st_size
+    own_world.produce([ERROR] * 2)
+    assert own_world.minute() is not None
+    # As a broker does that comes back without its last records.
+    own_world.stack.kill(Part.KAFKA)
     os.truncate(log, size)
     for file in (*log.parent.glob("*index"), *log.parent.glob("leader-epoch-checkpoint")):
         file.unlink()
-    world.bring_back(Part.KAFKA)
-    world.admin.list_topics(timeout=30)
+    own_world.bring_back(Part.KAFKA)
+    own_world.admin.list_topics(timeout=30)
+    assert own_world.end(0, read_committed=True) == 3
 
+    assert steps.reasons(own_world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
+    assert steps.losses(own_world) == [(0, 3, 5, "truncated", "open")]
+    own_world.produce([LATER] * 4)
+    assert steps.reasons(own_world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
 
-def test_a_truncated_partition_stays_blocked_until_an_operator_accepts(own_world: World) -> None:
-    """Also when it has grown again: other records have the offsets that were counted."""
-    world = own_world
-    world.produce([ERROR] * 3)
-    log = next(world.stack.overlay.parent.rglob(f"{world.topic}-0/00000000000000000000.log"))
-    size = log.stat().st_size
-    world.produce([ERROR] * 2)
-    assert world.minute() is not None
-    truncate(world, log, size)
-    assert world.end(0, read_committed=True) == 3
-
-    assert steps.reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
-    assert steps.losses(world) == [(0, 3, 5, "truncated", "open")]
-    world.produce([LATER] * 4)
-    assert steps.reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
-
-    steps.accept(world)
-    planned = world.plan()
+    steps.accept(own_world)
+    planned = own_world.plan()
     assert planned.blocks == ()
-    assert world.run(planned.batch.batch_id).committed
-    assert steps.audited(world) == {AT: 5, AT_LATER: 2}
-    assert world.offsets()[0] == (0, 7)
+    assert own_world.run(planned.batch.batch_id).committed
+    assert steps.audited(own_world) == {AT: 5, AT_LATER: 2}
+    assert own_world.offsets()[0] == (0, 7)
 
 
 def test_an_end_behind_the_ledger_blocks_until_it_is_accepted_and_has_grown(world: World) -> None:
-    """Once it is accepted there is nothing to read below the offset, and nothing to decide.
-
-    Once counting has passed it, an end before the committed offset is a new truncation.
-    """
+    """Once it is accepted there is nothing to read below the offset, and nothing to decide."""
     count_past_the_end(world, 9)
     steps.accept(world)
     assert world.plan().blocks == ()
@@ -147,7 +134,6 @@ def count_past_the_end(world: World, next_offset: int) -> None:
 
 
 def test_a_loss_that_has_become_another_is_another_decision(world: World) -> None:
-    """Only the loss that was shown is accepted, not one that grows or has another cause."""
     count_past_the_end(world, 9)
     with world.database.transaction(read_only=True) as tx:
         seen = find_losses(tx, world.name, only_open=True)
@@ -179,5 +165,5 @@ def test_a_new_topic_whose_start_has_not_come_leaves_the_others_alone(world: Wor
     world.create_topic(1, f"{world.topic}-new")
     world.configure(topics=[world.topic, f"{world.topic}-new"], start=start)
     assert steps.reasons(world.plan()) == [(None, BlockReason.START_IN_FUTURE)]
-    assert world.run(steps.planned_id(world)).committed
+    assert world.run(world.planned().batch_id).committed
     assert world.counts() == {AT: 5}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from tally.errors import MalformedFloodError
-from tests.minute.steps import AT, ERROR, audited, count, planned_id
+from tests.minute.steps import AT, ERROR, audited, count
 from tests.minute.test_replay import asked, replay
 from tests.world import World
 
@@ -16,9 +16,8 @@ TRACE = "\tat org.example.Shop.sell(Shop.java:12)"
 
 
 def planned_over(world: World, lines: Sequence[str]) -> int:
-    """The batch that is planned once the lines are written."""
     world.produce(lines)
-    return planned_id(world)
+    return world.planned().batch_id
 
 
 def test_the_first_batches_under_new_rules_stop_at_the_share(world: World) -> None:
@@ -42,10 +41,7 @@ def test_half_of_a_thousand_and_most_of_fewer_are_committed(world: World) -> Non
 
 
 def test_rules_that_have_understood_a_thousand_records_are_trusted(world: World) -> None:
-    """Nonsense afterwards is counted as malformed; under other rules it stops again.
-
-    Batches that were mostly malformed do not make rules trusted, however many there are.
-    """
+    """Nonsense afterwards is counted as malformed; under other rules it stops again."""
     count(world, *[[NONSENSE] * 999] * 2)
     batch_id = planned_over(world, [ERROR] * 999 + [NONSENSE] * 1000)
     with pytest.raises(MalformedFloodError, match="1000 of 1999 records"):

@@ -1,19 +1,15 @@
-"""Batches from plan to commit on real Kafka, MySQL and Spark: what Spark's read alone shows.
-
-The cases without it are about the run; they count without Spark.
-"""
+"""Batches from plan to commit: with Spark where its read is the point, and else without it."""
 
 import os
 import signal
 import subprocess
 from collections import Counter
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import SparkSession
 
-from tally.app.abandon import AbandonRequest, abandon
 from tally.errors import (
     DataLossError,
     FencedError,
@@ -21,8 +17,6 @@ from tally.errors import (
     ReadError,
     RecordTimestampError,
 )
-from tally.planning.blocks import BlockReason
-from tally.testing.kafka import DisturbedKafka
 from tests.minute import steps
 from tests.minute.steps import AT, ERROR
 from tests.minute.test_labels import labelled, line
@@ -30,16 +24,13 @@ from tests.spark_submit import job, spark_environment
 from tests.waiting import wait_until
 from tests.world import World
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 pytestmark = [pytest.mark.stack, pytest.mark.spark]
 
 INFO = "2017-07-30 14:09:09 INFO all is well"
 
 
 def test_lines_are_counted_by_labels_and_filtered_and_their_bytes_added_up(
-    world: World, spark: "SparkSession"
+    world: World, spark: SparkSession
 ) -> None:
     """Labels are cut at code points; invalid bytes, blanks and case stay as they are read."""
     labelled(
@@ -80,8 +71,7 @@ def test_lines_are_counted_by_labels_and_filtered_and_their_bytes_added_up(
     assert world.audit().holds
 
 
-def test_what_is_odd_is_counted_or_kept(world: World, spark: "SparkSession") -> None:
-    """Each unusual record is counted, or kept as a dead letter with its bytes; none is lost."""
+def test_what_is_odd_is_counted_or_kept(world: World, spark: SparkSession) -> None:
     counted = [
         "2016-02-29 10:00:00 ERROR a leap day",
         "9999-12-31 23:59:59 ERROR far in the future",
@@ -129,9 +119,8 @@ def test_what_is_odd_is_counted_or_kept(world: World, spark: "SparkSession") -> 
 
 
 def test_a_line_of_ten_megabytes_is_counted_and_its_like_is_kept_in_part(
-    world: World, spark: "SparkSession"
+    world: World, spark: SparkSession
 ) -> None:
-    """A large line counts; of a large malformed record the first bytes and the length are kept."""
     world.create_topic(1, f"{world.topic}-large", **{"max.message.bytes": "20000000"})
     world.configure(topics=[f"{world.topic}-large"], dead_letter_max_bytes=1000)
     filling = "x" * 10_000_000
@@ -143,9 +132,8 @@ def test_a_line_of_ten_megabytes_is_counted_and_its_like_is_kept_in_part(
 
 
 def test_two_runs_at_once_count_once(world: World) -> None:
-    """Of two runs of one batch one commits; the other is fenced or finds it done."""
     world.produce([ERROR] * 3)
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
 
     def run() -> bool:
         try:
@@ -160,21 +148,18 @@ def test_two_runs_at_once_count_once(world: World) -> None:
 def test_a_run_that_wakes_up_after_its_successors_is_fenced(world: World) -> None:
     """The run is stopped before its commit; a retry and two later batches commit first."""
     world.produce([ERROR] * 3)
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
 
     def overtake() -> None:
         assert world.run(batch_id).committed
         for _ in range(2):
             steps.count(world, [ERROR])
 
-    # A run asks Kafka when it has read.
-    overtaken = world.through(kafka=DisturbedKafka(world.context().kafka, before=overtake))
-    assert not overtaken.run(batch_id).committed
+    assert not steps.behind_the_read(world, overtake).run(batch_id).committed
     assert steps.audited(world) == {AT: 5}
 
 
 def test_a_backlog_is_counted_batch_by_batch(world: World) -> None:
-    """After a long stop everything is counted once, in bounded batches."""
     world.configure(max_records_per_partition=400)
     world.produce([ERROR, INFO] * 500, 0)
     world.produce([ERROR] * 100, 1)
@@ -185,7 +170,7 @@ def test_a_backlog_is_counted_batch_by_batch(world: World) -> None:
     assert steps.audited(world) == {AT: 600}
 
 
-def test_many_minutes_stream_into_one_commit(world: World, spark: "SparkSession") -> None:
+def test_many_minutes_stream_into_one_commit(world: World, spark: SparkSession) -> None:
     """Each distinct minute becomes a row, in one transaction.
 
     Spark splits the partition into several tasks; the union of their ranges is the plan, exactly.
@@ -203,18 +188,18 @@ def test_many_minutes_stream_into_one_commit(world: World, spark: "SparkSession"
     assert len(world.dead_letters()) == 333
 
 
-def test_a_hole_in_the_range_is_data_loss(world: World, spark: "SparkSession") -> None:
+def test_a_hole_in_the_range_is_data_loss(world: World, spark: SparkSession) -> None:
     """A transaction's marker takes an offset without a record: dense topics have none."""
     steps.produce_transaction(world, [ERROR] * 3)
     world.produce([ERROR])
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
     with pytest.raises(DataLossError, match=r"4 records of 5.*sparse"):
         world.run(batch_id, spark)
     assert world.counts() == {}
     assert world.offsets()[0] == (0, 0)
 
 
-def test_a_sparse_topic_may_have_holes(world: World, spark: "SparkSession") -> None:
+def test_a_sparse_topic_may_have_holes(world: World, spark: SparkSession) -> None:
     """Markers are skipped, aborted records are not counted, and a batch may end on a marker.
 
     A range with only aborted records counts nothing, and the committed offsets move.
@@ -235,7 +220,7 @@ def test_a_sparse_topic_may_have_holes(world: World, spark: "SparkSession") -> N
 
 
 def test_a_compacted_range_is_counted_as_far_as_it_is_there(
-    world: World, spark: "SparkSession"
+    world: World, spark: SparkSession
 ) -> None:
     """The broker itself deletes records in its middle and at its start; offsets do not change."""
     topic = f"{world.topic}-compacted"
@@ -288,10 +273,9 @@ def held(world: World, topic: str, end: int) -> list[int]:
     return offsets
 
 
-def test_records_deleted_before_the_read_are_data_loss(world: World, spark: "SparkSession") -> None:
-    """Retention between plan and read: an error that says so, and nothing is counted."""
+def test_records_deleted_before_the_read_are_data_loss(world: World, spark: SparkSession) -> None:
     world.produce([ERROR] * 5)
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
     world.delete_records(0, 3)
     with pytest.raises(DataLossError):
         world.run(batch_id, spark)
@@ -301,7 +285,7 @@ def test_records_deleted_before_the_read_are_data_loss(world: World, spark: "Spa
 def test_a_topic_recreated_under_the_read_is_data_loss(world: World) -> None:
     """The new topic holds the planned offsets too; only its id shows the difference."""
     world.produce([ERROR] * 5)
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
     world.delete_topic()
     world.create_topic(2)
     world.produce([INFO, ERROR] * 10)
@@ -310,10 +294,9 @@ def test_a_topic_recreated_under_the_read_is_data_loss(world: World) -> None:
     assert world.counts() == {}
 
 
-def test_a_read_that_cannot_be_served_is_retryable(world: World, spark: "SparkSession") -> None:
-    """Spark's reader cannot reach the broker: the cause is named, the batch stays planned."""
+def test_a_read_that_cannot_be_served_is_retryable(world: World, spark: SparkSession) -> None:
     world.produce([ERROR])
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
     world.configure(
         reader={
             "kafka.security.protocol": "SSL",
@@ -331,10 +314,9 @@ def test_a_read_that_cannot_be_served_is_retryable(world: World, spark: "SparkSe
 
 
 def test_a_flood_of_malformed_lines_stops_and_asks(world: World) -> None:
-    """With a wrong line format nothing is committed; with a larger limit everything is kept."""
     world.configure(max_malformed_per_batch=3)
     world.produce(["what is this"] * 4)
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
     with pytest.raises(MalformedFloodError, match=r"4 of 4 records"):
         world.run(batch_id)
     assert world.offsets()[0] == (0, 0)
@@ -344,7 +326,6 @@ def test_a_flood_of_malformed_lines_stops_and_asks(world: World) -> None:
 
 
 def test_the_offsets_are_mirrored_for_lag_tools(world: World) -> None:
-    """The consumer group tally-<pipeline> shows the committed offsets."""
     from confluent_kafka import ConsumerGroupTopicPartitions  # noqa: PLC0415
 
     world.produce([ERROR] * 3)
@@ -357,7 +338,7 @@ def test_the_offsets_are_mirrored_for_lag_tools(world: World) -> None:
 
 
 def test_a_timestamp_that_spark_cannot_hold_is_named_with_a_way_out(
-    world: World, spark: "SparkSession"
+    world: World, spark: SparkSession
 ) -> None:
     """The runbook's steps: count up to the record, delete it, accept the loss of one offset."""
     world.delete_topic()
@@ -367,15 +348,14 @@ def test_a_timestamp_that_spark_cannot_hold_is_named_with_a_way_out(
     producer.produce(world.topic, value=ERROR.encode(), partition=0, timestamp=2**63 // 1000 + 1)
     assert producer.flush(60) == 0
     world.produce([ERROR])
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
     with pytest.raises(RecordTimestampError, match=r"partition 0 offset 2 .*9223372036854776"):
         world.run(batch_id, spark)
-    assert world.counts() == {}
-    abandon(world.context(), AbandonRequest(batch_id=batch_id, reason="a test"))
+    steps.abandoned(world, batch_id)
     world.configure(max_records_per_partition=2)
     world.minute()
     world.delete_records(0, before=3)
-    assert steps.reasons(world.plan()) == [(0, BlockReason.RECORDS_LOST)]
+    world.plan()
     assert steps.losses(world) == [(0, 2, 3, "expired", "open")]
     steps.accept(world)
     world.minute(spark)
@@ -385,7 +365,7 @@ def test_a_timestamp_that_spark_cannot_hold_is_named_with_a_way_out(
 def test_a_killed_job_is_run_again_and_counts_once(world: World) -> None:
     """SIGKILL of the driver in the middle of its commit: the next run has the same ranges."""
     world.produce([ERROR] * 300)
-    batch_id = steps.planned_id(world)
+    batch_id = world.planned().batch_id
     (segment,) = world.segments()
     with world.connect() as other, other.cursor() as cursor:
         # The job's commit waits for this row, in the middle of its transaction.

@@ -1,6 +1,5 @@
 """Planning on real Kafka and MySQL: what is recorded, and how Kafka may change meanwhile."""
 
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -18,7 +17,6 @@ from tally.pipeline.replay_plan import Preview
 from tally.planning.blocks import BlockReason
 from tally.planning.replay_request import TimesAsked
 from tally.testing.kafka import DisturbedKafka
-from tally.testing.statements import at_statement
 from tests.minute import steps
 from tests.minute.steps import AT, ERROR
 from tests.minute.test_commit import claimed, commit, planned, result
@@ -61,7 +59,6 @@ def test_a_new_partition_is_counted_from_its_first_offset(world: World) -> None:
 
 
 def open_transaction(world: World) -> Producer:
-    """A producer that has written a record to the first partition in an open transaction."""
     producer = world.producer(**{"transactional.id": world.name})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -89,7 +86,6 @@ def test_two_first_planners_write_one_plan(world: World) -> None:
 
 
 def test_records_lost_before_the_plan_block_their_partition(world: World) -> None:
-    """An open loss is recorded, the other partition is planned; it ends when they are back."""
     world.plan()
     world.produce([ERROR] * 5, 0)
     world.produce([ERROR] * 2, 1)
@@ -99,7 +95,7 @@ def test_records_lost_before_the_plan_block_their_partition(world: World) -> Non
     assert steps.reasons(planned) == [(0, BlockReason.RECORDS_LOST)]
     assert world.offsets()[0] == (0, 0)
     assert steps.losses(world) == [(0, 0, 3, "expired", "open")]
-    assert world.run(steps.planned_id(world)).committed
+    assert world.run(world.planned().batch_id).committed
     # As after a restore of the topic: Kafka's first offset is the committed offset.
     steps.set_position(world, 3)
     assert steps.ranges(world.plan()) == [(0, 3, 5)]
@@ -108,13 +104,10 @@ def test_records_lost_before_the_plan_block_their_partition(world: World) -> Non
 
 @pytest.mark.parametrize("was_read", [False, True], ids=["not yet tried", "tried"])
 def test_records_lost_after_the_plan_abandon_the_batch(world: World, was_read: bool) -> None:
-    """The batch is abandoned with its reason, the healthy partition is planned again.
-
-    So it is at once where an attempt has failed: it is no longer at work.
-    """
+    """The batch is abandoned with its reason, the healthy partition is planned again."""
     world.produce([ERROR] * 5, 0)
     world.produce([ERROR] * 2, 1)
-    first = steps.planned_id(world)
+    first = world.planned().batch_id
     world.delete_records(0, 3)
     if was_read:
         with pytest.raises(DataLossError):
@@ -176,16 +169,13 @@ def test_a_topic_that_is_taken_out_and_put_back_loses_nothing(world: World) -> N
     assert world.plan().batch is None
     world.configure(topics=[world.topic, other])
     world.produce([ERROR] * 2)
-    planned = world.plan().batch
-    assert planned is not None
-    assert [str(s.range) for s in planned.segments] == [
+    assert [str(s.range) for s in world.planned().segments] == [
         f"{world.topic}/0 [0, 2)",
         f"{other}/0 [0, 3)",
     ]
 
 
 def test_a_broker_that_is_down_is_a_clear_retryable_error(world: World) -> None:
-    """It names the address and takes no longer than the timeout; nothing is written."""
     nowhere = load_settings(
         world.config,
         overrides={"kafka": {"bootstrap_servers": "127.0.0.1:9", "request_timeout_s": 2}},
@@ -199,25 +189,14 @@ def test_two_later_planners_write_one_plan(world: World) -> None:
     """The second comes before the first has written: it waits, and resumes the batch."""
     world.plan()
     world.produce([ERROR] * 3)
-    inside, continue_ = threading.Event(), threading.Event()
     waiting = f"select result_table from pipeline%{world.name}%for update"
-
-    def stop() -> None:
-        inside.set()
-        assert continue_.wait(120)
-
     # New partitions are what a plan writes first, also when there are none.
-    listen = at_statement("^insert into partition_offset", stop)
-    stopped = world.through(database=replace(world.database, listen=listen))
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(stopped.plan)
-        assert inside.wait(120)
+    statement = "^insert into partition_offset"
+    with ThreadPoolExecutor(1) as pool, steps.held(world, statement, World.plan) as (first, go_on):
         world.produce([ERROR] * 2)
         second = pool.submit(world.plan)
-        try:
-            wait_until(lambda: second.done() or steps.is_under_way(world, waiting))
-        finally:
-            continue_.set()
+        wait_until(lambda: second.done() or steps.is_under_way(world, waiting))
+        go_on.set()
         assert steps.ranges(first.result()) == steps.ranges(second.result()) == [(0, 0, 3)]
         assert (first.result().resumed, second.result().resumed) == (False, True)
     assert len(world.batches()) == 1
@@ -233,7 +212,6 @@ def shorter(topic: TopicSnapshot) -> TopicSnapshot:
 
 
 def without_a_partition(topic: TopicSnapshot) -> TopicSnapshot:
-    """The second partition is left out."""
     return replace(topic, partitions={0: topic.partitions[0]})
 
 
@@ -272,11 +250,7 @@ def counted(world: World) -> World:
 def test_old_metadata_is_asked_for_again_before_it_is_believed(
     counted: World, lie: Lie, block: tuple[int | None, BlockReason]
 ) -> None:
-    """One stale answer blocks nothing, and no plan uses it.
-
-    If it stays wrong, a partition that is left out is named and keeps its offset; the others are
-    planned.
-    """
+    """One stale answer blocks nothing, and no plan uses it."""
     kafka = liar(counted, lie, lies=1)
     plan = counted.through(kafka=kafka).plan()
     assert kafka.snapshots == 2
@@ -290,7 +264,6 @@ def test_old_metadata_is_asked_for_again_before_it_is_believed(
 
 
 def test_a_hanging_transaction_holds_back_its_own_partition_alone(world: World) -> None:
-    """Later records wait, are not skipped, and are planned once the transaction has ended."""
     world.configure(offsets="sparse")
     hanging = open_transaction(world)
     world.produce([ERROR] * 4, 0)

@@ -10,7 +10,7 @@ from tally.pipeline.recount import recount
 from tally.planning.replay_request import BoundsAsked
 from tests.minute import steps
 from tests.minute.steps import AT, AT_LATER, ERROR, LATER
-from tests.minute.test_replay import replay, request
+from tests.minute.test_replay import replay
 from tests.world import World
 
 pytestmark = pytest.mark.stack
@@ -25,13 +25,11 @@ def count_four_batches(world: World) -> None:
 
 
 def pruned(world: World, *, days: int = 0, dry_run: bool = False) -> Pruned:
-    """Prune what was committed at least so many days ago."""
     older_than = timedelta(days=days)
     return prune(world.context(), world.name, older_than, lambda *_: None, dry_run=dry_run)
 
 
 def segments(world: World) -> list[tuple[int, int, str]]:
-    """Range and state of live and folded segments, in order."""
     return sorted(
         (s["from_offset"], s["until_offset"], s["state"])
         for s in world.segments()
@@ -40,10 +38,7 @@ def segments(world: World) -> list[tuple[int, int, str]]:
 
 
 def test_what_kafka_has_lost_is_folded_and_the_result_stays(world: World) -> None:
-    """Segments end at 3, 5, 8 and 10: one whose last offset Kafka still holds is left alone.
-
-    Later ones join what was folded before, and losses, which are never pruned, stay between.
-    """
+    """Segments end at 3, 5, 8 and 10: one whose last offset Kafka still holds is left alone."""
     count_four_batches(world)
     for earliest, more in ((2, 0), (6, 2), (7, 0)):
         world.delete_records(0, earliest)
@@ -76,7 +71,6 @@ def test_what_kafka_has_lost_is_folded_and_the_result_stays(world: World) -> Non
 
 
 def folded(world: World) -> list[int]:
-    """The folded counts, in order of minutes."""
     found = world.rows("select * from folded_count where pipeline = %s", (world.name,))
     return [row["log_count"] for row in found]
 
@@ -85,7 +79,7 @@ def test_what_is_young_or_needed_is_left_alone(world: World) -> None:
     """What Kafka holds, or a replay is to replace; a dry run tells what there is and keeps it."""
     count_four_batches(world)
     assert pruned(world).segments == 0
-    request(world, BoundsAsked())
+    world.ask_replay()
     world.delete_records(0, 10)
     assert pruned(world).segments == 0
     steps.abandoned(world, world.batches()[-1]["batch_id"])
@@ -103,12 +97,11 @@ def test_what_is_young_or_needed_is_left_alone(world: World) -> None:
 
 
 def test_what_was_folded_is_never_reprocessed(world: World) -> None:
-    """A replay of it is refused, and the recount reports it as not checkable."""
     count_four_batches(world)
     world.delete_records(0, 5)
     pruned(world)
     with pytest.raises(ReplayRefusedError, match="pruned"):
-        request(world, BoundsAsked(from_offset=2, partitions=(0,)))
+        world.ask_replay(BoundsAsked(from_offset=2, partitions=(0,)))
     counted = recount(world.context(world.reader), world.name, lambda *_: None)
     assert counted.violations == ()
     assert [(str(u.range).split(" ", 1)[1], u.cause) for u in counted.unchecked] == [
@@ -135,7 +128,7 @@ def test_replaced_counts_are_forgotten(world: World) -> None:
     """Repeated replays of a range leave one segment and one batch."""
     count_four_batches(world)
     for _ in range(3):
-        replay(world, BoundsAsked())
+        replay(world)
     assert len(segments(world)) == 7
     pruned(world)
     assert segments(world) == [(0, 10, "live")]
@@ -146,10 +139,10 @@ def test_replaced_counts_are_forgotten(world: World) -> None:
 def test_abandoned_ranges_are_forgotten_once_they_are_counted(world: World) -> None:
     """Up to the committed offset itself; what is beyond it, an adoption may record as lost."""
     world.produce([ERROR] * 3)
-    steps.abandoned(world, steps.planned_id(world))
+    steps.abandoned(world, world.planned().batch_id)
     ran = world.minute()
     world.produce([ERROR] * 2)
-    last = steps.planned_id(world)
+    last = world.planned().batch_id
     steps.abandoned(world, last)
     pruned(world)
     assert segments(world) == [(0, 3, "live"), (3, 5, "abandoned")]

@@ -28,8 +28,7 @@ from tally.planning.replay_request import (
     Request,
 )
 from tests.minute import steps
-from tests.minute.steps import AT, AT_LATER, ERROR, LATER
-from tests.minute.test_commit import proxied
+from tests.minute.steps import AT, AT_LATER, ERROR, LATER, proxied
 from tests.minute.test_losses import find_the_hole, leave_a_hole
 from tests.proxy import Cut
 from tests.waiting import wait_until
@@ -41,7 +40,6 @@ WARN = "2017-07-30 14:09:08 WARN some message"
 
 
 def asked(world: World, *spans: tuple[int, int], partition: int = 0) -> RangesAsked:
-    """Ranges of one partition."""
     return RangesAsked(
         ranges=tuple(
             OffsetRange(partition=world.partition(partition), from_offset=a, until_offset=b)
@@ -51,33 +49,22 @@ def asked(world: World, *spans: tuple[int, int], partition: int = 0) -> RangesAs
 
 
 def preview(world: World, request: Request) -> Preview:
-    """What a replay would do."""
     return preview_replay(world.context(), world.name, request)
 
 
-def request(world: World, request: Request) -> int:
-    """Record a replay."""
-    shown = preview(world, request)
-    return request_replay(world.context(), shown, reason="a test").replay_id
-
-
 def run(world: World, replay_id: int) -> list[Ran]:
-    """Run the planned batches of a replay."""
     return list(run_replay(world.context(world.reader), replay_id))
 
 
-def replay(world: World, what: Request) -> list[Ran]:
-    """Request and run."""
-    return run(world, request(world, what))
+def replay(world: World, what: Request | None = None) -> list[Ran]:
+    return run(world, world.ask_replay(what).replay_id)
 
 
 def widened(shown: Preview) -> list[str]:
-    """The widened ranges of a plan."""
     return [str(r).split(" ", 1)[1] for r in shown.plan.widened]
 
 
 def states(world: World) -> list[tuple[int, int, str]]:
-    """Range and state of each segment, oldest first."""
     return [(s["from_offset"], s["until_offset"], s["state"]) for s in world.segments()]
 
 
@@ -86,7 +73,7 @@ def test_a_replay_with_another_level_counts_as_a_fresh_start_would(world: World)
     steps.count(world, [ERROR, WARN, WARN], [LATER, WARN], [ERROR])
     assert world.counts() == {AT: 2, AT_LATER: 1}
     world.configure(levels=["WARN"])
-    done = replay(world, BoundsAsked())
+    done = replay(world)
     assert [ran.committed for ran in done] == [True]
     assert steps.audited(world) == {AT: 3}
     assert states(world)[-1] == (0, 6, "live")
@@ -95,7 +82,6 @@ def test_a_replay_with_another_level_counts_as_a_fresh_start_would(world: World)
 
 
 def test_a_range_is_widened_to_whole_segments(world: World) -> None:
-    """A range that overlaps a segment replaces it; adjacent segments stay."""
     steps.count(world, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3)
     shown = preview(world, asked(world, (4, 5)))
     assert widened(shown) == ["[3, 6)"]
@@ -107,13 +93,12 @@ def test_a_range_is_widened_to_whole_segments(world: World) -> None:
 
 
 def test_dead_letters_that_a_corrected_format_understands_become_lines(world: World) -> None:
-    """The old dead letters are deleted with the replaced segments."""
     lines = ["2017-07-30 14:09:08,123 ERROR [main] x", ERROR]
     world.configure(line_format="zookeeper")
     steps.count(world, lines)
     assert len(world.dead_letters()) == 2
     world.configure(line_format="log4j")
-    replay(world, BoundsAsked())
+    replay(world)
     assert steps.audited(world) == {AT: 2}
     assert world.dead_letters() == []
 
@@ -126,7 +111,7 @@ def test_offsets_below_the_start_are_counted_for_the_first_time(world: World) ->
     steps.count(world, [LATER] * 2)
     assert world.offsets()[0] == (5, 7)
     assert preview(world, asked(world, (1, 3))).uncounted == 2
-    first, second = (request(world, asked(world, (1, 3))) for _ in range(2))
+    first, second = (world.ask_replay(asked(world, (1, 3))).replay_id for _ in range(2))
     run(world, first)
     # Without segments to supersede, the commit checks for live segments in its range.
     with pytest.raises(OvertakenError, match="meanwhile"):
@@ -140,7 +125,6 @@ def test_offsets_below_the_start_are_counted_for_the_first_time(world: World) ->
 
 
 def test_what_cannot_be_reprocessed_is_refused(world: World) -> None:
-    """Beyond the ledger, gone from Kafka, unknown partitions: nothing is written."""
     steps.count(world, [ERROR] * 3, [ERROR] * 3)
     for what, why in (
         (asked(world, (4, 7)), "counted up to 6"),
@@ -150,23 +134,22 @@ def test_what_cannot_be_reprocessed_is_refused(world: World) -> None:
         (BoundsAsked(topic="other"), "has not counted the topic"),
     ):
         with pytest.raises(ReplayRefusedError, match=why):
-            request(world, what)
+            world.ask_replay(what)
     world.delete_records(0, 2)
     with pytest.raises(ReplayRefusedError, match=r"first offset is now 2; what was counted stays"):
-        request(world, asked(world, (2, 3)))
+        world.ask_replay(asked(world, (2, 3)))
     assert world.rows("select * from replay where pipeline = %s", (world.name,)) == []
     assert widened(preview(world, BoundsAsked())) == ["[3, 6)"]
     assert world.counts() == {AT: 6}
     # Other records may have the offsets of a truncation; an operator decides first.
     add_loss(world, 0, 5, 6, "truncated", "open")
     with pytest.raises(ReplayRefusedError, match="truncated"):
-        request(world, BoundsAsked())
+        world.ask_replay()
 
 
 def test_records_that_go_between_request_and_run_leave_the_old_counts(world: World) -> None:
-    """Retention deletes the records first: the replay fails, and what was counted stays."""
     steps.count(world, [ERROR] * 3)
-    replay_id = request(world, BoundsAsked())
+    replay_id = world.ask_replay().replay_id
     world.delete_records(0, 1)
     with pytest.raises(DataLossError) as lost:
         run(world, replay_id)
@@ -178,16 +161,14 @@ def test_records_that_go_between_request_and_run_leave_the_old_counts(world: Wor
 
 
 def replay_state(world: World, replay_id: int) -> str:
-    """The state of a replay."""
     rows = world.rows("select state from replay where replay_id = %s", (replay_id,))
     return str(rows[0]["state"])
 
 
 def test_a_large_request_is_cut_and_resumes_where_it_stopped(world: World) -> None:
-    """Batches commit one by one; a batch that is run twice changes nothing."""
     steps.count(world, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3, [ERROR] * 3)
     world.configure(levels=["WARN"], max_records_per_partition=6)
-    replay_id = request(world, BoundsAsked())
+    replay_id = world.ask_replay().replay_id
     batches = [b["batch_id"] for b in world.batches() if b["replay_id"] == replay_id]
     assert len(batches) == 2
     world.run(batches[0])
@@ -203,8 +184,8 @@ def test_a_large_request_is_cut_and_resumes_where_it_stopped(world: World) -> No
 def test_of_two_replays_of_one_range_each_counts_once(world: World) -> None:
     """The second one's segments were superseded: it is replanned and replaces the first one's."""
     steps.count(world, [ERROR] * 3, [ERROR] * 3)
-    first = request(world, asked(world, (0, 3)))
-    second = request(world, BoundsAsked())
+    first = world.ask_replay(asked(world, (0, 3))).replay_id
+    second = world.ask_replay().replay_id
     run(world, first)
     batch_id = world.batches()[-1]["batch_id"]
     with pytest.raises(OvertakenError, match="another replay came first"):
@@ -218,10 +199,9 @@ def test_of_two_replays_of_one_range_each_counts_once(world: World) -> None:
 
 
 def test_what_was_shown_is_what_is_done(world: World) -> None:
-    """An outdated preview is refused."""
     steps.count(world, [ERROR] * 3)
     shown = preview(world, BoundsAsked())
-    replay(world, BoundsAsked())
+    replay(world)
     with pytest.raises(ReplayRefusedError, match="not what you saw"):
         request_replay(world.context(), shown, reason="a test")
 
@@ -253,20 +233,18 @@ def test_a_request_that_cannot_be_looked_up_says_so(world: World) -> None:
 
 
 def test_ranges_are_found_by_batch_and_minute(world: World) -> None:
-    """Each request resolves to the current live segments."""
     steps.count(world, [ERROR] * 2, [LATER] * 3)
     first = world.batches()[0]["batch_id"]
     assert widened(preview(world, BatchAsked(batch_id=first))) == ["[0, 2)"]
     minute = MinutesAsked(first="2017-7-30 15:0", last=AT_LATER)
     assert widened(preview(world, minute)) == ["[2, 5)"]
-    replay(world, BoundsAsked())
+    replay(world)
     assert widened(preview(world, BatchAsked(batch_id=first))) == ["[0, 5)"]
     with pytest.raises(UnknownBatchError, match="no batch 987654321"):
         preview(world, BatchAsked(batch_id=987654321))
 
 
 def lose(world: World, from_offset: int, until_offset: int) -> None:
-    """Record an accepted loss of records that Kafka holds."""
     add_loss(world, 0, from_offset, until_offset, "expired")
     steps.set_position(world, until_offset)
     assert world.audit().holds
@@ -275,7 +253,6 @@ def lose(world: World, from_offset: int, until_offset: int) -> None:
 def add_loss(
     world: World, partition: int, start: int, until: int, cause: str, state: str = "accepted"
 ) -> None:
-    """Record a loss."""
     world.execute(
         "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset, cause,"
         " state, detected_at, decided_at, decided_by, reason)"
@@ -293,7 +270,7 @@ def test_parts_of_a_loss_may_be_counted_in_any_order(world: World) -> None:
     world.configure(max_records_per_partition=3)
     shown = preview(world, asked(world, (3, 4)))
     assert (widened(shown), shown.uncounted) == (["[2, 10)"], 8)
-    replay_id = request(world, asked(world, (3, 4)))
+    replay_id = world.ask_replay(asked(world, (3, 4))).replay_id
     parts = [b["batch_id"] for b in world.batches() if b["replay_id"] == replay_id]
     assert len(parts) == 3
     for part in (parts[1], parts[2], parts[0]):
@@ -332,7 +309,7 @@ def test_a_batch_that_was_replanned_and_abandoned_in_part_is_not_done(
 ) -> None:
     """A run of it is refused, because no other batches cover all of its ranges."""
     steps.count(world, [ERROR] * 3, [ERROR] * 3)
-    replay_id = request(world, BoundsAsked())
+    replay_id = world.ask_replay().replay_id
     batch_id = world.batches()[-1]["batch_id"]
     world.configure(max_records_per_partition=3)
     first, second = replan_batch(world.context(), batch_id)
@@ -369,19 +346,18 @@ def test_compaction_since_the_first_count_erases_nothing(world: World) -> None:
         (world.name,),
     )
     with pytest.raises(DataLossError, match="3 records, 4 were counted"):
-        replay(world, BoundsAsked())
+        replay(world)
     assert world.counts() == {AT: 3}
     assert [state for _, _, state in states(world)] == ["live", "planned"]
 
 
 def test_a_reader_never_sees_half_a_replay(world: World) -> None:
-    """At every poll the table has either the old sum or the new one."""
     lines = [
         f"2017-07-30 {hour:02}:{minute:02}:00 ERROR x" for hour in range(24) for minute in range(60)
     ]
     steps.count(world, lines, [line.replace("ERROR", "WARN") for line in lines])
     world.configure(levels=["ERROR", "WARN"])
-    replay_id = request(world, BoundsAsked())
+    replay_id = world.ask_replay().replay_id
     seen: set[int] = set()
     done = threading.Event()
 

@@ -4,28 +4,21 @@ Only the counts are made up: the commit takes real locks and writes real rows.
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from threading import Event
 
 import pytest
 
-from tally.errors import (
-    DataLossError,
-    MySQLUnavailableError,
-    OutcomeUnknownError,
-    OvertakenError,
-)
+from tally.errors import DataLossError, MySQLUnavailableError, OutcomeUnknownError, OvertakenError
 from tally.ledger import batches
 from tally.ledger.replay_runs import standing_for
 from tally.ledger.tiles import first_whole, tiles_of
 from tally.model import Batch
 from tally.pipeline.replay import replan_batch
-from tally.planning.replay_request import BoundsAsked, RangesAsked, Request
-from tally.testing.statements import at_statement
-from tests.minute.steps import AT, ERROR, at_once, audited, count
+from tally.planning.replay_request import RangesAsked, Request
+from tests.minute.steps import AT, ERROR, at_once, audited, count, disturbed
 from tests.minute.test_commit import claimed, commit, cut_at, planned, result
-from tests.minute.test_replay import add_loss, asked, request
+from tests.minute.test_replay import add_loss, asked
 from tests.waiting import wait_until
 from tests.world import LOCK_LIST_S, World
 
@@ -43,12 +36,10 @@ BEHIND = {
 
 @pytest.fixture
 def counted(world: World) -> World:
-    """Three lines of one minute in each of two partitions."""
     return count_some(world)
 
 
 def count_some(world: World) -> World:
-    """Count three lines of one minute in each of two partitions."""
     batch = claimed(world, planned(world))
     assert commit(world, batch, result(batch))
     return world
@@ -56,14 +47,11 @@ def count_some(world: World) -> World:
 
 def replay(world: World, what: Request | None = None) -> Batch:
     """A claimed replay batch of all counted ranges, or of the given ones."""
-    request(world, what or BoundsAsked())
-    batch_id = world.batches()[-1]["batch_id"]
+    (batch_id,) = world.ask_replay(what).batch_ids
     return world.database.run(lambda tx: batches.claim(tx, batch_id, "test"))
 
 
 def commit_at_once(world: World, *batches: Batch) -> list[object]:
-    """Commit batches in threads that start together; returns the outcome of each."""
-
     def work(batch: Batch) -> object:
         try:
             return commit(world, batch, result(batch))
@@ -74,14 +62,12 @@ def commit_at_once(world: World, *batches: Batch) -> list[object]:
 
 
 def test_of_two_replays_that_commit_at_once_one_is_overtaken(counted: World) -> None:
-    """Both are to replace the same segments; only one of them commits."""
     outcomes = commit_at_once(counted, replay(counted), replay(counted))
     assert sorted(map(str, outcomes)) == [str(OvertakenError), str(True)]
     assert audited(counted) == {AT: 6}
 
 
 def test_a_replay_and_a_minute_batch_that_commit_at_once_both_count(counted: World) -> None:
-    """Both change the same minute of the result."""
     again = replay(counted)
     outcomes = commit_at_once(counted, again, claimed(counted, planned(counted)))
     assert outcomes == [True, True]
@@ -108,8 +94,7 @@ def test_two_replays_that_share_uncounted_offsets_beside_others_count_them_once(
         wait_until(lambda: both_inside.is_set() or world.waiting_statements(), pause_s=LOCK_LIST_S)
 
     behind = BEHIND["the old segments are superseded"]
-    listen = at_statement(behind, wait_for_the_other, times=2)
-    patient = world.through(database=replace(world.database, listen=listen))
+    patient = disturbed(world, behind, wait_for_the_other, times=2)
     with ThreadPoolExecutor(1) as pool:
         committed = pool.submit(commit, patient, first, result(first))
         assert inside.wait(60)
@@ -134,14 +119,12 @@ def test_a_backfill_sees_the_last_live_segment_before_its_end(world: World) -> N
 
 
 def skip(world: World, records: int) -> None:
-    """Let counting begin behind so many records of the first partition."""
     world.produce([ERROR] * records)
     world.configure(start="latest")
     assert world.plan().batch is None
 
 
 def both(world: World, first: tuple[int, int], second: tuple[int, int]) -> RangesAsked:
-    """A range of each of the two partitions."""
     parts = asked(world, first), asked(world, second, partition=1)
     return RangesAsked(ranges=tuple(r for part in parts for r in part.ranges))
 
@@ -200,7 +183,7 @@ def test_a_range_has_the_tiles_that_overlap_it(thirds: World) -> None:
 def test_a_batch_that_was_replanned_is_counted_by_its_own_replacement(thirds: World) -> None:
     """Later batches of the same replay that count the ranges beside it are other tasks'."""
     thirds.configure(max_records_per_partition=10)
-    request(thirds, BoundsAsked())
+    thirds.ask_replay()
     first, second, third = (b["batch_id"] for b in thirds.batches() if b["state"] == "planned")
     (instead_of_first,) = replan_batch(thirds.context(), first)
     (instead_of_second,) = replan_batch(thirds.context(), second)

@@ -1,23 +1,21 @@
-"""Tasks of Spark that run more than once; executors and servers that die under a batch."""
+"""Tasks of Spark that run more than once, and servers that die under a batch."""
 
 import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 
 from tally.errors import DataLossError, RetryableError
-from tally.testing.statements import at_statement
 from tally_local.stack.server import Part
-from tests.minute.driver import SECOND, Driver, DriverProcess, Task
+from tests.minute.driver import Driver, DriverProcess, Task
+from tests.minute.steps import AT, ERROR, disturbed
 from tests.waiting import wait_until
 from tests.world import World
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.timeout(3600)]
 
-ERROR = "2017-07-30 14:09:08 ERROR some message"
 LINES = 10_000
 SLOW_READER = {
     "minPartitions": 6,
@@ -44,16 +42,12 @@ def count_until(
     disturb: "Callable[[Future[bool]], None]" = lambda _: None,
     passing: tuple[type[Exception], ...] = (),
 ) -> None:
-    """Count batch after batch, which are disturbed in the read, until something has happened.
-
-    Each line counts once, also where a batch ends with an error that passes and is run again.
-    """
+    """Count batch after batch, which are disturbed in the read, until something has happened."""
     world.configure(reader=SLOW_READER)
     expected, is_done = 0, False
     while not is_done:
         world.produce([ERROR] * LINES, **{"batch.num.messages": 100})
-        batch = world.plan().batch
-        assert batch is not None
+        batch = world.planned()
         world.produce([ERROR])  # behind the planned end
         with ThreadPoolExecutor(1) as pool:
             run = pool.submit(driver.run, world.config, batch.batch_id)
@@ -64,38 +58,18 @@ def count_until(
         is_done = happened(driver.tasks())
         driver.run(world.config, batch.batch_id)
         expected += LINES + (1 if expected else 0)
-        assert world.counts() == {"2017-07-30 14:09": expected}
+        assert world.counts() == {AT: expected}
     assert world.audit().holds
 
 
 def test_speculative_copies_of_tasks_count_once(own_world: World, driver: Driver) -> None:
-    """Two executors run the same task, and only one result is counted."""
     driver.start_second()
     count_until(lambda tasks: any(task.is_speculative for task in tasks), own_world, driver)
-
-
-def test_an_executor_dies_under_the_read(own_world: World, driver: Driver) -> None:
-    """Another executor runs its tasks again, and nothing is counted twice."""
-
-    def kill_while_it_reads(run: "Future[bool]") -> None:
-        wait_until(lambda: run.done() or any(t.executor >= SECOND for t in driver.running()))
-        driver.kill_second()
-
-    def has_lost_a_task(tasks: list[Task]) -> bool:
-        lost = any(task.executor >= SECOND and task.status == "FAILED" for task in tasks)
-        if not lost:
-            driver.start_second()
-        return lost
-
-    driver.start_second()
-    count_until(has_lost_a_task, own_world, driver, kill_while_it_reads)
 
 
 def test_tasks_that_are_killed_are_run_again_and_count_once(
     own_world: World, driver: Driver
 ) -> None:
-    """A killed attempt contributes nothing, and the next one reads the same range."""
-
     def kill(_: "Future[bool]") -> None:
         for task in driver.running():
             driver.kill(task.number, "killed by a test")
@@ -108,23 +82,20 @@ def test_tasks_that_are_killed_are_run_again_and_count_once(
 
 def test_a_stage_that_is_computed_again_counts_once(own_world: World, driver: Driver) -> None:
     """Its results are lost when a part of them was fetched, and Spark reads Kafka again."""
-    world = own_world
     minutes = [f"2017-07-30 14:{n:02}" for n in range(60)]
-    world.produce([f"{minute}:08 ERROR x" for minute in minutes] * 60, 0)
-    world.produce([f"{minute}:08 ERROR x" for minute in minutes] * 40, 1)
-    batch = world.plan().batch
-    assert batch is not None
-    world.produce([ERROR])
-    assert driver.run(world.config, batch.batch_id, loses_files=True)
+    own_world.produce([f"{minute}:08 ERROR x" for minute in minutes] * 60, 0)
+    own_world.produce([f"{minute}:08 ERROR x" for minute in minutes] * 40, 1)
+    batch = own_world.planned()
+    own_world.produce([ERROR])
+    assert driver.run(own_world.config, batch.batch_id, loses_files=True)
     assert any(task.stage_attempt > 0 for task in driver.tasks())
-    assert world.counts() == dict.fromkeys(minutes, 100)
-    assert world.audit().holds
+    assert own_world.counts() == dict.fromkeys(minutes, 100)
+    assert own_world.audit().holds
 
 
 def test_the_broker_dies_and_comes_back_in_the_middle_of_the_read(
     own_world: World, driver: Driver
 ) -> None:
-    """The broker dies during the read; counted once, by this run or the next."""
     in_the_middle = []
 
     def kill_the_broker(_: "Future[bool]") -> None:
@@ -141,17 +112,15 @@ def test_the_broker_dies_and_comes_back_in_the_middle_of_the_read(
 def test_the_database_dies_under_the_commit(own_world: World) -> None:
     """MySQL is killed in the transaction: nothing of it stays, and the next run counts once."""
     own_world.produce([ERROR] * 300)
-    batch = own_world.plan().batch
-    assert batch is not None
+    batch = own_world.planned()
 
     def kill() -> None:
         own_world.stack.kill(Part.MYSQL)
         own_world.bring_back(Part.MYSQL)
 
-    database = replace(own_world.database, listen=at_statement("update partition_offset", kill))
     with pytest.raises(RetryableError):
-        own_world.through(database=database).run(batch.batch_id)
+        disturbed(own_world, "update partition_offset", kill).run(batch.batch_id)
     assert own_world.counts() == {}
     assert own_world.run(batch.batch_id).committed
-    assert own_world.counts() == {"2017-07-30 14:09": 300}
+    assert own_world.counts() == {AT: 300}
     assert own_world.audit().holds

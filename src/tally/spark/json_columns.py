@@ -44,8 +44,9 @@ def json_line(
         times: How the minute follows.
         needs_level: Whether a line without a level is malformed.
     """
-    text = without_odd_escapes(valid_text(value))
-    parsed = F.try_parse_json(F.concat(F.lit("["), text, F.lit(f",{RECORD_END}]")))
+    text = times.stages.add(without_odd_escapes(valid_text(value)))
+    document = F.concat(F.lit("["), text, F.lit(f",{RECORD_END}]"))
+    parsed = times.stages.add(F.try_parse_json(document))
     # As JSON a string has its quotes: only the number itself is equal.
     second = F.to_json(F.try_variant_get(parsed, "$[1]", "variant"))
     is_whole = all_of([second == RECORD_END, ~F.contains(text, F.lit(RECORD_END))])
@@ -110,6 +111,7 @@ def _time(texts: Sequence[Column], line_format: LineFormat, times: TimeReader) -
         text = F.array_join(F.array(*texts), " ", "")
     if not time_format.is_read_by_position:
         return times.of_text(text, line_format, whole=False)
+    text = times.stages.add(text)
     stated = text.cast("binary")
     normal = normalised(stated, time_format)
     after = F.substring(stated, time_format.width + 1, 1)
