@@ -1,11 +1,13 @@
-"""How long each test takes, and the order of the next run that follows from it.
+"""How long each test and fixture takes, and the order of the next run that follows from it.
 
 Every run writes :data:`FILE`. A file's tests stay on one worker, and the files that take longest
 are handed out first.
 """
 
 import json
+import time
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 FILE: Final = Path(__file__).parents[1] / ".tally" / "test-durations.json"
-"""Seconds of each test, of the latest run that had it."""
+"""Seconds of each test's phases and fixtures, of the latest run that had each."""
 
 FILES_SHOWN: Final = 10
 
@@ -29,6 +31,8 @@ FIRST: Final = (
 )
 """The longest files, for a checkout in which nothing was recorded of them yet."""
 
+_FIXTURES: Final = pytest.StashKey[dict[str, float]]()
+
 
 class Durations:
     """Records durations, and orders the tests by those of the run before."""
@@ -36,26 +40,56 @@ class Durations:
     def __init__(self, file: Path = FILE) -> None:
         self._file = file
         self._before = _read(file)
-        self._tests: dict[str, float] = defaultdict(float)
+        self._tests: dict[str, dict[str, Any]] = {}
         self._files: dict[str, float] = defaultdict(float)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Put the files that take longest first."""
         total: dict[str, float] = defaultdict(float)
         for item in items:
-            total[_file(item.nodeid)] += self._before.get(item.nodeid, 0)
+            total[_file(item.nodeid)] += _seconds(self._before.get(item.nodeid, {}))
+        rank = {name: number for number, name in enumerate(total)}  # as they were collected
 
-        def order(item: pytest.Item) -> tuple[int, float]:
+        def order(item: pytest.Item) -> tuple[int, float, int]:
             name = _file(item.nodeid)
             first = FIRST.index(name) if name in FIRST and not total[name] else len(FIRST)
-            return first, -total[name]
+            return first, -total[name], rank[name]
 
         items.sort(key=order)
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: "pytest.FixtureDef[Any]", request: pytest.FixtureRequest
+    ) -> Iterator[None]:
+        """Measure a fixture; of nested ones the outer includes the inner."""
+        begun = time.perf_counter()
+        try:
+            return (yield)
+        finally:
+            known = request.node.stash.setdefault(_FIXTURES, {})
+            known[fixturedef.argname] = time.perf_counter() - begun
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
+        """Send the durations of fixtures to the process that writes the file."""
+        report = yield
+        if report.when == "setup":
+            found: dict[str, float] = {}
+            for node in item.listchain():
+                found |= node.stash.get(_FIXTURES, {})
+                node.stash[_FIXTURES] = {}
+            report.user_properties.append(("fixtures", found))
+        return report
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep what a test took."""
-        self._tests[report.nodeid] += report.duration
+        phases = self._tests.setdefault(report.nodeid, {})
+        phases[report.when] = round(report.duration, 3)
         self._files[_file(report.nodeid)] += report.duration
+        for key, value in report.user_properties:
+            if key == "fixtures" and report.when == "setup":
+                long = {fixture: round(s, 3) for fixture, s in value.items() if s >= 0.05}
+                phases["fixtures"] = long
 
     def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
         """Write the file, and show the files that took longest."""
@@ -75,8 +109,11 @@ def _file(nodeid: str) -> str:
     return nodeid.partition("::")[0]
 
 
-def _read(file: Path) -> dict[str, float]:
+def _seconds(phases: Mapping[str, Any]) -> float:
+    return float(sum(phases.get(phase, 0) for phase in ("setup", "call", "teardown")))
+
+
+def _read(file: Path) -> dict[str, dict[str, Any]]:
     with suppress(FileNotFoundError, ValueError):  # none yet, or one that was cut off
-        found = json.loads(file.read_text(encoding="utf-8"))
-        return {test: s for test, s in found.items() if isinstance(s, float)}
+        return dict(json.loads(file.read_text(encoding="utf-8")))
     return {}

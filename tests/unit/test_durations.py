@@ -23,7 +23,32 @@ def test_the_longest_file_comes_first_and_stays_together(tmp_path: Path) -> None
         file.write_text(content)
         assert ordered(file, *fresh[::-1]) == fresh
     seconds = {"a.py::1": 1.0, "b.py::1": 2.0, "b.py::2": 2.5, "c.py::1": 3.0}
-    file.write_text(json.dumps(seconds))
+    file.write_text(json.dumps({name: {"call": s} for name, s in seconds.items()}))
     assert ordered(file, "a.py::1", "a.py::new", *list(seconds)[1:]) == [
         *("b.py::1", "b.py::2", "c.py::1", "a.py::1", "a.py::new")
     ]
+
+
+def test_a_run_is_recorded_and_its_slowest_groups_are_shown(tmp_path: Path) -> None:
+    """Phases and fixtures of each test; tests that did not run keep what they had."""
+    file = tmp_path / "durations.json"
+    file.write_text('{"a.py::old": {"call": 9.0}}')
+    durations = Durations(file)
+    properties = [("fixtures", {"world": 0.9, "quick": 0.01})]
+    for nodeid, when, took in (
+        *(("a.py::t[x@y]", "setup", 1.0), ("a.py::t[x@y]", "call", 2.0)),
+        ("b.py::t", "call", 0.5),
+    ):
+        report: Any = SimpleNamespace(nodeid=nodeid, when=when, duration=took)
+        report.user_properties = properties
+        durations.pytest_runtest_logreport(report)
+    shown: list[str] = []
+    reporter = SimpleNamespace(section=shown.append, write_line=shown.append)
+    durations.pytest_terminal_summary(reporter, SimpleNamespace())  # type: ignore[arg-type]
+    assert json.loads(file.read_text()) == {
+        "a.py::old": {"call": 9.0},
+        "a.py::t[x@y]": {"setup": 1.0, "call": 2.0, "fixtures": {"world": 0.9}},
+        "b.py::t": {"call": 0.5},
+    }
+    lines = ["slowest files", "3.0 s a.py", "0.5 s b.py", "3.5 s in all 2 files"]
+    assert [" ".join(line.split()) for line in shown] == lines
