@@ -100,8 +100,11 @@ def test_what_is_no_range_no_time_and_no_minute_is_shown_how_one_looks() -> None
         (read_range, "alog/3", "alog/0:300-310"),
         (read_range, "alog/3:310-300", "is not smaller than"),
         (read_range, "alog/3:300-300", "is not smaller than"),
+        (read_range, "alog/3:-1-2", "alog/0:300-310"),
         (read_time, MINUTE, zones),
+        (read_time, "yesterday", "is not a time"),
         (read_minute, "2026-11-20T14:05Z", "'2026-11-20 14:05'"),
+        (read_minute, "2026-11-20", "'2026-11-20 14:05'"),
         (read_minute, "2026-13-01 00:00", "'2026-11-20 14:05'"),
     ):
         with pytest.raises(click.BadParameter) as refused:
