@@ -50,6 +50,13 @@ def is_setting(name: str) -> bool:
     return upper in whole or (upper.startswith("TALLY_") and "__" in upper)
 
 
+@pytest.fixture
+def quiet_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java says nothing of the options: Spark's own variable has them, for its drivers alone."""
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", QUICK_START)
+    monkeypatch.delenv(JAVA_VARIABLE)
+
+
 @pytest.fixture(scope="session")
 def stack() -> Stack:
     """Kafka and MySQL of all workers, apart from the stack that ``tally up`` starts."""

@@ -22,6 +22,7 @@ LAST_RUN = pendulum.datetime(2026, 11, 20, 9, 0)
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("quiet_java")
 def test_a_run_counts_what_is_new_batch_after_batch(
     world: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:

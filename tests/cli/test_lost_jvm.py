@@ -152,6 +152,7 @@ def test_a_signal_while_spark_starts_says_how_to_resume(world: World, tally: Cal
     assert world.audit().holds
 
 
+@pytest.mark.usefixtures("quiet_java")
 def test_a_spark_without_memory_says_what_to_set(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ def configured(toml: str) -> Pipeline:
     return settings.pipeline("name")
 
 
+@pytest.mark.usefixtures("quiet_java")
 def test_the_ready_made_format_of_a_file_is_found(tmp_path: Path) -> None:
     """The best first; its keys can be pasted, and are a pipeline that is right.
 
