@@ -50,21 +50,17 @@ LOSSES: Final = "tests/minute/test_losses.py"
 RACES: Final = "tests/minute/test_replay_races.py"
 TASKS: Final = "tests/minute/test_spark_tasks.py"
 FOUND: Final = "tests/properties/test_found.py"
-PLANNING: Final = "tests/unit/test_planning.py"
 PRUNE: Final = "tests/minute/test_prune.py"
 RATIO: Final = "tests/minute/test_malformed_ratio.py"
 PROVING: Final = "tests/cli/test_audit.py"
 LABELS: Final = "tests/minute/test_labels.py"
 JSON_COLUMNS: Final = "tests/spark/test_json_columns.py"
-PATTERNS: Final = "tests/spark/test_patterns.py"
 TASK_COUNTING: Final = "tests/spark/test_task_counting.py"
 LINE_COLUMNS: Final = "tests/spark/test_line_columns.py"
-LINE_FORMAT: Final = "tests/unit/test_line_format.py"
 FILES: Final = "tests/minute/test_kept_files.py"
 DELIVERIES: Final = "tests/minute/test_deliveries.py"
 ROWS: Final = "tests/minute/test_kept_rows.py"
 PUBLISH: Final = "tests/unit/test_publish.py"
-TIME_RULES: Final = "tests/spark/test_time_rules.py"
 
 MUTANTS: Final = (
     # --- planning
@@ -83,20 +79,6 @@ MUTANTS: Final = (
         tests=(f"{PLAN}::test_two_later_planners_write_one_plan",),
     ),
     Mutant(
-        guard="a topic with another id is blocked",
-        where="tally.planning.blocks:identity_block",
-        before="    if topic_id != known.topic_id:",
-        after="    if not topic_id:",
-        tests=(f"{PLANNING}::test_a_recreated_topic_blocks_even_when_it_is_longer",),
-    ),
-    Mutant(
-        guard="a topic of another cluster is blocked",
-        where="tally.planning.blocks:identity_block",
-        before="    if cluster_id != known.cluster_id:",
-        after="    if not cluster_id:",
-        tests=(f"{PLANNING}::test_another_cluster_blocks_even_with_the_same_topic_id",),
-    ),
-    Mutant(
         guard="records that retention took before the plan are a loss, not a new start",
         where="tally.planning.ingest:_find_loss",
         before="    if held.earliest > at:\n        return _loss(LossCause.EXPIRED",
@@ -111,13 +93,6 @@ MUTANTS: Final = (
         tests=(
             f"{LOSSES}::test_an_end_behind_the_ledger_blocks_until_it_is_accepted_and_has_grown",
         ),
-    ),
-    Mutant(
-        guard="a partition that Kafka leaves out is an error, not forgotten",
-        where="tally.planning.ingest:_plan_known_topic",
-        before="            blocks.append(missing_partition(partition, known, snapshot))\n",
-        after="",
-        tests=(f"{PLANNING}::test_a_short_partition_list_forgets_nothing",),
     ),
     Mutant(
         guard="an answer that would block is asked for again",
@@ -279,13 +254,6 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
-        guard="records from outside of a range are refused",
-        where="tally.aggregates.checks:check_totals",
-        before="    wrong = [r for r in ranges if not _lies_inside(r, totals[r.partition])]",
-        after="    wrong: list[OffsetRange] = []",
-        tests=("tests/unit/test_counting.py",),
-    ),
-    Mutant(
         guard="a driver that is asked to end while it starts ends",
         where="tally.airflow.driver:DriverHook._process_spark_submit_log",
         before="if self._killed and self._submit_sp is not None:",
@@ -307,20 +275,6 @@ MUTANTS: Final = (
         tests=(f"{MINUTE}::test_a_hole_in_the_range_is_data_loss",),
     ),
     # --- by partition
-    Mutant(
-        guard="beside an open batch nothing of its partition is planned",
-        where="tally.planning.ingest:beside",
-        before="if by_partition and r.partition not in busy)",
-        after="if by_partition)",
-        tests=("tests/unit/test_planning.py",),
-    ),
-    Mutant(
-        guard="by partition each batch of a replay has one range",
-        where="tally.planning.replay:plan_replay",
-        before="    if by_partition:\n",
-        after="    if not pieces:\n",
-        tests=("tests/unit/test_replay_planning.py",),
-    ),
     Mutant(
         guard="a partition that commits by itself is read by one task",
         where="tally.spark.reading:read_ranges",
@@ -440,28 +394,7 @@ MUTANTS: Final = (
         after="",
         tests=("tests/spark/test_connect.py::test_a_server_that_dies_is_a_failure_that_may_pass",),
     ),
-    # --- JSON lines
-    Mutant(
-        guard="a JSON record is read to its end",
-        where="tally.spark.json_columns:json_line",
-        before="all_of([second == RECORD_END, ~F.contains(text, F.lit(RECORD_END))])",
-        after="parsed.isNotNull()",
-        tests=(f"{JSON_COLUMNS}::test_a_value_is_what_the_definition_says",),
-    ),
-    Mutant(
-        guard="the digits that end a JSON record come from Tally",
-        where="tally.spark.json_columns:json_line",
-        before="all_of([second == RECORD_END, ~F.contains(text, F.lit(RECORD_END))])",
-        after="second == RECORD_END",
-        tests=(f"{JSON_COLUMNS}::test_a_value_is_what_the_definition_says",),
-    ),
-    Mutant(
-        guard="what ends a JSON record is a number, not a string",
-        where="tally.spark.json_columns:json_line",
-        before='F.to_json(F.try_variant_get(parsed, "$[1]", "variant"))',
-        after='F.try_variant_get(parsed, "$[1]", "string")',
-        tests=(f"{JSON_COLUMNS}::test_a_value_is_what_the_definition_says",),
-    ),
+    # --- lines
     Mutant(
         guard="the last of duplicate keys is taken, in a driver and on a server",
         where="tally.spark.session:SESSION_DEFAULTS",
@@ -473,195 +406,11 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
-        guard="half a surrogate pair hides no key and makes no JSON record malformed",
-        where="tally.spark.json_columns:without_odd_escapes",
-        before="F.when(may_have, usual).otherwise(text)",
-        after="text",
-        tests=(f"{JSON_COLUMNS}::test_a_value_is_what_the_definition_says",),
-    ),
-    Mutant(
-        guard="an escape in JSON has digits of ASCII alone",
-        where="tally.spark.json_columns:without_odd_escapes",
-        before=r'F.regexp_replace(F.regexp_replace(separate, _HALF, "?"), _BEYOND, r"\\x")',
-        after='F.regexp_replace(separate, _HALF, "?")',
-        tests=(f"{JSON_COLUMNS}::test_a_value_is_what_the_definition_says",),
-    ),
-    # --- filters
-    Mutant(
-        guard="a filter's parts are found one after another, and never looked for again",
-        where="tally.spark.wildcards:wildcard_pattern",
-        before="(?>.*?{part})",
-        after="(?:.*?{part})",
-        tests=(f"{PATTERNS}::test_no_value_of_a_filter_can_be_kept_busy",),
-    ),
-    # --- the key of a time, which a group of records shares
-    Mutant(
-        guard="a second above 59 makes a record malformed, whatever its minute",
-        where="tally.spark.time_key:_stretches",
-        before="_Stretch(part.position + skip + 1, 1, is_kept=False)",
-        after="_Stretch(part.position + skip, 2, is_kept=False)",
-        tests=(f"{LINE_COLUMNS}::test_no_byte_can_stand_in_for_another_in_the_fixed_layout",),
-    ),
-    Mutant(
-        guard="what the key leaves out of the seconds is a digit",
-        where="tally.spark.time_key:_are_digits",
-        before='[piece >= binary(b"0"), piece <= binary(b"9")]',
-        after='[piece >= binary(b"0")]',
-        tests=(f"{LINE_COLUMNS}::test_no_byte_can_stand_in_for_another_in_the_fixed_layout",),
-    ),
-    Mutant(
-        guard="a level ends with its word",
-        where="tally.spark.fixed_columns:_is_level",
-        before="return may_be & with_end.isin(*[binary(word + end) for end in _LEVEL_ENDS])",
-        after="return may_be",
-        tests=(f"{LINE_COLUMNS}::test_no_byte_can_stand_in_for_another_in_the_fixed_layout",),
-    ),
-    Mutant(
-        guard="calendar and clock are asked about each key",
-        where="tally.spark.time_key:_minute_by_position",
-        before="        is_normalised(normal),\n",
-        after="",
-        tests=(f"{LINE_COLUMNS}::test_no_byte_can_stand_in_for_another_in_the_fixed_layout",),
-    ),
-    Mutant(
-        guard="a key without a minute makes all its records malformed",
-        where="tally.spark.grouping:Grouping._groups",
-        before="~is_read & ~continues",
-        after="F.lit(False)",
-        tests=(f"{LINE_COLUMNS}::test_no_byte_can_stand_in_for_another_in_the_fixed_layout",),
-    ),
-    Mutant(
-        guard="a time is taken by its position only where ASCII alone stands before it",
-        where="tally.lines.places:_width",
-        before="1 if part.chars and all(map(str.isascii, part.chars)) else None",
-        after="1",
-        tests=("tests/unit/test_places.py",),
-    ),
-    Mutant(
-        guard="a character that a pattern spells by its number is known, too",
-        where="tally.lines.backtracking:_alphabet",
-        before="{*map(ord, pattern), *escaped}",
-        after="{*map(ord, pattern)}",
-        tests=("tests/unit/test_places.py", "tests/unit/test_line_format.py"),
-    ),
-    Mutant(
-        guard="bytes that are no UTF-8 are replaced in one way, whoever asks",
-        where="tally.spark.expressions:valid_text",
-        before='F.make_valid_utf8(value.cast("string"))',
-        after='value.cast("string")',
-        tests=(
-            f"{LINE_COLUMNS}::test_bytes_that_are_no_utf_8_are_as_many_characters_as_in_python",
-        ),
-    ),
-    Mutant(
         guard="a recount judges each record by itself",
         where="tally.spark.line_columns:LineReader.keys",
         before="if self.each or self.selection.leaves_continuations:",
         after="if self.selection.leaves_continuations:",
         tests=(f"{LINE_COLUMNS}::test_records_judged_one_by_one_are_counted_as_in_groups",),
-    ),
-    Mutant(
-        guard="a line whose time is taken by its position must match the pattern",
-        where="tally.spark.pattern_columns:pattern_line",
-        before="checks = [*(has_level or [groups.match()]), *_is_behind(",
-        after="checks = [*_is_behind(",
-        tests=(
-            f"{LINE_COLUMNS}::test_a_pattern_format_reads_hundreds_of_odd_lines_as_python_does",
-        ),
-    ),
-    Mutant(
-        guard="a time of any width is taken by its position only where its end is seen",
-        where="tally.spark.pattern_columns:_is_behind",
-        before="if not place.behind:",
-        after="if place.before >= 0:",
-        tests=(f"{PATTERNS}::test_a_time_of_any_width_is_found_as_python_finds_it",),
-    ),
-    Mutant(
-        guard="a group that could go on behind a written time has no place",
-        where="tally.lines.places:_takes_just",
-        before="return not (can_end or goes_on)",
-        after="return not can_end",
-        tests=("tests/unit/test_places.py",),
-    ),
-    Mutant(
-        guard="a class takes a character of either case where one of them is not ignored",
-        where="tally.lines.backtracking:characters_of",
-        before="[re.NOFLAG, re.IGNORECASE] if",
-        after="[re.IGNORECASE] if",
-        tests=("tests/unit/test_places.py",),
-    ),
-    Mutant(
-        guard="a pattern sees no more of a record than its first line",
-        where="tally.lines.pattern:_within_line",
-        before='if chars.isdisjoint("\\r\\n"):',
-        after="if chars is not None:",
-        tests=(f"{PATTERNS}::test_java_sees_a_line_as_python_sees_what_stands_before_its_end",),
-    ),
-    # --- the minute of a line
-    Mutant(
-        guard="without a timestamp of the record no year follows from it",
-        where="tally.spark.time_columns:TimeReader.of_text",
-        before="F.when(self.record_micros >= 0, self._in_latest_year(fields))",
-        after="self._in_latest_year(fields)",
-        tests=(f"{TIME_RULES}::test_odd_lines_are_read_as_python_reads_them",),
-    ),
-    Mutant(
-        guard="a record without a timestamp has no time",
-        where="tally.spark.time_columns:TimeReader.of_record",
-        before="F.when(~is_missing, _divided(self.record_micros, _MICROS))",
-        after="_divided(self.record_micros, _MICROS)",
-        tests=(f"{TIME_RULES}::test_the_records_own_time_counts_where_it_is_asked_for",),
-    ),
-    Mutant(
-        guard="a line of last December is not one of the next",
-        where="tally.spark.time_columns:TimeReader._in_latest_year",
-        before="is_normalised(this) & (this <= limit)",
-        after="is_normalised(this)",
-        tests=(f"{TIME_RULES}::test_the_year_is_the_latest_that_is_not_in_the_future",),
-    ),
-    Mutant(
-        guard="29 February is looked for in the year before",
-        where="tally.spark.time_columns:TimeReader._in_latest_year",
-        before="is_normalised(this) & (this <= limit)",
-        after="this <= limit",
-        tests=(f"{TIME_RULES}::test_the_year_is_the_latest_that_is_not_in_the_future",),
-    ),
-    Mutant(
-        guard="an instant is shown in the configured time zone",
-        where="tally.spark.time_columns:TimeReader._of_instant",
-        before="if self.rule.zone_name != UTC:",
-        after="if False:",
-        tests=(f"{TIME_RULES}::test_the_hour_that_summer_time_repeats_is_one",),
-    ),
-    Mutant(
-        guard="no line feed of a record is taken for a mark of ours",
-        where="tally.spark.time_columns:_found_fields",
-        before='F.translate(text, "\\n", " ")',
-        after="text",
-        tests=(f"{TIME_RULES}::test_a_line_cannot_pass_itself_off_as_a_time_that_was_found",),
-    ),
-    Mutant(
-        guard="a number beyond the year 9999 is out of range",
-        where="tally.spark.time_columns:TimeReader._of_instant",
-        before="in_range=seconds <= _LAST_SECOND,",
-        after="in_range=F.lit(True),",
-        tests=(f"{TIME_RULES}::test_a_number_since_1970",),
-    ),
-    Mutant(
-        guard="counts by another time rule are counts under another rule",
-        where="tally.aggregates.fingerprint:fingerprint",
-        before='        counted += f" {rule}"\n',
-        after="        pass\n",
-        tests=(
-            "tests/unit/test_settings.py::test_what_changes_the_counts_changes_the_fingerprint",
-        ),
-    ),
-    Mutant(
-        guard="no accepted pattern can be kept busy by one line",
-        where="tally.lines.pattern:parse_pattern",
-        before="    _check_ways(scanner.whole)\n",
-        after="",
-        tests=(f"{LINE_FORMAT}::test_parts_that_can_share_a_text_in_many_ways_are_refused",),
     ),
     Mutant(
         guard="a plan takes no table that the ledger does not know",
@@ -1185,13 +934,6 @@ MUTANTS: Final = (
         before="greatest(`_added`.`{s}`, 0)",
         after="`_added`.`{s}`",
         tests=(f"{LABELS}::test_a_replay_may_count_more_lines_of_fewer_bytes",),
-    ),
-    Mutant(
-        guard="a wrong timestamp does not lift the limit of rows",
-        where="tally.aggregates.checks:SeriesLimit.check",
-        before="min(longest, 2 * len(self._first_minutes))",
-        after="longest",
-        tests=("tests/unit/test_counting.py",),
     ),
     Mutant(
         guard="a recount compares with the columns of all labels",
