@@ -1,37 +1,62 @@
 """How long each test and fixture takes, and the order of the next run that follows from it.
 
-Every run writes :data:`FILE`. A file's tests stay on one worker, and the files that take longest
-are handed out first.
+Every run writes :data:`FILE`. What stays together on one worker is a file, or a lane of files that
+share what is expensive to start; what takes longest is handed out first.
 """
 
 import json
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
-FILE: Final = Path(__file__).parents[1] / ".tally" / "test-durations.json"
+PROJECT: Final = Path(__file__).parents[1]
+FILE: Final = PROJECT / ".tally" / "test-durations.json"
 """Seconds of each test's phases and fixtures, of the latest run that had each."""
 
 FILES_SHOWN: Final = 10
 
+LANES: Final = {
+    "servers that are killed": r"\b(own_stack|own_world|own_migrated|new_pipeline)\b",
+    "a Spark session": r'\bspark: "?SparkSession|\bconnect: ConnectServer|value\("(spark|connect)"',
+}
+"""By lane what the files of its tests contain: fixtures of the session, which start processes."""
+
 FIRST: Final = (
+    "a Spark session",
     "tests/console/test_browser.py",
+    "servers that are killed",
     "tests/stack/test_spark_cluster.py",
     "tests/first_use/test_own_servers.py",
     "tests/stack/test_spark_server.py",
-    "tests/properties/test_machine.py",
-    "tests/spark/test_json_columns.py",
-    "tests/spark/test_line_columns.py",
     "tests/airflow/test_console.py",
 )
-"""The longest files, for a checkout in which nothing was recorded of them yet."""
+"""The longest lanes and files, for a checkout in which nothing was recorded of them yet."""
 
 _FIXTURES: Final = pytest.StashKey[dict[str, float]]()
+
+
+@cache
+def lane_of(nodeid: str) -> str:
+    """The lane of a test, or else its file."""
+    file = PROJECT / _file(nodeid)
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    return next((lane for lane, word in LANES.items() if re.search(word, text)), _file(nodeid))
+
+
+class Lanes(LoadFileScheduling):
+    """Hands out lanes, and files that are in none."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return lane_of(nodeid)
 
 
 class Durations:
@@ -44,18 +69,27 @@ class Durations:
         self._files: dict[str, float] = defaultdict(float)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Put the files that take longest first."""
+        """Put the lanes and files that take longest first."""
         total: dict[str, float] = defaultdict(float)
         for item in items:
-            total[_file(item.nodeid)] += _seconds(self._before.get(item.nodeid, {}))
+            took = _seconds(self._before.get(item.nodeid, {}))
+            for name in {lane_of(item.nodeid), _file(item.nodeid)}:
+                total[name] += took
         rank = {name: number for number, name in enumerate(total)}  # as they were collected
 
-        def order(item: pytest.Item) -> tuple[int, float, int]:
-            name = _file(item.nodeid)
-            first = FIRST.index(name) if name in FIRST and not total[name] else len(FIRST)
-            return first, -total[name], rank[name]
+        def order(item: pytest.Item) -> tuple[float, ...]:
+            lane, file = lane_of(item.nodeid), _file(item.nodeid)
+            first = FIRST.index(lane) if lane in FIRST and not total[lane] else len(FIRST)
+            return first, -total[lane], rank[lane], -total[file], rank[file]
 
         items.sort(key=order)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(
+        self, config: pytest.Config, log: Producer
+    ) -> LoadFileScheduling | None:
+        """Keep lanes together where files are."""
+        return Lanes(config, log) if config.getvalue("dist") == "loadfile" else None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(

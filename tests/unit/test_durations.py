@@ -5,7 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tests.durations import FIRST, Durations
+from tests.durations import FIRST, LANES, Durations, lane_of
 
 
 def ordered(file: Path, *ids: str) -> list[str]:
@@ -18,7 +18,7 @@ def ordered(file: Path, *ids: str) -> list[str]:
 def test_the_longest_file_comes_first_and_stays_together(tmp_path: Path) -> None:
     """By what was recorded; without a record a list says what is long."""
     file = tmp_path / "durations.json"
-    fresh = [f"{FIRST[0]}::1", f"{FIRST[1]}::1", "quick.py::1"]
+    fresh = [f"{FIRST[1]}::1", f"{FIRST[3]}::1", "quick.py::1"]
     for content in ("", "{ cut o"):
         file.write_text(content)
         assert ordered(file, *fresh[::-1]) == fresh
@@ -27,6 +27,19 @@ def test_the_longest_file_comes_first_and_stays_together(tmp_path: Path) -> None
     assert ordered(file, "a.py::1", "a.py::new", *list(seconds)[1:]) == [
         *("b.py::1", "b.py::2", "c.py::1", "a.py::1", "a.py::new")
     ]
+
+
+def test_files_that_share_servers_or_a_session_are_one_lane(tmp_path: Path) -> None:
+    """They are told by their fixtures; the lane comes first that takes longest in all."""
+    killed, spark = LANES
+    losses, machine = "tests/minute/test_losses.py::x", "tests/properties/test_machine.py::x"
+    columns = "tests/spark/test_line_columns.py::x"
+    lanes = {losses: killed, machine: killed, columns: spark, "a.py::1": "a.py"}
+    assert {nodeid: lane_of(nodeid) for nodeid in lanes} == lanes
+    file = tmp_path / "durations.json"
+    took = {losses: 1.0, "a.py::1": 2.5, machine: 2.0}
+    file.write_text(json.dumps({name: {"call": s} for name, s in took.items()}))
+    assert ordered(file, *took) == [machine, losses, "a.py::1"]
 
 
 def test_a_run_is_recorded_and_its_slowest_groups_are_shown(tmp_path: Path) -> None:
