@@ -1,5 +1,6 @@
 """Shared fixtures: real servers for the session, and for each test a world of its own."""
 
+import atexit
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 JAVA_VARIABLE: Final = "JDK_JAVA_OPTIONS"
 """Java's own variable for options of each JVM."""
 
-_ENDS = pytest.StashKey[ExitStack]()
-
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have every JVM start quickly, as none lives for long; leave the shell's settings out."""
@@ -34,13 +33,10 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if is_setting(name)]:
         del os.environ[name]
     config.pluginmanager.register(Durations(), "tally-durations")
-    ends = config.stash[_ENDS] = ExitStack()
+    # Behind whatever the modules that are still to be imported do at the end.
+    ends = ExitStack()
+    atexit.register(ends.close)
     ends.enter_context(home_of_session())
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Stop the servers, if this process has chosen their home."""
-    config.stash[_ENDS].close()
 
 
 def is_setting(name: str) -> bool:
