@@ -57,9 +57,12 @@ class WithoutSpark(Bench):
         return SimpleNamespace(collect=lambda: rows), ends
 
 
-def process_all(name: str, folder: Path, bench: WithoutSpark) -> None:
+def process_all(
+    name: str, folder: Path, bench: WithoutSpark, environment: Mapping[str, str]
+) -> None:
     """What the process of a method does until it is killed between counts and offsets."""
-    os.environ |= {faults.FAULT: Fault.BEFORE_OFFSETS, faults.FOLDER: str(folder)}
+    os.environ.clear()  # of the test that has started the server of all forks
+    os.environ |= {**environment, faults.FAULT: Fault.BEFORE_OFFSETS, faults.FOLDER: str(folder)}
     faults.begin_driver()
     reader = PythonReader(kafka=load_settings(bench.config).kafka)
     with_spark = tallys.context
@@ -97,7 +100,9 @@ def test_counts_double_where_offsets_are_apart(
         )
         ends = []
         for _ in range(2):
-            process = PROCESSES.Process(target=process_all, args=(name, tmp_path, bench))
+            process = PROCESSES.Process(
+                target=process_all, args=(name, tmp_path, bench, dict(os.environ))
+            )
             process.start()
             process.join()
             ends.append(process.exitcode)
