@@ -11,7 +11,7 @@ PEERS ?=
 ARGS ?=
 UPGRADE ?=
 PURE ?=
-WORKERS ?= 3
+WORKERS ?= 4
 DURATION_S ?= 600
 SEED ?= 1
 
@@ -46,8 +46,8 @@ setup:
 demo: setup
 	@exec $(VENV)/tally demo $(if $(ONCE),--once)
 
-# A file's tests stay on one worker, the longest file comes first (tests/durations.py). Now and then
-# a worker waits for a server: three keep two cores busy.
+# A file's tests stay on one worker, and so do files that share a Spark session; the longest come
+# first (tests/durations.py). Now and then a worker waits for a server: four keep two cores busy.
 PYTEST = $(RUN) pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: setup
