@@ -8,7 +8,7 @@ import json
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -72,7 +72,8 @@ class Durations:
         """Put the lanes and files that take longest first."""
         total: dict[str, float] = defaultdict(float)
         for item in items:
-            took = _seconds(self._before.get(item.nodeid, {}))
+            phases = self._before.get(item.nodeid, {})
+            took = sum(phases.get(phase, 0) for phase in ("setup", "call", "teardown"))
             for name in {lane_of(item.nodeid), _file(item.nodeid)}:
                 total[name] += took
         rank = {name: number for number, name in enumerate(total)}  # as they were collected
@@ -141,10 +142,6 @@ class Durations:
 
 def _file(nodeid: str) -> str:
     return nodeid.partition("::")[0]
-
-
-def _seconds(phases: Mapping[str, Any]) -> float:
-    return float(sum(phases.get(phase, 0) for phase in ("setup", "call", "teardown")))
 
 
 def _read(file: Path) -> dict[str, dict[str, Any]]:

@@ -46,7 +46,7 @@ class Session:
                     self.client.sendall(data)
                 elif not (packet := _read_packet(self.client)):
                     return
-                elif not is_statement(packet):
+                elif packet[3] or packet[HEADER] != COM_QUERY:  # no new command in words
                     self.server.sendall(packet)
                 elif not look(self, packet):
                     return
@@ -163,11 +163,6 @@ class CommitProxy(Proxy):
         if self._cut is Cut.ANSWER_LOST:
             session.ask(packet)
         return False
-
-
-def is_statement(packet: bytes) -> bool:
-    """Whether a client's packet is a new command with a statement as text."""
-    return packet[3] == 0 and packet[HEADER] == COM_QUERY
 
 
 def statement_of(packet: bytes) -> str:

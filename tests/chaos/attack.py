@@ -179,7 +179,8 @@ class Attacker:
         self.repairer.later(self.random.uniform(0.3, longest_s), resume)
 
     def _victim(self, role: Role) -> psutil.Process:
-        found = [p for p in _VICTIMS[role].find(self.system) if _runs(p)]
+        at_rest = {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}
+        found = [p for p in _VICTIMS[role].find(self.system) if p.status() not in at_rest]
         if not found:
             raise NoVictimError
         return self.random.choice(found)
@@ -262,10 +263,6 @@ def persistently(
 
 def _start_again(start: Callable[[], object]) -> Callable[[], None]:
     return persistently(start, StackError, AssertionError, psutil.NoSuchProcess)
-
-
-def _runs(process: psutil.Process) -> bool:
-    return process.status() not in {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}
 
 
 def _main(part: Part) -> Finder:

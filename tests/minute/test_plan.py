@@ -211,14 +211,6 @@ def shorter(topic: TopicSnapshot) -> TopicSnapshot:
     return replace(topic, partitions={**topic.partitions, 0: first})
 
 
-def without_a_partition(topic: TopicSnapshot) -> TopicSnapshot:
-    return replace(topic, partitions={0: topic.partitions[0]})
-
-
-def gone(_: TopicSnapshot) -> None:
-    """No partition is named, so the topic is not there."""
-
-
 def liar(world: World, lie: Lie, *, lies: int) -> DisturbedKafka:
     """Kafka, whose first answers are wrong."""
 
@@ -243,8 +235,8 @@ def counted(world: World) -> World:
     ("lie", "block"),
     [
         (shorter, (0, BlockReason.TOPIC_TRUNCATED)),
-        (without_a_partition, (1, BlockReason.PARTITION_MISSING)),
-        (gone, (None, BlockReason.TOPIC_MISSING)),
+        (lambda t: replace(t, partitions={0: t.partitions[0]}), (1, BlockReason.PARTITION_MISSING)),
+        (lambda _: None, (None, BlockReason.TOPIC_MISSING)),
     ],
 )
 def test_old_metadata_is_asked_for_again_before_it_is_believed(

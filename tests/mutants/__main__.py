@@ -38,7 +38,8 @@ def main() -> int:
     parser.add_argument("--boundaries", action="store_true", help="move each comparison by one")
     parser.add_argument("--workers", type=int, default=2, help="mutants at a time")
     options = parser.parse_args()
-    known = _boundaries() if options.boundaries else MUTANTS
+    differing = [b for b in boundaries(PROJECT / "src") if b.guard not in EQUIVALENT]
+    known: Sequence[AnyMutant] = differing if options.boundaries else MUTANTS
     chosen = [mutant for mutant in known if options.only in mutant.guard]
     with interruptible(), free_home() as home:
         stack = Stack(project=PROJECT, home=home, announce=print, mysql_options=NOT_DURABLE)
@@ -56,11 +57,6 @@ def main() -> int:
     for mutant in survivors:
         print(f"NOT NOTICED: {mutant.guard} ({mutant.where})")
     return 1 if survivors or not chosen else 0
-
-
-def _boundaries() -> list[Boundary]:
-    """Those of which the two sides differ."""
-    return [b for b in boundaries(PROJECT / "src") if b.guard not in EQUIVALENT]
 
 
 def _check_green(chosen: Sequence[AnyMutant], home: Path) -> None:

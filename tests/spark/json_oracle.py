@@ -38,7 +38,8 @@ def read_object(value: bytes) -> dict[str, Any] | None:
                 parse_int=_number,
                 parse_float=_number,
                 parse_constant=_no,
-                object_pairs_hook=_members,
+                # Of equal keys the last; a key is text like any other.
+                object_pairs_hook=lambda pairs: {_whole(key): value for key, value in pairs},
             )
     except ValueError:
         return None
@@ -111,11 +112,6 @@ def _double_text(number: float) -> str:
 def _escaped(character: str) -> str:
     unnamed = f"\\u{ord(character):04X}" if character < " " else character
     return _ESCAPES.get(character, unnamed)
-
-
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The last of equal keys: a key is text like any other."""
-    return {_whole(key): value for key, value in pairs}
 
 
 def _whole(text: str) -> str:
