@@ -61,8 +61,8 @@ e2e: setup
 	$(PYTEST) tests/first_use tests/console tests/stack tests/cli/test_demo.py $(ARGS)
 
 chaos: setup
-	@TALLY_CAMPAIGN=1 $(RUN) tests.chaos --duration-s $(DURATION_S) --seed $(SEED) $(ARGS)
-	$(if $(findstring --only,$(ARGS)),,TALLY_CAMPAIGN=1 $(RUN) pytest tests/properties tests/chaos tests/stack/test_spark_cluster.py)
+	@TALLY_TEST_CAMPAIGN=1 $(RUN) tests.chaos --duration-s $(DURATION_S) --seed $(SEED) $(ARGS)
+	$(if $(findstring --only,$(ARGS)),,TALLY_TEST_CAMPAIGN=1 $(RUN) pytest tests/properties tests/chaos tests/stack/test_spark_cluster.py)
 
 # PURE=1: every mutant of planning, lines and aggregates, by mutmut, on the unit tests alone; its
 # `mutmut results` and `mutmut show NAME` say more. From time to time: survivors need to be judged.

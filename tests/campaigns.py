@@ -3,7 +3,7 @@
 import os
 from typing import Final
 
-VARIABLE: Final = "TALLY_CAMPAIGN"
+VARIABLE: Final = "TALLY_TEST_CAMPAIGN"
 """Set by ``make chaos``."""
 
 
