@@ -64,7 +64,7 @@ chaos: setup
 	@TALLY_TEST_CAMPAIGN=1 $(RUN) tests.chaos --duration-s $(DURATION_S) --seed $(SEED) $(ARGS)
 	$(if $(findstring --only,$(ARGS)),,TALLY_TEST_CAMPAIGN=1 $(RUN) pytest tests/properties tests/chaos tests/stack/test_spark_cluster.py)
 
-# PURE=1: every mutant of planning, lines and aggregates, by mutmut, on the unit tests alone; its
+# PURE=1: every mutant of planning, lines and aggregates, by mutmut, on the unit tests alone;
 # `mutmut results` and `mutmut show NAME` say more. From time to time: survivors need to be judged.
 mutants: setup
 	@$(RUN) $(if $(PURE),mutmut run,tests.mutants) $(ARGS)

@@ -22,8 +22,7 @@ from tests.world import World, make_settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JAVA_VARIABLE: Final = "JDK_JAVA_OPTIONS"
-"""Java's own variable for options of each JVM."""
+JAVA_VARIABLE: Final = "JDK_JAVA_OPTIONS"  # which each JVM reads
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -18,7 +18,8 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-PROJECT: Final = Path(__file__).parents[1]
+from tests.servers import PROJECT
+
 FILE: Final = PROJECT / ".tally" / "test-durations.json"
 """Seconds of each test's phases and fixtures, of the latest run that had each."""
 
@@ -37,7 +38,6 @@ FIRST: Final = (
     "tests/stack/test_spark_cluster.py",
     "tests/first_use/test_own_servers.py",
     "tests/stack/test_spark_server.py",
-    "tests/airflow/test_console.py",
 )
 """The longest lanes and files, for a checkout in which nothing was recorded of them yet."""
 
@@ -45,18 +45,18 @@ _FIXTURES: Final = pytest.StashKey[dict[str, float]]()
 
 
 @cache
-def lane_of(nodeid: str) -> str:
-    """The lane of a test, or else its file."""
-    file = PROJECT / _file(nodeid)
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
-    return next((lane for lane, word in LANES.items() if re.search(word, text)), _file(nodeid))
+def lane_of(file: str) -> str:
+    """The lane of a test file, or the file itself, by its path in the project."""
+    path = PROJECT / file
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return next((lane for lane, word in LANES.items() if re.search(word, text)), file)
 
 
 class Lanes(LoadFileScheduling):
     """Hands out lanes, and files that are in none."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return lane_of(nodeid)
+        return lane_of(_file(nodeid))
 
 
 class Durations:
@@ -74,12 +74,14 @@ class Durations:
         for item in items:
             phases = self._before.get(item.nodeid, {})
             took = sum(phases.get(phase, 0) for phase in ("setup", "call", "teardown"))
-            for name in {lane_of(item.nodeid), _file(item.nodeid)}:
+            file = _file(item.nodeid)
+            for name in {lane_of(file), file}:
                 total[name] += took
         rank = {name: number for number, name in enumerate(total)}  # as they were collected
 
         def order(item: pytest.Item) -> tuple[float, ...]:
-            lane, file = lane_of(item.nodeid), _file(item.nodeid)
+            file = _file(item.nodeid)
+            lane = lane_of(file)
             first = FIRST.index(lane) if lane in FIRST and not total[lane] else len(FIRST)
             return first, -total[lane], rank[lane], -total[file], rank[file]
 

@@ -46,7 +46,7 @@ class Session:
                     self.client.sendall(data)
                 elif not (packet := _read_packet(self.client)):
                     return
-                elif packet[3] or packet[HEADER] != COM_QUERY:  # no new command in words
+                elif packet[3] or packet[HEADER] != COM_QUERY:  # not a statement's first packet
                     self.server.sendall(packet)
                 elif not look(self, packet):
                     return

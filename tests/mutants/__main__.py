@@ -38,8 +38,9 @@ def main() -> int:
     parser.add_argument("--boundaries", action="store_true", help="move each comparison by one")
     parser.add_argument("--workers", type=int, default=2, help="mutants at a time")
     options = parser.parse_args()
-    differing = [b for b in boundaries(PROJECT / "src") if b.guard not in EQUIVALENT]
-    known: Sequence[AnyMutant] = differing if options.boundaries else MUTANTS
+    known: Sequence[AnyMutant] = MUTANTS
+    if options.boundaries:
+        known = [b for b in boundaries(PROJECT / "src") if b.guard not in EQUIVALENT]
     chosen = [mutant for mutant in known if options.only in mutant.guard]
     with interruptible(), free_home() as home:
         stack = Stack(project=PROJECT, home=home, announce=print, mysql_options=NOT_DURABLE)

@@ -32,14 +32,13 @@ def test_the_longest_file_comes_first_and_stays_together(tmp_path: Path) -> None
 def test_files_that_share_servers_or_a_session_are_one_lane(tmp_path: Path) -> None:
     """They are told by their fixtures; the lane comes first that takes longest in all."""
     killed, spark = LANES
-    losses, machine = "tests/minute/test_losses.py::x", "tests/properties/test_machine.py::x"
-    columns = "tests/spark/test_line_columns.py::x"
-    lanes = {losses: killed, machine: killed, columns: spark, "a.py::1": "a.py"}
-    assert {nodeid: lane_of(nodeid) for nodeid in lanes} == lanes
+    losses, machine = "tests/minute/test_losses.py", "tests/properties/test_machine.py"
+    lanes = {losses: killed, machine: killed, "tests/spark/test_line_columns.py": spark}
+    assert {file: lane_of(file) for file in (*lanes, "a.py")} == {**lanes, "a.py": "a.py"}
     file = tmp_path / "durations.json"
-    took = {losses: 1.0, "a.py::1": 2.5, machine: 2.0}
+    took = {f"{losses}::1": 1.0, "a.py::1": 2.5, f"{machine}::1": 2.0}
     file.write_text(json.dumps({name: {"call": s} for name, s in took.items()}))
-    assert ordered(file, *took) == [machine, losses, "a.py::1"]
+    assert ordered(file, *took) == [f"{machine}::1", f"{losses}::1", "a.py::1"]
 
 
 def test_a_run_is_recorded_and_its_slowest_groups_are_shown(tmp_path: Path) -> None:
