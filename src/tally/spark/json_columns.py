@@ -109,11 +109,11 @@ def _time(texts: Sequence[Column], line_format: LineFormat, times: TimeReader) -
     time_format, text = line_format.parsed_time_format, texts[0]
     if len(texts) > 1:
         text = F.array_join(F.array(*texts), " ", "")
+    text = times.stages.add(text)
     if not time_format.is_read_by_position:
         return times.of_text(text, line_format, whole=False)
-    text = times.stages.add(text)
     stated = text.cast("binary")
-    normal = normalised(stated, time_format)
+    normal = times.stages.add(normalised(stated, time_format))
     after = F.substring(stated, time_format.width + 1, 1)
     no_digit = (after < binary(b"0")) | (after > binary(b"9"))
     return TimeColumns(
