@@ -62,7 +62,8 @@ e2e: setup
 
 chaos: setup
 	@TALLY_TEST_CAMPAIGN=1 $(RUN) tests.chaos --duration-s $(DURATION_S) --seed $(SEED) $(ARGS)
-	$(if $(findstring --only,$(ARGS)),,TALLY_TEST_CAMPAIGN=1 $(RUN) pytest tests/properties tests/chaos tests/stack/test_spark_cluster.py)
+	$(if $(findstring --only,$(ARGS)),,TALLY_TEST_CAMPAIGN=1 $(RUN) pytest tests/properties tests/chaos tests/spark \
+		tests/unit/test_places.py tests/stack/test_spark_cluster.py)
 
 # PURE=1: every mutant of planning, lines and aggregates, by mutmut, on the unit tests alone;
 # `mutmut results` and `mutmut show NAME` say more. From time to time: survivors need to be judged.
@@ -130,4 +131,5 @@ clean:
 			$(RUN) tally_local.stack down --home "$${home%/stack.toml}" || exit 1; \
 		done; \
 	fi
-	rm -rf .tally .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	[ ! -x $(VENV)/python ] || $(RUN) tests.servers
+	rm -rf mutants .tally .mypy_cache .pytest_cache .ruff_cache .hypothesis

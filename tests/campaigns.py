@@ -1,4 +1,4 @@
-"""How much of a random campaign a run plays: a fifth in the suite, all of it in ``make chaos``."""
+"""How much of a random campaign a run plays: a fifth in the suite, all in ``make chaos``."""
 
 import os
 from typing import Final

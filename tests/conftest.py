@@ -15,14 +15,15 @@ from tally.mysql.transactions import Database
 from tally.spark.session import QUICK_START, spark_session
 from tally_local.stack.stack import Stack
 from tests.connect_server import ConnectServer, connect_server
-from tests.durations import Durations
-from tests.servers import PROJECT, home_of_session, own_servers, shared_stack
+from tests.durations import DURATIONS, Durations
+from tests.servers import PROJECT, home_of_session, keep_what_failed, own_servers, shared_stack
 from tests.world import World, make_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_VARIABLE: Final = "JDK_JAVA_OPTIONS"  # which each JVM reads
+HOME: Final = pytest.StashKey[Path | None]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -31,11 +32,19 @@ def pytest_configure(config: pytest.Config) -> None:
     # Each test has settings of its own; those of the shell would lead to other servers.
     for name in [name for name in os.environ if is_setting(name)]:
         del os.environ[name]
-    config.pluginmanager.register(Durations(), "tally-durations")
     # Behind whatever the modules that are still to be imported do at the end.
     ends = ExitStack()
     atexit.register(ends.close)
-    ends.enter_context(home_of_session())
+    config.stash[HOME] = ends.enter_context(home_of_session())
+    durations = Durations(getattr(config, "workerinput", {}).get(DURATIONS))
+    config.pluginmanager.register(durations, DURATIONS)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Keep logs and pictures for whoever looks for the cause of a failure."""
+    home = session.config.stash[HOME]
+    if home is not None and exitstatus == pytest.ExitCode.TESTS_FAILED:
+        keep_what_failed(home)
 
 
 def is_setting(name: str) -> bool:

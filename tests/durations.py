@@ -5,6 +5,7 @@ share what is expensive to start; what takes longest is handed out first.
 """
 
 import json
+import os
 import re
 import time
 from collections import defaultdict
@@ -17,11 +18,14 @@ from typing import Any, Final
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 from tests.servers import PROJECT
 
 FILE: Final = PROJECT / ".tally" / "test-durations.json"
 """Seconds of each test's phases and fixtures, of the latest run that had each."""
+
+Recorded = dict[str, dict[str, Any]]
 
 FILES_SHOWN: Final = 10
 
@@ -40,6 +44,9 @@ FIRST: Final = (
     "tests/stack/test_spark_server.py",
 )
 """The longest lanes and files, for a checkout in which nothing was recorded of them yet."""
+
+DURATIONS: Final = "tally-durations"
+"""Under which name workers get what was recorded: all of them must order the tests alike."""
 
 _FIXTURES: Final = pytest.StashKey[dict[str, float]]()
 
@@ -62,10 +69,10 @@ class Lanes(LoadFileScheduling):
 class Durations:
     """Records durations, and orders the tests by those of the run before."""
 
-    def __init__(self, file: Path = FILE) -> None:
+    def __init__(self, before: Recorded | None = None, *, file: Path = FILE) -> None:
         self._file = file
-        self._before = _read(file)
-        self._tests: dict[str, dict[str, Any]] = {}
+        self._before = _read(file) if before is None else before
+        self._tests: Recorded = {}
         self._files: dict[str, float] = defaultdict(float)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -86,6 +93,11 @@ class Durations:
             return first, -total[lane], rank[lane], -total[file], rank[file]
 
         items.sort(key=order)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: WorkerController) -> None:
+        """Send a worker what was recorded."""
+        node.workerinput[DURATIONS] = self._before
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(
@@ -133,7 +145,9 @@ class Durations:
         if hasattr(config, "workerinput") or not self._tests:
             return
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        self._file.write_text(json.dumps({**self._before, **self._tests}, indent=0))
+        written = self._file.with_suffix(f".{os.getpid()}")
+        written.write_text(json.dumps({**self._before, **self._tests}, indent=0))
+        written.replace(self._file)
         terminalreporter.section("slowest files")
         longest = sorted(self._files.items(), key=lambda pair: -pair[1])
         for name, seconds in longest[:FILES_SHOWN]:
@@ -146,7 +160,7 @@ def _file(nodeid: str) -> str:
     return nodeid.partition("::")[0]
 
 
-def _read(file: Path) -> dict[str, dict[str, Any]]:
+def _read(file: Path) -> Recorded:
     with suppress(FileNotFoundError, ValueError):  # none yet, or one that was cut off
         return dict(json.loads(file.read_text(encoding="utf-8")))
     return {}

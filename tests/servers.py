@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 from filelock import FileLock, Timeout
 
 from tally_local.stack.server import Part
@@ -22,33 +23,33 @@ PROJECT = Path(__file__).parents[1]
 HOME_VARIABLE = "TALLY_TEST_HOME"
 """Where the servers of the session are; set by whoever stops them."""
 
-OWN = "own-"
-"""Begins the names of the folders of servers that tests stop or kill, in the home."""
-
 SERVERS = (Part.KAFKA, Part.MYSQL)
 RAM_DISK = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
 RAM_BYTES_MIN = 6 * 2**30
-"""Free bytes of the RAM disk without which the disk is used."""
+"""Free bytes of the RAM disk and of the memory, without which the disk is used."""
+
+LAST_FAILURE = PROJECT / ".tally" / "last-failure"
+"""Logs and pictures of the latest session that failed."""
 
 NOT_DURABLE = ("--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=OFF")
 """For data that nobody needs after a crash of the server."""
 
 
 @contextmanager
-def home_of_session() -> Iterator[None]:
+def home_of_session() -> Iterator[Path | None]:
     """Choose a home for the servers of this session and its workers, and stop them at the end.
 
-    Does nothing where the home was chosen by another program, which also stops the servers.
+    None where the home was chosen by another program, which also stops the servers.
     """
     if HOME_VARIABLE in os.environ:
-        yield
+        yield None
         return
     with free_home() as home:
         os.environ[HOME_VARIABLE] = str(home)
         os.environ["TMPDIR"] = str(home / "tmp")
         tempfile.tempdir = None  # it was computed before
         try:
-            yield
+            yield home
         finally:
             del os.environ[HOME_VARIABLE], os.environ["TMPDIR"]
             tempfile.tempdir = None
@@ -65,19 +66,37 @@ def free_home() -> Iterator[Path]:
             lock.acquire(timeout=0)
         except Timeout:
             continue
-        with lock:
-            home = folder / "home"
+        home = folder / "home"
+        try:
             _clear(home)  # what a killed session has left
-            if os.access(RAM_DISK, os.W_OK) and shutil.disk_usage(RAM_DISK).free > RAM_BYTES_MIN:
+            if _has_ram_disk():
                 home.symlink_to(tempfile.mkdtemp(prefix="tally-test-", dir=RAM_DISK))
             else:
                 home.mkdir(mode=0o700)
             (home / "tmp").mkdir()
-            try:
-                yield home.resolve()
-            finally:
-                _clear(home)
+            yield home.resolve()
+        finally:
+            _clear(home)
+            lock.release()
         return
+
+
+def keep_what_failed(home: Path) -> None:
+    """Copy the logs and pictures of a home to where they stay."""
+    shutil.rmtree(LAST_FAILURE, ignore_errors=True)
+    for path in [path for kind in ("*.log", "*.png") for path in home.rglob(kind)]:
+        if "mysql/data" not in str(path):
+            kept = LAST_FAILURE / path.relative_to(home)
+            kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shutil.copyfile(path, kept)
+
+
+def _has_ram_disk() -> bool:
+    """Whether there is one for data and programs, with room in it and in the memory behind it."""
+    if not os.access(RAM_DISK, os.W_OK) or os.statvfs(RAM_DISK).f_flag & os.ST_NOEXEC:
+        return False
+    free = min(shutil.disk_usage(RAM_DISK).free, psutil.virtual_memory().available)
+    return free > RAM_BYTES_MIN
 
 
 def shared_stack() -> Stack:
@@ -91,7 +110,7 @@ def shared_stack() -> Stack:
 @contextmanager
 def own_servers() -> Iterator[Stack]:
     """Servers of one worker's own, which are killed and restarted; they are durable."""
-    home = tempfile.mkdtemp(prefix=OWN, dir=os.environ[HOME_VARIABLE])
+    home = tempfile.mkdtemp(prefix="own-", dir=os.environ[HOME_VARIABLE])
     stack = Stack(project=PROJECT, home=Path(home), announce=print)
     stack.up(SERVERS)
     try:
@@ -107,8 +126,14 @@ def _clear(home: Path) -> None:
         home.unlink(missing_ok=True)  # a link that leads nowhere after a restart of the machine
         return
     real = home.resolve()
-    for folder in (*real.glob(f"{OWN}*"), real):
+    # Also the stacks of single tests, wherever they are in it.
+    for folder in {record.parents[1] for record in real.rglob("run/*.json")}:
         Stack(project=PROJECT, home=folder).down()
     shutil.rmtree(real, ignore_errors=True)
     if home.is_symlink():
         home.unlink()
+
+
+if __name__ == "__main__":  # for `make clean`
+    for left in (PROJECT / ".tally").glob("test-*/home"):
+        _clear(left)

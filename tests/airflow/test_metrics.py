@@ -15,7 +15,7 @@ from tally.app.measurements import Metric
 from tally_local.stack.test_programs import TestPrograms
 from tests.airflow.dag_run import AIRFLOW, RunDag
 from tests.airflow.ledgers import count, lose
-from tests.conftest import PROJECT
+from tests.servers import PROJECT
 from tests.world import World, make_settings
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 from tally.app.migrate import migrate
 from tally.errors import EXIT_RETRYABLE
 from tests.cli.conftest import LINE, Call, commit
-from tests.conftest import PROJECT
+from tests.servers import PROJECT
 from tests.waiting import wait_until
 from tests.world import World, make_settings
 

@@ -19,8 +19,8 @@ from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
 from tally_local.stack.stack import Stack
 from tests.cli.conftest import LINE, Call
-from tests.conftest import PROJECT
 from tests.sasl_broker import SaslBroker, sasl_broker
+from tests.servers import PROJECT
 from tests.world import World
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark]

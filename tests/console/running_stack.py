@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient
 from tally_local.demo.airflow_api import AirflowApi
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
-from tests.conftest import PROJECT
 from tests.console.collector import Collector, collecting
 from tests.first_use.pages import blocks, checkout, commands, execute
+from tests.servers import PROJECT
 from tests.waiting import wait_until
 
 PIPELINE: Final = "error_log"

@@ -16,7 +16,6 @@ import pytest
 from playwright.sync_api import Browser, Route, expect, sync_playwright
 
 from tally_local.stack.test_programs import TestPrograms
-from tests.conftest import PROJECT
 from tests.console.browser_window import (
     NARROW,
     PATIENCE_MS,
@@ -40,6 +39,7 @@ from tests.console.running_stack import (
     running_stack,
 )
 from tests.first_use.pages import execute
+from tests.servers import PROJECT
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(3600)]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.conftest import PROJECT
+from tests.servers import PROJECT
 
 FOREIGN: Final = ("AIRFLOW", "_AIRFLOW", "TALLY_", "SPARK_", "PYSPARK_", "PYTHON", "PYTEST")
 """Variables of the test session, which a reader does not have, begin like this."""

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tally.spark.session import QUICK_START
-from tests.conftest import PROJECT
 from tests.first_use.pages import blocks, checkout, commands, execute
+from tests.servers import PROJECT
 from tests.world import World
 
 pytestmark = [pytest.mark.stack, pytest.mark.airflow, pytest.mark.timeout(3600)]

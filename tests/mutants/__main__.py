@@ -15,17 +15,14 @@ import time
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 from tally_local.stack.interruption import interruptible
-from tally_local.stack.stack import Stack
 from tests.mutants.boundaries import EQUIVALENT, Boundary, boundaries
 from tests.mutants.table import MUTANTS, Mutant
-from tests.servers import HOME_VARIABLE, NOT_DURABLE, PROJECT, SERVERS, free_home
+from tests.servers import PROJECT, home_of_session, shared_stack
 
 PYTEST_FAILED = 1
-PYTEST_INTERRUPTED = 2  # also by a test file that cannot even be collected
 
 AnyMutant = Mutant | Boundary
 
@@ -42,15 +39,11 @@ def main() -> int:
     if options.boundaries:
         known = [b for b in boundaries(PROJECT / "src") if b.guard not in EQUIVALENT]
     chosen = [mutant for mutant in known if options.only in mutant.guard]
-    with interruptible(), free_home() as home:
-        stack = Stack(project=PROJECT, home=home, announce=print, mysql_options=NOT_DURABLE)
-        stack.up(SERVERS)
-        try:
-            _check_green(chosen, home)
-            with ThreadPoolExecutor(options.workers) as pool:
-                red = dict(zip(chosen, pool.map(partial(_red_tests, home), chosen), strict=True))
-        finally:
-            stack.down()
+    with interruptible(), home_of_session():
+        shared_stack()
+        _check_green(chosen)
+        with ThreadPoolExecutor(options.workers) as pool:
+            red = dict(zip(chosen, pool.map(_red_tests, chosen), strict=True))
     if options.table is not None:
         options.table.write_text(_table(red), encoding="utf-8")
     survivors = [mutant for mutant, tests in red.items() if not tests]
@@ -60,14 +53,14 @@ def main() -> int:
     return 1 if survivors or not chosen else 0
 
 
-def _check_green(chosen: Sequence[AnyMutant], home: Path) -> None:
+def _check_green(chosen: Sequence[AnyMutant]) -> None:
     """Check that all tests pass with every guard in place."""
     tests = dict.fromkeys(test for mutant in chosen for test in mutant.tests)
     print(f"first the {len(tests)} tests as they are", flush=True)
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
         cwd=PROJECT,
-        env={**os.environ, "PYTHONPATH": _path(PROJECT / "src"), HOME_VARIABLE: str(home)},
+        env={**os.environ, "PYTHONPATH": _path(PROJECT / "src")},
         check=False,
     )
     if ended.returncode:
@@ -87,8 +80,8 @@ def _names(tests: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(test.partition("[")[0] for test in tests))
 
 
-def _red_tests(home: Path, mutant: AnyMutant) -> list[str]:
-    """The tests that fail; empty when all pass, or when pytest could not run."""
+def _red_tests(mutant: AnyMutant) -> list[str]:
+    """The tests that fail; empty when all pass, or when pytest could not collect or run them."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tally-mutant-") as name:
         code = make_mutant(mutant, Path(name))
@@ -101,14 +94,13 @@ def _red_tests(home: Path, mutant: AnyMutant) -> list[str]:
                 *mutant.tests,
             ],
             cwd=PROJECT,
-            env={**os.environ, "PYTHONPATH": _path(code), HOME_VARIABLE: str(home)},
+            env={**os.environ, "PYTHONPATH": _path(code)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
         )
-        is_red = ended.returncode in {PYTEST_FAILED, PYTEST_INTERRUPTED}
-        red = _failed(report) if is_red and report.exists() else []
+        red = _failed(report) if ended.returncode == PYTEST_FAILED else []
     verdict = ", ".join(red) or f"NOT NOTICED (pytest ended with {ended.returncode})"
     seconds = time.monotonic() - begun
     print(f"{mutant.guard} [{mutant.where}, {seconds:.0f} s]: {verdict}", flush=True)
@@ -131,15 +123,9 @@ def make_mutant(mutant: AnyMutant, folder: Path) -> Path:
 
 
 def _failed(report: Path) -> list[str]:
-    """Names of the tests that failed or could not be collected; set-up errors are not included."""
+    """Names of the tests that failed; errors of set-up are not included."""
     cases = ET.parse(report).iter("testcase")  # noqa: S314 - pytest has just written it
-    return [str(case.get("name")) for case in cases if _is_red(case)]
-
-
-def _is_red(case: ET.Element) -> bool:
-    error = case.find("error")
-    is_uncollected = error is not None and error.get("message") == "collection failure"
-    return is_uncollected or case.find("failure") is not None
+    return [str(case.get("name")) for case in cases if case.find("failure") is not None]
 
 
 if __name__ == "__main__":

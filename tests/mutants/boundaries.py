@@ -17,6 +17,8 @@ ROOMS: Final = ("planning", "ledger", "pipeline")
 
 MOVED: Final[Mapping[str, str]] = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 _IN_SQL: Final = re.compile(r"(?<![-<>=!])(?:<=|>=|<|>)(?![<>=])")
+_TEXTS: Final = {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
+"""Since Python 3.12 an f-string comes in pieces."""
 
 _UNIT: Final = (
     "tests/unit/test_planning.py",
@@ -155,8 +157,8 @@ def _operators(text: str) -> Iterator[tuple[int, int, str]]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.OP and token.string in MOVED:
             yield *token.start, token.string
-        is_sql = token.type == tokenize.STRING and not token.string.lower().startswith(("r", "br"))
-        if is_sql and token.start[0] not in documentation:
+        is_raw = token.string.lower().startswith(("r", "br"))
+        if token.type in _TEXTS and not is_raw and token.start[0] not in documentation:
             for found in _IN_SQL.finditer(token.string):
                 before = token.string[: found.start()]
                 row = token.start[0] + before.count("\n")

@@ -14,7 +14,7 @@ from tally.config.servers import SparkSettings
 from tally.spark.class_archive import build_archive, with_archive
 from tally.spark.driver_log import JAVA_OPTIONS
 from tally.spark.java import java
-from tests.conftest import PROJECT
+from tests.servers import PROJECT
 from tests.spark_submit import SPARK_HOME
 
 pytestmark = pytest.mark.spark

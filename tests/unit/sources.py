@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import PROJECT
+from tests.servers import PROJECT
 
 from tally import errors
 from tally.errors import TallyError

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from check_jsonschema import main as check_jsonschema
 from click.testing import CliRunner
-from tests.conftest import PROJECT
+from tests.servers import PROJECT
 from tests.unit.sources import text
 
 import tally

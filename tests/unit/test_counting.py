@@ -7,6 +7,7 @@ from tests.unit.values import P0, pipeline, span, totals
 
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.checks import SeriesLimit, check_totals
+from tally.aggregates.fingerprint import fingerprint
 from tally.errors import DataLossError, MalformedFloodError, RecordsMissingError, SeriesFloodError
 from tally.ledger.contributions import rows_of
 from tally.ledger.tables import LabelColumn, Tables
@@ -52,6 +53,28 @@ def test_a_dense_range_that_is_short_and_a_flood_are_named() -> None:
     check(read(10, 10, 19, malformed=4), max_malformed_per_batch=4)
     with pytest.raises(MalformedFloodError, match="5 of 10 records are malformed"):
         check(read(10, 10, 19, malformed=5), max_malformed_per_batch=4)
+
+
+def test_whatever_is_counted_by_is_in_the_fingerprint() -> None:
+    """With all else set; the order of what is written has no meaning."""
+    rules = {
+        "line_format": "log4j",
+        "levels": ["ERROR", "WARN"],
+        "time_zone": "Europe/Berlin",
+        "filter": {"topic": ["b", "a"], "logger": ["x"]},
+        "continuation_lines": "unmatched",
+        "labels": ["topic", "logger"],
+        "label_max_chars": 20,
+        "measure": "bytes",
+    }
+    swapped = {"filter": {"logger": ["x"], "topic": ["a", "b"]}, "labels": ["logger", "topic"]}
+    swapped["levels"] = ["WARN", "ERROR"]
+    whole = fingerprint(pipeline(**rules))
+    assert whole == fingerprint(pipeline(**{**rules, **swapped}))
+    without = [{k: v for k, v in rules.items() if k != key} for key in rules]
+    without += [{**rules, "filter": {"topic": ["a"], "logger": ["x"]}}]
+    found = {fingerprint(pipeline(**other)) for other in without}
+    assert len(found - {whole}) == len(without)
 
 
 class Row(NamedTuple):

@@ -16,8 +16,9 @@ import pytest
 from benchmarks import picture
 from benchmarks.page import get
 from pydantic import BaseModel
-from tests.conftest import PROJECT
 from tests.first_use.pages import FENCE
+from tests.mutants.table import MUTANTS
+from tests.servers import PROJECT
 from tests.unit.sources import DOCS, ERRORS, PAGES, README, text
 
 from tally import errors
@@ -272,6 +273,7 @@ def test_every_failure_case_has_an_answer_and_a_test() -> None:
     assert {section: len(rows) for section, rows in found.items()} == CASES
     assert text(page).count("| case | what Tally does | test |") == len(CASES)
     rows = [(section, *row) for section in CASES for row in found[section]]
+    guards = {mutant.guard for mutant in MUTANTS}
     assert len({(section, case) for section, case, _, _ in rows}) == len(rows)
     for _, case, answer, tests in rows:
         assert case
@@ -280,6 +282,7 @@ def test_every_failure_case_has_an_answer_and_a_test() -> None:
         assert len(named) == tests.count("::") > 0, case
         for path, name in named:
             assert f"def {name}(" in text(PROJECT / path), (path, name)
+        assert set(re.findall(r"`make mutants`: (.*?)\)", tests)) <= guards
     reports = REPORT.findall(" ".join(case for _, case, _, _ in rows))
     assert reports == REPORT.findall(text(page))
     assert len(set(reports)) == 28

@@ -11,7 +11,7 @@ from tests.durations import FIRST, LANES, Durations, lane_of
 def ordered(file: Path, *ids: str) -> list[str]:
     """Tests in the order in which they would run."""
     items: list[Any] = [SimpleNamespace(nodeid=nodeid) for nodeid in ids]
-    Durations(file).pytest_collection_modifyitems(items)
+    Durations(file=file).pytest_collection_modifyitems(items)
     return [item.nodeid for item in items]
 
 
@@ -45,7 +45,7 @@ def test_a_run_is_recorded_and_its_slowest_groups_are_shown(tmp_path: Path) -> N
     """Phases and fixtures of each test; tests that did not run keep what they had."""
     file = tmp_path / "durations.json"
     file.write_text('{"a.py::old": {"call": 9.0}}')
-    durations = Durations(file)
+    durations = Durations(file=file)
     properties = [("fixtures", {"world": 0.9, "quick": 0.01})]
     for nodeid, when, took in (
         *(("a.py::t[x@y]", "setup", 1.0), ("a.py::t[x@y]", "call", 2.0)),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from tests.conftest import PROJECT
+from tests.servers import PROJECT
 from tests.unit.values import P0
 
 from tally.config.servers import KafkaSettings

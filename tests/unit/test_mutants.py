@@ -4,10 +4,10 @@ import ast
 from pathlib import Path
 
 import pytest
-from tests.conftest import PROJECT
 from tests.mutants.anchors import Anchor, replace_in
 from tests.mutants.boundaries import EQUIVALENT, MOVED, TESTS, boundaries
 from tests.mutants.table import MUTANTS, Mutant
+from tests.servers import PROJECT
 from tests.unit.sources import text
 
 BOUNDARIES = list(boundaries(PROJECT / "src"))

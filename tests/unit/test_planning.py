@@ -114,17 +114,22 @@ def test_a_recreated_topic_blocks_even_when_it_is_longer() -> None:
     """Another topic id blocks the whole topic, although its offsets look plausible."""
     planned = plan(kafka((0, 9999), topic_id="B"), known(10))
     assert told(planned) == ["alog topic-changed", "doubtful"]
+    assert "with topic id A, Kafka says B" in planned.blocks[0].detail
+    assert planned.blocks[0].next_step.startswith("tally topics adopt first alog")
 
 
 def test_another_cluster_blocks_even_with_the_same_topic_id() -> None:
     planned = plan(kafka((0, 9999), cluster_id="D"), known(10))
     assert told(planned) == ["alog cluster-changed", "doubtful"]
+    assert "on cluster C, Kafka says D" in planned.blocks[0].detail
+    assert "tally topics adopt first alog" in planned.blocks[0].next_step
 
 
 def test_a_short_partition_list_forgets_nothing() -> None:
     """A partition that Kafka leaves out is an error of its own; the others are read."""
-    planned = told(plan(kafka(None, (0, 12)), known(10, 10)))
-    assert planned == ["read alog/1 [10, 12)", "alog/0 partition-missing", "doubtful"]
+    planned = plan(kafka(None, (0, 12)), known(10, 10))
+    assert told(planned) == ["read alog/1 [10, 12)", "alog/0 partition-missing", "doubtful"]
+    assert "knows 2 partitions, Kafka answers 1" in planned.blocks[0].detail
 
 
 def test_the_error_of_a_blocked_run_names_both_sides() -> None:
@@ -133,12 +138,17 @@ def test_the_error_of_a_blocked_run_names_both_sides() -> None:
     assert isinstance(error, BlockedError)
     for part in ("alog/0", "[10, 20)", "tally losses accept first"):
         assert part in str(error)
-    for ledger in ({}, known(10)):  # whether or not it was ever read
+    of_loss = plan(kafka((20, 30)), known(10)).blocks
+    # Whether or not it was ever read.
+    for ledger, detail in (({}, "no such topic"), (known(10), "no such topic any more")):
         planned = plan(kafka(), ledger)
         assert told(planned) == ["alog topic-missing", "doubtful"]
+        assert planned.blocks[0].detail.endswith(detail)
         error = blocked_error("first", planned.blocks)
         assert isinstance(error, MissingTopicError)
         assert "alog" in str(error)
+        assert error.next_step.startswith("create the topic")
+        assert type(blocked_error("first", [*planned.blocks, *of_loss])) is BlockedError
 
 
 def test_first_offsets_stay_within_what_kafka_holds() -> None:

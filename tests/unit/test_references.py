@@ -8,8 +8,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from tests.conftest import PROJECT
 from tests.mutants.anchors import Anchor
+from tests.servers import PROJECT
 from tests.unit.sources import PAGES, nodes, text
 
 BASES = (PROJECT / "src", PROJECT / "local" / "src", PROJECT)

@@ -45,8 +45,9 @@ def test_what_is_no_range_is_refused_with_how_one_looks() -> None:
             parse_range(text)
         assert "alog/0:300-310" in refused.value.next_step
     for text in ("alog/3:310-300", "alog/3:300-300", "alog/3 [5, 5)"):
-        with pytest.raises(ReplayRefusedError, match="is not smaller than"):
+        with pytest.raises(ReplayRefusedError, match="is not smaller than") as refused:
             parse_range(text)
+        assert "first one that is left out" in refused.value.next_step
 
 
 def test_a_time_without_a_zone_is_utc_only_where_that_is_said() -> None:
@@ -54,10 +55,12 @@ def test_a_time_without_a_zone_is_utc_only_where_that_is_said() -> None:
     at = datetime(2026, 11, 20, 14, 5, tzinfo=UTC)
     assert parse_time("2026-11-20T16:05+02:00") == at
     assert parse_time(" 2026-11-20 14:05 ", assume_utc=True) == at
-    with pytest.raises(ReplayRefusedError, match="has no zone"):
+    with pytest.raises(ReplayRefusedError, match="has no zone") as refused:
         parse_time("2026-11-20 14:05")
-    with pytest.raises(ReplayRefusedError, match="is not a time"):
+    assert "2026-11-20T14:05:00Z for UTC" in refused.value.next_step
+    with pytest.raises(ReplayRefusedError, match="is not a time") as refused:
         parse_time("yesterday", assume_utc=True)
+    assert "2026-11-20T14:05:00Z" in refused.value.next_step
     assert parse_minute("2026-1-2 3:04") == "2026-01-02 03:04"  # so that minutes sort as text
     with pytest.raises(ReplayRefusedError, match="is not a minute"):
         parse_minute("14:05")

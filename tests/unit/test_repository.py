@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from tests.conftest import PROJECT
+from tests.servers import PROJECT
 from tests.unit.sources import name_of, nodes, text, tree
 
 REQUIREMENTS = PROJECT / "requirements"

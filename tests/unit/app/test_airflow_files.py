@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.conftest import PROJECT
+from tests.servers import PROJECT
 
 from tally.app.airflow_files import FILES, FileState, airflow_file, write_airflow_files
 from tally.errors import UsageError
