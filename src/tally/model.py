@@ -179,7 +179,7 @@ class Batch:
     state: BatchState
     """The batch's state."""
     attempt: int
-    """The fencing token: it rises with each claim, and only the newest attempt may commit."""
+    """It rises with each claim, and only the newest attempt may commit."""
     planned_at: datetime
     """When the ranges were fixed (UTC)."""
     claimed_at: datetime | None
@@ -190,9 +190,16 @@ class Batch:
     """The replay that it is part of; None for an ingest batch."""
     claimed_by: str | None = None
     """Who began the newest attempt; None when none has begun."""
+    claim_token: str | None = None
+    """Random, and of the newest attempt: a ledger that was restored numbers attempts again."""
     is_of_partition: bool = False
     """Whether it is planned as the batch of one partition alone, and may be open beside batches of
     other partitions."""
+
+    @property
+    def claim(self) -> tuple[int, str | None]:
+        """The fencing token: what is the batch's newest claim in the ledger may commit."""
+        return self.attempt, self.claim_token
 
     @property
     def offsets(self) -> int:

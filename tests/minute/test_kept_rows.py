@@ -304,30 +304,6 @@ def test_the_audit_tells_two_segments_of_one_set(world: Delivery) -> None:
     assert {v.where.split()[1] for v in world.audit().violations} == {str(second)}
 
 
-def test_a_set_whose_number_was_given_before_is_not_committed(world: Delivery) -> None:
-    """Tables that were restored to an older state count on from there."""
-    sets = f"`{world.pipeline.rows_view}__sets`"
-    for text in ("2017-07-30 14:08:00 ERROR first", "2017-07-30 14:10:00 ERROR second"):
-        world.produce([text])
-        world.run_open()
-    (last,) = world.rows(f"select max(set_id) as n from {sets}")
-    if world.pipeline.files_url is None:
-        world.execute(f"delete from `{world.name}_rows__kept` where set_id = {last['n']}")
-    world.execute(f"delete from {sets} where set_id = {last['n']}")
-    world.execute(f"alter table {sets} auto_increment = {last['n']}")
-    told = f"readers do not see its set {last['n']}"
-    assert [v.detail for v in world.audit().violations] == [told]
-    world.produce(["2017-07-30 14:09:00 ERROR x", "2017-07-30 14:10:00 ERROR y"])
-    with pytest.raises(DataLossError, match=f"numbers go on behind {last['n']}"):
-        world.run_open()
-    assert world.counts() == {"2017-07-30 14:08": 1, "2017-07-30 14:10": 1}
-    world.execute(f"alter table {sets} auto_increment = {last['n'] + 1}")
-    world.run_open()
-    world.replay()
-    assert world.audit().holds
-    assert len(world.kept()) == sum(world.counts().values()) == 4
-
-
 def test_lines_are_kept_where_they_were_kept_before(world: Delivery) -> None:
     world.count_lines()
     (batch_id,) = world.planned_in(1)

@@ -61,6 +61,7 @@ FILES: Final = "tests/minute/test_kept_files.py"
 DELIVERIES: Final = "tests/minute/test_deliveries.py"
 ROWS: Final = "tests/minute/test_kept_rows.py"
 PUBLISH: Final = "tests/unit/test_publish.py"
+RESTORE: Final = "tests/minute/test_restore.py"
 
 MUTANTS: Final = (
     # --- planning
@@ -523,8 +524,8 @@ MUTANTS: Final = (
     Mutant(
         guard="attempts are told apart by number, not by time",
         where="tally.ledger.commit:lock_attempt",
-        before="    if now.attempt != batch.attempt:",
-        after="    if now.claimed_at > batch.claimed_at:",
+        before="    if now.claim != batch.claim or",
+        after="    if now.claimed_at > batch.claimed_at or",
         tests=(
             f"{CONCURRENCY}::test_the_newer_of_two_attempts_is_told_by_its_number_and_not_by_the_clock",
         ),
@@ -555,11 +556,25 @@ MUTANTS: Final = (
     Mutant(
         guard="an older attempt is fenced",
         where="tally.ledger.commit:lock_attempt",
-        before="    if now.attempt != batch.attempt:",
-        after="    if now.attempt < batch.attempt:",
+        before="    if now.claim != batch.claim or",
+        after="    if now.claim < batch.claim or",
         tests=(
             f"{CONCURRENCY}::test_the_newer_of_two_attempts_is_told_by_its_number_and_not_by_the_clock",
         ),
+    ),
+    Mutant(
+        guard="an attempt of a ledger that was restored is fenced",
+        where="tally.ledger.commit:lock_attempt",
+        before="    if now.claim != batch.claim or",
+        after="    if now.attempt != batch.attempt or",
+        tests=(f"{RESTORE}::test_a_commit_is_of_the_claim_and_of_the_ranges_that_were_read",),
+    ),
+    Mutant(
+        guard="what becomes live is what was read",
+        where="tally.ledger.commit:lock_attempt",
+        before=" or _planned(now) != _planned(batch):",
+        after=":",
+        tests=(f"{RESTORE}::test_a_commit_is_of_the_claim_and_of_the_ranges_that_were_read",),
     ),
     Mutant(
         guard="a batch commits once",
@@ -573,8 +588,8 @@ MUTANTS: Final = (
         where="tally.ledger.commit:lock_attempt",
         before="    if now.state is BatchState.ABANDONED:\n"
         "        raise abandoned_error(tx, batch.batch_id)\n"
-        "    if now.attempt",
-        after="    if now.attempt",
+        "    if now.claim",
+        after="    if now.claim",
         tests=(f"{COMMIT}::test_an_abandoned_batch_is_fenced",),
     ),
     Mutant(
@@ -1219,10 +1234,10 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="the number of a set is given once",
-        where="tally.ledger.row_sets:record_row_set",
-        before="    _check_number_is_new(tx, batch, rows.set_id)\n",
-        after="",
-        tests=(f"{ROWS}::test_a_set_whose_number_was_given_before_is_not_committed",),
+        where="tally.deliveries.set_store:SetStore.open_set",
+        before="            set_id = secrets.randbits(62)\n",
+        after='            set_id = 1 + tx.rows(f"select count(*) as n from `{self.sets}`")[0]["n"]\n',
+        tests=(f"{RESTORE}::test_a_set_of_lines_never_has_the_number_of_an_earlier_one",),
     ),
     Mutant(
         guard="a set is of one segment",

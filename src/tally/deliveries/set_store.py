@@ -11,6 +11,7 @@ The server may be another one than the ledger's. The ledger alone decides which 
 the lines of a set is its :class:`tally.deliveries.content.Content`.
 """
 
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,7 +33,7 @@ class WaitingSet:
     """A set that is not live yet, and may never be."""
 
     set_id: int
-    """Its key."""
+    """Its key, a random number."""
     segment_id: int
     """The segment whose lines it has."""
     attempt: int
@@ -101,11 +102,15 @@ class SetStore(SetTables):
                     f"attempt {batch.attempt} no longer does",
                     next_step=f"tally show {batch.batch_id}",
                 )
-            set_id = tx.insert(
+            # Random: numbers in order are given again by a server that was restored, and whoever
+            # has written to such a set before would write to the new one.
+            set_id = secrets.randbits(62)
+            tx.execute(
                 f"insert into `{self.sets}`"
-                " (segment_id, batch_id, topic, cluster_id, topic_id, partition_id, from_offset,"
-                " until_offset, attempt) values (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
-                (*place.values(), batch.attempt),
+                " (set_id, segment_id, batch_id, topic, cluster_id, topic_id, partition_id,"
+                " from_offset, until_offset, attempt)"
+                " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+                (set_id, *place.values(), batch.attempt),
             )
             return SetPlace(set_id=set_id, **place)
 

@@ -1,5 +1,6 @@
 """Batches and their segments: reading, planning, claiming, abandoning."""
 
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from tally.mysql.transactions import Row, Transaction
 
 _BATCH = (
     "select batch_id, pipeline, lane, kind, state, attempt, planned_at, claimed_at, claimed_by,"
-    " replay_id from batch "
+    " claim_token, replay_id from batch "
 )
 
 _SEGMENTS = """
@@ -168,7 +169,7 @@ def insert_batch(
 
 
 def claim(tx: Transaction, batch_id: int, claimed_by: str) -> Batch:
-    """Raise the batch's attempt, its fencing token: earlier attempts can no longer commit it.
+    """Raise the batch's attempt and give it a token: earlier claims can no longer commit it.
 
     Returns:
         The batch with the new attempt; unchanged when it is committed already.
@@ -197,9 +198,9 @@ def claim_all(tx: Transaction, batch_ids: Sequence[int], claimed_by: str) -> lis
     if not planned:
         return found
     tx.execute(
-        "update batch set attempt = attempt + 1, claimed_at = %s, claimed_by = %s"
-        f" where batch_id in ({_list_of(planned)})",
-        (tx.now(), claimed_by, *planned),
+        "update batch set attempt = attempt + 1, claimed_at = %s, claimed_by = %s,"
+        f" claim_token = %s where batch_id in ({_list_of(planned)})",
+        (tx.now(), claimed_by, secrets.token_hex(16), *planned),
     )
     return find_batches(tx, batch_ids)
 
@@ -208,8 +209,8 @@ def release(tx: Transaction, batch: Batch) -> None:
     """Record that the attempt has failed: no attempt runs until the batch is claimed again."""
     tx.execute(
         "update batch set claimed_at = null where batch_id = %s and attempt = %s"
-        " and state = 'planned'",
-        (batch.batch_id, batch.attempt),
+        " and claim_token <=> %s and state = 'planned'",
+        (batch.batch_id, *batch.claim),
     )
 
 
@@ -289,6 +290,7 @@ def _batch(row: Row, segments: Iterable[Segment]) -> Batch:
         planned_at=row["planned_at"].replace(tzinfo=UTC),
         claimed_at=row["claimed_at"] and row["claimed_at"].replace(tzinfo=UTC),
         claimed_by=row["claimed_by"],
+        claim_token=row["claim_token"],
         replay_id=row["replay_id"],
         is_of_partition=bool(row["lane"]),
         segments=tuple(segments),

@@ -10,7 +10,7 @@ from tally.ledger.batches import abandoned_error, find_batch
 from tally.ledger.contributions import lines_of_segment
 from tally.ledger.dead_letters import TOTALLED_OF_SEGMENT
 from tally.ledger.tables import Tables
-from tally.model import Batch, BatchState, SegmentTotals, TopicPartition
+from tally.model import Batch, BatchState, OffsetRange, SegmentTotals, TopicPartition
 from tally.mysql.transactions import Transaction
 
 _SEGMENTS_PER_STATEMENT: Final = 1_000
@@ -29,27 +29,37 @@ _MARK_LIVE: Final = (
 
 
 def lock_attempt(tx: Transaction, batch: Batch) -> bool:
-    """Lock the batch's row until the transaction ends, if this attempt may still commit it.
+    """Lock the batch's row until the transaction ends, if this claim may still commit it.
 
-    The attempt is the fencing token: it rises with each claim, and only the newest one may commit.
+    Only the newest claim may. Its token is random, as attempts and ids repeat in a ledger that was
+    restored to an older state; what it was claimed for must still be what is planned.
 
     Returns:
         Whether the batch is to be committed; False when it was committed before.
 
     Raises:
-        FencedError: A newer attempt owns the batch, or it was abandoned.
+        FencedError: A newer attempt owns the batch, it was abandoned, or it is another one than
+            was claimed.
     """
     now = find_batch(tx, batch.batch_id, lock=True)
     if now.state is BatchState.COMMITTED:
         return False
     if now.state is BatchState.ABANDONED:
         raise abandoned_error(tx, batch.batch_id)
-    if now.attempt != batch.attempt:
-        raise FencedError(
-            f"batch {batch.batch_id}: attempt {now.attempt} has replaced attempt {batch.attempt}",
-            next_step=f"tally show {batch.batch_id}",
-        )
+    if now.claim != batch.claim or _planned(now) != _planned(batch):
+        why = f"attempt {now.attempt} has replaced attempt {batch.attempt}"
+        if now.attempt <= batch.attempt:
+            why = (
+                f"the ledger's attempt {now.attempt} is not the one that was read for: it was "
+                "restored to an older state since, or another server has taken over"
+            )
+        raise FencedError(f"batch {batch.batch_id}: {why}", next_step=f"tally show {batch.batch_id}")
     return True
+
+
+def _planned(batch: Batch) -> list[tuple[int, str, str, OffsetRange]]:
+    """What a batch is to read, with the ledger's keys."""
+    return [(s.segment_id, s.cluster_id, s.topic_id, s.range) for s in batch.segments]
 
 
 def move_offsets(tx: Transaction, batch: Batch) -> None:
@@ -120,14 +130,14 @@ def mark_committed(
     tx.execute(
         "update batch set state = 'committed', committed_at = %s, committed_version = %s,"
         " format_fingerprint = %s, read_at = %s"
-        " where batch_id = %s and attempt = %s and state = 'planned'",
+        " where batch_id = %s and attempt = %s and claim_token <=> %s and state = 'planned'",
         (
             tx.now(),
             version,
             fingerprint,
             read_at and read_at.replace(tzinfo=None),
             batch.batch_id,
-            batch.attempt,
+            *batch.claim,
         ),
     )
 

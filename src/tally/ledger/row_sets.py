@@ -133,11 +133,9 @@ def record_row_set(tx: Transaction, batch: Batch, totals: SegmentTotals, rows: R
     """Make a set that of the batch's only segment.
 
     Raises:
-        DataLossError: It has not the lines that were counted, or its number is that of another
-            segment's set.
+        DataLossError: It has not the lines that were counted.
     """
     (segment,) = batch.segments
-    _check_number_is_new(tx, batch, rows.set_id)
     if rows.rows != totals.matched:
         raise DataLossError(
             f"batch {batch.batch_id}: {totals.matched} lines were counted and {rows.rows} kept",
@@ -147,25 +145,6 @@ def record_row_set(tx: Transaction, batch: Batch, totals: SegmentTotals, rows: R
         "update segment set row_set = %s where segment_id = %s", (rows.set_id, segment.segment_id)
     )
     tx.execute("insert into row_outbox (segment_id) values (%s)", (segment.segment_id,))
-
-
-def _check_number_is_new(tx: Transaction, batch: Batch, set_id: int) -> None:
-    """Raise if a set with this number was committed before: then its table is an older one."""
-    used = tx.row(
-        "select s.segment_id, (select max(o.row_set) from segment o join batch c using (batch_id)"
-        "   where c.pipeline = %s) as largest"
-        " from segment s join batch b using (batch_id) where s.row_set = %s and b.pipeline = %s"
-        " limit 1",
-        (batch.pipeline, set_id, batch.pipeline),
-    )
-    if used is not None:
-        raise DataLossError(
-            f"batch {batch.batch_id}: its lines are in set {set_id}, which was that of segment "
-            f"{used['segment_id']} before: the tables of the lines of {batch.pipeline} were "
-            "restored to an older state",
-            next_step=f"let the numbers go on behind {used['largest']}: docs/runbook.md, "
-            "audit-finding",
-        )
 
 
 def standings(tx: Transaction, segment_ids: Sequence[int]) -> dict[int, Standing]:

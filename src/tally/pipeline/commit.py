@@ -57,7 +57,7 @@ def _ask_outcome(ctx: Context, batch: Batch) -> bool | None:
             with ctx.database.transaction(keep=False) as tx:
                 if lock_attempt(tx, batch):
                     return None
-                return find_batch(tx, batch.batch_id).attempt == batch.attempt
+                return find_batch(tx, batch.batch_id).claim == batch.claim
         except (MySQLUnavailableError, TransactionRetryError) as error:
             if ctx.clock.monotonic() > deadline:
                 raise OutcomeUnknownError(

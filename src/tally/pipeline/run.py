@@ -106,7 +106,7 @@ def _block_missing(
     def work(tx: Transaction) -> None:
         positions.lock_pipeline(tx, pipeline.name, pipeline.table)
         now = batches.find_batch(tx, batch.batch_id, lock=True)
-        if (now.state, now.attempt) != (BatchState.PLANNED, batch.attempt):
+        if (now.state, now.claim) != (BatchState.PLANNED, batch.claim):
             return
         reason = f"it can no longer be counted: {error.what}"[:1000]
         batches.abandon(tx, batch.batch_id, by=ctx.requester.name, reason=reason)

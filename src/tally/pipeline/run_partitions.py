@@ -153,7 +153,7 @@ def _committed(ctx: Context, batch: Batch) -> dict[TopicPartition, SegmentTotals
     """
     with ctx.database.transaction(read_only=True) as tx:
         now = batches.find_batch(tx, batch.batch_id)
-        if now.state is not BatchState.COMMITTED or now.attempt != batch.attempt:
+        if now.state is not BatchState.COMMITTED or now.claim != batch.claim:
             return None
         segments = segments_of(tx, batch.batch_id)
     return {s.range.partition: s.totals for s in segments if s.totals is not None}

@@ -1,0 +1,155 @@
+"""A ledger that is restored to an older state, or whose lagging replica takes over, under a driver.
+
+The ledger then gives the same numbers again: of batches, segments, attempts.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from threading import Barrier, Event
+from typing import Any
+
+import pytest
+
+from tally.aggregates.counts import CountRequest, Counts
+from tally.errors import FencedError
+from tally.pipeline.context import Reader
+from tally_local.stack.server import Part
+from tally_local.stack.stack import Stack
+from tests.minute import steps
+from tests.minute.deliveries import COUNTED, Delivery, delivered
+from tests.python_reader import OpenSet, Work
+
+pytestmark = pytest.mark.stack
+
+DELIVERIES = ("batch", "partition", "rows", "procedure", "files")
+
+
+def keep_state(stack: Stack, folder: Path) -> Callable[[], None]:
+    """Copy the data of a stopped MySQL server; returns what puts them back."""
+    data = stack.layout.home / Part.MYSQL / "data"
+
+    def copied(source: Path, target: Path) -> None:
+        stack.down([Part.MYSQL])
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target)
+        stack.up([Part.MYSQL])
+
+    copied(data, folder)
+    return lambda: copied(folder, data)
+
+
+@dataclass(frozen=True)
+class Behind:
+    """A reader; something happens when it has read a batch, before what was read is used."""
+
+    reader: Reader
+    act: Callable[[], None]
+
+    @contextmanager
+    def count(self, request: CountRequest) -> Iterator[Counts]:
+        with self.reader.count(request) as counts:
+            self.act()
+            yield counts
+
+    def count_each(
+        self, requests: Sequence[CountRequest], work: Work, open_set: OpenSet | None = None
+    ) -> Iterator[tuple[CountRequest, Any]]:
+        def behind(request: CountRequest, counts: Counts) -> Any:
+            self.act()
+            return work(request, counts)
+
+        return self.reader.count_each(requests, behind, open_set)
+
+
+def newest_batch(world: Delivery) -> tuple[int, int]:
+    """Its id, and how many attempts have claimed it."""
+    (row,) = world.rows(
+        "select batch_id, attempt from batch where pipeline = %s order by batch_id desc limit 1",
+        [world.name],
+    )
+    return row["batch_id"], row["attempt"]
+
+
+def test_whoever_has_read_before_a_restore_commits_nothing(
+    own_migrated: Stack, tmp_path: Path
+) -> None:
+    """The batch with the same number and attempt has other ranges; each line counts once."""
+    worlds = []
+    for name in DELIVERIES:
+        (folder := tmp_path / name).mkdir()
+        worlds.append(delivered(name, own_migrated, folder, partitions=1))
+    for world in worlds:
+        world.count_lines()
+    restore = keep_state(own_migrated, tmp_path / "data")
+    have_read, is_restored = Barrier(1 + len(worlds)), Event()
+
+    def wait() -> None:
+        have_read.wait(120)
+        assert is_restored.wait(240)
+
+    planned = [world.planned_in(0) for world in worlds]
+    with ThreadPoolExecutor(len(worlds)) as pool:
+        late = [
+            pool.submit(world.run_all, ids, Behind(world.reader, wait))
+            for world, ids in zip(worlds, planned, strict=True)
+        ]
+        have_read.wait(120)
+        before = [newest_batch(world) for world in worlds]
+        restore()
+        for world in worlds:
+            (batch_id,) = world.planned_in(0)
+            world.attempt(batch_id)
+        assert [newest_batch(world) for world in worlds] == before
+        is_restored.set()
+        for outcome in late:
+            with pytest.raises(FencedError, match="restored to an older state"):
+                outcome.result()
+    for world in worlds:
+        assert world.counts() == COUNTED
+        world.run_open()
+        assert steps.audited(world) == {minute: 3 * count for minute, count in COUNTED.items()}
+        if world.pipeline.rows_view:
+            assert len(world.kept()) == 3 * sum(COUNTED.values())
+
+
+def test_a_commit_is_of_the_claim_and_of_the_ranges_that_were_read(
+    migrated: Stack, tmp_path: Path
+) -> None:
+    """Each is compared by itself: one may be the same after a restore."""
+    world = delivered("batch", migrated, tmp_path, partitions=1)
+    (batch_id,) = ids = world.planned_in(0)
+    for table, changed, back in (
+        ("batch", "claim_token = repeat('0', 32)", "claim_token = null"),
+        ("segment", "until_offset = until_offset - 1", "until_offset = until_offset + 1"),
+    ):
+
+        def change(to: str, table: str = table) -> None:
+            world.execute(f"update {table} set {to} where batch_id = {batch_id}")
+
+        with pytest.raises(FencedError, match="restored to an older state"):
+            world.run_all(ids, Behind(world.reader, partial(change, changed)))
+        assert world.counts() == {}
+        change(back)
+    world.run_all(ids)
+    assert steps.audited(world) == COUNTED
+
+
+def test_a_set_of_lines_never_has_the_number_of_an_earlier_one(
+    migrated: Stack, tmp_path: Path
+) -> None:
+    """Whoever still writes to a set that a restore has taken away writes to no other."""
+    kept = delivered("rows", migrated, tmp_path, partitions=1)
+    (batch_id,) = kept.planned_in(0)
+    lost = kept.begun(batch_id, "lost")
+    kept.execute(f"truncate table `{kept.pipeline.rows_view}__sets`")
+    kept.execute("update batch set attempt = 0 where pipeline = %s", [kept.name])
+    kept.run_all([batch_id])
+    with pytest.raises(FencedError, match="was dropped"):
+        lost.seal()
+    assert steps.audited(kept) == COUNTED
+    assert len(kept.kept()) == sum(COUNTED.values())
