@@ -12,6 +12,7 @@ CREATE TABLE `batch` (
   `scheduled_at` datetime(6) DEFAULT NULL,
   `claimed_at` datetime(6) DEFAULT NULL,
   `claimed_by` varchar(250) DEFAULT NULL,
+  `claim_token` char(32) CHARACTER SET ascii COLLATE ascii_bin DEFAULT NULL,
   `read_at` datetime(6) DEFAULT NULL,
   `committed_at` datetime(6) DEFAULT NULL,
   `committed_version` varchar(64) DEFAULT NULL,

@@ -52,6 +52,7 @@ class Behind:
 
     @contextmanager
     def count(self, request: CountRequest) -> Iterator[Counts]:
+        """See :meth:`tally.pipeline.context.Reader.count`."""
         with self.reader.count(request) as counts:
             self.act()
             yield counts
@@ -59,6 +60,8 @@ class Behind:
     def count_each(
         self, requests: Sequence[CountRequest], work: Work, open_set: OpenSet | None = None
     ) -> Iterator[tuple[CountRequest, Any]]:
+        """See :meth:`tally.pipeline.context.Reader.count_each`."""
+
         def behind(request: CountRequest, counts: Counts) -> Any:
             self.act()
             return work(request, counts)

@@ -335,7 +335,7 @@ MUTANTS: Final = (
     Mutant(
         guard="a copy of a task that has committed is no other attempt",
         where="tally.pipeline.run_partitions:_committed",
-        before=" or now.attempt != batch.attempt:",
+        before=" or now.claim != batch.claim:",
         after=" or now.attempt > 0:",
         tests=(f"{DELIVERIES}::test_a_task_that_spark_repeats_counts_and_keeps_each_line_once",),
     ),

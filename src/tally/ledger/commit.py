@@ -53,7 +53,9 @@ def lock_attempt(tx: Transaction, batch: Batch) -> bool:
                 f"the ledger's attempt {now.attempt} is not the one that was read for: it was "
                 "restored to an older state since, or another server has taken over"
             )
-        raise FencedError(f"batch {batch.batch_id}: {why}", next_step=f"tally show {batch.batch_id}")
+        raise FencedError(
+            f"batch {batch.batch_id}: {why}", next_step=f"tally show {batch.batch_id}"
+        )
     return True
 
 
