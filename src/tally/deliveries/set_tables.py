@@ -11,7 +11,7 @@ from tally.mysql.transactions import Database, Transaction
 
 _SETS: Final = """
     create table if not exists `{sets}` (
-        set_id bigint unsigned not null,
+        set_id bigint unsigned not null auto_increment,
         segment_id bigint unsigned not null,
         batch_id bigint unsigned not null,
         attempt int unsigned not null,
