@@ -32,7 +32,6 @@ def test_every_batch_is_found_once_when_it_is_committed(world: World) -> None:
     assert found() == [minute.batch.batch_id]
     world.run(replayed)
     assert found() == [replayed]
-    world.produce([LINE])
-    planned = world.planned().batch_id
+    planned = world.planned([LINE]).batch_id
     world.database.run(lambda tx: abandon(tx, planned, by="ann", reason="a test"))
     assert found() == []
